@@ -3,7 +3,8 @@
  * kernel and its fast one:
  *
  *      four tensors   q [B, T, H, D]   k, v [B, S, G, D]   y [B, T, H, D]
- *      packed         [B, T, H D | G D | G D]              y [B, T, H D] */
+ *      packed         [B, T, H D | G D | G D]              y [B, T, H D]
+ *      folded         [B, T, 3, H D], the same bytes */
 #ifndef TRMI_EXEC_ATTENTION_H
 #define TRMI_EXEC_ATTENTION_H
 
@@ -29,7 +30,8 @@ static inline trmi_attention_shape trmi_attention_shape_of(const trmi_attrs *att
                               .heads = k == NULL ? attrs->attention.heads : q->dim[2],
                               .kv_heads = k == NULL ? attrs->attention.kv_heads : k->dim[2],
                               .packed = k == NULL};
-    s.width = k == NULL ? q->dim[2] / (s.heads + 2 * s.kv_heads) : q->dim[3];
+    int64_t columns = k == NULL && q->rank == 4 ? q->dim[2] * q->dim[3] : q->dim[2];
+    s.width = k == NULL ? columns / (s.heads + 2 * s.kv_heads) : q->dim[3];
     int64_t own = s.heads * s.width, other = s.kv_heads * s.width;
     int64_t q_row = s.packed ? own + 2 * other : own, k_row = s.packed ? q_row : other;
     s.q = (trmi_attention_view){0, s.queries * q_row, q_row};

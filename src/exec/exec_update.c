@@ -30,7 +30,9 @@ static bool is_of_norm(const trm_program *p, int32_t buffer) {
 
 bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_options *options) {
     const trmi_buffer *b = &p->buffers[p->params[param].param_buffer];
-    return options->decay_all || (b->shape.rank > 1 && !p->params[param].undecayed) ||
+    const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
+    int32_t rank = leaf != NULL ? leaf->shape.rank : b->shape.rank; /* that the caller sees */
+    return options->decay_all || (rank > 1 && !p->params[param].undecayed) ||
            (options->decay_biases && !is_of_norm(p, p->params[param].param_buffer));
 }
 

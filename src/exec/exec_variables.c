@@ -46,7 +46,7 @@ static listed describe(const trm_program *p, int32_t buffer, bool state) {
     const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
     return (listed){.name = b->name,
                     .dtype = b->dtype,
-                    .shape = leaf != NULL ? leaf->global : b->shape,
+                    .shape = leaf != NULL ? leaf->shape : b->shape,
                     .state = state,
                     .buffer = buffer,
                     .slots_buffer = buffer};
@@ -157,7 +157,8 @@ static bool initialise_one(trm_exec *exec, int32_t index) {
     }
     /* A part has the same values as those elements of the whole tensor. */
     if (part != NULL) {
-        trmi_init_fill_box(leaf->attrs.leaf.init, seed, v->name, &v->shape, &box, v->dtype, plain);
+        trmi_init_fill_box(leaf->attrs.leaf.init, seed, v->name, &part->global, &box, v->dtype,
+                           plain);
     } else {
         trmi_init_fill(leaf->attrs.leaf.init, seed, v->name, &v->shape, v->dtype, plain);
     }

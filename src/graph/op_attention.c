@@ -22,7 +22,8 @@ static bool is_packed(const trmi_op *op, int first) { return op->inputs[first + 
 static bool read_extents(const trm_graph *graph, const trmi_op *op, int first, extents *e) {
     const trmi_value *q = trmi_input_of(graph, op, first), *k = trmi_input_of(graph, op, first + 1),
                      *v = trmi_input_of(graph, op, first + 2);
-    if (q == NULL || q->shape.rank != (k == NULL ? 3 : 4)) {
+    bool folded = k == NULL && q != NULL && q->shape.rank == 4; /* [B, T, 3, H D] */
+    if (q == NULL || (!folded && q->shape.rank != (k == NULL ? 3 : 4))) {
         return false;
     }
     const int64_t *dim = q->shape.dim;
@@ -30,8 +31,10 @@ static bool read_extents(const trm_graph *graph, const trmi_op *op, int first, e
     if (k == NULL) {
         e->heads = op->attrs.attention.heads;
         e->kv_heads = op->attrs.attention.kv_heads;
-        int64_t all = e->heads + 2 * e->kv_heads;
-        e->width = e->heads > 0 && e->kv_heads > 0 && dim[2] % all == 0 ? dim[2] / all : 0;
+        int64_t all = e->heads + 2 * e->kv_heads, columns = folded ? dim[2] * dim[3] : dim[2];
+        bool fits = e->heads > 0 && e->kv_heads > 0 && columns % all == 0 &&
+                    (!folded || (dim[2] == 3 && e->heads == e->kv_heads));
+        e->width = fits ? columns / all : 0;
     } else {
         if (v == NULL || k->shape.rank != 4 || !trm_shape_equal(&k->shape, &v->shape) ||
             k->dtype != q->dtype || v->dtype != q->dtype || k->shape.dim[0] != dim[0] ||
@@ -94,6 +97,7 @@ static trm_status infer_attention(trm_graph *graph, trmi_op *op, trm_error *err)
     }
     trm_shape y = trmi_input_of(graph, op, 0)->shape;
     if (is_packed(op, 0)) {
+        y.rank = 3;
         y.dim[2] = e.heads * e.width;
     }
     trmi_set_output(graph, op, 0, trmi_input_of(graph, op, 0)->dtype, y);

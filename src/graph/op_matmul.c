@@ -3,10 +3,12 @@
  * too. The plan can add a fused ReLU, a mask or a range of columns
  * (plan/passes/pass_fuse_product.c). */
 #include "graph/graph_ir.h"
+#include "graph/rows.h"
 
 #include "base/error.h"
 
-/* x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. */
+/* x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. Of w [I, A, B] the outputs
+ * are two dimensions. */
 static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
     const trmi_value *bias = trmi_input_of(graph, op, 2);
@@ -15,7 +17,9 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     }
     char left[128], right[128];
     bool inputs_first = op->attrs.matmul.inputs_first;
-    if (x->shape.rank < 1 || w->shape.rank != 2 || x->dtype != w->dtype ||
+    int32_t columns = w->shape.rank - 1; /* dimensions of the outputs */
+    if (x->shape.rank < 1 || columns < 1 || columns > (inputs_first ? 2 : 1) ||
+        x->shape.rank - 1 + columns > TRM_MAX_RANK || x->dtype != w->dtype ||
         x->shape.dim[x->shape.rank - 1] != w->shape.dim[inputs_first ? 0 : 1]) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: [..., I] and %s of one dtype expected, found %s and %s", op->name,
@@ -23,14 +27,18 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
                          trmi_value_text(graph, op->inputs[0], left, sizeof left),
                          trmi_value_text(graph, op->inputs[1], right, sizeof right));
     }
-    int64_t outputs = w->shape.dim[inputs_first ? 1 : 0];
-    if (bias != NULL && (bias->shape.rank != 1 || bias->shape.dim[0] != outputs)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a bias of [%lld] expected, found %s", op->name,
-                         (long long)outputs,
+    trm_shape outputs = {.rank = columns}, shape = x->shape;
+    shape.rank += columns - 1;
+    for (int32_t i = 0; i < columns; i++) {
+        outputs.dim[i] = w->shape.dim[inputs_first ? 1 + i : 0];
+        shape.dim[x->shape.rank - 1 + i] = outputs.dim[i];
+    }
+    if (bias != NULL && !trm_shape_equal(&bias->shape, &outputs)) {
+        char text[96];
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a bias of %s expected, found %s", op->name,
+                         trm_shape_format(&outputs, text, sizeof text),
                          trmi_value_text(graph, op->inputs[2], left, sizeof left));
     }
-    trm_shape shape = x->shape;
-    shape.dim[shape.rank - 1] = outputs;
     trmi_set_output(graph, op, 0, x->dtype, shape);
     return TRM_OK;
 }
@@ -59,35 +67,69 @@ static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
     return TRM_OK;
 }
 
-/* Returns whether the leading dimensions of two matrices of one rank are equal, all but `last`. */
-static bool have_equal_leading(const trm_shape *a, const trm_shape *b, int32_t last) {
-    bool equal = a->rank >= last && a->rank == b->rank;
-    for (int32_t i = 0; equal && i < a->rank - last; i++) {
-        equal = a->dim[i] == b->dim[i];
+/* Computes the shape of a product of rows: a [..., K], b [K, N] -> [..., N], or the sum over all rows,
+ * a [..., M], b [..., N] -> [M, N]. The columns of one operand may be two dimensions. False: the
+ * operands do not fit. */
+static bool infer_rows(const trmi_attrs *attrs, const trm_shape *a, const trm_shape *b,
+                       trm_shape *shape) {
+    bool over = attrs->matmul.transpose_a;
+    if (a->rank < 1 || b->rank < (over ? 1 : 2) || a->rank < (over ? 1 : b->rank - 1)) {
+        return false;
     }
-    return equal;
+    trmi_rows r = trmi_rows_of(attrs, a, b);
+    bool fits = over || attrs->matmul.transpose_b || b->rank == 2;
+    *shape = (trm_shape){.rank = r.leading};
+    for (int32_t i = 0; i < r.leading; i++) {
+        shape->dim[i] = a->dim[i];
+        fits = fits && (!over || a->dim[i] == b->dim[i]);
+    }
+    if (!over) {
+        for (int32_t i = r.leading; i < a->rank; i++) {
+            fits = fits && a->dim[i] == b->dim[i - r.leading + attrs->matmul.transpose_b];
+        }
+        shape->dim[shape->rank++] = r.n;
+        return fits;
+    }
+    shape->rank = 0;
+    const trm_shape *operands[] = {a, b};
+    for (int o = 0; o < 2; o++) {
+        for (int32_t i = r.leading; i < operands[o]->rank; i++) {
+            fits = fits && shape->rank < TRM_MAX_RANK;
+            shape->dim[fits ? shape->rank++ : 0] = operands[o]->dim[i];
+        }
+    }
+    return fits;
 }
 
-/* a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M, N]. With
- * `rows`: a [..., K], b [K, N] -> [..., N], or the sum over all rows, a [..., M], b [..., N] ->
- * [M, N]. */
+/* a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M, N]. */
+static bool infer_batches(const trmi_attrs *attrs, const trm_shape *a, const trm_shape *b,
+                          trm_shape *shape) {
+    int64_t m, k, k2, n;
+    bool fits = a->rank >= 2 && a->rank == b->rank;
+    for (int32_t i = 0; fits && i < a->rank - 2; i++) {
+        fits = a->dim[i] == b->dim[i];
+    }
+    if (!fits) {
+        return false;
+    }
+    matrix_extents(a, attrs->matmul.transpose_a, &m, &k);
+    matrix_extents(b, attrs->matmul.transpose_b, &k2, &n);
+    *shape = *a;
+    shape->dim[shape->rank - 2] = m;
+    shape->dim[shape->rank - 1] = n;
+    return k == k2;
+}
+
+/* The shape of a batch of products, or of one over rows; then what the plan has fused. */
 static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: needs two matrices", op->name);
     }
-    int64_t m = 0, k = 0, k2 = 0, n = 0;
-    bool rows = op->attrs.matmul.rows, turned = op->attrs.matmul.transpose_a;
-    bool ranks = a->dtype == b->dtype &&
-                 (rows && !turned ? a->shape.rank >= 1 && b->shape.rank == 2
-                                  : have_equal_leading(&a->shape, &b->shape, rows ? 1 : 2));
-    trm_shape matrix = rows ? trmi_as_rows(&a->shape) : a->shape,
-              other = rows ? trmi_as_rows(&b->shape) : b->shape;
-    if (ranks) {
-        matrix_extents(&matrix, turned, &m, &k);
-        matrix_extents(&other, op->attrs.matmul.transpose_b, &k2, &n);
-    }
-    if (!ranks || k != k2) {
+    trm_shape shape;
+    bool fits = a->dtype == b->dtype && (op->attrs.matmul.rows ? infer_rows : infer_batches)(
+                                            &op->attrs, &a->shape, &b->shape, &shape);
+    if (!fits) {
         char left[128], right[128];
         return TRMI_FAIL(err, TRM_INVALID, "%s: cannot multiply %s%s by %s%s", op->name,
                          trmi_value_text(graph, op->inputs[0], left, sizeof left),
@@ -95,13 +137,10 @@ static trm_status infer_matmul(trm_graph *graph, trmi_op *op, trm_error *err) {
                          trmi_value_text(graph, op->inputs[1], right, sizeof right),
                          op->attrs.matmul.transpose_b ? "^T" : "");
     }
-    trm_shape shape = rows && !turned ? a->shape : matrix;
-    if (!rows || turned) {
-        shape.dim[shape.rank - 2] = m;
-    }
-    shape.dim[shape.rank - 1] = op->attrs.matmul.columns > 0 ? op->attrs.matmul.columns : n;
+    int64_t *columns = &shape.dim[shape.rank - 1], all = *columns;
+    *columns = op->attrs.matmul.columns > 0 ? op->attrs.matmul.columns : all;
     trmi_set_output(graph, op, 0, a->dtype, shape);
-    return check_fused(graph, op, n, &shape, err);
+    return check_fused(graph, op, all, &shape, err);
 }
 
 /* Returns x as a matrix: all leading dimensions become rows. */
@@ -124,7 +163,7 @@ static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     if (op->inputs_count > 2 && op->inputs[2] != 0) {
         static const int32_t leading[TRM_MAX_RANK] = {0, 1, 2, 3, 4, 5};
         trm_dtype dtype = trmi_input_of(graph, op, 2)->dtype;
-        int32_t count = trm_node_shape(graph, dy[0]).rank - 1;
+        int32_t count = trm_node_shape(graph, x).rank - 1;
         trm_node sum = count > 0 ? trm_reduce_sum(graph, dy[0], leading, count, false) : dy[0];
         dx[2] = trm_cast(graph, sum, dtype);
     }
@@ -147,8 +186,8 @@ static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     if (op->kind == TRMI_OP_LINEAR) {
         inner = a->shape.dim[a->shape.rank - 1];
     } else {
-        trm_shape left = op->attrs.matmul.rows ? trmi_as_rows(&a->shape) : a->shape;
-        matrix_extents(&left, transposed, &rows, &inner);
+        matrix_extents(&a->shape, transposed, &rows, &inner);
+        inner = op->attrs.matmul.rows ? trmi_rows_of(&op->attrs, &a->shape, &b->shape).k : inner;
     }
     trmi_cost cost = {.flops = 2.0 * (double)trm_shape_count(&y->shape) * (double)inner};
     const trmi_value *all[] = {a, b, y};

@@ -74,8 +74,8 @@ static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena
 }
 
 /* Copies names and list of the leaves into the program, because later passes replace the graph that
- * owns them. */
-static trm_status own_leaves(trm_program *program, trm_error *err) {
+ * owns them. Callers see the shapes of their own graph. */
+static trm_status own_leaves(trm_program *program, const trm_graph *given, trm_error *err) {
     size_t bytes = (size_t)program->leaves_count * sizeof *program->leaves;
     trmi_partition_leaf *copy = trmi_arena_alloc(&program->arena, bytes + 1);
     if (copy == NULL) {
@@ -83,6 +83,12 @@ static trm_status own_leaves(trm_program *program, trm_error *err) {
     }
     memcpy(copy, program->leaves, bytes);
     for (int32_t i = 0; i < program->leaves_count; i++) {
+        for (int64_t k = 1; k < given->ops_count; k++) {
+            const trmi_op *op = &given->ops[k];
+            if (trmi_is_leaf(op) && strcmp(op->name, copy[i].name) == 0) {
+                copy[i].shape = trmi_output_of(given, op, 0)->shape;
+            }
+        }
         copy[i].name = trmi_arena_strdup(&program->arena, copy[i].name);
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &program->arena, "to plan"));
     }
@@ -90,11 +96,15 @@ static trm_status own_leaves(trm_program *program, trm_error *err) {
     return TRM_OK;
 }
 
-/* Runs the passes up to the training graph: fusion in forward, precision, differentiation. */
-static trm_status make_training(trm_graph **graph, const trmi_plan_options *options,
+/* Runs the passes up to the training graph: fusion in forward, precision, differentiation. cut: the
+ * graph is for ranks, which cut its operators. */
+static trm_status make_training(trm_graph **graph, const trmi_plan_options *options, bool cut,
                                 trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     const trmi_target *target = options->target;
     bool train = roots->loss != 0 && (*graph)->training;
+    if (cut) {
+        TRMI_TRY(trmi_pass_run(trmi_pass_fold_heads, options, graph, roots, err));
+    }
     if (!options->no_fusion && target->fuse_xent) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_loss, options, graph, roots, err));
     }
@@ -120,9 +130,24 @@ static trm_status make_training(trm_graph **graph, const trmi_plan_options *opti
     return TRM_OK;
 }
 
+/* Gives outputs the shapes that they have in the caller's graph. */
+static trm_status unfold_outputs(trm_graph *graph, const trm_graph *given,
+                                 const trmi_plan_options *options, trmi_roots *roots,
+                                 trm_error *err) {
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        trm_node local = {roots->outputs[i]};
+        trm_shape have = trm_node_shape(graph, local),
+                  wanted = trm_node_shape(given, options->outputs[i]);
+        if (!trm_shape_equal(&have, &wanted)) {
+            roots->outputs[i] = trm_reshape(graph, local, wanted).id;
+        }
+    }
+    return trm_graph_check(graph, err);
+}
+
 /* Runs all passes, with the partition if there is a plan. */
-static trm_status rewrite(trm_program *program, const trmi_plan_options *options, trmi_roots *roots,
-                          trm_error *err) {
+static trm_status rewrite(trm_program *program, const trm_graph *given,
+                          const trmi_plan_options *options, trmi_roots *roots, trm_error *err) {
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
     bool train = roots->loss != 0 && (*graph)->training;
@@ -130,7 +155,8 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
         !options->no_fusion && target->fuse_keyed && options->blocks == 0) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_keyed, options, graph, roots, err));
     }
-    TRMI_TRY(make_training(graph, options, roots, &program->arena, err));
+    TRMI_TRY(
+        make_training(graph, options, options->partition != NULL, roots, &program->arena, err));
     if (options->blocks > 0) {
         TRMI_TRY(trmi_block_samples(*graph, options->blocks, &program->block_samples, err));
     }
@@ -147,7 +173,8 @@ static trm_status rewrite(trm_program *program, const trmi_plan_options *options
                                       options->report, err));
         trm_graph_destroy(*graph);
         *graph = local;
-        TRMI_TRY(own_leaves(program, err));
+        TRMI_TRY(own_leaves(program, given, err));
+        TRMI_TRY(unfold_outputs(*graph, given, options, roots, err));
     }
     /* The following fusions work on the graph of a rank and so depend on the plan. With blocks of
      * samples they must not change a bit: a sum of two gradients in 16 bits would not be rounded. */
@@ -179,7 +206,7 @@ trm_status trmi_training_graph(const trm_graph *graph, const trmi_plan_options *
     trm_graph *copy;
     TRMI_TRY(trmi_graph_clone(graph, &copy, err));
     trm_status status = roots_of(copy, &options, roots, arena, err);
-    status = status == TRM_OK ? make_training(&copy, &options, roots, arena, err) : status;
+    status = status == TRM_OK ? make_training(&copy, &options, true, roots, arena, err) : status;
     status = status == TRM_OK ? trmi_pass_run(trmi_pass_dead, &options, &copy, roots, err) : status;
     if (status != TRM_OK) {
         trm_graph_destroy(copy);
@@ -231,7 +258,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, status, failed);
     TRMI_TRY_GOTO(status, roots_of(program->graph, &options, &roots, &program->arena, err), failed);
     program->training = graph->training && roots.loss != 0;
-    TRMI_TRY_GOTO(status, rewrite(program, &options, &roots, err), failed);
+    TRMI_TRY_GOTO(status, rewrite(program, graph, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
     trmi_lower_samples(program, &options);
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);

@@ -12,6 +12,7 @@
 #include "exec/autoparallel/op_benchmark.h"
 
 #include "exec/exec.h"
+#include "plan/partition/operator_loops.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -116,6 +117,11 @@ static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, co
     trmi_attrs attrs = op->attrs;
     trmi_op_part part = *trmi_part_of(&op->attrs);
     attrs.attached = &part.head;
+    if (op->kind == TRMI_OP_ATTENTION) { /* packed */
+        int32_t parts = trmi_mesh_group(mesh, trmi_letters_mask(s->letters, "g"));
+        attrs.attention.heads /= parts;
+        attrs.attention.kv_heads /= parts;
+    }
     if (op->kind == TRMI_OP_BAG_POOL) {
         attrs.bag.some = true;
         attrs.bag.bags = s->local_output.dim[0];

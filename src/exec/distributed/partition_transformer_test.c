@@ -70,9 +70,9 @@ static trm_node many_words(trm_graph *g, uint64_t v) {
     enum { BATCH = 5, TOKENS = 671, WORDS = 10001, WIDTH = 4 };
     (void)v;
     trm_node table = trm_parameter(g, "words", trm_shape_of(WORDS, WIDTH), TRM_INIT_LINEAR);
-    return trm_linear_cross_entropy(
-        g, trm_embedding(g, table, ids_of(g, BATCH, TOKENS)), table,
-        trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)), NULL);
+    return trm_linear_cross_entropy(g, trm_embedding(g, table, ids_of(g, BATCH, TOKENS)), table,
+                                    trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)),
+                                    NULL);
 }
 
 static void chunks_of_uneven_vocabularies_are_alike(void **state) {
@@ -99,6 +99,130 @@ static void bert_cut_at_random(void **state) {
     try_all(bert, 8000, (int)trials(4), "onednn", 1, 1e-5);
 }
 
+/* ---- the plans of the literature ------------------------------------------------------------- */
+
+/* Sequence parallel: products by columns and by inputs, attention by heads, all else by tokens.
+ * Context: all by tokens, attention by heads. */
+typedef enum form { SEQUENCE, CONTEXT } form;
+
+static char letter_of(const trmi_op *op, form form) {
+    bool second = strstr(op->name, "c_proj") != NULL || strstr(op->name, "o_proj") != NULL ||
+                  strstr(op->name, "down_proj") != NULL;
+    switch (op->kind) {
+    case TRMI_OP_LINEAR: return form == CONTEXT ? 'm' : second ? 'c' : 'k';
+    case TRMI_OP_LINEAR_XENT: return form == CONTEXT ? 'm' : 'k';
+    case TRMI_OP_ATTENTION: return 'g';
+    case TRMI_OP_GELU:
+    case TRMI_OP_SWIGLU:
+    case TRMI_OP_RESHAPE:
+    case TRMI_OP_ROTARY: return form == CONTEXT ? 'c' : 'h';
+    case TRMI_OP_ADD:
+    case TRMI_OP_DROPOUT: return 'c';
+    case TRMI_OP_EMBEDDING:
+    case TRMI_OP_LAYER_NORM:
+    case TRMI_OP_RMS_NORM: return 'm';
+    default: return '.';
+    }
+}
+
+/* A model of one block with even sizes. */
+static trm_node even(trm_graph *g, const char *model) {
+    enum { BATCH = 2, TOKENS = 8 };
+    const trm_language_options o = {.layers = 1,
+                                    .width = 16,
+                                    .heads = 4,
+                                    .kv_heads = 4,
+                                    .context = TOKENS,
+                                    .vocabulary = 12,
+                                    .dropout = 0.1};
+    trm_node ids = ids_of(g, BATCH, TOKENS);
+    return trm_language_loss(g, model, ids,
+                             trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)), &o);
+}
+static trm_node even_gpt2(trm_graph *g, uint64_t v) { return (void)v, even(g, "gpt2"); }
+static trm_node even_llama(trm_graph *g, uint64_t v) { return (void)v, even(g, "llama"); }
+
+/* Writes the plan's lines, and counts the messages of activations that it needs on two ranks. */
+static void name_plan(network_function network, form form, char *lines, int moves[TRMI_MOVES]) {
+    trm_error err;
+    trm_graph *g, *training;
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trmi_mesh mesh;
+    trmi_backend *backend;
+    trmi_partition_plan *plan;
+    trm_program *program;
+    trmi_partition_report report = {.messages = NULL};
+    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trmi_plan_options options = {
+        .target = &backend->target, .loss = network(g, 1), .dense_gradients = true};
+    CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
+    CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
+    CHECK_OK(trmi_partition_plan_create(&mesh, &plan, &err), err);
+    size_t used = 0;
+    for (int64_t i = 1; i < training->ops_count; i++) {
+        const trmi_op *op = &training->ops[i];
+        char letters[] = {letter_of(op, form), '\0'};
+        if (op->phase == TRMI_FORWARD && op->inputs_count > 0 && letters[0] != '.') {
+            CHECK_OK(trmi_partition_plan_set(plan, op->name, letters, false, NULL, &err), err);
+            used += (size_t)snprintf(lines + used, TEXT - used, "op %s %s\n", op->name, letters);
+        }
+    }
+    options.partition = plan;
+    options.report = &report;
+    CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
+    memset(moves, 0, TRMI_MOVES * sizeof *moves);
+    enum { SCALARS = 64 }; /* losses and their gradients */
+    for (int64_t i = 0; i < report.messages_count; i++) {
+        const trmi_partition_message *m = &report.messages[i];
+        bool activation = !m->gradient && m->bytes > SCALARS && strncmp(m->what, "loss", 4) != 0;
+        moves[m->move] += activation;
+    }
+    trmi_partition_report_free(&report);
+    trmi_plan_destroy(program);
+    trmi_partition_plan_destroy(plan);
+    trm_graph_destroy(training);
+    trm_graph_destroy(g);
+    trmi_arena_free(&arena);
+    backend->destroy(backend);
+}
+
+/* Of a block: before each first product a gather, behind each second one a reduce-scatter, and the
+ * same in backward, the other way round; the output layer has one of each. No all-reduce. */
+static void sequence_parallel_needs_no_all_reduce(void **state) {
+    (void)state;
+    static const network_function networks[] = {even_gpt2, even_llama};
+    for (int i = 0; i < 2; i++) {
+        char lines[TEXT] = "";
+        int moves[TRMI_MOVES];
+        name_plan(networks[i], SEQUENCE, lines, moves);
+        assert_int_equal(moves[TRMI_MOVE_ALL_REDUCE], 0);
+        assert_int_equal(moves[TRMI_MOVE_ALL_TO_ALL] + moves[TRMI_MOVE_EXCHANGE], 0);
+        assert_int_equal(moves[TRMI_MOVE_ALL_GATHER], 5);
+        /* where several layers read one value, their gradients are added before they travel */
+        assert_int_equal(moves[TRMI_MOVE_REDUCE_SCATTER], 5);
+        try_plan(networks[i], "2", lines, 1e-5);
+    }
+}
+
+/* Heads are exchanged for tokens before attention and behind it, and in backward. */
+static void a_context_in_parts_exchanges_heads(void **state) {
+    (void)state;
+    static const network_function networks[] = {even_gpt2, even_llama};
+    static const int tensors[] = {2, 4}; /* packed queries, keys and values are one tensor */
+    for (int i = 0; i < 2; i++) {
+        char lines[TEXT] = "";
+        int moves[TRMI_MOVES];
+        name_plan(networks[i], CONTEXT, lines, moves);
+        assert_int_equal(moves[TRMI_MOVE_ALL_REDUCE] + moves[TRMI_MOVE_ALL_GATHER] +
+                             moves[TRMI_MOVE_REDUCE_SCATTER],
+                         0);
+        assert_int_equal(moves[TRMI_MOVE_ALL_TO_ALL], 2 * tensors[i]);
+        try_plan(networks[i], "2", lines, 1e-5);
+    }
+}
+
 static void bit_for_bit(void **state) {
     (void)state;
     const trm_optimizer_options adam = {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true};
@@ -109,8 +233,12 @@ static void bit_for_bit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_of_uneven_vocabularies_are_alike),
-        cmocka_unit_test(words_cut_at_random), cmocka_unit_test(llama_cut_at_random),
-        cmocka_unit_test(gpt2_cut_at_random),  cmocka_unit_test(bert_cut_at_random),
+        cmocka_unit_test(words_cut_at_random),
+        cmocka_unit_test(llama_cut_at_random),
+        cmocka_unit_test(gpt2_cut_at_random),
+        cmocka_unit_test(bert_cut_at_random),
+        cmocka_unit_test(sequence_parallel_needs_no_all_reduce),
+        cmocka_unit_test(a_context_in_parts_exchanges_heads),
         cmocka_unit_test(bit_for_bit),
     };
     cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */

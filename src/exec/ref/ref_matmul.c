@@ -2,12 +2,15 @@
 /* Reference kernels of LINEAR and MATMUL. */
 #include "exec/ref/ref.h"
 
+#include "graph/rows.h"
+
 trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1], *y = &args->outputs[0];
     const trm_tensor *bias = args->inputs_count > 2 ? &args->inputs[2] : NULL;
     bool inputs_first = args->attrs->matmul.inputs_first;
-    int64_t out = w->shape.dim[inputs_first ? 1 : 0], in = w->shape.dim[inputs_first ? 0 : 1];
+    int64_t in = w->shape.dim[inputs_first ? 0 : 1],
+            out = in > 0 ? trm_shape_count(&w->shape) / in : 0;
     int64_t rows = trm_shape_count(&y->shape) / (out > 0 ? out : 1);
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t o = 0; o < out; o++) {
@@ -24,11 +27,7 @@ trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
 
 trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     (void)err;
-    trm_tensor operands[] = {args->inputs[0], args->inputs[1], args->outputs[0]};
-    for (int i = 0; i < 3 && args->attrs->matmul.rows; i++) {
-        operands[i].shape = trmi_as_rows(&operands[i].shape);
-    }
-    const trm_tensor *a = &operands[0], *b = &operands[1], *c = &operands[2];
+    const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *c = &args->outputs[0];
     bool ta = args->attrs->matmul.transpose_a, tb = args->attrs->matmul.transpose_b;
     int32_t rank = c->shape.rank;
     int64_t m = c->shape.dim[rank - 2], n = c->shape.dim[rank - 1], batch = 1;
@@ -37,6 +36,11 @@ trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     }
     int64_t k = a->shape.dim[ta ? rank - 2 : rank - 1];
     int64_t width = b->shape.dim[tb ? rank - 2 : rank - 1], first = args->attrs->matmul.begin;
+    if (args->attrs->matmul.rows) {
+        trmi_rows all = trmi_rows_of(args->attrs, &a->shape, &b->shape);
+        m = all.m, k = all.k, width = all.n, batch = 1;
+        n = args->attrs->matmul.columns > 0 ? args->attrs->matmul.columns : all.n;
+    }
     const trm_tensor *y = args->inputs_count > 2 ? &args->inputs[2] : NULL; /* of a ReLU */
     for (int64_t s = 0; s < batch; s++) {
         for (int64_t i = 0; i < m; i++) {

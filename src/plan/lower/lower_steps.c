@@ -243,6 +243,12 @@ static bool sums_images(trmi_op_kind kind) {
            kind == TRMI_OP_GLOBAL_AVG_POOL;
 }
 
+/* Returns whether an operator sums over the rows of columns of two dimensions (the bias of a layer
+ * whose heads are folded, plan/passes/pass_fold_heads.c), in the order of a layer whose are not. */
+static bool sums_rows(const trmi_op *op) {
+    return op->kind == TRMI_OP_REDUCE_SUM && op->attrs.reduce.axes == 3;
+}
+
 /* Returns the layout of an operator: channels-last if it supports that and either prefers it or has
  * an input in it. */
 static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
@@ -257,7 +263,8 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
         has_image = has_image || l->graph->values[op->outputs[i]].shape.rank == 4;
     }
     bool prefers = prefers_channels_last(op->kind) || (l->strict && sums_images(op->kind));
-    return has_image && (any_last || prefers) && supports(l, op, TRMI_CHANNELS_LAST)
+    return has_image && !(l->strict && sums_rows(op)) && (any_last || prefers) &&
+                   supports(l, op, TRMI_CHANNELS_LAST)
                ? TRMI_CHANNELS_LAST
                : TRMI_PLAIN;
 }
@@ -426,7 +433,8 @@ static bool has_no_step(const lowering *l, const trmi_roots *roots, const int32_
     return op->kind == TRMI_OP_MATMUL && l->factored_gradients && op->inputs_count == 2 &&
            (left->shape.rank == 2 || op->attrs.matmul.rows) && op->attrs.matmul.transpose_a &&
            !op->attrs.matmul.transpose_b && op->attrs.matmul.columns == 0 &&
-           trmi_as_rows(&left->shape).dim[0] <= TRMI_FACTORS_MOST && left->dtype == right->dtype &&
+           trmi_as_rows(&left->shape).dim[0] <= TRMI_FACTORS_MOST &&
+           trmi_output_of(g, op, 0)->shape.rank == 2 && left->dtype == right->dtype &&
            trm_shape_count(&trmi_output_of(g, op, 0)->shape) >= TRMI_FACTORS_FROM;
 }
 

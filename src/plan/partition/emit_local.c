@@ -218,8 +218,14 @@ static void localize(emission *e) {
         e->part.begin = in_box(e, 1).begin[0];
         e->part.extent = in_shape(e, 1)->dim[0];
         break;
-    case TRMI_OP_ATTENTION: e->attrs.attention.begin += in_box(e, 0).begin[1]; break;
-    case TRMI_OP_ATTENTION_GRAD: e->attrs.attention.begin += in_box(e, 1).begin[1]; break;
+    case TRMI_OP_ATTENTION:
+    case TRMI_OP_ATTENTION_GRAD: {
+        int32_t parts = trmi_mesh_group(e->s->mesh, trmi_letters_mask(letters, "g"));
+        e->attrs.attention.begin += in_box(e, e->op->kind == TRMI_OP_ATTENTION ? 0 : 1).begin[1];
+        e->attrs.attention.heads /= parts; /* of packed queries, keys and values */
+        e->attrs.attention.kv_heads /= parts;
+        break;
+    }
     case TRMI_OP_EXPERT_LINEAR:
         e->part.begin = in_box(e, 1).begin[0];
         e->part.extent = in_shape(e, 1)->dim[0];

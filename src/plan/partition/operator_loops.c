@@ -4,6 +4,8 @@
  * without a rule is replicated on all ranks. */
 #include "plan/partition/operator_loops.h"
 
+#include "graph/rows.h"
+
 #include "base/error.h"
 
 #include <stdio.h>
@@ -27,6 +29,14 @@ static void set_first(char *to, const char *from, int32_t count, char more) {
     memcpy(to, from, (size_t)count);
     to[count] = more;
     to[count + 1] = '\0';
+}
+
+/* Writes the letters of `rows` rows and of their columns, which are two dimensions if `parts`. */
+static void set_rows(char *to, int32_t rows, bool parts, char columns) {
+    set_first(to, rows_of, rows, parts ? '-' : columns);
+    TRMI_ASSERT(rows + 2 < TRMI_LOOP_DIMS);
+    to[rows + 1] = parts ? columns : '\0';
+    to[rows + 2] = '\0';
 }
 
 /* Returns whether a loop is among the letters. */
@@ -153,21 +163,30 @@ static void loops_row_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l)
 /* ---- attention ---- */
 
 /* Attention: cut by samples, by groups of heads that share keys, and by queries, all of which then
- * read all keys. Packed queries, keys and values lie side by side, so that only samples are cut. */
+ * read all keys. Packed queries, keys and values are one tensor: by samples, and by heads where the
+ * three are a dimension (plan/passes/pass_fold_heads.c). */
 static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_ATTENTION_GRAD, packed = op->inputs[gradient ? 2 : 1] == 0;
-    const char *q = packed ? "n--" : "nqg-", *k = packed ? "" : "n-g-",
-               *lse = packed ? "n--" : "ngq";
-    const char *forward[] = {q, k, k, "n-"}, *backward[] = {q, q, k, k, "n-", q, lse};
+    bool folded = packed && trmi_input_of(g, op, gradient ? 1 : 0)->shape.rank == 4;
+    const char *q = folded   ? "n--g"
+                    : packed ? "n--"
+                             : "nqg-",
+               *k = packed ? "" : "n-g-", *y = folded ? "n-g" : q,
+               *lse = folded   ? "ng-"
+                      : packed ? "n--"
+                               : "ngq";
+    const char *forward[] = {q, k, k, "n-"}, *backward[] = {y, q, k, k, "n-", y, lse};
     for (int i = 0; i < op->inputs_count; i++) {
         set(l->in[i], gradient ? backward[i] : forward[i]);
     }
-    set(l->out[0], q);
+    set(l->out[0], gradient ? q : y);
     for (int i = 1; i < op->outputs_count; i++) {
         set(l->out[i], gradient ? k : lse);
     }
-    set(l->letters, packed ? "n" : "nqg");
-    l->groups = packed ? 0 : trmi_input_of(g, op, gradient ? 2 : 1)->shape.dim[2];
+    set(l->letters, folded ? "ng" : packed ? "n" : "nqg");
+    l->groups = folded   ? op->attrs.attention.kv_heads
+                : packed ? 0
+                         : trmi_input_of(g, op, gradient ? 2 : 1)->shape.dim[2];
 }
 
 /* ---- experts ---- */
@@ -197,26 +216,29 @@ static void loops_experts(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
 
 /* Linear: rows x inner, weights columns x inner. */
 static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
-    int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
-    set_first(l->in[0], rows_of, rank - 1, 'c');
-    set_first(l->out[0], rows_of, rank - 1, 'k');
-    set(l->in[1], op->attrs.matmul.inputs_first ? "ck" : "kc");
-    set(l->in[2], "k");
-    snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rank - 1, rows_of);
+    int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
+    bool parts = trmi_input_of(g, op, 1)->shape.rank > 2; /* several columns of one head */
+    set_first(l->in[0], rows_of, rows, 'c');
+    set(l->in[1], parts ? "c-k" : op->attrs.matmul.inputs_first ? "ck" : "kc");
+    set(l->in[2], parts ? "-k" : "k");
+    set_rows(l->out[0], rows, parts, 'k');
+    snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rows, rows_of);
     l->once = 2;
 }
 
 /* Products of the gradients of linear layers: rows x inner by a matrix, or the sum over the rows of
  * columns (k) by columns (c). */
 static void loops_rows(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
-    int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
-    bool sum = op->attrs.matmul.transpose_a;
-    set_first(l->in[0], rows_of, rows, sum ? 'k' : 'c');
-    set(l->in[1], op->attrs.matmul.transpose_b ? "kc" : "ck");
+    const trm_shape *a = &trmi_input_of(g, op, 0)->shape, *b = &trmi_input_of(g, op, 1)->shape;
+    int32_t rows = trmi_rows_of(&op->attrs, a, b).leading;
+    bool sum = op->attrs.matmul.transpose_a, turned = op->attrs.matmul.transpose_b;
+    bool left = a->rank > rows + 1, right = b->rank > rows + 1; /* columns of two dimensions */
+    set_rows(l->in[0], rows, left, sum ? 'k' : 'c');
     if (sum) {
-        set_first(l->in[1], rows_of, rows, 'c');
-        set(l->out[0], "kc");
+        set_rows(l->in[1], rows, right, 'c');
+        set(l->out[0], left ? "-kc" : right ? "k-c" : "kc");
     } else {
+        set(l->in[1], !turned ? "ck" : left ? "k-c" : "kc");
         set_first(l->out[0], rows_of, rows, 'k');
     }
     snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rows, rows_of);
@@ -342,6 +364,13 @@ static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     bool narrow = op->kind == TRMI_OP_CAST && trmi_output_of(g, op, 0)->dtype != TRM_FLOAT32;
     l->linear = op->kind == TRMI_OP_ADD || op->kind == TRMI_OP_SUB || op->kind == TRMI_OP_SCALE ||
                 op->kind == TRMI_OP_BROADCAST || (op->kind == TRMI_OP_CAST && !narrow);
+    /* a gradient times a number, d(loss)/d(loss): the number is whole */
+    for (int i = 0; i < 2 && op->kind == TRMI_OP_MUL && op->phase == TRMI_BACKWARD; i++) {
+        if (trm_shape_count(&trmi_input_of(g, op, i)->shape) == 1) {
+            l->linear = true;
+            l->whole = i;
+        }
+    }
 }
 
 /* Softmax: not cut along its own dimension. */
@@ -574,7 +603,7 @@ static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *
 };
 
 void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
-    *out = (trmi_loops){.once = -1, .window_input = -1};
+    *out = (trmi_loops){.once = -1, .whole = -1, .window_input = -1};
     for (int i = 0; i < TRMI_OP_OUTPUTS_MAX; i++) {
         out->without[i] = TRMI_PARTIAL_SUM;
     }

@@ -31,7 +31,8 @@ typedef struct trmi_loops {
     uint8_t without[TRMI_OP_OUTPUTS_MAX];
     /* input that is added once where 'c' is cut (bias), and so is partial there; -1 = none */
     int32_t once;
-    bool linear; /* partial sums in give partial sums out: loop '+' */
+    bool linear;   /* partial sums in give partial sums out: loop '+' */
+    int32_t whole; /* input that is whole where the others are partial sums; -1 = none */
     /* loops h and w have windows: window[0] of dimension 2, window[1] of dimension 3 */
     bool windows;
     trmi_partition_window window[2];

@@ -192,6 +192,7 @@ static trm_status list_leaves(trmi_partitioner *s, trmi_partition_leaf **leaves,
                 .name =
                     s->pass.to->ops[s->pass.to->values[s->values[value].versions[0].value].op].name,
                 .value = s->values[value].versions[0].value,
+                .shape = *shape,
                 .global = *shape,
                 .spread = s->stored[value],
                 .box = trmi_spread_box(s->mesh, shape, &s->stored[value], s->rank)};

@@ -446,7 +446,9 @@ void trmi_partition_report_free(trmi_partition_report *report);
 typedef struct trmi_partition_leaf {
     const char *name;
     int32_t value; /* value in the local graph; 0 = not used */
-    trm_shape global;
+    /* shape for callers; shape of which the box is a part: the same elements, and the columns of a
+     * layer may be two dimensions (plan/passes/pass_fold_heads.c) */
+    trm_shape shape, global;
     trmi_spread spread;
     trmi_box box;
 } trmi_partition_leaf;

@@ -286,6 +286,9 @@ bool trmi_partition_strategy(const trm_graph *g, const trmi_op *op, const trmi_m
             out->inputs[i].at[axis] =
                 letters[axis] == 'c' ? TRMI_PARTIAL_SUM : out->inputs[i].at[axis];
         }
+        for (int32_t axis = 0; axis < mesh->axes && i == l.whole; axis++) {
+            out->inputs[i].at[axis] = letters[axis] == '+' ? TRMI_WHOLE : out->inputs[i].at[axis];
+        }
         if (!trmi_spread_fits(mesh, &v->shape, &out->inputs[i])) {
             return false;
         }

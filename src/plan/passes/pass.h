@@ -67,6 +67,8 @@ trm_status trmi_pass_block_means(trmi_pass *pass, const trmi_plan_options *optio
                                  const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_fuse_keyed(trmi_pass *pass, const trmi_plan_options *options,
                                 const trmi_roots *roots, trm_error *err);
+trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *options,
+                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
 trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,

@@ -449,7 +449,7 @@ static void renumber_parts(stager *s, trm_program *program) {
     }
     for (int32_t i = 0; i < s->out->leaves_count; i++) {
         const trmi_partition_leaf *part = trmi_program_leaf(program, s->out->leaves[i].name);
-        s->out->leaves[i].shape = part != NULL ? part->global : s->out->leaves[i].shape;
+        s->out->leaves[i].shape = part != NULL ? part->shape : s->out->leaves[i].shape;
     }
 }
 

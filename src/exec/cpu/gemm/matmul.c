@@ -19,6 +19,8 @@
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/gemm/narrow.h"
 
+#include "graph/rows.h"
+
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/half.h"
@@ -63,22 +65,22 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
                    .transpose_b =
                        linear ? !step->attrs->matmul.inputs_first : step->attrs->matmul.transpose_b,
                    .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
-    bool rows = !linear && step->attrs->matmul.rows;
-    trm_shape left = rows ? trmi_as_rows(&a->shape) : a->shape,
-              right = rows ? trmi_as_rows(&b->shape) : b->shape;
-    int32_t rank = left.rank;
+    int32_t rank = a->shape.rank;
     if (linear) {
         p->k = b->shape.dim[p->transpose_b ? 1 : 0];
-        p->n = b->shape.dim[p->transpose_b ? 0 : 1];
+        p->n = p->k > 0 ? trm_shape_count(&b->shape) / p->k : 0;
         p->m = p->k > 0 ? trm_shape_count(&a->shape) / p->k : 0;
+    } else if (step->attrs->matmul.rows) {
+        trmi_rows all = trmi_rows_of(step->attrs, &a->shape, &b->shape);
+        p->m = all.m, p->k = all.k, p->n = all.n;
     } else {
         p->batched = rank > 2;
         for (int32_t i = 0; i < rank - 2; i++) {
-            p->batch *= left.dim[i];
+            p->batch *= a->shape.dim[i];
         }
-        p->m = left.dim[rank - (p->transpose_a ? 1 : 2)];
-        p->k = left.dim[rank - (p->transpose_a ? 2 : 1)];
-        p->n = right.dim[rank - (p->transpose_b ? 2 : 1)];
+        p->m = a->shape.dim[rank - (p->transpose_a ? 1 : 2)];
+        p->k = a->shape.dim[rank - (p->transpose_a ? 2 : 1)];
+        p->n = b->shape.dim[rank - (p->transpose_b ? 2 : 1)];
     }
     return real_type(p->type_a) && real_type(p->type_b) && real_type(p->type_c) && p->m > 0 &&
            p->n > 0 && p->k > 0 && p->batch > 0;
