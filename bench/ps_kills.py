@@ -29,12 +29,12 @@ PHASES = ("start", "rendezvous", "first step", "middle", "checkpoint", "end")
 
 
 def rings():
-    """Shared memory of servers and workers; other tests of this machine have their own names."""
+    """Return the shared memory of servers and workers; other tests of this machine use their own names."""
     return [path for path in glob.glob("/dev/shm/*trireme*") if "fault" not in path]
 
 
 def processes(output):
-    """{"worker 0": pid, ...} of the job that writes to `output`, and all its pids, the launcher's too."""
+    """Return {"worker 0": pid, ...} of the job that writes to `output`, and all its pids with the launcher's."""
     found, all_of = {}, []
     for folder in glob.glob("/proc/[0-9]*"):
         try:
@@ -95,7 +95,7 @@ class Job:
         return self.step() >= {"first step": 1, "middle": self.steps // 2, "end": self.steps - self.steps // 20 - 1}[phase]
 
     def kill(self, role, phase):
-        """Kills the role; returns the seconds after which it was killed, None if the job was over first."""
+        """Kill the role; return the seconds after which it was killed, or None if the job ended before."""
         while self.process.poll() is None and time.time() - self.begin < self.args.limit:
             pid = processes(self.output)[0].get(role)
             if pid is not None and self.reached(phase, role):
@@ -105,7 +105,7 @@ class Job:
         return None
 
     def finish(self):
-        """The results of the job, or why it has none."""
+        """Return the results of the job, or the reason why it has none."""
         try:
             code = self.process.wait(self.args.limit)
         except subprocess.TimeoutExpired:
@@ -124,11 +124,11 @@ class Job:
         return (evaluations[-1]["auc"], done[-1]["least_updates"], done[-1]["most_updates"]), ""
 
     def failures(self):
-        """Roles that ended with an error by themselves: started again, they do not show in the numbers of most jobs."""
+        """Return the errors of roles that ended by themselves: the launcher restarts them, so the results of most jobs do not show them."""
         return [e.get("message", "") for e in events(self.log) if e.get("event") == "error"]
 
     def row_updates(self, table):
-        """Of all rows together; -1 where that cannot be read."""
+        """Return the number of updates of all rows; -1 if it cannot be read."""
         told = subprocess.run([self.args.trireme, "ps", "inspect", self.output + "/ps", "--table", table, "--top", "1"], capture_output=True, text=True)
         words = told.stdout.split()
         return int(words[-2]) if told.returncode == 0 and words[-1:] == ["updates"] else -1

@@ -55,7 +55,7 @@ class Job:
                                         env=dict(os.environ, OMP_NUM_THREADS="1"), start_new_session=True)
 
     def roles(self):
-        """{"worker": [pids], "ps": [pids]} of the session that was started here."""
+        """Return {"worker": [pids], "ps": [pids]} of the session that this program has started."""
         found = {}
         for folder in glob.glob("/proc/[0-9]*"):
             try:
@@ -71,7 +71,7 @@ class Job:
         return found
 
     def victims(self, rng):
-        """One worker (the chief is one) and one server."""
+        """Choose a worker (possibly the chief) and a server to kill."""
         roles = self.roles()
         return [rng.choice(sorted(roles[r])) for r in ("worker", "ps") if roles.get(r)]
 
@@ -106,7 +106,7 @@ class Job:
         return not over
 
     def finish(self):
-        """Why the job failed; empty: it did not."""
+        """Return the reason why the job failed; empty: it did not fail."""
         try:
             code = self.process.wait(self.args.limit)
         except subprocess.TimeoutExpired:
@@ -116,7 +116,7 @@ class Job:
         return "" if code == 0 else f"exit code {code}: {open(self.logs[-1] + '.err').read().strip()[-300:]}"
 
     def losses(self):
-        """{step: the losses that were reported for it}"""
+        """Return {step: the losses that were reported for it}."""
         found = {}
         for log in self.logs:
             for e in events(log):

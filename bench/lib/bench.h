@@ -29,10 +29,10 @@ typedef struct bench_comm_result {
     double microseconds; /* median; the slowest rank counts */
     double minimum_microseconds, maximum_microseconds;
     double algbw_gb_s, busbw_gb_s;
-    /* All-reduce inside one host: time of ranks summing into each other's buffers between two bare
-     * barriers (more ranks than CPUs: one rank per CPU, for all; and that of a bare barrier of
-     * all ranks, for each must have had its CPU), measured in turn with it, over
-     * ours. 0 where there is no bound. */
+    /* All-reduce inside one host: the time of a bound over the time of the all-reduce, measured
+     * alternately. The bound is the time in which ranks sum into each other's buffers between two
+     * bare barriers. With more ranks than CPUs one rank per CPU sums for all, and the time of a
+     * bare barrier of all ranks is added. 0: there is no bound. */
     double roofline_microseconds, roofline_fraction;
     double roofline_sum_microseconds; /* its sum alone */
     int64_t wrong; /* elements that differ from the expected value, on all ranks; -1 not checked */

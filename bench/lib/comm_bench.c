@@ -124,12 +124,11 @@ static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
     return TRM_OK;
 }
 
-/* --- the bound: everyone sums its slice of all buffers into all buffers between two bare barriers.
- *  With more
- * ranks than CPUs one rank per CPU does it for all, while the others sleep. But nothing can be
- * summed before each of them has
- * had its CPU, and handing that over takes time, too: all ranks at a bare barrier, which is added.
- * ------------------------- */
+/* ---- the bound ------------------------------------------------------------------------------- */
+/* SUMMING: between two bare barriers every rank sums its slice of all buffers into all buffers. With
+ * more ranks than CPUs one rank per CPU does so for all, while the others sleep.
+ * HANDING: a bare barrier of all ranks. With more ranks than CPUs no sum can begin before each rank
+ * has had a CPU, so the time of this barrier is added. */
 typedef enum { SUMMING, HANDING, BOUNDS } bound_kind;
 
 typedef struct bound {

@@ -31,7 +31,8 @@ static void add_loop(trmi_box_walk *w, int64_t length, int64_t a, int64_t b) {
     w->b[w->rank++] = b;
 }
 
-/* Between a tensor of `of` and the packed box (or a tensor of `with`), in the memory order of `of`.
+/* Returns the loops that walk `box` in a tensor of `of` and in the packed box (or a tensor of
+ * `with`), in the memory order of `of`.
  */
 trmi_box_walk trmi_box_walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stride,
                                const trmi_box *with, const int64_t *with_stride) {
@@ -96,8 +97,8 @@ static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_s
     }
 }
 
-/* Moves the box: a's side to b's (`pack`), or b's to a's; there `reduce` puts it together with what
- * is there. */
+/* Copies the box from a to b (`pack`), or from b to a, where `reduce` combines it with the values
+ * that are there. */
 void trmi_move_box(const trmi_box_walk *w, char *a, char *b, trm_dtype dtype, bool pack,
                    trm_reduction reduce) {
     trmi_reduce_fn *put = reduce != TRM_REDUCTION_NONE ? trmi_reduce_find(dtype, reduce) : NULL;

@@ -30,7 +30,8 @@ static int remove_hosts(void **state) {
 
 static bool enter_host(int h);
 
-/* Whether a child can do what ranks do; a container may let it make hosts, but not mount. */
+/* Returns whether a child process can set up the host of a rank; a container may let it make name
+ * spaces, but not mount. */
 static bool can_enter(void) {
     int status = -1;
     pid_t child = fork();

@@ -172,7 +172,7 @@ typedef struct epoch_meeting {
     trmi_members now;
 } epoch_meeting;
 
-/* Whether the meeting cannot succeed: a member has died, or the epoch is over. */
+/* Returns whether the meeting cannot succeed: a member has died, or the epoch has ended. */
 static bool is_abandoned(void *context) {
     epoch_meeting *m = context;
     pthread_mutex_lock(&m->e->lock);

@@ -38,7 +38,8 @@ typedef struct decision {
     trmi_join_guest *guests; /* [now.count] of the ballot, by index; link.fd -1: not here */
 } decision;
 
-/* Whether the epoch of the decision is over, because a list of a later epoch has come. */
+/* Returns whether the epoch of the decision has ended, because a list of a later epoch has
+ * arrived. */
 static bool is_decided(const decision *d) {
     pthread_mutex_lock(&d->e->lock);
     bool over = d->e->now.epoch > d->now.epoch;
@@ -54,7 +55,8 @@ static trm_status adopt_list(decision *d, const trmi_members *list, trm_error *e
     return status;
 }
 
-/* Whether member `index`, which does not come, is given up by now: it is dead, or it was ended. */
+/* Returns whether member `index`, which has not come, is given up by now. Sets *dead if its process
+ * has ended; a silent process of this host is ended first. */
 static bool is_given_up(decision *d, int32_t index, bool *dead) {
     const trmi_member *member = &d->now.list[index];
     double waited = trmi_os_now() - d->begin;

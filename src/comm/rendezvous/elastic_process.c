@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether a process of this host has ended. Pid and start time name a process for ever: a later
- * process with its pid has another start time. Pids mean the same in one pid name space only, so the
- * place of a process has the name space in it. */
+/* Returns whether a process of this host has ended. Pid and start time name a process for ever: a
+ * later process with its pid has another start time. Pids mean the same in one pid name space only,
+ * so the place of a process has the name space in it. */
 #include "comm/rendezvous/elastic.h"
 
 #include "base/digest.h"

@@ -34,7 +34,7 @@ typedef struct trmi_stage_peer {
     int32_t count, at;
 } trmi_stage_peer;
 
-/* Numbers that all stages have alike after a step. */
+/* Numbers that are equal on all stages after a step. */
 typedef struct trmi_stage_agreement {
     float loss, flag;
 } trmi_stage_agreement;
@@ -80,7 +80,7 @@ trm_status trmi_stages_publish(struct trm_exec *exec, trm_error *err);
 /* Sends the whole of variable `index`, or its gradient, from the stage that updates it to all others.
  * Collective. */
 trm_status trmi_stages_bring(struct trm_exec *exec, int32_t index, void *data, trm_error *err);
-/* Variables that other stages hold, whole, on every rank. Collective. */
+/* Copies variables of other stages, whole, to every rank. Collective. */
 trm_status trmi_stages_gather(struct trm_exec *exec, trm_error *err);
 
 #endif

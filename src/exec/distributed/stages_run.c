@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-/* Points the arenas that have copies to those of a micro-batch. */
+/* Points the arenas INPUT and KEPT to their copies for a micro-batch. */
 static void enter(trm_exec *exec, const trmi_stage_chunk *chunk, int32_t micro) {
     trmi_stages *s = trmi_stages_of(exec);
     s->micro = micro;
@@ -16,7 +16,8 @@ static void enter(trm_exec *exec, const trmi_stage_chunk *chunk, int32_t micro) 
     exec->accumulated = exec->accumulator != NULL ? micro : 0;
 }
 
-/* Callers feed, and the next step begins, in the first copies. `accumulated`: as it was. */
+/* Points the arenas back to their first copies, into which callers feed and with which the next
+ * step begins, and restores `accumulated`. */
 static void leave(trm_exec *exec, int32_t accumulated) {
     trmi_stages *s = trmi_stages_of(exec);
     exec->env.arena[TRMI_ARENA_INPUT] = s->fed;
@@ -24,7 +25,8 @@ static void leave(trm_exec *exec, int32_t accumulated) {
     exec->accumulated = accumulated;
 }
 
-/* Forward: then the loss of the micro-batch is known, and with the last one the mean of all. */
+/* Runs a chunk forward. If the chunk computes the loss, adds the micro-batch's loss to the mean
+ * over the micro-batches. After the last one runs the actions of the ways. */
 static trm_status run_forward(trm_exec *exec, const int32_t steps[2], bool last, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     exec->own_loss = NULL;
@@ -39,8 +41,9 @@ static trm_status run_forward(trm_exec *exec, const int32_t steps[2], bool last,
     return last ? trmi_exec_run_actions(exec, steps[0], steps[1], err) : TRM_OK;
 }
 
-/* Backward: then the gradients of the chunk are complete for this micro-batch. With the last one
- * the ways' actions run, which may add them up themselves. */
+/* Runs a chunk backward and adds its gradients of this micro-batch to the accumulator. With the
+ * last micro-batch the actions of the ways run; a way with adds_up adds the last gradients
+ * itself. */
 static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bool last,
                                trm_error *err) {
     const int32_t *steps = chunk->steps[1];
