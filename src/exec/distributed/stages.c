@@ -27,8 +27,9 @@ static trm_status check_options(const trm_exec *exec, const trm_exec_options *o,
     }
     if (p->split.kind == TRM_SPLIT_SEARCHED) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "pipeline of %d stages: an executor searches plans without stages; search "
-                         "them before it is made (trm_planner_share, trireme train --stages)",
+                         "pipeline of %d stages: plans of an executor are searched without stages; "
+                         "search them before it is made (trm_planner_share, trireme train "
+                         "--stages)",
                          stages);
     }
     if (exec->updated_elsewhere || o->parameters_of != NULL || o->loss.id == 0) {
