@@ -10,7 +10,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "comm/api/communicator.h"
-#include "comm/rendezvous/pace.h"
+#include "comm/rendezvous/stragglers.h"
 #include "data/pipeline/dataset.h"
 #include "exec/exec.h"
 
@@ -228,8 +228,8 @@ static void drop_programs(trmi_run *r) {
     trmi_elastic_model *e = model->elastic;
     trmi_compiled_free(&model->evaluate);
     trmi_compiled_free(&model->train);
-    trmi_pace_destroy(r->pace);
-    r->pace = NULL;
+    trmi_stragglers_destroy(r->stragglers);
+    r->stragglers = NULL;
     trm_comm_destroy(e->active);
     e->active = NULL;
     model->options.exec.parallel.comm = NULL;
@@ -255,7 +255,7 @@ static trm_status compile(trmi_run *r, trm_error *err) {
     TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
     TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
     TRMI_TRY(restore(model, err));
-    return trmi_pace_create(trmi_model_comm(model), &r->pace, err);
+    return trmi_stragglers_create(trmi_model_comm(model), &r->stragglers, err);
 }
 
 /* Tells callbacks and log of the new epoch. */

@@ -21,7 +21,7 @@
 #include "train/diverge.h"
 #include "train/model.h"
 
-struct trmi_pace;
+struct trmi_stragglers;
 
 /* The state of one call of trm_model_train; lives on its stack. */
 typedef struct trmi_run {
@@ -39,7 +39,7 @@ typedef struct trmi_run {
      * continued with another number of workers. */
     int64_t ahead;
     double begin, epoch_begin;
-    struct trmi_pace *pace; /* NULL with one rank */
+    struct trmi_stragglers *stragglers; /* NULL with one rank */
     struct trmi_profile *profile;
     struct trmi_trace *trace; /* the profile's; NULL without one */
     trmi_divergence divergence;

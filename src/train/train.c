@@ -25,7 +25,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/rendezvous/pace.h"
+#include "comm/rendezvous/stragglers.h"
 #include "exec/distributed/batches.h"
 #include "exec/exec.h"
 
@@ -156,7 +156,7 @@ static trm_status forward_backward(trmi_run *r, trm_error *err) {
 /* Moves the model's position to after this step and fills in what callbacks see of it
  * (trm_progress). `begin`: time at which the step began; `waited`: seconds of this epoch that
  * were spent waiting for data before it. Returns DIVERGED for a loss that is not finite, else
- * the error of the collective in trmi_pace_step, which compares the ranks' step times and names
+ * the error of the collective in trmi_stragglers_step, which compares the ranks' step times and names
  * stragglers. */
 static trm_status record_progress(trmi_run *r, double begin, double waited, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
@@ -177,7 +177,7 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
     r->p.seconds = now - r->begin;
     r->p.epoch_samples += r->p.step_samples;
     r->p.samples += r->p.step_samples;
-    return trmi_pace_step(r->pace, r->p.step_seconds, r->p.wait_seconds - waited, err);
+    return trmi_stragglers_step(r->stragglers, r->p.step_seconds, r->p.wait_seconds - waited, err);
 }
 
 /* Runs one training step. The stop flag of this rank is handed to the executor first, because it
@@ -441,7 +441,7 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
     return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
 }
 
-/* Trains `model` (contract: trireme/train.h). Creates the pace monitor and the profile, runs
+/* Trains `model` (contract: trireme/train.h). Creates the detection of stragglers and the profile, runs
  * run_and_finish(), and releases everything whatever the outcome. An error that only this rank has aborts
  * the communicator, so that the other ranks end with this error instead of waiting for a time
  * limit. CANCELLED and DIVERGED occur on all ranks alike. */
@@ -453,14 +453,14 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
     trm_error own;
     err = err != NULL ? err : &own;
     take_callbacks(&r);
-    trm_status status = trmi_pace_create(trmi_model_comm(model), &r.pace, err);
+    trm_status status = trmi_stragglers_create(trmi_model_comm(model), &r.stragglers, err);
     if (status == TRM_OK && options->profile != NULL) {
         status = trmi_profile_begin(model, options->data, options->profile, &r.profile, err);
     }
     r.trace = trmi_profile_trace(r.profile);
     status = status == TRM_OK ? run_elastic(&r, err) : status;
     status = trmi_profile_end(r.profile, status, err);
-    trmi_pace_destroy(r.pace);
+    trmi_stragglers_destroy(r.stragglers);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
     if (alone && trmi_model_comm(model) != NULL) {
         trm_comm_abort(trmi_model_comm(model),

@@ -77,7 +77,7 @@ struct trm_bootstrap {
     uint64_t waited_nanoseconds;
 };
 
-/* Returns the seconds that callers have waited for other ranks so far. comm/rendezvous/pace.h
+/* Returns the seconds that callers have waited for other ranks so far. comm/rendezvous/stragglers.h
  * subtracts them from the time of a step. */
 static inline double trmi_bootstrap_waited(const trm_bootstrap *bootstrap) {
     return 1e-9 * (double)__atomic_load_n(&bootstrap->waited_nanoseconds, __ATOMIC_RELAXED);

@@ -317,12 +317,12 @@ trm_status trmi_shm_wait_parts(trmi_shm *shm, const trmi_engine_call *op, trm_er
 /* Arrives at the next phase, then waits until all ranks have arrived at it. */
 trm_status trmi_shm_meet(trmi_shm *shm, const trmi_engine_call *op, trm_error *err);
 
-/* shm_repeat.c: a cache of recent short all-reduces. recall returns how the same `op` was executed
- * last time, or NULL if no entry matches. says_the_same is true if all peers have posted the same
- * headers as last time (the data in the slots may differ). remember stores an operation after all
- * ranks have posted; the engine's `sources` and `targets` must point at this rank's slice of
- * `count` elements. remember_carried stores one whose data (`bytes` each) travelled in the slots.
- * If there is no memory for an entry, both do nothing. */
+/* shm_repeat.c: a cache of recent short all-reduces. find_repeat returns how the same `op` was
+ * executed last time, or NULL if no entry matches. headers_equal returns whether all peers have
+ * posted the same headers as last time (the data in the slots may differ). store_repeat stores an
+ * operation after all ranks have posted; the engine's `sources` and `targets` must point at this
+ * rank's slice of `count` elements. store_slot_repeat stores one whose data (`bytes` each)
+ * travelled in the slots. If there is no memory for an entry, both do nothing. */
 const trmi_shm_repeat *trmi_shm_find_repeat(const trmi_shm *shm, const trmi_engine_call *op);
 bool trmi_shm_headers_equal(const trmi_shm *shm, const trmi_shm_repeat *repeat);
 void trmi_shm_store_repeat(trmi_shm *shm, const trmi_engine_call *op, int32_t target_count,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way `strict_blocks`: options, memory and inputs. */
+/* The way `strict_blocks` (strict.h): checks its options, takes its memory, and writes fed samples to
+ * the rows of their blocks. */
 #include "exec/determinism/strict.h"
 
 #include "exec/exec.h"
@@ -12,6 +13,7 @@
 
 #include <string.h>
 
+/* Rejects options whose results would depend on the number of ranks.   error  INVALID */
 static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     const trm_parallel_options *p = &o->parallel;
     if (o->parameters_of != NULL) {
@@ -49,6 +51,8 @@ static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     return TRM_OK;
 }
 
+/* Makes the way's state where the options ask for blocks, and sets what the executor does differently:
+ * kernels that do not depend on the batch, the walk over the steps, the norms of the update. */
 static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, bool *active,
                               trm_error *err) {
     if (options->blocks <= 0) {
@@ -80,6 +84,7 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
     return TRM_OK;
 }
 
+/* Tells the compiler the number of blocks, and which gradients it must keep whole. */
 static trm_status plan_blocks(trm_exec *exec, const trm_graph *graph,
                               const trm_exec_options *options, trmi_plan_options *plan,
                               trm_error *err) {
@@ -97,7 +102,7 @@ static trm_status plan_blocks(trm_exec *exec, const trm_graph *graph,
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Floats of the sums of a step, of those that sum block by block the most. */
+/* Returns the length of the longest sums of a step that runs block by block, in floats. */
 static int64_t largest_sums(const trm_exec *exec) {
     int64_t largest = 0;
     for (int32_t i = 0; i < exec->program->steps_count; i++) {
@@ -111,6 +116,7 @@ static int64_t largest_sums(const trm_exec *exec) {
     return trmi_round_up(largest / (int64_t)sizeof(float), 16);
 }
 
+/* Numbers the blocks and takes the memory of their sums and of the exchange. */
 static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
     const trmi_tree tree = trmi_tree_of(s->count);
@@ -141,6 +147,7 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     return TRM_OK;
 }
 
+/* Gives the optimiser the tree of blocks and its norms, and makes the communicators. */
 static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     trmi_strict *s = trmi_strict_of(exec);
@@ -168,7 +175,8 @@ static void close_blocks(trm_exec *exec) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* Sample i belongs to block i mod count; blocks lie by position. The way `split` feeds itself. */
+/* Copies fed samples to their rows: sample i belongs to block i mod count, and blocks lie by their
+ * position in the tree. Returns false in split programs, whose inputs the way `split` copies. */
 static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, const void *from) {
     (void)index;
     const trmi_strict *s = trmi_strict_of(exec);

@@ -31,7 +31,7 @@
 typedef struct trmi_block_group {
     trmi_norm_sync sync;    /* first: the exchange's context is the group */
     trm_comm *comm;         /* borrowed; NULL: this rank alone */
-    int32_t self, local;    /* this rank of the group; blocks of each */
+    int32_t self, local;    /* this rank's number in the group; blocks of each rank */
     const int32_t *numbers; /* [sync.size] of each block, by rank and position */
     int64_t capacity;       /* doubles of a block */
     /* [sync.size * capacity] by rank and position; by number. gathered is reachable for peers in
@@ -44,8 +44,8 @@ typedef struct trmi_strict {
     int32_t count, total; /* blocks in the graph's inputs; of all ranks */
     int32_t ranks, rank;
     bool split;
-    /* A number of ranks that is no power of two: what they have is no node of the tree, so that each
-     * block's sum goes to all ranks. */
+    /* the number of ranks is no power of two: the blocks of one rank are then no node of the tree, and
+     * the exchange sends the sum of each block instead of one sum */
     bool apart;
     /* of the blocks by position: of this rank, or of all in split programs; by rank and position */
     int32_t *numbers, *all_numbers;
@@ -59,13 +59,14 @@ typedef struct trmi_strict {
     size_t pieces_bytes, levels_bytes;
 } trmi_strict;
 
-/* Its state; NULL: not active. */
+/* trmi_strict_of returns the way's state; NULL: strict determinism is off. */
 extern const char trmi_strict_key;
 static inline trmi_strict *trmi_strict_of(const struct trm_exec *exec) {
     return trmi_distribution_state(exec, &trmi_strict_key);
 }
 
-/* strict_sums.c: steps [begin, end); trmi_exec_walk. Collective where a step sums over samples. */
+/* strict_sums.c: runs the steps [begin, end) (exec->walk). Collective where a step sums over
+ * samples. */
 trm_status trmi_strict_walk(struct trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
 /* strict_groups.c: numbers blocks, and takes memory for the exchange of statistics. */
 trm_status trmi_strict_number(struct trm_exec *exec, trm_error *err);

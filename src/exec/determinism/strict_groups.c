@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers of the blocks of samples, and the exchange of the statistics that norms and losses make of
- * each block: every rank of a group has those of all blocks in the order of the blocks' numbers. */
+/* Numbers the blocks of samples, and exchanges the statistics that norms and losses compute for each
+ * block. After the exchange every rank of a group has the statistics of all blocks, in the order of
+ * the blocks' numbers: each rank then adds them in the same order, and gets the same bits. */
 #include "exec/determinism/strict.h"
 
 #include "exec/exec.h"
@@ -13,8 +14,8 @@
 
 #include <string.h>
 
-/* Where peers reach it, with many ranks. */
-static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
+/* Takes memory that peers can reach; with one rank, ordinary memory. NULL without memory. */
+static void *take_reachable(trm_exec *exec, size_t bytes, trm_error *err) {
     void *memory = NULL;
     return trmi_distribution_memory(exec, bytes, &memory, err) == TRM_UNSUPPORTED ? trmi_map(bytes)
                                                                                   : memory;
@@ -29,12 +30,12 @@ trm_status trmi_strict_number(trm_exec *exec, trm_error *err) {
     TRMI_TRY(TRMI_NEW(err, s->numbers, s->count, "for blocks of samples"));
     TRMI_TRY(TRMI_NEW(err, s->all_numbers, s->total, "for blocks of samples"));
     TRMI_TRY(TRMI_NEW(err, s->slots, nodes, "for blocks of samples"));
-    int32_t dealt = s->split ? 1 : s->ranks, rank = s->split ? 0 : s->rank;
+    int32_t ranks = s->split ? 1 : s->ranks, rank = s->split ? 0 : s->rank;
     for (int32_t j = 0; j < s->count; j++) {
         int64_t at = trmi_tree_position(&tree, j);
-        s->numbers[at] = j * dealt + rank;
-        for (int32_t r = 0; r < dealt; r++) {
-            s->all_numbers[r * s->count + at] = j * dealt + r;
+        s->numbers[at] = j * ranks + rank;
+        for (int32_t r = 0; r < ranks; r++) {
+            s->all_numbers[r * s->count + at] = j * ranks + r;
         }
     }
     for (int64_t b = 0; b < nodes; b++) {
@@ -47,8 +48,10 @@ trm_status trmi_strict_number(trm_exec *exec, trm_error *err) {
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
-                         const double **all, trm_error *err) {
+/* Gathers the statistics of this rank's blocks, `count` numbers a block, from all ranks of the group.
+ * *all: the statistics of all blocks, by number; valid until the next call. */
+static trm_status gather_statistics(trmi_norm_sync *sync, const double *values, int64_t count,
+                                    const double **all, trm_error *err) {
     trmi_block_group *g = (trmi_block_group *)(void *)sync;
     TRMI_ASSERT(count <= g->capacity);
     memcpy(g->gathered + g->self * g->local * count, values,
@@ -69,6 +72,8 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
     return TRM_OK;
 }
 
+/* Returns how many numbers the statistics of a block have at most: mean and square sum of each channel
+ * of the widest norm, and a count. */
 static int64_t widest_statistics(const trm_program *program) {
     int64_t widest = 2;
     for (int32_t i = 0; i < program->steps_count; i++) {
@@ -80,6 +85,8 @@ static int64_t widest_statistics(const trm_program *program) {
     return 2 * widest + 1;
 }
 
+/* Takes the memory of one group, and gives its exchange to the kernels whose values differ along the
+ * mesh axes `axes`. comm NULL: this rank is the group. */
 static trm_status open_group(trm_exec *exec, uint32_t axes, trm_comm *comm, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
     trmi_block_group *g = &s->groups[axes];
@@ -90,10 +97,10 @@ static trm_status open_group(trm_exec *exec, uint32_t axes, trm_comm *comm, trm_
     g->numbers = s->all_numbers;
     g->capacity = widest_statistics(exec->program);
     g->bytes = (size_t)(s->total * g->capacity) * sizeof *g->gathered;
-    g->sync = (trmi_norm_sync){.size = s->total, .blocks = g->local, .gather = gather};
+    g->sync = (trmi_norm_sync){.size = s->total, .blocks = g->local, .gather = gather_statistics};
     TRMI_TRY(TRMI_NEW(err, g->sync.values, g->local * g->capacity, "for blocks of samples"));
     g->ordered = trmi_map(g->bytes);
-    g->gathered = s->split ? trmi_map(g->bytes) : reachable(exec, g->bytes, err);
+    g->gathered = s->split ? trmi_map(g->bytes) : take_reachable(exec, g->bytes, err);
     if (g->ordered == NULL || g->gathered == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the statistics of %d blocks of samples",
                          s->total);

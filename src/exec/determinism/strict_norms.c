@@ -15,6 +15,7 @@
 
 #include <math.h>
 
+/* The sums of one call: set 0 is of gradients, set 1 of parameters. */
 typedef struct norms {
     trm_exec *exec;
     const trm_program *program;
@@ -25,8 +26,9 @@ typedef struct norms {
     double all;     /* parameters of all stages */
 } norms;
 
-/* Returns what is added to a value of at most `largest`, and taken off again, to round it to a unit
- * so coarse that a float64 holds the sum of `count` of them; 0: they are no numbers, or zeros. */
+/* Returns the number that rounds values of at most `largest` when it is added and subtracted again: to
+ * a unit so coarse that a float64 holds the sum of `count` such values exactly. Returns 0 if
+ * `largest` is 0, NaN or infinite. */
 static double anchor_of(double largest, double count) {
     int above, terms;
     (void)frexp(largest, &above);
@@ -34,9 +36,9 @@ static double anchor_of(double largest, double count) {
     return largest > 0 && isfinite(largest) ? ldexp(1.5, above + terms) : 0;
 }
 
-/* Returns whether this rank counts its part of parameter `param`. Of the ranks that hold the same
- * part one counts it, another one for each parameter. */
-static bool speaks(const norms *n, int32_t param) {
+/* Returns whether this rank adds the squares of its part of a parameter. Several ranks may hold the
+ * same part; one of them adds it, a different one for each parameter. */
+static bool adds_part(const norms *n, int32_t param) {
     const trm_exec *exec = n->exec;
     int32_t at[TRMI_MESH_AXES], turn = param;
     bool mine = true;
@@ -56,6 +58,7 @@ static bool speaks(const norms *n, int32_t param) {
     return mine;
 }
 
+/* Returns this rank's part of a parameter's gradient (set 0) or of the parameter (set 1). */
 static const float *values_of(const norms *n, int64_t set, int32_t param, int64_t *count) {
     const trmi_buffer *b = &n->program->buffers[n->program->params[param].param_buffer];
     const char *gradients = n->exec->accumulator != NULL ? (const char *)n->exec->accumulator
@@ -66,13 +69,15 @@ static const float *values_of(const norms *n, int64_t set, int32_t param, int64_
                                      b->offset);
 }
 
+/* Writes the largest magnitude of each parameter's part that this rank adds, to n->largest; infinite if
+ * one of its values is no number. */
 static void find_largest(const norms *n) {
     for (int64_t i = 0; i < n->sets * n->program->trained_count; i++) {
         int64_t count;
         int32_t param = (int32_t)(i % n->program->trained_count);
         const float *x = values_of(n, i / n->program->trained_count, param, &count);
         float most = 0;
-        count = speaks(n, param) ? count : 0;
+        count = adds_part(n, param) ? count : 0;
         for (int64_t k = 0; k < count; k++) {
             most = isnan(x[k]) ? INFINITY : fmaxf(most, fabsf(x[k]));
         }
@@ -87,6 +92,7 @@ static double elements_of(const norms *n, int32_t param) {
     return (double)trm_shape_count(leaf != NULL ? &leaf->global : &b->shape);
 }
 
+/* Writes the sum of rounded squares of each parameter's part that this rank adds, to n->sums. */
 static void add_squares(const norms *n) {
     for (int64_t i = 0; i < n->sets * n->program->trained_count; i++) {
         int64_t count;
@@ -94,7 +100,7 @@ static void add_squares(const norms *n) {
         const float *x = values_of(n, i / n->program->trained_count, param, &count);
         double largest = (double)n->largest[i], sum = 0;
         double anchor = anchor_of(largest * largest, elements_of(n, param));
-        count = anchor != 0 && speaks(n, param) ? count : 0;
+        count = anchor != 0 && adds_part(n, param) ? count : 0;
         for (int64_t k = 0; k < count; k++) {
             sum += ((double)x[k] * (double)x[k] + anchor) - anchor;
         }
@@ -102,6 +108,7 @@ static void add_squares(const norms *n) {
     }
 }
 
+/* Returns the sum of squares of a whole parameter, infinite where a value is no number. */
 static double sum_of(const norms *n, int64_t set, int32_t param) {
     int64_t at = set * n->program->trained_count + param;
     return isfinite(n->largest[at]) ? n->sums[at] : (double)INFINITY;
@@ -129,13 +136,15 @@ static trm_status find_most(norms *n, trm_error *err) {
                               TRM_REDUCTION_MAX, err);
 }
 
-/* Totals rounded to a common unit, so that the order in which parameters lie adds up to the same
- * bits too. */
-static double total_of(const norms *n, int64_t set, int32_t param) {
+/* Returns a parameter's sum rounded to the unit of its set: the optimiser adds these sums in the order
+ * in which the parameters lie in memory, and that order must not change the bits. */
+static double rounded_sum_of(const norms *n, int64_t set, int32_t param) {
     double mine = sum_of(n, set, param), anchor = anchor_of(n->most[set], n->all);
     return anchor != 0 ? (mine + anchor) - anchor : mine;
 }
 
+/* Writes the sums by block of the optimiser: a parameter's sum into its first block, 0 into its other
+ * blocks. */
 static void write_totals(const norms *n, double *sums) {
     int64_t block = 0;
     for (int32_t i = 0; i < n->program->trained_count; i++) {
@@ -144,7 +153,7 @@ static void write_totals(const norms *n, double *sums) {
         for (; block < n->blocks && trmi_update_block_offset(n->exec->update, block) < end;
              block++) {
             for (int64_t set = 0; set < n->sets; set++) {
-                sums[set * n->blocks + block] = block == first ? total_of(n, set, i) : 0;
+                sums[set * n->blocks + block] = block == first ? rounded_sum_of(n, set, i) : 0;
             }
         }
     }

@@ -16,6 +16,7 @@
 
 const char trmi_strict_key = 0;
 
+/* Adds from[count] to to[count]. */
 static void add(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         to[i] += from[i];
@@ -26,11 +27,11 @@ static void add(float *to, const float *from, int64_t count) {
 
 /* A sum over samples that a step makes. */
 typedef struct strict_sum {
-    float *out;
-    int64_t count, at; /* floats; where it is in a level */
+    float *out;        /* the step's output */
+    int64_t count, at; /* number of floats; offset within a level */
 } strict_sum;
 
-/* The sums of a step; returns how many. */
+/* Lists the outputs of a step that are sums over samples; returns how many there are. */
 static int32_t find_sums(const trm_exec *exec, int32_t step, strict_sum sums[TRMI_OP_OUTPUTS_MAX]) {
     const trmi_step *s = &exec->program->steps[step];
     int32_t found = 0;
@@ -47,7 +48,8 @@ static int32_t find_sums(const trm_exec *exec, int32_t step, strict_sum sums[TRM
     return found;
 }
 
-/* The sum of the block at `position` joins the nodes that wait, `depth` of them. */
+/* Adds the sum of the block at `position` to the stack of `depth` tree nodes whose sibling has not come
+ * yet, and adds up the nodes that are complete with it. */
 static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t position, int64_t depth,
                        const strict_sum *sum) {
     float *levels = s->levels + sum->at;
@@ -62,6 +64,8 @@ static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t posi
     }
 }
 
+/* Runs a step once for each block and adds the blocks' outputs in the order of the tree. With s->apart
+ * it keeps them for the exchange instead. */
 static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sums, int32_t count,
                              trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
@@ -89,6 +93,7 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
 
 /* ---- the ranks ---- */
 
+/* Runs a step that sums over samples: the blocks of this rank, then the exchange with the others. */
 static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     strict_sum sums[TRMI_OP_OUTPUTS_MAX];
     int32_t count = find_sums(exec, step, sums);

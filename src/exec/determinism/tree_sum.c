@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Sums over ranks in the order of the tree; the method is drawn in tree_sum.h. */
 #include "exec/determinism/tree_sum.h"
 
 #include "base/checked.h"
@@ -8,6 +9,7 @@
 
 enum { PART = 1024 };
 
+/* Adds from[count] to to[count]. */
 static void add(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         to[i] += from[i];
@@ -18,7 +20,8 @@ size_t trmi_tree_sum_bytes(int64_t ranks, int64_t nodes) {
     return (size_t)((2 * nodes + 1) * (TRMI_TREE_PIECE + ranks)) * sizeof(float);
 }
 
-/* Floats [at, at + count) of a part of `each`, of all nodes, to `out`. */
+/* Adds elements [at, at + count) of all nodes' parts in the order of the tree and writes the sum to
+ * `out`. received: the parts of all nodes, `each` floats long. */
 static void add_nodes(const trmi_tree_sum *s, const float *received, int64_t each, int64_t at,
                       int64_t count, float *out) {
     float levels[TRMI_TREE_LEVELS][PART];
@@ -36,7 +39,8 @@ static void add_nodes(const trmi_tree_sum *s, const float *received, int64_t eac
     memcpy(out, levels[0], (size_t)count * sizeof *out);
 }
 
-/* Writes parts of `each` floats of this rank's nodes, [count], by the rank that adds them. */
+/* Copies this rank's nodes, `count` floats each, to `to`: ordered by the rank that adds a part, parts
+ * of `each` floats, the last ones filled up with zeros. */
 static void pack(const trmi_tree_sum *s, const float *nodes, int64_t stride, int64_t each,
                  int64_t count, float *to) {
     int64_t ranks = trm_comm_size(s->comm);
@@ -49,6 +53,8 @@ static void pack(const trmi_tree_sum *s, const float *nodes, int64_t stride, int
     }
 }
 
+/* Sums at most TRMI_TREE_PIECE floats of all ranks' nodes: all-to-all, add, all-gather. Without packing
+ * where one node divides evenly among the ranks. */
 static trm_status run_piece(const trmi_tree_sum *s, const float *nodes, int64_t stride, float *out,
                             int64_t count, const char *tag, trm_error *err) {
     int64_t ranks = trm_comm_size(s->comm), each = trmi_pieces(count, ranks);

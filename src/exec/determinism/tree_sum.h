@@ -19,12 +19,13 @@
 
 enum { TRMI_TREE_PIECE = 1 << 18 }; /* floats that ranks exchange at a time */
 
+/* One sum: the tree, the ranks and the memory for the exchange. */
 typedef struct trmi_tree_sum {
     trm_comm *comm;       /* NULL: one rank */
     trmi_tree tree;       /* of all ranks' nodes */
     const int32_t *slots; /* by position in the tree: rank * nodes + node; NULL: the position */
     int64_t nodes;        /* of each rank: 1, or all its blocks */
-    float *pieces;        /* trmi_tree_sum_bytes(), best where peers reach it */
+    float *pieces;        /* [trmi_tree_sum_bytes()]; fastest in memory that peers can reach */
 } trmi_tree_sum;
 
 /* Returns the bytes of pieces, for groups of up to `ranks` ranks. */

@@ -5,7 +5,7 @@
  *      forward, backward   each rank its own x and dy, in its part of the arena COOPERATIVE
  *      buckets             the gradients that each rank made by itself are summed
  *      meet                all x and dy are there
- *      cooperative steps         each rank the rows that its slice needs, from all samples
+ *      cooperative steps   each rank the rows that its slice needs, from all samples
  *      update, meet        and COOPERATIVE may be written again
  *
  * These gradients are the mean over all samples at once, so backward begins with 1/ranks
@@ -19,6 +19,7 @@
 #include "base/memory.h"
 #include "comm/net/reserve.h"
 
+/* Returns how many ranks may make gradients together; 0 where options, hosts or threads prevent it. */
 int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &options->parallel;
@@ -31,6 +32,7 @@ int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *opt
     return alike && once && trm_comm_can_map_root(p->comm) ? p->size : 0;
 }
 
+/* Activates the way where options ask for cooperative gradients. */
 static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *options, bool *active,
                                    trm_error *err) {
     (void)err;
@@ -39,6 +41,7 @@ static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *optio
     return TRM_OK;
 }
 
+/* Tells the compiler how many ranks make gradients together, and of which operators. */
 static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
                                    const trm_exec_options *options, trmi_plan_options *plan,
                                    trm_error *err) {
@@ -49,7 +52,8 @@ static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* This rank's part of COOPERATIVE is behind those of the ranks before it. */
+/* Moves this rank's buffers of the arena COOPERATIVE behind those of the ranks before it, and sets the
+ * factor with which backward begins. */
 static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {
     (void)options;
@@ -93,16 +97,18 @@ static trmi_cooperative_part part_of(const trm_exec *exec, const trmi_buffer *gr
         .rank = p->rank, .begin = from - first, .count = trmi_max_i64(to - from, 0)};
 }
 
-static trm_status make_nothing(const trmi_kernel *kernel, const trmi_kernel_env *env,
-                               trm_error *err) {
+/* Runs a cooperative step in which this rank has no rows: does nothing. */
+static trm_status run_nothing(const trmi_kernel *kernel, const trmi_kernel_env *env,
+                              trm_error *err) {
     (void)kernel;
     (void)env;
     (void)err;
     return TRM_OK;
 }
 
-/* This rank neither reads nor writes the slices of others; calibration did (gradient_buckets.c). */
-static void take_slices(trm_exec *exec) {
+/* Gives back the memory of the slices of other ranks, which this rank neither reads nor writes from now
+ * on (the calibration in gradient_buckets.c has written them), and takes that of its own. */
+static void keep_own_slices(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < p->ranges_count; i++) {
@@ -118,16 +124,17 @@ static void take_slices(trm_exec *exec) {
     }
 }
 
+/* Binds the kernel of each cooperative step to the rows of this rank's slices. */
 static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     if (p->cooperative_ranks < 2) {
         return TRM_OK;
     }
-    take_slices(exec);
+    keep_own_slices(exec);
     for (int32_t i = p->cooperative_begin; i < p->steps_count; i++) {
         trmi_kernel *kernel = &exec->kernels[i];
         trmi_cooperative_part part = part_of(exec, &p->buffers[p->steps[i].outputs[0]]);
-        kernel->run = make_nothing;
+        kernel->run = run_nothing;
         if (part.count > 0) {
             TRMI_TRY(exec->backend->bind_cooperative(exec->backend, kernel, &part, err));
         }
@@ -135,7 +142,8 @@ static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Peers may still read what this rank has in COOPERATIVE, unless the last update ended with a meeting. */
+/* Waits before a step writes COOPERATIVE until the peers have read what they need from it, unless the
+ * ranks have met at the end of the last update. */
 static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     if (!training || !p->cooperative_read) {
@@ -145,22 +153,24 @@ static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err
     return trmi_parallel_meet(p, "the next step", err);
 }
 
-/* Before the first cooperative step: x and dy of all ranks are there. */
-static trm_status meet(trm_exec *exec, int32_t item, trm_error *err) {
+/* Waits before the first cooperative step until x and dy of all ranks are there. */
+static trm_status meet_ranks(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
     TRMI_TRY(trmi_parallel_meet(trmi_parallel_of(exec), "gradients of all ranks", err));
     trmi_parallel_of(exec)->cooperative_read = true;
     return TRM_OK;
 }
 
+/* Adds the meeting before the first cooperative step. */
 static void schedule_meeting(trm_exec *exec) {
     const trm_program *p = exec->program;
     if (p->cooperative_begin < p->steps_count) {
-        trmi_distribution_add(exec, (trmi_action){.before = p->cooperative_begin, .run = meet});
+        trmi_distribution_add(exec,
+                              (trmi_action){.before = p->cooperative_begin, .run = meet_ranks});
     }
 }
 
-/* Of such gradients a rank touches its slices only. */
+/* Corrects the bytes of gradients: of cooperative ones a rank touches its slices only. */
 static void describe_cooperative(const trm_exec *exec, trm_exec_info *info) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     for (int32_t i = 0; i < p->ranges_count; i++) {

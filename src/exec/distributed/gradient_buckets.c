@@ -21,8 +21,9 @@ enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS =
 
 /* ---- what a reduction costs ------------------------------------------------------------------ */
 
-/* Does the communicator's thread have a core of its own? The same answer on all ranks. */
-static trm_status find_crowd(trm_exec *exec, trm_error *err) {
+/* Finds whether the ranks' threads fill the cores, so that the communicator's thread has no core of its
+ * own. All ranks get the answer of rank 0. */
+static trm_status find_crowding(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int32_t crowded =
         trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
@@ -31,7 +32,7 @@ static trm_status find_crowd(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Seconds of one started reduction of `count` elements: the best of a few turns. */
+/* Measures the seconds of one started reduction of `count` elements: the least of `turns` ones. */
 static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best,
                                  trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
@@ -65,7 +66,7 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     if (p->options.bucket != TRM_BUCKET_AUTO || total == 0) {
         return TRM_OK;
     }
-    TRMI_TRY(find_crowd(exec, err));
+    TRMI_TRY(find_crowding(exec, err));
     TRMI_TRY(time_reduction(exec, small / 4, SMALL_TURNS, &seconds[0], err));
     TRMI_TRY(time_reduction(exec, large / 4, LARGE_TURNS, &seconds[1], err));
     TRMI_TRY(trm_comm_broadcast(p->comm, seconds, 2, TRM_FLOAT64, 0, err));
@@ -78,11 +79,12 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
 
 /* ---- the cut --------------------------------------------------------------------------------- */
 
-/* Split graphs: gradients that are not summed over all ranks. */
-static bool elsewhere(const trmi_parallel *p, const trmi_param *param) {
+/* Returns whether a gradient of a split graph is summed over some ranks only: it is in no bucket. */
+static bool is_of_some_ranks(const trmi_parallel *p, const trmi_param *param) {
     return p->split != NULL && param->grad_axes != (1u << p->split->plan->mesh.axes) - 1;
 }
 
+/* Fills in size and ready time of each gradient, from measured times or from those of the cost model. */
 static void fill_items(trm_exec *exec, bool measured) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -102,12 +104,13 @@ static void fill_items(trm_exec *exec, bool measured) {
         p->items[i] = (trmi_bucket_item){
             .bytes = (int64_t)((double)bytes * half),
             .ready_seconds = ready ? p->step_end[param->ready_step] : p->backward_end,
-            .skip = elsewhere(p, param) || param->grad_buffer == 0 || param->remote ||
+            .skip = is_of_some_ranks(p, param) || param->grad_buffer == 0 || param->remote ||
                     trmi_parallel_is_layerwise(p, param->name) ||
                     trmi_param_is_cooperative(program, param)};
     }
 }
 
+/* Returns the first element of a parameter's gradient; behind the last parameter the arena's end. */
 static int64_t begin_of(const trm_program *program, int32_t param) {
     return param < program->trained_count
                ? program->buffers[program->params[param].param_buffer].offset /
@@ -115,6 +118,7 @@ static int64_t begin_of(const trm_program *program, int32_t param) {
                : program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
 }
 
+/* Makes a range of each bucket. */
 static void fill_ranges(trm_exec *exec, int32_t count) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -133,8 +137,9 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
     p->ranges_count = count;
 }
 
-/* Gradients that only some ranks hold in common, and, to be sliced, those that all ranks have
- * already: runs of neighbours with the same axes, in their place among the others. */
+/* Adds ranges for gradients that are summed over the ranks of some mesh axes only. With slices of the
+ * optimiser also for those that need no sum: each rank then updates its slice of them. A range is a
+ * run of neighbours with the same axes. */
 static void add_group_ranges(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -142,7 +147,8 @@ static void add_group_ranges(trm_exec *exec) {
         uint32_t axes = program->params[i].grad_axes;
         int32_t end = i + 1;
         bool idle = axes == 0 && !p->options.shard_optimizer;
-        if (!elsewhere(p, &program->params[i]) || idle || program->params[i].grad_buffer == 0) {
+        if (!is_of_some_ranks(p, &program->params[i]) || idle ||
+            program->params[i].grad_buffer == 0) {
             i = end;
             continue;
         }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of an executor with many ranks: shared arenas, equal initial values, synchronised norms,
- * slots gathered for a save. */
+/* The way `ranks`: creates and destroys what an executor needs with many ranks. Gradients are summed by
+ * reduction.c. In order of use:
+ *
+ *      open      options, copied          await_turn, release_turn   one rank of a host measures kernels
+ *      arena     memory that peers reach  begin                      same program? buckets; rank 0's values
+ *      close     the memory goes back     count, describe            reports of memory */
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
 #include "exec/distributed/ranks_state.h"
@@ -19,6 +23,7 @@
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
+/* Checks options that do not depend on the program.   error  INVALID */
 static trm_status check_options(const trm_parallel_options *o, int32_t size, trm_error *err) {
     if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 &&
         o->wire != TRM_FLOAT16) {
@@ -38,6 +43,7 @@ static trm_status check_options(const trm_parallel_options *o, int32_t size, trm
     return TRM_OK;
 }
 
+/* Copies the lists of the options, which the caller may free. */
 static trm_status copy_lists(trm_exec *exec, trmi_parallel *p, trm_error *err) {
     trm_parallel_options *o = &p->options;
     size_t bytes = (size_t)o->bucket_list_count * sizeof(int32_t);
@@ -61,6 +67,7 @@ static trm_status copy_lists(trm_exec *exec, trmi_parallel *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Makes the state of the ranks where the communicator has more than one. */
 static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool *active,
                              trm_error *err) {
     const trm_parallel_options *options = &given->parallel;
@@ -87,8 +94,8 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
     return copy_lists(exec, p, err);
 }
 
-/* Sums over ranks need gradients whole; of a split graph those that are not summed stay in
- * factors. */
+/* Tells the compiler that sums over ranks need whole gradients. In split graphs gradients that no sum
+ * needs may stay in factors (x and dy, multiplied inside the update). */
 static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                             trmi_plan_options *plan, trm_error *err) {
     (void)exec;
@@ -100,8 +107,9 @@ static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_ex
     return TRM_OK;
 }
 
-/* Split programs have shapes of their own on every rank: one rank after the other measures and
- * chooses. */
+/* Passes `turns` barriers. In split programs every rank has shapes of its own, so one rank after the
+ * other measures kernels: each rank passes a barrier for each rank before it, and afterwards one for
+ * each rank behind it. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     if (exec->fixed_bits) {
@@ -124,7 +132,7 @@ trm_status trmi_parallel_await_turn(trm_exec *exec, trm_error *err) {
     return trm_comm_barrier(p->comm, err);
 }
 
-/* Kernels are bound: the next rank may measure. */
+/* Lets the next rank measure: this rank's kernels are bound. */
 static trm_status release_turn(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
     const trmi_parallel *p = trmi_parallel_of(exec);
@@ -139,8 +147,9 @@ static trm_status release_turn(trm_exec *exec, const trm_exec_options *options, 
 
 /* ---- memory that peers reach ----------------------------------------------------------------- */
 
-/* GRAD: gradients that all ranks make together are the last of it, and of those a rank has its
- * slices only, as it has nothing of those that stay in factors. */
+/* Reserves the arena of gradients, and takes memory for its first part only. Cooperative gradients are
+ * at its end: of those this rank takes its slices later (cooperative.c). Gradients that stay in
+ * factors take no memory. NULL without memory. */
 static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
@@ -157,6 +166,7 @@ static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     return memory;
 }
 
+/* Takes memory that peers can reach for the arenas of parameters, copies and gradients. */
 static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t bytes,
                                  trm_error *err) {
     char **memory = &exec->env.arena[arena];
@@ -171,7 +181,8 @@ static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t byt
     return *memory != NULL ? TRM_OK : TRM_NOMEM;
 }
 
-static void *reachable(trm_exec *exec, size_t bytes, trm_error *err) {
+/* Returns memory that peers can reach, for other ways. */
+static void *alloc_reachable(trm_exec *exec, size_t bytes, trm_error *err) {
     return trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
 }
 
@@ -179,8 +190,8 @@ static void close_ranks(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_parallel_leave_turns(exec);
     trm_comm_destroy(p->norm_comm);
-    /* Peers may still read: after an error they are told by the poison, otherwise every operation
-     * that touches this memory has ended on all ranks before it ended here. */
+    /* No peer reads this memory any more: without an error every operation on it has ended on all
+     * ranks, and after an error the communicator is poisoned on all ranks. */
     for (int64_t i = 0; i < p->shared_count; i++) {
         trm_comm_free_shared(p->comm, p->shared[i]);
     }
@@ -199,6 +210,8 @@ static void close_ranks(trm_exec *exec) {
 
 /* ---- the same program everywhere ------------------------------------------------------------- */
 
+/* Computes a digest of all that must be equal on all ranks: parameters with their places and layouts,
+ * and the parallel options. */
 static uint64_t digest_of(const trm_exec *exec) {
     const trm_program *program = exec->program;
     const trm_parallel_options *o = &trmi_parallel_of(exec)->options;
@@ -258,6 +271,7 @@ trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
 
 /* ---- synchronised batch norm ----------------------------------------------------------------- */
 
+/* Gathers the statistics of a norm, `count` numbers, from the ranks that share it (trmi_norm_sync). */
 static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_t count,
                               const double **all, trm_error *err) {
     trmi_parallel *p = (trmi_parallel *)((char *)sync - offsetof(trmi_parallel, norm_sync));
@@ -274,6 +288,7 @@ static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_
     return TRM_OK;
 }
 
+/* Returns the most channels of a batch norm; 0: the program has none. */
 static int64_t widest_norm(const trm_program *program) {
     int64_t widest = 0;
     for (int32_t i = 0; i < program->steps_count; i++) {
@@ -286,15 +301,16 @@ static int64_t widest_norm(const trm_program *program) {
     return widest;
 }
 
+/* Prepares the exchange of statistics between the ranks whose samples a norm takes together. */
 static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int32_t group = p->options.sync_batch_norm;
     int64_t widest = widest_norm(exec->program);
-    /* strict blocks join their statistics themselves */
+    /* strict determinism exchanges the statistics of its blocks itself */
     if (group == TRM_NORM_LOCAL || widest == 0 || p->size < 2 || exec->fixed_bits) {
         return TRM_OK;
     }
-    /* they exchange by themselves, over a communicator beside the gradients' */
+    /* norms have a communicator of their own, so that they need not wait for started gradients */
     group = group <= 0 ? p->size : group;
     TRMI_TRY(trm_comm_split(p->comm, p->rank / group, p->rank, &p->norm_comm, err));
     p->norm_capacity = 2 * widest + 1; /* and the count */
@@ -315,6 +331,7 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
 
 /* ---- all of rank 0 --------------------------------------------------------------------------- */
 
+/* Copies rank 0's variable to all ranks. */
 static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
@@ -326,6 +343,7 @@ static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *e
     return trm_comm_run(p->comm, &op, err);
 }
 
+/* Copies rank 0's variables of one kind to all ranks, except those that each rank keeps to itself. */
 static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     for (int32_t i = 0; i < exec->variables_count; i++) {
@@ -338,8 +356,8 @@ static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_err
     return TRM_OK;
 }
 
-/* Slots begin equal everywhere; they stay untouched, so that slices take memory only where they
- * live. */
+/* Copies rank 0's parameters and states to all ranks. Slots begin equal on all ranks and are not
+ * touched here: memory is taken only where a rank uses its slices. */
 static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
     if (!trmi_parallel_of(exec)->common) {
         TRMI_TRY(broadcast_kind(exec, TRM_VARIABLE_PARAMETER, err));
@@ -372,6 +390,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
+/* Takes the memory of the reduction: agreement, wire, ranges and their slices.   error  NOMEM */
 static trm_status take_memory(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -404,6 +423,8 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Compares the programs of all ranks, cuts the gradients into buckets, and makes the initial values
+ * equal. */
 static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     TRMI_TRY(trmi_parallel_check_same(exec, err));
@@ -426,8 +447,8 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Of each peer's gradients a rank reads its slices, or its share of a sum: a process' resident set
- * has those pages, too, and memory that ranks share is in huge ones. */
+/* Returns the bytes of peers' gradients that count in this process's resident memory: it reads its
+ * slices, or its share of a sum, of each peer. Shared memory is in huge pages, so whole ones count. */
 static int64_t peers_bytes(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t pages = 0, seen = 0;
@@ -456,10 +477,12 @@ static int64_t peers_bytes(const trm_exec *exec) {
     return here ? each * (p->size - 1) : 0;
 }
 
+/* Adds the memory of peers that this process reads. */
 static void describe_ranks(const trm_exec *exec, trm_exec_info *info) {
     info->overhead_bytes += peers_bytes(exec);
 }
 
+/* Says how the ranks of a program without an executor would divide memory. */
 static void count_ranks(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     (void)program;
@@ -472,6 +495,7 @@ static void count_ranks(const trm_exec *exec, const trm_program *program,
     how->packs = p->options.wire != TRM_FLOAT32;
 }
 
+/* Sets *diverged on all ranks if it is set on one, where ranks see different gradients. */
 static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error *err) {
     int32_t any = *diverged;
     if (!trmi_parallel_norms_differ(exec)) {
@@ -488,7 +512,8 @@ static trm_status agree_on_divergence(trm_exec *exec, bool *diverged, trm_error 
     return TRM_OK;
 }
 
-static trm_status first_of_ranks(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
+/* Finds the lowest rank that passes `found`. */
+static trm_status find_first_rank(trm_exec *exec, bool found, int32_t *first, trm_error *err) {
     int32_t rank = found ? trmi_parallel_of(exec)->rank : INT32_MAX;
     TRMI_TRY(trm_comm_allreduce(trmi_parallel_of(exec)->comm, &rank, 1, TRM_INT32,
                                 TRM_REDUCTION_MIN, err));
@@ -502,7 +527,7 @@ const trmi_distribution trmi_way_ranks = {
     .await_turn = trmi_parallel_await_turn,
     .plan = plan_sums,
     .arena = take_reachable,
-    .memory = reachable,
+    .memory = alloc_reachable,
     .connect = release_turn,
     .begin = begin_ranks,
     .close = close_ranks,
@@ -511,7 +536,7 @@ const trmi_distribution trmi_way_ranks = {
     .finish_forward = trmi_parallel_finish_forward,
     .finish_backward = trmi_parallel_finish_backward,
     .agree = agree_on_divergence,
-    .first = first_of_ranks,
+    .first = find_first_rank,
     .describe = describe_ranks,
     .count = count_ranks,
 };

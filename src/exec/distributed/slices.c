@@ -16,6 +16,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+/* Activates the way where options ask for slices of the optimiser. */
 static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, bool *active,
                               trm_error *err) {
     (void)err;
@@ -23,6 +24,7 @@ static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, b
     return TRM_OK;
 }
 
+/* Moves the bfloat16 copies of parameters into an arena that ranks can share. */
 static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {
     (void)options, (void)plan;
@@ -31,9 +33,10 @@ static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
 
 /* ---- one copy of the parameters on a host ---------------------------------------------------- */
 
-/* Arenas that rank 0 makes for all ranks of the host: the others reach them in `connect`. */
-static trm_status leave_to_first(trm_exec *exec, trmi_arena_id arena, size_t bytes,
-                                 trm_error *err) {
+/* Takes no memory for arenas that rank 0 makes for all ranks of the host: the other ranks map them in
+ * share_arenas. */
+static trm_status leave_arena_to_rank_0(trm_exec *exec, trmi_arena_id arena, size_t bytes,
+                                        trm_error *err) {
     (void)bytes;
     (void)err;
     bool first =
@@ -43,7 +46,7 @@ static trm_status leave_to_first(trm_exec *exec, trmi_arena_id arena, size_t byt
                : TRM_UNSUPPORTED;
 }
 
-/* Rank 0's arena for all, or where that cannot be each rank its own. */
+/* Maps rank 0's arena on all ranks; where that is not possible, each rank takes memory of its own. */
 static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     char **own = &exec->env.arena[arena];
@@ -57,6 +60,7 @@ static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *er
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
+/* Shares the arena of bfloat16 copies if all ranks have the same ones; else each rank has its own. */
 static trm_status share_casts(trm_exec *exec, trm_error *err) {
     char **own = &exec->env.arena[TRMI_ARENA_CAST];
     bool alike;
@@ -69,6 +73,7 @@ static trm_status share_casts(trm_exec *exec, trm_error *err) {
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
+/* Makes the arenas that ranks of one host have in common, and gives all ranks the seed of rank 0. */
 static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
     if (!trmi_parallel_may_share(exec)) {
@@ -91,8 +96,9 @@ static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, 
     return TRM_OK;
 }
 
-/* One copy of the parameters for all ranks, by rank 0's seed: each variable is made by the rank
- * that has least to make so far. All meet before one of them reads them (the ranks begin). */
+/* Divides the work of making initial values where ranks have one copy of the parameters: each variable
+ * goes to the rank that has the fewest elements so far. The ranks meet before one of them reads the
+ * values (`begin` of the way `ranks`). */
 static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t *loads = p->common ? trmi_alloc((size_t)p->size * sizeof *loads) : NULL;
@@ -119,7 +125,7 @@ static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err)
 
 /* Fills in the sums of the blocks of other ranks: trmi_update_exchange. `context`: the exec.
  * Blocks that every rank updates (everyones) are in no sum. */
-static trm_status add_norms(void *context, double *sums, int64_t count, trm_error *err) {
+static trm_status sum_norms(void *context, double *sums, int64_t count, trm_error *err) {
     trm_exec *exec = context;
     trmi_parallel *p = trmi_parallel_of(exec);
     for (int64_t i = 0; i < count; i++) {
@@ -141,18 +147,19 @@ static trm_status add_norms(void *context, double *sums, int64_t count, trm_erro
     return TRM_OK;
 }
 
+/* Tells the optimiser which blocks this rank updates, and how norms are summed over the ranks. */
 static trm_status begin_slices(trm_exec *exec, trm_error *err) {
     (void)err;
     const trmi_parallel *p = trmi_parallel_of(exec);
     if (p->options.shard_optimizer && exec->program->training) {
-        trmi_update_share(exec->update, p->mine, exec->norms != NULL ? exec->norms : add_norms,
+        trmi_update_share(exec->update, p->mine, exec->norms != NULL ? exec->norms : sum_norms,
                           exec);
     }
     return TRM_OK;
 }
 
 /* Publishes the slices that this rank has updated. With one copy of the parameters on a host, norms
- * were exchanged before (add_norms): no rank reads old values when the first slice is written. */
+ * were exchanged before (sum_norms): no rank reads old values when the first slice is written. */
 static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     if (!p->options.shard_optimizer) {
@@ -178,6 +185,7 @@ static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Gathers the slots of all slices on every rank, for saving. */
 static trm_status gather_slots(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     if (!p->options.shard_optimizer || !exec->program->training) {
@@ -199,7 +207,7 @@ static trm_status gather_slots(trm_exec *exec, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Of the slots a rank uses its slices. */
+/* Corrects the bytes of slots to those of this rank's slices: it never touches the others. */
 static void describe_slices(const trm_exec *exec, trm_exec_info *info) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t elements = 0, slots = trmi_update_slots(exec->update);
@@ -218,7 +226,7 @@ const trmi_distribution trmi_way_slices = {
     .name = "slices",
     .open = open_slices,
     .place = place_casts,
-    .arena = leave_to_first,
+    .arena = leave_arena_to_rank_0,
     .connect = share_arenas,
     .deal = deal_parameters,
     .begin = begin_slices,

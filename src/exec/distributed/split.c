@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 
+/* Activates the way where options ask for a split graph, and reads its plan. */
 static trm_status open_split(trm_exec *exec, const trm_exec_options *options, bool *active,
                              trm_error *err) {
     *active = trmi_parallel_of(exec) != NULL && options->parallel.split.kind != TRM_SPLIT_NONE;
@@ -38,6 +39,7 @@ static trm_status plan_split(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
+/* Reports what the plan could not split, and decides whether ranks update slices. */
 static trm_status place_split(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {
     (void)options;
@@ -49,11 +51,13 @@ static trm_status place_split(trm_exec *exec, const trm_exec_options *options,
     return TRM_OK;
 }
 
+/* Binds the kernels of steps that move values between ranks. */
 static trm_status bind_moves(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
     (void)exec;
     return trmi_split_bind(kernel, err);
 }
 
+/* Makes the communicators of the mesh axes and the memory of inputs that callers feed whole. */
 static trm_status connect_split(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
     TRMI_TRY(trmi_split_open(exec, err));
@@ -72,6 +76,7 @@ static trm_status begin_split(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Copies this rank's parts out of the inputs that were fed whole. */
 static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
     (void)training;
     return trmi_split_take_inputs(exec, err);
@@ -79,10 +84,12 @@ static trm_status take_inputs(trm_exec *exec, bool training, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
+/* Returns whether callers feed this rank's samples only, not the whole batch. */
 static bool feeds_parts(const trmi_parallel *p) {
     return p->options.batch == TRM_BATCH_OF_RANK || p->options.split.input_cuts != NULL;
 }
 
+/* Adds the memory of inputs that callers feed whole. */
 static void describe_split(const trm_exec *exec, trm_exec_info *info) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     info->other_bytes += trmi_parallel_of(exec)->split->whole_inputs == NULL
@@ -90,6 +97,7 @@ static void describe_split(const trm_exec *exec, trm_exec_info *info) {
                              : trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p));
 }
 
+/* Says for a program that is not run how its ranks feed samples and divide the optimiser. */
 static void count_split(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     const trmi_parallel *p = trmi_parallel_of(exec);

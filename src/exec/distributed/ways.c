@@ -12,7 +12,7 @@ const trmi_distribution *const trmi_ways[] = {
     &trmi_way_split,         /* a program of its own on every rank: the graph cut by a plan */
     &trmi_way_slices,        /* each rank updates a slice of the parameters */
     &trmi_way_cooperative,   /* ranks of a host make large weight gradients together */
-    &trmi_way_stages,        /* a pipeline: all of the above is within one stage */
+    &trmi_way_stages,        /* a pipeline; the ways above act within one stage */
 };
 const int32_t trmi_ways_count = sizeof trmi_ways / sizeof trmi_ways[0];
 _Static_assert(sizeof trmi_ways / sizeof trmi_ways[0] <= (size_t)TRMI_DISTRIBUTIONS_MAX,

@@ -17,8 +17,8 @@
 
 enum { LEAST = 1 << 16 }; /* elements that are worth cutting a range in two */
 
-/* Does a tap meet a pixel in one dimension? */
-static bool meets(const trmi_attrs *a, int d, int64_t tap, int64_t in, int64_t out) {
+/* Returns whether a tap meets a pixel of the image in dimension `d`. */
+static bool meets_pixel(const trmi_attrs *a, int d, int64_t tap, int64_t in, int64_t out) {
     for (int64_t o = 0; o < out; o++) {
         int64_t at = o * a->conv.stride[d] - a->conv.pad[2 * d] + tap * a->conv.dilation[d];
         if (at >= 0 && at < in) {
@@ -28,9 +28,9 @@ static bool meets(const trmi_attrs *a, int d, int64_t tap, int64_t in, int64_t o
     return false;
 }
 
-/* The step that makes a parameter's gradient, if it is a convolution's and taps are its outermost
- * dimension. */
-static const trmi_step *taps_of(const trm_program *p, const trmi_param *param) {
+/* Returns the step that computes a parameter's gradient, if it is that of a convolution whose taps are
+ * its outermost dimension in memory; else NULL. */
+static const trmi_step *find_gradient_step(const trm_program *p, const trmi_param *param) {
     const trmi_buffer *b = &p->buffers[param->param_buffer];
     for (int32_t i = 0; i < p->steps_count && b->shape.rank == 4 && b->layout == TRMI_CHANNELS_LAST;
          i++) {
@@ -43,14 +43,15 @@ static const trmi_step *taps_of(const trm_program *p, const trmi_param *param) {
     return NULL;
 }
 
+/* Returns whether the gradient of a tap is always zero: it meets padding only. */
 static bool is_always_zero(const trm_program *p, const trmi_step *s, int64_t tap) {
     const trm_shape *dy = &p->buffers[s->inputs[0]].shape, *x = &p->buffers[s->inputs[1]].shape;
     int64_t width = p->buffers[s->outputs[0]].shape.dim[3];
-    return !meets(s->attrs, 0, tap / width, x->dim[2], dy->dim[2]) ||
-           !meets(s->attrs, 1, tap % width, x->dim[3], dy->dim[3]);
+    return !meets_pixel(s->attrs, 0, tap / width, x->dim[2], dy->dim[2]) ||
+           !meets_pixel(s->attrs, 1, tap % width, x->dim[3], dy->dim[3]);
 }
 
-/* The optimiser's first block that begins at element `at` or behind it. */
+/* Returns the optimiser's first block that begins at element `at` or behind it. */
 static int64_t first_block(const trm_exec *exec, int64_t at) {
     int64_t low = 0, high = trmi_update_block_count(exec->update);
     while (low < high) {
@@ -85,10 +86,11 @@ static void cut_out(trmi_parallel *p, int64_t begin, int64_t end) {
     }
 }
 
-/* Cuts out runs of such taps, at most TRMI_ZEROS_MOST, in whole blocks of the optimiser. */
+/* Cuts runs of taps whose gradients are always zero out of the ranges, at most TRMI_ZEROS_MOST runs of
+ * a parameter, in whole blocks of the optimiser. */
 static void cut_parameter(trm_exec *exec, const trmi_param *param) {
     const trm_program *program = exec->program;
-    const trmi_step *s = taps_of(program, param);
+    const trmi_step *s = find_gradient_step(program, param);
     if (s == NULL) {
         return;
     }
@@ -114,7 +116,7 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
 
 void trmi_cut_zero_gradients(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    /* rows at a cut meet other taps */
+    /* a rank's rows at a cut of the image meet other taps than those of the whole image */
     if ((p->split != NULL && !exec->program->by_samples) || exec->fixed_bits) {
         return;
     }

@@ -32,6 +32,6 @@ double trmi_peak_pairs(int64_t rounds, float *sink);
 #endif
 
 /* Takes one sample of arithmetic, which does not touch the caches. */
-void trmi_meter_sample_arithmetic(trm_meter *machine);
+void trmi_meter_sample_arithmetic(trm_meter *meter);
 
 #endif

@@ -260,8 +260,8 @@ static trm_status make_strict(trmi_partitioner *s, const trmi_op *op, char *lett
 }
 
 /* Decides the letters of an operator: the plan's line, inherited, or the cheapest. */
-static trm_status letters_for(trmi_partitioner *s, const trmi_op *op, char *letters,
-                              trmi_strategy *strategy, trm_error *err) {
+static trm_status decide_letters(trmi_partitioner *s, const trmi_op *op, char *letters,
+                                 trmi_strategy *strategy, trm_error *err) {
     int64_t index = op - s->from->ops;
     const trmi_partition_choice *choice = s->choices[index];
     if (choice != NULL) {
@@ -285,26 +285,26 @@ static trm_status letters_for(trmi_partitioner *s, const trmi_op *op, char *lett
 }
 
 /* Returns whether an operator casts an undecided parameter; its first reader decides both. */
-static bool lazy_cast(const trmi_partitioner *s, const trmi_op *op) {
+static bool is_undecided_cast(const trmi_partitioner *s, const trmi_op *op) {
     return op->kind == TRMI_OP_CAST && s->values[op->inputs[0]].follows_reader &&
            s->from->ops[s->from->values[op->inputs[0]].op].kind == TRMI_OP_PARAMETER &&
            s->choices[op - s->from->ops] == NULL;
 }
 
 /* Decides one operator and records the versions of values that it creates. */
-static trm_status choose_one(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
+static trm_status choose_cut(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     int64_t index = op - s->from->ops;
     if (op->kind == TRMI_OP_CONSTANT) {
         s->values[op->outputs[0]].versions[0] = (trmi_version){{{0}, {0}}, false, {{0}}, 0};
         s->values[op->outputs[0]].count = 1;
         return TRM_OK;
     }
-    if (trmi_is_leaf(op) || lazy_cast(s, op)) {
+    if (trmi_is_leaf(op) || is_undecided_cast(s, op)) {
         s->values[op->outputs[0]].follows_reader = true;
         return TRM_OK;
     }
     trmi_strategy strategy;
-    TRMI_TRY(letters_for(s, op, s->letters[index], &strategy, err));
+    TRMI_TRY(decide_letters(s, op, s->letters[index], &strategy, err));
     for (int32_t i = 0; i < op->inputs_count; i++) {
         int32_t local;
         if (op->inputs[i] == 0) {
@@ -334,7 +334,7 @@ static trm_status choose_one(trmi_partitioner *s, const trmi_op *op, trm_error *
 
 trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err) {
     for (int64_t i = 1; i < s->from->ops_count; i++) {
-        TRMI_TRY(choose_one(s, &s->from->ops[i], err));
+        TRMI_TRY(choose_cut(s, &s->from->ops[i], err));
     }
     /* leaves without a reader are whole */
     for (int64_t i = 1; i < s->from->ops_count; i++) {

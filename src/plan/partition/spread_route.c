@@ -62,8 +62,8 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
 /* Returns the axes whose groups must communicate to change one spread into another (partials
  * unchanged); 0: a local copy. On each dimension these are the old cuts that are not a common
  * prefix with the new ones. */
-static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *from,
-                        const trmi_spread *to) {
+static uint32_t communicating_axes(const trmi_mesh *mesh, const trm_shape *shape,
+                                   const trmi_spread *from, const trmi_spread *to) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t a[TRMI_MESH_AXES], b[TRMI_MESH_AXES], same = 0;
@@ -80,12 +80,12 @@ static uint32_t talk_of(const trmi_mesh *mesh, const trm_shape *shape, const trm
 
 /* Returns the bytes that the busiest rank receives when boxes go from `from` to `to`. Balanced cuts
  * are symmetric and the first ranks have the largest parts, so up to 16 ranks are examined. */
-static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t element,
-                       const trmi_spread *from, const trmi_spread *to) {
+static double count_received_bytes(const trmi_mesh *mesh, const trm_shape *shape, int64_t element,
+                                   const trmi_spread *from, const trmi_spread *to) {
     double most = 0;
-    int32_t ranks = trmi_mesh_ranks(mesh), look = ranks < 16 ? ranks : 16;
-    for (int32_t i = 0; i < look; i++) {
-        int32_t rank = (int32_t)((int64_t)i * ranks / look);
+    int32_t ranks = trmi_mesh_ranks(mesh), examined = ranks < 16 ? ranks : 16;
+    for (int32_t i = 0; i < examined; i++) {
+        int32_t rank = (int32_t)((int64_t)i * ranks / examined);
         trmi_box has = trmi_spread_box(mesh, shape, from, rank),
                  wants = trmi_spread_box(mesh, shape, to, rank);
         trmi_box own;
@@ -99,7 +99,7 @@ static double received(const trmi_mesh *mesh, const trm_shape *shape, int64_t el
 trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
                              const trm_shape *shape, int64_t element, const trmi_spread *from,
                              const trmi_spread *to, trmi_route_step *out) {
-    uint32_t mask = talk_of(mesh, shape, from, to);
+    uint32_t mask = communicating_axes(mesh, shape, from, to);
     double full = (double)trmi_spread_most(mesh, shape, to) * (double)element;
     *out = (trmi_route_step){.axes = mask, .to = *to, .bytes = full};
     if (mask == 0) {
@@ -117,7 +117,7 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
                     : swap ? TRMI_MOVE_ALL_TO_ALL
                            : TRMI_MOVE_EXCHANGE;
         if (!gather) {
-            out->bytes = received(mesh, shape, element, from, to);
+            out->bytes = count_received_bytes(mesh, shape, element, from, to);
         }
     }
     out->seconds = trmi_price(prices, mesh, out->move, out->axes, out->bytes);

@@ -21,10 +21,11 @@
  *      forward:   x0 -> segment 1 -> x1 -> segment 2 -> x2          (all but x0, x1, x2 dies)
  *      backward:  x1 -> segment 2 again, its gradients; x0 -> segment 1 again, its gradients
  *
- * Operators that are no functions of their inputs (those of the caller, exchanges between ranks,
- * batch norm's statistics) and the casts of parameters, which ranks may share, are kept there too. A plan (plan/partition/partition.h) can override it for any
- * operator: keep, or recompute by NORM_ACT_APPLY or by running the operator a second time. The
- * inputs of such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
+ * Outputs of operators that are no functions of their inputs (operators of the caller, exchanges
+ * between ranks, batch norm's statistics) and casts of parameters, which ranks may share, are kept in
+ * segments too. A plan (plan/partition/partition.h) can override these rules for an operator: keep its
+ * output, or recompute it by NORM_ACT_APPLY or by running the operator a second time. The inputs of
+ * such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 
@@ -49,7 +50,7 @@ static bool is_norm(const trm_graph *g, int32_t value) {
 }
 
 /* Returns whether a value is the norm of a projection: no ReLU, no residual. */
-static bool projection(const trm_graph *g, int32_t value) {
+static bool is_projection(const trm_graph *g, int32_t value) {
     return is_norm(g, value) && !trmi_maker_of(g, value)->attrs.norm.relu &&
            !trmi_maker_of(g, value)->attrs.norm.residual;
 }
@@ -119,10 +120,10 @@ static bool is_pure(const trm_graph *g, const trmi_op *op) {
 
 /* Returns whether a value is available in backward: a leaf, kept because backward reads it, or a
  * projection that is recomputed with its reader. */
-static bool stays(const trm_graph *g, int32_t value, const bool *read, const bool *can) {
+static bool is_available(const trm_graph *g, int32_t value, const bool *read, const bool *can) {
     const trmi_op *maker = trmi_maker_of(g, value);
     return value == 0 || trmi_is_leaf(maker) || (read[value] && !can[g->values[value].op]) ||
-           (projection(g, value) && stays(g, maker->inputs[0], read, can));
+           (is_projection(g, value) && is_available(g, maker->inputs[0], read, can));
 }
 
 /* Returns whether an operator is expensive to recompute. */
@@ -131,14 +132,14 @@ static bool is_product(trmi_op_kind kind) {
 }
 
 /* Returns whether an operator can be recomputed. */
-static bool repeats(const trm_graph *g, const trmi_op *op, const bool *read, const bool *needed,
-                    const bool *can) {
+static bool can_repeat(const trm_graph *g, const trmi_op *op, const bool *read, const bool *needed,
+                       const bool *can) {
     bool norm = op->kind == TRMI_OP_NORM_ACT;
     bool ok = op->phase == TRMI_FORWARD && is_function(op->kind) && read[op->outputs[0]] &&
               !needed[op->outputs[0]] &&
               (norm ? is_norm(g, op->outputs[0]) : op->outputs_count == 1);
     for (int32_t k = 0; ok && k < op->inputs_count; k++) {
-        ok = stays(g, op->inputs[k], read, can);
+        ok = is_available(g, op->inputs[k], read, can);
     }
     return ok;
 }
@@ -160,12 +161,12 @@ void trmi_partition_repeatable(const trm_graph *g, bool *can) {
         int64_t i = at % g->ops_count;
         const trmi_op *op = &g->ops[i];
         bool turn = i > 0 && is_product(op->kind) == (at >= g->ops_count);
-        can[i] = turn ? repeats(g, op, read, needed, can) : can[i];
+        can[i] = turn ? can_repeat(g, op, read, needed, can) : can[i];
         for (int32_t k = 0; turn && can[i] && k < op->inputs_count; k++) {
             needed[op->inputs[k]] = true;
             /* a projection is recomputed, so its input is needed */
-            needed[projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0] : 0] =
-                true;
+            needed[is_projection(g, op->inputs[k]) ? trmi_maker_of(g, op->inputs[k])->inputs[0]
+                                                   : 0] = true;
         }
     }
     free(read);
@@ -175,7 +176,7 @@ void trmi_partition_repeatable(const trm_graph *g, bool *can) {
 
 /* Applies the lines of a plan. They name operators of the whole graph; those of a rank have the
  * same names. */
-static void ask(recompute *r, const trmi_partition_plan *plan) {
+static void apply_plan_lines(recompute *r, const trmi_partition_plan *plan) {
     const trm_graph *g = r->pass->from;
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
@@ -197,9 +198,9 @@ static void drop_norms(const trm_graph *g, bool *dropped, int32_t *chain) {
             continue;
         }
         int32_t residual = op->attrs.norm.residual ? op->inputs[5] : 0;
-        int32_t before = residual == 0 || projection(g, residual) ? 0 : chain[residual];
+        int32_t before = residual == 0 || is_projection(g, residual) ? 0 : chain[residual];
         /* a kept residual must be available: outputs of earlier norms are */
-        bool kept_anyway = residual == 0 || projection(g, residual) || is_norm(g, residual);
+        bool kept_anyway = residual == 0 || is_projection(g, residual) || is_norm(g, residual);
         bool drop = op->attrs.norm.relu && before < CHAIN && kept_anyway;
         dropped[op->outputs[0]] = drop;
         chain[op->outputs[0]] = drop ? before + 1 : 0;
@@ -207,8 +208,8 @@ static void drop_norms(const trm_graph *g, bool *dropped, int32_t *chain) {
 }
 
 /* Drops the values of segments that only operators of the same segment read. segment: [values]
- * zeros. Backward needs no look: what the gradient of an operator reads of another segment, the
- * operator reads too. */
+ * zeros. Backward operators need no check: if the gradient of an operator reads a value of another
+ * segment, the operator itself reads that value too. */
 static void drop_segments(const trm_graph *g, bool *dropped, int32_t *segment) {
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
@@ -254,7 +255,7 @@ void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropp
 static int32_t make_again(recompute *r, int32_t value);
 
 /* Returns the value of `to` that backward reads for a value: kept, or recomputed. */
-static int32_t available(recompute *r, int32_t value) {
+static int32_t get_available(recompute *r, int32_t value) {
     return r->dropped[value] ? make_again(r, value) : r->pass->map[value];
 }
 
@@ -270,7 +271,7 @@ static int32_t run_again(recompute *r, int32_t value) {
         return 0;
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        inputs[i] = available(r, op->inputs[i]);
+        inputs[i] = get_available(r, op->inputs[i]);
     }
     int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count,
                                    op->outputs_count, &attrs);
@@ -297,12 +298,13 @@ static int32_t make_again(recompute *r, int32_t value) {
     if (norm->kind != TRMI_OP_NORM_ACT) {
         return run_again(r, value);
     }
-    int32_t inputs[6] = {available(r, norm->inputs[0]), pass->map[norm->inputs[1]],
-                         pass->map[norm->inputs[2]],    pass->map[norm->outputs[1]],
-                         pass->map[norm->outputs[2]],   0};
+    int32_t inputs[6] = {get_available(r, norm->inputs[0]), pass->map[norm->inputs[1]],
+                         pass->map[norm->inputs[2]],        pass->map[norm->outputs[1]],
+                         pass->map[norm->outputs[2]],       0};
     if (norm->attrs.norm.residual) {
         int32_t residual = norm->inputs[5];
-        inputs[5] = projection(g, residual) ? make_again(r, residual) : available(r, residual);
+        inputs[5] =
+            is_projection(g, residual) ? make_again(r, residual) : get_available(r, residual);
     }
     char *name = trmi_arena_printf(&pass->to->arena, "%s.again", norm->name);
     int32_t index = trmi_pass_emit(pass, TRMI_OP_NORM_ACT_APPLY, TRMI_BACKWARD, name, inputs,
@@ -317,7 +319,7 @@ static int32_t make_again(recompute *r, int32_t value) {
 static void copy_backward(recompute *r, const trmi_op *op, int32_t *kept) {
     trmi_pass *pass = r->pass;
     for (int32_t j = 0; j < op->inputs_count; j++) {
-        kept[j] = available(r, op->inputs[j]);
+        kept[j] = get_available(r, op->inputs[j]);
     }
     /* the map points to the recomputed values while the operator is copied */
     for (int32_t j = 0; j < op->inputs_count; j++) {
@@ -362,7 +364,7 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
     } else {
         if (options->partition != NULL) {
-            ask(&r, options->partition);
+            apply_plan_lines(&r, options->partition);
         }
         keep_roots(r.dropped, roots);
         for (int64_t i = 1; i < g->ops_count; i++) {

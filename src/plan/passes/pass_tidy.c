@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Small rewrites after differentiation that keep the mathematics: a CAST(bf16 -> fp32) of a weight
  * gradient disappears, and the gradient is made in fp32 directly. With blocks of samples (strict
- * determinism) all sums over rows are made in fp32, and rounded when all ranks' are added. */
+ * determinism) all sums over rows are made in fp32, and rounded after the sums of all ranks are
+ * added. */
 #include "plan/passes/pass.h"
 
 /* Returns whether an operator makes weight gradients and can write them in fp32. */
@@ -25,8 +26,8 @@ static bool sums_rows(const trm_graph *g, const trmi_op *op) {
     }
 }
 
-/* The copy of `op` makes float32, and a CAST what the others read. */
-static void widen_sum(trmi_pass *pass, const trmi_op *op) {
+/* Changes the copy of `op` to write float32, and adds a CAST whose output the readers of `op` read. */
+static void write_sum_in_float32(trmi_pass *pass, const trmi_op *op) {
     int32_t value = pass->map[op->outputs[0]];
     const trmi_attrs narrow = {.cast = {.dtype = TRM_BFLOAT16}};
     pass->to->values[value].dtype = TRM_FLOAT32;
@@ -60,7 +61,7 @@ trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
         trmi_pass_copy(pass, op);
         if (options->blocks > 0 && sums_rows(g, op) &&
             g->values[op->outputs[0]].dtype == TRM_BFLOAT16) {
-            widen_sum(pass, op);
+            write_sum_in_float32(pass, op);
         }
     }
     return TRM_OK;

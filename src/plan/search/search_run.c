@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The whole search: lower bounds by a sweep of mu, memory by exact lists, then the plan that is
- * simulated fastest.
+/* Searches the best plan of one space: lower bounds by a sweep of mu, memory by exact lists, then the
+ * plan whose simulated step is the fastest.
  *
- *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       o: part of the traffic that can overlap
+ *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       B, G: blocking time, and time of gradients; o: part of the traffic that can overlap
  *          its least over all plans bounds the step from below; the plan that has it is a candidate
  *          the same over the plans that leave all parameters whole, whose updates are in slices
  *          (a second "side"); the smaller of the two bounds holds for all plans
@@ -46,14 +46,15 @@ typedef struct run {
     trm_error *err;
 } run;
 
-static trm_status no_memory(run *r) {
+/* Fails with NOMEM. */
+static trm_status fail_no_memory(run *r) {
     return TRMI_FAIL(r->err, TRM_NOMEM, "no memory to search a plan");
 }
 
 /* ---- candidates ---- */
 
 /* Simulates a candidate and compares its memory with the limit. */
-static trm_status weigh(run *r, trmi_candidate *c) {
+static trm_status simulate_candidate(run *r, trmi_candidate *c) {
     TRMI_TRY(trmi_space_measure(r->s, &c->choice, &c->measure, r->err));
     c->fits = r->o->memory_bytes <= 0 || c->measure.bytes <= r->o->memory_bytes * (1 + 1e-9);
     return TRM_OK;
@@ -61,7 +62,8 @@ static trm_status weigh(run *r, trmi_candidate *c) {
 
 /* Adds a choice to the pool, unless it is there already. *place: its place; -1 if the pool is full.
  */
-static trm_status add(run *r, const char *name, const trmi_choice *choice, int32_t *place) {
+static trm_status add_candidate(run *r, const char *name, const trmi_choice *choice,
+                                int32_t *place) {
     for (int32_t i = 0; i < r->pool_count; i++) {
         if (trmi_choice_equal(&r->pool[i].choice, choice, r->s)) {
             *place = i;
@@ -75,23 +77,23 @@ static trm_status add(run *r, const char *name, const trmi_choice *choice, int32
     trmi_candidate *c = &r->pool[r->pool_count];
     *c = (trmi_candidate){.name = name};
     if (!trmi_choice_open(&c->choice, r->s, r->arena)) {
-        return no_memory(r);
+        return fail_no_memory(r);
     }
     trmi_choice_copy(&c->choice, choice, r->s);
-    TRMI_TRY(weigh(r, c));
+    TRMI_TRY(simulate_candidate(r, c));
     *place = r->pool_count++;
     return TRM_OK;
 }
 
 /* Computes (1 - o mu) B + (1 - o + o mu) G as factor x (B + gradient x G). */
-static void weights_of(const run *r, double mu, double *factor, double *gradient) {
+static void compute_weights(const run *r, double mu, double *factor, double *gradient) {
     double o = r->s->costs.overlap;
     *factor = fmax(1e-3, 1 - o * mu);
     *gradient = (1 - o + o * mu) / *factor;
 }
 
 /* Returns the seconds that every plan of a side takes beside B and G. */
-static double beside(const run *r, int of) {
+static double fixed_seconds(const run *r, int of) {
     return r->s->costs.overhead +
            (of == 1 ? r->s->sliced.offset + trmi_space_meetings(r->s) : r->s->update.offset);
 }
@@ -109,22 +111,22 @@ static bool has_slices(const trmi_space *s) {
 }
 
 /* Solves a side for one mu: adds the plan to the pool and raises the bound of the side. */
-static trm_status solve(run *r, double mu, int of) {
+static trm_status solve_side(run *r, double mu, int of) {
     double factor;
     int32_t place;
     side *d = &r->sides[of];
     trmi_objective w = {.memory = 0, .sliced = of == 1};
     trmi_choice choice;
-    weights_of(r, mu, &factor, &w.gradient);
+    compute_weights(r, mu, &factor, &w.gradient);
     trmi_solution solution;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
-        return no_memory(r);
+        return fail_no_memory(r);
     }
     TRMI_TRY(trmi_space_solve(r->s, &w, &choice, &solution, NULL, r->arena, r->err));
     r->f->solve_seconds += solution.seconds;
     r->f->solves++;
-    double bound = factor * (solution.lower_bound + beside(r, of));
-    TRMI_TRY(add(r, "search", &choice, &place));
+    double bound = factor * (solution.lower_bound + fixed_seconds(r, of));
+    TRMI_TRY(add_candidate(r, "search", &choice, &place));
     if (bound > d->bound) {
         *d = (side){bound, solution.objective, solution.lower_bound, w, solution, d->limit};
     }
@@ -132,7 +134,7 @@ static trm_status solve(run *r, double mu, int of) {
 }
 
 /* Sets the bound of the search to the smaller bound of the sides. */
-static void settle_bound(run *r) {
+static void set_bound(run *r) {
     const side *d = &r->sides[r->sides_count == 2 && r->sides[1].bound < r->sides[0].bound];
     r->f->lower_bound = d->bound;
     r->f->weights = d->weights;
@@ -146,18 +148,18 @@ static void settle_bound(run *r) {
 
 /* Finds the fastest plan of a side within the memory limit, for one mu, and raises the bound of the
  * side. If no plan fits, the plan of least memory is kept and the bound is INFINITY. */
-static trm_status within(run *r, double mu, int of) {
+static trm_status solve_within_limit(run *r, double mu, int of) {
     double factor, gradient;
     trmi_front front;
     trmi_choice *points;
     int32_t place;
     side *d = &r->sides[of];
-    weights_of(r, mu, &factor, &gradient);
+    compute_weights(r, mu, &factor, &gradient);
     const trmi_objective w = {.gradient = gradient, .sliced = of == 1};
     TRMI_TRY(trmi_space_front(r->s, &w, r->o->memory_bytes, r->arena, &front, &points, r->err));
     r->f->solves += front.solves;
     r->f->solve_seconds += front.seconds;
-    TRMI_TRY(add(r, front.feasible ? "search" : "least memory", &points[0], &place));
+    TRMI_TRY(add_candidate(r, front.feasible ? "search" : "least memory", &points[0], &place));
     if (!front.feasible) {
         bool less = place >= 0 && (r->f->least_memory.choice.strategy == NULL ||
                                    r->pool[place].measure.bytes < r->f->least_memory.measure.bytes);
@@ -165,7 +167,7 @@ static trm_status within(run *r, double mu, int of) {
         d->bound = INFINITY;
         return TRM_OK;
     }
-    double bound = factor * (front.lower_bound + beside(r, of));
+    double bound = factor * (front.lower_bound + fixed_seconds(r, of));
     if (bound > d->bound) {
         d->bound = bound;
         d->weights =
@@ -186,7 +188,7 @@ static int by_memory(const void *a, const void *b) {
 
 /* Lists the candidates that no other candidate beats in both step and memory, largest memory first.
  */
-static void frontier(run *r) {
+static void list_frontier(run *r) {
     trmi_found *f = r->f;
     f->frontier_count = 0;
     for (int32_t i = 0; i < r->pool_count; i++) {
@@ -208,7 +210,7 @@ static void frontier(run *r) {
 static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     double factor, gradient;
     trmi_choice *points;
-    weights_of(r, mu, &factor, &gradient);
+    compute_weights(r, mu, &factor, &gradient);
     const trmi_objective w = {.gradient = gradient, .sliced = of == 1};
     TRMI_TRY(trmi_space_front(r->s, &w, 0, r->arena, front, &points, r->err));
     double most = front->points[0].memory,
@@ -216,7 +218,7 @@ static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     for (int32_t i = 0; i < front->count; i++) {
         int32_t place;
         if (front->points[i].memory <= next || i == front->count - 1) {
-            TRMI_TRY(add(r, "frontier", &points[i], &place));
+            TRMI_TRY(add_candidate(r, "frontier", &points[i], &place));
             next = front->points[i].memory / apart;
             if (i == front->count - 1 && place >= 0 &&
                 (r->f->least_memory.choice.strategy == NULL ||
@@ -234,7 +236,7 @@ static int by_time(const void *a, const void *b) {
 }
 
 /* Merges the curves of both sides into *front: points that no other beats, least time first. */
-static void join(const run *r, trmi_front *front, trmi_front *other) {
+static void merge_curves(const run *r, trmi_front *front, trmi_front *other) {
     double meetings = trmi_space_meetings(r->s), least = INFINITY;
     trmi_front_point *all =
         trmi_arena_alloc(r->arena, (size_t)(front->count + other->count + 1) * sizeof *all);
@@ -270,13 +272,13 @@ static trm_status trace_frontier(run *r, double mu) {
     TRMI_TRY(trace_side(r, mu, 0, &r->f->front));
     if (r->sides_count == 2) {
         TRMI_TRY(trace_side(r, mu, 1, &sliced));
-        join(r, &r->f->front, &sliced);
+        merge_curves(r, &r->f->front, &sliced);
     }
     return TRM_OK;
 }
 
 /* Applies the memory limit, and computes the curve if options->frontier is set. */
-static trm_status memory(run *r, bool sweep) {
+static trm_status apply_memory_limit(run *r, bool sweep) {
     bool binds = false;
     for (int32_t i = 0; i < r->pool_count; i++) {
         binds = binds || !r->pool[i].fits;
@@ -284,7 +286,7 @@ static trm_status memory(run *r, bool sweep) {
     /* one mu suffices where nothing overlaps; otherwise both ends and the middle */
     for (int of = 0; r->o->memory_bytes > 0 && binds && of < r->sides_count; of++) {
         for (int i = 0; i < (sweep ? 3 : 1) && r->sides[of].bound < INFINITY; i++) {
-            TRMI_TRY(within(r, sweep ? i / 2.0 : 0, of));
+            TRMI_TRY(solve_within_limit(r, sweep ? i / 2.0 : 0, of));
         }
     }
     return r->o->frontier ? trace_frontier(r, sweep ? 0.5 : 0) : TRM_OK;
@@ -293,10 +295,10 @@ static trm_status memory(run *r, bool sweep) {
 /* ---- all ---- */
 
 /* Adds the baselines and the user's plan to the pool and lists them. */
-static trm_status baselines(run *r) {
+static trm_status add_baselines(run *r) {
     trmi_choice choice;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
-        return no_memory(r);
+        return fail_no_memory(r);
     }
     for (int i = 0; i <= TRMI_BASELINES; i++) {
         bool own = i == TRMI_BASELINES;
@@ -308,7 +310,7 @@ static trm_status baselines(run *r) {
             continue;
         }
         const char *name = own ? "the given plan" : trmi_baseline_name((trmi_baseline)i);
-        TRMI_TRY(add(r, name, &choice, &place));
+        TRMI_TRY(add_candidate(r, name, &choice, &place));
         if (place >= 0 && r->pool[place].measure.step < INFINITY) {
             trmi_candidate *b = &r->f->baselines[r->f->baselines_count++];
             *b = r->pool[place];
@@ -319,33 +321,33 @@ static trm_status baselines(run *r) {
 }
 
 /* Runs the search algorithm of the mode; adds its plans to the pool. */
-static trm_status propose(run *r) {
+static trm_status run_algorithm(run *r) {
     int32_t place;
     if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
         bool sweep = r->s->costs.overlap > 0;
         for (int i = 0; i < r->sides_count * (sweep ? MU_STEPS : 1); i++) {
             int of = i % r->sides_count, step = i / r->sides_count;
-            TRMI_TRY(solve(r, sweep ? (double)step / (MU_STEPS - 1) : 0, of));
+            TRMI_TRY(solve_side(r, sweep ? (double)step / (MU_STEPS - 1) : 0, of));
         }
-        TRMI_TRY(memory(r, sweep));
-        settle_bound(r);
+        TRMI_TRY(apply_memory_limit(r, sweep));
+        set_bound(r);
         return TRM_OK;
     }
     trmi_choice choice;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
-        return no_memory(r);
+        return fail_no_memory(r);
     }
     double begin = trmi_os_now();
     bool recursive = r->o->mode == TRMI_SEARCH_RECURSIVE;
     TRMI_TRY(recursive ? trmi_space_recursive(r->s, &choice, r->err)
                        : trmi_space_propagate(r->s, &choice, r->err));
     r->f->solve_seconds = trmi_os_now() - begin;
-    return add(r, recursive ? "recursive" : "propagation", &choice, &place);
+    return add_candidate(r, recursive ? "recursive" : "propagation", &choice, &place);
 }
 
 /* Chooses the winner: the fastest candidate that fits. The modes recursive and propagation keep
  * their own plan (place 0), unless data parallel is faster. */
-static void choose(run *r) {
+static void choose_winner(run *r) {
     trmi_found *f = r->f;
     const trmi_candidate *best = NULL, *least = NULL;
     for (int32_t i = 0; i < r->pool_count; i++) {
@@ -375,7 +377,7 @@ static void choose(run *r) {
 }
 
 /* Computes the next best strategy of each operator from the marginals of both sides. */
-static trm_status runners_up(run *r) {
+static trm_status find_runners_up(run *r) {
     trmi_found *f = r->f;
     trmi_choice again;
     trmi_solution solution;
@@ -383,7 +385,7 @@ static trm_status runners_up(run *r) {
     double least = INFINITY, extra[2] = {0, r->sides_count == 2 ? trmi_space_meetings(r->s) : 0};
     f->runners = trmi_arena_alloc(r->arena, ((size_t)r->s->nodes_count + 1) * sizeof *f->runners);
     if (f->runners == NULL || !trmi_choice_open(&again, r->s, r->arena)) {
-        return no_memory(r);
+        return fail_no_memory(r);
     }
     for (int of = 0; of < r->sides_count; of++) {
         const trmi_objective w = {
@@ -444,13 +446,14 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
     r->sides_count = has_slices(space) ? 2 : 1;
     r->taken = -1;
     /* pool: the given winner, the plans of the search, the baselines */
-    trm_status status = r->o->take != NULL ? add(r, "run", r->o->take, &r->taken) : TRM_OK;
-    status = status == TRM_OK ? propose(r) : status;
-    status = status == TRM_OK ? baselines(r) : status;
+    trm_status status =
+        r->o->take != NULL ? add_candidate(r, "run", r->o->take, &r->taken) : TRM_OK;
+    status = status == TRM_OK ? run_algorithm(r) : status;
+    status = status == TRM_OK ? add_baselines(r) : status;
     if (status == TRM_OK) {
-        choose(r);
-        frontier(r);
-        status = runners_up(r);
+        choose_winner(r);
+        list_frontier(r);
+        status = find_runners_up(r);
     }
     trmi_free(r);
     return status;

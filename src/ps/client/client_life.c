@@ -11,7 +11,7 @@ void trmi_client_begin_at(trm_ps_client *client, int64_t batch) {
     client->next_batch = client->joined = batch;
 }
 
-void trmi_client_patience(trm_ps_client *client, double timeout_seconds) {
+void trmi_client_set_timeout(trm_ps_client *client, double timeout_seconds) {
     client->options.timeout_seconds = timeout_seconds;
 }
 

@@ -360,7 +360,7 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
 /* Contract in trireme/ps.h. HOLD, CUT and RELEASE are described in server/server_order.c. */
 trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                              trm_ps_checkpoint_result *result, trm_error *err) {
-    TRMI_NEED(err, client);
+    TRMI_NEED(err, client, result);
     trm_ps_checkpoint_result r = {.differential = differential};
     vector v = {0};
     trmi_text manifest = {0};

@@ -40,7 +40,7 @@ static trmi_pending *take_pending(trmi_server_connection *peer, size_t bytes, tr
 }
 
 /* Marks a unique as seen; returns true the first time. */
-static inline bool touches(trm_ps_batch *b, uint32_t unique) {
+static inline bool mark_touched(trm_ps_batch *b, uint32_t unique) {
     const uint64_t bit = (uint64_t)1 << unique % 64;
     bool first = (b->touched[unique / 64] & bit) == 0;
     b->touched[unique / 64] |= bit;
@@ -60,7 +60,7 @@ static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t w
         }
         const float *g = slice->gradients + i * width;
         float *sum = (float *)(void *)trmi_batch_row(b, slice, row, inverse[i]);
-        if (touches(b, inverse[i])) {
+        if (mark_touched(b, inverse[i])) {
             memcpy(sum, g, row);
         } else {
             kernels->add_scaled(sum, g, 1, width);
@@ -68,7 +68,8 @@ static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t w
     }
 }
 
-/* Sums the gradients of all slices. A slice that is straight is copied as a whole. */
+/* Sums the gradients of all slices. A slice whose keys are distinct and in the order of the message is
+ * copied as a whole. */
 static void sum_gradients(trm_ps_batch *b) {
     memset(b->touched, 0, (size_t)(b->unique_count / 64 + 1) * sizeof *b->touched);
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -170,7 +171,7 @@ static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
 }
 
 /* Returns and clears the error of an earlier push. */
-static trm_status push_failed(trm_ps_client *c, trm_error *err) {
+static trm_status take_push_error(trm_ps_client *c, trm_error *err) {
     if (c->push_err.status == TRM_OK) {
         return TRM_OK;
     }
@@ -253,8 +254,8 @@ static bool is_partial(const trm_ps_client *c) {
  * again. Only server 0 marks samples as used, so it gets a push under a lease last, when all
  * others have it. If this worker dies before, the batch is leased again: servers that have it
  * recognise its samples, and a staged push is never applied. */
-static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t sequence, bool lent,
-                          double deadline, trm_error *err) {
+static trm_status deliver_push(trm_ps_client *c, trmi_pending **messages, uint64_t sequence,
+                               bool lent, double deadline, trm_error *err) {
     if (!lent || c->servers == 1) {
         TRMI_TRY(send_from(c, messages, 0, sequence, deadline, err));
         c->delivered = sequence;
@@ -273,7 +274,7 @@ static trm_status deliver(trm_ps_client *c, trmi_pending **messages, uint64_t se
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
-    TRMI_TRY(push_failed(c, err));
+    TRMI_TRY(take_push_error(c, err));
     if (c->staging) {
         int64_t finished = trmi_client_steps_finished(c);
         memcpy(messages[0]->data + offsetof(trmi_ps_header, clock), &finished, sizeof finished);
@@ -309,7 +310,7 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
-    TRMI_TRY(push_failed(c, err));
+    TRMI_TRY(take_push_error(c, err));
     if (batch->blocks.nodes > 1) {
         TRMI_TRY(trmi_batch_split_blocks(batch, err));
     }
@@ -340,7 +341,7 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
             c->pushed_lease = options->lease.id;
             c->pushed = options->position;
         }
-        status = deliver(c, messages, header.sequence, lent || c->staging, deadline, err);
+        status = deliver_push(c, messages, header.sequence, lent || c->staging, deadline, err);
     }
     trmi_free(messages);
     return status;
@@ -353,18 +354,18 @@ trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, 
 }
 
 /* Waits until all pushes are answered. */
-static trm_status drain(trm_ps_client *c, double deadline, trm_error *err) {
+static trm_status wait_for_answers(trm_ps_client *c, double deadline, trm_error *err) {
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) > 0) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
-    return push_failed(c, err);
+    return take_push_error(c, err);
 }
 
 trm_status trm_ps_flush(trm_ps_client *client, trm_error *err) {
     TRMI_NEED(err, client);
-    TRMI_TRY(trmi_client_note(client, drain(client, trmi_client_deadline(client), err)));
+    TRMI_TRY(trmi_client_note(client, wait_for_answers(client, trmi_client_deadline(client), err)));
     TRMI_TRY(trmi_client_note(client, trmi_client_steps_confirm(client, err)));
     client->unfinished = false;
     return TRM_OK;

@@ -13,7 +13,7 @@ void trmi_client_begin_at(trm_ps_client *client, int64_t batch);
  * its next life. Pushes under way get a second to arrive. NULL is accepted. */
 void trmi_client_vanish(trm_ps_client *client);
 /* Sets the limit of every wait from now on (timeout_seconds of its options). */
-void trmi_client_patience(trm_ps_client *client, double timeout_seconds);
+void trmi_client_set_timeout(trm_ps_client *client, double timeout_seconds);
 
 /* Returns how many clients are connected to a server now; *ever: how many have been.
  *   thread  any */

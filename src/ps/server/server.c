@@ -216,7 +216,7 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
         ready = trmi_step_advance(server);
     }
     pthread_mutex_unlock(&server->mutex);
-    trmi_request_pulls_go(ready);
+    trmi_request_start_pulls(ready);
 }
 
 /* Handles the declaration of a table. */
@@ -285,7 +285,7 @@ static void *serve_link(void *context) {
         trm_error err;
         /* late answers first, so that they leave in order */
         bool late = false;
-        trm_status status = trmi_request_late(link, &late);
+        trm_status status = trmi_request_send_late(link, &late);
         if (status == TRM_OK) {
             status = link->channel->table->receive(link->channel, late ? LATE_SECONDS : 0.1,
                                                    &message, &err);
@@ -380,7 +380,7 @@ static void release_abandoned_snapshot(trm_ps_server *server) {
         ready = trmi_order_release(server);
     }
     pthread_mutex_unlock(&server->mutex);
-    trmi_request_pulls_go(ready);
+    trmi_request_start_pulls(ready);
 }
 
 /* Acceptor thread: accepts connections and does the periodic work, at least every 50 ms. */
@@ -408,12 +408,12 @@ static void *accept_links(void *context) {
         pthread_mutex_lock(&server->mutex);
         trmi_request *ready = trmi_step_advance(server);
         pthread_mutex_unlock(&server->mutex);
-        trmi_request_pulls_go(ready);
+        trmi_request_start_pulls(ready);
         /* checks by time: silent workers, pulls past their deadline */
         pthread_mutex_lock(&server->mutex);
         ready = trmi_front_tick(server, trmi_os_now());
         pthread_mutex_unlock(&server->mutex);
-        trmi_request_pulls_go(ready);
+        trmi_request_start_pulls(ready);
         release_abandoned_snapshot(server);
         reap_links(server, false);
     }

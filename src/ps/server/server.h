@@ -105,7 +105,7 @@ struct trmi_request {
     /* called by the last shard instead of sending an answer; NULL: answer */
     void (*finish)(trmi_request *request);
     /* called before the answer if no shard had an error; NULL: nothing */
-    void (*landed)(const trmi_request *request);
+    void (*on_applied)(const trmi_request *request);
     _Atomic int32_t pending; /* shards that have not finished */
     trmi_message reply;      /* ROWS: the answer, reserved in the client's ring */
     double deadline;
@@ -252,14 +252,13 @@ struct trm_ps_server {
     bool staging;          /* SYNC: samples are leased, pushes are staged */
     trmi_sync_step *steps; /* server 0: decided steps that other servers may lack */
     int64_t step_count, step_capacity;
-    /* server 0: last step that all other servers have finished */
-    int64_t told;
-    int lock_fd;             /* of the folder, -1: none */
-    int steps_fd;            /* log of the steps, -1: none */
-    int64_t steps_bytes;     /* length of that log */
-    trmi_chief chief;        /* server 0: state of the chief */
-    trmi_lease_book *leases; /* server 0: leases of samples */
-    int lease_fd;            /* server 0: log of the leases, -1: none */
+    int64_t others_done_step; /* server 0: last step that all other servers have finished */
+    int lock_fd;              /* of the folder, -1: none */
+    int steps_fd;             /* log of the steps, -1: none */
+    int64_t steps_bytes;      /* length of that log */
+    trmi_chief chief;         /* server 0: state of the chief */
+    trmi_lease_book *leases;  /* server 0: leases of samples */
+    int lease_fd;             /* server 0: log of the leases, -1: none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
     int away_fd;          /* log of away workers, lives and chief, -1: none */
@@ -283,7 +282,7 @@ trm_status trmi_request_decode(trm_ps_server *server, trmi_request *request, trm
 void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
 /* Starts a list of pulls that the front has released: reserves their answers and dispatches
  * them. Front mutex not held. */
-void trmi_request_pulls_go(trmi_request *list);
+void trmi_request_start_pulls(trmi_request *list);
 /* Sets the request's error unless it has one.
  *   thread  any */
 void trmi_request_fail(trmi_request *request, const trm_error *err);
@@ -297,7 +296,7 @@ void trmi_request_answer(trmi_request *request);
 /* Called regularly by the link's thread: sends answers that found no room. *rest: some still
  * wait.
  *   errors  PEER: the client has made no room for too long; logged */
-trm_status trmi_request_late(trmi_ps_link *link, bool *rest);
+trm_status trmi_request_send_late(trmi_ps_link *link, bool *rest);
 /* Frees the waiting answers of a link that has ended. */
 void trmi_request_drop_late(trmi_ps_link *link);
 /* Runs of a request on a shard, by the shard's owner thread: a push, a synchronous sum, staging
@@ -343,7 +342,7 @@ bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *request);
 void trmi_front_push(trm_ps_server *server, trmi_request *request);
 /* Passes on all waiting pushes that may go: groups in SYNC mode, released pushes in the other
  * modes. */
-void trmi_front_let_pushes_go(trm_ps_server *server);
+void trmi_front_dispatch_pushes(trm_ps_server *server);
 /* Handle the orders PUSHED and BEGINS: which pushes are on all servers (see server_front.c). */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
 void trmi_front_begins(trm_ps_server *server, trmi_request *request);
@@ -470,12 +469,12 @@ void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *request
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *request);
 
 /* --- absent workers (server_away.c), front mutex held ----------------------------------------- */
-/* After restore, before the leases: reads the log of away workers and calls `see` for each
+/* After restore, before the leases: reads the log of away workers and calls `visit` for each
  * record; the last record of a worker counts.
  *   errors  IO, NOMEM */
-typedef void (*trmi_away_see)(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
-                              bool away);
-trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err);
+typedef void (*trmi_away_visit)(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                                bool away);
+trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_visit visit, trm_error *err);
 /* Closes the log; removes it if the job is over. */
 void trmi_server_away_close(trm_ps_server *server);
 /* Gives a process that begins as `worker` an incarnation above `seen` and above all that this

@@ -30,7 +30,7 @@ static void away_path(const trm_ps_server *server, char path[400]) {
 }
 
 /* Finds or creates the entry of a worker's lives; NULL without memory. */
-static trmi_life *life_of(trm_ps_server *server, uint32_t worker) {
+static trmi_life *find_life(trm_ps_server *server, uint32_t worker) {
     for (int64_t i = 0; i < server->life_count; i++) {
         if (server->lives[i].worker == worker) {
             return &server->lives[i];
@@ -49,24 +49,25 @@ static trm_status write_record(trm_ps_server *server, uint32_t worker, uint32_t 
                                uint32_t away, trm_error *err) {
     away_record r = {.worker = worker, .incarnation = incarnation, .away = away};
     trmi_record_seal(&r, sizeof r, sizeof r.check);
-    /* lives outlast a power cut, so that no incarnation is given twice, and so do farewells, because
-     * a step that the logs end with waits for the workers that have not left */
+    /* With log_sync the record survives a power failure: so no incarnation is given out twice, and
+     * the step that the logs end with does not wait for a worker that has left. */
     return trmi_records_append(server->away_fd, &r, sizeof r, server->options.log_sync,
                                "log of workers", err);
 }
 
 /* The receiver of the log's records. */
-typedef struct reading {
+typedef struct log_reader {
     trm_ps_server *server;
-    trmi_away_see see;
-} reading;
+    trmi_away_visit visit;
+} log_reader;
 
 /* Applies one record of the log. */
-static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
-    const reading *c = context;
+static trm_status restore_record(void *context, const uint8_t *record, size_t bytes,
+                                 trm_error *err) {
+    const log_reader *c = context;
     away_record r;
     memcpy(&r, record, bytes);
-    trmi_life *life = life_of(c->server, r.worker);
+    trmi_life *life = find_life(c->server, r.worker);
     if (life == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", r.worker);
     }
@@ -75,21 +76,21 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
         c->server->chief = (trmi_chief){
             .held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
     } else if (r.away != BEGINS) {
-        c->see(c->server, r.worker, r.incarnation, r.away != 0);
+        c->visit(c->server, r.worker, r.incarnation, r.away != 0);
     }
     return TRM_OK;
 }
 
 /* Contract in server.h. A torn end of the log is cut off when it is opened for appending. */
-trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_see see, trm_error *err) {
+trm_status trmi_server_away_open(trm_ps_server *server, trmi_away_visit visit, trm_error *err) {
     char path[400];
     server->away_fd = -1;
     if (server->options.folder == NULL) {
         return TRM_OK;
     }
     const trmi_record_form form = {
-        .bytes = sizeof(away_record), .check_bytes = sizeof(uint32_t), .take = take};
-    reading c = {server, see};
+        .bytes = sizeof(away_record), .check_bytes = sizeof(uint32_t), .take = restore_record};
+    log_reader c = {server, visit};
     size_t end;
     away_path(server, path);
     TRMI_TRY(trmi_records_each(path, AWAY_BYTES_MAX, &form, &c, &end, err));
@@ -126,7 +127,7 @@ void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
 
 trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,
                                 uint32_t *incarnation, trm_error *err) {
-    trmi_life *life = life_of(server, worker);
+    trmi_life *life = find_life(server, worker);
     if (life == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
     }

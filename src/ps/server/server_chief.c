@@ -18,7 +18,7 @@ static const double LEFT = 1e9; /* seconds: counts as the silence of a chief tha
 
 /* Returns whether the chief waits for an answer of this server: it cannot send anything
  * meanwhile. */
-static bool waits_here(const trm_ps_server *server) {
+static bool awaits_answer(const trm_ps_server *server) {
     for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
         if (l->worker == (int32_t)server->chief.worker &&
             atomic_load(&l->incarnation) == server->chief.incarnation && !atomic_load(&l->ended) &&
@@ -40,7 +40,7 @@ static double silent_seconds(const trm_ps_server *server, double now) {
     if (w != NULL && w->incarnation == c->incarnation && w->seen > heard) {
         heard = w->seen;
     }
-    return c->held && waits_here(server) ? 0 : now - heard;
+    return c->held && awaits_answer(server) ? 0 : now - heard;
 }
 
 /* Returns whether the sender of a request is the chief. */
@@ -75,7 +75,7 @@ bool trmi_chief_allows(const trm_ps_server *server, trmi_request *r) {
 /* Returns whether the sender may become the chief: a new process of the same worker, the worker
  * that the job names if there is no chief, or any worker after a silence of
  * worker_timeout_seconds. */
-static bool may_have(const trm_ps_server *server, const trmi_request *r, double silent) {
+static bool may_become_chief(const trm_ps_server *server, const trmi_request *r, double silent) {
     const trmi_chief *c = &server->chief;
     if (c->held && c->worker == r->header.worker) {
         return r->header.incarnation >= c->incarnation;
@@ -122,7 +122,7 @@ bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
                   r->header.worker, r->header.incarnation, w->incarnation);
         return false;
     }
-    if (may_have(server, r, silent)) {
+    if (may_become_chief(server, r, silent)) {
         passed = grant_chief(server, r, silent);
     }
     bool mine = is_holder(server, r);

@@ -191,7 +191,7 @@ void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
 
 /* Contract in server.h. Pushes first: they may release pulls. */
 trmi_request *trmi_front_advance(trm_ps_server *server) {
-    trmi_front_let_pushes_go(server);
+    trmi_front_dispatch_pushes(server);
     trmi_request *ready = NULL;
     for (trmi_request **at = &server->parked; *at != NULL;) {
         trmi_request *r = *at;
@@ -235,7 +235,7 @@ trmi_request *trmi_front_staged(const trm_ps_server *server, const trmi_worker *
 
 /* Server 0: returns the first active worker without a staged push; -1: one that was never seen;
  * -2: none. */
-static int64_t missing_worker(const trm_ps_server *server) {
+static int64_t find_missing_worker(const trm_ps_server *server) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         if (server->workers[i].active && trmi_front_staged(server, &server->workers[i]) == NULL) {
             return server->workers[i].worker;
@@ -246,9 +246,9 @@ static int64_t missing_worker(const trm_ps_server *server) {
 
 /* Sets the error of a pull that waited too long where pushes are staged. Only server 0 waits for
  * workers; the other servers wait until a worker brings them the step. */
-static void say_step(const trm_ps_server *server, trmi_request *r) {
+static void set_step_error(const trm_ps_server *server, trmi_request *r) {
     char whom[64] = "its step has not reached this server";
-    int64_t who = server->options.server == 0 ? missing_worker(server) : -2;
+    int64_t who = server->options.server == 0 ? find_missing_worker(server) : -2;
     if (who != -2) {
         snprintf(whom, sizeof whom,
                  who < 0 ? "a worker not yet seen has not pushed" : "worker %lld has not pushed",
@@ -262,12 +262,12 @@ static void say_step(const trm_ps_server *server, trmi_request *r) {
 }
 
 /* Sets the error of a pull that waited too long: names the slowest worker. */
-static void add_missing_workers(const trm_ps_server *server, trmi_request *r) {
+static void set_pull_error(const trm_ps_server *server, trmi_request *r) {
     int64_t who;
     int64_t clock = slowest_clock(server, &who);
     char name[32];
     if (server->staging) {
-        say_step(server, r);
+        set_step_error(server, r);
         return;
     }
     snprintf(name, sizeof name, who < 0 ? "a worker not yet seen" : "worker %lld", (long long)who);
@@ -290,7 +290,7 @@ trmi_request *trmi_front_tick(trm_ps_server *server, double now) {
             continue;
         }
         *at = r->next;
-        add_missing_workers(server, r);
+        set_pull_error(server, r);
         r->next = ready;
         ready = r;
     }

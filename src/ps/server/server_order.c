@@ -308,7 +308,7 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
 static void gather(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
-    trmi_request_pulls_go(ready);
+    trmi_request_start_pulls(ready);
     pthread_mutex_lock(&server->mutex);
     double deadline = trmi_os_now() + hold_seconds;
     for (;;) {
@@ -568,5 +568,5 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     if (answer) {
         trmi_request_answer(r);
     }
-    trmi_request_pulls_go(ready);
+    trmi_request_start_pulls(ready);
 }

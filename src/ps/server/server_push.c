@@ -3,8 +3,8 @@
  * synchronous step. Front mutex held. The shards then apply it (ps/shard/shard.c, trmi_shard_push).
  *
  *       trmi_front_push            an arrived push: refused, waits in server->waiting, or goes
- *       trmi_front_let_pushes_go   waiting pushes that may go now; SYNC: as one group a step
- *       push_goes                  clocks advance, and all shards get it */
+ *       trmi_front_dispatch_pushes   waiting pushes that may go now; SYNC: as one group a step
+ *       dispatch_push                  clocks advance, and all shards get it */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
@@ -12,7 +12,7 @@
 #include "base/memory.h"
 
 /* Advances the worker's clock and last sequence by a push that goes on. */
-static void take_clock(trm_ps_server *server, const trmi_request *r) {
+static void advance_clock(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     w->clock = trmi_max_i64(w->clock, r->header.clock);
     if (r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched) {
@@ -23,7 +23,7 @@ static void take_clock(trm_ps_server *server, const trmi_request *r) {
 
 /* Called when all shards have a push: advances what a restart keeps, and marks the samples as
  * used. */
-static void landed(const trmi_request *r) {
+static void note_applied(const trmi_request *r) {
     trm_ps_server *server = r->link == NULL ? r->server : r->link->server;
     pthread_mutex_lock(&server->mutex);
     trmi_worker *w = trmi_front_find(server, r->header.worker);
@@ -39,9 +39,9 @@ static void landed(const trmi_request *r) {
 
 /* Passes a push to the shards. With staleness_aware the rate is divided by 1 + lag; the scaled
  * rate is logged, so that a restart applies the same. */
-static void push_goes(trm_ps_server *server, trmi_request *r) {
-    take_clock(server, r);
-    r->landed = r->header.kind == TRMI_PS_PUSH ? landed : NULL;
+static void dispatch_push(trm_ps_server *server, trmi_request *r) {
+    advance_clock(server, r);
+    r->on_applied = r->header.kind == TRMI_PS_PUSH ? note_applied : NULL;
     int64_t lag =
         r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
     if (server->options.staleness_aware) {
@@ -53,12 +53,12 @@ static void push_goes(trm_ps_server *server, trmi_request *r) {
 
 void trmi_front_refuse(trm_ps_server *server, trmi_request *r) {
     r->dropped = true;
-    push_goes(server, r);
+    dispatch_push(server, r);
 }
 
 /* Appends a push to the waiting ones. An older copy of the same push, or one of an earlier life,
  * is removed without an answer: its connection is broken. */
-static void wait_in_line(trm_ps_server *server, trmi_request *r) {
+static void append_waiting(trm_ps_server *server, trmi_request *r) {
     trmi_request **at = &server->waiting;
     while (*at != NULL) {
         trmi_request *other = *at;
@@ -122,8 +122,8 @@ static bool form_group(trm_ps_server *server) {
             continue;
         }
         *at = r->next;
-        r->landed = landed;
-        take_clock(server, r);
+        r->on_applied = note_applied;
+        advance_clock(server, r);
         /* In order of workers, so that the sum does not depend on the order of arrival. */
         uint32_t place = group->member_count++;
         while (place > 0 && members[place - 1]->header.worker > r->header.worker) {
@@ -145,7 +145,7 @@ static bool form_group(trm_ps_server *server) {
 
 /* SYNC: refuses waiting pushes of steps that are over: repetitions, and those of backup workers
  * that came too late. They fill their windows only. */
-static void drop_late(trm_ps_server *server) {
+static void refuse_late_pushes(trm_ps_server *server) {
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
         if (r->header.clock > server->step) {
@@ -157,14 +157,14 @@ static void drop_late(trm_ps_server *server) {
     }
 }
 
-void trmi_front_let_pushes_go(trm_ps_server *server) {
+void trmi_front_dispatch_pushes(trm_ps_server *server) {
     if (atomic_load(&server->goes_back)) {
         return;
     }
     if (server->options.mode == TRM_PS_SYNC) {
         trmi_last_step_advance(server);
         do {
-            drop_late(server);
+            refuse_late_pushes(server);
         } while (form_group(server));
         return;
     }
@@ -175,7 +175,7 @@ void trmi_front_let_pushes_go(trm_ps_server *server) {
             continue;
         }
         *at = r->next;
-        push_goes(server, r);
+        dispatch_push(server, r);
     }
 }
 
@@ -211,8 +211,8 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     }
     r->partial = server->options.mode == TRM_PS_SYNC && r->header.flags == TRMI_PUSH_PARTIAL;
     if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
-        wait_in_line(server, r);
+        append_waiting(server, r);
     } else {
-        push_goes(server, r);
+        dispatch_push(server, r);
     }
 }

@@ -136,7 +136,7 @@ static void send_or_wait(trmi_request *r, bool (*send)(trmi_request *r)) {
 
 /* Contract in server.h. Sends in order; stops at the first answer without room, which goes back
  * to the front of the list. */
-trm_status trmi_request_late(trmi_ps_link *link, bool *rest) {
+trm_status trmi_request_send_late(trmi_ps_link *link, bool *rest) {
     for (;;) {
         pthread_mutex_lock(&link->send_mutex);
         trmi_request *r = link->late;
@@ -221,10 +221,10 @@ static bool send_answer(trmi_request *r) {
 
 void trmi_request_answer(trmi_request *r) { send_or_wait(r, send_answer); }
 
-/* Calls `landed` of a request that all shards have carried out. */
-static void call_landed(const trmi_request *r) {
-    if (r->landed != NULL && r->err.status == TRM_OK) {
-        r->landed(r);
+/* Calls `on_applied` of a request that all shards have carried out. */
+static void call_on_applied(const trmi_request *r) {
+    if (r->on_applied != NULL && r->err.status == TRM_OK) {
+        r->on_applied(r);
     }
 }
 
@@ -235,7 +235,7 @@ static void answer_members(trmi_request *group) {
         member->err = group->err;
         member->applied = group->applied;
         member->note.value[1] = group->note.value[1];
-        call_landed(member);
+        call_on_applied(member);
         trmi_request_answer(member);
     }
     free_request(group);
@@ -258,7 +258,7 @@ void trmi_request_finish(trmi_request *r) {
         return;
     }
     if (r->reply.block == NULL) {
-        call_landed(r);
+        call_on_applied(r);
         trmi_request_answer(r);
         return;
     }
@@ -333,7 +333,7 @@ static bool begin_pull(trmi_request *r) {
 }
 
 /* Contract in server.h. A pull whose answer finds no room waits on its link's list. */
-void trmi_request_pulls_go(trmi_request *list) {
+void trmi_request_start_pulls(trmi_request *list) {
     while (list != NULL) {
         trmi_request *r = list;
         list = r->next;

@@ -49,19 +49,19 @@ typedef struct step_head {
 /* ---- decided steps --------------------------------------------------------------------------- */
 
 /* Frees the arrays of a step. */
-static void forget_step(trmi_sync_step *s) {
+static void free_step(trmi_sync_step *s) {
     trmi_free(s->ids);
     trmi_free(s->leases);
 }
 
 /* Removes the steps that all servers have finished. */
-static void prune(trm_ps_server *server) {
+static void prune_steps(trm_ps_server *server) {
     int64_t all = server->done_step, gone = 0;
     if (server->options.servers > 1) {
-        all = trmi_min_i64(all, server->told);
+        all = trmi_min_i64(all, server->others_done_step);
     }
     while (gone < server->step_count && server->steps[gone].step <= all) {
-        forget_step(&server->steps[gone++]);
+        free_step(&server->steps[gone++]);
     }
     server->step_count -= gone;
     if (gone > 0 && server->step_count > 0) {
@@ -81,7 +81,7 @@ void trmi_step_append_decided(const trm_ps_server *server, trmi_request *r) {
     }
     r->trailer = trmi_alloc(bytes);
     if (r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory to tell of %lld steps",
+        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for an answer that lists %lld steps",
                   (long long)server->step_count);
         return;
     }
@@ -123,7 +123,7 @@ static void write_record(const trmi_sync_step *s, uint8_t *to) {
 
 /* Rewrites the log with only those steps that a server may still lack, and opens it for
  * appending. */
-static trm_status rewrite(trm_ps_server *server, trm_error *err) {
+static trm_status rewrite_log(trm_ps_server *server, trm_error *err) {
     char path[400];
     size_t bytes = 0;
     for (int64_t i = 0; i < server->step_count; i++) {
@@ -159,7 +159,7 @@ static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_e
         return TRM_OK;
     }
     if (server->steps_bytes > REWRITE_BYTES) {
-        TRMI_TRY(rewrite(server, err));
+        TRMI_TRY(rewrite_log(server, err));
     }
     size_t bytes = record_bytes(s->count);
     uint8_t *record = trmi_alloc(bytes);
@@ -177,7 +177,7 @@ static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_e
 /* ---- deciding (server 0) --------------------------------------------------------------------- */
 
 /* Removes a push from the list of staged ones. */
-static void take_out(trm_ps_server *server, const trmi_request *r) {
+static void remove_staged(trm_ps_server *server, const trmi_request *r) {
     trmi_request **at = &server->staged;
     while (*at != r) {
         at = &(*at)->next;
@@ -205,9 +205,9 @@ static void answer_again(const trm_ps_server *server, trmi_request *r) {
     trmi_request_answer(r);
 }
 
-/* Removes staged pushes that cannot be in a step any more: of ended lives, repetitions, and
- * those whose lease was lost. The leases of the rest are extended. */
-static void drop_impossible_pushes(trm_ps_server *server) {
+/* Removes staged pushes that cannot be in a step any more: pushes of ended lives, repetitions of
+ * pushes that are in a step, and pushes whose lease was lost. Extends the leases of the others. */
+static void drop_stale_pushes(trm_ps_server *server) {
     for (trmi_request **at = &server->staged; *at != NULL;) {
         trmi_request *r = *at;
         const trmi_worker *w = trmi_front_find(server, r->header.worker);
@@ -235,13 +235,13 @@ static void drop_impossible_pushes(trm_ps_server *server) {
 
 /* Called when all shards have applied a step: answers its members, with the steps that other
  * servers may lack. */
-static void step_done(trmi_request *group) {
+static void finish_step(trmi_request *group) {
     trm_ps_server *server = group->server;
     /* after an error the caller may be a dispatch, which holds the mutex */
     if (group->err.status == TRM_OK) {
         pthread_mutex_lock(&server->mutex);
         server->done_step = trmi_max_i64(server->done_step, group->header.clock);
-        prune(server);
+        prune_steps(server);
         for (uint32_t i = 0; i < group->member_count; i++) {
             trmi_step_append_decided(server, group->members[i]);
         }
@@ -258,8 +258,8 @@ static void step_done(trmi_request *group) {
 }
 
 /* Creates the request that runs a step on all shards; copies `ids`. NULL without memory. */
-static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_push_id *ids,
-                               uint32_t count) {
+static trmi_request *create_group(trm_ps_server *server, int64_t step, const trmi_push_id *ids,
+                                  uint32_t count) {
     trmi_request *g = trmi_alloc(sizeof *g);
     trmi_push_id *copy = trmi_alloc(count * sizeof *copy + 1);
     if (g == NULL || copy == NULL) {
@@ -275,7 +275,7 @@ static trmi_request *new_group(trm_ps_server *server, int64_t step, const trmi_p
     g->ids = copy;
     g->id_count = count;
     g->run = trmi_run_step;
-    g->finish = step_done;
+    g->finish = finish_step;
     pthread_mutex_init(&g->mutex, NULL);
     return g;
 }
@@ -304,7 +304,7 @@ static void gather_members(trm_ps_server *server, trmi_request **members, trmi_s
 }
 
 /* Marks the samples of a step's members as used. */
-static void move_leases(trm_ps_server *server, trmi_sync_step *s) {
+static void mark_samples_used(trm_ps_server *server, trmi_sync_step *s) {
     for (uint32_t m = 0; s->leases != NULL && m < s->count; m++) {
         if (s->leases[2 * m] != 0) {
             /* cannot fail: checked under the same mutex. Read from a log, the lease may have
@@ -325,7 +325,7 @@ static bool reserve_step(trm_ps_server *server) {
 /* Decides the next step from the `have` staged pushes: logs it, marks the samples, and
  * dispatches it. Returns false without memory or if logging failed; nothing has changed then,
  * and the next push or tick tries again. */
-static bool decide(trm_ps_server *server, uint32_t have) {
+static bool decide_step(trm_ps_server *server, uint32_t have) {
     trmi_sync_step s = {.step = server->step + 1,
                         .ids = trmi_alloc(have * sizeof *s.ids),
                         .leases = trmi_alloc(have * 2 * sizeof *s.leases)};
@@ -334,13 +334,13 @@ static bool decide(trm_ps_server *server, uint32_t have) {
     trmi_request *group = NULL;
     if (s.ids != NULL && s.leases != NULL && members != NULL) {
         gather_members(server, members, &s);
-        group = new_group(server, s.step, s.ids, s.count);
+        group = create_group(server, s.step, s.ids, s.count);
     }
     /* the log decides: after this condition the step is fixed */
-    prune(server);
+    prune_steps(server);
     if (group == NULL || !reserve_step(server) || log_step(server, &s, &server->failed) != TRM_OK) {
         trmi_free(members);
-        forget_step(&s);
+        free_step(&s);
         if (group != NULL) {
             trmi_request_forget(group);
         }
@@ -348,12 +348,12 @@ static bool decide(trm_ps_server *server, uint32_t have) {
     }
     /* leases, members, clocks, then the shards */
     server->steps[server->step_count++] = s;
-    move_leases(server, &server->steps[server->step_count - 1]);
+    mark_samples_used(server, &server->steps[server->step_count - 1]);
     group->members = members;
     group->member_count = s.count;
     for (uint32_t m = 0; m < s.count; m++) {
         trmi_worker *w = trmi_front_find(server, s.ids[m].worker);
-        take_out(server, members[m]);
+        remove_staged(server, members[m]);
         w->dispatched = s.ids[m].sequence;
         w->clock = s.step;
     }
@@ -368,9 +368,9 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
     uint32_t have;
     bool decides = server->options.server == 0 && !server->held && server->failed.status == TRM_OK;
     while (decides) {
-        drop_impossible_pushes(server);
+        drop_stale_pushes(server);
         decides = count_missing(server, &have) <= server->options.backup_workers && have > 0 &&
-                  decide(server, have);
+                  decide_step(server, have);
     }
     return trmi_front_advance(server);
 }
@@ -379,7 +379,7 @@ trmi_request *trmi_step_advance(trm_ps_server *server) {
 
 /* Appends a push to the staged ones. Of several copies of a push the one that arrived last is
  * kept and answered later: the connections of the earlier copies are broken. */
-static void wait_for_step(trm_ps_server *server, trmi_request *r) {
+static void append_staged(trm_ps_server *server, trmi_request *r) {
     trmi_request **at = &server->staged;
     while (*at != NULL) {
         trmi_request *other = *at;
@@ -402,7 +402,7 @@ static void wait_for_step(trm_ps_server *server, trmi_request *r) {
 
 /* Called when all shards keep a staged push. Server 0 puts it into the next step; the other
  * servers answer at once. */
-static void staged(trmi_request *r) {
+static void finish_staging(trmi_request *r) {
     trm_ps_server *server = r->server;
     trmi_request *ready = NULL;
     if (r->err.status != TRM_OK) {
@@ -411,7 +411,7 @@ static void staged(trmi_request *r) {
     }
     pthread_mutex_lock(&server->mutex);
     if (server->options.server == 0) {
-        wait_for_step(server, r);
+        append_staged(server, r);
         ready = trmi_step_advance(server);
         r = NULL;
     } else {
@@ -422,7 +422,7 @@ static void staged(trmi_request *r) {
     if (r != NULL) {
         trmi_request_answer(r);
     }
-    trmi_request_pulls_go(ready);
+    trmi_request_start_pulls(ready);
 }
 
 /* Contract in server.h. Refuses a push while an undecided step of a job without leases exists,
@@ -461,19 +461,20 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
         return;
     }
     if (decides) {
-        server->told = trmi_max_i64(server->told, r->header.clock);
+        server->others_done_step = trmi_max_i64(server->others_done_step, r->header.clock);
     }
     r->server = server;
     r->run = trmi_run_stage;
-    r->finish = staged;
+    r->finish = finish_staging;
     trmi_request_dispatch(server, r);
 }
 
 /* ---- steps from server 0 --------------------------------------------------------------------- */
 
-/* Notes that pushes of a worker up to `sequence` are in steps, unless that life has ended. */
-static void has_pushed(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
-                       uint64_t sequence) {
+/* Notes that pushes of a worker up to `sequence` are in steps, unless a newer life has replaced that
+ * one. */
+static void note_dispatched(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
+                            uint64_t sequence) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);
     if (w != NULL && sequence > w->dispatched) { /* else an ended life */
         w->dispatched = sequence;
@@ -496,14 +497,14 @@ static trm_status take_step(trm_ps_server *server, const step_head *head, const 
         *err = server->failed;
         return TRM_INVALID;
     }
-    trmi_request *group = new_group(server, head->step, ids, head->count);
+    trmi_request *group = create_group(server, head->step, ids, head->count);
     if (group == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
     }
     server->step = head->step;
     trmi_request_dispatch(server, group);
     for (uint32_t i = 0; i < head->count; i++) {
-        has_pushed(server, ids[i].worker, ids[i].incarnation, ids[i].sequence);
+        note_dispatched(server, ids[i].worker, ids[i].incarnation, ids[i].sequence);
     }
     return TRM_OK;
 }
@@ -553,7 +554,7 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
     if (take_steps(server, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), bytes, &r->err) ==
             TRM_OK &&
         settled > 0 && r->link->worker >= 0) {
-        has_pushed(server, r->header.worker, r->header.incarnation, (uint64_t)settled);
+        note_dispatched(server, r->header.worker, r->header.incarnation, (uint64_t)settled);
     }
     r->note.value[2] = server->step;
 }
@@ -573,7 +574,7 @@ static trm_status restore_step(trm_ps_server *server, trmi_sync_step *s, trm_err
         TRMI_TRY(trmi_shard_step(server->runners[i].shard, &push, err));
     }
     for (uint32_t m = 0; m < s->count; m++) {
-        has_pushed(server, s->ids[m].worker, s->ids[m].incarnation, s->ids[m].sequence);
+        note_dispatched(server, s->ids[m].worker, s->ids[m].incarnation, s->ids[m].sequence);
         trmi_worker *w = trmi_front_find(server, s->ids[m].worker);
         if (w == NULL) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", s->ids[m].worker);
@@ -587,7 +588,7 @@ static trm_status restore_step(trm_ps_server *server, trmi_sync_step *s, trm_err
 }
 
 /* Returns the size of the log record at `at`, 0 if its head is not sound. */
-static size_t size_of(const uint8_t *at, size_t left) {
+static size_t record_size(const uint8_t *at, size_t left) {
     step_head head;
     if (left < sizeof head) {
         return 0;
@@ -597,7 +598,8 @@ static size_t size_of(const uint8_t *at, size_t left) {
 }
 
 /* Applies one record of the log and keeps the step, because other servers may lack it. */
-static trm_status take_record(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+static trm_status restore_record(void *context, const uint8_t *record, size_t bytes,
+                                 trm_error *err) {
     (void)bytes;
     trm_ps_server *server = context;
     step_head head;
@@ -618,7 +620,7 @@ static trm_status take_record(void *context, const uint8_t *record, size_t bytes
     if (status == TRM_OK) {
         server->steps[server->step_count++] = s;
     } else {
-        forget_step(&s);
+        free_step(&s);
     }
     return status;
 }
@@ -631,7 +633,7 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
         return TRM_OK;
     }
     const trmi_record_form form = {
-        .size = size_of, .check_bytes = sizeof(uint64_t), .take = take_record};
+        .size = record_size, .check_bytes = sizeof(uint64_t), .take = restore_record};
     size_t end;
     log_path(server, path);
     TRMI_TRY(trmi_records_each(path, STEPS_BYTES_MAX, &form, server, &end, err));
@@ -643,7 +645,7 @@ trm_status trmi_step_open(trm_ps_server *server, trm_error *err) {
 
 void trmi_step_settle(trm_ps_server *server) {
     for (int64_t i = 0; i < server->step_count; i++) {
-        move_leases(server, &server->steps[i]);
+        mark_samples_used(server, &server->steps[i]);
     }
 }
 
@@ -652,7 +654,7 @@ trmi_request *trmi_step_close(trm_ps_server *server) {
     trmi_request *waiting = server->staged;
     server->staged = NULL;
     for (int64_t i = 0; i < server->step_count; i++) {
-        forget_step(&server->steps[i]);
+        free_step(&server->steps[i]);
     }
     free(server->steps);
     server->steps = NULL;

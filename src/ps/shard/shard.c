@@ -2,7 +2,7 @@
 /* A shard: windows of applied pushes, pushing, and staged pushes (drawing and contracts in
  * shard.h).
  *
- * A push goes through was_here (is the push, or its batch, applied already?), then
+ * trmi_shard_push calls check_applied (is the push, or its batch, applied already?), then
  * log_and_apply: log record, rows, window. If the rows fail half-way the shard is broken: only a
  * restart from snapshot and log restores it. */
 #include "ps/shard/shard.h"
@@ -160,12 +160,13 @@ trm_status trmi_shard_set_window(trmi_shard *shard, const trmi_window *window, t
     return TRM_OK;
 }
 
-/* Marks one push as applied in its worker's window, and advances the window's base over all bits
- * that are set. */
-static void mark(trmi_shard *shard, const trmi_push_id *id, int64_t clock, trmi_push_form form) {
+/* Adds one applied push to its worker's window, and advances the window's base over all bits that
+ * are set. */
+static void add_to_window(trmi_shard *shard, const trmi_push_id *id, int64_t clock,
+                          trmi_push_form form) {
     trmi_window *w = trmi_shard_window(shard, id->worker);
     if (id->incarnation == w->incarnation && id->sequence <= w->base) {
-        return; /* a member that this shard had before the sum */
+        return; /* the shard has applied this member's push before it applied the sum */
     }
     if (id->incarnation > w->incarnation) {
         *w = (trmi_window){.worker = id->worker,
@@ -236,7 +237,7 @@ int32_t trmi_shard_writers(const trmi_shard *shard, uint32_t tick,
 }
 
 /* Applies a push to the rows: advances clock and tick, updates each section's table. */
-static trm_status apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+static trm_status apply_to_rows(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     shard->clock = trmi_max_i64(shard->clock, push->clock);
     if (!trmi_push_counts(push)) {
         return TRM_OK;
@@ -278,8 +279,8 @@ trm_status trmi_shard_fill(trmi_shard *shard, const trmi_push *push, trm_error *
 /* Returns TRM_END if this push was applied, or its batch by another push; TRM_OK if not; else
  * the error. Three records are consulted: the window (pushes), the spans (leased samples), the
  * clock before the worker's current life (batches). */
-static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint32_t i,
-                           trm_error *err) {
+static trm_status check_applied(const trmi_shard *shard, const trmi_push *push, uint32_t i,
+                                trm_error *err) {
     const trmi_push_mark *m = push->marks == NULL ? NULL : &push->marks[i];
     trm_status status = trmi_window_check(shard, &push->ids[i], err);
     if (status != TRM_OK) {
@@ -299,10 +300,10 @@ static trm_status was_here(const trmi_shard *shard, const trmi_push *push, uint3
     return push->clock > 0 && push->clock <= before ? TRM_END : TRM_OK;
 }
 
-/* Marks all ids of a push, and their samples, as applied. */
-static trm_status mark_all(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+/* Notes that a push is applied: its ids in the windows of their workers, its samples in the spans. */
+static trm_status note_applied(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
-        mark(shard, &push->ids[i], push->clock, push->form);
+        add_to_window(shard, &push->ids[i], push->clock, push->form);
         if (push->marks != NULL) {
             TRMI_TRY(trmi_spans_add(shard, &push->marks[i], err));
         }
@@ -321,12 +322,12 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
     }
     /* the log first: a process that dies after this line loses nothing */
     TRMI_TRY(trmi_shard_log_push(shard, push, err));
-    trm_status status = apply(shard, push, err);
-    status = status == TRM_OK ? mark_all(shard, push, err) : status;
+    trm_status status = apply_to_rows(shard, push, err);
+    status = status == TRM_OK ? note_applied(shard, push, err) : status;
     if (status != TRM_OK) {
         /* the rows contain half a push; only a restart from snapshot and log restores them */
-        trm_error unheard = {0};
-        shard->broken = err != NULL ? *err : unheard;
+        trm_error unreported = {0};
+        shard->broken = err != NULL ? *err : unreported;
         shard->broken.status = status;
     }
     return status;
@@ -342,7 +343,7 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
     }
     uint32_t seen = 0;
     for (uint32_t i = 0; i < push->id_count; i++) {
-        trm_status status = was_here(shard, push, i, err);
+        trm_status status = check_applied(shard, push, i, err);
         if (status != TRM_OK && status != TRM_END) {
             return status;
         }

@@ -103,7 +103,7 @@ trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_err
         bool again = (status == TRM_TIMEOUT || status == TRM_PEER) && !trmi_estimator_stopped(e) &&
                      waited < e->config.session_creation_timeout_secs;
         if (status == TRM_OK) {
-            trmi_client_patience(*out, e->strategy.client.timeout_seconds);
+            trmi_client_set_timeout(*out, e->strategy.client.timeout_seconds);
         }
         if (!again) {
             return status;

@@ -1,68 +1,69 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Slow ranks: judged from made-up windows, then told by ranks that say how long their steps were.
  */
-#include "comm/rendezvous/pace.h"
+#include "comm/rendezvous/stragglers.h"
 
 #include "ranks.h"
 
 #include <time.h>
 
-static trmi_pace_card card(double computing_ms, double data_ms) {
-    return (trmi_pace_card){.elapsed = 2,
-                            .computing = 0.1 * computing_ms,
-                            .data = 0.1 * data_ms,
-                            .steps = 100,
-                            .pid = 7,
-                            .host = "h"};
+static trmi_straggler_sums card(double computing_ms, double data_ms) {
+    return (trmi_straggler_sums){.elapsed = 2,
+                                 .computing = 0.1 * computing_ms,
+                                 .data = 0.1 * data_ms,
+                                 .steps = 100,
+                                 .pid = 7,
+                                 .host = "h"};
 }
 
 static void judges_by_the_median(void **state) {
     (void)state;
-    trmi_pace_watch watches[4] = {{0}};
-    trmi_pace_news news[4];
-    trmi_pace_card cards[4] = {card(10, 0), card(10.5, 1), card(14, 0), card(9, 0)};
+    trmi_straggler_history histories[4] = {{0}};
+    trmi_straggler_report reports[4];
+    trmi_straggler_sums sums[4] = {card(10, 0), card(10.5, 1), card(14, 0), card(9, 0)};
     for (int window = 1; window <= 5; window++) { /* rank 2: 1.4 times the lower median of 10 */
-        trmi_pace_judge(cards, 4, watches, news);
+        trmi_stragglers_judge(sums, 4, histories, reports);
         for (int r = 0; r < 4; r++) {
-            assert_int_equal(news[r], r == 2 && window == 3 ? TRMI_PACE_SLOW : TRMI_PACE_NOTHING);
+            assert_int_equal(reports[r],
+                             r == 2 && window == 3 ? TRMI_STRAGGLER_SLOW : TRMI_STRAGGLER_NOTHING);
         }
     }
-    cards[2] = card(10, 0);
-    trmi_pace_judge(cards, 4, watches, news);
-    assert_int_equal(news[2], TRMI_PACE_AGAIN);
-    trmi_pace_judge(cards, 4, watches, news);
-    assert_int_equal(news[2], TRMI_PACE_NOTHING);
+    sums[2] = card(10, 0);
+    trmi_stragglers_judge(sums, 4, histories, reports);
+    assert_int_equal(reports[2], TRMI_STRAGGLER_RECOVERED);
+    trmi_stragglers_judge(sums, 4, histories, reports);
+    assert_int_equal(reports[2], TRMI_STRAGGLER_NOTHING);
 }
 
 static void one_bad_window_is_nothing(void **state) {
     (void)state;
-    trmi_pace_watch watches[2] = {{0}};
-    trmi_pace_news news[2];
+    trmi_straggler_history histories[2] = {{0}};
+    trmi_straggler_report reports[2];
     for (int window = 0; window < 30; window++) { /* a stop of seconds, a noisy pair of windows */
-        trmi_pace_card cards[2] = {card(10, 0), card(window % 3 != 0 ? 300 : 10, 0)};
-        trmi_pace_judge(cards, 2, watches, news);
-        assert_int_equal(news[0] + news[1], 2 * TRMI_PACE_NOTHING);
+        trmi_straggler_sums sums[2] = {card(10, 0), card(window % 3 != 0 ? 300 : 10, 0)};
+        trmi_stragglers_judge(sums, 2, histories, reports);
+        assert_int_equal(reports[0] + reports[1], 2 * TRMI_STRAGGLER_NOTHING);
     }
 }
 
 static void says_the_cause(void **state) {
     (void)state;
     char text[400];
-    trmi_pace_card cards[2] = {card(10, 0), card(30, 0)};
-    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    trmi_straggler_sums sums[2] = {card(10, 0), card(30, 0)};
+    trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "rank 1 (h pid 7) is slow"));
     assert_non_null(strstr(text, "30 ms a step, their median is 10"));
     assert_non_null(strstr(text, "cause: cpu (it has its core and is slower"));
-    cards[1].delayed = 1.4;
-    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    sums[1].delayed = 1.4;
+    trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: cpu (others use its core: no CPU for 70 %"));
-    cards[1].faults = 500;
-    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    sums[1].faults = 500;
+    trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: memory (5 pages a step"));
-    cards[1] = card(10, 20);
-    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_SLOW, text, sizeof text);
+    sums[1] = card(10, 20);
+    trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: data (it waits 20 ms a step"));
-    trmi_pace_sentence(cards, 2, 1, TRMI_PACE_AGAIN, text, sizeof text);
+    trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_RECOVERED, text, sizeof text);
     assert_non_null(strstr(text, "rank 1 (h pid 7) keeps up with the others again"));
 }
 
@@ -91,16 +92,16 @@ static void keep(void *context, trm_log_level level, const char *room, const cha
  * long. */
 static void play(rank_context *context) {
     OPEN();
-    trmi_pace *pace = NULL;
-    EXPECT_OK(trmi_pace_create(comm, &pace, &err), err);
-    for (int step = 0; step < 5 * TRMI_PACE_STEPS; step++) {
+    trmi_stragglers *stragglers = NULL;
+    EXPECT_OK(trmi_stragglers_create(comm, &stragglers, &err), err);
+    for (int step = 0; step < 5 * TRMI_STRAGGLER_STEPS; step++) {
         double waited = trmi_bootstrap_waited(boot);
         EXPECT_OK(trm_comm_barrier(comm, &err), err);
         waited = trmi_bootstrap_waited(boot) - waited;
         double computing = context->rank == *slow ? 0.042 : 0.021;
-        EXPECT_OK(trmi_pace_step(pace, computing + waited, 0, &err), err);
+        EXPECT_OK(trmi_stragglers_step(stragglers, computing + waited, 0, &err), err);
     }
-    trmi_pace_destroy(pace);
+    trmi_stragglers_destroy(stragglers);
     CLOSE();
 }
 
@@ -161,5 +162,5 @@ int main(void) {
         cmocka_unit_test(says_the_cause),       cmocka_unit_test(ranks_hear_of_slow_ones),
         cmocka_unit_test(waits_are_counted),
     };
-    return cmocka_run_group_tests_name("comm/pace", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("comm/stragglers", tests, NULL, NULL);
 }
