@@ -57,6 +57,10 @@ static void worker_ended(sim_process *p, int code);
 
 static int number_of(const sim_process *p) { return (int)(intptr_t)p->argument; }
 
+static void disturb_until(int64_t time) {
+    job.disturbed_until = time > job.disturbed_until ? time : job.disturbed_until;
+}
+
 /* A process dies at a call that the seed draws, in a life that begins while faults come. */
 void sim_job_plan_death(sim_process *p) {
     if (job.comes[FAULT_DEATH] && (job.without >> FAULT_DEATH & 1) == 0 &&
@@ -99,6 +103,7 @@ static void start_again(void (*start)(void *, uint64_t), int number, bool *plann
         *planned = true;
         double wait =
             sim_random(DRAW_PLAN, 4) == 0 ? 4 * sim_unit(DRAW_PLAN) : 0.3 * sim_unit(DRAW_PLAN);
+        disturb_until(sim.now + seconds(wait));
         sim_at(sim.now + seconds(wait), start, NULL, (uint64_t)number);
     }
 }
@@ -173,6 +178,13 @@ static void server_ended(sim_process *p, int code) {
 static void worker_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
     job.kills += code != 0;
+    double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
+    /* a slow batch takes 23 s; a push that a full disk refuses is reported only with the next one */
+    if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && job.mode == TRM_PS_SYNC &&
+        !job.lent && !job.comes[FAULT_DISK]) {
+        sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
+                 number, undisturbed);
+    }
     if (code == JOB_NO_SPACE) { /* a server with a log that it could not write must start again */
         for (int s = 0; s < job.servers; s++) {
             if (!job.stopped[s] && job.server[s] != NULL) {
@@ -185,6 +197,7 @@ static void worker_ended(sim_process *p, int code) {
                 sim_random(DRAW_PLAN, 6) == 0;
     if (goes) {
         job.gone = true;
+        disturb_until(sim.now + seconds(job.worker_timeout + job.lease_timeout));
         sim_trace(p, "fault: stays away");
     } else if (code != 0) {
         if (code > 0 && sim.now > job.faults_end + seconds(120)) {
@@ -238,6 +251,7 @@ static int draw_disk_host(void) {
 static void power_returns(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].up = true;
+    disturb_until(sim.now);
     sim.hosts[host].uptime = -sim.now;
     sim_trace(NULL, "host %d has power again", (int)host);
     if (host < JOB_SERVERS) {
@@ -259,6 +273,7 @@ static void cut_link(bool one_way) {
     double wait =
         sim_random(DRAW_PLAN, 4) == 0 ? 25 * sim_unit(DRAW_PLAN) : 3 * sim_unit(DRAW_PLAN);
     int64_t until = sim.now + seconds(wait);
+    disturb_until(until);
     sim.blocked_until[a][b] = until;
     if (!one_way) {
         sim.blocked_until[b][a] = until;
@@ -269,6 +284,7 @@ static void cut_link(bool one_way) {
 static void split_network(void) {
     uint64_t side = sim_random(DRAW_PLAN, 1 << SIM_HOSTS);
     int64_t until = sim.now + seconds(8 * sim_unit(DRAW_PLAN));
+    disturb_until(until);
     sim_trace(NULL, "fault: the network is split, side %04x", (unsigned)side);
     for (int a = 0; a < SIM_HOSTS; a++) {
         for (int b = 0; b < SIM_HOSTS; b++) {
@@ -285,6 +301,7 @@ static void pause_process(void) {
         sim_random(DRAW_PLAN, 3) == 0 ? 30 * sim_unit(DRAW_PLAN) : 2 * sim_unit(DRAW_PLAN);
     if (p != NULL) {
         p->paused_until = sim.now + seconds(wait);
+        disturb_until(p->paused_until);
         sim_trace(p, "fault: stands still for %.3f s", wait);
     }
 }
@@ -292,6 +309,7 @@ static void pause_process(void) {
 static void disk_has_room(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].disk_full = false;
+    disturb_until(sim.now);
     sim_trace(NULL, "the disk of host %d has room", (int)host);
 }
 
@@ -308,6 +326,7 @@ static void fault_comes(void *a, uint64_t kind) {
         return;
     }
     job.faults++;
+    disturb_until(sim.now);
     sim_process *p = draw_process();
     switch (kind) {
     case FAULT_DEATH:

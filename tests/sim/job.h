@@ -19,9 +19,11 @@ enum {
     JOB_WITNESSES =
         8, /* keys that every batch pushes, on all shards: a cut through a push shows there */
     JOB_FIRST_WORKER = 4,
-    JOB_READER = 12, /* hosts */
-    JOB_AGAIN = 7,   /* exit code of a worker or reader that faults have ended: it starts again */
-    JOB_NO_SPACE = 8 /* exit code of a worker that a full disk of a server ends */
+    JOB_READER = 12,  /* hosts */
+    JOB_AGAIN = 7,    /* exit code of a worker or reader that faults have ended: it starts again */
+    JOB_WAITED = 9,   /* exit code of a worker whose wait reached its time-out */
+    JOB_TIMEOUT = 60, /* seconds of that wait */
+    JOB_NO_SPACE = 8  /* exit code of a worker that a full disk of a server ends */
 };
 
 /* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link between two hosts
@@ -51,7 +53,7 @@ typedef struct sim_job {
     int samples, lease, epochs, batches, cuts;
     double compute, worker_timeout, lease_timeout; /* seconds */
     double pace[JOB_WORKERS];                      /* of a worker's computing: factor */
-    int64_t faults_end;
+    int64_t faults_end, disturbed_until;           /* the end of what the latest faults do */
     bool comes[FAULT_KINDS];
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */

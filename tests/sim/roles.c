@@ -207,7 +207,7 @@ static trm_status use_own_batches(worker_state *w, trm_error *err) {
 int sim_worker_main(void *argument) {
     worker_state w = {.number = (int)(intptr_t)argument};
     trm_error err = {0};
-    trm_status status = sim_job_connect(w.number, 60, &w.client, &w.table, &err);
+    trm_status status = sim_job_connect(w.number, JOB_TIMEOUT, &w.client, &w.table, &err);
     status = status == TRM_OK ? trm_ps_batch_create(w.client, &w.batch, &err) : status;
     if (status == TRM_OK) {
         status = job.lent ? use_lent_samples(&w, &err) : use_own_batches(&w, &err);
@@ -222,7 +222,10 @@ int sim_worker_main(void *argument) {
             sim_fail("worker %d: %s", w.number, err.message);
         }
     }
-    return status == TRM_OK ? 0 : status == TRM_NOSPACE ? JOB_NO_SPACE : JOB_AGAIN;
+    return status == TRM_OK        ? 0
+           : status == TRM_NOSPACE ? JOB_NO_SPACE
+           : status == TRM_TIMEOUT ? JOB_WAITED
+                                   : JOB_AGAIN;
 }
 
 /* ---- checks ----------------------------------------------------------------------------------- */

@@ -14,8 +14,12 @@
 /* Advances the worker's clock and last sequence by a push that goes on. */
 static void advance_clock(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
-    w->clock = trmi_max_i64(w->clock, r->header.clock);
-    if (r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched) {
+    bool is_new = r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched;
+    /* BOUNDED: a worker that has rested counts fewer batches than its clock here, which has caught up
+     * with the others'; each of its batches advances it nevertheless */
+    bool counts = is_new && server->options.mode == TRM_PS_BOUNDED && r->header.extra[0] != 0;
+    w->clock = trmi_max_i64(w->clock + counts, r->header.clock);
+    if (is_new) {
         w->dispatched = r->header.sequence;
     }
     pthread_cond_broadcast(&server->changed);
