@@ -596,9 +596,9 @@ static void a_shard_keeps_what_is_staged(void **state) {
     }
     CHECK_OK(step(shard, 2, &late, 1, &err), err);
     assert_true(row_of(shard, 6) == 1);
-    CHECK_FAILS(step(shard, 3, &(trmi_push_id){1, 2, 2}, 1, &err), TRM_CORRUPT, err, "is not here");
+    CHECK_FAILS(step(shard, 3, &(trmi_push_id){1, 2, 2}, 1, &err), TRM_CORRUPT, err, "is missing");
     /* it serves no more */
-    CHECK_FAILS(step(shard, 3, &late, 1, &err), TRM_CORRUPT, err, "is not here");
+    CHECK_FAILS(step(shard, 3, &late, 1, &err), TRM_CORRUPT, err, "is missing");
     trmi_shard_destroy(shard);
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }
