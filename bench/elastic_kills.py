@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Kills ranks of elastic jobs with SIGKILL at random moments and compares the weights.
+"""Kills ranks of elastic jobs at random moments, or makes them leave, and compares the weights.
 
-    bench/elastic_kills.py --kills 100 [--seed 1] [--models mlp,resnet18,gpt2] [--ranks 4,8]
+    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--seed 1] [--models mlp,resnet18,gpt2] [--ranks 4,8]
 
 Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
-random moments, each until one rank is left or the job ends. Counted: jobs that hang or fail, weights
+random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
 them), steps redone, and the seconds from a kill to the next reported step. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
@@ -59,7 +59,7 @@ class Job:
         words, steps = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        self.folder, self.steps, self.kills = folder, steps, []
+        self.folder, self.steps, self.kills, self.leaves = folder, steps, [], 0
         command = [program, "train", *words, "--synth-train", "1024", "--batch-size",
                    str(BATCH // ranks), "--steps", str(steps), "--epochs", "1000",
                    "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
@@ -103,8 +103,8 @@ class Job:
                    if e.get("event") == "step" and losses.get(e["global_step"]) != e["loss"])
 
 
-def kill_ranks(job, random_source, most, step_seconds):
-    """Kills ranks at random moments until `most` are dead; returns seconds to the next step."""
+def kill_ranks(job, random_source, most, leaves, step_seconds):
+    """Ends ranks at random moments until `most` are gone; returns seconds from a kill to the next step."""
     recovery = []
     while job.running() and job.last_step() < 1:
         time.sleep(0.005)
@@ -118,12 +118,18 @@ def kill_ranks(job, random_source, most, step_seconds):
             victims.append(random_source.choice(sorted(set(alive) - set(victims))))
         before = job.last_step()
         killed = time.monotonic()
+        number = signal.SIGTERM if random_source.random() < leaves else signal.SIGKILL
         for victim in victims:
             try:
-                os.kill(alive[victim], signal.SIGKILL)
+                os.kill(alive[victim], number)
             except ProcessLookupError:
                 continue
             job.kills.append(victim)
+            job.leaves += number == signal.SIGTERM
+        while number == signal.SIGTERM and job.running() and set(victims) & set(ranks_of(job.process.pid)):
+            time.sleep(0.002)
+        if number == signal.SIGTERM:
+            continue
         if random_source.random() < 0.1:
             continue  # the next kill may hit the recovery of this one
         while job.running() and job.last_step() <= before:
@@ -137,6 +143,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--program", default="build/release/trireme")
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--leaves", type=float, default=0, help="part of the ranks that leave instead")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", default="mlp,resnet18,gpt2")
@@ -145,7 +152,7 @@ def main():
     options = parser.parse_args()
     source = random.Random(options.seed)
     top = tempfile.mkdtemp(prefix="elastic")
-    totals = dict(jobs=0, kills=0, hangs=0, failures=0, wrong_weights=0, wrong_losses=0,
+    totals = dict(jobs=0, kills=0, leaves=0, hangs=0, failures=0, wrong_weights=0, wrong_losses=0,
                   memberships=0, redone_steps=0)
     recovery, steps_of, references, begin = [], {}, {}, time.monotonic()
     cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
@@ -165,7 +172,7 @@ def main():
         weights, losses = references[model, ranks]
         job = Job(options.program, model, ranks, f"{top}/job")
         recovery += [(s, steps_of[model, ranks]) for s in
-                     kill_ranks(job, source, ranks - 1, steps_of[model, ranks])]
+                     kill_ranks(job, source, ranks - 1, options.leaves, steps_of[model, ranks])]
         bad = None
         while job.running():
             time.sleep(0.01)
@@ -186,6 +193,7 @@ def main():
         changes = [e for e in job.events() if e.get("event") == "membership"]
         totals["jobs"] += 1
         totals["kills"] += len(job.kills)
+        totals["leaves"] += job.leaves
         totals["memberships"] += len(changes)
         totals["redone_steps"] += sum(e["redone_steps"] for e in changes)
         print(f"{model} {ranks} ranks, killed {job.kills}: {bad or 'good'}", flush=True)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# An elastic job whose ranks are killed ends with the bits of the undisturbed job; what cannot be elastic is refused.
+# An elastic job whose ranks are killed or leave ends with the bits of the undisturbed job; what cannot be elastic is refused.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 
@@ -17,39 +17,56 @@ refused "a split graph" --elastic 1:2 --parallel-mode semi_auto_parallel
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 
-# Kills at random moments, rank 0 among them: the benchmark, for less time.
-timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 6 --models mlp --ranks 4 --seed 3 > out.txt 2> err.txt ||
+# Kills and leaves at random moments, of rank 0 too: the benchmark, for less time.
+timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 9 --leaves 0.4 --models mlp --ranks 4 --seed 3 > out.txt 2> err.txt ||
     fail "kills: $(cat out.txt err.txt)"
 grep -q '"hangs": 0, "failures": 0, "wrong_weights": 0, "wrong_losses": 0' out.txt || fail "kills: $(cat out.txt)"
 
-# Starts a job of the mlp in the background, waits for its first step, and kills a rank: RANK FLAGS...
-start_and_kill() {
-    local rank=$1 pid
-    shift
+# Starts a job of the mlp in the background, waits for its first step, and sends a signal to a rank ("launcher": to the
+# launcher): SIGNAL RANK FLAGS...
+start_and_signal() {
+    local signal=$1 rank=$2 pid
+    shift 2
     "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json "$@" > out.txt 2> err.txt &
     job=$!
     for _ in $(seq 300); do
         grep -q '"event":"step"' out.txt && break
         sleep 0.1
     done
+    [ "$rank" = launcher ] && kill "-$signal" "$job"
     for pid in $(cat /proc/$job/task/*/children); do
-        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "TRIREME_RANK=$rank" && kill -9 "$pid"
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "TRIREME_RANK=$rank" && kill "-$signal" "$pid"
     done
     wait $job
 }
 
 # Fewer ranks than LEAST: code 137, as the killed rank's, and the reason in the logs of the others.
-start_and_kill 1 --steps 100000 -n 2 --elastic 2:2 --launch-dir few
+start_and_signal KILL 1 --steps 100000 -n 2 --elastic 2:2 --launch-dir few
 code=$?
 [ $code = 137 ] || fail "too few: exit code $code, 137 expected: $(cat err.txt)"
 grep -q "1 rank is left, the job needs 2" err.txt || fail "too few: no reason: $(cat err.txt)"
 
 # Rank 0 dies: the next rank keeps the record of the run until its end.
-start_and_kill 0 --steps 400 -n 2 --elastic 1:2 --output run
+start_and_signal KILL 0 --steps 400 -n 2 --elastic 1:2 --output run
 code=$?
 [ $code = 0 ] || fail "without rank 0: exit code $code: $(cat err.txt)"
 for event in '"event":"membership".*"lost":\[0\]' '"event":"done".*"global_step":400'; do
     grep -q "$event" run/run.jsonl || fail "without rank 0: no $event in the record: $(tail -n 3 run/run.jsonl)"
+done
+# A rank leaves: the job goes on without redoing a step, and both end with 0.
+start_and_signal TERM 0 --steps 400 -n 2 --elastic 1:2 --output left
+code=$?
+[ $code = 0 ] || fail "a rank leaves: exit code $code: $(cat err.txt)"
+grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_steps":0' left/run.jsonl ||
+    fail "a rank leaves: no event: $(grep membership left/run.jsonl)"
+grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(tail -n 3 out.txt)"
+
+# Too few ranks would be left, or the launcher is asked: the job stops, with a checkpoint.
+for whom in 1 launcher; do
+    start_and_signal TERM $whom --steps 100000 -n 2 --elastic 2:2 --output stops$whom
+    code=$?
+    [ $code = 143 ] || fail "SIGTERM to $whom: exit code $code, 143 expected: $(cat err.txt)"
+    ls -d stops$whom/ckpt-* > out.txt 2>&1 || fail "SIGTERM to $whom: no checkpoint: $(cat out.txt err.txt)"
 done
 [ $failed = 0 ] && echo passed
 exit $failed

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/elastic.h: a job that goes on when ranks die (door: dist). A model of trireme/train.h needs
+/* trireme/elastic.h: a job that goes on when ranks die or leave (door: dist). A model of trireme/train.h needs
  * only exec.parallel.elastic; the calls below are for training loops of your own.
  *
  * The ranks of the job form *epochs*: in each epoch the ranks are numbered anew, in their old order,
@@ -8,9 +8,9 @@
  *     trm_elastic_create(bootstrap, &options, &job, &err);
  *     while (status == TRM_OK && step < steps) {
  *         status = one_step(trm_elastic_comm(job), ..., &err);
- *         if (trm_elastic_can_recover(status)) {
- *             status = trm_elastic_recover(job, &err, &err);    a new communicator, fewer ranks
- *             ... agree on the step, hand over the state, repeat the interrupted step ...
+ *         if (trm_elastic_can_recover(status) || (all ranks have agreed that one wants a change)) {
+ *             status = trm_elastic_recover(job, &err, &err);    a new communicator, other ranks
+ *             ... END: this rank has left, else agree on the step, hand over the state, go on ...
  *         }
  *     }
  */
@@ -39,11 +39,12 @@ typedef struct trm_elastic_options {
 /* The ranks of an epoch. */
 typedef struct trm_membership {
     int64_t epoch;       /* 1 = the first */
-    int32_t rank, ranks; /* of this process; of the epoch */
-    /* numbers of the ranks that the last epoch had and this one has not, and the other way round: a
-     * number is the rank in the first epoch, and stays the same. Texts "2, 5" */
-    char lost[96], joined[96];
-    int32_t lost_count, joined_count;
+    int32_t rank, ranks; /* of this process, -1: it is in no epoch; of the epoch */
+    /* numbers of the ranks that the last epoch had and this one has not, because they were lost or have
+     * left in order, and of those that are new: a number is the rank in the first epoch, and stays the
+     * same. Texts "2, 5" */
+    char lost[96], left[96], joined[96];
+    int32_t lost_count, left_count, joined_count;
     double seconds; /* that the last trm_elastic_recover took; of a model, until it could go on */
     /* of a model: steps that were computed again; ranks at the end without samples, which wait */
     int32_t redone_steps, spare_ranks;
@@ -66,10 +67,18 @@ TRM_API void trm_elastic_get_membership(const trm_elastic *elastic, trm_membersh
 /* Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
  * does not answer (PEER, TIMEOUT). */
 TRM_API bool trm_elastic_can_recover(trm_status status);
+/* Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
+ * fewer than `least` ranks would be left, it stays.
+ *   threads  any; may be called from a signal handler */
+TRM_API void trm_elastic_request_leave(trm_elastic *elastic);
+/* Returns whether a process wants to leave, as far as this rank knows. The ranks agree on it between
+ * two steps, and all call trm_elastic_recover.
+ *   threads  any */
+TRM_API bool trm_elastic_wants_change(trm_elastic *elastic);
 /* Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
  * communicator of the old epoch is gone: those split from it must be destroyed before the call.
- *   param    cause: error of the operation that failed; NULL = not known
- *   errors   PEER (fewer than `least` ranks; the survivors are no majority and the death of the
+ *   param    cause: error of the operation that failed; NULL = not known, or none failed
+ *   errors   END (this process has left: trm_elastic_request_leave), PEER (fewer than `least` ranks; the survivors are no majority and the death of the
  *            others is not proven; this rank was given up by the others), NOMEM, IO */
 TRM_API TRM_MUST_USE trm_status trm_elastic_recover(trm_elastic *elastic, const trm_error *cause,
                                                     trm_error *err);

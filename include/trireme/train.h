@@ -218,6 +218,11 @@ TRM_API uint64_t trm_model_global_step(const trm_model *model);
  * next one returns at once.
  *   threads  any; may be called from a signal handler */
 TRM_API void trm_model_request_stop(trm_model *model);
+/* Makes this rank leave its elastic job after the current step; its trm_model_train returns TRM_END,
+ * and the others go on. Where too few ranks would be left, all stop as by trm_model_request_stop; so
+ * does a model of no elastic job.
+ *   threads  any; may be called from a signal handler */
+TRM_API void trm_model_request_leave(trm_model *model);
 
 /* Keeps a named number in the model's checkpoints, for callbacks whose state must survive a resume
  * (the best loss so far). At most 32 names of at most 47 bytes.
@@ -352,7 +357,8 @@ typedef struct trm_train_options {
 } trm_train_options;
 
 /* Trains from the model's position: the initial values, or the resumed step.
- *   errors   CANCELLED (trm_model_request_stop), DIVERGED (naming the first operator), INVALID,
+ *   errors   CANCELLED (trm_model_request_stop), END (trm_model_request_leave; the model keeps the
+ *            state of the last step), DIVERGED (naming the first operator), INVALID,
  *            those of the dataset and of the callbacks */
 TRM_API TRM_MUST_USE trm_status trm_model_train(trm_model *model, const trm_train_options *options,
                                                 trm_error *err);

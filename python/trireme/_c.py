@@ -773,10 +773,12 @@ class trm_elastic_options(Structure):
 class trm_membership(Structure):
     """epoch: 1 = the first
     rank: 1 = the first
-    ranks: of this process; of the epoch
-    lost: numbers of the ranks that the last epoch had and this one has not, and the other way round: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
-    joined: numbers of the ranks that the last epoch had and this one has not, and the other way round: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
+    ranks: of this process, -1: it is in no epoch; of the epoch
+    lost: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
+    left: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
+    joined: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
     lost_count: 
+    left_count: 
     joined_count: 
     seconds: that the last trm_elastic_recover took; of a model, until it could go on
     redone_steps: of a model: steps that were computed again; ranks at the end without samples, which wait
@@ -2318,8 +2320,10 @@ trm_membership._fields_ = [
     ('rank', c_int32),
     ('ranks', c_int32),
     ('lost', c_char * 96),
+    ('left', c_char * 96),
     ('joined', c_char * 96),
     ('lost_count', c_int32),
+    ('left_count', c_int32),
     ('joined_count', c_int32),
     ('seconds', c_double),
     ('redone_steps', c_int32),
@@ -4471,12 +4475,24 @@ FUNCTIONS = {
         """Returns whether an operation failed for a reason that a new epoch removes: a rank that died or
         does not answer (PEER, TIMEOUT).
         """),
+    'trm_elastic_request_leave': (None, (c_void_p,),
+        'elastic',
+        """Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
+        fewer than `least` ranks would be left, it stays.
+          threads  any; may be called from a signal handler
+        """),
+    'trm_elastic_wants_change': (c_bool, (c_void_p,),
+        'elastic',
+        """Returns whether a process wants to leave, as far as this rank knows. The ranks agree on it between
+        two steps, and all call trm_elastic_recover.
+          threads  any
+        """),
     'trm_elastic_recover': (c_int, (c_void_p, POINTER(trm_error), POINTER(trm_error),),
         'elastic cause err',
         """Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
         communicator of the old epoch is gone: those split from it must be destroyed before the call.
-          param    cause: error of the operation that failed; NULL = not known
-          errors   PEER (fewer than `least` ranks; the survivors are no majority and the death of the
+          param    cause: error of the operation that failed; NULL = not known, or none failed
+          errors   END (this process has left: trm_elastic_request_leave), PEER (fewer than `least` ranks; the survivors are no majority and the death of the
                    others is not proven; this rank was given up by the others), NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),
@@ -5756,6 +5772,13 @@ FUNCTIONS = {
         next one returns at once.
           threads  any; may be called from a signal handler
         """),
+    'trm_model_request_leave': (None, (c_void_p,),
+        'model',
+        """Makes this rank leave its elastic job after the current step; its trm_model_train returns TRM_END,
+        and the others go on. Where too few ranks would be left, all stop as by trm_model_request_stop; so
+        does a model of no elastic job.
+          threads  any; may be called from a signal handler
+        """),
     'trm_model_set_note': (c_int, (c_void_p, c_char_p, c_double, POINTER(trm_error),),
         'model name value err',
         """Keeps a named number in the model's checkpoints, for callbacks whose state must survive a resume
@@ -5792,7 +5815,8 @@ FUNCTIONS = {
     'trm_model_train': (c_int, (c_void_p, POINTER(trm_train_options), POINTER(trm_error),),
         'model options err',
         """Trains from the model's position: the initial values, or the resumed step.
-          errors   CANCELLED (trm_model_request_stop), DIVERGED (naming the first operator), INVALID,
+          errors   CANCELLED (trm_model_request_stop), END (trm_model_request_leave; the model keeps the
+                   state of the last step), DIVERGED (naming the first operator), INVALID,
                    those of the dataset and of the callbacks
         """),
     'trm_model_epoch_steps': (c_int64, (c_void_p, c_void_p,),

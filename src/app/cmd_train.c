@@ -338,8 +338,15 @@ static trm_status train_model(job *j, trm_error *err) {
 }
 
 /* Prints the end of the run and returns its exit code. A signal to one rank stops all ranks
- * after the same step; a rank that received none ends as if by SIGTERM. */
+ * after the same step; a rank that received none ends as if by SIGTERM. A rank that has left an elastic
+ * job has ended well. */
 static int report_end(const job *j, trm_status status, const trm_error *err) {
+    if (status == TRM_END) {
+        app_tell(APP_PROGRESS, "event", "left",
+                 app_int("global_step", (int64_t)trm_model_global_step(j->model),
+                         "left the job after step %d"));
+        return 0;
+    }
     if (status == TRM_CANCELLED) {
         int code = app_signal_exit_code();
         app_print_progress("stopped after step %llu%s%s\n",

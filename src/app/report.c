@@ -205,13 +205,14 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
-/* After ranks of an elastic job have died: which, and what it cost. The first rank of those that are
+/* After the ranks of an elastic job have changed: which, and what it cost. The first rank of those that are
  * left shows its output and keeps the run's record from now on. */
 static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
     app_report_state *r = context;
     const trm_membership *m = p->membership;
-    char lost[112], joined[112];
+    char lost[112], left[112], joined[112];
     snprintf(lost, sizeof lost, "[%s]", m->lost);
+    snprintf(left, sizeof left, "[%s]", m->left);
     snprintf(joined, sizeof joined, "[%s]", m->joined);
     if (m->rank == 0) {
         app_output_show();
@@ -224,8 +225,10 @@ static trm_status tell_membership(void *context, const trm_progress *p, trm_erro
     app_begin(APP_PROGRESS, "event", "membership");
     app_put(app_int("epoch", m->epoch, "membership %d"), app_int("ranks", m->ranks, ": %d ranks"),
             app_int("spare", m->spare_ranks, m->spare_ranks > 0 ? ", %d of them spare" : NULL),
-            app_raw("lost", lost), app_raw("joined", joined),
+            app_raw("lost", lost), app_raw("left", left), app_raw("joined", joined),
             app_text(NULL, m->lost, m->lost_count > 0 ? ", lost: %s" : NULL),
+            app_text(NULL, m->left, m->left_count > 0 ? ", left: %s" : NULL),
+            app_text(NULL, m->joined, m->joined_count > 0 ? ", joined: %s" : NULL),
             app_int("redone_steps", m->redone_steps, ", %d step redone"),
             app_real("seconds", m->seconds, ", %.2f s"),
             app_int("global_step", (int64_t)trm_model_global_step(p->model), ", after step %d"));

@@ -178,12 +178,12 @@ static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = N
  * copies it to `place`. `data` NULL: the caller writes to `place` from now on. */
 bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *place,
                           const void *data);
-/* Raises or clears a flag of this rank, which is combined over all ranks in the next step (for
- * example: stop the training). trmi_exec_flagged returns whether any rank had raised it in the last
- * step; trmi_exec_forget_flag clears both. With a single rank flags are not kept. */
-void trmi_exec_set_flag(trm_exec *exec, bool flag);
-bool trmi_exec_flagged(const trm_exec *exec);
-void trmi_exec_forget_flag(trm_exec *exec);
+/* Raises or clears a flag of this rank, which is combined over all ranks in the next step.
+ * trmi_exec_flagged returns whether any rank had raised it in the last step; trmi_exec_forget_flags
+ * clears all. With a single rank flags are not kept. */
+void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised);
+bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which);
+void trmi_exec_forget_flags(trm_exec *exec);
 /* Returns the loss of this rank's last forward pass; 0 without a loss. */
 float trmi_exec_own_loss(const trm_exec *exec);
 

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "comm/api/communicator.h"
+#include "comm/rendezvous/elastic.h"
 #include "comm/rendezvous/stragglers.h"
 #include "data/pipeline/dataset.h"
 #include "exec/exec.h"
@@ -212,6 +213,45 @@ static trm_status take_newest(trmi_run *r, trm_comm *comm, bool *hooks_due, int6
     return TRM_OK;
 }
 
+/* ---- ranks that leave -------------------------------------------------------------------------- */
+
+void trmi_elastic_raise_wish(trmi_run *r) {
+    trmi_elastic_model *e = r->model->elastic;
+    if (e != NULL) {
+        trmi_exec_set_flag(r->model->train.exec, TRMI_FLAG_RANKS, trm_elastic_wants_change(e->job));
+    }
+}
+
+bool trmi_elastic_is_change_due(const trmi_run *r) {
+    trmi_elastic_model *e = r->model->elastic;
+    return e != NULL && (trmi_model_comm(r->model) != NULL
+                             ? trmi_exec_flagged(r->model->train.exec, TRMI_FLAG_RANKS)
+                             : trm_elastic_wants_change(e->job));
+}
+
+/* No rank leaves the epoch before all have come to the end of the step: the sum is a barrier. */
+trm_status trmi_elastic_begin_change(trmi_run *r, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    trm_comm *comm = trmi_model_comm(r->model);
+    /* spare ranks have told rank 0 */
+    int64_t leavers = trmi_elastic_count_leavers(e->job, comm != NULL ? trm_comm_size(comm) : 1);
+    const trm_collective sum = {.kind = TRM_ALLREDUCE,
+                                .recv = &leavers,
+                                .count = 1,
+                                .dtype = TRM_INT64,
+                                .reduce = TRM_REDUCTION_SUM,
+                                .tag = "ranks that leave"};
+    TRMI_TRY(comm != NULL ? trm_comm_run(comm, &sum, err) : TRM_OK);
+    if (!trmi_elastic_may_lose(e->job, leavers)) {
+        r->stop = true;
+        return TRM_OK;
+    }
+    trm_status status = TRMI_FAIL(err, TRM_PEER, "the ranks change after step %llu",
+                                  (unsigned long long)trm_exec_step(r->model->train.exec));
+    err->rank = -1; /* of none */
+    return status;
+}
+
 /* ---- a new number of ranks --------------------------------------------------------------------- */
 
 /* Returns how many of `ranks` ranks share a step: the most that divide its samples and its blocks. */
@@ -235,12 +275,23 @@ static void drop_programs(trmi_run *r) {
     model->options.exec.parallel.comm = NULL;
 }
 
+/* Compiles the model for the ranks of `comm`, which share a step; NULL: for this process alone. */
+static trm_status compile(trmi_run *r, trm_comm *comm, trm_error *err) {
+    trm_model *model = r->model;
+    const int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
+    model->options.exec.parallel.comm = comm;
+    model->options.exec.parallel.broadcast = TRM_OFF; /* each rank writes the state that all have */
+    model->options.exec.choices_file = NULL;          /* of programs of another batch */
+    TRMI_TRY(trmi_dataset_rebatch(r->options->data, model->elastic->samples / ranks, err));
+    TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
+    TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
+    return restore(model, err);
+}
+
 /* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it has
  * the state and computes nothing. */
-static trm_status compile(trmi_run *r, trm_error *err) {
-    trm_model *model = r->model;
-    trmi_elastic_model *e = model->elastic;
-    trm_parallel_options *p = &model->options.exec.parallel;
+static trm_status compile_epoch(trmi_run *r, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
     trm_comm *all = trm_elastic_comm(e->job);
     int32_t active = count_active(e, trm_comm_size(all));
     e->spare = trm_comm_rank(all) >= active;
@@ -248,14 +299,8 @@ static trm_status compile(trmi_run *r, trm_error *err) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
         trmi_comm_wait_long(all); /* spare ranks wait in it until the others have trained */
     }
-    p->comm = e->spare ? NULL : e->active != NULL ? e->active : all;
-    p->broadcast = TRM_OFF;                  /* each rank writes the state that all have */
-    model->options.exec.choices_file = NULL; /* of programs of another batch */
-    TRMI_TRY(trmi_dataset_rebatch(r->options->data, e->samples / active, err));
-    TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
-    TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
-    TRMI_TRY(restore(model, err));
-    return trmi_stragglers_create(trmi_model_comm(model), &r->stragglers, err);
+    TRMI_TRY(compile(r, e->spare ? NULL : e->active != NULL ? e->active : all, err));
+    return trmi_stragglers_create(trmi_model_comm(r->model), &r->stragglers, err);
 }
 
 /* Tells callbacks and log of the new epoch. */
@@ -266,11 +311,13 @@ static void report(trmi_run *r, bool redone, double begin) {
     r->membership.redone_steps = redone;
     r->membership.spare_ranks = r->membership.ranks - count_active(e, r->membership.ranks);
     r->p.membership = &r->membership;
-    trmi_log(TRM_LOG_INFO, "train",
-             "epoch %lld of the job: rank %d of %d%s, lost %s; goes on after step %llu (%.2f s)",
-             (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
-             e->spare ? " (spare)" : "", r->membership.lost_count > 0 ? r->membership.lost : "none",
-             (unsigned long long)e->at.step, r->membership.seconds);
+    trmi_log(
+        TRM_LOG_INFO, "train",
+        "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s]; goes on after step %llu "
+        "(%.2f s)",
+        (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
+        e->spare ? " (spare)" : "", r->membership.lost, r->membership.left,
+        (unsigned long long)e->at.step, r->membership.seconds);
 }
 
 /* One attempt: the next epoch of the job, and the model in it. */
@@ -280,7 +327,7 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     drop_programs(r);
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
     TRMI_TRY(take_newest(r, trm_elastic_comm(e->job), hooks_due, newest, err));
-    TRMI_TRY(compile(r, err));
+    TRMI_TRY(compile_epoch(r, err));
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
 }
 
@@ -298,9 +345,15 @@ trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
         status = begin_epoch(r, &cause, &hooks_due, &newest, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
+    if (status == TRM_END && e->valid) { /* this rank has left: the model is its own from now on */
+        trm_error why = *err;
+        TRMI_TRY(compile(r, NULL, err));
+        *err = why;
+    }
     if (status == TRM_OK) {
         e->valid = false;
         r->again = true;
+        r->stop = false;
         r->hooks_due = hooks_due && newest > 0 && !r->options->sink;
         e->hooked_step = r->hooks_due ? e->hooked_step : (uint64_t)newest;
         r->finish = false;

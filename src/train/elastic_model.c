@@ -64,6 +64,13 @@ void trmi_elastic_close(trm_model *model) {
     }
 }
 
+bool trmi_elastic_request_leave(trm_model *model) {
+    if (model->elastic != NULL) {
+        trm_elastic_request_leave(model->elastic->job);
+    }
+    return model->elastic != NULL;
+}
+
 bool trmi_elastic_is_spare(const trm_model *model) {
     return model->elastic != NULL && model->elastic->spare;
 }

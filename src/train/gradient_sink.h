@@ -48,6 +48,7 @@ typedef struct trmi_run {
     /* The ranks of an elastic job have changed: the run has begun again, and the hooks of the last
      * step are to be called once more. */
     bool again, hooks_due;
+    bool stop;                 /* ranks want to leave, and too few would be left */
     trm_membership membership; /* of the last change */
 } trmi_run;
 

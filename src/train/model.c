@@ -471,6 +471,13 @@ void trm_model_request_stop(trm_model *model) {
     atomic_store(&model->stop, 1);
 }
 
+void trm_model_request_leave(trm_model *model) {
+    TRMI_NEED_OR(, NULL, model);
+    if (!trmi_elastic_request_leave(model)) {
+        trm_model_request_stop(model);
+    }
+}
+
 trm_status trm_model_set_note(trm_model *model, const char *name, double value, trm_error *err) {
     TRMI_NEED(err, model, name);
     if (strlen(name) >= TRMI_NOTE_NAME_MAX) {

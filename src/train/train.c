@@ -188,7 +188,8 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
     r->p.step = r->model->epoch_step + 1;
     r->p.step_samples = 0;
     r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
-    trmi_exec_set_flag(exec, atomic_load(&r->model->stop) != 0);
+    trmi_exec_set_flag(exec, TRMI_FLAG_STOP, atomic_load(&r->model->stop) != 0);
+    trmi_elastic_raise_wish(r);
     trmi_elastic_mark(r);
     TRMI_TRY(forward_backward(r, err));
     TRMI_TRY(CALL(r, on_gradients, err));
@@ -203,18 +204,28 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
 /* Returns whether a stop was requested. With many ranks only the flag that the last step reduced
  * over all ranks counts, so that every rank gives the same answer. */
 static bool is_stopped(const trmi_run *r) {
-    return trmi_model_comm(r->model) != NULL ? trmi_exec_flagged(r->model->train.exec)
-                                             : atomic_load(&r->model->stop) != 0;
+    return r->stop || (trmi_model_comm(r->model) != NULL
+                           ? trmi_exec_flagged(r->model->train.exec, TRMI_FLAG_STOP)
+                           : atomic_load(&r->model->stop) != 0);
 }
 
 /* Returns whether the run ends before the next step; the step limit counts the steps of the
  * whole job (sink->steps_done). */
-static bool must_stop(trmi_run *r) {
+static bool is_over(trmi_run *r) {
     int64_t limit = r->options->until_step;
     if (limit > 0 && r->sink->steps_done(r) >= (uint64_t)limit) {
         r->finish = true;
     }
     return r->finish || is_stopped(r);
+}
+
+/* Returns whether no step follows at once: the run ends, or begins again with other ranks. */
+static bool must_stop(trmi_run *r) { return is_over(r) || trmi_elastic_is_change_due(r); }
+
+/* Returns whether epochs are left to train. */
+static bool has_epochs(const trmi_run *r) {
+    return (r->options->until_epoch <= 0 || r->model->epoch < r->options->until_epoch) &&
+           !r->used_up;
 }
 
 /* Runs the remaining steps of the current epoch, or until the run must stop. Where the sink
@@ -376,7 +387,7 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     r->p.global_step = trm_model_global_step(r->model);
     r->p.loss = r->model->loss;
     r->begin = r->again ? r->begin : trmi_os_now();
-    trmi_exec_forget_flag(r->model->train.exec);
+    trmi_exec_forget_flags(r->model->train.exec);
     if (!r->again) {
         trmi_elastic_note_hooks(r);
     }
@@ -388,9 +399,11 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
 static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
     TRMI_TRY(begin_run(r, err));
-    while ((r->options->until_epoch <= 0 || r->model->epoch < r->options->until_epoch) &&
-           !r->used_up && !must_stop(r)) {
+    while (has_epochs(r) && !must_stop(r)) {
         TRMI_TRY(one_epoch(r, err));
+    }
+    if (has_epochs(r) && !is_over(r)) {
+        TRMI_TRY(trmi_elastic_begin_change(r, err));
     }
     TRMI_TRY(r->sink->flush != NULL ? r->sink->flush(r, err) : TRM_OK);
     r->p.stopping = is_stopped(r);
@@ -404,7 +417,7 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
 }
 
 /* Runs the call, and begins again at the position of the newest step whenever ranks of an elastic job
- * have died. A spare rank waits in trmi_elastic_finish. An active rank that has trained to its end
+ * have died or left. A spare rank waits in trmi_elastic_finish. An active rank that has trained to its end
  * does not fail because the others are gone. */
 static trm_status run_elastic(trmi_run *r, trm_error *err) {
     trm_status status = run_and_finish(r, err);
@@ -444,7 +457,7 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
 /* Trains `model` (contract: trireme/train.h). Creates the detection of stragglers and the profile, runs
  * run_and_finish(), and releases everything whatever the outcome. An error that only this rank has aborts
  * the communicator, so that the other ranks end with this error instead of waiting for a time
- * limit. CANCELLED and DIVERGED occur on all ranks alike. */
+ * limit. CANCELLED and DIVERGED occur on all ranks alike, END on one that has left the others. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     TRMI_NEED(err, model, options);
     trmi_run r = {.model = model, .options = options, .sink = model->sink};

@@ -126,12 +126,13 @@ static void signal_all(trmi_launch *launch, int signal_number) {
     }
 }
 
-/* Begins to end the job, once. */
+/* Begins to end the job, once. SIGTERM asks one rank of an elastic job to leave; SIGINT ends the job. */
 static void begin_ending(trmi_launch *launch, job_state *job, int signal_number) {
+    bool leaves = launch->options->elastic_least > 0 && signal_number == SIGTERM;
     if (!job->ending) {
         job->ending = true;
         job->ending_time = trmi_os_now();
-        signal_all(launch, signal_number);
+        signal_all(launch, leaves ? SIGINT : signal_number);
     }
 }
 

@@ -17,6 +17,7 @@
 #include "comm/api/world.h"
 #include "comm/rendezvous/side.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,30 @@ trm_comm *trm_elastic_comm(const trm_elastic *e) {
 void trm_elastic_get_membership(const trm_elastic *e, trm_membership *out) {
     TRMI_NEED_OR(, NULL, e, out);
     *out = e->membership;
+}
+
+void trm_elastic_request_leave(trm_elastic *e) {
+    TRMI_NEED_OR(, NULL, e);
+    atomic_store(&e->leaving, true);
+}
+
+bool trm_elastic_wants_change(trm_elastic *e) {
+    TRMI_NEED_OR(false, NULL, e);
+    return trmi_elastic_count_leavers(e, 0) > 0;
+}
+
+int32_t trmi_elastic_count_leavers(trm_elastic *e, int32_t first) {
+    int32_t leavers = atomic_load(&e->leaving) ? 1 : 0;
+    pthread_mutex_lock(&e->lock);
+    for (int32_t i = first; i < e->now.count; i++) {
+        leavers += e->now.list[i].leaves != 0 && e->now.list[i].id != e->me.id;
+    }
+    pthread_mutex_unlock(&e->lock);
+    return leavers;
+}
+
+bool trmi_elastic_may_lose(const trm_elastic *e, int64_t ranks) {
+    return e->membership.ranks - ranks >= e->options.least;
 }
 
 /* Opens the place where the next epoch meets if this process is its rank 0. */
@@ -233,14 +258,16 @@ static trm_status meet_members(trm_elastic *e, trm_error *err) {
     return status;
 }
 
-/* Appends the numbers of the members of `a` that `b` has not. */
-static void list_missing(const trmi_members *a, const trmi_members *b, char text[96],
+/* Writes the numbers of the members of `a` that `b` has not: of those that have left in order, or of
+ * the others. */
+static void list_missing(const trmi_members *a, const trmi_members *b, bool left, char text[96],
                          int32_t *count) {
     size_t used = 0;
     *count = 0;
     text[0] = '\0';
     for (int32_t i = 0; i < a->count; i++) {
-        if (trmi_members_find(b, a->list[i].id) >= 0) {
+        uint64_t id = a->list[i].id;
+        if (trmi_members_find(b, id) >= 0 || trmi_members_has_left(b, id) != left) {
             continue;
         }
         (*count)++;
@@ -295,11 +322,13 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
             TRMI_FAIL(&leaving, TRM_PEER, "rank %d leaves epoch %lld", e->bootstrap->rank,
                       (long long)before.epoch);
             leaving.rank = e->bootstrap->rank;
+            leaving.sys_errno = ESHUTDOWN;
             e->bootstrap->table->poison(e->bootstrap, &leaving);
         }
     }
-    if (why.status == TRM_PEER && why.rank >= 0 && why.rank < before.count &&
-        before.list[why.rank].id != e->me.id) {
+    /* A rank that has left the epoch by itself is no suspect. */
+    if (why.status == TRM_PEER && why.sys_errno != ESHUTDOWN && why.rank >= 0 &&
+        why.rank < before.count && before.list[why.rank].id != e->me.id) {
         suspect = before.list[why.rank].id;
     }
     leave_epoch(e);
@@ -307,10 +336,13 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     if (status == TRM_OK) {
         trm_membership *m = &e->membership;
         pthread_mutex_lock(&e->lock);
-        list_missing(&before, &e->now, m->lost, &m->lost_count);
-        list_missing(&e->now, &before, m->joined, &m->joined_count);
+        list_missing(&before, &e->now, false, m->lost, &m->lost_count);
+        list_missing(&before, &e->now, true, m->left, &m->left_count);
+        list_missing(&e->now, &before, false, m->joined, &m->joined_count);
         pthread_mutex_unlock(&e->lock);
         m->seconds = trmi_os_now() - begin;
+    } else {
+        e->membership.rank = -1;
     }
     trmi_members_free(&before);
     return status;

@@ -4,7 +4,8 @@
  *
  *   main thread    trains | recover: decide (elastic_decide.c) -> meet -> communicator (elastic.c)
  *   door thread    hears JOIN for ever: answers members of older epochs with the present list,
- *                  keeps the others as guests for the ballot that this process may coordinate
+ *                  keeps the others as guests for the ballot that this process may coordinate;
+ *                  tells rank 0 that this process wants to leave
  *
  * Each process has a door: a TCP socket at which it hears JOIN, from the first epoch until it
  * leaves. Its address is in the list of members, so the death of any process, also of rank 0,
@@ -22,6 +23,7 @@
 #include "comm/rendezvous/side_place.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 /* A process that has sent JOIN and waits for a list. */
 typedef struct trmi_join_guest {
@@ -46,10 +48,11 @@ struct trm_elastic {
     trmi_acceptor *door;
     pthread_t thread;
     bool started;
+    atomic_bool leaving; /* this process wants to leave the job */
 
     pthread_mutex_t lock;    /* protects the members below */
     pthread_cond_t changed;  /* a guest has come, or the epoch has changed */
-    trmi_members now;        /* the present epoch */
+    trmi_members now;        /* the present epoch; `leaves` of members that want to leave */
     trmi_vote vote;          /* for the next one */
     trmi_join_guest *guests; /* [guest_count] */
     int32_t guest_count;
@@ -77,9 +80,23 @@ trm_status trmi_elastic_adopt(trm_elastic *elastic, const trmi_members *list, tr
 void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list);
 void trmi_guest_free(trmi_join_guest *guest);
 
+/* Connects to the door of a member and proves the key. Errors: PEER, INVALID, IO. */
+trm_status trmi_door_call(const trm_elastic *elastic, const trmi_member *to, trmi_link *link,
+                          trm_error *err);
+/* Sends JOIN with ballot `ballot`, -1: only the wish to leave. Called with the lock held.
+ * Errors: PEER. */
+trm_status trmi_door_send_join(const trm_elastic *elastic, trmi_link *link, int32_t ballot,
+                               const trmi_members *present, trm_error *err);
+
+/* Returns how many ranks want to leave, as far as this one knows: itself, and the ranks from `first` on
+ * that have told it. */
+int32_t trmi_elastic_count_leavers(trm_elastic *elastic, int32_t first);
+/* Returns whether the job may lose so many of its present ranks (options.least). */
+bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
+
 /* elastic_decide.c: decides with the other members of the present epoch on the next one. Afterwards
  * elastic->now is a later epoch, which contains this process. suspect: id of a member that the
- * failed operation has named, 0: none. Errors as trm_elastic_recover. */
+ * failed operation has named, 0: none. Errors as trm_elastic_recover; END: it has left. */
 trm_status trmi_elastic_decide(trm_elastic *elastic, uint64_t suspect, trm_error *err);
 
 #endif

@@ -15,7 +15,6 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
-#include "comm/rendezvous/side_hello.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -178,7 +177,8 @@ static trm_status collect_acks(decision *d, trm_error *err) {
 /* Runs the ballot of this process. */
 static trm_status run_ballot(decision *d, trm_error *err) {
     trm_elastic *e = d->e;
-    TRMI_TRY(trmi_ballot_begin(&d->now, d->mine, TRMI_MEMBERS_MAX, &d->ballot, err));
+    TRMI_TRY(
+        trmi_ballot_begin(&d->now, d->mine, e->options.least, TRMI_MEMBERS_MAX, &d->ballot, err));
     /* Its own promise and vote are those of a member. */
     pthread_mutex_lock(&e->lock);
     bool promised = trmi_vote_promise(&e->vote, d->mine);
@@ -221,47 +221,16 @@ static trm_status run_ballot(decision *d, trm_error *err) {
 
 /* ---- asking another coordinator --------------------------------------------------------------- */
 
-/* Connects to the door of a member and proves the key. */
-static trm_status connect_door(decision *d, int32_t index, trmi_link *link, trm_error *err) {
-    const trmi_member *to = &d->now.list[index];
-    const trmi_wait_limit limit = {.deadline = trmi_os_now() + suspect_seconds};
-    trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION};
-    trmi_session session;
-    int fd;
-    TRMI_TRY(trmi_net_connect(to->address, to->port, &limit, &fd, err));
-    memcpy(mine.token, d->e->key, sizeof mine.token);
-    trm_status status = trmi_net_prove_token(fd, &mine, &limit, &session, err);
-    explicit_bzero(&mine, sizeof mine);
-    if (status != TRM_OK) {
-        close(fd);
-        return status;
-    }
-    *link = (trmi_link){.fd = fd};
-    memcpy(link->send_key, session.up_key, sizeof link->send_key);
-    memcpy(link->recv_key, session.down_key, sizeof link->recv_key);
-    return TRM_OK;
-}
-
 /* Sends JOIN for ballot `index`, with the list that this member has accepted. */
 static trm_status send_join(decision *d, int32_t index, trmi_link *link, trm_error *err) {
     trm_elastic *e = d->e;
     pthread_mutex_lock(&e->lock);
-    const trmi_members *accepted = &e->vote.accepted;
-    bool promised = trmi_vote_promise(&e->vote, index);
-    uint8_t *wire = trmi_alloc(8 + TRMI_MEMBER_BYTES + 2 * TRMI_MEMBERS_HEAD +
-                               (size_t)(d->now.count + accepted->count) * TRMI_MEMBER_BYTES);
-    size_t bytes = 8 + TRMI_MEMBER_BYTES;
-    if (wire != NULL) {
-        trmi_put32(wire, (uint32_t)index);
-        trmi_member_encode(&e->me, wire + 8);
-        bytes += trmi_members_encode(&d->now, wire + bytes);
-        bytes += trmi_members_encode(accepted, wire + bytes);
-    }
+    trm_status status =
+        trmi_vote_promise(&e->vote, index)
+            ? trmi_door_send_join(e, link, index, &d->now, err)
+            : TRMI_FAIL(err, TRM_CANCELLED, "ballot %d is over: a higher one is promised", index);
     pthread_mutex_unlock(&e->lock);
-    bool sent = wire != NULL && promised && trmi_link_put(link, TRMI_FRAME_JOIN, 0, wire, bytes) &&
-                trmi_link_flush(link);
-    trmi_free(wire);
-    return sent ? TRM_OK : TRMI_FAIL(err, TRM_PEER, "JOIN could not be sent");
+    return status;
 }
 
 /* Acts on a frame of the coordinator. Returns PENDING until the decision is there. */
@@ -320,7 +289,7 @@ static trm_status ask_coordinator(decision *d, int32_t index, trm_error *err) {
     trm_status status = TRM_OK;
     while (!is_decided(d)) {
         trmi_link link = {.fd = -1};
-        status = connect_door(d, index, &link, err);
+        status = trmi_door_call(d->e, &d->now.list[index], &link, err);
         status = status == TRM_OK ? send_join(d, index, &link, err) : status;
         status = status == TRM_OK ? wait_for_answer(d, index, &link, err) : status;
         trmi_link_close(&link);
@@ -354,12 +323,30 @@ static trm_status run_ballots(decision *d, trm_error *err) {
     return is_decided(d) ? TRM_OK : status;
 }
 
+/* Fails unless this process is a member of the new epoch: END if it has left, as it wanted to. */
+static trm_status check_own_place(trm_elastic *e, trm_error *err) {
+    pthread_mutex_lock(&e->lock);
+    bool is_member = trmi_members_find(&e->now, e->me.id) >= 0, leaves = e->me.leaves != 0;
+    int64_t epoch = e->now.epoch;
+    pthread_mutex_unlock(&e->lock);
+    if (!is_member && leaves) {
+        return TRMI_FAIL(err, TRM_END, "rank %d has left the job; epoch %lld goes on without it",
+                         e->me.number, (long long)epoch);
+    }
+    return is_member ? TRM_OK
+                     : TRMI_FAIL(err, TRM_PEER,
+                                 "the other ranks have given up this one (rank %d): it did not "
+                                 "answer in time; epoch %lld goes on without it",
+                                 e->me.number, (long long)epoch);
+}
+
 trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err) {
     decision d = {.e = e, .now = {.ballot = -1}, .suspect = suspect, .begin = trmi_os_now()};
     trm_error own;
     err = err != NULL ? err : &own;
     pthread_mutex_lock(&e->lock);
     trm_status status = trmi_members_copy(&d.now, &e->now, err);
+    e->me.leaves = atomic_load(&e->leaving);
     pthread_mutex_unlock(&e->lock);
     if (status == TRM_OK) {
         d.mine = trmi_members_find(&d.now, e->me.id);
@@ -373,19 +360,7 @@ trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err)
         d.guests[i].accepted.ballot = -1;
     }
     status = status == TRM_OK ? run_ballots(&d, err) : status;
-    if (d.mine >= 0 && status == TRM_OK) {
-        pthread_mutex_lock(&e->lock);
-        bool excluded = trmi_members_find(&e->now, e->me.id) < 0;
-        int64_t epoch = e->now.epoch;
-        pthread_mutex_unlock(&e->lock);
-        if (excluded) {
-            status =
-                TRMI_FAIL(err, TRM_PEER,
-                          "the other ranks have given up this one (rank %d): it did not answer "
-                          "in time; epoch %lld goes on without it",
-                          e->me.number, (long long)epoch);
-        }
-    }
+    status = status == TRM_OK ? check_own_place(e, err) : status;
     trmi_free(d.guests);
     trmi_members_free(&d.now);
     return status;

@@ -4,6 +4,7 @@
  *   JOIN of an older epoch      COMMIT with the present list: its sender learns what was decided
  *   JOIN of the present epoch   a guest, for the ballot that this process coordinates or will
  *   JOIN of a later epoch       its sender knows the list of that epoch and has sent it along
+ *   JOIN with ballot -1         its sender wants to leave: the ranks are to end the epoch
  *
  * JOIN on the wire: i32 ballot, i32 0, the sender's entry, its present list, its accepted list. */
 #include "comm/rendezvous/elastic.h"
@@ -21,6 +22,8 @@
 
 /* a process that has proved the key sends its JOIN within this time */
 static const double join_seconds = 5;
+/* a door that lives answers within this time */
+static const double call_seconds = 1;
 
 void trmi_guest_free(trmi_join_guest *guest) {
     trmi_link_close(&guest->link);
@@ -28,7 +31,7 @@ void trmi_guest_free(trmi_join_guest *guest) {
 }
 
 void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list) {
-    uint8_t *wire = trmi_alloc(TRMI_MEMBERS_HEAD + (size_t)list->count * (size_t)TRMI_MEMBER_BYTES);
+    uint8_t *wire = trmi_alloc(trmi_members_bytes(list));
     if (wire != NULL) {
         size_t bytes = trmi_members_encode(list, wire);
         /* A guest without its list asks the next coordinator. */
@@ -79,16 +82,17 @@ static trm_status read_join(const trmi_frame *frame, trmi_join_guest *guest, trm
 static trm_status receive_join(trmi_join_guest *guest, trmi_members *present, trm_error *err) {
     trmi_frame frame;
     double deadline = trmi_os_now() + join_seconds;
-    for (;;) {
+    for (bool closed = false;;) { /* what came before the end of the connection counts */
         trm_status status = trmi_link_next(&guest->link, &frame, err);
         if (status != TRM_END) {
             return status == TRM_OK ? read_join(&frame, guest, present, err) : status;
         }
-        struct pollfd wait = {.fd = guest->link.fd, .events = POLLIN};
-        poll(&wait, 1, 100);
-        if (trmi_link_fill(&guest->link) < 0 || trmi_os_now() >= deadline) {
+        if (closed || trmi_os_now() >= deadline) {
             return TRMI_FAIL(err, TRM_PEER, "a process of the job has sent no JOIN");
         }
+        struct pollfd wait = {.fd = guest->link.fd, .events = POLLIN};
+        poll(&wait, 1, 100);
+        closed = trmi_link_fill(&guest->link) < 0;
     }
 }
 
@@ -102,6 +106,13 @@ static bool keep_guest(trm_elastic *e, trmi_join_guest *guest, const trmi_member
     }
     if (guest->epoch < e->now.epoch) {
         trmi_guest_send(guest, TRMI_FRAME_COMMIT, &e->now);
+        return false;
+    }
+    if (guest->ballot < 0) {
+        int32_t index = trmi_members_find(&e->now, guest->entry.id);
+        if (index >= 0) {
+            e->now.list[index].leaves = guest->entry.leaves;
+        }
         return false;
     }
     if (guest->epoch > e->now.epoch || e->guest_count >= TRMI_MEMBERS_MAX ||
@@ -135,11 +146,35 @@ static void serve_session(trm_elastic *e, const trmi_session *session) {
     trmi_members_free(&present);
 }
 
+/* Tells rank 0 once that this process wants to leave. It may be a spare rank, which no step asks. */
+static void tell_leaving(trm_elastic *e, int64_t *told_epoch) {
+    trmi_link link = {.fd = -1};
+    trm_error err;
+    pthread_mutex_lock(&e->lock);
+    bool told = *told_epoch == e->now.epoch || trmi_members_find(&e->now, e->me.id) <= 0;
+    const trmi_member first = e->now.count > 0 ? e->now.list[0] : e->me;
+    pthread_mutex_unlock(&e->lock);
+    trm_status status = told ? TRM_END : trmi_door_call(e, &first, &link, &err);
+    if (status == TRM_OK) {
+        pthread_mutex_lock(&e->lock);
+        e->me.leaves = 1;
+        if (trmi_door_send_join(e, &link, -1, &e->now, &err) == TRM_OK) {
+            *told_epoch = e->now.epoch;
+        }
+        pthread_mutex_unlock(&e->lock);
+    }
+    trmi_link_close(&link);
+}
+
 static void *door_main(void *context) {
     trm_elastic *e = context;
     trmi_session session;
     trm_error err;
+    int64_t told_epoch = -1; /* of which rank 0 knows that this process wants to leave */
     for (;;) {
+        if (atomic_load(&e->leaving)) {
+            tell_leaving(e, &told_epoch);
+        }
         trm_status status = trmi_acceptor_next(e->door, 1, &session, &err);
         pthread_mutex_lock(&e->lock);
         bool stop = e->stop;
@@ -153,6 +188,43 @@ static void *door_main(void *context) {
             return NULL;
         }
     }
+}
+
+trm_status trmi_door_call(const trm_elastic *e, const trmi_member *to, trmi_link *link,
+                          trm_error *err) {
+    const trmi_wait_limit limit = {.deadline = trmi_os_now() + call_seconds};
+    trmi_credentials mine = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION};
+    trmi_session session;
+    int fd;
+    TRMI_TRY(trmi_net_connect(to->address, to->port, &limit, &fd, err));
+    memcpy(mine.token, e->key, sizeof mine.token);
+    trm_status status = trmi_net_prove_token(fd, &mine, &limit, &session, err);
+    explicit_bzero(&mine, sizeof mine);
+    if (status != TRM_OK) {
+        close(fd);
+        return status;
+    }
+    *link = (trmi_link){.fd = fd};
+    memcpy(link->send_key, session.up_key, sizeof link->send_key);
+    memcpy(link->recv_key, session.down_key, sizeof link->recv_key);
+    return TRM_OK;
+}
+
+trm_status trmi_door_send_join(const trm_elastic *e, trmi_link *link, int32_t ballot,
+                               const trmi_members *present, trm_error *err) {
+    const trmi_members *accepted = &e->vote.accepted;
+    size_t bytes = 8 + TRMI_MEMBER_BYTES;
+    uint8_t *wire = trmi_alloc(bytes + trmi_members_bytes(present) + trmi_members_bytes(accepted));
+    if (wire != NULL) {
+        trmi_put32(wire, (uint32_t)ballot);
+        trmi_member_encode(&e->me, wire + 8);
+        bytes += trmi_members_encode(present, wire + bytes);
+        bytes += trmi_members_encode(accepted, wire + bytes);
+    }
+    bool sent = wire != NULL && trmi_link_put(link, TRMI_FRAME_JOIN, 0, wire, bytes) &&
+                trmi_link_flush(link);
+    trmi_free(wire);
+    return sent ? TRM_OK : TRMI_FAIL(err, TRM_PEER, "JOIN could not be sent");
 }
 
 trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error *err) {

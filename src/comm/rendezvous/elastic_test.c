@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elastic jobs of real processes: ranks are killed or stopped inside of collectives, and the
- * survivors go on in the next epoch. */
+/* Elastic jobs of real processes: ranks are killed or stopped inside of collectives, or leave between
+ * them, and the others go on in the next epoch. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -24,8 +24,8 @@ enum { RANKS_MAX = 8, FLOATS = 30000 };
 typedef struct board {
     volatile int64_t rounds[RANKS_MAX]; /* that a rank has completed */
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
-    volatile int32_t stop;
-    char lost[RANKS_MAX][96];
+    volatile int32_t stop, leave[RANKS_MAX];
+    char lost[RANKS_MAX][96], left[RANKS_MAX][96];
     char message[RANKS_MAX][256];
 } board;
 
@@ -82,24 +82,29 @@ static int run_rank(const elastic_case *c, int32_t number, const char *place) {
         seen->epoch[number] = (int32_t)m.epoch;
         seen->ranks[number] = m.ranks;
         memcpy(seen->lost[number], m.lost, sizeof m.lost);
-        float stop = m.rank == 0 ? (float)seen->stop : 0;
-        status = trm_comm_allreduce(trm_elastic_comm(job), &stop, 1, TRM_FLOAT32, TRM_REDUCTION_SUM,
+        memcpy(seen->left[number], m.left, sizeof m.left);
+        if (seen->leave[number] != 0) {
+            trm_elastic_request_leave(job);
+        }
+        float words[2] = {m.rank == 0 ? (float)seen->stop : 0, trm_elastic_wants_change(job)};
+        status = trm_comm_allreduce(trm_elastic_comm(job), words, 2, TRM_FLOAT32, TRM_REDUCTION_SUM,
                                     &err);
-        if (status == TRM_OK && stop > 0) {
+        if (status == TRM_OK && words[0] > 0) {
             break;
         }
+        bool change = status == TRM_OK && words[1] > 0;
         status = status == TRM_OK ? add_round(job, number, values, &err) : status;
         seen->rounds[number] += status == TRM_OK;
-        if (trm_elastic_can_recover(status)) {
-            status = trm_elastic_recover(job, &err, &err);
+        if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
+            status = trm_elastic_recover(job, status != TRM_OK ? &err : NULL, &err);
         }
     }
-    if (status == TRM_OK) {
+    if (status == TRM_OK || status == TRM_END) {
         trm_elastic_destroy(job);
     } else {
         snprintf(seen->message[number], sizeof seen->message[number], "%s", err.message);
     }
-    return status == TRM_OK ? 0 : 10;
+    return status == TRM_OK ? 0 : status == TRM_END ? 11 : 10;
 }
 
 static void start(const elastic_case *c, pid_t pids[RANKS_MAX]) {
@@ -145,8 +150,8 @@ static double wait_for_rounds(const bool *alive, int32_t all, int32_t ranks) {
 static void finish(const bool *alive, const pid_t *pids, int32_t all) {
     seen->stop = 1;
     for (int32_t r = 0; r < all; r++) {
-        int status;
-        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        int status = 0;
+        assert_true(pids[r] < 0 || waitpid(pids[r], &status, 0) == pids[r]);
         if (alive[r] && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) {
             fail_msg("rank %d: status %x: %s", r, status, seen->message[r]);
         }
@@ -224,6 +229,37 @@ static void a_stopped_rank_is_given_up(void **state) {
     (void)state;
 }
 
+/* Rank 0, which coordinates, leaves with another one; both end in order, and no round fails. */
+static void ranks_leave(void **state) {
+    const elastic_case c = {.ranks = 4, .least = 2};
+    bool alive[RANKS_MAX] = {true, true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 4, 4);
+    for (int32_t r = 0; r < 2; r++) {
+        int status;
+        alive[r] = false;
+        seen->leave[r] = 1;
+        wait_for_rounds(alive, 4, 3 - r);
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 11);
+        assert_string_equal(seen->left[3], r == 0 ? "0" : "1");
+        assert_string_equal(seen->lost[3], "");
+    }
+    /* Below the least nobody leaves. */
+    seen->leave[2] = 1;
+    int32_t epoch = seen->epoch[3];
+    double begin = trmi_os_now();
+    while (seen->epoch[3] < epoch + 2 && trmi_os_now() - begin < 30) {
+        poll(NULL, 0, 1);
+    }
+    assert_string_equal(seen->left[3], "");
+    assert_int_equal(seen->ranks[3], 2);
+    pids[0] = pids[1] = -1;
+    finish(alive, pids, 4);
+    (void)state;
+}
+
 /* With fewer ranks than `least` all end with the reason. */
 static void too_few_are_left(void **state) {
     const elastic_case c = {.ranks = 3, .least = 3};
@@ -259,6 +295,6 @@ int main(void) {
         cmocka_unit_test(survivors_go_on),      cmocka_unit_test(coordinators_die),
         cmocka_unit_test(messages_are_cut_off), cmocka_unit_test(a_majority_of_hosts_goes_on),
         cmocka_unit_test(two_die_at_once),      cmocka_unit_test(a_stopped_rank_is_given_up),
-        cmocka_unit_test(too_few_are_left)};
+        cmocka_unit_test(ranks_leave),          cmocka_unit_test(too_few_are_left)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);
 }

@@ -3,9 +3,9 @@
  *
  * Integers on the wire are little-endian:
  *
- *   list    i64 epoch, i32 ballot, i32 count, entries
+ *   list    i64 epoch, i32 ballot, count, left, 4 zeros, entries: count + left
  *   entry   u64 id, u64 start time, i32 pid, number, port, meeting port, 32 bytes place, 48 bytes
- *           address, 16 zeros */
+ *           address, i32 leaves, 12 zeros */
 #include "comm/rendezvous/membership.h"
 
 #include "base/endian.h"
@@ -25,10 +25,19 @@ int32_t trmi_members_find(const trmi_members *members, uint64_t id) {
     return -1;
 }
 
+bool trmi_members_has_left(const trmi_members *members, uint64_t id) {
+    bool found = false;
+    for (int32_t i = members->count; i < members->count + members->left; i++) {
+        found = found || members->list[i].id == id;
+    }
+    return found;
+}
+
 trm_status trmi_members_copy(trmi_members *to, const trmi_members *from, trm_error *err) {
     trmi_members copy = *from;
-    TRMI_TRY(TRMI_NEW(err, copy.list, from->count, "for %d members", from->count));
-    memcpy(copy.list, from->list, (size_t)from->count * sizeof *copy.list);
+    const int32_t entries = from->count + from->left;
+    TRMI_TRY(TRMI_NEW(err, copy.list, entries, "for %d members", entries));
+    memcpy(copy.list, from->list, (size_t)entries * sizeof *copy.list);
     trmi_members_free(to);
     *to = copy;
     return TRM_OK;
@@ -49,6 +58,7 @@ void trmi_member_encode(const trmi_member *m, uint8_t wire[TRMI_MEMBER_BYTES]) {
     trmi_put32(wire + 28, (uint32_t)m->meeting_port);
     memcpy(wire + 32, m->place, 32);
     memcpy(wire + 64, m->address, sizeof m->address);
+    trmi_put32(wire + 112, (uint32_t)m->leaves);
 }
 
 void trmi_member_decode(const uint8_t wire[TRMI_MEMBER_BYTES], trmi_member *m) {
@@ -61,14 +71,21 @@ void trmi_member_decode(const uint8_t wire[TRMI_MEMBER_BYTES], trmi_member *m) {
     memcpy(m->place, wire + 32, 32);
     memcpy(m->address, wire + 64, sizeof m->address);
     m->address[sizeof m->address - 1] = '\0';
+    m->leaves = (int32_t)trmi_get32(wire + 112);
+}
+
+size_t trmi_members_bytes(const trmi_members *members) {
+    return TRMI_MEMBERS_HEAD + (size_t)(members->count + members->left) * TRMI_MEMBER_BYTES;
 }
 
 size_t trmi_members_encode(const trmi_members *members, uint8_t *wire) {
+    memset(wire, 0, TRMI_MEMBERS_HEAD);
     trmi_put64(wire, (uint64_t)members->epoch);
     trmi_put32(wire + 8, (uint32_t)members->ballot);
     trmi_put32(wire + 12, (uint32_t)members->count);
+    trmi_put32(wire + 16, (uint32_t)members->left);
     uint8_t *entry = wire + TRMI_MEMBERS_HEAD;
-    for (int32_t i = 0; i < members->count; i++, entry += TRMI_MEMBER_BYTES) {
+    for (int32_t i = 0; i < members->count + members->left; i++, entry += TRMI_MEMBER_BYTES) {
         trmi_member_encode(&members->list[i], entry);
     }
     return (size_t)(entry - wire);
@@ -84,16 +101,20 @@ trm_status trmi_members_decode(const uint8_t *wire, size_t bytes, trmi_members *
     read.epoch = (int64_t)trmi_get64(wire);
     read.ballot = (int32_t)trmi_get32(wire + 8);
     read.count = (int32_t)trmi_get32(wire + 12);
+    read.left = (int32_t)trmi_get32(wire + 16);
     /* The entries must be there before memory is taken for them. */
-    if (read.count < 0 || read.count > TRMI_MEMBERS_MAX || read.ballot < -1 ||
-        (bytes - TRMI_MEMBERS_HEAD) / TRMI_MEMBER_BYTES < (size_t)read.count) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "a list of %d members has %zu bytes", read.count, bytes);
+    if (read.count < 0 || read.count > TRMI_MEMBERS_MAX || read.left < 0 ||
+        read.left > TRMI_MEMBERS_MAX || read.ballot < -1 ||
+        (bytes - TRMI_MEMBERS_HEAD) / TRMI_MEMBER_BYTES < (size_t)(read.count + read.left)) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "a list of %d members, and %d that left, has %zu bytes",
+                         read.count, read.left, bytes);
     }
-    TRMI_TRY(TRMI_NEW(err, read.list, read.count, "for %d members", read.count));
-    for (int32_t i = 0; i < read.count; i++) {
+    const int32_t entries = read.count + read.left;
+    TRMI_TRY(TRMI_NEW(err, read.list, entries, "for %d members", entries));
+    for (int32_t i = 0; i < entries; i++) {
         trmi_member_decode(wire + TRMI_MEMBERS_HEAD + (size_t)i * TRMI_MEMBER_BYTES, &read.list[i]);
     }
-    *used = TRMI_MEMBERS_HEAD + (size_t)read.count * TRMI_MEMBER_BYTES;
+    *used = trmi_members_bytes(&read);
     trmi_members_free(out);
     *out = read;
     return TRM_OK;
@@ -121,9 +142,10 @@ trm_status trmi_vote_accept(trmi_vote *vote, const trmi_members *list, trm_error
 
 /* ---- a coordinator --------------------------------------------------------------------------- */
 
-trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t most,
+trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t least, int32_t most,
                              trmi_ballot *out, trm_error *err) {
-    *out = (trmi_ballot){.now = now, .number = number, .most = most, .list.ballot = -1};
+    *out = (trmi_ballot){
+        .now = now, .number = number, .least = least, .most = most, .list.ballot = -1};
     out->states = trmi_alloc((size_t)now->count * sizeof *out->states);
     out->entered = trmi_alloc((size_t)now->count * sizeof *out->entered);
     if (out->states == NULL || out->entered == NULL ||
@@ -206,6 +228,15 @@ bool trmi_ballot_has_quorum(const trmi_ballot *b, bool acked) {
     return 2 * good > b->now->count || good + dead == b->now->count;
 }
 
+/* Returns how many members that have come leave (or, if `stay`, stay). */
+static int32_t count_came(const trmi_ballot *b, bool stay) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < b->now->count; i++) {
+        count += b->states[i] == TRMI_MEMBER_CAME && (b->entries[i].leaves == 0) == stay;
+    }
+    return count;
+}
+
 trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     /* A list that some member has accepted may be chosen already: it is proposed again. */
     if (b->list.ballot >= 0) {
@@ -214,15 +245,22 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     }
     trmi_members list = {.epoch = b->now->epoch + 1, .ballot = b->number};
     TRMI_TRY(TRMI_NEW(err, list.list, b->now->count + b->newcomers, "for the members of an epoch"));
-    int32_t next = 0;
+    bool may_leave = count_came(b, true) >= b->least;
+    int32_t stay = count_came(b, true) + (may_leave ? 0 : count_came(b, false)), next = 0;
+    int32_t room = b->most > stay ? b->most - stay : 0;
+    const int32_t joined = b->newcomers < room ? b->newcomers : room;
     for (int32_t i = 0; i < b->now->count; i++) {
         next = b->now->list[i].number >= next ? b->now->list[i].number + 1 : next;
-        if (b->states[i] == TRMI_MEMBER_CAME) {
-            list.list[list.count] = b->entries[i];
-            list.list[list.count++].number = b->now->list[i].number;
+        if (b->states[i] != TRMI_MEMBER_CAME) {
+            continue;
         }
+        bool leaves = may_leave && b->entries[i].leaves != 0;
+        trmi_member *to = &list.list[leaves ? stay + joined + list.left : list.count];
+        *to = b->entries[i];
+        to->number = b->now->list[i].number;
+        *(leaves ? &list.left : &list.count) += 1;
     }
-    for (int32_t i = 0; i < b->newcomers && list.count < b->most; i++) {
+    for (int32_t i = 0; i < joined; i++) {
         list.list[list.count] = b->entries[b->now->count + i];
         list.list[list.count++].number = next++;
     }

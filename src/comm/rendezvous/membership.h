@@ -16,6 +16,9 @@
  * This is Paxos for one value, with ballot b owned by member b. A member goes to ballot b + 1 only
  * after it has lost coordinator b.
  *
+ * A member that wants to leave votes like the others; a list without it names it behind its members,
+ * so that everybody knows that it is not lost.
+ *
  * A quorum is a set of members of epoch e that is either more than half of them, or all of them but
  * those whose death is proven. Two quorums have a member in common, or one of them is of dead
  * members only: so two different lists of one epoch are never both in use. */
@@ -24,7 +27,7 @@
 
 #include "trireme/base.h"
 
-enum { TRMI_MEMBERS_MAX = 1024, TRMI_MEMBER_BYTES = 128, TRMI_MEMBERS_HEAD = 16 };
+enum { TRMI_MEMBERS_MAX = 1024, TRMI_MEMBER_BYTES = 128, TRMI_MEMBERS_HEAD = 24 };
 
 /* One process of the job. */
 typedef struct trmi_member {
@@ -34,6 +37,7 @@ typedef struct trmi_member {
     int32_t number; /* stays the same in all epochs: the rank in the first, or the next free */
     int32_t port;   /* where it hears JOIN */
     int32_t meeting_port; /* where it listens if it is rank 0 of the next epoch */
+    int32_t leaves;       /* 1: it leaves the job in order with the next epoch */
     uint8_t place[32];    /* equal for processes that see each other's pid */
     char address[48];     /* numeric */
 } trmi_member;
@@ -43,16 +47,20 @@ typedef struct trmi_members {
     int64_t epoch;
     int32_t ballot; /* under which the list was proposed; -1: there is no list */
     int32_t count;
-    trmi_member *list; /* [count], owned */
+    int32_t left;      /* members of the epoch before that have left in order */
+    trmi_member *list; /* [count + left], owned: the members, then those that have left */
 } trmi_members;
 
 /* Returns the index of the member with this id; -1: none. */
 int32_t trmi_members_find(const trmi_members *members, uint64_t id);
+/* Returns whether the process with this id has left the epoch before in order. */
+bool trmi_members_has_left(const trmi_members *members, uint64_t id);
 /* Replaces `to` by a copy of `from`. Errors: NOMEM; `to` is then unchanged. */
 trm_status trmi_members_copy(trmi_members *to, const trmi_members *from, trm_error *err);
 void trmi_members_free(trmi_members *members);
-/* Writes the list; wire has room for TRMI_MEMBERS_HEAD + count * TRMI_MEMBER_BYTES. Returns the
- * length. */
+/* Returns the length of a list on the wire. */
+size_t trmi_members_bytes(const trmi_members *members);
+/* Writes the list into trmi_members_bytes bytes. Returns their number. */
 size_t trmi_members_encode(const trmi_members *members, uint8_t *wire);
 /* Reads a list into `out`, whose old list is freed. *used: bytes read. Errors: CORRUPT, NOMEM. */
 trm_status trmi_members_decode(const uint8_t *wire, size_t bytes, trmi_members *out, size_t *used,
@@ -83,9 +91,9 @@ typedef enum trmi_member_state {
 
 /* One ballot, at its coordinator. */
 typedef struct trmi_ballot {
-    const trmi_members *now;   /* the present epoch, borrowed */
-    int32_t number;            /* of the ballot: the coordinator's index in `now` */
-    int32_t most;              /* members of the next epoch, at most */
+    const trmi_members *now; /* the present epoch, borrowed */
+    int32_t number;          /* of the ballot: the coordinator's index in `now` */
+    int32_t least, most; /* members of the next epoch: nobody leaves below, nobody joins above */
     trmi_member_state *states; /* [now->count] */
     trmi_member *entries;      /* [now->count + newcomers] as members have described themselves */
     bool *entered;             /* [now->count] entries[i] is filled */
@@ -94,7 +102,7 @@ typedef struct trmi_ballot {
     trmi_members list; /* to propose: ballot -1 until trmi_ballot_propose */
 } trmi_ballot;
 
-trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t most,
+trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t least, int32_t most,
                              trmi_ballot *out, trm_error *err);
 void trmi_ballot_end(trmi_ballot *ballot);
 /* A member has come; `accepted` is the list that it has accepted (ballot -1: none). Has no effect
@@ -110,7 +118,8 @@ void trmi_ballot_ack(trmi_ballot *ballot, int32_t index);
 bool trmi_ballot_is_complete(const trmi_ballot *ballot);
 /* Returns whether the members that have come (or, if `acked`, accepted) are a quorum. */
 bool trmi_ballot_has_quorum(const trmi_ballot *ballot, bool acked);
-/* Makes the list. The caller has seen a quorum come. Errors: NOMEM. */
+/* Makes the list: of those that have come, but for those that leave, and of newcomers. Where fewer than
+ * `least` would be left, nobody leaves. The caller has seen a quorum come. Errors: NOMEM. */
 trm_status trmi_ballot_propose(trmi_ballot *ballot, trm_error *err);
 
 #endif

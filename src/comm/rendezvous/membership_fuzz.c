@@ -13,7 +13,8 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
                               {.id = 3, .pid = 12, .number = 2}};
     trmi_members members = {
         .epoch = index, .ballot = index - 1, .count = index % (MOST + 1), .list = list};
-    size_t bytes = TRMI_MEMBERS_HEAD + (size_t)members.count * TRMI_MEMBER_BYTES;
+    members.left = index % 2 == 0 ? MOST - members.count : 0;
+    size_t bytes = trmi_members_bytes(&members);
     return bytes <= capacity ? trmi_members_encode(&members, data) : 0;
 }
 
@@ -23,7 +24,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trm_error err;
     size_t used = 0;
     if (trmi_members_decode(data, bytes, &members, &used, &err) == TRM_OK) {
-        if (used > bytes || used != TRMI_MEMBERS_HEAD + (size_t)members.count * TRMI_MEMBER_BYTES) {
+        if (used > bytes || used != trmi_members_bytes(&members)) {
             abort();
         }
         for (int32_t i = 0; i < members.count; i++) {

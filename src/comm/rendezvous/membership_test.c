@@ -37,7 +37,8 @@ static void begin(run *r, uint64_t seed) {
     r->now.count = r->n;
     r->now.list = trmi_alloc((size_t)r->n * sizeof *r->now.list);
     for (int32_t i = 0; i < r->n; i++) {
-        r->now.list[i] = (trmi_member){.id = 100 + (uint64_t)i, .number = 2 * i};
+        r->now.list[i] =
+            (trmi_member){.id = 100 + (uint64_t)i, .number = 2 * i, .leaves = draw(r, 4) == 0};
         r->votes[i] = TRMI_VOTE_NONE;
     }
 }
@@ -54,8 +55,8 @@ static void end(run *r) {
 }
 
 static bool same(const trmi_members *a, const trmi_members *b) {
-    bool equal = a->count == b->count && a->epoch == b->epoch;
-    for (int32_t i = 0; equal && i < a->count; i++) {
+    bool equal = a->count == b->count && a->left == b->left && a->epoch == b->epoch;
+    for (int32_t i = 0; equal && i < a->count + a->left; i++) {
         equal = a->list[i].id == b->list[i].id && a->list[i].number == b->list[i].number;
     }
     return equal;
@@ -101,7 +102,7 @@ static void step(run *r) {
     switch (draw(r, 4)) {
     case 0: /* JOIN from m to b */
         if (!r->begun[b]) {
-            assert_int_equal(trmi_ballot_begin(&r->now, b, MOST, ballot, &err), TRM_OK);
+            assert_int_equal(trmi_ballot_begin(&r->now, b, 1, MOST, ballot, &err), TRM_OK);
             r->begun[b] = true;
         }
         if (!r->proposed[b] && trmi_vote_promise(&r->votes[m], b)) {
@@ -155,7 +156,7 @@ static void half_needs_proof(void **state) {
     r.now.list = trmi_alloc(4 * sizeof *r.now.list);
     const trmi_members none = {.ballot = -1};
     trmi_ballot ballot;
-    assert_int_equal(trmi_ballot_begin(&r.now, 1, MOST, &ballot, &err), TRM_OK);
+    assert_int_equal(trmi_ballot_begin(&r.now, 1, 1, MOST, &ballot, &err), TRM_OK);
     for (int32_t i = 1; i < 3; i++) {
         r.now.list[i].id = (uint64_t)i;
         assert_int_equal(trmi_ballot_hear(&ballot, i, &r.now.list[i], &none, &err), TRM_OK);
@@ -182,32 +183,70 @@ static void half_needs_proof(void **state) {
     (void)state;
 }
 
+/* Members that leave stand behind the members, unless too few would be left; newcomers come up to the
+ * most. */
+static void members_leave_and_join(void **state) {
+    trm_error err;
+    const trmi_members none = {.ballot = -1};
+    for (int32_t least = 1; least <= 3; least++) {
+        trmi_member list[4] = {{.id = 1, .leaves = 1},
+                               {.id = 2, .number = 1},
+                               {.id = 3, .number = 2, .leaves = 1},
+                               {.id = 4, .number = 3}};
+        const trmi_members now = {.epoch = 3, .count = 4, .list = list};
+        trmi_ballot ballot;
+        assert_int_equal(trmi_ballot_begin(&now, 0, least, 3, &ballot, &err), TRM_OK);
+        for (int32_t i = 0; i < 4; i++) {
+            assert_int_equal(trmi_ballot_hear(&ballot, i, &list[i], &none, &err), TRM_OK);
+        }
+        for (uint64_t id = 8; id < 10; id++) {
+            assert_int_equal(trmi_ballot_hear_newcomer(&ballot, &(trmi_member){.id = id}, &err),
+                             TRM_OK);
+        }
+        assert_int_equal(trmi_ballot_propose(&ballot, &err), TRM_OK);
+        bool leave = least < 3;
+        assert_int_equal(ballot.list.count, leave ? 3 : 4);
+        assert_int_equal(ballot.list.left, leave ? 2 : 0);
+        assert_int_equal(trmi_members_find(&ballot.list, 8), leave ? 2 : -1);
+        assert_int_equal(trmi_members_find(&ballot.list, 9), -1);
+        assert_true(trmi_members_has_left(&ballot.list, 3) == leave);
+        assert_true((trmi_members_find(&ballot.list, 3) < 0) == leave);
+        assert_false(trmi_members_has_left(&ballot.list, 4));
+        trmi_ballot_end(&ballot);
+    }
+    (void)state;
+}
+
 /* A list survives the wire; lengths that lie are refused. */
 static void lists_travel(void **state) {
     trm_error err;
     uint8_t wire[TRMI_MEMBERS_HEAD + 2 * TRMI_MEMBER_BYTES];
     trmi_member list[2] = {{.id = 1, .start_time = 2, .pid = 3, .number = 4, .address = "::1"},
-                           {.id = 5, .port = 6, .meeting_port = 7, .place = {8}}};
-    trmi_members members = {.epoch = 9, .ballot = 2, .count = 2, .list = list};
+                           {.id = 5, .port = 6, .meeting_port = 7, .place = {8}, .leaves = 1}};
+    trmi_members members = {.epoch = 9, .ballot = 2, .count = 1, .left = 1, .list = list};
     trmi_members read = {.ballot = -1};
     size_t used;
     assert_int_equal(trmi_members_encode(&members, wire), sizeof wire);
     assert_int_equal(trmi_members_decode(wire, sizeof wire, &read, &used, &err), TRM_OK);
     assert_int_equal(used, sizeof wire);
-    assert_true(read.epoch == 9 && read.ballot == 2 && read.count == 2);
+    assert_true(read.epoch == 9 && read.ballot == 2 && read.count == 1 && read.left == 1);
     assert_memory_equal(read.list, list, sizeof list);
     for (size_t bytes = 0; bytes < sizeof wire; bytes++) {
         assert_int_equal(trmi_members_decode(wire, bytes, &read, &used, &err), TRM_CORRUPT);
     }
-    wire[12] = 0xFF;
-    assert_int_equal(trmi_members_decode(wire, sizeof wire, &read, &used, &err), TRM_CORRUPT);
+    for (int at = 12; at <= 16; at += 4) {
+        uint8_t kept = wire[at];
+        wire[at] = 0xFF;
+        assert_int_equal(trmi_members_decode(wire, sizeof wire, &read, &used, &err), TRM_CORRUPT);
+        wire[at] = kept;
+    }
     trmi_members_free(&read);
     (void)state;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_list_is_chosen),
-                                       cmocka_unit_test(half_needs_proof),
-                                       cmocka_unit_test(lists_travel)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_list_is_chosen), cmocka_unit_test(half_needs_proof),
+        cmocka_unit_test(members_leave_and_join), cmocka_unit_test(lists_travel)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

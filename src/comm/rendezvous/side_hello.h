@@ -8,7 +8,7 @@
 
 enum {
     /* of the protocol */
-    TRMI_SIDE_VERSION = 3,
+    TRMI_SIDE_VERSION = 4,
     TRMI_HELLO_BYTES = 208,
     TRMI_HOST_NAME_BYTES = 48,
     TRMI_WATCHER = -2

@@ -29,6 +29,10 @@
 #include "exec/backend.h"
 #include "plan/partition/partition.h"
 
+/* What a rank wants after a step: that the training stops; that ranks leave or join
+ * (trmi_exec_set_flag). */
+typedef enum trmi_exec_flag { TRMI_FLAG_STOP, TRMI_FLAG_RANKS, TRMI_FLAGS } trmi_exec_flag;
+
 struct trmi_training;
 struct trmi_mesh;
 

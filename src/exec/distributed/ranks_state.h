@@ -47,7 +47,7 @@ typedef struct trmi_payload {
 
 /* Numbers that are averaged over the ranks with each forward and backward: 4 floats. */
 typedef struct trmi_agreed {
-    float loss, flag, spare[2];
+    float loss, flags[TRMI_FLAGS], spare;
 } trmi_agreed;
 
 /* Seconds that this rank has waited at its meetings with the others: rank_waiting.c. */
@@ -95,9 +95,9 @@ typedef struct trmi_parallel {
     bool common;    /* PARAM is rank 0's memory on all ranks, each writes its slice */
     uint8_t *casts; /* by step, a trmi_cast: shared_casts.c; NULL = none */
     int32_t casts_count;
-    float flag;            /* of this rank, for the next step */
-    bool valid;            /* agreed holds the last step's */
-    bool cooperative_read; /* peers may still read what this rank has in COOPERATIVE */
+    float flags[TRMI_FLAGS]; /* of this rank, for the next step */
+    bool valid;              /* agreed holds the last step's */
+    bool cooperative_read;   /* peers may still read what this rank has in COOPERATIVE */
     /* synchronised batch norm */
     trm_comm *norm_comm; /* owned; NULL = off */
     trmi_norm_sync norm_sync;

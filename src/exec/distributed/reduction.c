@@ -115,7 +115,8 @@ void trmi_parallel_wire_arrived(trm_exec *exec, int64_t begin, int64_t count) {
 static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
     trmi_parallel *p = trmi_parallel_of(exec);
-    *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec), .flag = p->flag};
+    *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec)};
+    memcpy(p->agreed->flags, p->flags, sizeof p->flags);
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = p->agreed,
                                .count = 4,

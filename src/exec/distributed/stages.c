@@ -169,16 +169,18 @@ static void close_stages(trm_exec *exec) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The last stage's loss and the stop flags of all, on every rank. */
+/* The last stage's loss and the flags of all, on every rank. */
 static trm_status agree_on_loss(trm_exec *exec, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     const trmi_parallel *p = trmi_parallel_of(exec);
-    bool flag = s->flag || (p != NULL && p->agreed->flag > 0);
-    s->agreed = (trmi_stage_agreement){
-        .loss = exec->program->outputs[0] != 0 ? trm_exec_loss(exec) : 0, .flag = flag ? 1 : 0};
+    s->agreed.loss = exec->program->outputs[0] != 0 ? trm_exec_loss(exec) : 0;
+    for (int which = 0; which < TRMI_FLAGS; which++) {
+        bool raised = s->flags[which] || (p != NULL && p->agreed->flags[which] > 0);
+        s->agreed.flags[which] = raised ? 1 : 0;
+    }
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = &s->agreed,
-                               .count = 2,
+                               .count = 1 + TRMI_FLAGS,
                                .dtype = TRM_FLOAT32,
                                .reduce = TRM_REDUCTION_SUM,
                                .tag = "loss of the pipeline"};

@@ -36,7 +36,7 @@ typedef struct trmi_stage_peer {
 
 /* Numbers that are equal on all stages after a step. */
 typedef struct trmi_stage_agreement {
-    float loss, flag;
+    float loss, flags[TRMI_FLAGS];
 } trmi_stage_agreement;
 
 typedef struct trmi_stages {
@@ -54,7 +54,8 @@ typedef struct trmi_stages {
     trmi_stage_peer *peers; /* [stages] */
     double loss_sum;        /* of the micro-batches so far */
     float loss;             /* their mean */
-    bool flag, valid;       /* this rank's stop flag; is `agreed` of the last step? */
+    bool flags[TRMI_FLAGS]; /* of this rank */
+    bool valid;             /* is `agreed` of the last step? */
     trmi_stage_agreement agreed;
 } trmi_stages;
 
