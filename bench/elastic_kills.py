@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills ranks of elastic jobs at random moments, or makes them leave, and compares the weights.
 
-    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--seed 1] [--models mlp,resnet18,gpt2] [--ranks 4,8]
+    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--restarts 3] [--seed 1] [--models mlp,resnet18,gpt2] [--ranks 4,8]
 
 Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
-random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. Counted: jobs that hang or fail, weights
+random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. With --restarts the launcher
+starts a rank that has died again, so often, and it joins the others. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
 them), steps redone, and the seconds from a kill to the next reported step. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
@@ -32,6 +33,7 @@ MODELS = {
 }
 BATCH = 32
 HANG_SECONDS = 500
+SLOW_SECONDS = 30  # from a kill to the next step: some wait has run into its deadline
 
 
 def ranks_of(launcher):
@@ -55,7 +57,7 @@ def ranks_of(launcher):
 
 
 class Job:
-    def __init__(self, program, model, ranks, folder):
+    def __init__(self, program, model, ranks, restarts, folder):
         words, steps = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
@@ -63,7 +65,7 @@ class Job:
         command = [program, "train", *words, "--synth-train", "1024", "--batch-size",
                    str(BATCH // ranks), "--steps", str(steps), "--epochs", "1000",
                    "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
-                   f"1:{ranks}", "--deterministic", "strict", "--eval-every-epochs", "0",
+                   f"1:{ranks}", "--elastic-restarts", str(restarts), "--deterministic", "strict", "--eval-every-epochs", "0",
                    "--threads", "1", "--output", f"{folder}/run", "--save-every-steps", "1000000",
                    "--launch-dir", folder, "--json"]
         self.out = open(f"{folder}/out", "wb")
@@ -103,22 +105,35 @@ class Job:
                    if e.get("event") == "step" and losses.get(e["global_step"]) != e["loss"])
 
 
-def kill_ranks(job, random_source, most, leaves, step_seconds):
-    """Ends ranks at random moments until `most` are gone; returns seconds from a kill to the next step."""
-    recovery = []
-    while job.running() and job.last_step() < 1:
-        time.sleep(0.005)
-    while job.running() and len(job.kills) < most:
+def count_members(job, ranks):
+    """Ranks of the last membership: those that wait to join have no state that could be lost."""
+    changes = [e["ranks"] for e in job.events() if e.get("event") == "membership"]
+    return changes[-1] if changes else ranks
+
+
+def wait_for_step(job, before):
+    while job.running() and job.last_step() <= before:
+        time.sleep(0.002)
+    return job.last_step() > before
+
+
+def kill_ranks(job, random_source, ranks, options, step_seconds):
+    """Ends ranks at random moments, but never the last member; returns seconds from a kill to the next step."""
+    recovery, waited = [], True
+    wait_for_step(job, 0)
+    while job.running() and len(job.kills) < (ranks - 1) * (1 + options.restarts):
         time.sleep(random_source.uniform(0, 8 * step_seconds + 0.2))
-        alive = ranks_of(job.process.pid)
-        if len(alive) < 2 or job.last_step() >= job.steps:
+        alive, members = ranks_of(job.process.pid), count_members(job, ranks)
+        if job.last_step() >= job.steps or (members < 2 and options.restarts == 0):
             break
+        if members < 2 or len(alive) < 2:
+            continue  # until a rank has come back
         victims = [random_source.choice(sorted(alive))]
-        if len(alive) > 3 and random_source.random() < 0.1:
+        if members > 3 and len(alive) > 3 and waited and random_source.random() < 0.1:
             victims.append(random_source.choice(sorted(set(alive) - set(victims))))
         before = job.last_step()
         killed = time.monotonic()
-        number = signal.SIGTERM if random_source.random() < leaves else signal.SIGKILL
+        number = signal.SIGTERM if random_source.random() < options.leaves else signal.SIGKILL
         for victim in victims:
             try:
                 os.kill(alive[victim], number)
@@ -126,15 +141,13 @@ def kill_ranks(job, random_source, most, leaves, step_seconds):
                 continue
             job.kills.append(victim)
             job.leaves += number == signal.SIGTERM
-        while number == signal.SIGTERM and job.running() and set(victims) & set(ranks_of(job.process.pid)):
-            time.sleep(0.002)
         if number == signal.SIGTERM:
+            while job.running() and set(victims) & set(ranks_of(job.process.pid)):
+                time.sleep(0.002)
+            wait_for_step(job, before + 1)  # the event of the change is there
             continue
-        if random_source.random() < 0.1:
-            continue  # the next kill may hit the recovery of this one
-        while job.running() and job.last_step() <= before:
-            time.sleep(0.002)
-        if job.last_step() > before:
+        waited = not waited or members < 4 or random_source.random() >= 0.1
+        if waited and wait_for_step(job, before):  # else the next kill may hit the recovery of this one
             recovery.append(time.monotonic() - killed)
     return recovery
 
@@ -144,6 +157,7 @@ def main():
     parser.add_argument("--program", default="build/release/trireme")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--leaves", type=float, default=0, help="part of the ranks that leave instead")
+    parser.add_argument("--restarts", type=int, default=0, help="of each rank")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", default="mlp,resnet18,gpt2")
@@ -152,12 +166,12 @@ def main():
     options = parser.parse_args()
     source = random.Random(options.seed)
     top = tempfile.mkdtemp(prefix="elastic")
-    totals = dict(jobs=0, kills=0, leaves=0, hangs=0, failures=0, wrong_weights=0, wrong_losses=0,
+    totals = dict(jobs=0, kills=0, leaves=0, joins=0, hangs=0, slow=0, failures=0, wrong_weights=0, wrong_losses=0,
                   memberships=0, redone_steps=0)
     recovery, steps_of, references, begin = [], {}, {}, time.monotonic()
     cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
     for model, ranks in cases:
-        job = Job(options.program, model, ranks, f"{top}/reference")
+        job = Job(options.program, model, ranks, 0, f"{top}/reference")
         job.process.wait(timeout=HANG_SECONDS)
         if job.process.returncode != 0:
             sys.exit(f"undisturbed {model} with {ranks} ranks failed:\n"
@@ -170,9 +184,9 @@ def main():
         model, ranks = cases[turn % len(cases)]
         turn += 1
         weights, losses = references[model, ranks]
-        job = Job(options.program, model, ranks, f"{top}/job")
-        recovery += [(s, steps_of[model, ranks]) for s in
-                     kill_ranks(job, source, ranks - 1, options.leaves, steps_of[model, ranks])]
+        job = Job(options.program, model, ranks, options.restarts, f"{top}/job")
+        seconds = kill_ranks(job, source, ranks, options, steps_of[model, ranks])
+        recovery += [(s, steps_of[model, ranks]) for s in seconds]
         bad = None
         while job.running():
             time.sleep(0.01)
@@ -187,6 +201,9 @@ def main():
         elif job.hash() != weights:
             totals["wrong_weights"] += 1
             bad = "other weights"
+        if max(seconds, default=0) > SLOW_SECONDS:
+            totals["slow"] += 1
+            bad = bad or f"{max(seconds):.0f} s from a kill to the next step"
         if job.disagreements(losses):
             totals["wrong_losses"] += 1
             bad = bad or "other losses"
@@ -195,6 +212,7 @@ def main():
         totals["kills"] += len(job.kills)
         totals["leaves"] += job.leaves
         totals["memberships"] += len(changes)
+        totals["joins"] += sum(len(e["joined"]) for e in changes)
         totals["redone_steps"] += sum(e["redone_steps"] for e in changes)
         print(f"{model} {ranks} ranks, killed {job.kills}: {bad or 'good'}", flush=True)
         if bad and options.keep:
@@ -207,7 +225,7 @@ def main():
         totals["beyond_two_steps_p99"] = beyond[min(len(beyond) - 1, int(len(beyond) * 0.99))]
     shutil.rmtree(top)
     print(json.dumps(totals))
-    wrong = ("hangs", "failures", "wrong_weights", "wrong_losses")
+    wrong = ("hangs", "slow", "failures", "wrong_weights", "wrong_losses")
     sys.exit(1 if any(totals[w] for w in wrong) else 0)
 
 

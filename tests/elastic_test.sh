@@ -17,10 +17,13 @@ refused "a split graph" --elastic 1:2 --parallel-mode semi_auto_parallel
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 
-# Kills and leaves at random moments, of rank 0 too: the benchmark, for less time.
-timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 9 --leaves 0.4 --models mlp --ranks 4 --seed 3 > out.txt 2> err.txt ||
-    fail "kills: $(cat out.txt err.txt)"
-grep -q '"hangs": 0, "failures": 0, "wrong_weights": 0, "wrong_losses": 0' out.txt || fail "kills: $(cat out.txt)"
+# Kills and leaves at random moments, of rank 0 too, and ranks that come back: the benchmark, for less time.
+for restarts in 0 2; do
+    timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 6 --leaves 0.3 --restarts $restarts --models mlp --ranks 4 --seed 3 > out.txt 2> err.txt ||
+        fail "kills, $restarts restarts: $(cat out.txt err.txt)"
+    grep -q '"hangs": 0, "slow": 0, "failures": 0, "wrong_weights": 0, "wrong_losses": 0' out.txt || fail "kills: $(cat out.txt)"
+done
+grep -q '"joins": [1-9]' out.txt || fail "no rank has come back: $(cat out.txt)"
 
 # Starts a job of the mlp in the background, waits for its first step, and sends a signal to a rank ("launcher": to the
 # launcher): SIGNAL RANK FLAGS...
@@ -60,6 +63,29 @@ code=$?
 grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_steps":0' left/run.jsonl ||
     fail "a rank leaves: no event: $(grep membership left/run.jsonl)"
 grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(tail -n 3 out.txt)"
+
+# One more process with the environment of a rank joins by hand, up to MOST ranks.
+"$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 --eval-every-epochs 0 --log-every 1 --json -n 2 --elastic 1:3 \
+    --launch-dir hand > out.txt 2> err.txt &
+job=$!
+wait_for() { # TEXT
+    for _ in $(seq 600); do
+        grep -q "$1" out.txt && return
+        sleep 0.1
+    done
+    fail "by hand: no $1: $(tail -n 2 out.txt) $(cat err.txt hand.txt)"
+}
+wait_for '"event":"step"'
+grep '^TRIREME_' hand/device1/env1.log > variables.txt
+(export $(grep -v CONSOLE variables.txt) && exec "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 \
+    --eval-every-epochs 0 --json -n 2 --elastic 1:3 > hand.txt 2>&1) &
+hand=$!
+wait_for '"event":"membership".*"ranks":3.*"lost":\[\],"left":\[\],"joined":\[2\],"redone_steps":0'
+kill -TERM $hand
+wait $hand || fail "by hand: exit code $?: $(cat hand.txt)"
+wait_for '"event":"membership".*"ranks":2.*"left":\[2\]'
+kill -INT $job
+wait $job
 
 # Too few ranks would be left, or the launcher is asked: the job stops, with a checkpoint.
 for whom in 1 launcher; do

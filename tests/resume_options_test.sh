@@ -138,7 +138,7 @@ log-every tensorboard histogram-epochs metrics profile summary-every: records
 export-latest export-best export-final export-bytes: files of servers' jobs
 synth-test evaluator: evaluation only
 plan mesh memory trial-seconds stages micro-batches pipeline-schedule chunks stage-begins bucket shard-optimizer layerwise: how ranks share the work; sums in another order
-elastic elastic-deadline: the same samples and batch on fewer ranks
+elastic elastic-deadline elastic-restarts: the same samples and batch on fewer ranks
 engine algorithm rank-table start-timeout launch-dir timeout: transport
 ps restarts role-timeout ps-shards ps-memory ps-spill placement no-ps-log token-file: where rows lie; state is kept
 lend hot-rows hot-age: of asynchronous servers, whose order is that of time

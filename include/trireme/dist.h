@@ -374,6 +374,9 @@ typedef struct trm_launch_options {
     /* ranks that die do not end the job while so many are left; 0 = each death ends it. The output of
      * the rank that is the first at each time is passed on */
     int32_t elastic_least;
+    /* how often each rank that has died is started again, to join the ranks that are left; with
+     * elastic_least */
+    int32_t elastic_restarts;
     bool dry_run;           /* prints what would run; starts nothing, makes no directory */
     trm_launch_write write; /* receives output; NULL = no output */
     void *context;          /* for `write` */

@@ -706,6 +706,7 @@ class trm_launch_options(Structure):
     grace_seconds: from SIGTERM to SIGKILL; 0 = 10
     drain_seconds: servers that still run so long after all others have ended get SIGTERM; 0 = 10
     elastic_least: ranks that die do not end the job while so many are left; 0 = each death ends it. The output of the rank that is the first at each time is passed on
+    elastic_restarts: how often each rank that has died is started again, to join the ranks that are left; with elastic_least
     dry_run: prints what would run; starts nothing, makes no directory
     write: receives output; NULL = no output
     context: for `write`
@@ -764,6 +765,7 @@ class trm_message(Structure):
 
 class trm_elastic_options(Structure):
     """least: the job fails with PEER when fewer ranks are left; 0 = 1
+    most: no process joins while the job has so many ranks; 0 = 1024
     decision_seconds: a rank that does not come to the decision about the next epoch is given up after so long, and ended with SIGKILL if it is on this host; 0 = 120
     join: of each epoch; its texts are borrowed until trm_elastic_destroy
     comm: as trm_elastic_options.join
@@ -771,8 +773,8 @@ class trm_elastic_options(Structure):
 
 
 class trm_membership(Structure):
-    """epoch: 1 = the first
-    rank: 1 = the first
+    """epoch: 1 = the first, 0 = this process has not joined yet
+    rank: 1 = the first, 0 = this process has not joined yet
     ranks: of this process, -1: it is in no epoch; of the epoch
     lost: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
     left: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
@@ -2263,6 +2265,7 @@ trm_launch_options._fields_ = [
     ('grace_seconds', c_double),
     ('drain_seconds', c_double),
     ('elastic_least', c_int32),
+    ('elastic_restarts', c_int32),
     ('dry_run', c_bool),
     ('write', trm_launch_write),
     ('context', c_void_p),
@@ -2311,6 +2314,7 @@ trm_message._fields_ = [
 ]
 trm_elastic_options._fields_ = [
     ('least', c_int32),
+    ('most', c_int32),
     ('decision_seconds', c_double),
     ('join', trm_join_options),
     ('comm', trm_comm_options),
@@ -4453,10 +4457,12 @@ FUNCTIONS = {
                    rows)
         """),
     'trm_elastic_create': (c_int, (c_void_p, POINTER(trm_elastic_options), POINTER(c_void_p), POINTER(trm_error),),
-        'bootstrap options out err',
-        """Makes the job of a bootstrap elastic. Collective over the bootstrap.
-          param    bootstrap: the elastic job leaves it, also when this call fails
-          errors   as trm_comm_create
+        'cluster options out err',
+        """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this process
+        comes later: it is alone, with a communicator of its own, until trm_elastic_recover has made it a
+        member. It needs what the first ranks had: the rendezvous, and the token if it is on another host.
+          param    cluster: may be destroyed afterwards
+          errors   as trm_cluster_join and trm_comm_create
           owns     caller: trm_elastic_destroy(*out)
         """),
     'trm_elastic_destroy': (None, (c_void_p,),
@@ -4483,7 +4489,7 @@ FUNCTIONS = {
         """),
     'trm_elastic_wants_change': (c_bool, (c_void_p,),
         'elastic',
-        """Returns whether a process wants to leave, as far as this rank knows. The ranks agree on it between
+        """Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree on it between
         two steps, and all call trm_elastic_recover.
           threads  any
         """),
@@ -4492,7 +4498,8 @@ FUNCTIONS = {
         """Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
         communicator of the old epoch is gone: those split from it must be destroyed before the call.
           param    cause: error of the operation that failed; NULL = not known, or none failed
-          errors   END (this process has left: trm_elastic_request_leave), PEER (fewer than `least` ranks; the survivors are no majority and the death of the
+          errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free in
+                   join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority and the death of the
                    others is not proven; this rank was given up by the others), NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),

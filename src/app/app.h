@@ -78,6 +78,7 @@ typedef struct app_options {
     double timeout, start_timeout, role_timeout;
     const char *elastic; /* least and most ranks */
     double elastic_deadline;
+    int64_t elastic_restarts;
     /* collectives: bench comm; engine and algorithm of every command with ranks */
     const char *op, *sizes, *engine, *algorithm, *dtype, *redop;
     double min_busbw;
@@ -381,6 +382,8 @@ int32_t app_rank_count(const app_context *app);
 int32_t app_feeding_ranks(app_context *app);
 trm_comm *app_comm(const app_context *app);       /* NULL with one rank */
 trm_elastic *app_elastic(const app_context *app); /* NULL without --elastic */
+/* Returns whether this process has come to an elastic job that runs already, and has not joined it. */
+bool app_is_newcomer(const app_context *app);
 /* Returns whether many ranks split one graph (semi_auto_parallel, auto_parallel). A step then
  * has -n times --batch-size samples. */
 bool app_splits(app_context *app);

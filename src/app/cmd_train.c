@@ -207,6 +207,9 @@ static trm_status load_initial(job *j, trm_error *err) {
  * checkpoint is refused, so that a run cannot overwrite another. */
 static trm_status restore_model(job *j, trm_error *err) {
     const app_options *o = &j->app->o;
+    if (app_is_newcomer(j->app)) {
+        return TRM_OK; /* the other ranks hand their state over */
+    }
     if (o->resume) {
         trm_status status = trm_model_resume(j->model, o->output, err);
         if (status != TRM_END) {
@@ -231,7 +234,7 @@ static trm_status restore_model(job *j, trm_error *err) {
 static void keep_choices(app_context *app) {
     static char path[4096];
     app_options *o = &app->o;
-    if (o->output != NULL && !o->dry_run) {
+    if (o->output != NULL && !o->dry_run && !app_is_newcomer(app)) {
         if (app_rank(app) == 0) {
             snprintf(path, sizeof path, "%s/choices.txt", o->output);
         } else {

@@ -206,8 +206,9 @@ const app_flag app_flags[] = {
     TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
     TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
     TEXT("rank-table", rank_table, "FILE", NULL, "rank table (RANK_TABLE_FILE)"),
-    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die, while LEAST of them are left; data parallel, with the global batch that it began with", .use = "ranks"),
+    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die or leave, while LEAST of them are left, and up to MOST join; data parallel, with the global batch that it began with", .use = "ranks"),
     REAL("elastic-deadline", elastic_deadline, "S", 0.5, 1e6, "30", "elastic: a rank without a sign of life for so long is given up, and ended if it is on this machine", .use = "ranks;elastic"),
+    INT("elastic-restarts", elastic_restarts, "N", 0, 1000, "0", "elastic: how often each rank that has died is started again, to join the others", .use = "ranks;elastic"),
     REAL("start-timeout", start_timeout, "S", 0.1, 1e6, NULL, "seconds for all ranks to meet; missing ranks are logged every 10 s (HCCL_CONNECT_TIMEOUT, or 120)", .use = "ranks"),
     TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which -n makes device0, device1 ... with the logs of the ranks (OUTPUT/logs, else .)", .use = "launched"),
     REAL("timeout", timeout, "S", 0.1, 1e9, NULL, "seconds after which the job fails (none)", .use = "launched"),
@@ -256,6 +257,7 @@ const app_flag app_flags[] = {
     TEXT("rank-table", rank_table, "FILE", NULL, "RANK_TABLE_FILE of each rank", .tag = "launch"),
     TEXT("launch-dir", launch_directory, "DIR", NULL, "folder in which device0, device1 ... are made (.)", .tag = "launch"),
     TEXT("elastic", elastic, "LEAST:MOST", NULL, "ranks that die do not end the job while LEAST are left (for programs of trireme/elastic.h, and trireme train --elastic)", .tag = "launch"),
+    INT("elastic-restarts", elastic_restarts, "N", 0, 1000, "0", "elastic: how often each rank that has died is started again, to join the others", .tag = "launch"),
     /* ---- Cluster */
     BOOL("any-address", any_address, "accept a table without an address of this host"),
     /* ---- Hosts */
@@ -401,11 +403,11 @@ GROUP(bench, "Measuring", NULL, "repeats@bench");
 GROUP(preset, "Model", NULL, "preset");
 GROUP(synth, "Generated data", NULL, "output@synth synth-train@synth synth-test@synth seed@synth");
 GROUP(info, "Reading", NULL, "read");
-GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table elastic elastic-deadline start-timeout launch-dir timeout");
+GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table elastic elastic-deadline elastic-restarts start-timeout launch-dir timeout");
 GROUP(verify, "Comparison", NULL, "plan@verify mesh@verify stages micro-batches pipeline-schedule chunks stage-begins tolerance bitwise parallel-mode@verify deterministic@verify full-batch wire context");
 GROUP(job, "Many ranks", NULL, "n@ranks rank-table launch-dir timeout");
 GROUP(roles, "Parameter servers", NULL, "ps mode staleness-aware backup-workers evaluator hybrid lend hot-rows hot-age placement restarts role-timeout ps-shards ps-memory ps-spill export-bytes tables no-ps-log export-latest export-best export-final job_name task_index ps_hosts worker_hosts chief_hosts evaluator_hosts model_dir token-file summary-every check");
-GROUP(launch, "Job", NULL, "n@launch threads@launch rank-table@launch elastic@launch launch-dir@launch timeout");
+GROUP(launch, "Job", NULL, "n@launch threads@launch rank-table@launch elastic@launch elastic-restarts@launch launch-dir@launch timeout");
 GROUP(cluster, "Cluster", NULL, "rank-table any-address");
 GROUP(cluster_make, "Hosts", NULL, "hosts to@cluster-make");
 GROUP(cluster_output, "Table", NULL, "output@cluster-output");

@@ -30,10 +30,11 @@ static trm_comm *comm_of(const app_ranks *r) {
 }
 
 /* Contract in ranks.h. */
-trm_status app_elastic_range(const app_context *app, int32_t *least, trm_error *err) {
+trm_status app_elastic_range(const app_context *app, int32_t *least, int32_t *most,
+                             trm_error *err) {
     const char *text = app->o.elastic;
     int low = 0, high = 0, end = 0;
-    *least = 0;
+    *least = *most = 0;
     if (text == NULL) {
         return TRM_OK;
     }
@@ -48,6 +49,7 @@ trm_status app_elastic_range(const app_context *app, int32_t *least, trm_error *
                         (long long)app->o.ranks);
     }
     *least = low;
+    *most = high;
     return TRM_OK;
 }
 
@@ -99,9 +101,10 @@ trm_status app_launch(const app_context *app, const char *const *command, int *c
                                   .dry_run = o->dry_run,
                                   .write = app_write_through};
     trm_launch_result result;
-    int32_t least;
-    trm_status status = app_elastic_range(app, &least, err);
+    int32_t least, most;
+    trm_status status = app_elastic_range(app, &least, &most, err);
     options.elastic_least = least;
+    options.elastic_restarts = (int32_t)o->elastic_restarts;
     status = status == TRM_OK ? trm_launch(&options, &result, err) : status;
     if (status == TRM_OK) {
         /* The launcher's code is 2 for every failure; a measurement ends with the code of the
@@ -203,9 +206,9 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     status = app_self(app, &command, err);
     status = status == TRM_OK ? app_set_context(app, err) : status;
     const trm_comm_options words = {.engine = app->o.engine, .algorithm = app->o.algorithm};
-    int32_t least;
+    int32_t least, most;
     status = status == TRM_OK ? trm_comm_check(&words, err) : status;
-    status = status == TRM_OK ? app_elastic_range(app, &least, err) : status;
+    status = status == TRM_OK ? app_elastic_range(app, &least, &most, err) : status;
     status = status == TRM_OK ? check_meshes(&app->o, err) : status;
     status = status == TRM_OK ? check_groups(app, err) : status;
     status = status == TRM_OK && check != NULL ? check(app, err) : status;
@@ -236,19 +239,17 @@ static trm_status meet_ranks(app_context *app, const trm_cluster *cluster, trm_e
                                    .comm = {.engine = app->o.engine,
                                             .algorithm = app->o.algorithm,
                                             .deterministic = order_of(app)}};
-    trm_status status = app_elastic_range(app, &elastic.least, err);
+    trm_status status = app_elastic_range(app, &elastic.least, &elastic.most, err);
     if (app->o.elastic != NULL) {
         elastic.join.stall_seconds = app->o.elastic_deadline;
         elastic.join.heartbeat_seconds = app->o.elastic_deadline < 5 ? 0.1 : 1;
     }
-    status =
-        status == TRM_OK ? trm_cluster_join(cluster, &elastic.join, &r->bootstrap, err) : status;
     if (status == TRM_OK && app->o.elastic != NULL) {
-        trm_bootstrap *taken = r->bootstrap;
-        r->bootstrap = NULL;
-        status = trm_elastic_create(taken, &elastic, &r->elastic, err);
+        status = trm_elastic_create(cluster, &elastic, &r->elastic, err);
     } else if (status == TRM_OK) {
-        status = trm_comm_create(r->bootstrap, &elastic.comm, &r->made, err);
+        status = trm_cluster_join(cluster, &elastic.join, &r->bootstrap, err);
+        status =
+            status == TRM_OK ? trm_comm_create(r->bootstrap, &elastic.comm, &r->made, err) : status;
     }
     if (status == TRM_OK && app->o.algorithm != NULL && app_rank(app) == 0 &&
         strcmp(trm_comm_engine(comm_of(r)), "shm") == 0) {
@@ -321,8 +322,19 @@ void app_leave(app_context *app) {
     app->ranks = NULL;
 }
 
+bool app_is_newcomer(const app_context *app) {
+    trm_membership m = {.epoch = 1};
+    if (app_elastic(app) != NULL) {
+        trm_elastic_get_membership(app_elastic(app), &m);
+    }
+    return m.epoch == 0;
+}
+
 trm_comm *app_comm(const app_context *app) { return comm_of(app->ranks); }
 int32_t app_rank(const app_context *app) {
+    if (app_is_newcomer(app)) {
+        return -1;
+    }
     return app_comm(app) != NULL ? trm_comm_rank(app_comm(app)) : 0;
 }
 int32_t app_rank_count(const app_context *app) {

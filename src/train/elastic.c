@@ -85,7 +85,9 @@ static trm_status capture(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     trmi_elastic_model *e = model->elastic;
     trm_exec *exec = model->train.exec;
-    if (e->valid || exec == NULL) {
+    trm_membership m;
+    trm_elastic_get_membership(e->job, &m);
+    if (e->valid || exec == NULL || m.epoch == 0) { /* a process that joins has none */
         return TRM_OK;
     }
     if (e->kept == NULL) {
@@ -95,6 +97,8 @@ static trm_status capture(trmi_run *r, trm_error *err) {
     trmi_elastic_position *at = &e->at;
     memset(at, 0, sizeof *at);
     at->step = trm_exec_step(exec);
+    at->samples = e->samples;
+    at->blocks = e->blocks;
     e->interrupted = in_step && at->step == e->begun_step;
     if (e->interrupted) {
         copy_variables(exec, true, true, e->marked);
@@ -210,10 +214,25 @@ static trm_status take_newest(trmi_run *r, trm_comm *comm, bool *hooks_due, int6
     }
     e->at.epoch = epoch;
     e->at.epoch_step = epoch_step;
+    e->samples = e->at.samples;
+    e->blocks = e->at.blocks;
     return TRM_OK;
 }
 
-/* ---- ranks that leave -------------------------------------------------------------------------- */
+/* ---- ranks that leave or join -------------------------------------------------------------------- */
+
+trm_status trmi_elastic_check_joined(const trmi_run *r, trm_error *err) {
+    trm_membership m = {.epoch = 1};
+    if (r->model->elastic != NULL) {
+        trm_elastic_get_membership(r->model->elastic->job, &m);
+    }
+    if (m.epoch > 0) {
+        return TRM_OK;
+    }
+    trm_status status = TRMI_FAIL(err, TRM_PEER, "this process has not joined the job yet");
+    err->rank = -1;
+    return status;
+}
 
 void trmi_elastic_raise_wish(trmi_run *r) {
     trmi_elastic_model *e = r->model->elastic;
@@ -285,7 +304,7 @@ static trm_status compile(trmi_run *r, trm_comm *comm, trm_error *err) {
     TRMI_TRY(trmi_dataset_rebatch(r->options->data, model->elastic->samples / ranks, err));
     TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
     TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
-    return restore(model, err);
+    return model->elastic->valid ? restore(model, err) : TRM_OK;
 }
 
 /* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it has
@@ -311,13 +330,13 @@ static void report(trmi_run *r, bool redone, double begin) {
     r->membership.redone_steps = redone;
     r->membership.spare_ranks = r->membership.ranks - count_active(e, r->membership.ranks);
     r->p.membership = &r->membership;
-    trmi_log(
-        TRM_LOG_INFO, "train",
-        "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s]; goes on after step %llu "
-        "(%.2f s)",
-        (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
-        e->spare ? " (spare)" : "", r->membership.lost, r->membership.left,
-        (unsigned long long)e->at.step, r->membership.seconds);
+    trmi_log(TRM_LOG_INFO, "train",
+             "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s], joined [%s]; goes on "
+             "after step %llu "
+             "(%.2f s)",
+             (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
+             e->spare ? " (spare)" : "", r->membership.lost, r->membership.left,
+             r->membership.joined, (unsigned long long)e->at.step, r->membership.seconds);
 }
 
 /* One attempt: the next epoch of the job, and the model in it. */
@@ -345,7 +364,7 @@ trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
         status = begin_epoch(r, &cause, &hooks_due, &newest, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
-    if (status == TRM_END && e->valid) { /* this rank has left: the model is its own from now on */
+    if (status == TRM_END) { /* this rank has left: the model is its own from now on */
         trm_error why = *err;
         TRMI_TRY(compile(r, NULL, err));
         *err = why;

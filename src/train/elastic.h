@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/elastic.h: a model that goes on training when ranks die or leave (docs/internals/elastic.md).
+/* train/elastic.h: a model that goes on training when ranks die, leave or join (docs/internals/elastic.md).
  *
  *   step s:  mark --> forward, backward, update (commit of s on this rank) --> hooks
  *   a failure anywhere:  capture -> next epoch of the job -> hand over the newest state -> compile
  *                        for the new number of ranks -> write the state -> go on
- *   a wish to leave:     all ranks learn of it with the loss of a step -> the same, after that step
+ *   a wish to leave, or a process that waits to join:
+ *                        all ranks learn of it with the loss of a step -> the same, after that step
+ *   a process that joins compiles the model for itself -> next epoch -> as above, without a state
  *
  * Each rank holds the whole state: parameters, slots, running statistics, position. A step is
  * committed once one survivor has applied its update: gradients are complete on a rank that updates,
@@ -37,16 +39,19 @@ int64_t trmi_elastic_epoch_steps(const trmi_run *run, int64_t steps);
 /* Makes this rank leave after the step. Returns false if the model is of no elastic job. Called by
  * signal handlers. */
 bool trmi_elastic_request_leave(trm_model *model);
-/* Before a step: tells the other ranks, with the step, whether a rank wants to leave. */
+/* Before a run.   error  PEER: this process has come to a job that runs; it has no state, and begins
+ * with trmi_elastic_go_on */
+trm_status trmi_elastic_check_joined(const trmi_run *run, trm_error *err);
+/* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to join. */
 void trmi_elastic_raise_wish(trmi_run *run);
-/* Returns whether a rank wanted to leave in the last step; all ranks get the same answer. */
+/* Returns whether a rank wanted to leave or to join in the last step; all ranks get the same answer. */
 bool trmi_elastic_is_change_due(const trmi_run *run);
 /* Between two steps, when a change is due. OK: fewer ranks would be left than the job needs, so the run
  * stops (run->stop).   error  PEER: the run goes on with other ranks (trmi_elastic_go_on) */
 trm_status trmi_elastic_begin_change(trmi_run *run, trm_error *err);
 /* Returns whether this rank waits without samples. */
 bool trmi_elastic_is_spare(const trm_model *model);
-/* After a failure `err`, or when ranks leave: returns OK when the run can go on from its beginning
+/* After a failure `err`, or when ranks leave or join: returns OK when the run can go on from its beginning
  * (begin_run). Repeats itself while ranks die.   error  the failure, if it is none of a rank; those of
  * trm_elastic_recover; END: this rank has left, its model has the state for itself */
 trm_status trmi_elastic_go_on(trmi_run *run, trm_status status, trm_error *err);

@@ -11,6 +11,8 @@
  * same program. */
 typedef struct trmi_elastic_position {
     uint64_t step; /* updates applied */
+    /* of a step of all ranks: see trmi_elastic_model */
+    int64_t samples, blocks;
     int64_t epoch, epoch_step;
     int64_t data_samples;
     float loss;

@@ -417,10 +417,11 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
 }
 
 /* Runs the call, and begins again at the position of the newest step whenever ranks of an elastic job
- * have died or left. A spare rank waits in trmi_elastic_finish. An active rank that has trained to its end
+ * have died, left or joined. A spare rank waits in trmi_elastic_finish. An active rank that has trained to its end
  * does not fail because the others are gone. */
 static trm_status run_elastic(trmi_run *r, trm_error *err) {
-    trm_status status = run_and_finish(r, err);
+    trm_status status = trmi_elastic_check_joined(r, err);
+    status = status == TRM_OK ? run_and_finish(r, err) : status;
     while (r->model->elastic != NULL) {
         bool whole = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
         bool spare = trmi_elastic_is_spare(r->model);
@@ -460,7 +461,7 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
  * limit. CANCELLED and DIVERGED occur on all ranks alike, END on one that has left the others. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     TRMI_NEED(err, model, options);
-    trmi_run r = {.model = model, .options = options, .sink = model->sink};
+    trmi_run r = {.model = model, .options = options, .sink = model->sink, .begin = trmi_os_now()};
     /* callbacks and the abort of the other ranks need the message even if the caller passed no
      * error record */
     trm_error own;

@@ -169,7 +169,7 @@ static void describe_end(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Whether an elastic job goes on: enough ranks run, or have ended well. A failure of a rank's own, which
+/* Whether an elastic job goes on, with or without starting the dead rank again: enough ranks run, or have ended well. A failure of a rank's own, which
  * is neither a death nor that of a peer, is one of the job. */
 static bool goes_on_without(const trmi_launch *launch, const job_state *job,
                             const trmi_task_process *dead) {
@@ -205,7 +205,8 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
     if (rate_failure(task) == 0) {
         return;
     }
-    if (!was_signalled && task->restarts_left > 0 && !fails_again(task)) {
+    bool is_needed = launch->options->elastic_least == 0 || goes_on_without(launch, job, task);
+    if (!was_signalled && task->restarts_left > 0 && is_needed && !fails_again(task)) {
         task->restarts_left--;
         trmi_launch_signal(launch, task, SIGKILL); /* processes that it has left behind */
         trmi_launch_print(launch->options, "%s %s; started again (%d more times)", task->name, text,

@@ -107,7 +107,7 @@ static _Noreturn void exec_task(const trmi_launch *launch, const trmi_task_proce
         dup2(null, 0);
     }
     /* Of an elastic job each rank may become the one whose output is shown. */
-    if (!task->console && launch->console_fd[0] >= 0) {
+    if (launch->console_fd[0] >= 0) {
         dup2(launch->console_fd[0], TRMI_LAUNCH_CONSOLE_OUT);
         dup2(launch->console_fd[1], TRMI_LAUNCH_CONSOLE_ERR);
     }
@@ -130,7 +130,9 @@ static trm_status open_outputs(trmi_launch *launch, const trmi_task_process *tas
         return TRMI_FAIL_SYS(err, "%s", task->log);
     }
     outputs[0] = outputs[1] = log;
-    if (!task->console) {
+    /* A rank that comes back is not the first any more: its output goes to its log, until it is. */
+    bool comes_back = launch->console_fd[0] >= 0;
+    if (!task->console || comes_back) {
         return TRM_OK;
     }
     int pipes[2][2];

@@ -173,7 +173,7 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     if (launch->rendezvous_path[0] != '\0') {
         PUT(&list, "TRIREME_RENDEZVOUS=unix:%s", launch->rendezvous_path);
     }
-    if (options->elastic_least > 0 && !task->console) {
+    if (options->elastic_least > 0) {
         PUT(&list, "TRIREME_CONSOLE=%d,%d", TRMI_LAUNCH_CONSOLE_OUT, TRMI_LAUNCH_CONSOLE_ERR);
     }
     /* Variables of --env. */
@@ -322,6 +322,7 @@ static trm_status plan_ranks(trmi_launch *launch, trm_error *err) {
         task->command = options->command;
         task->trains = true;
         task->console = i == 0;
+        task->restarts_left = options->elastic_least > 0 ? options->elastic_restarts : 0;
         snprintf(task->name, sizeof task->name, "rank %d", task->index);
         TRMI_TRY(name_files(launch, task, "device", err));
     }

@@ -2,6 +2,8 @@
 /* An elastic job: its creation, and the way from a failure to the next epoch (contracts in
  * trireme/elastic.h, the parts in elastic.h).
  *
+ *   create:   meet as the cluster description says -> the first epoch
+ *             or the job runs already              -> alone, until recover
  *   recover:  leave the old epoch -> decide -> meet -> communicator
  *                                      ^-------- a member dies before all have met --'
  *
@@ -43,7 +45,14 @@ void trm_elastic_request_leave(trm_elastic *e) {
 
 bool trm_elastic_wants_change(trm_elastic *e) {
     TRMI_NEED_OR(false, NULL, e);
-    return trmi_elastic_count_leavers(e, 0) > 0;
+    bool joins = false;
+    pthread_mutex_lock(&e->lock);
+    for (int32_t g = 0; g < e->guest_count && e->now.count < e->options.most; g++) {
+        joins = joins || (e->guests[g].epoch == e->now.epoch &&
+                          trmi_members_find(&e->now, e->guests[g].entry.id) < 0);
+    }
+    pthread_mutex_unlock(&e->lock);
+    return joins || trmi_elastic_count_leavers(e, 0) > 0;
 }
 
 int32_t trmi_elastic_count_leavers(trm_elastic *e, int32_t first) {
@@ -106,8 +115,8 @@ static trm_status exchange_members(trm_elastic *e, trm_error *err) {
     return status;
 }
 
-/* Makes the object without anything that can fail collectively. */
-static trm_status create_elastic(trm_bootstrap *bootstrap, const trm_elastic_options *options,
+/* Makes the object; nothing is open. */
+static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_options *options,
                                  trm_elastic **out, trm_error *err) {
     static const trm_elastic_options none;
     pthread_condattr_t monotonic;
@@ -115,14 +124,10 @@ static trm_status create_elastic(trm_bootstrap *bootstrap, const trm_elastic_opt
     TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic job"));
     e->options = options != NULL ? *options : none;
     e->options.least = e->options.least > 0 ? e->options.least : 1;
+    e->options.most = e->options.most > 0 && e->options.most < TRMI_MEMBERS_MAX ? e->options.most
+                                                                                : TRMI_MEMBERS_MAX;
     e->options.decision_seconds =
         e->options.decision_seconds > 0 ? e->options.decision_seconds : 120;
-    trm_join_options *join = &e->options.join;
-    join->timeout_seconds = join->timeout_seconds > 0 ? join->timeout_seconds : 120;
-    join->heartbeat_seconds = join->heartbeat_seconds > 0 ? join->heartbeat_seconds : 1;
-    join->host_seconds = join->host_seconds > 0 ? join->host_seconds : 4.5;
-    join->stall_seconds = join->stall_seconds > 0 ? join->stall_seconds : 120;
-    e->bootstrap = bootstrap;
     e->now.ballot = -1;
     e->vote = TRMI_VOTE_NONE;
     e->meeting.lock_fd = -1;
@@ -131,43 +136,78 @@ static trm_status create_elastic(trm_bootstrap *bootstrap, const trm_elastic_opt
     pthread_mutex_init(&e->lock, NULL);
     pthread_cond_init(&e->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    /* Settings that later bootstraps take over. */
-    e->settings.exec_seconds = bootstrap->exec_seconds;
-    e->settings.deterministic = bootstrap->deterministic;
-    if (bootstrap->algorithm != NULL) {
-        snprintf(e->algorithm, sizeof e->algorithm, "%s", bootstrap->algorithm);
-        e->settings.algorithm = e->algorithm;
-    }
-    snprintf(e->me.address, sizeof e->me.address, "%s", bootstrap->address);
-    e->me.number = bootstrap->rank;
-    bootstrap->table->sign(bootstrap, "elastic", 7, e->key);
-    trmi_process_describe(join, &e->me);
     *out = e;
+    TRMI_TRY(TRMI_NEW(err, e->place, 1, "for an elastic job"));
+    TRMI_TRY(trmi_side_prepare(cluster, &e->options.join, e->place, err));
+    e->options.join = e->place->options; /* with defaults */
+    trmi_process_describe(&e->options.join, &e->me);
     return trmi_net_random(&e->me.id, sizeof e->me.id, err);
 }
 
-trm_status trm_elastic_create(trm_bootstrap *bootstrap, const trm_elastic_options *options,
+/* The job runs already: its answer. Returns END. */
+static trm_status take_running(void *context, const trmi_join *join, const trmi_link *link,
+                               const trmi_frame *frame, trm_error *err) {
+    trm_elastic *e = context;
+    TRMI_TRY(trmi_gate_read(link, frame, e->key, &e->now, err));
+    snprintf(e->me.address, sizeof e->me.address, "%s", join->hello.address);
+    return TRM_END;
+}
+
+/* Opens the door, and the socket of the next meeting. */
+static trm_status open_door(trm_elastic *e, trm_error *err) {
+    TRMI_TRY(trmi_door_open(e, e->me.address, err));
+    return open_meeting(e, err);
+}
+
+/* The ranks of the cluster description are all here: the first epoch. */
+static trm_status begin_first_epoch(trm_elastic *e, trm_error *err) {
+    trm_bootstrap *b = e->bootstrap;
+    snprintf(e->me.address, sizeof e->me.address, "%s", b->address);
+    e->me.number = b->rank;
+    b->table->sign(b, "elastic", 7, e->key);
+    TRMI_TRY(open_door(e, err));
+    TRMI_TRY(exchange_members(e, err));
+    TRMI_TRY(trm_comm_create(b, &e->options.comm, &e->comm, err));
+    e->membership = (trm_membership){.epoch = 1, .rank = b->rank, .ranks = b->size};
+    return TRM_OK;
+}
+
+/* The job runs already: this process is alone until it has joined. */
+static trm_status stand_outside(trm_elastic *e, trm_error *err) {
+    trmi_join alone = *e->place;
+    alone.hello.rank = 0;
+    alone.hello.size = 1;
+    e->membership = (trm_membership){.rank = -1};
+    e->me.number = e->place->hello.rank; /* until a list gives it one */
+    TRMI_TRY(open_door(e, err));
+    TRMI_TRY(trmi_side_meet(&alone, &e->bootstrap, err));
+    return trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err);
+}
+
+trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_options *options,
                               trm_elastic **out, trm_error *err) {
-    TRMI_NEED(err, bootstrap, out);
+    TRMI_NEED(err, cluster, out);
     trm_elastic *e = NULL;
     trm_error own;
     err = err != NULL ? err : &own;
-    trm_status status = create_elastic(bootstrap, options, &e, err);
-    if (e == NULL) {
-        trm_cluster_leave(bootstrap);
-        return status;
+    trm_status status = create_elastic(cluster, options, &e, err);
+    if (status == TRM_OK) {
+        trmi_join join = *e->place;
+        join.running = take_running;
+        join.running_context = e;
+        status = trmi_side_join(cluster, &join, &e->bootstrap, err);
     }
-    TRMI_TRY_GOTO(status, status, failed);
-    TRMI_TRY_GOTO(status, trmi_door_open(e, e->me.address, err), failed);
-    TRMI_TRY_GOTO(status, open_meeting(e, err), failed);
-    TRMI_TRY_GOTO(status, exchange_members(e, err), failed);
-    TRMI_TRY_GOTO(status, trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err), failed);
-    e->membership = (trm_membership){.epoch = 1, .rank = bootstrap->rank, .ranks = bootstrap->size};
-    *out = e;
-    return TRM_OK;
-failed:
-    if (trmi_bootstrap_healthy(bootstrap)) { /* the peers would wait for this rank */
-        bootstrap->table->poison(bootstrap, err);
+    status = status == TRM_OK    ? begin_first_epoch(e, err)
+             : status == TRM_END ? stand_outside(e, err)
+                                 : status;
+    status = status == TRM_OK ? trmi_gate_open(e, err) : status;
+    if (status == TRM_OK) {
+        *out = e;
+        return TRM_OK;
+    }
+    if (e != NULL && e->bootstrap != NULL &&
+        trmi_bootstrap_healthy(e->bootstrap)) { /* the peers would wait for this rank */
+        e->bootstrap->table->poison(e->bootstrap, err);
     }
     trm_elastic_destroy(e);
     return status;
@@ -178,6 +218,7 @@ void trm_elastic_destroy(trm_elastic *e) {
         return;
     }
     leave_epoch(e);
+    trmi_gate_close(e);
     trmi_door_close(e);
     trmi_listener_close(&e->meeting);
     trmi_members_free(&e->now);
@@ -185,6 +226,10 @@ void trm_elastic_destroy(trm_elastic *e) {
     trmi_free(e->guests);
     pthread_cond_destroy(&e->changed);
     pthread_mutex_destroy(&e->lock);
+    if (e->place != NULL) {
+        explicit_bzero(e->place, sizeof *e->place);
+    }
+    trmi_free(e->place);
     explicit_bzero(e->key, sizeof e->key);
     trmi_free(e);
 }
@@ -215,11 +260,13 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
     trm_elastic *e = m->e;
     const trmi_member *root = &m->now.list[0];
     char place[80], epoch[32];
-    *join = (trmi_join){.options = e->options.join,
-                        .has_token = true,
-                        .hint = "",
-                        .abandoned = is_abandoned,
-                        .abandoned_context = m};
+    *join = *e->place;
+    join->has_token = true;
+    join->watched = false;
+    join->hint = "";
+    join->abandoned = is_abandoned;
+    join->abandoned_context = m;
+    memset(join->hello.digest, 0, sizeof join->hello.digest);
     join->hello.rank = trmi_members_find(&m->now, e->me.id);
     join->hello.size = m->now.count;
     join->hello.device = -1;
@@ -246,7 +293,7 @@ static trm_status meet_members(trm_elastic *e, trm_error *err) {
     trm_status status = trmi_members_copy(&m.now, &e->now, err);
     pthread_mutex_unlock(&e->lock);
     status = status == TRM_OK ? prepare_meeting(&m, &join, err) : status;
-    status = status == TRM_OK ? trmi_side_meet(&join, &e->settings, &e->bootstrap, err) : status;
+    status = status == TRM_OK ? trmi_side_meet(&join, &e->bootstrap, err) : status;
     status =
         status == TRM_OK ? trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err) : status;
     if (status == TRM_OK) {
@@ -315,7 +362,7 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     pthread_mutex_unlock(&e->lock);
     TRMI_TRY(status);
     /* The first cause of the job names the rank that was lost. */
-    if (e->bootstrap != NULL) {
+    if (e->bootstrap != NULL && e->bootstrap->size > 1) {
         (void)e->bootstrap->table->check(e->bootstrap, &why);
         if (trmi_bootstrap_healthy(e->bootstrap)) { /* the peers must leave the epoch, too */
             trm_error leaving;

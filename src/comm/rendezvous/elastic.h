@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous/elastic.h: an elastic job: how membership.h's decision travels between processes,
- * and how the ranks of the next epoch meet.
+ * how the ranks of the next epoch meet, and how a process finds a job that runs.
  *
  *   main thread    trains | recover: decide (elastic_decide.c) -> meet -> communicator (elastic.c)
  *   door thread    hears JOIN for ever: answers members of older epochs with the present list,
  *                  keeps the others as guests for the ballot that this process may coordinate;
  *                  tells rank 0 that this process wants to leave
+ *   gate thread    one process of the job listens where the job met first, and tells processes that
+ *                  come later where the doors are (elastic_gate.c)
  *
  * Each process has a door: a TCP socket at which it hears JOIN, from the first epoch until it
  * leaves. Its address is in the list of members, so the death of any process, also of rank 0,
@@ -39,15 +41,14 @@ struct trm_elastic {
     trm_elastic_options options; /* with defaults */
     trm_bootstrap *bootstrap;    /* of the present epoch; NULL while there is none */
     trm_comm *comm;              /* of the present epoch; NULL while there is none */
-    trm_bootstrap settings;      /* those settings of the first bootstrap that each epoch has */
-    char algorithm[TRMI_ALGORITHM_BYTES];
+    struct trmi_join *place; /* where the job met first, its token, and settings of each epoch */
     trm_membership membership;
     uint8_t key[32];
     trmi_member me;
     trmi_listener meeting; /* where the next epoch meets if this process is its rank 0 */
     trmi_acceptor *door;
-    pthread_t thread;
-    bool started;
+    pthread_t thread, gate;
+    bool started, gate_started;
     atomic_bool leaving; /* this process wants to leave the job */
 
     pthread_mutex_t lock;    /* protects the members below */
@@ -79,6 +80,13 @@ trm_status trmi_elastic_adopt(trm_elastic *elastic, const trmi_members *list, tr
 /* Sends a list, and frees a guest. */
 void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list);
 void trmi_guest_free(trmi_join_guest *guest);
+
+/* elastic_gate.c: opens the gate and starts its thread. Errors: NOMEM. */
+trm_status trmi_gate_open(trm_elastic *elastic, trm_error *err);
+void trmi_gate_close(trm_elastic *elastic);
+/* Reads RUNNING: the job's key, and the present list. Errors: CORRUPT, NOMEM. */
+trm_status trmi_gate_read(const trmi_link *link, const trmi_frame *frame, uint8_t key[32],
+                          trmi_members *list, trm_error *err);
 
 /* Connects to the door of a member and proves the key. Errors: PEER, INVALID, IO. */
 trm_status trmi_door_call(const trm_elastic *elastic, const trmi_member *to, trmi_link *link,

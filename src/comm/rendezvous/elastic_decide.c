@@ -6,6 +6,9 @@
  *                                 otherwise            ask: JOIN, wait for PROPOSE, ACK, wait for COMMIT
  *   until elastic->now is a later epoch, or no ballot is left
  *
+ * A process that is no member waits at the door of the lowest member that answers, until a list has it.
+ * The members hear of it by trm_elastic_wants_change.
+ *
  * A member that neither comes nor dies is given up: one that the failure has named after a short
  * time (if it is stopped, or on another host), any other after decision_seconds. On this host its process is then ended, so that its death
  * is proven and it cannot write into memory that it shares with the others. */
@@ -25,6 +28,11 @@
 /* a member that the failure has named comes within this time, if it lives; answers of a coordinator
  * or a guest that has already come; interval in which deaths are looked for */
 static const double suspect_seconds = 1, answer_seconds = 10, look_seconds = 0.01;
+/* a coordinator that has waited so long asks those that it waits for whether the epoch is over, and gives
+ * each so long to answer */
+static const double ask_seconds = 0.25, over_seconds = 0.2;
+/* a job none of whose doors has answered for so long has ended */
+static const double gone_seconds = 3;
 
 /* One decision. */
 typedef struct decision {
@@ -77,6 +85,60 @@ static bool is_given_up(decision *d, int32_t index, bool *dead) {
     return true;
 }
 
+/* ---- answers ----------------------------------------------------------------------------------- */
+
+/* Acts on a frame of the coordinator. Returns PENDING until the decision is there. */
+static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *frame,
+                              trm_error *err) {
+    trmi_members list = {.ballot = -1};
+    size_t used;
+    trm_status status = trmi_members_decode(frame->payload, frame->bytes, &list, &used, err);
+    if (status == TRM_OK && frame->type == TRMI_FRAME_COMMIT) {
+        status = adopt_list(d, &list, err);
+    } else if (status == TRM_OK && frame->type == TRMI_FRAME_PROPOSE &&
+               list.epoch == d->now.epoch + 1) {
+        pthread_mutex_lock(&d->e->lock);
+        bool over = d->e->now.epoch > d->now.epoch;
+        status = over ? TRM_OK : trmi_vote_accept(&d->e->vote, &list, err);
+        pthread_mutex_unlock(&d->e->lock);
+        if (!over && status == TRM_OK) {
+            bool sent =
+                trmi_link_put(link, TRMI_FRAME_ACK, list.epoch, NULL, 0) && trmi_link_flush(link);
+            status = sent ? TRM_PENDING : TRMI_FAIL(err, TRM_PEER, "ACK could not be sent");
+        }
+    } else if (status == TRM_OK) {
+        status = TRMI_FAIL(err, TRM_PEER, "frame type %u is not expected here", frame->type);
+    }
+    trmi_members_free(&list);
+    return status;
+}
+
+/* Asks a member whether the epoch is over: the last coordinator may have died after it had told some
+ * members of its list, but not this one. They would wait for this process, and it for them. */
+static void ask_whether_over(decision *d, int32_t index) {
+    trm_elastic *e = d->e;
+    trmi_link link = {.fd = -1};
+    trmi_frame frame;
+    trm_error err;
+    trm_status status = trmi_door_call(e, &d->now.list[index], &link, &err);
+    if (status == TRM_OK) {
+        pthread_mutex_lock(&e->lock);
+        status = trmi_door_send_join(e, &link, -1, &d->now, &err);
+        pthread_mutex_unlock(&e->lock);
+    }
+    double deadline = trmi_os_now() + over_seconds;
+    for (bool closed = false; status == TRM_OK && !closed && trmi_os_now() < deadline;) {
+        struct pollfd wait = {.fd = link.fd, .events = POLLIN};
+        poll(&wait, 1, 20);
+        closed = trmi_link_fill(&link) < 0;
+        if (trmi_link_next(&link, &frame, &err) == TRM_OK) {
+            status = take_answer(d, &link, &frame, &err);
+            break;
+        }
+    }
+    trmi_link_close(&link);
+}
+
 /* ---- coordinating ---------------------------------------------------------------------------- */
 
 /* Takes the guests of this ballot from the door; waits at most `seconds` for a change. */
@@ -87,7 +149,16 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
     for (int32_t g = e->guest_count - 1; g >= 0 && status == TRM_OK; g--) {
         trmi_join_guest *guest = &e->guests[g];
         int32_t index = trmi_members_find(&d->now, guest->entry.id);
-        if (guest->epoch != d->now.epoch || guest->ballot != d->mine || index < 0) {
+        if (guest->epoch == d->now.epoch && index < 0) { /* stays a guest until it gets the list */
+            if (trmi_link_fill(&guest->link) >= 0) {
+                status = trmi_ballot_hear_newcomer(&d->ballot, &guest->entry, err);
+            } else {
+                trmi_guest_free(guest);
+                e->guests[g] = e->guests[--e->guest_count];
+            }
+            continue;
+        }
+        if (guest->epoch != d->now.epoch || guest->ballot != d->mine) {
             continue;
         }
         status = trmi_ballot_hear(&d->ballot, index, &guest->entry, &guest->accepted, err);
@@ -113,6 +184,8 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
 
 /* Waits until each member has come or is given up. */
 static trm_status hear_members(decision *d, trm_error *err) {
+    double asked = d->begin;
+    TRMI_TRY(take_guests(d, 0, err)); /* newcomers, also where no member is awaited */
     while (!trmi_ballot_is_complete(&d->ballot) && !is_decided(d)) {
         TRMI_TRY(take_guests(d, look_seconds, err));
         for (int32_t i = 0; i < d->now.count; i++) {
@@ -126,6 +199,13 @@ static trm_status hear_members(decision *d, trm_error *err) {
                 trmi_ballot_lose(&d->ballot, i);
             }
         }
+        bool ask = trmi_os_now() - asked > ask_seconds;
+        for (int32_t i = 0; ask && i < d->now.count && !is_decided(d); i++) {
+            if (d->ballot.states[i] == TRMI_MEMBER_AWAITED) {
+                ask_whether_over(d, i);
+            }
+        }
+        asked = ask ? trmi_os_now() : asked;
     }
     return TRM_OK;
 }
@@ -178,7 +258,7 @@ static trm_status collect_acks(decision *d, trm_error *err) {
 static trm_status run_ballot(decision *d, trm_error *err) {
     trm_elastic *e = d->e;
     TRMI_TRY(
-        trmi_ballot_begin(&d->now, d->mine, e->options.least, TRMI_MEMBERS_MAX, &d->ballot, err));
+        trmi_ballot_begin(&d->now, d->mine, e->options.least, e->options.most, &d->ballot, err));
     /* Its own promise and vote are those of a member. */
     pthread_mutex_lock(&e->lock);
     bool promised = trmi_vote_promise(&e->vote, d->mine);
@@ -233,32 +313,6 @@ static trm_status send_join(decision *d, int32_t index, trmi_link *link, trm_err
     return status;
 }
 
-/* Acts on a frame of the coordinator. Returns PENDING until the decision is there. */
-static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *frame,
-                              trm_error *err) {
-    trmi_members list = {.ballot = -1};
-    size_t used;
-    trm_status status = trmi_members_decode(frame->payload, frame->bytes, &list, &used, err);
-    if (status == TRM_OK && frame->type == TRMI_FRAME_COMMIT) {
-        status = adopt_list(d, &list, err);
-    } else if (status == TRM_OK && frame->type == TRMI_FRAME_PROPOSE &&
-               list.epoch == d->now.epoch + 1) {
-        pthread_mutex_lock(&d->e->lock);
-        bool over = d->e->now.epoch > d->now.epoch;
-        status = over ? TRM_OK : trmi_vote_accept(&d->e->vote, &list, err);
-        pthread_mutex_unlock(&d->e->lock);
-        if (!over && status == TRM_OK) {
-            bool sent =
-                trmi_link_put(link, TRMI_FRAME_ACK, list.epoch, NULL, 0) && trmi_link_flush(link);
-            status = sent ? TRM_PENDING : TRMI_FAIL(err, TRM_PEER, "ACK could not be sent");
-        }
-    } else if (status == TRM_OK) {
-        status = TRMI_FAIL(err, TRM_PEER, "frame type %u is not expected here", frame->type);
-    }
-    trmi_members_free(&list);
-    return status;
-}
-
 /* Waits for the answers of the coordinator. OK: the epoch is decided. */
 static trm_status wait_for_answer(decision *d, int32_t index, trmi_link *link, trm_error *err) {
     trmi_frame frame;
@@ -301,6 +355,86 @@ static trm_status ask_coordinator(decision *d, int32_t index, trm_error *err) {
     return TRM_OK;
 }
 
+/* ---- a process that is no member --------------------------------------------------------------- */
+
+/* Waits at the door of a member for a list. OK: a later list is here. */
+static trm_status wait_at_door(decision *d, int32_t index, double deadline, trm_error *err) {
+    trm_elastic *e = d->e;
+    trmi_link link = {.fd = -1};
+    trmi_frame frame;
+    trm_status status = trmi_door_call(e, &d->now.list[index], &link, err);
+    if (status == TRM_OK) {
+        pthread_mutex_lock(&e->lock);
+        status = trmi_door_send_join(e, &link, index, &d->now, err);
+        pthread_mutex_unlock(&e->lock);
+    }
+    for (bool closed = false; status == TRM_OK && !is_decided(d);) {
+        status = trmi_link_next(&link, &frame, err);
+        if (status == TRM_OK) {
+            status = take_answer(d, &link, &frame, err);
+            continue;
+        }
+        if (status != TRM_END) {
+            break;
+        }
+        status = TRM_OK;
+        if (closed || trmi_os_now() >= deadline || atomic_load(&e->leaving)) {
+            status =
+                TRMI_FAIL(err, TRM_PEER, "rank %d has closed its door", d->now.list[index].number);
+            break;
+        }
+        struct pollfd wait = {.fd = link.fd, .events = POLLIN};
+        poll(&wait, 1, 100);
+        closed = trmi_link_fill(&link) < 0;
+    }
+    trmi_link_close(&link);
+    return status;
+}
+
+/* Whether this process is a member of the present list, which it copies. */
+static trm_status look_for_place(decision *d, bool *member, trm_error *err) {
+    pthread_mutex_lock(&d->e->lock);
+    trm_status status = trmi_members_copy(&d->now, &d->e->now, err);
+    *member = trmi_members_find(&d->e->now, d->e->me.id) >= 0;
+    pthread_mutex_unlock(&d->e->lock);
+    return status;
+}
+
+/* Asks to become a member, until a list has this process. */
+static trm_status apply(decision *d, trm_error *err) {
+    trm_elastic *e = d->e;
+    const double limit = e->options.join.timeout_seconds, deadline = d->begin + limit;
+    double heard = d->begin;
+    for (;;) {
+        bool member, answered = false;
+        TRMI_TRY(look_for_place(d, &member, err));
+        if (member) {
+            return TRM_OK;
+        }
+        for (int32_t i = 0; i < d->now.count && !answered; i++) {
+            answered = !trmi_process_is_dead(&e->me, &d->now.list[i]) &&
+                       wait_at_door(d, i, deadline, err) == TRM_OK;
+        }
+        double now = trmi_os_now();
+        heard = answered ? now : heard;
+        if (atomic_load(&e->leaving)) {
+            return TRMI_FAIL(err, TRM_END, "this process left before it had joined the job");
+        }
+        if (now >= deadline) {
+            return TRMI_FAIL(err, TRM_TIMEOUT,
+                             "waited %.0f s to join the job: epoch %lld has %d of at most %d ranks",
+                             limit, (long long)d->now.epoch, d->now.count, e->options.most);
+        }
+        if (now - heard > gone_seconds) {
+            return TRMI_FAIL(err, TRM_PEER,
+                             "the job has ended before this process could join it: no rank of "
+                             "epoch %lld answers",
+                             (long long)d->now.epoch);
+        }
+        poll(NULL, 0, 10);
+    }
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Goes through the ballots. */
@@ -326,8 +460,10 @@ static trm_status run_ballots(decision *d, trm_error *err) {
 /* Fails unless this process is a member of the new epoch: END if it has left, as it wanted to. */
 static trm_status check_own_place(trm_elastic *e, trm_error *err) {
     pthread_mutex_lock(&e->lock);
-    bool is_member = trmi_members_find(&e->now, e->me.id) >= 0, leaves = e->me.leaves != 0;
+    int32_t index = trmi_members_find(&e->now, e->me.id);
+    bool is_member = index >= 0, leaves = e->me.leaves != 0;
     int64_t epoch = e->now.epoch;
+    e->me.number = is_member ? e->now.list[index].number : e->me.number;
     pthread_mutex_unlock(&e->lock);
     if (!is_member && leaves) {
         return TRMI_FAIL(err, TRM_END, "rank %d has left the job; epoch %lld goes on without it",
@@ -340,6 +476,20 @@ static trm_status check_own_place(trm_elastic *e, trm_error *err) {
                                  e->me.number, (long long)epoch);
 }
 
+/* Decides as a member. A list without this process is no decision of its own. */
+static trm_status decide(decision *d, trm_error *err) {
+    d->mine = trmi_members_find(&d->now, d->e->me.id);
+    if (d->mine < 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(TRMI_NEW(err, d->guests, d->now.count, "for a decision"));
+    for (int32_t i = 0; i < d->now.count; i++) {
+        d->guests[i].link.fd = -1;
+        d->guests[i].accepted.ballot = -1;
+    }
+    return run_ballots(d, err);
+}
+
 trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err) {
     decision d = {.e = e, .now = {.ballot = -1}, .suspect = suspect, .begin = trmi_os_now()};
     trm_error own;
@@ -348,18 +498,11 @@ trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err)
     trm_status status = trmi_members_copy(&d.now, &e->now, err);
     e->me.leaves = atomic_load(&e->leaving);
     pthread_mutex_unlock(&e->lock);
-    if (status == TRM_OK) {
-        d.mine = trmi_members_find(&d.now, e->me.id);
-        d.guests = trmi_alloc((size_t)d.now.count * sizeof *d.guests);
-        status = d.mine < 0         ? TRM_PEER
-                 : d.guests == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a decision")
-                                    : TRM_OK;
+    if (status == TRM_OK && e->membership.epoch == 0) {
+        status = apply(&d, err);
+    } else if (status == TRM_OK) {
+        status = decide(&d, err);
     }
-    for (int32_t i = 0; status == TRM_OK && i < d.now.count; i++) {
-        d.guests[i].link.fd = -1;
-        d.guests[i].accepted.ballot = -1;
-    }
-    status = status == TRM_OK ? run_ballots(&d, err) : status;
     status = status == TRM_OK ? check_own_place(e, err) : status;
     trmi_free(d.guests);
     trmi_members_free(&d.now);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Elastic jobs of real processes: ranks are killed or stopped inside of collectives, or leave between
- * them, and the others go on in the next epoch. */
+ * them, and come back; the others go on in the next epoch. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/os.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -24,20 +25,34 @@ enum { RANKS_MAX = 8, FLOATS = 30000 };
 typedef struct board {
     volatile int64_t rounds[RANKS_MAX]; /* that a rank has completed */
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
-    volatile int32_t stop, leave[RANKS_MAX];
-    char lost[RANKS_MAX][96], left[RANKS_MAX][96];
+    volatile int32_t stop, leave[RANKS_MAX], came_later[RANKS_MAX];
+    char lost[RANKS_MAX][96], left[RANKS_MAX][96], joined[RANKS_MAX][96];
     char message[RANKS_MAX][256];
 } board;
 
 static board *seen;
 static char directory[] = "/tmp/elasticXXXXXX";
+static char place[128]; /* where the job meets */
 
 typedef struct elastic_case {
-    int32_t ranks, least;
+    int32_t ranks, least, most;
     const char *engine; /* NULL: shared memory */
     bool hosts;         /* each rank has a host name of its own: no death can be proven */
     double stall_seconds;
+    int32_t port; /* meets at a port of this host; 0: at a unix socket or (file) a file */
+    bool file;
 } elastic_case;
+
+/* A port that was free a moment ago. */
+static int32_t free_port(void) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof address;
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 &&
+                getsockname(fd, (struct sockaddr *)&address, &bytes) == 0);
+    close(fd);
+    return ntohs(address.sin_port);
+}
 
 /* One round: the sum of the ranks' numbers plus one. */
 static trm_status add_round(trm_elastic *job, int32_t number, float *values, trm_error *err) {
@@ -55,16 +70,16 @@ static trm_status add_round(trm_elastic *job, int32_t number, float *values, trm
 }
 
 /* Runs rank `number` until the test says stop, which rank 0 of an epoch passes on. */
-static int run_rank(const elastic_case *c, int32_t number, const char *place) {
+static int run_rank(const elastic_case *c, int32_t number) {
     static char host[16];
     trm_error err;
     trm_cluster *cluster;
-    trm_bootstrap *bootstrap;
     trm_elastic *job;
     snprintf(host, sizeof host, "host%d", number);
     const trm_cluster_flags flags = {.rank = number, .size = c->ranks, .rendezvous = place};
     trm_elastic_options options = {
         .least = c->least,
+        .most = c->most,
         .decision_seconds = 20,
         .join = {.timeout_seconds = 20,
                  .heartbeat_seconds = 0.1,
@@ -74,8 +89,13 @@ static int run_rank(const elastic_case *c, int32_t number, const char *place) {
         .comm = {.engine = c->engine}};
     float *values = malloc(FLOATS * sizeof *values);
     trm_status status = trm_cluster_create(&flags, &cluster, &err);
-    status = status == TRM_OK ? trm_cluster_join(cluster, &options.join, &bootstrap, &err) : status;
-    status = status == TRM_OK ? trm_elastic_create(bootstrap, &options, &job, &err) : status;
+    status = status == TRM_OK ? trm_elastic_create(cluster, &options, &job, &err) : status;
+    if (status == TRM_OK) {
+        trm_membership m;
+        trm_elastic_get_membership(job, &m);
+        seen->came_later[number] = m.epoch == 0;
+        status = m.epoch == 0 ? trm_elastic_recover(job, NULL, &err) : TRM_OK;
+    }
     while (status == TRM_OK) {
         trm_membership m;
         trm_elastic_get_membership(job, &m);
@@ -83,6 +103,7 @@ static int run_rank(const elastic_case *c, int32_t number, const char *place) {
         seen->ranks[number] = m.ranks;
         memcpy(seen->lost[number], m.lost, sizeof m.lost);
         memcpy(seen->left[number], m.left, sizeof m.left);
+        memcpy(seen->joined[number], m.joined, sizeof m.joined);
         if (seen->leave[number] != 0) {
             trm_elastic_request_leave(job);
         }
@@ -107,18 +128,28 @@ static int run_rank(const elastic_case *c, int32_t number, const char *place) {
     return status == TRM_OK ? 0 : status == TRM_END ? 11 : 10;
 }
 
+/* Starts the process with this rank, at the beginning or later. */
+static pid_t start_rank(const elastic_case *c, int32_t rank) {
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        alarm(60);
+        _exit(run_rank(c, rank));
+    }
+    return pid;
+}
+
+/* Starts all ranks at a place of their own. */
 static void start(const elastic_case *c, pid_t pids[RANKS_MAX]) {
     static int count;
-    char place[128];
     memset(seen, 0, sizeof *seen);
-    snprintf(place, sizeof place, "unix:%s/%d", directory, ++count);
+    if (c->port > 0) {
+        snprintf(place, sizeof place, "127.0.0.1:%d", c->port);
+    } else {
+        snprintf(place, sizeof place, "%s:%s/%d", c->file ? "file" : "unix", directory, ++count);
+    }
     for (int32_t r = 0; r < c->ranks; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
-        if (pids[r] == 0) {
-            alarm(60);
-            _exit(run_rank(c, r, place));
-        }
+        pids[r] = start_rank(c, r);
     }
 }
 
@@ -260,6 +291,85 @@ static void ranks_leave(void **state) {
     (void)state;
 }
 
+/* Ranks die and are started again with the command and environment of before: they join the job. Rank 0 is
+ * one of them, which held the place. */
+static void replace_ranks(const elastic_case *c) {
+    bool alive[RANKS_MAX] = {true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(c, pids);
+    wait_for_rounds(alive, 3, 3);
+    static const int32_t order[] = {1, 0, 2, 0};
+    for (int32_t k = 0; k < 4; k++) {
+        int32_t rank = order[k];
+        kill(pids[rank], SIGKILL);
+        assert_int_equal(waitpid(pids[rank], NULL, 0), pids[rank]);
+        if (k % 2 == 0) { /* else it may be back before the others have decided */
+            alive[rank] = false;
+            wait_for_rounds(alive, 3, 2);
+            alive[rank] = true;
+        }
+        seen->came_later[rank] = 0;
+        pids[rank] = start_rank(c, rank);
+        wait_for_rounds(alive, 3, 3);
+        assert_int_equal(seen->came_later[rank], 1);
+    }
+    finish(alive, pids, 3);
+}
+
+static void killed_ranks_come_back(void **state) {
+    replace_ranks(&(elastic_case){.ranks = 3, .most = 3});
+    replace_ranks(&(elastic_case){.ranks = 3, .most = 3, .file = true});
+    replace_ranks(&(elastic_case){.ranks = 3, .most = 3, .engine = "tcp", .port = free_port()});
+    (void)state;
+}
+
+/* Rank 0 comes back while nobody listens: it takes itself for the rank 0 of a new job, until a member of the
+ * running job tells it. */
+static void a_false_start_is_told(void **state) {
+    const elastic_case c = {.ranks = 3};
+    bool alive[RANKS_MAX] = {true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 3, 3);
+    for (int32_t r = 0; r < 3; r++) {
+        kill(pids[r], SIGSTOP); /* none of them can open the place */
+    }
+    kill(pids[0], SIGKILL);
+    assert_int_equal(waitpid(pids[0], NULL, 0), pids[0]);
+    pids[0] = start_rank(&c, 0);
+    poll(NULL, 0, 300);
+    kill(pids[1], SIGCONT);
+    kill(pids[2], SIGCONT);
+    wait_for_rounds(alive, 3, 3);
+    assert_int_equal(seen->came_later[0], 1);
+    finish(alive, pids, 3);
+    (void)state;
+}
+
+/* A process joins where there is room; at `most` ranks it waits until one leaves. */
+static void newcomers_wait_for_room(void **state) {
+    const elastic_case c = {.ranks = 3, .most = 4};
+    bool alive[RANKS_MAX] = {true, true, true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 3, 3);
+    pids[3] = start_rank(&(elastic_case){.ranks = 5, .most = 4}, 3);
+    wait_for_rounds(alive, 4, 4);
+    assert_string_equal(seen->joined[0], "3");
+    pids[4] = start_rank(&(elastic_case){.ranks = 5, .most = 4}, 4);
+    poll(NULL, 0, 300);
+    wait_for_rounds(alive, 4, 4);
+    assert_int_equal(seen->rounds[4], 0);
+    seen->leave[1] = 1;
+    alive[1] = false;
+    alive[4] = true;
+    wait_for_rounds(alive, 5, 4);
+    assert_string_equal(seen->left[0], "1");
+    assert_string_equal(seen->joined[0], "4");
+    finish(alive, pids, 5);
+    (void)state;
+}
+
 /* With fewer ranks than `least` all end with the reason. */
 static void too_few_are_left(void **state) {
     const elastic_case c = {.ranks = 3, .least = 3};
@@ -292,9 +402,11 @@ static int remove_directory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(survivors_go_on),      cmocka_unit_test(coordinators_die),
-        cmocka_unit_test(messages_are_cut_off), cmocka_unit_test(a_majority_of_hosts_goes_on),
-        cmocka_unit_test(two_die_at_once),      cmocka_unit_test(a_stopped_rank_is_given_up),
-        cmocka_unit_test(ranks_leave),          cmocka_unit_test(too_few_are_left)};
+        cmocka_unit_test(survivors_go_on),       cmocka_unit_test(coordinators_die),
+        cmocka_unit_test(messages_are_cut_off),  cmocka_unit_test(a_majority_of_hosts_goes_on),
+        cmocka_unit_test(two_die_at_once),       cmocka_unit_test(a_stopped_rank_is_given_up),
+        cmocka_unit_test(ranks_leave),           cmocka_unit_test(killed_ranks_come_back),
+        cmocka_unit_test(a_false_start_is_told), cmocka_unit_test(newcomers_wait_for_room),
+        cmocka_unit_test(too_few_are_left)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);
 }

@@ -260,10 +260,9 @@ static trm_status create_side(int32_t rank, int32_t size, const trm_join_options
     return TRM_OK;
 }
 
-/* Checks the cluster description and fills in what this rank brings to the meeting: deadlines,
- * HELLO, place and token. */
-static trm_status prepare_join(const trm_cluster *cluster, const trm_join_options *options,
-                               trmi_join *join, trm_error *err) {
+/* Contract in side.h. Deadlines, HELLO, place, token, settings of communicators. */
+trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options *options,
+                             trmi_join *join, trm_error *err) {
     const trm_cluster_info *info = trm_cluster_get(cluster);
     static const trm_join_options none;
     memset(join, 0, sizeof *join);
@@ -297,6 +296,10 @@ static trm_status prepare_join(const trm_cluster *cluster, const trm_join_option
                                .pid = (int32_t)getpid(),
                                .device = info->device_id};
     host_identity(o, &join->hello);
+    join->exec_seconds = cluster->hccl.exec_seconds;
+    join->deterministic = cluster->hccl.deterministic;
+    snprintf(join->algorithm, sizeof join->algorithm, "%s",
+             info->algorithm != NULL ? info->algorithm : "");
     if (info->size == 1) {
         return TRM_OK;
     }
@@ -336,14 +339,11 @@ static void log_warnings(const trm_cluster *cluster) {
 }
 
 /* Settings that the communicator reads from the bootstrap. */
-static void take_settings(trmi_side *side, double exec_seconds, int32_t deterministic,
-                          const char *algorithm) {
-    side->base.exec_seconds = exec_seconds;
-    side->base.deterministic = deterministic;
-    if (algorithm != NULL) {
-        snprintf(side->algorithm, sizeof side->algorithm, "%s", algorithm);
-        side->base.algorithm = side->algorithm;
-    }
+static void take_settings(trmi_side *side, const trmi_join *join) {
+    side->base.exec_seconds = join->exec_seconds;
+    side->base.deterministic = join->deterministic;
+    memcpy(side->algorithm, join->algorithm, sizeof side->algorithm);
+    side->base.algorithm = side->algorithm[0] != '\0' ? side->algorithm : NULL;
 }
 
 /* Meets the other ranks and starts the side channel. One rank has no meeting. */
@@ -380,42 +380,52 @@ static trm_status end_join(trm_status status, trmi_side *side, trmi_join *join,
     return status;
 }
 
+trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_bootstrap **out,
+                          trm_error *err) {
+    /* A scheduler is not a rank: it waits for the end of the job and gets END. */
+    if (cluster->info.role == TRM_ROLE_SCHEDULER) {
+        return end_join(trmi_side_watch(join, err), NULL, join, out);
+    }
+    /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of the
+     * job tells it (PENDING). It then leaves the place to the members. A member may also open the place
+     * between the question and the meeting (INVALID). */
+    const bool asks = join->running != NULL && join->hello.size > 1 && join->hello.rank == 0;
+    trm_status status = TRM_PENDING;
+    for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 2);
+         attempts++) {
+        trmi_join attempt = *join;
+        if (attempts > 0) {
+            nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+        }
+        status = asks ? trmi_side_ask_running(&attempt, err) : TRM_OK;
+        if (status == TRM_OK) {
+            if (cluster->first_is_root) {
+                try_to_be_root(&attempt);
+            }
+            if (attempt.hello.rank == 0) {
+                log_warnings(cluster);
+            }
+            status = trmi_side_meet(&attempt, out, err);
+        }
+        explicit_bzero(&attempt, sizeof attempt);
+    }
+    explicit_bzero(join, sizeof *join);
+    return status;
+}
+
 trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *options,
                             trm_bootstrap **out, trm_error *err) {
     TRMI_NEED(err, cluster, out);
     trmi_join join;
-    trmi_side *side = NULL;
-    TRMI_TRY(prepare_join(cluster, options, &join, err));
-    /* A scheduler is not a rank: it waits for the end of the job and gets END. */
-    if (cluster->info.role == TRM_ROLE_SCHEDULER) {
-        trm_status ended = trmi_side_watch(&join, err);
-        explicit_bzero(&join, sizeof join);
-        return ended;
-    }
-    if (cluster->first_is_root) {
-        try_to_be_root(&join);
-    }
-    if (join.hello.rank == 0) {
-        log_warnings(cluster);
-    }
-    trm_status status = create_side(join.hello.rank, join.hello.size, &join.options, &side, err);
-    if (status == TRM_OK) {
-        /* Settings that the communicator reads from the bootstrap. */
-        take_settings(side, cluster->hccl.exec_seconds, cluster->hccl.deterministic,
-                      trm_cluster_get(cluster)->algorithm);
-        status = form_side(side, &join, err);
-    }
-    return end_join(status, side, &join, out);
+    TRMI_TRY(trmi_side_prepare(cluster, options, &join, err));
+    return trmi_side_join(cluster, &join, out, err);
 }
 
-trm_status trmi_side_meet(trmi_join *join, const trm_bootstrap *like, trm_bootstrap **out,
-                          trm_error *err) {
+trm_status trmi_side_meet(trmi_join *join, trm_bootstrap **out, trm_error *err) {
     trmi_side *side = NULL;
-    host_identity(&join->options, &join->hello);
-    join->hello.pid = (int32_t)getpid();
     trm_status status = create_side(join->hello.rank, join->hello.size, &join->options, &side, err);
     if (status == TRM_OK) {
-        take_settings(side, like->exec_seconds, like->deterministic, like->algorithm);
+        take_settings(side, join);
         status = form_side(side, join, err);
     }
     return end_join(status, side, join, out);

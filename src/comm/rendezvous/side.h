@@ -23,9 +23,11 @@
 
 #include "trireme/dist.h"
 
+#include "base/net.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/side_hello.h"
 #include "comm/rendezvous/side_place.h"
+#include "comm/rendezvous/token.h"
 
 #include <pthread.h>
 
@@ -103,19 +105,55 @@ typedef struct trmi_join {
      * no longer valid. Called a few times a second. NULL: never. */
     bool (*abandoned)(void *context);
     void *abandoned_context;
+    /* The place belongs to an elastic job that runs already: gets its frame RUNNING and returns END.
+     * NULL: this is an error. */
+    trm_status (*running)(void *context, const struct trmi_join *join, const trmi_link *link,
+                          const trmi_frame *frame, trm_error *err);
+    void *running_context;
+    /* settings that communicators read from the bootstrap: HCCL_EXEC_TIMEOUT, HCCL_DETERMINISTIC,
+     * HCCL_ALGO ("": none) */
+    double exec_seconds;
+    int32_t deterministic;
+    char algorithm[TRMI_ALGORITHM_BYTES];
 } trmi_join;
+
+/* Fills in what this rank brings to the meeting of a cluster description. Errors as
+ * trm_cluster_join. */
+trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options *options,
+                             trmi_join *join, trm_error *err);
+/* Meets the other ranks. Overwrites the secrets in *join. Errors as trm_cluster_join; END:
+ * join->running has been called. */
+trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_bootstrap **out,
+                          trm_error *err);
 
 /* The meeting of the ranks: side_root.c on rank 0, side_peer.c on the others. They fill
  * side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
+/* Asks the process that listens at the place whether the elastic job runs already. END: it does, and
+ * join->running has been called; OK: it does not, or nobody listens. */
+trm_status trmi_side_ask_running(trmi_join *join, trm_error *err);
+/* An open place: its sockets, what proves connections there, and the files of a published token. */
+typedef struct trmi_reception {
+    trmi_listener listener;
+    trmi_acceptor *acceptor;
+    char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES]; /* one for each address */
+} trmi_reception;
+#define TRMI_RECEPTION_CLOSED ((trmi_reception){.listener = {.lock_fd = -1}})
+/* Opens join->place (or takes join->listener), chooses the token if none is given, and accepts
+ * connections. Errors: as trmi_listen, NOMEM, IO. */
+trm_status trmi_reception_open(trmi_join *join, double deadline, trmi_reception *out,
+                               trm_error *err);
+void trmi_reception_close(trmi_reception *reception, const trmi_join *join);
+/* Sends a refusal that the peer can read and closes the link. The peer has proved the token, so the
+ * text may describe the job. */
+void trmi_side_refuse(trmi_link *link, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
 /* Fails with PEER once join->abandoned says so. */
 trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err);
 /* rendezvous_tcp.c: a job whose ranks need no cluster description to meet, because each knows its
  * rank, the size, the token and where rank 0 listens (join->hello, token, place or listener): an
- * epoch of an elastic job. Settings are those of `like`. Errors as trm_cluster_join. */
-trm_status trmi_side_meet(trmi_join *join, const trm_bootstrap *like, trm_bootstrap **out,
-                          trm_error *err);
+ * epoch of an elastic job. Errors as trm_cluster_join. */
+trm_status trmi_side_meet(trmi_join *join, trm_bootstrap **out, trm_error *err);
 /* side_watch.c: a process outside the ranks waits for the end of their job. It returns END when the
  * job has ended or was not found in time, else errors as trm_cluster_join. */
 trm_status trmi_side_watch(trmi_join *join, trm_error *err);

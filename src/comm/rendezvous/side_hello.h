@@ -11,11 +11,13 @@ enum {
     TRMI_SIDE_VERSION = 4,
     TRMI_HELLO_BYTES = 208,
     TRMI_HOST_NAME_BYTES = 48,
-    TRMI_WATCHER = -2
+    TRMI_WATCHER = -2,
+    TRMI_HERALD = -3
 };
 
 typedef struct trmi_hello {
-    int32_t rank; /* -1: rank 0 assigns one; TRMI_WATCHER: not a rank, waits for the job's end */
+    int32_t rank; /* -1: rank 0 assigns one; TRMI_WATCHER: not a rank, waits for the job's end;
+                  * TRMI_HERALD: a member of the elastic job, which runs already */
     int32_t size, pid, device;
     uint8_t digest[32];                 /* of the cluster description: must be equal on all ranks */
     uint8_t key[32];                    /* of the job: must be equal on all ranks */

@@ -150,7 +150,7 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
     return TRM_OK;
 }
 
-/* Waits for the WELCOME. A refusal arrives as a POISON frame; status TRM_PENDING in it means that
+/* Waits for the WELCOME; side NULL: there will be none. A refusal arrives as a POISON frame; status TRM_PENDING in it means that
  * rank 0 belongs to another job, so that a later attempt may succeed. */
 static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *link,
                                    double deadline, trm_error *err) {
@@ -165,7 +165,15 @@ static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *
             return err->status < 0 || err->status == TRM_PENDING ? (trm_status)err->status
                                                                  : TRM_PEER;
         }
-        if (status == TRM_OK && frame.type == TRMI_FRAME_WELCOME) {
+        if (status == TRM_OK && frame.type == TRMI_FRAME_RUNNING) {
+            return join->running != NULL
+                       ? join->running(join->running_context, join, link, &frame, err)
+                       : TRMI_FAIL(err, TRM_INVALID,
+                                   "an elastic job runs already at %s; a process that joins it "
+                                   "needs --elastic, too",
+                                   join->place.text);
+        }
+        if (status == TRM_OK && side != NULL && frame.type == TRMI_FRAME_WELCOME) {
             TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes, join->hello.size, nonce,
                                          err));
             /* The nonce of the WELCOME and the token give the job's secret. */
@@ -230,6 +238,24 @@ static trm_status try_to_join(trmi_side *side, trmi_join *join, int32_t number, 
         trmi_link_close(link);
     }
     return status;
+}
+
+trm_status trmi_side_ask_running(trmi_join *join, trm_error *err) {
+    trmi_link link = {.fd = -1};
+    uint8_t secret[32];
+    bool wrong_token = false;
+    int fd;
+    if (trmi_connect(&join->place, 0, &fd, secret, err) != TRM_OK) {
+        return TRM_OK;
+    }
+    trm_status status = trmi_side_introduce(join, fd, secret, &link, &wrong_token, err);
+    if (status != TRM_OK) {
+        close(fd);
+    } else {
+        status = wait_for_welcome(NULL, join, &link, trmi_os_now(), err);
+        trmi_link_close(&link);
+    }
+    return status == TRM_END ? TRM_END : TRM_OK;
 }
 
 /* Repeats attempts with pauses of 10 ms to 200 ms, until one succeeds, fails for good, or the

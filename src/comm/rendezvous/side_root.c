@@ -12,9 +12,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net.h"
 #include "base/os.h"
-#include "comm/rendezvous/token.h"
 
 #include <poll.h>
 #include <stdarg.h>
@@ -34,17 +32,14 @@ typedef struct guest {
 
 /* The state of the meeting. */
 typedef struct forming {
-    trmi_side *side;         /* gets the links and peers at the end */
-    trmi_join *join;         /* rank 0's own input */
-    trmi_listener listener;  /* the open place */
-    trmi_acceptor *acceptor; /* proves new connections, several at a time */
+    trmi_side *side;          /* gets the links and peers at the end */
+    trmi_join *join;          /* rank 0's own input */
+    trmi_reception reception; /* the open place */
     /* [size - 1] in order of arrival; the rank is in hello, -1 if it has no number */
     guest *guests;
-    int32_t guest_count; /* length of `guests` */
-    trmi_link watcher;   /* the scheduler's link; fd -1: none */
-    char refused[128];   /* the last rank of another job, for the final message */
-    /* paths of the published token, one for each address */
-    char published[TRMI_LISTENERS_MAX][TRMI_TOKEN_PATH_BYTES];
+    int32_t guest_count;  /* length of `guests` */
+    trmi_link watcher;    /* the scheduler's link; fd -1: none */
+    char refused[128];    /* the last rank of another job, for the final message */
     struct pollfd *polls; /* scratch */
 } forming;
 
@@ -83,10 +78,7 @@ static const char *refusal_reason(void *context, bool is_local) {
                : "another host, and this job has no token (TRIREME_TOKEN_FILE)";
 }
 
-/* Sends a refusal that the peer can read and closes the link. The peer has proved the token, so the
- * text may describe the job. */
-static void send_refusal(guest *who, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
-static void send_refusal(guest *who, trm_status status, const char *format, ...) {
+void trmi_side_refuse(trmi_link *link, trm_status status, const char *format, ...) {
     trm_error cause;
     char text[200];
     uint8_t wire[256];
@@ -97,9 +89,9 @@ static void send_refusal(guest *who, trm_status status, const char *format, ...)
     TRMI_FAIL(&cause, status, "%s", text);
     cause.rank = 0;
     trmi_error_encode(&cause, wire);
-    trmi_link_put(&who->link, TRMI_FRAME_POISON, 0, wire, sizeof wire);
-    trmi_link_flush(&who->link);
-    trmi_link_close(&who->link);
+    trmi_link_put(link, TRMI_FRAME_POISON, 0, wire, sizeof wire);
+    trmi_link_flush(link);
+    trmi_link_close(link);
 }
 
 /* Returns the guest with this rank, or NULL. */
@@ -124,16 +116,26 @@ static void log_other_job(forming *form, const trmi_hello *peer) {
 }
 
 /* Checks a proven connection: same job, same size, same cluster description, a rank that is free.
- * If so it becomes a guest. Errors (INVALID) end the rendezvous; other misfits are only refused. */
+ * If so it becomes a guest. Errors end the rendezvous (INVALID; PENDING: an elastic job runs already);
+ * other misfits are only refused. */
 static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
     /* Another job: the peer tries again until its own job meets. */
     if (memcmp(peer->key, own->key, 32) != 0) {
         log_other_job(form, peer);
-        send_refusal(who, TRM_PENDING,
-                     "another job meets at %s, or one with another rank table: rank 0 is %s pid %d",
-                     form->join->place.text, own->host, own->pid);
+        trmi_side_refuse(
+            &who->link, TRM_PENDING,
+            "another job meets at %s, or one with another rank table: rank 0 is %s pid %d",
+            form->join->place.text, own->host, own->pid);
         return TRM_OK;
+    }
+    /* The processes that meet here belong to the running job: each asks for it again. */
+    if (peer->rank == TRMI_HERALD) {
+        trmi_side_refuse(&who->link, TRM_PENDING, "heard");
+        return form->join->running != NULL
+                   ? TRMI_FAIL(err, TRM_PENDING, "the job at %s runs already",
+                               form->join->place.text)
+                   : TRM_OK;
     }
     /* The same job, described differently: no rank could work with both, so the rendezvous ends. */
     if (peer->size != own->size) {
@@ -141,7 +143,7 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
                   "rank %d (%s pid %d) was told of %d ranks, rank 0 (%s pid %d) of %d; start all "
                   "with the same size",
                   peer->rank, peer->host, peer->pid, peer->size, own->host, own->pid, own->size);
-        send_refusal(who, TRM_INVALID, "%s", err->message);
+        trmi_side_refuse(&who->link, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
     }
     if (memcmp(peer->digest, own->digest, 32) != 0) {
@@ -149,7 +151,7 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
                   "rank %d (%s pid %d) has another rank table (or host list) than rank 0 (%s); all "
                   "must have the same",
                   peer->rank, peer->host, peer->pid, own->host);
-        send_refusal(who, TRM_INVALID, "%s", err->message);
+        trmi_side_refuse(&who->link, TRM_INVALID, "%s", err->message);
         return TRM_INVALID;
     }
     /* A scheduler is no rank; its link is kept until the job ends. */
@@ -160,19 +162,20 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     }
     /* Ranks that cannot be added: only they are refused. */
     if (peer->rank == 0 || peer->rank < -1 || peer->rank >= own->size) {
-        send_refusal(who, TRM_INVALID,
-                     "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)", peer->rank,
-                     own->size - 1, own->host, own->pid);
+        trmi_side_refuse(&who->link, TRM_INVALID,
+                         "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)", peer->rank,
+                         own->size - 1, own->host, own->pid);
         return TRM_OK;
     }
     guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
     if (before != NULL) {
-        send_refusal(who, TRM_INVALID, "rank %d is already here (%s pid %d); each rank once",
-                     peer->rank, before->hello.host, before->hello.pid);
+        trmi_side_refuse(&who->link, TRM_INVALID,
+                         "rank %d is already here (%s pid %d); each rank once", peer->rank,
+                         before->hello.host, before->hello.pid);
         return TRM_OK;
     }
     if (form->guest_count == own->size - 1) {
-        send_refusal(who, TRM_INVALID, "all %d ranks are here already", own->size);
+        trmi_side_refuse(&who->link, TRM_INVALID, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
     /* A guest. */
@@ -233,7 +236,8 @@ static void say_missing(const forming *form, double waited, char *text, size_t s
 static trm_status serve_round(forming *form, trm_error *err) {
     int32_t guests = form->guest_count;
     trmi_session session;
-    form->polls[0] = (struct pollfd){.fd = trmi_acceptor_fd(form->acceptor), .events = POLLIN};
+    form->polls[0] =
+        (struct pollfd){.fd = trmi_acceptor_fd(form->reception.acceptor), .events = POLLIN};
     for (int32_t g = 0; g < guests; g++) {
         form->polls[1 + g] = (struct pollfd){.fd = form->guests[g].link.fd, .events = POLLIN};
     }
@@ -245,7 +249,7 @@ static trm_status serve_round(forming *form, trm_error *err) {
             hear_guest(form, g);
         }
     }
-    trm_status status = trmi_acceptor_next(form->acceptor, 0, &session, err);
+    trm_status status = trmi_acceptor_next(form->reception.acceptor, 0, &session, err);
     if (status == TRM_OK) {
         return take_guest(form, &session, err);
     }
@@ -267,7 +271,7 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
         if (now - start >= limit) {
             say_missing(form, now - start, text, sizeof text);
             const char *refused =
-                form->refused[0] ? form->refused : trmi_acceptor_refused(form->acceptor);
+                form->refused[0] ? form->refused : trmi_acceptor_refused(form->reception.acceptor);
             return TRMI_FAIL(err, TRM_TIMEOUT, "%.130s%s%.70s", text,
                              refused[0] ? "; turned away: " : "; start them, or look at their logs",
                              refused);
@@ -363,39 +367,65 @@ static trm_status send_welcome(forming *form, trm_error *err) {
 /* Chooses the token if no token file is given: none where only processes of this user can connect
  * ("unix:"), the published secret ("file:"), otherwise a random one that processes of this user
  * find by the address that they reach. */
-static trm_status make_token(forming *form, trm_error *err) {
-    trmi_join *join = form->join;
+static trm_status make_token(trmi_join *join, trmi_reception *reception, trm_error *err) {
+    const trmi_listener *listener = &reception->listener;
     if (join->has_token || join->options.insecure || join->place.kind == TRMI_PLACE_UNIX) {
         return TRM_OK;
     }
     if (join->place.kind == TRMI_PLACE_FILE) {
-        memcpy(join->token, form->listener.secret, TRM_TOKEN_BYTES);
+        memcpy(join->token, listener->secret, TRM_TOKEN_BYTES);
         return TRM_OK;
     }
     TRMI_TRY(trmi_net_random(join->token, TRM_TOKEN_BYTES, err));
-    for (int l = 0; l < form->listener.count; l++) {
+    for (int l = 0; l < listener->count; l++) {
         char name[TRMI_NET_NAME_BYTES];
-        trmi_net_own(form->listener.fds[l], name);
-        TRMI_TRY(trmi_token_publish(name, join->token, form->published[l], err));
+        trmi_net_own(listener->fds[l], name);
+        TRMI_TRY(trmi_token_publish(name, join->token, reception->published[l], err));
     }
     return TRM_OK;
 }
 
 /* Creates the acceptor of base/net.h, which does the proofs. It takes over the sockets. */
-static trm_status open_acceptor(forming *form, trm_error *err) {
+static trm_status open_acceptor(trmi_join *join, trmi_reception *reception, trm_error *err) {
     trmi_acceptor_options options = {
         .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},
         .room = "comm",
         .name = "rendezvous",
         .refuses = refusal_reason,
-        .context = form->join};
-    int count = form->listener.count;
-    memcpy(options.credentials.token, form->join->token, sizeof options.credentials.token);
-    form->listener.count = 0; /* the acceptor closes them */
+        .context = join};
+    int count = reception->listener.count;
+    memcpy(options.credentials.token, join->token, sizeof options.credentials.token);
+    reception->listener.count = 0; /* the acceptor closes them */
     trm_status status =
-        trmi_acceptor_create(form->listener.fds, count, &options, &form->acceptor, err);
+        trmi_acceptor_create(reception->listener.fds, count, &options, &reception->acceptor, err);
     explicit_bzero(&options, sizeof options);
     return status;
+}
+
+trm_status trmi_reception_open(trmi_join *join, double deadline, trmi_reception *out,
+                               trm_error *err) {
+    *out = TRMI_RECEPTION_CLOSED;
+    if (join->listens) {
+        out->listener = join->listener;
+        join->listens = false;
+    } else {
+        TRMI_TRY(trmi_listen(&join->place, deadline, &out->listener, err));
+    }
+    trm_status status = make_token(join, out, err);
+    status = status == TRM_OK ? open_acceptor(join, out, err) : status;
+    if (status != TRM_OK) {
+        trmi_reception_close(out, join);
+    }
+    return status;
+}
+
+void trmi_reception_close(trmi_reception *reception, const trmi_join *join) {
+    for (int l = 0; l < TRMI_LISTENERS_MAX; l++) {
+        trmi_token_withdraw(reception->published[l], join->token);
+    }
+    trmi_acceptor_destroy(reception->acceptor);
+    trmi_listener_close(&reception->listener);
+    *reception = TRMI_RECEPTION_CLOSED;
 }
 
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
@@ -406,8 +436,8 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     if (form == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the rendezvous");
     }
-    *form =
-        (forming){.side = side, .join = join, .listener = {.lock_fd = -1}, .watcher = {.fd = -1}};
+    *form = (forming){
+        .side = side, .join = join, .reception = TRMI_RECEPTION_CLOSED, .watcher = {.fd = -1}};
     form->guests = trmi_alloc((size_t)n * sizeof *form->guests);
     form->polls = trmi_alloc((size_t)n * sizeof *form->polls);
     trm_status status;
@@ -416,16 +446,9 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
         goto done;
     }
     double deadline = trmi_os_now() + join->options.timeout_seconds;
-    if (join->listens) {
-        form->listener = join->listener;
-        join->listens = false;
-    } else {
-        TRMI_TRY_GOTO(status, trmi_listen(&join->place, deadline, &form->listener, err), done);
-    }
-    TRMI_TRY_GOTO(status, make_token(form, err), done);
-    TRMI_TRY_GOTO(status, open_acceptor(form, err), done);
+    TRMI_TRY_GOTO(status, trmi_reception_open(join, deadline, &form->reception, err), done);
     snprintf(join->hello.address, sizeof join->hello.address, "%.47s",
-             join->address[0] != '\0' ? join->address : form->listener.address);
+             join->address[0] != '\0' ? join->address : form->reception.listener.address);
     if (join->options.insecure && !join->has_token) {
         trmi_log(TRM_LOG_WARN, "comm",
                  "rendezvous at %s lets every host in without a token "
@@ -439,15 +462,11 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     }
     /* On failure, the guests are still here and get the reason. */
     for (int32_t g = 0; g < form->guest_count; g++) {
-        send_refusal(&form->guests[g], status, "%s", err->message);
+        trmi_side_refuse(&form->guests[g].link, status, "%s", err->message);
     }
 done:
-    for (int l = 0; l < TRMI_LISTENERS_MAX; l++) {
-        trmi_token_withdraw(form->published[l], join->token);
-    }
     trmi_link_close(&form->watcher);
-    trmi_acceptor_destroy(form->acceptor);
-    trmi_listener_close(&form->listener);
+    trmi_reception_close(&form->reception, join);
     trmi_free(form->guests);
     trmi_free(form->polls);
     trmi_free(form);
