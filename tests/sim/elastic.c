@@ -127,7 +127,6 @@ static int run_rank(void *argument) {
     char place[32], host[16];
     trm_error err = {0};
     trm_cluster *cluster;
-    trm_bootstrap *bootstrap;
     trm_elastic *e;
     state mine = {0};
     const sim_process *self = sim.current->process;
@@ -142,8 +141,7 @@ static int run_rank(void *argument) {
                                                   .host_name = host,
                                                   .insecure = true}};
     trm_status status = trm_cluster_create(&flags, &cluster, &err);
-    status = status == TRM_OK ? trm_cluster_join(cluster, &options.join, &bootstrap, &err) : status;
-    status = status == TRM_OK ? trm_elastic_create(bootstrap, &options, &e, &err) : status;
+    status = status == TRM_OK ? trm_elastic_create(cluster, &options, &e, &err) : status;
     if (status == TRM_OK) { /* from here on the death of a rank does not end the job */
         watch.begun++;
         if (sim_random(DRAW_PLAN, 2) == 0) {
