@@ -194,6 +194,7 @@ TRM_API int64_t trm_shape_count(const trm_shape *shape);
  *   threads  any */
 TRM_API bool trm_shape_equal(const trm_shape *a, const trm_shape *b);
 /* Writes a shape as "[2, 3, 4]", cut off at `size` bytes and always terminated.
+ *   param    text: [size], written
  *   returns  text
  *   threads  any */
 TRM_API const char *trm_shape_format(const trm_shape *shape, char *text, size_t size);
@@ -222,6 +223,7 @@ typedef void (*trm_log_sink)(void *context, trm_log_level level, const char *roo
 /* Sends log lines up to level `most_verbose` to `sink`. Until the first call, warnings and errors
  * go to stderr.
  *   param    sink: NULL = lines are dropped
+ *            context: for `sink`
  *   threads  call it before all other functions */
 TRM_API void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbose);
 
@@ -232,8 +234,8 @@ TRM_API const char *trm_version(void);
 
 /* ==== optimisers ============================================================================= */
 
-/* How a parameter w, or a row of a servers' table, is updated from its gradient g; lr is the learning
- * rate. "Models": parameters that a process updates itself. "Tables": rows of parameter servers.
+/* How a parameter w, or a row of a servers' table, is updated from its gradient g; lr is the
+ * learning rate. "Models": parameters that a process updates itself. "Tables": rows of parameter servers.
  * Values are part of the wire and file formats: append only. */
 typedef enum trm_optimizer_kind {
     TRM_OPTIMIZER_DEFAULT, /* models: SGD; tables: ADAGRAD */
@@ -262,7 +264,7 @@ typedef struct trm_optimizer_options {
     /* models: parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed;
      * false: they are not */
     bool decay_all;
-    bool decay_biases;        /* models: biases that no batch norm takes are decayed */
+    bool decay_biases;        /* models: biases are decayed, but not the vectors of a batch norm */
     double trust_coefficient; /* LARS; 0 = 0.001 */
     /* ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a; 0 = 0 (TensorFlow's default is 0.1) */
     double initial_accumulator;

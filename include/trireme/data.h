@@ -230,9 +230,11 @@ TRM_API trm_transform trm_transform_center_crop(int64_t height, int64_t width);
 /* Mirrors left and right with a probability. */
 TRM_API trm_transform trm_transform_random_flip(double probability);
 /* Resizes to height x width. A uint8 image stays uint8 (rounded to nearest), as in OpenCV and
- * torchvision. */
+ * torchvision.
+ *   param    align: where bilinear sampling reads */
 TRM_API trm_transform trm_transform_resize(int64_t height, int64_t width, trm_resize_align align);
-/* Resizes so that the shorter side has `size` pixels and the ratio stays. */
+/* Resizes so that the shorter side has `size` pixels and the ratio stays.
+ *   param    align: where bilinear sampling reads */
 TRM_API trm_transform trm_transform_resize_shorter(int64_t size, trm_resize_align align);
 /* Computes x * scale + shift; from here on the image is float32. */
 TRM_API trm_transform trm_transform_rescale(double scale, double shift);
@@ -260,6 +262,8 @@ typedef enum trm_shard_mode { TRM_SHARD_WRAP, TRM_SHARD_DROP, TRM_SHARD_PAD } tr
  * with ranks shards a dataset itself unless the program has called this (training wraps, evaluation
  * pads).
  *   param    count: 1: every rank reads all of it
+ *            index: 0 to count - 1
+ *            mode: how the last samples are shared
  *   errors   INVALID */
 TRM_API TRM_MUST_USE trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count,
                                                   int64_t index, trm_shard_mode mode,
@@ -291,8 +295,9 @@ typedef trm_status (*trm_sample_transform)(void *context, int64_t index, uint64_
 TRM_API TRM_MUST_USE trm_status trm_dataset_transform(trm_dataset *dataset,
                                                       trm_sample_transform transform, void *context,
                                                       trm_error *err);
-/* Sets the samples of a batch.
- *   param    drop_remainder: false = the last batch of an epoch keeps its shape; rows from
+/* Sets the number of samples in a batch.
+ *   param    size: samples of this shard, at least 1
+ *            drop_remainder: false = the last batch of an epoch keeps its shape; rows from
  *            batch->samples on are zero, with int32 labels -1 (trm_xent_options.ignore_index)
  *   errors   INVALID */
 TRM_API TRM_MUST_USE trm_status trm_dataset_batch(trm_dataset *dataset, int64_t size,
@@ -334,9 +339,11 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_next(trm_dataset *dataset, const trm
 TRM_API const trm_tensor *trm_batch_tensor(const trm_batch *batch, const char *name);
 
 /* Gives the position of the next batch: after the k-th batch of epoch e it is (e, k), also at its
- * end (trm_dataset_next then returns TRM_END first). */
+ * end (trm_dataset_next then returns TRM_END first).
+ *   param    epoch, batch_index: both from 0, written */
 TRM_API void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *batch_index);
 /* Continues from a position; the batches are bit for bit those of a run without a stop.
+ *   param    epoch, batch_index: both from 0, as trm_dataset_position gives them
  *   errors   INVALID */
 TRM_API TRM_MUST_USE trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch,
                                                  int64_t batch_index, trm_error *err);
@@ -353,6 +360,7 @@ TRM_API int64_t trm_dataset_sample_count(const trm_dataset *dataset);
 TRM_API int64_t trm_dataset_class_count(const trm_dataset *dataset);
 /* Gives name, type and shape of a field of a batch; tensor.data is NULL. A ragged field has its
  * largest size.
+ *   param    index: from 0
  *   returns  false after the last field, or if the pipeline does not check */
 TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out);
 /* Returns the bytes of all batches that reading keeps: those made ahead and the current one,
@@ -565,7 +573,8 @@ TRM_API TRM_MUST_USE trm_status trm_vocabulary_load(const char *path, trm_vocabu
                                                     trm_error *err);
 /* Returns the number of fields. */
 TRM_API int32_t trm_vocabulary_fields(const trm_vocabulary *vocabulary);
-/* Returns the rows that a table of this field needs: its ids and 0. */
+/* Returns the rows that a table of this field needs: its ids and 0.
+ *   param    field: 0 to trm_vocabulary_fields - 1 */
 TRM_API int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field);
 
 /* ---- generated clicks ----------------------------------------------------------------------- */
@@ -779,8 +788,8 @@ typedef struct trm_text_options {
      * longer; empty lines are skipped. Else samples are windows over the whole text */
     bool documents;
     trm_switch boundary_tokens; /* default: on, with `masking` and a tokenizer that has them */
-    /* stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last
-     * id, one more than the tokenizer has */
+    /* id that stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the
+     * vocabulary's last id, one more than the tokenizer has */
     int64_t mask_token;
 } trm_text_options;
 

@@ -3,7 +3,7 @@
  * any framework: the three calls at the end shard its data, broadcast its weights and all-reduce
  * its gradients.
  *
- * A program of trireme/train.h uses the second rank with one call, `trm_join(&err)`, before it
+ * A program of trireme/train.h trains on many ranks after one call, `trm_join(&err)`, before it
  * creates its model. An executor (trireme/exec.h) gets the ranks as parallel.comm
  * (trm_distribute_comm).
  *
@@ -114,6 +114,7 @@ typedef const char *(*trm_lookup)(void *context, const char *name);
 /* Finds the place of this process from flags and the environment.
  *   param    flags: options of a command line; NULL = none
  *            lookup: called for every variable; NULL = getenv
+ *            context: for `lookup`
  *   errors   INVALID (anything wrong in flags, variables or files, with the place), TIMEOUT (a
  *            table stayed "initializing"), NOMEM
  *   owns     caller: trm_cluster_destroy(*out)
@@ -136,6 +137,7 @@ TRM_API const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster);
 /* Returns the number of tasks of a role. */
 TRM_API int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role);
 /* Returns the "host:port" of a task; NULL if there is no such task, or a sparse map does not say.
+ *   param    index: number within the role, from 0
  *   owns     the cluster */
 TRM_API const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role,
                                              int32_t index);
@@ -143,15 +145,17 @@ TRM_API const char *trm_cluster_task_address(const trm_cluster *cluster, trm_rol
  * a token. */
 TRM_API bool trm_cluster_beyond_loopback(const trm_cluster *cluster);
 /* Returns the host name or address of a rank; NULL when it is known after the rendezvous only.
+ *   param    rank: 0 to size - 1
  *   owns     the cluster */
 TRM_API const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank);
 /* Returns the number of warnings. */
 TRM_API int32_t trm_cluster_warning_count(const trm_cluster *cluster);
-/* Returns warning `index`: something unusual, but not wrong, in one sentence.
+/* Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
  *   owns     the cluster */
 TRM_API const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index);
 /* Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the
- * rank itself. */
+ * rank itself.
+ *   param    digest: written */
 TRM_API void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
 /* Describes the cluster as `trireme cluster show` prints it: lines for people, or one JSON object.
@@ -246,16 +250,18 @@ TRM_API int32_t trm_rank_table_servers(const trm_rank_table *table);
  *   owns     strings: the table */
 TRM_API trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank);
 /* Gives the first rank and the number of devices of a pod; template 2 only.
+ *   param    first_rank, count: written if there is such a pod
  *   returns  false if there is no such pod */
 TRM_API bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name,
                                 int32_t *first_rank, int32_t *count);
 /* Returns the number of warnings. */
 TRM_API int32_t trm_rank_table_warning_count(const trm_rank_table *table);
-/* Returns warning `index`: something unusual, but not wrong, in one sentence.
+/* Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
  *   owns     the table */
 TRM_API const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index);
 /* Computes the SHA-256 of ranks, servers, devices and addresses: the same for every spelling of a
- * table. */
+ * table.
+ *   param    digest: written */
 TRM_API void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]);
 /* Describes the table as `trireme cluster check FILE` prints it: lines for people, or one JSON
  * object.
@@ -303,11 +309,13 @@ enum { TRM_TOKEN_BYTES = 32 };
 TRM_API TRM_MUST_USE trm_status trm_token_create(const char *path, trm_error *err);
 /* Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
  * share a folder get the same token, whichever is first.
+ *   param    token: written
  *   errors   as trm_token_create and trm_token_read */
 TRM_API TRM_MUST_USE trm_status trm_token_share(const char *path, uint8_t token[32],
                                                 trm_error *err);
 /* Reads a token: a regular file of exactly 32 bytes that only its owner can read (or root and a
  * group of this process, as a Kubernetes Secret).
+ *   param    token: written
  *   errors   INVALID (with the chmod that repairs it), IO */
 TRM_API TRM_MUST_USE trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err);
 
@@ -334,7 +342,8 @@ typedef enum trm_launch_stream {
     TRM_LAUNCH_FAILURE = 4 /* such a line about a failure: rank, cause, the end of its log */
 } trm_launch_stream;
 
-/* Receives output of a job. */
+/* Receives output of a job.
+ *   param    data: [bytes], not terminated; valid during the call */
 typedef void (*trm_launch_write)(void *context, trm_launch_stream stream, const char *data,
                                  size_t bytes);
 
@@ -371,8 +380,8 @@ typedef struct trm_launch_options {
     double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
     /* servers that still run so long after all others have ended get SIGTERM; 0 = 10 */
     double drain_seconds;
-    /* ranks that die do not end the job while so many are left; 0 = each death ends it. The output of
-     * the rank that is the first at each time is passed on */
+    /* ranks that die do not end the job while so many are left; 0 = each death ends it. The launcher
+     * passes on the output of the lowest rank that is left */
     int32_t elastic_least;
     /* how often each rank that has died is started again, to join the ranks that are left; with
      * elastic_least */
@@ -571,7 +580,10 @@ TRM_API int32_t trm_comm_size(const trm_comm *comm);
 TRM_API int32_t trm_comm_local_rank(const trm_comm *comm);
 /* Returns the number of the communicator's ranks on this host. */
 TRM_API int32_t trm_comm_local_size(const trm_comm *comm);
-/* Returns the number of a rank in the first communicator. */
+/* Returns the number that rank `rank` of this communicator has in the first communicator of its
+ * job, from which trm_comm_split and trm_comm_group made this one.
+ *   param    rank: 0 to size - 1
+ *   returns  -1: there is no such rank */
 TRM_API int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank);
 /* Returns the order of sums with which the communicator was created. */
 TRM_API trm_deterministic trm_comm_deterministic(const trm_comm *comm);
@@ -603,8 +615,8 @@ TRM_API TRM_MUST_USE trm_status trm_comm_group(trm_comm *comm, const int32_t *ra
 TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err);
 /* Frees shared memory. No operation on it may be running on any rank. NULL is accepted. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
-/* Takes shared memory from the communicator without freeing it, so that its values can be used after
- * the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
+/* Takes shared memory from the communicator without freeing it, so that its values can be used
+ * after the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
  * on it may be running on any rank.
  *   returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
  *   owns     caller: munmap(memory, returned size) */
@@ -618,6 +630,7 @@ TRM_API bool trm_comm_can_map_root(const trm_comm *comm);
  *   param    memory: from trm_comm_alloc_shared; used on rank 0 only
  *            out: written; NULL on all ranks if they are on several hosts, or threads of one
  *            process
+ *            bytes: length of what is mapped; equal on all ranks
  *   errors   INVALID (memory of another kind), IO (ranks of this host cannot open each other's
  *            memory)
  *   owns     rank 0; on other ranks valid until rank 0 frees it, or their last communicator is
@@ -680,11 +693,13 @@ TRM_API TRM_MUST_USE trm_status trm_comm_start_exchange(trm_comm *comm, const tr
                                                         trm_error *err);
 /* Sends one message.
  *   param    buffer: [count] elements
+ *            peer: the rank that receives
  *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_send(trm_comm *comm, const void *buffer, int64_t count,
                                               trm_dtype dtype, int32_t peer, trm_error *err);
 /* Receives one message.
  *   param    buffer: [count] elements
+ *            peer: the rank that sends
  *   errors   as trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_comm_recv(trm_comm *comm, void *buffer, int64_t count,
                                               trm_dtype dtype, int32_t peer, trm_error *err);
@@ -718,18 +733,18 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
  *     }
  *
  * NULL in the place of a trm_distribute means the process's own ranks, which trm_join, or else the
- * first call with NULL, joins. The
- * end of the process ends them: after exit(0) this rank has left, after any other end the other
- * ranks receive that it failed. A program that decides when, or has several jobs in one process,
- * holds a trm_distribute of its own between begin and end.
+ * first call with NULL, joins. This rank leaves them when the process ends: after exit(0) it has
+ * left in order, after any other end the other ranks receive that it failed. A program that decides
+ * itself when to leave, or has several jobs in one process, holds a trm_distribute of its own
+ * between begin and end.
  *
  * Values are plain tensors anywhere in memory; one whose data is NULL (a variable without a
  * gradient) is skipped. Sizes and types of a list are the same on every rank.
  *
  *   threads  one thread at a time per trm_distribute; NULL counts as one */
 
-/* Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds this
- * process's rank in the environment and meets the others. Models of this process, and the calls
+/* Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds
+ * this process's rank in the environment and meets the others. Models of this process, and the calls
  * below with NULL, then use them. Without a launcher there is one rank. Further calls have no
  * effect.
  *   errors   those of trm_distribute_begin */

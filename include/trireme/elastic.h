@@ -56,6 +56,7 @@ typedef struct trm_membership {
  * comes later: it is alone, with a communicator of its own, until trm_elastic_recover has made it a
  * member. It needs what the first ranks had: the rendezvous, and the token if it is on another host.
  *   param    cluster: may be destroyed afterwards
+ *            options: NULL = defaults
  *   errors   as trm_cluster_join and trm_comm_create
  *   owns     caller: trm_elastic_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_elastic_create(const trm_cluster *cluster,

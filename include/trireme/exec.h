@@ -110,9 +110,9 @@ typedef enum trm_schedule {
 /* A pipeline: the operators of the graph are cut into stages of neighbours, each of which is
  * trained by its own ranks (docs/internals/pipeline.md). Rank r belongs to stage
  * r / (ranks / stages); the ranks of one stage train it by the other members of
- * trm_parallel_options. The batches of an update (trm_exec_options.accumulate) are the micro-batches:
- * forward_backward calls before the last only take their batch, the last runs the step, and
- * trm_exec_loss is then the mean over all of them. */
+ * trm_parallel_options. The batches of an update (trm_exec_options.accumulate) are the
+ * micro-batches: the calls of trm_exec_forward_backward before the last only keep their batch, the
+ * last call runs the step, and trm_exec_loss is then the mean over all of them. */
 typedef struct trm_pipeline_options {
     int32_t stages;        /* 0, 1 = no pipeline; divides the number of ranks */
     trm_schedule schedule; /* order of the micro-batches */
@@ -159,11 +159,11 @@ typedef struct trm_parallel_options {
      * parameters that each rank keeps to itself, neither broadcast nor reduced; copied */
     const char *const *layerwise;
     int32_t layerwise_count; /* 0 = none */
-    /* models, with one rank too: samples a block of strict determinism: the same bits on any number
-     * of ranks and threads, and under any plan, for an equal global batch. Divides each rank's batch; -1 = the largest
-     * power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on
-     * into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help
-     * deterministic */
+    /* models, with one rank too: samples in a block of strict determinism, which gives the same
+     * bits on any number of ranks and threads, and under any plan, for an equal global batch.
+     * Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8 blocks or
+     * more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the global
+     * batch. Costs: trireme help deterministic */
     int32_t block;
     /* expert: creation sends rank 0's parameters and states to all ranks. Default: on */
     trm_switch broadcast;
@@ -243,10 +243,10 @@ typedef struct trm_exec_options {
     bool whole_gradients;
     /* strict determinism, the same bits on any number of ranks and threads: number of equal blocks
      * of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to
-     * block i modulo `blocks`. Sums over
-     * samples are made block by block and added in a fixed order. Losses, batch norm and gradients
-     * are of the batch of all ranks. Not for operators that mix samples other than by sums, norms
-     * and losses. 0 = off. Models use trm_parallel_options.block */
+     * block i modulo `blocks`. Sums over samples are made block by block and added in a fixed
+     * order. Losses, batch norm and gradients are of the batch of all ranks. Not for operators that
+     * mix samples other than by sums, norms and losses. 0 = off. Models use
+     * trm_parallel_options.block */
     int32_t blocks;
 } trm_exec_options;
 
@@ -342,19 +342,23 @@ TRM_API trm_variable trm_exec_variable(const trm_exec *exec, int32_t index);
 TRM_API int32_t trm_exec_find(const trm_exec *exec, const char *name);
 /* Copies a variable out in plain layout. Of a cut variable, a rank has its own part and zeros until
  * trm_exec_gather.
- *   param    data: room for the whole variable */
+ *   param    index: 0 to trm_exec_variable_count - 1
+ *            data: room for the whole variable */
 TRM_API void trm_exec_read(const trm_exec *exec, int32_t index, void *data);
 /* Sets a variable from plain layout.
- *   param    data: the whole variable */
+ *   param    index: 0 to trm_exec_variable_count - 1
+ *            data: the whole variable */
 TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
 /* Copies the gradient of a parameter out after forward_backward, in plain float32. Collective for a
  * parameter that a plan cuts.
- *   param    data: room for the parameter's elements; a frozen one has zeros
+ *   param    index: 0 to trm_exec_variable_count - 1, of a parameter
+ *            data: room for the parameter's elements; a frozen one has zeros
  *   errors   INVALID (not a parameter) */
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
-/* Gives all parameters that are not frozen and their gradients as one range each, in the order in which backward finishes
- * the gradients: the operands of collectives and of the three calls of trireme/dist.h.
+/* Gives all parameters that are not frozen, and their gradients, as one range each, in the order in
+ * which backward finishes the gradients: the operands of collectives and of the three calls of
+ * trireme/dist.h.
  *   param    count: elements of a range: parameters begin at aligned offsets, with unused elements
  *            between them
  *   owns     the exec: valid until trm_exec_destroy */
@@ -375,6 +379,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_er
 TRM_API TRM_MUST_USE trm_status trm_exec_gather(trm_exec *exec, trm_error *err);
 
 /* Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise).
+ *   param    index: 0 to trm_exec_variable_count - 1
  *   level    expert */
 TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
 
@@ -499,14 +504,14 @@ typedef struct trm_meter trm_meter;
  *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err);
 /* Frees the meter. NULL is accepted. */
-TRM_API void trm_meter_destroy(trm_meter *machine);
+TRM_API void trm_meter_destroy(trm_meter *meter);
 /* Runs each loop once, a quarter of a second in all.
  *   level    unstable */
-TRM_API void trm_meter_sample(trm_meter *machine);
+TRM_API void trm_meter_sample(trm_meter *meter);
 /* Gives, of all samples so far, the median and the highest rate of each loop.
  *   param    median, best: NULL = not wanted
  *   level    unstable */
-TRM_API void trm_meter_get_peaks(const trm_meter *machine, trm_machine_peak *median,
+TRM_API void trm_meter_get_peaks(const trm_meter *meter, trm_machine_peak *median,
                                  trm_machine_peak *best);
 /* Returns the seconds that moving `bytes`, of which `written` are written, takes at the rates of
  * that mix, in the largest working set of at most `held` bytes.

@@ -245,9 +245,11 @@ typedef struct trm_pool_options {
     /* average pooling divides by the whole window; false: by the elements inside the image */
     bool count_padding;
 } trm_pool_options;
-/* Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W']. */
+/* Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'].
+ *   param    options: `kernel` must be given */
 TRM_API trm_node trm_max_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
-/* Adds an average pooling: [N, C, H, W] -> [N, C, H', W']. */
+/* Adds an average pooling: [N, C, H, W] -> [N, C, H', W'].
+ *   param    options: `kernel` must be given */
 TRM_API trm_node trm_avg_pool(trm_graph *graph, trm_node x, const trm_pool_options *options);
 /* Adds the mean over each channel's image: [N, C, H, W] -> [N, C]. */
 TRM_API trm_node trm_global_avg_pool(trm_graph *graph, trm_node x);
@@ -321,7 +323,8 @@ TRM_API trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype);
 /* Adds a view of x with another shape of the same element count. One dimension may be -1: it is
  * computed. */
 TRM_API trm_node trm_reshape(trm_graph *graph, trm_node x, trm_shape shape);
-/* Adds a permutation of dimensions: output dimension i is input dimension order[i]. */
+/* Adds a permutation of dimensions: output dimension i is input dimension order[i].
+ *   param    order: [rank of x] */
 TRM_API trm_node trm_transpose(trm_graph *graph, trm_node x, const int32_t *order);
 /* Adds the concatenation of `count` nodes, whose shapes are equal except along `axis`.
  *   param    axis: negative: from the end */
@@ -329,7 +332,8 @@ TRM_API trm_node trm_concat(trm_graph *graph, const trm_node *nodes, int32_t cou
 /* Adds elements [begin, begin + size) of each dimension.
  *   param    begin, size: [rank of x] */
 TRM_API trm_node trm_slice(trm_graph *graph, trm_node x, const int64_t *begin, const int64_t *size);
-/* Adds x with before[i] and after[i] elements of `value` around dimension i. */
+/* Adds x with before[i] and after[i] elements of `value` around dimension i.
+ *   param    before, after: [rank of x] */
 TRM_API trm_node trm_pad(trm_graph *graph, trm_node x, const int64_t *before, const int64_t *after,
                          double value);
 /* Adds one-hot rows: int labels [...] -> float32 [..., classes], `on` at the label and `off`

@@ -95,7 +95,7 @@ TRM_API const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors 
                                                           const char *name);
 /* Returns the number of pairs of the file's `__metadata__`. */
 TRM_API int64_t trm_safetensors_metadata_count(const trm_safetensors *file);
-/* Returns pair `index` of the file's `__metadata__`.
+/* Returns pair `index` of the file's `__metadata__`; both texts are NULL after the last.
  *   owns     the file */
 TRM_API trm_text_pair trm_safetensors_metadata_at(const trm_safetensors *file, int64_t index);
 /* Returns the value of a key of the file's `__metadata__`; NULL if there is none.
@@ -225,7 +225,7 @@ TRM_API const char *trm_checkpoint_path(const trm_checkpoint *checkpoint);
 TRM_API int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint);
 /* Returns the number of parts. */
 TRM_API int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint);
-/* Returns the name of part `index`.
+/* Returns the name of part `index`; NULL after the last.
  *   owns     the checkpoint */
 TRM_API const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index);
 /* Returns the part of this name ("model"); NULL if there is none.
@@ -280,6 +280,7 @@ TRM_API const char *trm_events_path(const trm_events *events);
 
 /* Writes one point of each curve. After an error the file is as before.
  *   param    scalars: [count]
+ *            step: global step, the horizontal axis
  *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t step,
                                                    const trm_named_scalar *scalars, int64_t count,
@@ -288,6 +289,8 @@ TRM_API TRM_MUST_USE trm_status trm_events_scalars(trm_events *events, int64_t s
 /* Writes the distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow
  * by 10 %. Infinite values and NaN are left out. Takes one pass, about 10 ns an element. After an
  * error the file is as before.
+ *   param    step: global step
+ *            tag: name of the histogram
  *   errors   IO, NOSPACE, NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_events_histogram(trm_events *events, int64_t step,
                                                      const char *tag, const trm_tensor *values,
@@ -475,6 +478,7 @@ typedef struct trm_inspect_options {
 /* Recognises a file or directory by content and describes it: safetensors, a checkpoint or a
  * directory of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
  *   param    options: NULL = lines, the library's kinds
+ *            sink: receives each line; context: for `sink`
  *   errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
  *            (neither a file nor a directory), IO */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
@@ -633,19 +637,19 @@ TRM_API int64_t trm_onnx_ir_version(const trm_onnx_model *model);
 TRM_API int64_t trm_onnx_opset(const trm_onnx_model *model);
 /* Returns the number of nodes. */
 TRM_API int64_t trm_onnx_node_count(const trm_onnx_model *model);
-/* Returns node `index`. */
+/* Returns node `index`; NULL after the last. */
 TRM_API const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index);
 /* Returns the number of inputs. */
 TRM_API int64_t trm_onnx_input_count(const trm_onnx_model *model);
-/* Returns input `index`. */
+/* Returns input `index`; NULL after the last. */
 TRM_API const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index);
 /* Returns the number of outputs. */
 TRM_API int64_t trm_onnx_output_count(const trm_onnx_model *model);
-/* Returns output `index`. */
+/* Returns output `index`; NULL after the last. */
 TRM_API const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index);
 /* Returns the number of pairs of metadata. */
 TRM_API int64_t trm_onnx_metadata_count(const trm_onnx_model *model);
-/* Returns pair `index` of the metadata. */
+/* Returns pair `index` of the metadata; both texts are NULL after the last. */
 TRM_API trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index);
 /* Returns the attribute of a node by name; NULL if it has none. */
 TRM_API const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node,

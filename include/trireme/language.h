@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/language.h: what language models do besides training (door train): they
- * generate text, and exchange weights with Hugging Face. A generator reads tokens and gives the logits of the next one. It keeps the keys and values of all tokens that it has read, so
- * that a token costs one pass over the weights.
+/* trireme/language.h: what language models do besides training (door train): they generate text, and
+ * exchange weights with Hugging Face. A generator reads tokens and gives the logits of the next one.
+ * It keeps the keys and values of all tokens that it has read, so that a token costs one pass over
+ * the weights.
  *
  *     trm_generator *generator;
  *     trm_generator_create(model, &(trm_generator_options){.model = "gpt2", .network = &network},
@@ -37,8 +38,8 @@ typedef struct trm_generator trm_generator;
 /* Creates a generator that uses the parameters of `model` where they are. It computes in the
  * model's precision; the weights of bfloat16 products are converted once.
  *   param    model: made of the language model's graph; must outlive the generator
- *   errors   INVALID (no such language model, one of masked tokens, options of another network), NOMEM, those of
- *            trm_exec_create
+ *   errors   INVALID (no such language model, one of masked tokens, options of another network),
+ *            NOMEM, those of trm_exec_create
  *   owns     caller: trm_generator_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_generator_create(trm_model *model,
                                                      const trm_generator_options *options,
@@ -89,16 +90,15 @@ typedef struct trm_huggingface_options {
     /* a network with adapters: they are added to the weights; false: the folder has the adapters
      * alone, as peft loads them beside the weights that training began with */
     bool merge;
-    /* vit: how images are normalised after 1 / 255, written as preprocessor_config.json; image_std all
-     * 0 = not known, not written */
+    /* vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to
+     * preprocessor_config.json; image_std all 0 = not known, not written */
     double image_mean[3], image_std[3];
 } trm_huggingface_options;
-/* Writes a folder that AutoModelForCausalLM.from_pretrained loads, of bert
- * BertForMaskedLM.from_pretrained, of vit ViTForImageClassification.from_pretrained: config.json, model.safetensors,
- * or files of at most shard_bytes with model.safetensors.index.json, the tokenizer's files, and of vit
- * preprocessor_config.json of AutoImageProcessor.from_pretrained.
- * Makes the folder; config.json is the last file that is written. Adapters without `merge`:
- * adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
+/* Writes a folder that AutoModelForCausalLM.from_pretrained loads (bert: BertForMaskedLM, vit:
+ * ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
+ * model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
+ * AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
+ * without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
  *   errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
  *            NOMEM */
 TRM_API TRM_MUST_USE trm_status trm_export_huggingface(trm_model *model,

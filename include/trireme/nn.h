@@ -131,9 +131,10 @@ TRM_API TRM_MUST_USE trm_status trm_language_complete(const char *model,
  * logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
  * transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
  * llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
- * experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
- * "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
- * error that lists the names.
+ * experts in place of the layers behind attention (trm_mixture_of_experts),
+ * "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
+ * token embedding unless the options say otherwise. For another name the graph keeps an error that
+ * lists the names.
  *   source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
  *            Devlin et al. 2018 (bert) */
 TRM_API trm_node trm_language_build(trm_graph *graph, const char *model, trm_node ids,
@@ -141,8 +142,8 @@ TRM_API trm_node trm_language_build(trm_graph *graph, const char *model, trm_nod
 /* Adds the language model with its mean cross-entropy, without keeping the logits
  * (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
  * adds its load balance.
- *   param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones; -100
- *            does not count */
+ *   param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones;
+ *            -100 does not count */
 TRM_API trm_node trm_language_loss(trm_graph *graph, const char *model, trm_node ids,
                                    trm_node targets, const trm_language_options *options);
 
@@ -245,8 +246,8 @@ typedef struct trm_network_options {
     trm_vit_options vit;     /* vit: its options */
 } trm_network_options;
 /* Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
- * resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an error
- * that lists the names.
+ * resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an
+ * error that lists the names.
  *   param    image: [N, C, H, W] */
 TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node image,
                                    const trm_network_options *options);

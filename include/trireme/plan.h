@@ -74,6 +74,7 @@ typedef struct trm_planner_options {
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
+ *   param    ranks: written
  *   errors   INVALID (the character, and what was expected)
  *   threads  any */
 TRM_API TRM_MUST_USE trm_status trm_mesh_ranks(const char *mesh, int32_t *ranks, trm_error *err);
@@ -197,16 +198,17 @@ TRM_API TRM_MUST_USE trm_status trm_plan_read(const char *file, trm_plan_info *o
                                               trm_error *err);
 /* Gives the chosen plan of rank 0's planner to all ranks, so that they train by it without a file.
  * Collective.
- *   param    planner: that of rank 0; NULL on the other ranks, and on rank 0 after an error, which all
- *            ranks then get
+ *   param    planner: that of rank 0; NULL on the other ranks, and on rank 0 after an error, which
+ *            all ranks then get
+ *            comm: the ranks that train
  *   errors   INVALID (rank 0 has no plan), NOMEM, those of the communicator
  *   owns     caller: trm_free(*text) */
 TRM_API TRM_MUST_USE trm_status trm_planner_share(const trm_planner *planner, trm_comm *comm,
                                                   trm_plan_info *out, char **text, trm_error *err);
 /* Sets the options with which a model trains by a plan: exec.parallel.split and pipeline, and with
- * stages exec.recompute and accumulate, the number of micro-batches. The model's data must then have
- * batches of one micro-batch: the global batch over micro_batches, and of that, where ranks feed their
- * own samples, one part for each rank of a stage.
+ * stages exec.recompute and accumulate, the number of micro-batches. The model's data must then
+ * have batches of one micro-batch: the global batch over micro_batches, and of that, where ranks
+ * feed their own samples, one part for each rank of a stage.
  *   owns     caller: `plan` and `text`, borrowed until trm_model_create has returned */
 TRM_API void trm_plan_follow(const trm_plan_info *plan, const char *text, trm_model_options *model);
 
@@ -247,6 +249,8 @@ typedef void (*trm_planner_profile)(void *context, const char *phase, const char
  *            plan: text of a plan file for the communicator's ranks
  *            profile: receives the time of each program step, after the steps were timed; NULL =
  *            none
+ *            steps: number of steps that are timed
+ *            context: for `profile`
  *   errors   INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of the network
  *   level    unstable */
 TRM_API TRM_MUST_USE trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm,
@@ -322,7 +326,8 @@ typedef struct trm_hardware_plan_info {
 } trm_hardware_plan_info;
 
 /* Searches the fastest plan that fits, by pricing every plan of the space.
- *   errors   INVALID (names, hardware file with line, found and expected text; a plan that cannot be)
+ *   errors   INVALID (names; hardware file, with line, found and expected text; a plan that cannot
+ *            be)
  *   owns     caller: trm_hardware_plan_destroy(*out)
  *   threads  any */
 TRM_API TRM_MUST_USE trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,
@@ -336,8 +341,8 @@ TRM_API void trm_hardware_plan_get_info(const trm_hardware_plan *plan, trm_hardw
  *   owns     caller: trm_free */
 TRM_API char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json);
 /* Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
- * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported if
- * it was given.
+ * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported
+ * if it was given.
  *   errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_hardware_plan_export(const trm_hardware_plan *plan,
                                                          const char *engine, const char *directory,

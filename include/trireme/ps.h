@@ -157,6 +157,8 @@ typedef struct trm_ps_variable {
 /* Computes the placements of dense variables, in the order of their creation.
  *   param    variables: [count]
  *            out: [count] placements for trm_table_options, written
+ *            partition: NULL = each variable is one part
+ *            kind: rule of all placements
  *   errors   INVALID
  *   threads  any */
 TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
@@ -164,6 +166,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, i
                                              trm_placement_kind kind, trm_placement *out,
                                              trm_error *err);
 /* Returns the server of a row.
+ *   param    servers: number of servers
  *   threads  any */
 TRM_API int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers);
 
@@ -248,8 +251,8 @@ typedef struct trm_ps_server_options {
     int64_t memory_bytes;
     const char *listen; /* "127.0.0.1:4000"; port 0 = any; NULL = this process only */
     const char *folder; /* of checkpoints and logs; NULL = nothing is kept */
-    /* logs pushes to the folder: a killed server loses no answered push. Default: off (an estimator's
-     * servers: on where there is a folder) */
+    /* logs pushes to the folder: a killed server loses no answered push. Default: off (an
+     * estimator's servers: on where there is a folder) */
     trm_switch log_pushes;
     bool log_sync; /* flushes each push to the disk: a machine that fails loses none either */
     /* for rows beyond the memory, made if it is missing; NULL = cold rows are evicted */
@@ -292,6 +295,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_server_start(const trm_ps_server_options 
  *   owns     the server */
 TRM_API const char *trm_ps_server_address(const trm_ps_server *server);
 /* Waits until a client has stopped the servers (trm_ps_stop_servers).
+ *   param    timeout_seconds: limit of this wait; 0 = only asks
  *   returns  TRM_PENDING: the caller must stop the server and start it again with the same options
  *            and address: a worker and another server died in the middle of a synchronous step that
  *            this server has applied. Started again, it reads its logs without that step, so that
@@ -451,6 +455,7 @@ typedef struct trm_ps_lease_options {
     int64_t batch;
 } trm_ps_lease_options;
 /* Takes the next lease of samples.
+ *   param    lease: written
  *   errors   END (all epochs are used), PENDING (other workers still work on the last leases of the
  *            epoch: call again), INVALID (other numbers than before), those of trm_ps_pull_wait */
 TRM_API TRM_MUST_USE trm_status trm_ps_lease_take(trm_ps_client *client,
@@ -507,12 +512,13 @@ typedef enum trm_ps_chief_claim {
 /* The lease of the chief's duties. */
 typedef struct trm_ps_chief {
     bool mine;      /* this worker has it */
-    int32_t worker; /* that has it; -1 = none */
+    int32_t worker; /* number of the worker that has it; -1 = none */
     /* since the holder's last message; after which it loses the lease */
     double silent_seconds, lease_seconds;
 } trm_ps_chief;
 /* Requests or renews the lease of the chief's duties.
  *   param    timeout_seconds: of this request; 0 = the client's
+ *            wish: how the caller wants to be chief
  *   errors   as trm_ps_pull_wait; CANCELLED (another process has this worker's number) */
 TRM_API TRM_MUST_USE trm_status trm_ps_chief_request(trm_ps_client *client, trm_ps_chief_claim wish,
                                                      double timeout_seconds, trm_ps_chief *out,
@@ -533,6 +539,7 @@ typedef struct trm_ps_checkpoint_result {
  * it on all servers or on none. Files go to each server's folder; their list, written last, to
  * `folder`/MANIFEST-<cut>.json (one folder when servers share it).
  *   param    differential: true = only changes since the snapshot before (full when there is none)
+ *            result: written
  *   errors   INVALID, IO, NOSPACE, TIMEOUT, PEER: the snapshot does not exist; CANCELLED (another
  *            worker is the chief) */
 TRM_API TRM_MUST_USE trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
@@ -610,6 +617,7 @@ TRM_API int32_t trm_ps_folder_writers(const trm_ps_folder *folder,
 typedef trm_status (*trm_ps_row_fn)(void *context, const trm_row_info *info, const float *values,
                                     const float *slots);
 /* Calls `see` for every loaded row of a table, in no order, until it returns anything but TRM_OK.
+ *   param    context: for `see`
  *   errors   INVALID (no such table), NOMEM, the error that `see` returned */
 TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, int32_t table,
                                                    trm_ps_row_fn see, void *context,
@@ -619,6 +627,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_folder_each(const trm_ps_folder *folder, 
 
 /* Adopts the tables that the servers have, so that a client that has declared none (worker -1) can
  * read them: 0 to *count - 1.
+ *   param    count: number of tables, written
  *   errors   as trm_ps_client_table */
 TRM_API TRM_MUST_USE trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count,
                                                     trm_error *err);

@@ -187,8 +187,8 @@ typedef struct trm_model_options {
      * with one warning that says how */
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
-    /* elastic job whose ranks train the model, data parallel: when ranks die, the others share the same
-     * global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and
+    /* elastic job whose ranks train the model, data parallel: when ranks die, the others share the
+     * same global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and
      * what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the
      * model. NULL = the ranks do not change */
     trm_elastic *elastic;
@@ -230,6 +230,7 @@ TRM_API void trm_model_request_leave(trm_model *model);
 TRM_API TRM_MUST_USE trm_status trm_model_set_note(trm_model *model, const char *name, double value,
                                                    trm_error *err);
 /* Gives the number of this name.
+ *   param    value: written if there is one
  *   returns  false if there is none */
 TRM_API bool trm_model_get_note(const trm_model *model, const char *name, double *value);
 
@@ -274,7 +275,8 @@ typedef trm_status (*trm_prediction_fn)(void *context, const trm_tensor *logits,
 
 /* Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
  * receives its own shard.
- *   param    out: NULL = not wanted
+ *   param    see: receives the batches; context: for `see`
+ *            out: NULL = not wanted
  *   errors   those of trm_model_evaluate, and the error that `see` returned */
 TRM_API TRM_MUST_USE trm_status trm_model_predict(trm_model *model, trm_dataset *data,
                                                   trm_prediction_fn see, void *context,

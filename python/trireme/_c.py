@@ -407,7 +407,7 @@ class trm_optimizer_options(Structure):
     weight_decay: factor of w that is added to the gradient; 0 = none
     decoupled: ADAM, LAZY_ADAM: decay acts on w itself (AdamW)
     decay_all: models: parameters of rank 1 (norms, biases) and those of trm_exclude_from_decay are decayed; false: they are not
-    decay_biases: models: biases that no batch norm takes are decayed
+    decay_biases: models: biases are decayed, but not the vectors of a batch norm
     trust_coefficient: LARS; 0 = 0.001
     initial_accumulator: ADAGRAD, ROWWISE_ADAGRAD, FTRL: first value of a; 0 = 0 (TensorFlow's default is 0.1)
     l1: FTRL: l1 |w| + l2 w^2 is added to the loss, as in TensorFlow (McMahan's lambda2 is 2 l2); 0 = none
@@ -609,7 +609,7 @@ class trm_text_options(Structure):
     masking: share of a sample's tokens that are to be predicted, for bert: 0.15. 0 = the next ones are
     documents: each line of a text, each document of JSON lines, is a sample of its own, or several if it is longer; empty lines are skipped. Else samples are windows over the whole text
     boundary_tokens: default: on, with `masking` and a tokenizer that has them
-    mask_token: stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last id, one more than the tokenizer has
+    mask_token: id that stands for masked tokens; 0 = the tokenizer's "[MASK]" or "<mask>", else the vocabulary's last id, one more than the tokenizer has
     """
 
 
@@ -705,7 +705,7 @@ class trm_launch_options(Structure):
     timeout_seconds: after this the job is ended and has failed; 0 = none
     grace_seconds: from SIGTERM to SIGKILL; 0 = 10
     drain_seconds: servers that still run so long after all others have ended get SIGTERM; 0 = 10
-    elastic_least: ranks that die do not end the job while so many are left; 0 = each death ends it. The output of the rank that is the first at each time is passed on
+    elastic_least: ranks that die do not end the job while so many are left; 0 = each death ends it. The launcher passes on the output of the lowest rank that is left
     elastic_restarts: how often each rank that has died is started again, to join the ranks that are left; with elastic_least
     dry_run: prints what would run; starts nothing, makes no directory
     write: receives output; NULL = no output
@@ -891,7 +891,7 @@ class trm_parallel_options(Structure):
     sync_batch_norm: ranks whose samples batch norm's statistics are of: 0 = all, as on one device; TRM_NORM_LOCAL = each rank its own; N = N neighbouring ranks (not of a split graph)
     layerwise: hybrid_parallel: [layerwise_count] names, or prefixes ("fc" covers "fc.weight"), of parameters that each rank keeps to itself, neither broadcast nor reduced; copied
     layerwise_count: 0 = none
-    block: models, with one rank too: samples a block of strict determinism: the same bits on any number of ranks and threads, and under any plan, for an equal global batch. Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help deterministic
+    block: models, with one rank too: samples in a block of strict determinism, which gives the same bits on any number of ranks and threads, and under any plan, for an equal global batch. Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8 blocks or more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the global batch. Costs: trireme help deterministic
     broadcast: expert: creation sends rank 0's parameters and states to all ranks. Default: on
     """
 
@@ -1410,7 +1410,7 @@ class trm_ps_worker(Structure):
 
 class trm_ps_chief(Structure):
     """mine: this worker has it
-    worker: that has it; -1 = none
+    worker: number of the worker that has it; -1 = none
     silent_seconds: since the holder's last message; after which it loses the lease
     lease_seconds: since the holder's last message; after which it loses the lease
     """
@@ -1817,8 +1817,8 @@ class trm_huggingface_options(Structure):
     tokenizer: written, too; NULL = none
     shard_bytes: most bytes of a file of weights; 0 = 5e9
     merge: a network with adapters: they are added to the weights; false: the folder has the adapters alone, as peft loads them beside the weights that training began with
-    image_mean: vit: how images are normalised after 1 / 255, written as preprocessor_config.json; image_std all 0 = not known, not written
-    image_std: vit: how images are normalised after 1 / 255, written as preprocessor_config.json; image_std all 0 = not known, not written
+    image_mean: vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to preprocessor_config.json; image_std all 0 = not known, not written
+    image_std: vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to preprocessor_config.json; image_std all 0 = not known, not written
     """
 
 
@@ -3498,6 +3498,7 @@ FUNCTIONS = {
     'trm_shape_format': (c_char_p, (POINTER(trm_shape), c_char_p, c_size_t,),
         'shape text size',
         """Writes a shape as "[2, 3, 4]", cut off at `size` bytes and always terminated.
+          param    text: [size], written
           returns  text
           threads  any
         """),
@@ -3511,6 +3512,7 @@ FUNCTIONS = {
         """Sends log lines up to level `most_verbose` to `sink`. Until the first call, warnings and errors
         go to stderr.
           param    sink: NULL = lines are dropped
+                   context: for `sink`
           threads  call it before all other functions
         """),
     'trm_version': (c_char_p, (),
@@ -3646,10 +3648,13 @@ FUNCTIONS = {
         'height width align',
         """Resizes to height x width. A uint8 image stays uint8 (rounded to nearest), as in OpenCV and
         torchvision.
+          param    align: where bilinear sampling reads
         """),
     'trm_transform_resize_shorter': (trm_transform, (c_int64, c_int,),
         'size align',
-        """Resizes so that the shorter side has `size` pixels and the ratio stays."""),
+        """Resizes so that the shorter side has `size` pixels and the ratio stays.
+          param    align: where bilinear sampling reads
+        """),
     'trm_transform_rescale': (trm_transform, (c_double, c_double,),
         'scale shift',
         """Computes x * scale + shift; from here on the image is float32."""),
@@ -3673,6 +3678,8 @@ FUNCTIONS = {
         with ranks shards a dataset itself unless the program has called this (training wraps, evaluation
         pads).
           param    count: 1: every rank reads all of it
+                   index: 0 to count - 1
+                   mode: how the last samples are shared
           errors   INVALID
         """),
     'trm_dataset_shuffle': (c_int, (c_void_p, c_int64, POINTER(trm_error),),
@@ -3697,8 +3704,9 @@ FUNCTIONS = {
         """),
     'trm_dataset_batch': (c_int, (c_void_p, c_int64, c_bool, POINTER(trm_error),),
         'dataset size drop_remainder err',
-        """Sets the samples of a batch.
-          param    drop_remainder: false = the last batch of an epoch keeps its shape; rows from
+        """Sets the number of samples in a batch.
+          param    size: samples of this shard, at least 1
+                   drop_remainder: false = the last batch of an epoch keeps its shape; rows from
                    batch->samples on are zero, with int32 labels -1 (trm_xent_options.ignore_index)
           errors   INVALID
         """),
@@ -3733,10 +3741,12 @@ FUNCTIONS = {
         'dataset epoch batch_index',
         """Gives the position of the next batch: after the k-th batch of epoch e it is (e, k), also at its
         end (trm_dataset_next then returns TRM_END first).
+          param    epoch, batch_index: both from 0, written
         """),
     'trm_dataset_seek': (c_int, (c_void_p, c_int64, c_int64, POINTER(trm_error),),
         'dataset epoch batch_index err',
         """Continues from a position; the batches are bit for bit those of a run without a stop.
+          param    epoch, batch_index: both from 0, as trm_dataset_position gives them
           errors   INVALID
         """),
     'trm_dataset_check': (c_int, (c_void_p, POINTER(trm_error),),
@@ -3758,6 +3768,7 @@ FUNCTIONS = {
         'dataset index out',
         """Gives name, type and shape of a field of a batch; tensor.data is NULL. A ragged field has its
         largest size.
+          param    index: from 0
           returns  false after the last field, or if the pipeline does not check
         """),
     'trm_dataset_buffer_bytes': (c_int64, (c_void_p,),
@@ -3863,7 +3874,9 @@ FUNCTIONS = {
         """Returns the number of fields."""),
     'trm_vocabulary_rows': (c_int64, (c_void_p, c_int32,),
         'vocabulary field',
-        """Returns the rows that a table of this field needs: its ids and 0."""),
+        """Returns the rows that a table of this field needs: its ids and 0.
+          param    field: 0 to trm_vocabulary_fields - 1
+        """),
     'trm_dataset_clicks': (c_int, (POINTER(trm_click_generator_options), c_int, POINTER(c_void_p), POINTER(trm_error),),
         'options usage out err',
         """Opens generated clicks of a planted model.
@@ -4012,6 +4025,7 @@ FUNCTIONS = {
         """Finds the place of this process from flags and the environment.
           param    flags: options of a command line; NULL = none
                    lookup: called for every variable; NULL = getenv
+                   context: for `lookup`
           errors   INVALID (anything wrong in flags, variables or files, with the place), TIMEOUT (a
                    table stayed "initializing"), NOMEM
           owns     caller: trm_cluster_destroy(*out)
@@ -4038,6 +4052,7 @@ FUNCTIONS = {
     'trm_cluster_task_address': (c_char_p, (c_void_p, c_int, c_int32,),
         'cluster role index',
         """Returns the "host:port" of a task; NULL if there is no such task, or a sparse map does not say.
+          param    index: number within the role, from 0
           owns     the cluster
         """),
     'trm_cluster_beyond_loopback': (c_bool, (c_void_p,),
@@ -4048,6 +4063,7 @@ FUNCTIONS = {
     'trm_cluster_rank_host': (c_char_p, (c_void_p, c_int32,),
         'cluster rank',
         """Returns the host name or address of a rank; NULL when it is known after the rendezvous only.
+          param    rank: 0 to size - 1
           owns     the cluster
         """),
     'trm_cluster_warning_count': (c_int32, (c_void_p,),
@@ -4055,13 +4071,14 @@ FUNCTIONS = {
         """Returns the number of warnings."""),
     'trm_cluster_warning': (c_char_p, (c_void_p, c_int32,),
         'cluster index',
-        """Returns warning `index`: something unusual, but not wrong, in one sentence.
+        """Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
           owns     the cluster
         """),
     'trm_cluster_digest': (None, (c_void_p, c_uint8 * 32,),
         'cluster digest',
         """Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the
         rank itself.
+          param    digest: written
         """),
     'trm_cluster_text': (c_int, (c_void_p, c_bool, POINTER(c_void_p), POINTER(trm_error),),
         'cluster json out err',
@@ -4124,6 +4141,7 @@ FUNCTIONS = {
     'trm_rank_table_pod': (c_bool, (c_void_p, c_char_p, POINTER(c_int32), POINTER(c_int32),),
         'table pod_name first_rank count',
         """Gives the first rank and the number of devices of a pod; template 2 only.
+          param    first_rank, count: written if there is such a pod
           returns  false if there is no such pod
         """),
     'trm_rank_table_warning_count': (c_int32, (c_void_p,),
@@ -4131,13 +4149,14 @@ FUNCTIONS = {
         """Returns the number of warnings."""),
     'trm_rank_table_warning': (c_char_p, (c_void_p, c_int32,),
         'table index',
-        """Returns warning `index`: something unusual, but not wrong, in one sentence.
+        """Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
           owns     the table
         """),
     'trm_rank_table_digest': (None, (c_void_p, c_uint8 * 32,),
         'table digest',
         """Computes the SHA-256 of ranks, servers, devices and addresses: the same for every spelling of a
         table.
+          param    digest: written
         """),
     'trm_rank_table_text': (c_int, (c_void_p, c_bool, POINTER(c_void_p), POINTER(trm_error),),
         'table json out err',
@@ -4179,12 +4198,14 @@ FUNCTIONS = {
         'path token err',
         """Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
         share a folder get the same token, whichever is first.
+          param    token: written
           errors   as trm_token_create and trm_token_read
         """),
     'trm_token_read': (c_int, (c_char_p, c_uint8 * 32, POINTER(trm_error),),
         'path token err',
         """Reads a token: a regular file of exactly 32 bytes that only its owner can read (or root and a
         group of this process, as a Kubernetes Secret).
+          param    token: written
           errors   INVALID (with the chmod that repairs it), IO
         """),
     'trm_launch': (c_int, (POINTER(trm_launch_options), POINTER(trm_launch_result), POINTER(trm_error),),
@@ -4244,7 +4265,11 @@ FUNCTIONS = {
         """Returns the number of the communicator's ranks on this host."""),
     'trm_comm_world_rank': (c_int32, (c_void_p, c_int32,),
         'comm rank',
-        """Returns the number of a rank in the first communicator."""),
+        """Returns the number that rank `rank` of this communicator has in the first communicator of its
+        job, from which trm_comm_split and trm_comm_group made this one.
+          param    rank: 0 to size - 1
+          returns  -1: there is no such rank
+        """),
     'trm_comm_deterministic': (c_int, (c_void_p,),
         'comm',
         """Returns the order of sums with which the communicator was created."""),
@@ -4283,8 +4308,8 @@ FUNCTIONS = {
         """Frees shared memory. No operation on it may be running on any rank. NULL is accepted."""),
     'trm_comm_keep_shared': (c_size_t, (c_void_p, c_void_p,),
         'comm memory',
-        """Takes shared memory from the communicator without freeing it, so that its values can be used after
-        the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
+        """Takes shared memory from the communicator without freeing it, so that its values can be used
+        after the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
         on it may be running on any rank.
           returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
           owns     caller: munmap(memory, returned size)
@@ -4301,6 +4326,7 @@ FUNCTIONS = {
           param    memory: from trm_comm_alloc_shared; used on rank 0 only
                    out: written; NULL on all ranks if they are on several hosts, or threads of one
                    process
+                   bytes: length of what is mapped; equal on all ranks
           errors   INVALID (memory of another kind), IO (ranks of this host cannot open each other's
                    memory)
           owns     rank 0; on other ranks valid until rank 0 frees it, or their last communicator is
@@ -4356,12 +4382,14 @@ FUNCTIONS = {
         'comm buffer count dtype peer err',
         """Sends one message.
           param    buffer: [count] elements
+                   peer: the rank that receives
           errors   as trm_comm_run
         """),
     'trm_comm_recv': (c_int, (c_void_p, c_void_p, c_int64, c_int, c_int32, POINTER(trm_error),),
         'comm buffer count dtype peer err',
         """Receives one message.
           param    buffer: [count] elements
+                   peer: the rank that sends
           errors   as trm_comm_run
         """),
     'trm_request_wait': (c_int, (c_void_p, c_double, POINTER(trm_error),),
@@ -4386,8 +4414,8 @@ FUNCTIONS = {
         """),
     'trm_join': (c_int, (POINTER(trm_error),),
         'err',
-        """Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds this
-        process's rank in the environment and meets the others. Models of this process, and the calls
+        """Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds
+        this process's rank in the environment and meets the others. Models of this process, and the calls
         below with NULL, then use them. Without a launcher there is one rank. Further calls have no
         effect.
           errors   those of trm_distribute_begin
@@ -4462,6 +4490,7 @@ FUNCTIONS = {
         comes later: it is alone, with a communicator of its own, until trm_elastic_recover has made it a
         member. It needs what the first ranks had: the rendezvous, and the token if it is on another host.
           param    cluster: may be destroyed afterwards
+                   options: NULL = defaults
           errors   as trm_cluster_join and trm_comm_create
           owns     caller: trm_elastic_destroy(*out)
         """),
@@ -4678,10 +4707,14 @@ FUNCTIONS = {
         """),
     'trm_max_pool': (trm_node, (c_void_p, trm_node, POINTER(trm_pool_options),),
         'graph x options',
-        """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W']."""),
+        """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'].
+          param    options: `kernel` must be given
+        """),
     'trm_avg_pool': (trm_node, (c_void_p, trm_node, POINTER(trm_pool_options),),
         'graph x options',
-        """Adds an average pooling: [N, C, H, W] -> [N, C, H', W']."""),
+        """Adds an average pooling: [N, C, H, W] -> [N, C, H', W'].
+          param    options: `kernel` must be given
+        """),
     'trm_global_avg_pool': (trm_node, (c_void_p, trm_node,),
         'graph x',
         """Adds the mean over each channel's image: [N, C, H, W] -> [N, C]."""),
@@ -4769,7 +4802,9 @@ FUNCTIONS = {
         """),
     'trm_transpose': (trm_node, (c_void_p, trm_node, POINTER(c_int32),),
         'graph x order',
-        """Adds a permutation of dimensions: output dimension i is input dimension order[i]."""),
+        """Adds a permutation of dimensions: output dimension i is input dimension order[i].
+          param    order: [rank of x]
+        """),
     'trm_concat': (trm_node, (c_void_p, POINTER(trm_node), c_int32, c_int32,),
         'graph nodes count axis',
         """Adds the concatenation of `count` nodes, whose shapes are equal except along `axis`.
@@ -4782,7 +4817,9 @@ FUNCTIONS = {
         """),
     'trm_pad': (trm_node, (c_void_p, trm_node, POINTER(c_int64), POINTER(c_int64), c_double,),
         'graph x before after value',
-        """Adds x with before[i] and after[i] elements of `value` around dimension i."""),
+        """Adds x with before[i] and after[i] elements of `value` around dimension i.
+          param    before, after: [rank of x]
+        """),
     'trm_one_hot': (trm_node, (c_void_p, trm_node, c_int64, c_double, c_double,),
         'graph labels classes on off',
         """Adds one-hot rows: int labels [...] -> float32 [..., classes], `on` at the label and `off`
@@ -4917,24 +4954,28 @@ FUNCTIONS = {
         'exec index data',
         """Copies a variable out in plain layout. Of a cut variable, a rank has its own part and zeros until
         trm_exec_gather.
-          param    data: room for the whole variable
+          param    index: 0 to trm_exec_variable_count - 1
+                   data: room for the whole variable
         """),
     'trm_exec_write': (None, (c_void_p, c_int32, c_void_p,),
         'exec index data',
         """Sets a variable from plain layout.
-          param    data: the whole variable
+          param    index: 0 to trm_exec_variable_count - 1
+                   data: the whole variable
         """),
     'trm_exec_gradient': (c_int, (c_void_p, c_int32, POINTER(c_float), POINTER(trm_error),),
         'exec index data err',
         """Copies the gradient of a parameter out after forward_backward, in plain float32. Collective for a
         parameter that a plan cuts.
-          param    data: room for the parameter's elements; a frozen one has zeros
+          param    index: 0 to trm_exec_variable_count - 1, of a parameter
+                   data: room for the parameter's elements; a frozen one has zeros
           errors   INVALID (not a parameter)
         """),
     'trm_exec_ranges': (None, (c_void_p, POINTER(POINTER(c_float)), POINTER(POINTER(c_float)), POINTER(c_int64),),
         'exec parameters gradients count',
-        """Gives all parameters that are not frozen and their gradients as one range each, in the order in which backward finishes
-        the gradients: the operands of collectives and of the three calls of trireme/dist.h.
+        """Gives all parameters that are not frozen, and their gradients, as one range each, in the order in
+        which backward finishes the gradients: the operands of collectives and of the three calls of
+        trireme/dist.h.
           param    count: elements of a range: parameters begin at aligned offsets, with unused elements
                    between them
           owns     the exec: valid until trm_exec_destroy
@@ -4959,6 +5000,7 @@ FUNCTIONS = {
     'trm_exec_layerwise': (c_bool, (c_void_p, c_int32,),
         'exec index',
         """Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise).
+          param    index: 0 to trm_exec_variable_count - 1
           level    expert
         """),
     'trm_exec_get_parallel_info': (None, (c_void_p, POINTER(trm_parallel_info),),
@@ -5014,15 +5056,15 @@ FUNCTIONS = {
           level    unstable
         """),
     'trm_meter_destroy': (None, (c_void_p,),
-        'machine',
+        'meter',
         """Frees the meter. NULL is accepted."""),
     'trm_meter_sample': (None, (c_void_p,),
-        'machine',
+        'meter',
         """Runs each loop once, a quarter of a second in all.
           level    unstable
         """),
     'trm_meter_get_peaks': (None, (c_void_p, POINTER(trm_machine_peak), POINTER(trm_machine_peak),),
-        'machine median best',
+        'meter median best',
         """Gives, of all samples so far, the median and the highest rate of each loop.
           param    median, best: NULL = not wanted
           level    unstable
@@ -5084,7 +5126,7 @@ FUNCTIONS = {
         """Returns the number of pairs of the file's `__metadata__`."""),
     'trm_safetensors_metadata_at': (trm_text_pair, (c_void_p, c_int64,),
         'file index',
-        """Returns pair `index` of the file's `__metadata__`.
+        """Returns pair `index` of the file's `__metadata__`; both texts are NULL after the last.
           owns     the file
         """),
     'trm_safetensors_metadata': (c_char_p, (c_void_p, c_char_p,),
@@ -5162,7 +5204,7 @@ FUNCTIONS = {
         """Returns the number of parts."""),
     'trm_checkpoint_part_name': (c_char_p, (c_void_p, c_int64,),
         'checkpoint index',
-        """Returns the name of part `index`.
+        """Returns the name of part `index`; NULL after the last.
           owns     the checkpoint
         """),
     'trm_checkpoint_part_of': (c_void_p, (c_void_p, c_char_p,),
@@ -5193,6 +5235,7 @@ FUNCTIONS = {
         'events step scalars count err',
         """Writes one point of each curve. After an error the file is as before.
           param    scalars: [count]
+                   step: global step, the horizontal axis
           errors   IO, NOSPACE, NOMEM
         """),
     'trm_events_histogram': (c_int, (c_void_p, c_int64, c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
@@ -5200,6 +5243,8 @@ FUNCTIONS = {
         """Writes the distribution of a tensor's values, of any type, over TensorFlow's buckets, which grow
         by 10 %. Infinite values and NaN are left out. Takes one pass, about 10 ns an element. After an
         error the file is as before.
+          param    step: global step
+                   tag: name of the histogram
           errors   IO, NOSPACE, NOMEM
         """),
     'trm_events_graph': (c_int, (c_void_p, POINTER(trm_graph_event_node), c_int64, POINTER(trm_error),),
@@ -5312,6 +5357,7 @@ FUNCTIONS = {
         """Recognises a file or directory by content and describes it: safetensors, a checkpoint or a
         directory of them, event file, TFRecord, .npy, .npz, ONNX, CIFAR-10 batch.
           param    options: NULL = lines, the library's kinds
+                   sink: receives each line; context: for `sink`
           errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
                    (neither a file nor a directory), IO
         """),
@@ -5398,25 +5444,25 @@ FUNCTIONS = {
         """Returns the number of nodes."""),
     'trm_onnx_node_at': (POINTER(trm_onnx_node), (c_void_p, c_int64,),
         'model index',
-        """Returns node `index`."""),
+        """Returns node `index`; NULL after the last."""),
     'trm_onnx_input_count': (c_int64, (c_void_p,),
         'model',
         """Returns the number of inputs."""),
     'trm_onnx_input_at': (POINTER(trm_onnx_value), (c_void_p, c_int64,),
         'model index',
-        """Returns input `index`."""),
+        """Returns input `index`; NULL after the last."""),
     'trm_onnx_output_count': (c_int64, (c_void_p,),
         'model',
         """Returns the number of outputs."""),
     'trm_onnx_output_at': (POINTER(trm_onnx_value), (c_void_p, c_int64,),
         'model index',
-        """Returns output `index`."""),
+        """Returns output `index`; NULL after the last."""),
     'trm_onnx_metadata_count': (c_int64, (c_void_p,),
         'model',
         """Returns the number of pairs of metadata."""),
     'trm_onnx_metadata_at': (trm_text_pair, (c_void_p, c_int64,),
         'model index',
-        """Returns pair `index` of the metadata."""),
+        """Returns pair `index` of the metadata; both texts are NULL after the last."""),
     'trm_onnx_attribute_of': (POINTER(trm_onnx_attribute), (POINTER(trm_onnx_node), c_char_p,),
         'node name',
         """Returns the attribute of a node by name; NULL if it has none."""),
@@ -5442,12 +5488,15 @@ FUNCTIONS = {
         """Computes the placements of dense variables, in the order of their creation.
           param    variables: [count]
                    out: [count] placements for trm_table_options, written
+                   partition: NULL = each variable is one part
+                   kind: rule of all placements
           errors   INVALID
           threads  any
         """),
     'trm_ps_server_of': (c_int32, (POINTER(trm_placement), c_uint64, c_int32,),
         'placement key servers',
         """Returns the server of a row.
+          param    servers: number of servers
           threads  any
         """),
     'trm_pool_rows': (None, (c_int, POINTER(c_float), POINTER(c_float), POINTER(c_int64), c_int64, c_int32, POINTER(c_float),),
@@ -5491,6 +5540,7 @@ FUNCTIONS = {
     'trm_ps_server_wait': (c_int, (c_void_p, c_double,),
         'server timeout_seconds',
         """Waits until a client has stopped the servers (trm_ps_stop_servers).
+          param    timeout_seconds: limit of this wait; 0 = only asks
           returns  TRM_PENDING: the caller must stop the server and start it again with the same options
                    and address: a worker and another server died in the middle of a synchronous step that
                    this server has applied. Started again, it reads its logs without that step, so that
@@ -5597,6 +5647,7 @@ FUNCTIONS = {
     'trm_ps_lease_take': (c_int, (c_void_p, POINTER(trm_ps_lease_options), POINTER(trm_ps_lease), POINTER(trm_error),),
         'client options lease err',
         """Takes the next lease of samples.
+          param    lease: written
           errors   END (all epochs are used), PENDING (other workers still work on the last leases of the
                    epoch: call again), INVALID (other numbers than before), those of trm_ps_pull_wait
         """),
@@ -5626,6 +5677,7 @@ FUNCTIONS = {
         'client wish timeout_seconds out err',
         """Requests or renews the lease of the chief's duties.
           param    timeout_seconds: of this request; 0 = the client's
+                   wish: how the caller wants to be chief
           errors   as trm_ps_pull_wait; CANCELLED (another process has this worker's number)
         """),
     'trm_ps_leave': (c_int, (c_void_p, POINTER(trm_error),),
@@ -5640,6 +5692,7 @@ FUNCTIONS = {
         it on all servers or on none. Files go to each server's folder; their list, written last, to
         `folder`/MANIFEST-<cut>.json (one folder when servers share it).
           param    differential: true = only changes since the snapshot before (full when there is none)
+                   result: written
           errors   INVALID, IO, NOSPACE, TIMEOUT, PEER: the snapshot does not exist; CANCELLED (another
                    worker is the chief)
         """),
@@ -5682,12 +5735,14 @@ FUNCTIONS = {
     'trm_ps_folder_each': (c_int, (c_void_p, c_int32, trm_ps_row_fn, c_void_p, POINTER(trm_error),),
         'folder table see context err',
         """Calls `see` for every loaded row of a table, in no order, until it returns anything but TRM_OK.
+          param    context: for `see`
           errors   INVALID (no such table), NOMEM, the error that `see` returned
         """),
     'trm_ps_client_adopt': (c_int, (c_void_p, POINTER(c_int32), POINTER(trm_error),),
         'client count err',
         """Adopts the tables that the servers have, so that a client that has declared none (worker -1) can
         read them: 0 to *count - 1.
+          param    count: number of tables, written
           errors   as trm_ps_client_table
         """),
     'trm_ps_client_table_options': (POINTER(trm_table_options), (c_void_p, c_int32, POINTER(c_int32),),
@@ -5795,6 +5850,7 @@ FUNCTIONS = {
     'trm_model_get_note': (c_bool, (c_void_p, c_char_p, POINTER(c_double),),
         'model name value',
         """Gives the number of this name.
+          param    value: written if there is one
           returns  false if there is none
         """),
     'trm_model_evaluate': (c_int, (c_void_p, c_void_p, POINTER(trm_evaluation), POINTER(trm_error),),
@@ -5809,7 +5865,8 @@ FUNCTIONS = {
         'model data see context out err',
         """Evaluates, and gives each batch's logits to `see` in the order of the data. With many ranks, each
         receives its own shard.
-          param    out: NULL = not wanted
+          param    see: receives the batches; context: for `see`
+                   out: NULL = not wanted
           errors   those of trm_model_evaluate, and the error that `see` returned
         """),
     'trm_model_evaluate_steps': (c_int, (c_void_p, c_void_p, c_int64, POINTER(trm_evaluation), POINTER(trm_error),),
@@ -6132,9 +6189,10 @@ FUNCTIONS = {
         logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
         transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
         llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
-        experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
-        "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
-        error that lists the names.
+        experts in place of the layers behind attention (trm_mixture_of_experts),
+        "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
+        token embedding unless the options say otherwise. For another name the graph keeps an error that
+        lists the names.
           source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
                    Devlin et al. 2018 (bert)
         """),
@@ -6143,8 +6201,8 @@ FUNCTIONS = {
         """Adds the language model with its mean cross-entropy, without keeping the logits
         (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
         adds its load balance.
-          param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones; -100
-                   does not count
+          param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones;
+                   -100 does not count
         """),
     'trm_widedeep': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
         'graph inputs options',
@@ -6185,8 +6243,8 @@ FUNCTIONS = {
     'trm_network_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_network_options),),
         'graph name image options',
         """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
-        resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an error
-        that lists the names.
+        resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an
+        error that lists the names.
           param    image: [N, C, H, W]
         """),
     'trm_network_name': (c_char_p, (c_int32,),
@@ -6200,8 +6258,8 @@ FUNCTIONS = {
         """Creates a generator that uses the parameters of `model` where they are. It computes in the
         model's precision; the weights of bfloat16 products are converted once.
           param    model: made of the language model's graph; must outlive the generator
-          errors   INVALID (no such language model, one of masked tokens, options of another network), NOMEM, those of
-                   trm_exec_create
+          errors   INVALID (no such language model, one of masked tokens, options of another network),
+                   NOMEM, those of trm_exec_create
           owns     caller: trm_generator_destroy(*out)
         """),
     'trm_generator_destroy': (None, (c_void_p,),
@@ -6236,12 +6294,11 @@ FUNCTIONS = {
         """),
     'trm_export_huggingface': (c_int, (c_void_p, POINTER(trm_huggingface_options), c_char_p, POINTER(trm_error),),
         'model options folder err',
-        """Writes a folder that AutoModelForCausalLM.from_pretrained loads, of bert
-        BertForMaskedLM.from_pretrained, of vit ViTForImageClassification.from_pretrained: config.json, model.safetensors,
-        or files of at most shard_bytes with model.safetensors.index.json, the tokenizer's files, and of vit
-        preprocessor_config.json of AutoImageProcessor.from_pretrained.
-        Makes the folder; config.json is the last file that is written. Adapters without `merge`:
-        adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
+        """Writes a folder that AutoModelForCausalLM.from_pretrained loads (bert: BertForMaskedLM, vit:
+        ViTForImageClassification): config.json, model.safetensors, or files of at most shard_bytes with
+        model.safetensors.index.json, the tokenizer's files, and for vit the preprocessor_config.json of
+        AutoImageProcessor. Makes the folder; config.json is the last file that is written. Adapters
+        without `merge`: adapter_model.safetensors and adapter_config.json of PeftModel.from_pretrained.
           errors   UNSUPPORTED (options that transformers' model does not have), INVALID, IO, NOSPACE,
                    NOMEM
         """),
@@ -6261,6 +6318,7 @@ FUNCTIONS = {
     'trm_mesh_ranks': (c_int, (c_char_p, POINTER(c_int32), POINTER(trm_error),),
         'mesh ranks err',
         """Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".
+          param    ranks: written
           errors   INVALID (the character, and what was expected)
           threads  any
         """),
@@ -6346,17 +6404,18 @@ FUNCTIONS = {
         'planner comm out text err',
         """Gives the chosen plan of rank 0's planner to all ranks, so that they train by it without a file.
         Collective.
-          param    planner: that of rank 0; NULL on the other ranks, and on rank 0 after an error, which all
-                   ranks then get
+          param    planner: that of rank 0; NULL on the other ranks, and on rank 0 after an error, which
+                   all ranks then get
+                   comm: the ranks that train
           errors   INVALID (rank 0 has no plan), NOMEM, those of the communicator
           owns     caller: trm_free(*text)
         """),
     'trm_plan_follow': (None, (POINTER(trm_plan_info), c_char_p, POINTER(trm_model_options),),
         'plan text model',
         """Sets the options with which a model trains by a plan: exec.parallel.split and pipeline, and with
-        stages exec.recompute and accumulate, the number of micro-batches. The model's data must then have
-        batches of one micro-batch: the global batch over micro_batches, and of that, where ranks feed their
-        own samples, one part for each rank of a stage.
+        stages exec.recompute and accumulate, the number of micro-batches. The model's data must then
+        have batches of one micro-batch: the global batch over micro_batches, and of that, where ranks
+        feed their own samples, one part for each rank of a stage.
           owns     caller: `plan` and `text`, borrowed until trm_model_create has returned
         """),
     'trm_planner_simulate': (c_int, (c_void_p, POINTER(trm_simulation_options), POINTER(c_void_p), POINTER(trm_error),),
@@ -6374,6 +6433,8 @@ FUNCTIONS = {
                    plan: text of a plan file for the communicator's ranks
                    profile: receives the time of each program step, after the steps were timed; NULL =
                    none
+                   steps: number of steps that are timed
+                   context: for `profile`
           errors   INVALID (the plan does not fit), NOMEM, those of trm_exec_create and of the network
           level    unstable
         """),
@@ -6390,7 +6451,8 @@ FUNCTIONS = {
     'trm_hardware_plan_create': (c_int, (POINTER(trm_hardware_plan_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',
         """Searches the fastest plan that fits, by pricing every plan of the space.
-          errors   INVALID (names, hardware file with line, found and expected text; a plan that cannot be)
+          errors   INVALID (names; hardware file, with line, found and expected text; a plan that cannot
+                   be)
           owns     caller: trm_hardware_plan_destroy(*out)
           threads  any
         """),
@@ -6409,8 +6471,8 @@ FUNCTIONS = {
     'trm_hardware_plan_export': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
         'plan engine directory err',
         """Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
-        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported if
-        it was given.
+        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported
+        if it was given.
           errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE
         """),
     'trm_verify_kind_name': (c_char_p, (c_int,),

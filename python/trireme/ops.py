@@ -193,6 +193,7 @@ def mixture_of_experts(x: Value, *, router: Value, up: Value, gate: Any = None, 
 
 def max_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = None, count_padding: Any = None) -> Node:
     """Adds a maximum pooling: [N, C, H, W] -> [N, C, H', W'].
+      param    options: `kernel` must be given
 
     kernel: height, width of the window
     stride: height, width; 0 = kernel
@@ -205,6 +206,7 @@ def max_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = Non
 
 def avg_pool(x: Value, *, kernel: Any = None, stride: Any = None, pad: Any = None, count_padding: Any = None) -> Node:
     """Adds an average pooling: [N, C, H, W] -> [N, C, H', W'].
+      param    options: `kernel` must be given
 
     kernel: height, width of the window
     stride: height, width; 0 = kernel
@@ -345,7 +347,9 @@ def reshape(x: Value, shape: Sequence[int]) -> Node:
 
 
 def transpose(x: Value, order: Sequence[int]) -> Node:
-    """Adds a permutation of dimensions: output dimension i is input dimension order[i]."""
+    """Adds a permutation of dimensions: output dimension i is input dimension order[i].
+      param    order: [rank of x]
+    """
     return g.operate('trm_transpose', x, g.int32s(order))
 
 
@@ -364,7 +368,9 @@ def slice(x: Value, begin: Sequence[int], size: Sequence[int]) -> Node:
 
 
 def pad(x: Value, before: Sequence[int], after: Sequence[int], value: float = 0.0) -> Node:
-    """Adds x with before[i] and after[i] elements of `value` around dimension i."""
+    """Adds x with before[i] and after[i] elements of `value` around dimension i.
+      param    before, after: [rank of x]
+    """
     return g.operate('trm_pad', x, g.int64s(before), g.int64s(after), value)
 
 
@@ -505,9 +511,10 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
     llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
-    experts in place of the layers behind attention (trm_mixture_of_experts), "h.0.mlp.router.weight",
-    "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the token embedding unless the options say otherwise. For another name the graph keeps an
-    error that lists the names.
+    experts in place of the layers behind attention (trm_mixture_of_experts),
+    "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
+    token embedding unless the options say otherwise. For another name the graph keeps an error that
+    lists the names.
       source   Radford et al. 2019 (gpt2); Touvron et al. 2023 (llama); Fedus et al. 2021 (moe);
                Devlin et al. 2018 (bert)
 
@@ -541,8 +548,8 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     """Adds the language model with its mean cross-entropy, without keeping the logits
     (trm_linear_cross_entropy): ids as in trm_language_build -> scalar. In a graph for training, moe
     adds its load balance.
-      param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones; -100
-               does not count
+      param    targets: int32 [B, T]: the ids of the next positions, of bert those of masked ones;
+               -100 does not count
 
     layers: 0 = 12
     width: values of a position; 0 = 768; a multiple of heads
@@ -725,8 +732,8 @@ def recommender_build(name: str, *, keys: Value, offsets: Any = None, values: An
 def network_build(name: str, image: Value, *, classes: Any = None, stem: Any = None, zero_init_residual: Any = None,
                   vit: Any = None) -> Node:
     """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
-    resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an error
-    that lists the names.
+    resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an
+    error that lists the names.
       param    image: [N, C, H, W]
 
     classes: 0 = 10

@@ -36,6 +36,7 @@ typedef enum trmi_exec_flag { TRMI_FLAG_STOP, TRMI_FLAG_RANKS, TRMI_FLAGS } trmi
 struct trmi_training;
 struct trmi_mesh;
 
+/* One way of training: its functions, in the order in which the executor calls them. */
 typedef struct trmi_distribution {
     const char *name;
 
@@ -51,30 +52,32 @@ typedef struct trmi_distribution {
      *   error  INVALID: options that do not fit each other */
     trm_status (*open)(trm_exec *exec, const trm_exec_options *options, bool *active,
                        trm_error *err);
-    /* Before back-ends measure kernels: returns when this rank may. `connect` releases the next. */
+    /* Waits until this rank may measure kernels: ranks that share CPUs measure one after the other, and
+     * `connect` lets the next rank begin. */
     trm_status (*await_turn)(trm_exec *exec, trm_error *err);
-    /* Before the program is made: what the plan shall make of the graph. */
+    /* Tells the compiler, before the program is made, what to make of the graph (*plan). */
     trm_status (*plan)(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                        trmi_plan_options *plan, trm_error *err);
-    /* After the program is made, before memory is taken: may move buffers between arenas.
-     * `plan` is what the program was made by, with its report. */
+    /* May move buffers between arenas: the program is made, and no memory is taken yet. `plan`: the
+     * options from which the program was made, with its report. */
     trm_status (*place)(trm_exec *exec, const trm_exec_options *options,
                         const trmi_plan_options *plan, trm_error *err);
-    /* Memory for an arena of `bytes`, to exec->env.arena[arena]; the way frees it in `close`. It
-     * may leave that to `connect`. UNSUPPORTED: another way, or else the executor, takes it.
-     * Asked from the last way of the table to the first, as `bind` is. */
+    /* Takes memory for an arena of `bytes` and stores it in exec->env.arena[arena]; `close` frees it.
+     * May return OK and take it in `connect`. UNSUPPORTED: another way, or else the executor, takes
+     * it. The ways are asked from the last one of the table to the first, as for `bind`. */
     trm_status (*arena)(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err);
-    /* Memory that the other ranks can reach, freed in `close`; NULL: no memory. */
+    /* Returns memory that the other ranks can reach, freed in `close`; NULL: there is none. */
     void *(*memory)(trm_exec *exec, size_t bytes, trm_error *err);
-    /* A kernel for a step. UNSUPPORTED: the back-end binds it. */
+    /* Binds the kernel of a step. UNSUPPORTED: the back-end binds it. */
     trm_status (*bind)(trm_exec *exec, trmi_kernel *kernel, trm_error *err);
-    /* Kernels are bound and arenas have memory, as far as `arena` gave it: communicators, staging,
-     * arenas that ranks have in common. */
+    /* Makes communicators, staging buffers and arenas that ranks have in common. Kernels are bound,
+     * and arenas have the memory that `arena` took. */
     trm_status (*connect)(trm_exec *exec, const trm_exec_options *options, trm_error *err);
-    /* Which variables this rank makes the first values of: clears mine[index] of the others. */
+    /* Divides the variables among the ranks that make their initial values: clears mine[index] of
+     * those that another rank makes. */
     trm_status (*deal)(trm_exec *exec, uint8_t *mine, trm_error *err);
-    /* Initial values are there: makes them equal on all ranks, and what the steps need.
-     * After `begin` nothing is allocated. */
+    /* Makes the initial values equal on all ranks, and prepares what the steps need. After `begin`
+     * nothing is allocated. */
     trm_status (*begin)(trm_exec *exec, trm_error *err);
     void (*close)(trm_exec *exec);
 
@@ -83,38 +86,40 @@ typedef struct trmi_distribution {
     /* Adds this way's actions (trmi_distribution_add). Called again after
      * trmi_distribution_reschedule. */
     void (*schedule)(trm_exec *exec);
-    /* Before the first step of the program. `training`: backward follows. */
+    /* Prepares a training step, before the first program step. `training`: backward follows. */
     trm_status (*before_step)(trm_exec *exec, bool training, trm_error *err);
-    /* After a forward pass without backward. */
+    /* Ends a forward pass without backward. */
     trm_status (*finish_forward)(trm_exec *exec, trm_error *err);
-    /* After the last step, also when the step failed (`status`): waits for all that was started.
-     * Gradients are then what the optimiser shall use. Returns the first error. */
+    /* Waits, after the last program step, for all collectives that were started, also when the step
+     * failed (`status`). Gradients are then those that the optimiser uses. Returns the first error. */
     trm_status (*finish_backward)(trm_exec *exec, trm_status status, trm_error *err);
-    /* After the optimiser has measured gradients, before parameters change for good: *diverged
-     * on any rank is *diverged on all. */
+    /* Sets *diverged on all ranks if it is set on one: the optimiser has read the gradients, and has
+     * not changed the parameters yet. */
     trm_status (*agree)(trm_exec *exec, bool *diverged, trm_error *err);
-    /* Collective: the lowest rank that passes `found`, -1 = none. */
+    /* Finds the lowest rank that passes `found`; *rank is -1 if none does. Collective. */
     trm_status (*first)(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
-    /* The optimiser has changed this rank's parameters: the other ranks get them. */
+    /* Sends the parameters that this rank's optimiser has changed to the other ranks. */
     trm_status (*publish)(trm_exec *exec, trm_error *err);
 
     /* ---- state, inputs, reports ---- */
 
-    /* Before saving: parameters, states and slots whole on every rank. */
+    /* Makes parameters, states and slots whole on every rank, before they are saved. */
     trm_status (*gather)(trm_exec *exec, trm_error *err);
-    /* Each rank's `part` of `leaf`, in plain layout, put together in `whole` on every rank. */
+    /* Puts each rank's `part` of `leaf`, in plain layout, together in `whole` on every rank. */
     trm_status (*assemble)(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                            const void *part, void *whole, trm_error *err);
-    /* The whole of variable `index`, or its gradient, from the ranks that update it to all. */
+    /* Sends variable `index`, or its gradient, whole from the ranks that update it to all ranks. */
     trm_status (*bring)(trm_exec *exec, int32_t index, void *data, trm_error *err);
     /* Sets *place to the memory for input `index` that callers feed, if it is not the program's
      * buffer. */
     void (*input)(trm_exec *exec, int32_t index, trm_tensor *place);
-    /* Takes `data`, fed for input `index` (NULL: written to its place); false: not this way. */
+    /* Takes `data`, which the caller feeds for input `index` (NULL: the caller has written it to
+     * *place). Returns false if this way does not feed the input. */
     bool (*feed)(trm_exec *exec, int32_t index, const trm_tensor *place, const void *data);
-    /* Corrects what one rank by itself would take. */
+    /* Corrects the sizes in *info, which are those of one rank by itself. */
     void (*describe)(const trm_exec *exec, trm_exec_info *info);
-    /* The same for a program that is not made into an executor; `mesh`: of a split program. */
+    /* Does the same for a program without an executor (a plan that is priced). `mesh`: of a split
+     * program. */
     void (*count)(const trm_exec *exec, const trm_program *program, const struct trmi_mesh *mesh,
                   struct trmi_training *training);
 } trmi_distribution;
@@ -149,7 +154,7 @@ trm_status trmi_distribution_plan(trm_exec *exec, const trm_graph *graph,
                                   trm_error *err);
 trm_status trmi_distribution_place(trm_exec *exec, const trm_exec_options *options,
                                    const trmi_plan_options *plan, trm_error *err);
-/* UNSUPPORTED: no way takes it. */
+/* Returns UNSUPPORTED if no way takes the arena. */
 trm_status trmi_distribution_arena(trm_exec *exec, trmi_arena_id arena, size_t bytes,
                                    trm_error *err);
 trm_status trmi_distribution_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err);
@@ -162,7 +167,7 @@ trm_status trmi_distribution_before_step(trm_exec *exec, bool training, trm_erro
 trm_status trmi_distribution_finish_forward(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_finish_backward(trm_exec *exec, trm_status status, trm_error *err);
 trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *err);
-/* -1 also where this executor has no other ranks. */
+/* *rank is -1 also where this executor has no other ranks. */
 trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
 trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
