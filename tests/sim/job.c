@@ -30,6 +30,9 @@ static void draw_job(void) {
         job.pace[w] = draw(DRAW_PLAN, 4) == 0 ? 1 + 5 * sim_unit(DRAW_PLAN) : 1;
         slowest = slowest > job.pace[w] * job.compute ? slowest : job.pace[w] * job.compute;
     }
+    /* the slowest worker may have to compute all batches by itself, some of them twice */
+    job.patience =
+        900 + 2 * slowest * (job.lent ? job.epochs * job.samples / JOB_BATCH : job.batches);
     job.worker_timeout = 5 + 2 * slowest + 25 * sim_unit(DRAW_PLAN);
     /* a synchronous worker that is silent for longer is not waited for, and its batches are lost */
     job.worker_timeout += !job.lent ? 1000 : 0;
@@ -400,6 +403,6 @@ void sim_job_start(void) {
     sim_job_plan_faults();
     job.elastic ? sim_elastic_start() : start_servers_and_workers();
     sim_at(job.faults_end, faults_end, NULL, 0);
-    sim_at(job.faults_end + seconds(900), time_is_over, NULL, 0);
-    sim.ends = job.faults_end + seconds(1000);
+    sim_at(job.faults_end + seconds(job.patience), time_is_over, NULL, 0);
+    sim.ends = job.faults_end + seconds(job.patience + 100);
 }

@@ -52,8 +52,9 @@ typedef struct sim_job {
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
     double compute, worker_timeout, lease_timeout; /* seconds */
-    double pace[JOB_WORKERS];                      /* of a worker's computing: factor */
-    int64_t faults_end, disturbed_until;           /* the end of what the latest faults do */
+    double patience;          /* seconds after the last fault in which the job must end */
+    double pace[JOB_WORKERS]; /* of a worker's computing: factor */
+    int64_t faults_end, disturbed_until; /* the end of what the latest faults do */
     bool comes[FAULT_KINDS];
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */
