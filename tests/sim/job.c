@@ -182,9 +182,9 @@ static void worker_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
     job.kills += code != 0;
     double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
-    /* a slow batch takes 23 s; a push that a full disk refuses is reported only with the next one */
+    /* a slow batch takes 23 s */
     if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && job.mode == TRM_PS_SYNC &&
-        !job.lent && !job.comes[FAULT_DISK]) {
+        !job.lent) {
         sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
                  number, undisturbed);
     }

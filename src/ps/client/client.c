@@ -460,6 +460,19 @@ static void push_answered(trm_ps_client *client, trmi_server_connection *peer,
     }
 }
 
+/* Contract in client.h. */
+trm_status trmi_client_take_push_error(trm_ps_client *c, trm_error *err) {
+    if (c->push_err.status == TRM_OK) {
+        return TRM_OK;
+    }
+    trm_status status = (trm_status)c->push_err.status;
+    if (err != NULL) {
+        *err = c->push_err;
+    }
+    c->push_err = (trm_error){0}; /* reported once */
+    return status;
+}
+
 /* Handles a DONE message: the answer to a push, a refused pull, or a control request. */
 static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                       const trmi_ps_header *header, const trmi_message *m) {

@@ -252,6 +252,8 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
                                double deadline, trm_error *err);
 /* Closes a connection; answers in its memory are lost and will be requested again. */
 void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer);
+/* Returns the error of an earlier push and clears it, so that it is reported once. */
+trm_status trmi_client_take_push_error(trm_ps_client *client, trm_error *err);
 /* Notes the status of a call that trains, and returns it: after an error this worker owes its batch. */
 static inline trm_status trmi_client_note(trm_ps_client *client, trm_status status) {
     client->unfinished =

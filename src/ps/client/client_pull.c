@@ -245,13 +245,24 @@ static void scatter_rows(trm_ps_batch *b, int32_t part) {
     }
 }
 
+/* Receives a message of `peer`. Synchronous servers answer a pull only when this worker's pushes are in
+ * their steps, so a push that has failed ends the wait.
+ *   error  that of the push; those of trmi_client_progress */
+static trm_status receive_message(trm_ps_batch *b, trmi_server_connection *peer, double deadline,
+                                  trm_error *err) {
+    TRMI_TRY(trmi_client_progress(b->client, peer, deadline, err));
+    return b->client->mode == TRM_PS_SYNC && !b->outside
+               ? trmi_client_take_push_error(b->client, err)
+               : TRM_OK;
+}
+
 /* Waits until server 0 has answered all pushes: its answers contain the steps that the other
  * servers need before they answer this pull. They may arrive after server 0's rows. */
 static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
     while (c->staging && !b->outside && c->servers > 1 &&
            trmi_client_pushes_pending(&c->peers[0]) > 0) {
-        TRMI_TRY(trmi_client_progress(c, &c->peers[0], deadline, err));
+        TRMI_TRY(receive_message(b, &c->peers[0], deadline, err));
     }
     return TRM_OK;
 }
@@ -263,7 +274,7 @@ static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double d
     TRMI_TRY(wait_for_step(b, deadline, err));
     for (uint32_t s = 0; s < c->servers; s++) {
         while (!part->replies[s].here) {
-            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+            TRMI_TRY(receive_message(b, &c->peers[s], deadline, err));
             s = 0; /* begin with the first server again: a repair may have dropped its answer */
         }
     }

@@ -170,19 +170,6 @@ static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
     return TRM_OK;
 }
 
-/* Returns and clears the error of an earlier push. */
-static trm_status take_push_error(trm_ps_client *c, trm_error *err) {
-    if (c->push_err.status == TRM_OK) {
-        return TRM_OK;
-    }
-    trm_status status = (trm_status)c->push_err.status;
-    if (err != NULL) {
-        *err = c->push_err;
-    }
-    c->push_err = (trm_error){0}; /* reported once */
-    return status;
-}
-
 /* Handles a push under a lost lease: other workers use its samples. Where clocks count batches,
  * an empty push advances this worker's clock.
  *   error  CANCELLED */
@@ -274,7 +261,7 @@ static trm_status deliver_push(trm_ps_client *c, trmi_pending **messages, uint64
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
-    TRMI_TRY(take_push_error(c, err));
+    TRMI_TRY(trmi_client_take_push_error(c, err));
     if (c->staging) {
         int64_t finished = trmi_client_steps_finished(c);
         memcpy(messages[0]->data + offsetof(trmi_ps_header, clock), &finished, sizeof finished);
@@ -310,7 +297,7 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
-    TRMI_TRY(take_push_error(c, err));
+    TRMI_TRY(trmi_client_take_push_error(c, err));
     if (batch->blocks.nodes > 1) {
         TRMI_TRY(trmi_batch_split_blocks(batch, err));
     }
@@ -360,7 +347,7 @@ static trm_status wait_for_answers(trm_ps_client *c, double deadline, trm_error 
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
-    return take_push_error(c, err);
+    return trmi_client_take_push_error(c, err);
 }
 
 trm_status trm_ps_flush(trm_ps_client *client, trm_error *err) {

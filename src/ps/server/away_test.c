@@ -279,7 +279,7 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     start(&f);
     for (int i = 0; i < 2; i++) {
         join(&f, &w[i], i);
-        trmi_client_patience(w[i].client, 0.3);
+        trmi_client_set_timeout(w[i].client, 0.3);
         CHECK_OK(pull(&w[i], &err), err);
     }
     CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
@@ -289,7 +289,7 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     CHECK_OK(pull(&w[1], &err), err);
     CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
     CHECK_FAILS(pull(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
-    trmi_client_patience(w[1].client, PATIENCE);
+    trmi_client_set_timeout(w[1].client, PATIENCE);
     join(&f, &w[0], 0);
     assert_int_equal(trm_ps_client_next_batch(w[0].client), 1);
     CHECK_OK(pull(&w[0], &err), err);
