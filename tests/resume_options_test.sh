@@ -117,9 +117,9 @@ moe|--top-experts 3|top_k.k 2 -> 3
 moe|--balance 0.1|scale.factor
 bert|--masking 0.3|differs
 bert|--mask-token 5|differs
-bert|--boundary-tokens off|differs
-bert|--documents|differs
-jsonl|--text-field other|dataset had
+bert|--boundary-tokens off|dataset had
+bert|--documents|dataset had
+jsonl|--text-field other|data differs
 vit|--patch 8|network differs
 vit|--lora r=2|another network
 servers|--mode async|servers synchronous -> asynchronous

@@ -133,7 +133,7 @@ class Client:
 
 # ---- rendezvous ---------------------------------------------------------------------------------
 
-RENDEZVOUS, RENDEZVOUS_VERSION = 1, 3
+RENDEZVOUS, RENDEZVOUS_VERSION = 1, 4
 FRAME = {'ping': 1, 'gather': 2, 'poison': 5, 'welcome': 9}
 
 
