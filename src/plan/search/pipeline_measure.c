@@ -38,7 +38,7 @@ int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
         bool one = true;
         for (int64_t e = 0; e < s->edges_count && one; e++) {
             const trmi_space_edge *edge = &s->edges[e];
-            if (edge->from < n && edge->to >= n) {
+            if (edge->tied == 0 && edge->from < n && edge->to >= n) {
                 one = value == 0 || value == edge->value;
                 value = edge->value;
             }
@@ -107,7 +107,7 @@ static void price_crossings(pricing *p, uint8_t *done) {
         const trmi_space_edge *edge = &s->edges[e];
         int32_t from = p->run_of[edge->from], to = p->run_of[edge->to];
         uint8_t *seen = &done[(int64_t)edge->from * p->runs + to];
-        if (from == to || *seen == 1) {
+        if (from == to || *seen == 1 || edge->tied > 0) {
             continue;
         }
         *seen = 1;

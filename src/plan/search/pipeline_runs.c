@@ -19,7 +19,7 @@ static void measure_cut(trmi_runs *r, int32_t i) {
     int32_t node = r->cuts[i], last = 0;
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *edge = &s->edges[e];
-        if (edge->from < node && edge->to >= node && edge->value != last) {
+        if (edge->tied == 0 && edge->from < node && edge->to >= node && edge->value != last) {
             const trmi_value *v = &s->graph->values[edge->value];
             double bytes = (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype) /
                            trmi_mesh_ranks(&s->mesh);

@@ -167,10 +167,14 @@ typedef struct trmi_space_node {
     uint8_t read; /* bit k: output k is read in backward */
 } trmi_space_node;
 
-/* An edge of the space: a value and one of its readers. */
+/* An edge of the space: a value and one of its readers; or a tied parameter and two of its readers: the
+ * first decides how the parameter is stored, and what another one needs is redistributed from there. */
 typedef struct trmi_space_edge {
     /* nodes; value in the graph; index of the input of `to` */
     int32_t from, to, value, input;
+    /* 0: `from` makes the value. Else the value is a parameter that `from` reads first, as its input
+     * `tied` - 1: the parameter is stored as that input needs it, and `to` reads it, too */
+    int32_t tied;
     /* a gradient flows back, and its redistribution is priced, too */
     bool gradient;
     /* backward reads the value in the form that `to` reads; if that differs from the form in which
@@ -290,6 +294,13 @@ double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread 
  * summing) its gradient into the parts. */
 double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts,
                              const trmi_spread *whole, bool scatter);
+/* Returns the spread of an edge's value before `to` reads it, where `from` has strategy `i`: the output of
+ * `from`, or the parameter as it is stored. */
+trmi_spread trmi_space_source(const trmi_space *space, const trmi_space_edge *edge, int32_t i);
+/* Returns the spread in which the gradient of an edge's value leaves `to`, in strategy k of `to`: as `to`
+ * makes it; of a tied parameter reduced, because the costs of `to` contain its reduction. It returns
+ * to the source's spread without partial sums (trmi_space_wanted). */
+trmi_spread trmi_space_sent_back(const trmi_space *space, const trmi_space_edge *edge, int32_t k);
 /* trmi_space_gradient(): returns the spread of the gradient of an input that was read as `read`; on
  * an axis that only repeats the operator (letter '.') the gradient is like the input.
  * trmi_space_wanted(): returns the spread in which the gradient of an output is needed: whole where

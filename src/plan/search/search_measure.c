@@ -292,14 +292,13 @@ static void forward(walk *w) {
         gather_parameters(w, n);
         for (; e < s->edges_count && s->edges[e].to == n; e++) {
             const trmi_space_edge *edge = &s->edges[e];
-            int32_t output = s->graph->values[edge->value].output;
+            trmi_spread source = trmi_space_source(s, edge, w->choice->strategy[edge->from]);
             const float *bytes = s->bytes[edge->table];
             int64_t at =
                 (int64_t)w->choice->strategy[edge->from] * trmi_space_class_of(s, n)->count +
                 w->choice->strategy[n];
             w->m->flight_bytes += bytes != NULL ? (double)bytes[at] : 0;
-            redistribute(w, n, TRMI_FORWARD, edge->value, "input",
-                         &strategy_of(w, edge->from)->outputs[output],
+            redistribute(w, n, TRMI_FORWARD, edge->value, "input", &source,
                          &strategy->inputs[edge->input]);
         }
         exchange(w, n, TRMI_FORWARD, strategy->comms, strategy->comms_count);
@@ -344,12 +343,10 @@ static void backward(walk *w) {
         send_gradients(w, n);
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
-            int32_t output = s->graph->values[edge->value].output;
             if (edge->gradient) {
-                trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[edge->input],
-                                                       strategy->letters);
-                trmi_spread wanted =
-                    trmi_space_wanted(&s->mesh, &strategy_of(w, edge->from)->outputs[output]);
+                trmi_spread made = trmi_space_sent_back(s, edge, w->choice->strategy[n]),
+                            source = trmi_space_source(s, edge, w->choice->strategy[edge->from]);
+                trmi_spread wanted = trmi_space_wanted(&s->mesh, &source);
                 redistribute(w, n, TRMI_BACKWARD, edge->value, "gradient of input", &made, &wanted);
             }
         }

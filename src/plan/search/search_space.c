@@ -487,7 +487,7 @@ static bool room_for_table(trmi_space *s) {
 /* Computes for each pair of strategies the bytes kept in addition to what the producer keeps: the
  * reader's form of the value, if backward reads it and it differs from the producer's. *out NULL:
  * nothing is kept. False: no memory. */
-static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, float **out) {
+static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
     trmi_space *s = b->s;
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
                            *to = trmi_space_class_of(s, e->to);
@@ -501,8 +501,9 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, fl
         const trmi_spread *read = &to->strategies[k].inputs[e->input];
         float own = (float)trmi_space_bytes(s, e->value, read);
         for (int32_t i = 0; i < from->count; i++) {
+            trmi_spread source = trmi_space_source(s, e, i);
             bytes[(size_t)i * (size_t)to->count + (size_t)k] =
-                trmi_spread_equal(&from->strategies[i].outputs[output], read) ? 0 : own;
+                trmi_spread_equal(&source, read) ? 0 : own;
         }
     }
     *out = bytes;
@@ -511,7 +512,7 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, int32_t output, fl
 
 /* Computes the table of an edge: seconds of redistributing the value from the producer's spread to
  * the reader's, plus the gradient's way back. */
-static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
+static trm_status fill_edge(building *b, trmi_space_edge *e) {
     trmi_space *s = b->s;
     const trmi_value *v = &s->graph->values[e->value];
     const trmi_space_class *from = trmi_space_class_of(s, e->from),
@@ -521,23 +522,22 @@ static trm_status fill_edge(building *b, trmi_space_edge *e, int32_t output) {
     float *table = t != NULL ? trmi_arena_alloc(&s->arena, entries * sizeof *table) : NULL,
           *bytes = NULL;
     int32_t *numbers = trmi_alloc(2 * (size_t)to->count * sizeof *numbers);
-    if (table == NULL || numbers == NULL || !kept_bytes(b, e, output, &bytes) ||
-        !room_for_table(s)) {
+    if (table == NULL || numbers == NULL || !kept_bytes(b, e, &bytes) || !room_for_table(s)) {
         trmi_free(numbers);
         return t == NULL ? TRM_NOMEM : no_memory(b->err);
     }
     /* numbers of the reader's spreads: of the value, of its gradient */
     for (int32_t k = 0; k < to->count; k++) {
         const trmi_spread *read = &to->strategies[k].inputs[e->input];
-        trmi_spread made = trmi_space_gradient(&s->mesh, read, to->strategies[k].letters);
+        trmi_spread made = trmi_space_sent_back(s, e, k);
         numbers[k] = trmi_price_number(t, &s->mesh, read);
         numbers[to->count + k] = trmi_price_number(t, &s->mesh, &made);
     }
     /* for each pair of strategies: way of the value, plus way of the gradient */
     for (int32_t i = 0; i < from->count; i++) {
-        const trmi_spread *made = &from->strategies[i].outputs[output];
-        trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
-        int32_t out = trmi_price_number(t, &s->mesh, made),
+        trmi_spread source = trmi_space_source(s, e, i);
+        trmi_spread wanted = trmi_space_wanted(&s->mesh, &source);
+        int32_t out = trmi_price_number(t, &s->mesh, &source),
                 back = trmi_price_number(t, &s->mesh, &wanted);
         float *row = table + (size_t)i * (size_t)to->count;
         for (int32_t k = 0; k < to->count; k++) {
@@ -568,14 +568,14 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
         const trmi_space_edge *o = &s->edges[i];
         bool same = s->nodes[o->from].group == s->nodes[e->from].group &&
                     s->nodes[o->to].group == s->nodes[e->to].group && o->input == e->input &&
-                    o->gradient == e->gradient && o->kept == e->kept &&
+                    o->tied == e->tied && o->gradient == e->gradient && o->kept == e->kept &&
                     output_of(s->graph, o->value) == output;
         if (same) {
             e->table = o->table;
             return TRM_OK;
         }
     }
-    return fill_edge(b, e, output);
+    return fill_edge(b, e);
 }
 
 /* Returns whether an operator reads a value. */
@@ -588,6 +588,37 @@ static bool reads(const trmi_op *op, int32_t value) {
     return false;
 }
 
+/* Adds an edge to the space. */
+static trm_status add_edge(building *b, trmi_space_edge e) {
+    trmi_space *s = b->s;
+    TRMI_TRY(find_table(b, &e));
+    if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1, sizeof *s->edges)) {
+        return no_memory(b->err);
+    }
+    s->edges[s->edges_count++] = e;
+    return TRM_OK;
+}
+
+/* Adds an edge from the first reader of a parameter to node `n`, if that reads it as input `i`, too. */
+static trm_status add_tied_edge(building *b, int32_t n, int32_t i) {
+    const trmi_space *s = b->s;
+    const trmi_op *parameter = trmi_parameter_of(s->graph, trmi_space_op(s, n)->inputs[i]);
+    for (int32_t from = 0; parameter != NULL && from < n; from++) {
+        const trmi_op *op = trmi_space_op(s, from);
+        for (int32_t k = 0; k < op->inputs_count; k++) {
+            if (trmi_parameter_of(s->graph, op->inputs[k]) == parameter) {
+                return add_edge(b, (trmi_space_edge){.from = from,
+                                                     .to = n,
+                                                     .value = parameter->outputs[0],
+                                                     .input = i,
+                                                     .tied = 1 + k,
+                                                     .gradient = trmi_space_trains(s, parameter)});
+            }
+        }
+    }
+    return TRM_OK;
+}
+
 /* Makes all edges, ordered by their reader and its inputs; search_measure.c relies on this order.
  */
 static trm_status make_edges(building *b) {
@@ -598,6 +629,7 @@ static trm_status make_edges(building *b) {
         for (int32_t i = 0; i < op->inputs_count; i++) {
             int32_t from = op->inputs[i] != 0 ? b->node_of[g->values[op->inputs[i]].op] : -1;
             if (from < 0) {
+                TRMI_TRY(add_tied_edge(b, n, i));
                 continue;
             }
             /* kept: a gradient operator of the reader reads the value, too */
@@ -606,12 +638,7 @@ static trm_status make_edges(building *b) {
             for (int32_t k = 0; k < s->nodes[n].backward_count; k++) {
                 e.kept = e.kept || reads(&g->ops[s->nodes[n].backward[k]], op->inputs[i]);
             }
-            TRMI_TRY(find_table(b, &e));
-            if (!trmi_grow((void **)&s->edges, &s->edges_capacity, s->edges_count + 1,
-                           sizeof *s->edges)) {
-                return no_memory(b->err);
-            }
-            s->edges[s->edges_count++] = e;
+            TRMI_TRY(add_edge(b, e));
         }
     }
     return TRM_OK;

@@ -37,6 +37,19 @@ trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made) {
     return g;
 }
 
+trmi_spread trmi_space_source(const trmi_space *s, const trmi_space_edge *edge, int32_t i) {
+    const trmi_strategy *from = &trmi_space_class_of(s, edge->from)->strategies[i];
+    return edge->tied > 0 ? trmi_space_wanted(&s->mesh, &from->inputs[edge->tied - 1])
+                          : from->outputs[s->graph->values[edge->value].output];
+}
+
+trmi_spread trmi_space_sent_back(const trmi_space *s, const trmi_space_edge *edge, int32_t k) {
+    const trmi_strategy *to = &trmi_space_class_of(s, edge->to)->strategies[k];
+    const trmi_spread *read = &to->inputs[edge->input];
+    return edge->tied > 0 ? trmi_space_wanted(&s->mesh, read)
+                          : trmi_space_gradient(&s->mesh, read, to->letters);
+}
+
 /* Returns the n-th dimension to try for cutting a parameter. Of convolution weights it is the input
  * channels first: output channels are innermost in memory, and cutting them would scatter each
  * part. */

@@ -628,6 +628,81 @@ static void many_classes_split_the_head(void **state) {
     free_net(&n);
 }
 
+/* Returns how many EXCHANGE steps of rank 0's program, under a plan, have at least `elements` numbers. */
+static int32_t count_exchanges(const trm_graph *graph, trm_node loss,
+                               const trmi_partition_plan *plan, int64_t elements) {
+    trm_program *program;
+    int32_t count = 0;
+    CHECK_OK(trmi_plan_create(graph, &(trmi_plan_options){.loss = loss, .partition = plan},
+                              &program, &err),
+             err);
+    for (int32_t i = 0; i < program->steps_count; i++) {
+        const trmi_step *step = &program->steps[i];
+        count += step->kind == TRMI_STEP_OP && step->op_kind == TRMI_OP_EXCHANGE &&
+                 trm_shape_count(&program->buffers[step->inputs[0]].shape) >= elements;
+    }
+    trmi_plan_destroy(program);
+    return count;
+}
+
+/* A table that an embedding and the output layer read (a tied parameter): moving it between two cuts has
+ * a price, and the best plan cuts both readers alike, so that its program does not move the table. */
+static void readers_of_a_tied_parameter_are_cut_alike(void **state) {
+    enum { ROWS = 20000, WIDTH = 16, SAMPLES = 8, RANKS = 4 };
+    (void)state;
+    net n;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+    trm_graph *g = n.graph;
+    trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(SAMPLES)),
+             y = trm_input(g, "label", TRM_INT32, trm_shape_of(SAMPLES)),
+             table = trm_parameter(g, "table", trm_shape_of(ROWS, WIDTH), TRM_INIT_LINEAR);
+    trm_node loss =
+        trm_linear_cross_entropy(g, trm_relu(g, trm_embedding(g, table, ids)), table, y, NULL);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+    trmi_space *s = space_of(&n, "4", 0, NULL);
+    const trmi_space_edge *tied = NULL;
+    for (int64_t e = 0; e < s->edges_count; e++) {
+        tied = s->edges[e].tied > 0 ? &s->edges[e] : tied;
+    }
+    assert_non_null(tied);
+    const trmi_space_class *from = trmi_space_class_of(s, tied->from),
+                           *to = trmi_space_class_of(s, tied->to);
+    /* the price, for each pair of cuts */
+    int32_t moves = 0;
+    for (int32_t i = 0; i < from->count; i++) {
+        for (int32_t k = 0; k < to->count; k++) {
+            trmi_spread source = trmi_space_source(s, tied, i);
+            bool alike = trmi_spread_equal(&source, &to->strategies[k].inputs[tied->input]);
+            float price = s->tables[tied->table][(size_t)i * (size_t)to->count + (size_t)k];
+            assert_true(alike || price > 0);
+            moves += !alike;
+        }
+    }
+    assert_true(moves > 0);
+    /* the best plan, and the same with the embedding cut by columns */
+    trmi_arena arena = {0};
+    trmi_found f;
+    trmi_partition_plan *plan;
+    CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    const char *letters = to->strategies[f.best.choice.strategy[tied->to]].letters;
+    assert_string_equal(letters, "k");
+    assert_string_equal(from->strategies[f.best.choice.strategy[tied->from]].letters, "v");
+    CHECK_OK(trmi_space_plan(s, &f.best.choice, &plan, &err), err);
+    assert_int_equal(count_exchanges(g, loss, plan, ROWS * WIDTH / RANKS), 0);
+    trmi_partition_plan_destroy(plan);
+    for (int32_t i = 0; i < from->count; i++) {
+        f.best.choice.strategy[tied->from] =
+            strcmp(from->strategies[i].letters, "d") == 0 ? i : f.best.choice.strategy[tied->from];
+    }
+    CHECK_OK(trmi_space_plan(s, &f.best.choice, &plan, &err), err);
+    assert_true(count_exchanges(g, loss, plan, ROWS * WIDTH / RANKS) > 0);
+    trmi_partition_plan_destroy(plan);
+    trmi_arena_free(&arena);
+    trmi_space_destroy(s);
+    free_net(&n);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_are_the_routers),
@@ -641,6 +716,7 @@ int main(void) {
         cmocka_unit_test(pins_are_kept_and_plans_survive_their_file),
         cmocka_unit_test(the_partition_takes_every_strategy),
         cmocka_unit_test(many_classes_split_the_head),
+        cmocka_unit_test(readers_of_a_tied_parameter_are_cut_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
