@@ -668,7 +668,17 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
         if (status != TRM_OK && status != TRM_TIMEOUT) {
             return status;
         }
+        if (client->push_err.status != TRM_OK) {
+            return TRM_OK; /* from another server: the caller may end its wait */
+        }
     }
+}
+
+/* Contract in client.h. */
+trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection *peer,
+                                  double deadline, trm_error *err) {
+    TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
+    return client->mode == TRM_PS_SYNC ? trmi_client_take_push_error(client, err) : TRM_OK;
 }
 
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,

@@ -234,10 +234,16 @@ struct trm_ps_client {
 /* Returns how many pushes this server has not answered. */
 int trmi_client_pushes_pending(const trmi_server_connection *peer);
 /* Receives one message from this server and handles it, or repairs the connection: pushes and
- * pulls are then sent again; an order must be repeated by its caller.
+ * pulls are then sent again; an order must be repeated by its caller. Returns without a message, too,
+ * while the error of a push has not been taken, because the caller may end its wait then.
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err);
+/* As trmi_client_progress, for a wait for a step with this worker's pushes (SYNC): a push that any
+ * server has refused is in no step there, so its error ends the wait.
+ *   errors  that of the push; those of trmi_client_progress */
+trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection *peer,
+                                  double deadline, trm_error *err);
 /* Sends one message; a broken connection is repaired first. */
 trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
                             const uint8_t *data, size_t bytes, double deadline, trm_error *err);

@@ -245,15 +245,12 @@ static void scatter_rows(trm_ps_batch *b, int32_t part) {
     }
 }
 
-/* Receives a message of `peer`. Synchronous servers answer a pull only when this worker's pushes are in
- * their steps, so a push that has failed ends the wait.
- *   error  that of the push; those of trmi_client_progress */
+/* Receives a message of `peer`. Rows of a batch are those of a step, rows that are read outside of
+ * training are not. */
 static trm_status receive_message(trm_ps_batch *b, trmi_server_connection *peer, double deadline,
                                   trm_error *err) {
-    TRMI_TRY(trmi_client_progress(b->client, peer, deadline, err));
-    return b->client->mode == TRM_PS_SYNC && !b->outside
-               ? trmi_client_take_push_error(b->client, err)
-               : TRM_OK;
+    return b->outside ? trmi_client_progress(b->client, peer, deadline, err)
+                      : trmi_client_await_step(b->client, peer, deadline, err);
 }
 
 /* Waits until server 0 has answered all pushes: its answers contain the steps that the other

@@ -344,7 +344,7 @@ trm_status trm_ps_push(trm_ps_batch *batch, const trm_ps_push_options *options, 
 static trm_status wait_for_answers(trm_ps_client *c, double deadline, trm_error *err) {
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) > 0) {
-            TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
+            TRMI_TRY(trmi_client_await_step(c, &c->peers[s], deadline, err));
         }
     }
     return trmi_client_take_push_error(c, err);

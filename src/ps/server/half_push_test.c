@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kills a synchronous worker at each message of a push to two servers. Whichever messages the
- * servers have received, the job ends with the rows of an undisturbed job. */
+/* Pushes that one of two synchronous servers does not get, or refuses. A worker is killed at each
+ * message of a push: whichever messages the servers have received, the job ends with the rows of an
+ * undisturbed job. A push that one server refuses ends the wait for the other one. */
 #include "servers.h"
 
 #include "base/error.h"
 #include "ps/client/client.h"
+#include "ps/client/life.h"
+#include "ps/server/server.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -94,9 +97,7 @@ static void leave(worker *w) {
     trm_ps_client_destroy(w->client);
 }
 
-/* Each gradient depends on all rows, as a model's does, so that rows of another step on one server
- * change the result. */
-static void compute(worker *w, int number, int64_t step) {
+static void start_pull(worker *w, int number, int64_t step) {
     trm_error err;
     for (int i = 0; i < BATCH; i++) {
         w->keys[i] = (uint64_t)(step * 37 + number * 11 + i * 3) % KEYS;
@@ -105,6 +106,13 @@ static void compute(worker *w, int number, int64_t step) {
     CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
              err);
     CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
+}
+
+/* Each gradient depends on all rows, as a model's does, so that rows of another step on one server
+ * change the result. */
+static void compute(worker *w, int number, int64_t step) {
+    trm_error err;
+    start_pull(w, number, step);
     CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
     float mean = 0;
     for (int i = 0; i < BATCH * WIDTH; i++) {
@@ -134,17 +142,30 @@ static void die_and_come_back(job *j, int64_t step) {
     }
 }
 
+static void start(job *j) {
+    *j = (job){0};
+    servers_start(j->server, SERVERS,
+                  (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
+    for (int n = 0; n < WORKERS; n++) {
+        join(j, n);
+    }
+}
+
+static void stop(job *j) {
+    for (int n = 0; n < WORKERS; n++) {
+        leave(&j->workers[n]);
+    }
+    for (int s = 0; s < SERVERS; s++) {
+        trm_ps_server_stop(j->server[s]);
+    }
+}
+
 static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     static job j;
     trm_error err;
     uint64_t keys[KEYS];
-    j = (job){0};
     ahead = (fate){.told = told, .server = server};
-    servers_start(j.server, SERVERS,
-                  (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
-    for (int n = 0; n < WORKERS; n++) {
-        join(&j, n);
-    }
+    start(&j);
     for (int64_t step = 0; step < STEPS; step++) {
         for (int n = WORKERS - 1; n >= 0; n--) {
             compute(&j.workers[n], n, step);
@@ -165,12 +186,7 @@ static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     trm_ps_batch_clear(w->batch);
     CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
     CHECK_OK(trm_ps_read(w->batch, &err), err);
-    for (int n = 0; n < WORKERS; n++) {
-        leave(&j.workers[n]);
-    }
-    for (int s = 0; s < SERVERS; s++) {
-        trm_ps_server_stop(j.server[s]);
-    }
+    stop(&j);
 }
 
 static void steps_are_of_the_same_pushes_everywhere(void **state) {
@@ -184,9 +200,56 @@ static void steps_are_of_the_same_pushes_everywhere(void **state) {
     }
 }
 
+/* ---- a server that refuses a push ------------------------------------------------------------ */
+
+static void set_held(trm_ps_server *server, bool held) {
+    pthread_mutex_lock(&server->mutex);
+    server->held = held;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* Returns whether a pull waits on the server. */
+static bool holds_a_pull(trm_ps_server *server) {
+    pthread_mutex_lock(&server->mutex);
+    const bool holds = server->parked != NULL;
+    pthread_mutex_unlock(&server->mutex);
+    return holds;
+}
+
+/* One server cannot log the step, the other one holds it back and says nothing: the error of the
+ * first one ends a pull and a flush that wait for the second one. */
+static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
+    static job j;
+    trm_error err;
+    for (int refusing = 0; refusing < SERVERS; refusing++) {
+        ahead = (fate){0};
+        start(&j);
+        for (int n = 0; n < WORKERS; n++) {
+            trmi_client_set_timeout(j.workers[n].client, 20);
+            compute(&j.workers[n], n, 0);
+        }
+        trm_ps_server *other = j.server[1 - refusing];
+        TRMI_FAIL(&j.server[refusing]->runners[0].shard->broken, TRM_NOSPACE, "the disk is full");
+        set_held(other, true);
+        for (int n = 0; n < WORKERS; n++) {
+            CHECK_OK(trm_ps_push(j.workers[n].batch, NULL, &err), err);
+        }
+        start_pull(&j.workers[0], 0, 1);
+        while (!holds_a_pull(other)) {
+            usleep(1000);
+        }
+        CHECK_FAILS(trm_ps_pull_wait(j.workers[0].batch, &err), TRM_NOSPACE, err, "full");
+        assert_true(holds_a_pull(other)); /* has not answered, not even that it waited too long */
+        CHECK_FAILS(trm_ps_flush(j.workers[1].client, &err), TRM_NOSPACE, err, "full");
+        set_held(other, false);
+        stop(&j);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_of_the_same_pushes_everywhere),
+        cmocka_unit_test(a_refused_push_ends_the_wait_for_the_other_server),
     };
     return cmocka_run_group_tests_name("ps pushes to several servers", tests, NULL, NULL);
 }
