@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Training steps of GPT-2 and Llama in Trireme and in PyTorch (peers/gpt_torch.py), in turns in one run, and generation of GPT-2.
+"""Training steps of GPT-2, Llama, BERT and ViT in Trireme and in PyTorch (gpt_torch.py and resnet_torch.py of the peers), in turns in one
+run; GPT-2 on two ranks of one thread beside DistributedDataParallel over gloo; and generation of GPT-2.
 
-usage: gpt_table.py [--trireme build/release/trireme] [--peer ../shared/peers/gpt_torch.py] [--rounds 3] [--threads 2] [--only TEXT]
-                    [--no-compile] [--short]
+usage: gpt_table.py [--trireme build/release/trireme] [--peers ../shared/peers] [--rounds 3] [--threads 2] [--only TEXT] [--no-compile]
+                    [--short]
+The rate of ViT is images/s. BERT predicts every token (--masking 0.99), as the peer does; ViT is trained by SGD with momentum, as the peer is. Two ranks:
+tokens/s of both, memory of both.
 PyTorch is the python of ~/.cache/trireme-peers/oracle (tools/readers.sh and README of the peers); without it only Trireme's figures are
 printed. A ratio is Trireme's median over the better of PyTorch's medians, eager and torch.compile; memory is Trireme's peak over
 PyTorch's smaller one. --only selects rows whose name has TEXT; --short takes 3 steps a round instead of 5.
@@ -11,45 +14,98 @@ PyTorch's smaller one. --only selects rows whose name has TEXT; --short takes 3 
 import argparse
 import json
 import os
+import socket
 import statistics
 import subprocess
 import sys
 
-# name, Trireme's model and size, PyTorch's model, batch, tokens, bfloat16, wanted ratio of rates, wanted ratio of memory
+# name, Trireme's model and size, PyTorch's model, batch of a rank, tokens (ViT: pixels of a side), bfloat16, wanted ratio of rates, wanted ratio
+# of memory, ranks (each of one thread)
 ROWS = [
-    ("gpt2 T=64 fp32", "gpt2", "gpt2", "gpt2", 4, 64, False, 1.6, 0.7),
-    ("gpt2 T=64 bf16", "gpt2", "gpt2", "gpt2", 4, 64, True, 2.0, 0.7),
-    ("gpt2 T=256 fp32", "gpt2", "gpt2", "gpt2", 4, 256, False, 1.45, 0.7),
-    ("gpt2 T=256 bf16", "gpt2", "gpt2", "gpt2", 4, 256, True, 1.5, 0.7),
-    ("gpt2 T=1024 fp32", "gpt2", "gpt2", "gpt2", 4, 1024, False, 1.6, 0.4),
-    ("gpt2 T=1024 bf16", "gpt2", "gpt2", "gpt2", 4, 1024, True, 1.6, 0.4),
-    ("llama110m T=256 bf16", "llama", "llama110m", "llama110m", 4, 256, True, 1.5, 0.7),
-    ("llama15m T=256 fp32", "llama", "llama15m", "llama15m", 8, 256, False, 1.5, 0.7),
-    ("llama15m T=256 bf16", "llama", "llama15m", "llama15m", 8, 256, True, 1.6, 0.7),
-    ("tiny T=64 fp32", "gpt2", "tiny", "tiny", 12, 64, False, 1.8, 0.7),
+    ("gpt2 T=64 fp32", "gpt2", "gpt2", "gpt2", 4, 64, False, 1.6, 0.7, 1),
+    ("gpt2 T=64 bf16", "gpt2", "gpt2", "gpt2", 4, 64, True, 2.0, 0.7, 1),
+    ("gpt2 T=256 fp32", "gpt2", "gpt2", "gpt2", 4, 256, False, 1.45, 0.7, 1),
+    ("gpt2 T=256 bf16", "gpt2", "gpt2", "gpt2", 4, 256, True, 1.5, 0.7, 1),
+    ("gpt2 T=1024 fp32", "gpt2", "gpt2", "gpt2", 4, 1024, False, 1.6, 0.4, 1),
+    ("gpt2 T=1024 bf16", "gpt2", "gpt2", "gpt2", 4, 1024, True, 1.6, 0.4, 1),
+    ("llama110m T=256 bf16", "llama", "llama110m", "llama110m", 4, 256, True, 1.5, 0.7, 1),
+    ("llama15m T=256 fp32", "llama", "llama15m", "llama15m", 8, 256, False, 1.5, 0.7, 1),
+    ("llama15m T=256 bf16", "llama", "llama15m", "llama15m", 8, 256, True, 1.6, 0.7, 1),
+    ("tiny T=64 fp32", "gpt2", "tiny", "tiny", 12, 64, False, 1.8, 0.7, 1),
+    ("bert T=128 bf16", "bert", "base", "bert", 16, 128, True, 1.5, 0.7, 1),
+    ("vit 224x224 bf16", "vit", "base", "vit_b_16", 16, 224, True, 1.5, 0.7, 1),
+    ("ddp gpt2 T=256 fp32", "gpt2", "gpt2", "gpt2", 2, 256, False, 1.6, 0.7, 2),
+    ("ddp gpt2 T=256 bf16", "gpt2", "gpt2", "gpt2", 2, 256, True, 2.0, 0.7, 2),
 ]
 COLUMNS = "{:22} {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>6} {:>7} {:>10} {:>6}"
 
 
+# Runs gpt_torch.py (argv[1]) as one rank: its model is wrapped in DistributedDataParallel.
+ONE_RANK = """
+import sys, torch.distributed
+from torch.nn.parallel import DistributedDataParallel
+path, line = sys.argv[1], "net = torch.compile(model) if a.compile else model"
+del sys.argv[0]
+text = open(path).read()
+assert text.count(line) == 1, f"{path}: the line '{line}' is expected once"
+torch.distributed.init_process_group("gloo")
+exec(compile(text.replace(line, "net = DistributedDataParallel(model)"), path, "exec"))
+torch.distributed.destroy_process_group()
+"""
+
+
+def run_all(lines, environments):
+    """Runs the commands at the same time; returns the last line of JSON of each."""
+    jobs = [subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment})
+            for line, environment in zip(lines, environments)]
+    events = []
+    for job, line in zip(jobs, lines):
+        out, error = job.communicate()
+        if job.returncode != 0:
+            for other in jobs:
+                other.kill()
+            raise SystemExit(f"{' '.join(line)}: exit {job.returncode}\n{error[-2000:]}")
+        events.append(json.loads(out.strip().splitlines()[-1]))
+    return events
+
+
 def run(line):
-    done = subprocess.run(line, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(line)}: exit {done.returncode}\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return run_all([line], [{}])[0]
+
+
+def repeats_of(args, row):
+    return 3 if args.short else 200 if row[2] == "tiny" else 5
 
 
 def ours(args, row):
-    _, model, size, _, batch, tokens, half, _, _ = row
-    repeats = 3 if args.short else 200 if size == "tiny" else 5
-    return run([args.trireme, "bench", "train", model, "--preset", "peer", "--size", size, "--batch-size", str(batch), "--context", str(tokens),
-                "--precision", "mixed" if half else "fp32", "--threads", str(args.threads), "--repeats", str(repeats), "--json"])
+    _, model, size, _, batch, tokens, half, _, _, ranks = row
+    line = [args.trireme, "bench", "train", model, "--size", size, "--batch-size", str(batch), "--precision", "mixed" if half else "fp32",
+            "--threads", str(1 if ranks > 1 else args.threads), "--repeats", str(repeats_of(args, row)), "--json"]
+    if model == "vit":
+        event = run(line + ["--image-size", str(tokens), "--classes", "1000", "--optimizer", "momentum", "--momentum", "0.9", "--weight-decay", "0.0001"])
+        return {**event, "rate": event["images_per_second"]}
+    line += ["--preset", "peer", "--context", str(tokens)] + (["--masking", "0.99"] if model == "bert" else [])
+    event = run(line + (["-n", str(ranks)] if ranks > 1 else []))
+    return {**event, "rate": event["tokens_per_second"], "peak_bytes": ranks * event["peak_bytes"],
+            "predicted_peak_bytes": ranks * event["predicted_peak_bytes"]}
 
 
 def theirs(args, python, row, compiled):
-    _, _, size, model, batch, tokens, half, _, _ = row
-    steps = 3 if args.short else 200 if size == "tiny" else 5
-    return run([python, args.peer, "--model", model, "--batch-size", str(batch), "--seq-len", str(tokens), "--threads", str(args.threads),
-                "--steps", str(steps)] + (["--bf16"] if half else []) + (["--compile"] if compiled else []))
+    _, _, _, model, batch, tokens, half, _, _, ranks = row
+    vit = model == "vit_b_16"
+    peer = os.path.join(args.peers, "resnet_torch.py" if vit else "gpt_torch.py")
+    line = ["--model", model, "--batch-size", str(batch), "--image-size" if vit else "--seq-len", str(tokens), "--threads",
+            str(1 if ranks > 1 else args.threads), "--steps", str(repeats_of(args, row))]
+    line += (["--bf16"] if half else []) + (["--compile"] if compiled else [])
+    if ranks == 1:
+        event = run([python, peer] + line)
+        return {**event, "rate": event["images_per_second" if vit else "tokens_per_second"]}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    events = run_all([[python, "-c", ONE_RANK, peer] + line] * ranks,
+                     [{"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(ranks), "RANK": str(rank)} for rank in range(ranks)])
+    return {"rate": sum(e["tokens_per_second"] for e in events), "peak_bytes": sum(e["peak_bytes"] for e in events)}
 
 
 def median(events, key):
@@ -63,15 +119,16 @@ def measure(args, python, row):
         mine.append(ours(args, row))
         if python:
             eager.append(theirs(args, python, row, False))
-        if python and args.compile:
+        if python and args.compile and row[9] == 1:
             compiled.append(theirs(args, python, row, True))
-    rate, peak = median(mine, "tokens_per_second"), median(mine, "peak_bytes")
+    rate, peak = median(mine, "rate"), median(mine, "peak_bytes")
     peers = [peer for peer in (eager, compiled) if peer]
-    best = max((median(peer, "tokens_per_second") for peer in peers), default=0)
+    best = max((median(peer, "rate") for peer in peers), default=0)
     least = min((median(peer, "peak_bytes") for peer in peers), default=0)
     predicted = median(mine, "predicted_peak_bytes") / peak
-    print(COLUMNS.format(name, f"{rate:.0f}", f"{median(eager, 'tokens_per_second'):.0f}" if eager else "-",
-                         f"{median(compiled, 'tokens_per_second'):.0f}" if compiled else "-", f"{rate / best:.2f}" if best else "-", f"{wanted:.2f}",
+    digits = 0 if best > 20 or rate > 20 else 2
+    print(COLUMNS.format(name, f"{rate:.{digits}f}", f"{median(eager, 'rate'):.{digits}f}" if eager else "-",
+                         f"{median(compiled, 'rate'):.{digits}f}" if compiled else "-", f"{rate / best:.2f}" if best else "-", f"{wanted:.2f}",
                          f"{peak / 1e6:.0f}", f"{peak / least:.2f}" if least else "-", f"{wanted_memory:.2f}", f"{predicted:.3f}",
                          f"{median(mine, 'first_step_done_seconds'):.2f}"), flush=True)
 
@@ -87,7 +144,7 @@ def generation(args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trireme", default="build/release/trireme")
-    parser.add_argument("--peer", default=os.path.join(os.path.dirname(__file__), "..", "..", "shared", "peers", "gpt_torch.py"))
+    parser.add_argument("--peers", default=os.path.join(os.path.dirname(__file__), "..", "..", "shared", "peers"))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", default="")
@@ -95,9 +152,9 @@ def main():
     parser.add_argument("--short", action="store_true")
     args = parser.parse_args()
     python = os.path.expanduser("~/.cache/trireme-peers/oracle/bin/python")
-    if not (os.path.exists(python) and os.path.exists(args.peer)):
+    if not (os.path.exists(python) and os.path.exists(os.path.join(args.peers, "gpt_torch.py"))):
         python = None
-        print(f"without PyTorch: {os.path.expanduser('~/.cache/trireme-peers/oracle')} or {args.peer} is absent", file=sys.stderr)
+        print(f"without PyTorch: {os.path.expanduser('~/.cache/trireme-peers/oracle')} or {args.peers} is absent", file=sys.stderr)
     print(f"{args.threads} threads, {args.rounds} rounds in turns, medians; tokens/s, peak MB, seconds to the end of the first step")
     print(COLUMNS.format("model", "Trireme", "eager", "compile", "ratio", "wanted", "peak MB", "ratio", "wanted", "predicted", "first"))
     for row in ROWS:
