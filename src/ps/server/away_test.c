@@ -314,7 +314,7 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
                              .mode = TRM_PS_BOUNDED,
                              .staleness = 1,
                              .workers = 2}};
-    const trm_ps_lease_options lo = {100, 90, 1, 60, 0, 10};
+    const trm_ps_lease_options lo = {100, 90, 1, 5 * check_patience(), 0, 10};
     trm_ps_lease lease, rest, none;
     worker w[2];
     trm_error err;
@@ -338,6 +338,7 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
         }
     }
     CHECK_OK(trm_ps_flush(w[0].client, &err), err);
+    trm_ps_batch_destroy(w[0].batch);
     trmi_client_vanish(w[0].client); /* its last samples go to worker 1 */
     join(&f, &w[0], 0);
     while (trm_ps_lease_take(w[1].client, &lo, &lease, &err) == TRM_PENDING) {
