@@ -65,13 +65,14 @@ static void add_orders(searching *s, trmi_pipe_shape shape, const trmi_mesh *mes
     }
 }
 
-/* Adds the rows of a mesh: micro-batches that divide the batch, a power of 2 unless one number is
- * given, and recompute. */
+/* Adds the rows of a mesh: micro-batches that divide the batch (what each rank of a stage reads of it,
+ * if the ranks read samples of their own), a power of 2 unless one number is given, and recompute. */
 static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
     const trmi_pipe_options *o = s->o;
+    int64_t readers = o->own_samples ? trmi_mesh_ranks(mesh) : 1;
     for (int32_t micros = 1; micros <= MOST_MICROS * stages || o->micros > 0; micros *= 2) {
         int32_t count = o->micros > 0 ? o->micros : micros;
-        for (int again = 0; again < 2 && o->batch % count == 0; again++) {
+        for (int again = 0; again < 2 && o->batch % (count * readers) == 0; again++) {
             bool wanted = o->recomputes == o->keeps || (again ? o->recomputes : o->keeps);
             if (wanted && (stages > 1 || count > 1)) {
                 add_orders(s,
@@ -112,8 +113,9 @@ static trm_status list_rows(searching *s) {
         return TRMI_FAIL(
             s->err, TRM_INVALID,
             "no plan with stages: %d ranks, %d stages, %lld samples, %d micro-batches; "
-            "stages divide the ranks, micro-batches the samples",
-            o->ranks, o->stages, (long long)o->batch, o->micros);
+            "stages divide the ranks, micro-batches the samples%s",
+            o->ranks, o->stages, (long long)o->batch, o->micros,
+            o->own_samples ? " that each rank of a stage reads" : "");
     }
     return TRM_OK;
 }

@@ -93,6 +93,8 @@ bool trmi_pipe_foreign(const trmi_space *space, int32_t begin, bool *foreign);
 typedef struct trmi_pipe_options {
     int32_t ranks;
     int64_t batch; /* samples of a step of all ranks: divided by the micro-batches */
+    /* every rank of a stage reads samples of its own: micro-batches divide those of one rank */
+    bool own_samples;
     /* 0 = all: numbers of stages, of micro-batches, of chunks */
     int32_t stages, micros, chunks;
     bool one_order; /* only `order` */

@@ -232,9 +232,46 @@ static void finds_the_optimum_of_small_cases(void **state) {
     assert_true(exact >= 60 && limited >= 8);
 }
 
+/* A batch of 8 on 4 ranks: a rank that is the whole stage reads all 8 samples, one of 4 ranks of a stage reads 2. */
+static void micro_batches_divide_what_a_rank_reads(void **state) {
+    (void)state;
+    trm_error err;
+    net n = {.layers = 4, .batch = 8, .widths = {16, 16, 16, 16, 16}};
+    trmi_pipe_options o = {.ranks = 4,
+                           .batch = 8,
+                           .one_order = true,
+                           .costs = {.message = message, .overhead = 1e-5},
+                           .make_space = make_space,
+                           .context = &n};
+    int larger[2] = {0};
+    for (int own = 0; own < 2; own++) {
+        trmi_arena arena = {0};
+        trmi_pipe_found found;
+        o.own_samples = own;
+        CHECK_OK(trmi_pipe_search(&o, &arena, &found, &err), err);
+        for (int32_t i = 0; i < found.count; i++) {
+            int32_t of_stage = trmi_mesh_ranks(&found.rows[i].mesh);
+            larger[own] += 8 % (found.rows[i].shape.micros * of_stage) != 0;
+        }
+        trmi_pipe_found_free(&found);
+        trmi_arena_free(&arena);
+    }
+    assert_true(larger[0] > 0);
+    assert_int_equal(larger[1], 0);
+    trmi_arena arena = {0};
+    trmi_pipe_found found;
+    o.stages = 1;
+    o.micros = 4;
+    assert_int_equal(trmi_pipe_search(&o, &arena, &found, &err), TRM_INVALID);
+    assert_non_null(strstr(err.message, "that each rank of a stage reads"));
+    trmi_arena_free(&arena);
+    free_net(&n);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(finds_the_optimum_of_small_cases),
+        cmocka_unit_test(micro_batches_divide_what_a_rank_reads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,6 +54,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
     bool any = from->stages == TRM_ALL;
     *o = (trmi_pipe_options){.ranks = p->ranks,
                              .batch = p->batch,
+                             .own_samples = p->model.exec.parallel.batch != TRM_BATCH_OF_JOB,
                              .stages = any ? 0 : from->stages,
                              .micros = from->micro_batches,
                              .chunks = from->chunks,
