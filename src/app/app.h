@@ -13,10 +13,10 @@
 
 #include "trireme/train.h"
 
-#include "app/click.h"
-#include "app/flags.h"
-#include "app/language.h"
-#include "app/output.h"
+#include "app/models/click.h"
+#include "app/options/flags.h"
+#include "app/models/language.h"
+#include "app/output/output.h"
 
 /* Values of all flags of all commands. The groups of a command determine which of them its
  * command line may set; the remaining ones keep the values of app_defaults. The help text of its

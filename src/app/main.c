@@ -5,7 +5,7 @@
  *
  * The table (commands.c) holds everything about a command: dispatch, help and error messages
  * read it. */
-#include "app/models.h"
+#include "app/models/models.h"
 
 #include "trireme/base.h"
 

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate: text that a language model continues; bench generate: tokens a second, beside the time
+ * that reading the weights takes.
+ *
+ *      checkpoint --> network, tokenizer --> model --> generator --> ids --> bytes of text --> stdout
+ */
+#include "app/models/models.h"
+#include "app/commands/bench.h"
+
+#include "trireme/data.h"
+#include "trireme/language.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Creates the model and a generator on it. The model's own program has `rows` tokens: its threads
+ * are the generator's. */
+static trm_status open_generator(app_context *app, trm_dataset **data, app_network *network,
+                                 trm_model **model, trm_generator **out, trm_error *err) {
+    enum { ROWS = 32 };
+    const char *name = app->parsed.arguments[0];
+    app_options *o = &app->o;
+    o->batch_size = 1;
+    if (o->context_tokens > 0 && o->transformer.positions == 0) {
+        o->transformer.positions = o->context_tokens;
+    }
+    o->context_tokens = o->transformer.positions > 0 && o->transformer.positions < ROWS
+                            ? o->transformer.positions
+                            : ROWS;
+    trm_status status = app_language_kind.random(app, 1, data, err);
+    status = status == TRM_OK ? trm_dataset_batch(*data, 1, true, err) : status;
+    if (status == TRM_OK) {
+        status = app_make_model(app, name, *data, true, network, model, err);
+    }
+    if (status == TRM_OK && o->checkpoint != NULL) {
+        status = trm_model_load(*model, o->checkpoint, false, NULL, err);
+    }
+    const trm_generator_options options = {.model = name, .network = &network->language.options};
+    return status == TRM_OK ? trm_generator_create(*model, &options, out, err) : status;
+}
+
+/* ---- generate -------------------------------------------------------------------------------- */
+
+/* The state of one `trireme generate`. */
+typedef struct run {
+    app_context *app;
+    trm_dataset *data;
+    app_network network;
+    trm_model *model;
+    trm_generator *generator;
+    trm_tokenizer *tokenizer;
+    trm_tokens prompt, made;
+    double seconds; /* of the tokens behind the first, which waits for the prompt */
+} run;
+
+/* Encodes the prompt: --prompt, --prompt-file, or else the token between documents or a line end.
+ *   error  INVALID, IO */
+static trm_status encode_prompt(run *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    char *text = NULL;
+    if (o->prompt != NULL && o->prompt_file != NULL) {
+        return app_fail(err, TRM_INVALID, "--prompt and --prompt-file exclude each other");
+    }
+    if (o->prompt_file != NULL) {
+        trm_status status = app_read_text(o->prompt_file, &text, err);
+        if (status != TRM_OK) {
+            return status;
+        }
+    }
+    const char *prompt = text != NULL ? text : o->prompt != NULL ? o->prompt : "";
+    int32_t end = trm_tokenizer_end(r->tokenizer);
+    prompt = *prompt == '\0' && end < 0 ? "\n" : prompt;
+    trm_status status = trm_tokenizer_encode(r->tokenizer, prompt, strlen(prompt), &r->prompt, err);
+    free(text);
+    if (status == TRM_OK && r->prompt.count == 0) {
+        r->prompt.ids = malloc(sizeof *r->prompt.ids);
+        if (r->prompt.ids == NULL) {
+            return app_fail(err, TRM_NOMEM, "no memory for a prompt");
+        }
+        r->prompt.ids[0] = end;
+        r->prompt.count = r->prompt.capacity = 1;
+    }
+    return status;
+}
+
+/* Refuses models that predict no next token.
+ *   error  INVALID */
+static trm_status check_generates(const app_context *app, const char *command, trm_error *err) {
+    const char *name = app->parsed.arguments[0];
+    trm_status status = app_check_model_name(name, err);
+    if (status == TRM_OK && app->model->kind != &app_language_kind) {
+        return app_fail(err, TRM_INVALID, "%s is for language models, not for %s", command, name);
+    }
+    if (status == TRM_OK && trm_language_is_masked(name)) {
+        return app_fail(err, TRM_INVALID,
+                        "%s: %s predicts masked tokens from those on both sides, not the next one: "
+                        "use gpt2, llama or moe",
+                        command, name);
+    }
+    return status;
+}
+
+/* Opens everything that generating needs.
+ *   error  INVALID, IO, CORRUPT, NOMEM */
+static trm_status prepare_generation(run *r, trm_error *err) {
+    app_context *app = r->app;
+    app_options *o = &app->o;
+    const char *name = app->parsed.arguments[0];
+    trm_status status = check_generates(app, "generate", err);
+    if (status == TRM_OK && o->checkpoint == NULL) {
+        return app_fail(err, TRM_INVALID, "generate needs --checkpoint DIR");
+    }
+    if (status != TRM_OK || (status = app_recall(app, name, err)) != TRM_OK) {
+        return status;
+    }
+    if (o->tokenizer == NULL) {
+        return app_fail(err, TRM_INVALID,
+                        "%.140s has no tokenizer beside it; --tokenizer DIR expected",
+                        o->checkpoint);
+    }
+    if ((status = trm_tokenizer_open(o->tokenizer, &r->tokenizer, err)) != TRM_OK ||
+        (status = encode_prompt(r, err)) != TRM_OK) {
+        return status;
+    }
+    if (o->transformer.vocabulary == 0) {
+        o->transformer.vocabulary = trm_tokenizer_vocabulary(r->tokenizer);
+    }
+    return open_generator(app, &r->data, &r->network, &r->model, &r->generator, err);
+}
+
+/* Prints the text of some tokens as soon as they are there. */
+static trm_status print_tokens(const run *r, const int32_t *ids, int64_t count, trm_error *err) {
+    char *text = NULL;
+    size_t bytes;
+    if (r->app->o.json) {
+        return TRM_OK;
+    }
+    trm_status status = trm_tokenizer_decode(r->tokenizer, ids, count, &text, &bytes, err);
+    if (status == TRM_OK && (fwrite(text, 1, bytes, stdout) != bytes || fflush(stdout) != 0)) {
+        status = app_fail(err, TRM_IO, "stdout cannot be written");
+    }
+    trm_free(text);
+    return status;
+}
+
+/* Chooses and prints up to --tokens tokens, until the one that ends documents. */
+static trm_status generate_text(run *r, trm_error *err) {
+    const app_options *o = &r->app->o;
+    /* choosing among several tokens needs a temperature */
+    bool draws = o->temperature > 0 || o->top_k > 0 || o->top_p > 0;
+    const trm_sampling sampling = {.temperature = app_given(&r->app->parsed, "temperature")
+                                                      ? o->temperature
+                                                  : draws ? 1
+                                                          : 0,
+                                   .top_k = o->top_k,
+                                   .top_p = o->top_p,
+                                   .seed = (uint64_t)o->seed};
+    int32_t end = trm_tokenizer_end(r->tokenizer);
+    bool shown = r->prompt.ids[0] != end; /* the prompt is more than the token between documents */
+    trm_status status = shown ? print_tokens(r, r->prompt.ids, r->prompt.count, err) : TRM_OK;
+    if (status == TRM_OK) {
+        status = trm_generator_read(r->generator, r->prompt.ids, r->prompt.count, err);
+    }
+    r->made.ids = malloc((size_t)o->generate_tokens * sizeof *r->made.ids);
+    if (r->made.ids == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for %lld tokens", (long long)o->generate_tokens);
+    }
+    double begin = trm_now_seconds();
+    while (status == TRM_OK && r->made.count < o->generate_tokens) {
+        int32_t id = trm_generator_choose(r->generator, &sampling);
+        if (r->made.count > 0) {
+            r->seconds = trm_now_seconds() - begin;
+        }
+        if (id == end && end >= 0) {
+            break;
+        }
+        r->made.ids[r->made.count++] = id;
+        status = print_tokens(r, &id, 1, err);
+        if (status == TRM_OK && r->made.count < o->generate_tokens) {
+            status = trm_generator_read(r->generator, &id, 1, err);
+        }
+    }
+    return status;
+}
+
+/* Ends the line of the text, and prints the rate, or the JSON event "generate". */
+static trm_status tell_generated(const run *r, trm_error *err) {
+    const trm_tokens *made = &r->made;
+    double rate = made->count > 1 && r->seconds > 0 ? (double)(made->count - 1) / r->seconds : 0;
+    char *text = NULL;
+    size_t bytes;
+    trm_status status =
+        trm_tokenizer_decode(r->tokenizer, made->ids, made->count, &text, &bytes, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    app_print("\n");
+    app_tell(APP_PROGRESS, "event", "generate", app_text("prompt", r->app->o.prompt, NULL),
+             app_int("prompt_tokens", r->prompt.count, NULL), app_text("text", text, NULL),
+             app_ids("token_ids", made->ids, made->count), app_int(NULL, made->count, "%d tokens"),
+             app_real("tokens_per_second", rate, ", %.1f tokens/s"),
+             app_int("seed", r->app->o.seed, NULL));
+    trm_free(text);
+    return TRM_OK;
+}
+
+/* generate. */
+int app_run_generate(app_context *app) {
+    trm_error err;
+    run r = {.app = app};
+    trm_status status = prepare_generation(&r, &err);
+    bool dry = app->o.dry_run;
+    if (status == TRM_OK && dry) {
+        app_tell(APP_RESULT, "event", "generate",
+                 app_bool("dry_run", true,
+                          "dry run: the checkpoint and its tokenizer fit; nothing "
+                          "was generated"));
+    }
+    status = status == TRM_OK && !dry ? generate_text(&r, &err) : status;
+    status = status == TRM_OK && !dry ? tell_generated(&r, &err) : status;
+    trm_generator_destroy(r.generator);
+    trm_model_destroy(r.model);
+    trm_dataset_destroy(r.data);
+    trm_tokenizer_destroy(r.tokenizer);
+    trm_tokens_free(&r.prompt);
+    trm_tokens_free(&r.made);
+    return status == TRM_OK ? 0 : app_report(&err);
+}
+
+/* ---- bench generate -------------------------------------------------------------------------- */
+
+/* Times --repeats tokens behind a short prompt, and in turns with them the reading of memory. */
+static trm_status time_tokens(const app_context *app, trm_generator *generator, trm_meter *meter,
+                              double *seconds, trm_error *err) {
+    enum { PROMPT = 16, SAMPLES = 5 };
+    static const int32_t prompt[PROMPT];
+    trm_status status = trm_generator_read(generator, prompt, PROMPT, err);
+    int32_t id = trm_generator_choose(generator, NULL);
+    status = status == TRM_OK ? trm_generator_read(generator, &id, 1, err) : status; /* warm */
+    for (int64_t i = 0; i < app->o.repeats && status == TRM_OK; i++) {
+        if (i % ((app->o.repeats + SAMPLES - 1) / SAMPLES) == 0) {
+            trm_meter_sample(meter);
+        }
+        double begin = trm_now_seconds();
+        id = trm_generator_choose(generator, NULL);
+        status = trm_generator_read(generator, &id, 1, err);
+        seconds[i] = trm_now_seconds() - begin;
+    }
+    return status;
+}
+
+/* Prints the result. `bytes`: of the weights that one token reads. */
+static void tell_bench(const app_context *app, const char *name, const app_sample *s, int64_t bytes,
+                       double bandwidth, int threads) {
+    double bound = (double)bytes / bandwidth;
+    app_begin(APP_RESULT, "bench", "generate");
+    app_put(app_text("model", name, "%s"), app_text("precision", app->o.precision, ", %s"),
+            app_real("tokens_per_second", 1 / s->median, ": %.1f tokens/s"));
+    app_put_sample(s, " (median of %d", ": %.2f{1e3} ms", "; %.2f{1e3}", " to %.2f{1e3} ms)");
+    app_put(app_int("weight_bytes", bytes, "\na token reads %b of weights"),
+            app_real("read_gb_s", bandwidth * 1e-9, "; at %.1f GB/s"),
+            app_real("bound_seconds", bound, " that takes %.2f{1e3} ms"),
+            app_real("bound_fraction", bound / s->median, ": %.2f of the bound"));
+    app_put_machine(threads);
+    app_end();
+}
+
+/* Measures tokens and bandwidth, and prints the result. */
+static trm_status measure_generation(const app_context *app, const char *name, trm_model *model,
+                                     trm_generator *generator, trm_error *err) {
+    trm_exec_info info;
+    trm_meter *meter;
+    trm_machine_peak median, best;
+    trm_exec_get_info(trm_model_exec(model), &info);
+    double *seconds = calloc((size_t)app->o.repeats, sizeof *seconds);
+    if (seconds == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for %lld times", (long long)app->o.repeats);
+    }
+    trm_status status = trm_meter_create(info.threads, &meter, err);
+    if (status == TRM_OK) {
+        status = time_tokens(app, generator, meter, seconds, err);
+        trm_meter_get_peaks(meter, &median, &best);
+        trm_meter_destroy(meter);
+    }
+    if (status == TRM_OK) {
+        app_sample s = app_summarise(seconds, app->o.repeats);
+        tell_bench(app, name, &s, trm_generator_weight_bytes(generator),
+                   median.memory[median.memory_count - 1].bytes_per_second[TRM_PEAK_READ],
+                   info.threads);
+    }
+    free(seconds);
+    return status;
+}
+
+/* bench generate. */
+int app_run_bench_generate(app_context *app) {
+    trm_error err;
+    const char *name = app->parsed.arguments[0];
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    trm_generator *generator = NULL;
+    app_network network;
+    trm_status status = check_generates(app, "bench generate", &err);
+    if (status == TRM_OK) {
+        app_settle_data(app);
+    }
+    status =
+        status == TRM_OK ? open_generator(app, &data, &network, &model, &generator, &err) : status;
+    if (status == TRM_OK && !app->o.dry_run) {
+        status = measure_generation(app, name, model, generator, &err);
+    } else if (status == TRM_OK) {
+        app_print_dry_run(app, "nothing was measured");
+    }
+    trm_generator_destroy(generator);
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    return status == TRM_OK ? 0 : app_report(&err);
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan and simulate with --hardware: a transformer on a machine that is not here.
+ *
+ *      sizes or preset, file of the machine, mesh --> trm_hardware_plan --> report, --export
+ *                                                                       --> simulate: fewer and more devices */
+#include "app/output/page.h"
+#include "app/commands/planning.h"
+
+#include "trireme/io.h"
+#include "trireme/plan.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Takes the sizes of the model from the flags. */
+static trm_language_options read_sizes(const app_transformer_flags *f) {
+    return (trm_language_options){.layers = f->layers,
+                                  .width = f->width,
+                                  .heads = f->heads,
+                                  .kv_heads = f->kv_heads,
+                                  .hidden = f->hidden,
+                                  .vocabulary = f->vocabulary,
+                                  .experts = f->experts,
+                                  .top_experts = f->top_experts,
+                                  .untied = f->untied};
+}
+
+/* Sets the devices: those of --mesh or -n.
+ *   errors  INVALID */
+static trm_status find_devices(const app_options *o, int64_t *devices, trm_error *err) {
+    int32_t ranks = 0;
+    *devices = o->plan_ranks;
+    if (o->plan_mesh == NULL) {
+        return o->plan_ranks > 0
+                   ? TRM_OK
+                   : app_fail(err, TRM_INVALID, "--hardware: --mesh 64x8 (or -n 512) expected");
+    }
+    trm_status status = trm_mesh_ranks(o->plan_mesh, &ranks, err);
+    *devices = ranks;
+    return status == TRM_OK && o->plan_ranks > 0 && o->plan_ranks != ranks
+               ? app_fail(err, TRM_INVALID, "mesh %s has %d ranks, -n is %lld", o->plan_mesh,
+                          (int)ranks, (long long)o->plan_ranks)
+               : status;
+}
+
+/* Refuses files that are not written for these plans. */
+static trm_status check_outputs(const app_options *o, trm_error *err) {
+    if (o->plan_picture != NULL || o->plan_save != NULL) {
+        return app_fail(err, TRM_INVALID,
+                        "--hardware: --%s found, which is for plans that ranks here can run; "
+                        "--export, --html or --json expected",
+                        o->plan_picture != NULL ? "svg" : "save");
+    }
+    if (o->plan_links != NULL) {
+        return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
+    }
+    return o->plan_export != NULL && o->output == NULL
+               ? app_fail(err, TRM_INVALID, "--export: --output DIR expected")
+               : TRM_OK;
+}
+
+/* Fills the options of the plan. *text: the hardware file, for free(). */
+static trm_status fill_options(app_context *app, trm_hardware_plan_options *out, char **text,
+                               trm_error *err) {
+    const app_options *o = &app->o;
+    const char *preset = o->plan_preset != NULL ? o->plan_preset : o->transformer.size;
+    int64_t devices = 0;
+    trm_status status = find_devices(o, &devices, err);
+    status = status == TRM_OK ? app_read_text(o->plan_hardware, text, err) : status;
+    int64_t each = o->batch_size > 0 ? o->batch_size : 1;
+    *out = (trm_hardware_plan_options){.model = app->parsed.arguments[0],
+                                       .preset = preset,
+                                       .sizes = read_sizes(&o->transformer),
+                                       .hardware = *text,
+                                       .hardware_name = o->plan_hardware,
+                                       .devices = devices,
+                                       .batch = o->full_batch ? each : each * devices,
+                                       .context = o->context_tokens,
+                                       .products = o->plan_products,
+                                       .memory_bytes = (double)o->plan_memory,
+                                       .narrow_gradients = strcmp(o->wire, "fp32") != 0,
+                                       .plan = o->plan_given};
+    return status;
+}
+
+/* Returns an error, after the report, if no plan fits. */
+static trm_status check_memory(const trm_hardware_plan *plan, trm_error *err) {
+    trm_hardware_plan_info info;
+    char least[32];
+    trm_hardware_plan_get_info(plan, &info);
+    return info.fits
+               ? TRM_OK
+               : app_fail(err, TRM_NOMEM,
+                          "no plan fits the memory of a device; the one of least memory takes %s",
+                          app_bytes(info.memory_bytes, least, sizeof least));
+}
+
+/* Writes the page of --html. */
+static trm_status write_page(const char *path, const trm_hardware_plan *plan, trm_error *err) {
+    char *json = trm_hardware_plan_report(plan, true);
+    trm_status status =
+        json != NULL ? app_write_page(path, APP_PAGE_CLUSTER, "Plan for a cluster", json, err)
+                     : app_fail(err, TRM_NOMEM, "no memory for the page");
+    trm_free(json);
+    return status;
+}
+
+/* Prints the report, and writes the files of --html and --export. */
+static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan, trm_error *err) {
+    char *report = trm_hardware_plan_report(plan, app_out.json);
+    if (report == NULL) {
+        return app_fail(err, TRM_NOMEM, "no memory for the report");
+    }
+    app_print_report(report);
+    trm_free(report);
+    trm_status status = o->html != NULL ? write_page(o->html, plan, err) : TRM_OK;
+    if (status != TRM_OK) {
+        return status;
+    }
+    return o->plan_export == NULL ? check_memory(plan, err)
+                                  : trm_hardware_plan_export(plan, o->plan_export, o->output, err);
+}
+
+/* Plans fewer and more devices for the same batch, and prints a line for each. */
+static trm_status print_scaling(trm_hardware_plan_options options, int64_t largest,
+                                trm_error *err) {
+    trm_status status = TRM_OK;
+    int64_t first = options.devices > 8 ? options.devices / 8 : 1;
+    for (options.devices = first; options.devices <= largest && status == TRM_OK;
+         options.devices *= 2) {
+        trm_hardware_plan *plan = NULL;
+        trm_hardware_plan_info info;
+        trm_error cause;
+        if (trm_hardware_plan_create(&options, &plan, &cause) != TRM_OK) {
+            app_tell(APP_RESULT, "event", "simulation",
+                     app_int("devices", options.devices, "%8d devices"),
+                     app_text("impossible", cause.message, "  %s"));
+            status = cause.status == TRM_INVALID ? TRM_OK
+                                                 : app_fail(err, cause.status, "%s", cause.message);
+            continue;
+        }
+        trm_hardware_plan_get_info(plan, &info);
+        app_tell(APP_RESULT, "event", "simulation",
+                 app_int("devices", options.devices, "%8d devices"),
+                 app_bool("fits", info.fits, NULL),
+                 app_real("step_seconds", info.step_seconds, "  %.3f s a step"),
+                 app_real("tokens_per_second_per_device", info.tokens_per_second,
+                          "  %.0f tokens/s a device"),
+                 app_real("mfu", info.utilisation, "  MFU %.1f{1e2} %%"),
+                 app_real("memory_bytes", info.memory_bytes, "  %.1f{1e-9} GB"),
+                 app_text(NULL, info.fits ? "" : "  does not fit", "%s"));
+        trm_hardware_plan_destroy(plan);
+    }
+    return status;
+}
+
+/* Contract in planning.h. */
+int app_run_hardware(app_context *app, bool simulate) {
+    const app_options *o = &app->o;
+    trm_hardware_plan_options options;
+    trm_hardware_plan *plan = NULL;
+    trm_error err;
+    char *text = NULL;
+    trm_status status = check_outputs(o, &err);
+    status = status == TRM_OK ? fill_options(app, &options, &text, &err) : status;
+    if (status == TRM_OK && o->dry_run) {
+        free(text);
+        return app_print_dry_run(app, "nothing was searched");
+    }
+    status = status == TRM_OK ? trm_hardware_plan_create(&options, &plan, &err) : status;
+    status = status == TRM_OK ? print_plan(o, plan, &err) : status;
+    if (status == TRM_OK && simulate) {
+        options.plan = NULL;
+        status = print_scaling(options, o->plan_largest, &err);
+    }
+    trm_hardware_plan_destroy(plan);
+    free(text);
+    return status == TRM_OK ? 0 : app_report(&err);
+}

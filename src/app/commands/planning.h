@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* app/commands/planning.h: functions that the commands of the planner share. */
+#ifndef TRIREME_APP_PLANNING_H
+#define TRIREME_APP_PLANNING_H
+
+#include "app/app.h"
+
+#include "trireme/plan.h"
+
+/* Sets the options of a split that training would have by --wire, --sync-batch-norm and its
+ * defaults, for commands that plan. */
+void app_split_options(const app_context *app, trm_model_options *model);
+/* Returns the word of a schedule in --pipeline-schedule. */
+const char *app_schedule_name(trm_schedule schedule);
+/* Takes the stages of a plan as if flags had given them. `plan` lives as long as the options. */
+void app_take_plan(app_options *o, const trm_plan_info *plan);
+/* plan and simulate with --hardware and a language model. Returns the exit code. */
+int app_run_hardware(app_context *app, bool simulate);
+/* Runs the plans of the planner on the joined ranks and prints predictions beside measurements.
+ * Collective: every rank has a planner (trm_planner_options.remeasures). */
+trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,
+                        trm_error *err);
+
+#endif

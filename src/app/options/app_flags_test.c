@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "check.h"
+
+#include "app/options/flags.c"
+
+typedef struct options {
+    bool json;
+    int64_t epochs, limit;
+    double rate;
+    const char *data, *backend, *deterministic;
+    int64_t ranks, width;
+    const char *widths;
+} options;
+
+#define OPTION(member) offsetof(options, member)
+static const app_flag FLAGS[] = {
+    {"json", APP_BOOL, OPTION(json), NULL, NULL, "", 0, 0, NULL, NULL, NULL},
+    {"epochs", APP_INT, OPTION(epochs), "N", NULL, "", 1, 1000, NULL, NULL, NULL},
+    {"learning-rate", APP_REAL, OPTION(rate), "X", NULL, "", 0, 10, NULL, NULL, NULL},
+    {"data", APP_TEXT, OPTION(data), "DIR", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"memory", APP_BYTES, OPTION(limit), "BYTES", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"n", APP_INT, OPTION(ranks), "N", NULL, "", 1, 64, NULL, NULL, NULL},
+    {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", NULL, "", 0, 0,
+     NULL, NULL, NULL},
+    {"width", APP_TEXT, OPTION(widths), "A,B", NULL, "", 0, 0, NULL, NULL, NULL},
+    {"width", APP_INT, OPTION(width), "N", NULL, "", 1, 9, "number", NULL, NULL},
+    {.name = NULL},
+};
+static const app_group GROUP = {
+    "", "json epochs learning-rate data backend memory n deterministic width", FLAGS, NULL};
+/* flags that models of one kind read */
+static const app_group OWN = {"", "width@number", FLAGS, "numbers"};
+static const app_group *const GROUPS[] = {&GROUP, &OWN, NULL};
+
+static trm_status parse(char **argv, options *o, app_parsed *p, trm_error *err) {
+    int argc = 0;
+    while (argv[argc] != NULL) {
+        argc++;
+    }
+    trm_status status = app_parse(GROUPS, "train", argc, argv, p, err);
+    return status == TRM_OK ? app_store_given(GROUPS, NULL, p, o, err) : status;
+}
+#define ARGV(...) ((char *[]){__VA_ARGS__, NULL})
+
+static void both_spellings_and_arguments(void **state) {
+    options o = {0};
+    app_parsed p;
+    trm_error err;
+    char **argv = ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d",
+                       "-n", "4", "--memory=4GB", "--", "--epochs");
+    CHECK_OK(parse(argv, &o, &p, &err), err);
+    assert_int_equal(o.epochs, 3);
+    CHECK_CLOSE(o.rate, 0.01, 0);
+    assert_true(o.json);
+    assert_string_equal(o.data, "d");
+    assert_int_equal(o.ranks, 4);
+    assert_int_equal(o.limit, 4000000000);
+    assert_int_equal(p.arguments_count, 1);
+    assert_string_equal(p.arguments[0], "mlp");
+    assert_string_equal(p.rest[0], "--epochs");
+    assert_true(app_given(&p, "epochs") && !app_given(&p, "backend"));
+}
+
+static void an_optional_value_may_be_left_out(void **state) {
+    app_parsed p;
+    trm_error err;
+    options o = {0};
+    CHECK_OK(parse(ARGV("--deterministic", "strict", "mlp"), &o, &p, &err), err);
+    assert_string_equal(o.deterministic, "strict");
+    CHECK_OK(parse(ARGV("--deterministic", "mlp"), &o, &p, &err), err);
+    assert_string_equal(o.deterministic, "true");
+    assert_int_equal(p.arguments_count, 1);
+    CHECK_OK(parse(ARGV("mlp", "--deterministic"), &o, &p, &err), err);
+    assert_string_equal(o.deterministic, "true");
+    CHECK_FAILS(parse(ARGV("--deterministic=maybe"), &o, &p, &err), TRM_INVALID, err, "one of");
+}
+
+static void a_kind_of_models_has_its_own_row(void **state) {
+    options o = {0};
+    app_parsed p;
+    trm_error err;
+    CHECK_OK(app_parse(GROUPS, "train", 2, ARGV("--width", "8"), &p, &err), err);
+    CHECK_OK(app_store_given(GROUPS, "numbers", &p, &o, &err), err);
+    assert_int_equal(o.width, 8);
+    assert_ptr_equal(p.given[0].group, &OWN);
+    CHECK_OK(app_parse(GROUPS, "train", 2, ARGV("--width", "8,4"), &p, &err), err);
+    CHECK_OK(app_store_given(GROUPS, NULL, &p, &o, &err), err);
+    assert_string_equal(o.widths, "8,4");
+    CHECK_FAILS(app_store_given(GROUPS, "numbers", &p, &o, &err), TRM_INVALID, err,
+                "--width '8,4'");
+}
+
+static void wrong_use_is_named(void **state) {
+    options o = {0};
+    app_parsed p;
+    trm_error err;
+    CHECK_FAILS(parse(ARGV("--epoch", "3"), &o, &p, &err), TRM_INVALID, err, "nearest is --epochs");
+    CHECK_FAILS(parse(ARGV("--leraning-rate=1"), &o, &p, &err), TRM_INVALID, err,
+                "--learning-rate");
+    CHECK_FAILS(parse(ARGV("--zzzzzz"), &o, &p, &err), TRM_INVALID, err,
+                "see trireme train --help");
+    CHECK_FAILS(parse(ARGV("--json", "--json"), &o, &p, &err), TRM_INVALID, err,
+                "--json is given twice");
+    CHECK_FAILS(parse(ARGV("--json=1"), &o, &p, &err), TRM_INVALID, err, "takes no value");
+    CHECK_FAILS(parse(ARGV("--data"), &o, &p, &err), TRM_INVALID, err, "--data needs a value: DIR");
+    CHECK_FAILS(parse(ARGV("--data", "--json"), &o, &p, &err), TRM_INVALID, err, "needs a value");
+    CHECK_FAILS(parse(ARGV("--data="), &o, &p, &err), TRM_INVALID, err, "empty");
+    CHECK_FAILS(parse(ARGV("--epochs", "0"), &o, &p, &err), TRM_INVALID, err, "from 1 to 1000");
+    CHECK_FAILS(parse(ARGV("--epochs", "3x"), &o, &p, &err), TRM_INVALID, err, "integer");
+    CHECK_FAILS(parse(ARGV("--epochs", "99999999999999999999"), &o, &p, &err), TRM_INVALID, err,
+                "integer");
+    CHECK_FAILS(parse(ARGV("--learning-rate", "nan"), &o, &p, &err), TRM_INVALID, err, "number");
+    CHECK_FAILS(parse(ARGV("--backend", "one"), &o, &p, &err), TRM_INVALID, err, "onednn|ref");
+    CHECK_FAILS(parse(ARGV("--backend", "onednn|ref"), &o, &p, &err), TRM_INVALID, err, "one of");
+    CHECK_FAILS(parse(ARGV("--memory", "4XB"), &o, &p, &err), TRM_INVALID, err, "bytes");
+    CHECK_FAILS(parse(ARGV("--memory", "-4"), &o, &p, &err), TRM_INVALID, err, "bytes");
+}
+
+static void nearest_knows_swaps_and_beginnings(void **state) {
+    static const char *const words[] = {"train", "eval", "plan", "export", "doctor"};
+    assert_string_equal(app_nearest("trian", words, 5), "train");
+    assert_string_equal(app_nearest("evla", words, 5), "eval");
+    assert_string_equal(app_nearest("doc", words, 5), "doctor");
+    assert_null(app_nearest("benchmark", words, 5));
+    static const char *const flags[] = {"n", "batch-size", "learning-rate"};
+    assert_string_equal(app_nearest("lr", flags, 3), "learning-rate");
+    assert_string_equal(app_nearest("bs", flags, 3), "batch-size");
+    assert_string_equal(app_nearest("batchsize", flags, 3), "batch-size");
+    assert_null(app_nearest("x", flags, 3));
+    char longest[200];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_null(app_nearest(longest, words, 5));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(both_spellings_and_arguments),
+        cmocka_unit_test(an_optional_value_may_be_left_out),
+        cmocka_unit_test(a_kind_of_models_has_its_own_row),
+        cmocka_unit_test(wrong_use_is_named),
+        cmocka_unit_test(nearest_knows_swaps_and_beginnings),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The parser of command lines, and the search for the nearest word (contracts in flags.h).
+ *
+ *      app_parse --> take_flag (one flag and its text) --> find_flag
+ *      app_store_given --> find_flag --> app_store --> parse_int, parse_real, parse_bytes, app_is_choice
+ *
+ * All messages are made here, so that every command reports a wrong flag in the same words. */
+#include "app/options/flags.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Contract in flags.h. Place and rank are left empty: the error is the user's, not the
+ * library's. */
+trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) {
+    if (err != NULL) {
+        va_list args;
+        memset(err, 0, sizeof *err);
+        err->status = status;
+        err->rank = -1;
+        va_start(args, format);
+        vsnprintf(err->message, sizeof err->message, format, args);
+        va_end(args);
+    }
+    return status;
+}
+
+/* ---- nearest word ---------------------------------------------------------------------------- */
+
+enum { WORD_MAX = 48 };
+
+/* Returns the restricted Damerau-Levenshtein distance: the least number of insertions,
+ * deletions, replacements and swaps of neighbours that turn `a` into `b`. WORD_MAX for longer
+ * words. */
+static int word_distance(const char *a, const char *b) {
+    int n = (int)strlen(a), m = (int)strlen(b);
+    if (n >= WORD_MAX || m >= WORD_MAX) {
+        return WORD_MAX;
+    }
+    int d[WORD_MAX + 1][WORD_MAX + 1];
+    for (int i = 0; i <= n; i++) {
+        for (int j = 0; j <= m; j++) {
+            if (i == 0 || j == 0) {
+                d[i][j] = i + j;
+                continue;
+            }
+            /* replace, delete, insert; then swap */
+            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
+            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
+            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+                best = d[i - 2][j - 2] + 1 < best ? d[i - 2][j - 2] + 1 : best;
+            }
+            d[i][j] = best;
+        }
+    }
+    return d[n][m];
+}
+
+/* Returns whether the letters are the initials of the parts of `word`: "lr" of "learning-rate". */
+static bool are_initials(const char *letters, const char *word) {
+    for (; *letters != '\0' && word != NULL; letters++) {
+        if (*letters != *word) {
+            return false;
+        }
+        word = strpbrk(word, "-_ ");
+        word += word != NULL;
+    }
+    return *letters == '\0' && word == NULL;
+}
+
+/* Contract in flags.h. A word is near if at most a third of its letters (2 at least) must be
+ * edited. */
+const char *app_nearest(const char *word, const char *const *words, int count) {
+    const char *nearest = NULL;
+    int best = WORD_MAX, letters = (int)strlen(word);
+    for (int i = 0; i < count; i++) {
+        int edits = word_distance(word, words[i]);
+        /* a prefix or the initials are taken as an abbreviation: --batch, --bs */
+        bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
+        int limit = (int)strlen(words[i]) / 3;
+        limit = limit < 2 ? 2 : limit;
+        /* every letter edited: the words have nothing in common */
+        limit = limit >= letters ? letters - 1 : limit;
+        if (beginning || (letters > 1 && are_initials(word, words[i]))) {
+            edits = 1;
+            limit = 1;
+        }
+        if (edits <= limit && edits < best) {
+            best = edits;
+            nearest = words[i];
+        }
+    }
+    return nearest;
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* Returns the dashes in front of a flag in messages: one for -n. */
+static const char *dashes_of(const app_flag *f) { return strlen(f->name) == 1 ? "-" : "--"; }
+
+/* Parses an integer within the limits of the flag.
+ *   error  INVALID */
+static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    bool any = f->low == 0 && f->high == 0;
+    if (end == text || *end != '\0' || errno != 0 ||
+        (!any && ((double)value < f->low || (double)value > f->high))) {
+        if (any) {
+            return app_fail(err, TRM_INVALID, "%s%s '%s': an integer is expected", dashes_of(f),
+                            f->name, text);
+        }
+        return app_fail(err, TRM_INVALID, "%s%s '%s': an integer from %.0f to %.0f is expected",
+                        dashes_of(f), f->name, text, f->low, f->high);
+    }
+    *out = value;
+    return TRM_OK;
+}
+
+/* Parses a finite number within the limits of the flag.
+ *   error  INVALID */
+static trm_status parse_real(const app_flag *f, const char *text, double *out, trm_error *err) {
+    char *end;
+    errno = 0;
+    double value = strtod(text, &end);
+    bool any = f->low == 0 && f->high == 0;
+    if (end == text || *end != '\0' || !isfinite(value) ||
+        (!any && (value < f->low || value > f->high))) {
+        if (any) {
+            return app_fail(err, TRM_INVALID, "%s%s '%s': a number is expected", dashes_of(f),
+                            f->name, text);
+        }
+        return app_fail(err, TRM_INVALID, "%s%s '%s': a number from %g to %g is expected",
+                        dashes_of(f), f->name, text, f->low, f->high);
+    }
+    *out = value;
+    return TRM_OK;
+}
+
+/* Parses a number of bytes with an optional unit: K, M and G are powers of 1024, KB, MB and GB
+ * of 1000.
+ *   error  INVALID */
+static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
+    static const struct {
+        const char *name;
+        double factor;
+    } units[] = {{"", 1},      {"K", 1024},   {"M", 1048576.0},   {"G", 1073741824.0},
+                 {"B", 1},     {"KB", 1e3},   {"MB", 1e6},        {"GB", 1e9},
+                 {"TB", 1e12}, {"KiB", 1024}, {"MiB", 1048576.0}, {"GiB", 1073741824.0}};
+    char *end;
+    double value = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof units / sizeof units[0]; i++) {
+        if (strcmp(end, units[i].name) == 0 && value > 0 && value * units[i].factor < 9e18) {
+            *out = (int64_t)(value * units[i].factor);
+            return TRM_OK;
+        }
+    }
+    return app_fail(err, TRM_INVALID,
+                    "%s%s '%s': bytes are expected, such as 4096, 64K, 500MB or 4GB", dashes_of(f),
+                    f->name, text);
+}
+
+/* Contract in flags.h. */
+bool app_is_choice(const char *words, const char *text) {
+    size_t length = strchr(text, '|') != NULL ? 0 : strlen(text);
+    for (const char *w = words; w != NULL && length > 0; w = strchr(w, '|')) {
+        w += *w == '|';
+        if (strncmp(w, text, length) == 0 && (w[length] == '|' || w[length] == '\0')) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Contract in flags.h. */
+trm_status app_store(const app_flag *f, const char *text, void *options, trm_error *err) {
+    char *place = (char *)options + f->offset;
+    switch (f->kind) {
+    case APP_BOOL: *(bool *)place = true; return TRM_OK;
+    case APP_INT: return parse_int(f, text, (int64_t *)place, err);
+    case APP_REAL: return parse_real(f, text, (double *)place, err);
+    case APP_BYTES: return parse_bytes(f, text, (int64_t *)place, err);
+    case APP_CHOICE:
+    case APP_OPTIONAL:
+        if (!app_is_choice(f->value, text)) {
+            return app_fail(err, TRM_INVALID, "%s%s '%s': one of %s is expected", dashes_of(f),
+                            f->name, text, f->value);
+        }
+        break;
+    case APP_TEXT:
+        if (*text == '\0') {
+            return app_fail(err, TRM_INVALID, "%s%s: its value is empty", dashes_of(f), f->name);
+        }
+        break;
+    }
+    *(const char **)place = text;
+    return TRM_OK;
+}
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+/* Returns whether the word of a group ("output@export") names this row. */
+static bool names_row(const char *word, size_t length, const app_flag *f) {
+    size_t base = strcspn(word, "@ "), tag = length - base;
+    bool same = strlen(f->name) == base && strncmp(f->name, word, base) == 0;
+    return same && (tag == 0 ? f->tag == NULL
+                             : f->tag != NULL && strlen(f->tag) == tag - 1 &&
+                                   strncmp(f->tag, word + base + 1, tag - 1) == 0);
+}
+
+/* Contract in flags.h. */
+const app_flag *app_group_flag(const app_group *group, int index) {
+    const char *word = group->names;
+    for (; index > 0 && *word != '\0'; index--) {
+        word += strcspn(word, " ");
+        word += strspn(word, " ");
+    }
+    const app_flag *f = group->rows;
+    while (*word != '\0' && f->name != NULL && !names_row(word, strcspn(word, " "), f)) {
+        f++;
+    }
+    return *word != '\0' && f->name != NULL ? f : NULL;
+}
+
+/* Finds the row of this name in the groups: of `kind` if there is one, else the first. Sets *group.
+ * Returns NULL if there is none. */
+static const app_flag *find_flag(const app_group *const *groups, const char *kind, const char *name,
+                                 size_t length, const app_group **group) {
+    const app_flag *found = NULL;
+    for (; *groups != NULL; groups++) {
+        const app_flag *f;
+        for (int i = 0; (f = app_group_flag(*groups, i)) != NULL; i++) {
+            bool same = strlen(f->name) == length && strncmp(f->name, name, length) == 0;
+            const char *of = (*groups)->kind;
+            bool own = kind != NULL && of != NULL && app_is_choice(of, kind);
+            if (same && (found == NULL || own)) {
+                found = f;
+                *group = *groups;
+            }
+        }
+    }
+    return found;
+}
+
+/* Returns the error for an unknown flag, with the nearest one of the command.
+ *   error  INVALID */
+static trm_status fail_unknown_flag(const app_group *const *groups, const char *label,
+                                    const char *name, size_t length, trm_error *err) {
+    const char *words[APP_FLAGS_MAX];
+    char word[WORD_MAX];
+    int count = 0;
+    for (; *groups != NULL; groups++) {
+        const app_flag *f;
+        for (int i = 0; (f = app_group_flag(*groups, i)) != NULL && count < APP_FLAGS_MAX; i++) {
+            words[count++] = f->name;
+        }
+    }
+    snprintf(word, sizeof word, "%.*s", (int)(length < 40 ? length : 40), name);
+    const char *nearest = app_nearest(word, words, count);
+    if (nearest != NULL) {
+        return app_fail(err, TRM_INVALID, "%s has no flag --%s; the nearest is --%s", label, word,
+                        nearest);
+    }
+    return app_fail(err, TRM_INVALID, "%s has no flag --%s; see trireme %s --help", label, word,
+                    label);
+}
+
+bool app_given(const app_parsed *parsed, const char *name) {
+    for (int i = 0; i < parsed->given_count; i++) {
+        if (strcmp(parsed->given[i].flag->name, name) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+const app_flag *app_given_optional(const app_parsed *parsed) {
+    for (int i = 0; i < parsed->given_count; i++) {
+        if (parsed->given[i].flag->kind == APP_OPTIONAL) {
+            return parsed->given[i].flag;
+        }
+    }
+    return NULL;
+}
+
+/* Parses the flag at argv[*at] and moves *at past its value. */
+static trm_status take_flag(const app_group *const *groups, const char *label, int argc,
+                            char **argv, int *at, app_parsed *out, trm_error *err) {
+    const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
+    size_t length = strcspn(name, "=");
+    const char *value = name[length] == '=' ? name + length + 1 : NULL;
+    const app_group *group;
+    const app_flag *f = find_flag(groups, NULL, name, length, &group);
+    if (f == NULL) {
+        return fail_unknown_flag(groups, label, name, length, err);
+    }
+    const char *dashes = dashes_of(f);
+    if (app_given(out, f->name)) {
+        return app_fail(err, TRM_INVALID, "%s%s is given twice", dashes, f->name);
+    }
+    if (f->kind == APP_BOOL && value != NULL) {
+        return app_fail(err, TRM_INVALID, "%s%s takes no value, '%s' was given", dashes, f->name,
+                        value);
+    }
+    /* a value that may be left out: the next word counts only if it is one of the choices */
+    if (f->kind == APP_OPTIONAL && value == NULL &&
+        (*at + 1 >= argc || !app_is_choice(f->value, argv[*at + 1]))) {
+        value = "true";
+    }
+    if (f->kind != APP_BOOL && value == NULL) {
+        if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0) {
+            return app_fail(err, TRM_INVALID, "%s%s needs a value: %s", dashes, f->name, f->value);
+        }
+        value = argv[++*at];
+    }
+    if (out->given_count == APP_FLAGS_MAX) {
+        return app_fail(err, TRM_INVALID, "more than %d flags", APP_FLAGS_MAX);
+    }
+    out->given[out->given_count++] =
+        (app_given_flag){f, group, f->kind == APP_BOOL ? "true" : value};
+    return TRM_OK;
+}
+
+/* Contract in flags.h. */
+trm_status app_store_given(const app_group *const *groups, const char *kind, app_parsed *parsed,
+                           void *options, trm_error *err) {
+    trm_status status = TRM_OK;
+    for (int i = 0; status == TRM_OK && i < parsed->given_count; i++) {
+        app_given_flag *given = &parsed->given[i];
+        const char *name = given->flag->name;
+        given->flag = find_flag(groups, kind, name, strlen(name), &given->group);
+        status = app_store(given->flag, given->text, options, err);
+    }
+    return status;
+}
+
+/* Contract in flags.h. A negative number is an argument, not a flag. */
+trm_status app_parse(const app_group *const *groups, const char *label, int argc, char **argv,
+                     app_parsed *out, trm_error *err) {
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) {
+            out->rest = argv + i + 1;
+            break;
+        }
+        bool negative = argv[i][0] == '-' && argv[i][1] >= '0' && argv[i][1] <= '9';
+        if (argv[i][0] == '-' && argv[i][1] != '\0' && !negative) {
+            trm_status status = take_flag(groups, label, argc, argv, &i, out, err);
+            if (status != TRM_OK) {
+                return status;
+            }
+        } else if (out->arguments_count == APP_ARGUMENTS_MAX) {
+            return app_fail(err, TRM_INVALID, "more than %d arguments", APP_ARGUMENTS_MAX);
+        } else {
+            out->arguments[out->arguments_count++] = argv[i];
+        }
+    }
+    return TRM_OK;
+}

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The record of a run (contract and drawing in record.h). Threads of the library log while the
+ * training reports: trm_record_line may be called by any of them. */
+#include "app/output/record.h"
+
+#include "app/options/flags.h"
+
+#include "trireme/io.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Atomic(trm_record *) record; /* NULL: none is open */
+static atomic_bool failed;           /* a line could not be written */
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+trm_status app_record_open(const char *folder, const char *who, trm_error *err) {
+    char path[4096];
+    trm_record *opened;
+    int length = snprintf(path, sizeof path, "%s/run%s%s.jsonl", folder, who != NULL ? "-" : "",
+                          who != NULL ? who : "");
+    if (length < 0 || (size_t)length >= sizeof path) {
+        return app_fail(err, TRM_INVALID, "--output %.60s...: the path is too long", folder);
+    }
+    trm_status status = trm_record_open(path, &opened, err);
+    if (status != TRM_OK) {
+        return status;
+    }
+    app_record_close();
+    atomic_store(&failed, false);
+    atomic_store(&record, opened);
+    return TRM_OK;
+}
+
+void app_record_close(void) { trm_record_close(atomic_exchange(&record, NULL)); }
+
+bool app_record_is_open(void) { return atomic_load(&record) != NULL; }
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+bool app_record_line(const char *json, size_t bytes) {
+    trm_error err;
+    trm_record *to = atomic_load(&record);
+    return to == NULL || trm_record_line(to, json, bytes, &err) == TRM_OK ||
+           atomic_exchange(&failed, true);
+}
+
+/* Contract in record.h. A line that cannot be written is left out: training reports that. */
+void app_record_log(const char *level, const char *room, const char *text) {
+    char *line = NULL;
+    size_t length;
+    FILE *to = app_record_is_open() ? open_memstream(&line, &length) : NULL;
+    if (to == NULL) {
+        return;
+    }
+    fputs("{\"event\":\"log\",\"level\":", to);
+    app_put_json_string(to, level);
+    fputs(",\"room\":", to);
+    app_put_json_string(to, room);
+    fputs(",\"text\":", to);
+    app_put_json_string(to, text);
+    fputc('}', to);
+    if (fclose(to) == 0) {
+        (void)app_record_line(line, length);
+    }
+    free(line);
+}
+
+/* ---- JSON strings ---------------------------------------------------------------------------- */
+
+/* Returns the bytes of the UTF-8 sequence at `s`, 0 if it is not valid. */
+static int utf8_length(const unsigned char *s) {
+    int n = s[0] < 0x80                   ? 1
+            : s[0] >= 0xC2 && s[0] < 0xE0 ? 2
+            : (s[0] & 0xF0) == 0xE0       ? 3
+            : s[0] >= 0xF0 && s[0] < 0xF5 ? 4
+                                          : 0;
+    for (int i = 1; i < n; i++) {
+        if ((s[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    bool overlong = n == 3 && s[0] == 0xE0 && s[1] < 0xA0;
+    bool surrogate = n == 3 && s[0] == 0xED && s[1] >= 0xA0;
+    bool range = n == 4 && ((s[0] == 0xF0 && s[1] < 0x90) || (s[0] == 0xF4 && s[1] >= 0x90));
+    return overlong || surrogate || range ? 0 : n;
+}
+
+void app_put_json_string(FILE *to, const char *value) {
+    const unsigned char *s = (const unsigned char *)value;
+    fputc('"', to);
+    while (*s != '\0') {
+        int n = utf8_length(s);
+        if (n == 0) {
+            fputs("\\ufffd", to);
+            n = 1;
+        } else if (*s == '"' || *s == '\\') {
+            fprintf(to, "\\%c", *s);
+        } else if (*s < 0x20) {
+            fprintf(to, "\\u%04x", *s);
+        } else {
+            fwrite(s, 1, (size_t)n, to);
+        }
+        s += n;
+    }
+    fputc('"', to);
+}

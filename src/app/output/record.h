@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* app/output/record.h: the record of a run: FOLDER/run.jsonl, the events of its training as JSON lines.
+ *
+ *      train --output FOLDER: report (values.h) --> a line of stdout (--json)
+ *                                               --> a line of the record, with the time in front
+ *      report, top (run.h) <-- FOLDER/run*.jsonl
+ *
+ * Rank 0 of a job writes run.jsonl; of a job with parameter servers each role writes a file of its
+ * own (run-ps-0.jsonl). Lines are only ever appended: a resumed run continues the file, and its
+ * event "start" has the step from which it continues. A line is written by one call, so that a
+ * reader sees whole lines, except the last one of a process that was killed. */
+#ifndef TRIREME_APP_RECORD_H
+#define TRIREME_APP_RECORD_H
+
+#include "trireme/base.h"
+
+#include <stdio.h>
+
+/* Creates the folder and opens the record for appending. A second call closes the first record.
+ *   param  who: name of the role ("ps-0"); NULL = run.jsonl
+ *   error  IO, INVALID if the path is too long */
+TRM_MUST_USE trm_status app_record_open(const char *folder, const char *who, trm_error *err);
+void app_record_close(void);
+bool app_record_is_open(void);
+/* Appends a JSON object, which is not empty. Does nothing without a record. Returns false the first
+ * time that a line cannot be written; the run goes on without it.
+ *   threads  any */
+bool app_record_line(const char *json, size_t bytes);
+/* Appends the event "log": a line of the log, or a warning.
+ *   threads  any */
+void app_record_log(const char *level, const char *room, const char *text);
+
+/* Writes a JSON string; a byte that is not UTF-8 becomes U+FFFD. */
+void app_put_json_string(FILE *to, const char *value);
+
+#endif
