@@ -8,7 +8,7 @@
 
 #include "exec/cpu/conv/conv.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
 

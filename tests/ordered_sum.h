@@ -5,7 +5,7 @@
 
 #include "ranks.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 
 #include "trireme/base.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 
 /* Returns element `index` of `data`. Integers beyond 2^53 are rounded. */
 static inline double trmi_element(const void *data, trm_dtype dtype, int64_t index) {

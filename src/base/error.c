@@ -3,7 +3,7 @@
  * loses its middle. */
 #include "base/error.h"
 
-#include "base/endian.h"
+#include "base/format/endian.h"
 
 #include <stdarg.h>
 #include <stdio.h>

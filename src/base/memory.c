@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>

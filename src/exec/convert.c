@@ -2,7 +2,7 @@
 #include "exec/convert.h"
 
 #include "base/checked.h"
-#include "base/half.h"
+#include "base/format/half.h"
 
 #include <string.h>
 

@@ -9,7 +9,7 @@
 #include "exec/exec.h"
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 
 #include <math.h>
 

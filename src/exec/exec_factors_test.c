@@ -6,7 +6,7 @@
 #include "exec/exec.h"
 #include "exec/optimizer/update_state.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 
 #include "base/element.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/rng.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "trireme/dist.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "ranks.h"
 
 enum { LARGE = 3 << 20 };

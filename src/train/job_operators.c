@@ -2,7 +2,7 @@
 /* Settings of operators in the description of a job: one table, one row a setting. */
 #include "train/job_operators.h"
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 
 #include <inttypes.h>
 #include <stddef.h>

@@ -12,7 +12,7 @@
 #include "comm/net/transport.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"

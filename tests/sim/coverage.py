@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 
 FILES = ['src/ps/client/*.c', 'src/ps/server/*.c', 'src/ps/shard/*.c', 'src/ps/snapshot/*.c', 'src/ps/wire/channel_tcp.c', 'src/ps/wire/codec.c',
-         'src/base/net*.c', 'src/base/queue.c', 'src/comm/rendezvous/elastic*.c', 'src/comm/rendezvous/membership.c', 'src/comm/rendezvous/side*.c',
+         'src/base/net/*.c', 'src/base/queue.c', 'src/comm/rendezvous/elastic*.c', 'src/comm/rendezvous/membership.c', 'src/comm/rendezvous/side*.c',
          'src/comm/rendezvous/rendezvous_tcp.c']
 
 

@@ -7,7 +7,7 @@
 
 #include "trireme/base.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/simd/bf16.h"
 
 #include <string.h>

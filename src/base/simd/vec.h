@@ -14,7 +14,7 @@
 #ifndef TRMI_BASE_VEC_H
 #define TRMI_BASE_VEC_H
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/simd/bf16.h"
 
 #include <math.h>

@@ -6,7 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 
 #include <stdio.h>

@@ -9,7 +9,7 @@
 #include "comm/api/engine.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/os.h"
 

@@ -5,7 +5,7 @@
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"
-#include "base/half.h"
+#include "base/format/half.h"
 
 #include <string.h>
 

@@ -10,7 +10,7 @@
  * elements. */
 #include "comm/api/reduce.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/simd/bf16.h"
 
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "check.h"
 
 #include "base/cpu.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/rng.h"
 #include "comm/api/reduce.h"
 

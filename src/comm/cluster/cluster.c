@@ -15,7 +15,7 @@
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/arguments.h"
-#include "base/digest.h"
+#include "base/hash/digest.h"
 #include "base/error.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/cluster/cluster_json.h"

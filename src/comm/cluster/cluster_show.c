@@ -5,7 +5,7 @@
 #include "comm/cluster/cluster_addr.h"
 
 #include "base/arguments.h"
-#include "base/digest.h"
+#include "base/hash/digest.h"
 #include "base/error.h"
 
 #include <openssl/evp.h>

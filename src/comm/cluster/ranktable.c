@@ -11,7 +11,7 @@
 #include "comm/cluster/ranktable.h"
 
 #include "base/arguments.h"
-#include "base/digest.h"
+#include "base/hash/digest.h"
 #include "base/error.h"
 #include "base/os.h"
 

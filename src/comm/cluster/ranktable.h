@@ -10,7 +10,7 @@
 
 #include "trireme/dist.h"
 
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 #include "base/memory.h"
 #include "comm/cluster/cluster_json.h"
 

@@ -7,7 +7,7 @@
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 
 #include <stdarg.h>
 #include <stdio.h>

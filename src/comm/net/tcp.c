@@ -15,7 +15,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 
 #include <poll.h>
 #include <string.h>

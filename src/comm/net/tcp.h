@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/net/tcp.h: internals of the TCP transport.
  *
- *   frame   head (base/net_frame.h), payload, XXH3 hash of the payload (8 bytes)
+ *   frame   head (base/net/net_frame.h), payload, XXH3 hash of the payload (8 bytes)
  *   link    one connection for each peer and channel; it has a queue of sends and a queue of receives
  */
 #ifndef TRMI_COMM_TCP_H
 #define TRMI_COMM_TCP_H
 
-#include "base/net_frame.h"
+#include "base/net/net_frame.h"
 #include "comm/net/transport.h"
 
 enum {

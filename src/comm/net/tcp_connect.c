@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connects the ranks of a group pairwise, once for each channel: the higher rank connects to the
- * lower one. A connection begins with the mutual proof of base/net.h, under a key derived from the
+ * lower one. A connection begins with the mutual proof of base/net/net.h, under a key derived from the
  * job's token. In its proof the connecting rank declares the ranks and the channel of the
  * connection (`purpose`). The accepting rank answers with one byte, WELCOME. If a connection fails
  * before that byte arrives, the connecting rank tries again, because the acceptor may have closed
@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "base/os.h"
 
 #include <netinet/in.h>

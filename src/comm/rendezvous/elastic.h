@@ -18,7 +18,7 @@
 
 #include "trireme/elastic.h"
 
-#include "base/net.h"
+#include "base/net/net.h"
 #include "comm/rendezvous/membership.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/side_link.h"

@@ -4,7 +4,7 @@
  * so the place of a process has the name space in it. */
 #include "comm/rendezvous/elastic.h"
 
-#include "base/digest.h"
+#include "base/hash/digest.h"
 
 #include <errno.h>
 #include <fcntl.h>

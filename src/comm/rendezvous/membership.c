@@ -8,7 +8,7 @@
  *           address, i32 leaves, 12 zeros */
 #include "comm/rendezvous/membership.h"
 
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/error.h"
 #include "base/memory.h"
 

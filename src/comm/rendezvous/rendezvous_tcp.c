@@ -13,7 +13,7 @@
 #include "comm/rendezvous/side.h"
 
 #include "base/arguments.h"
-#include "base/digest.h"
+#include "base/hash/digest.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"

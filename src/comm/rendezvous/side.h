@@ -23,7 +23,7 @@
 
 #include "trireme/dist.h"
 
-#include "base/net.h"
+#include "base/net/net.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/side_hello.h"
 #include "comm/rendezvous/side_place.h"

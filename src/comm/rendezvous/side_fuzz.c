@@ -3,7 +3,7 @@
 #include "fuzz_seed.h"
 
 #include "base/memory.h"
-#include "base/net_proof.h"
+#include "base/net/net_proof.h"
 #include "comm/rendezvous/side.h"
 
 #include <stdlib.h>

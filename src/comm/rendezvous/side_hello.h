@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous/side_hello.h: what a rank declares to rank 0, as the detail of its HELLO
- * (base/net.h). Rank 0 reads it only after the rank has proved the token. */
+ * (base/net/net.h). Rank 0 reads it only after the rank has proved the token. */
 #ifndef TRMI_COMM_SIDE_HELLO_H
 #define TRMI_COMM_SIDE_HELLO_H
 

@@ -10,10 +10,10 @@
  * the lock of the side channel. */
 #include "comm/rendezvous/side_link.h"
 
-#include "base/digest.h"
+#include "base/hash/digest.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "base/os.h"
 
 #include <openssl/crypto.h>

@@ -4,12 +4,12 @@
  *   bytes ->  in [ head 64 | payload ]  -> trmi_link_next -> frame   (checks magic, length, number, MAC)
  *   frame -> out [ head 64 | payload ]  -> trmi_link_flush -> bytes
  *
- * The frames are those of base/net_frame.h, with a MAC under the key of their direction. All
+ * The frames are those of base/net/net_frame.h, with a MAC under the key of their direction. All
  * sockets are used without blocking. One thread at a time may use a link. */
 #ifndef TRMI_COMM_SIDE_LINK_H
 #define TRMI_COMM_SIDE_LINK_H
 
-#include "base/net_frame.h"
+#include "base/net/net_frame.h"
 
 /* longest payload; longer ones are refused before memory is taken */
 enum { TRMI_FRAME_PAYLOAD_MAX = 64 << 20 };

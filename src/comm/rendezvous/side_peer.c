@@ -13,7 +13,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "base/os.h"
 #include "comm/rendezvous/token.h"
 

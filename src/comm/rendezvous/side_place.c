@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_json.h"
 

@@ -2,7 +2,7 @@
 /* Rank 0 at the rendezvous: a connection that has proved the token becomes a guest, and a guest
  * becomes the link of its rank once all ranks are here.
  *
- *   acceptor (base/net.h) -> examine -> guest --all here--> rank numbers --> WELCOME to all
+ *   acceptor (base/net/net.h) -> examine -> guest --all here--> rank numbers --> WELCOME to all
  *                               (a guest that leaves before that may come again)
  *
  * A connection of another job is refused with PENDING; a rank with another size or cluster
@@ -385,7 +385,7 @@ static trm_status make_token(trmi_join *join, trmi_reception *reception, trm_err
     return TRM_OK;
 }
 
-/* Creates the acceptor of base/net.h, which does the proofs. It takes over the sockets. */
+/* Creates the acceptor of base/net/net.h, which does the proofs. It takes over the sockets. */
 static trm_status open_acceptor(trmi_join *join, trmi_reception *reception, trm_error *err) {
     trmi_acceptor_options options = {
         .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},

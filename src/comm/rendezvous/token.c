@@ -5,7 +5,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "base/os.h"
 #include "comm/cluster/cluster_json.h"
 

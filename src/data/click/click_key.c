@@ -7,7 +7,7 @@
  */
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 #include "base/os.h"
 #include "base/rng.h"
 #include "data/click/click.h"

@@ -3,7 +3,7 @@
 #include "folder.h"
 #include "real_data.h"
 
-#include "base/crc32c.h"
+#include "base/format/crc32c.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "data/click/click.h"

@@ -2,7 +2,7 @@
 /* TFRecord framing, tf.Example, and JPEG headers as far as they are ours. */
 #include "fuzz_seed.h"
 
-#include "base/crc32c.h"
+#include "base/format/crc32c.h"
 #include "data/image/picture.h"
 #include "data/click/tfrecord.h"
 

@@ -5,7 +5,7 @@
  * trmi_example_find finds named features; trmi_feature_begin and the functions after it go through
  * the list of one feature. A list of numbers may be packed (one block), unpacked (one field for
  * each), or a mixture. */
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/error.h"
 #include "data/click/tfrecord.h"
 

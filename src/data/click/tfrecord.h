@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/click/tfrecord.h: sets of TFRecord files (base/tfrecord.h), and a reader of tf.Example with
+/* data/click/tfrecord.h: sets of TFRecord files (base/format/tfrecord.h), and a reader of tf.Example with
  * bounds checks.
  *
  *   Example { features: 1 { feature: 1 map { key: 1, value: 2 Feature {
@@ -11,8 +11,8 @@
 #include "data/pipeline/source.h"
 
 #include "base/mapping.h"
-#include "base/proto.h"
-#include "base/tfrecord.h"
+#include "base/format/proto.h"
+#include "base/format/tfrecord.h"
 
 /* Kinds of lists of a feature. */
 typedef enum trmi_feature_kind {

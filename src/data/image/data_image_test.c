@@ -7,7 +7,7 @@
 
 #include "bench/lib/bench.h"
 
-#include "base/crc32c.h"
+#include "base/format/crc32c.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"

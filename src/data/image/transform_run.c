@@ -12,7 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/rng.h"
 #include "data/image/picture.h"
 #include "data/image/pixels.h"

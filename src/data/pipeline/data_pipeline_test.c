@@ -3,7 +3,7 @@
 #include "folder.h"
 #include "real_data.h"
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "data/image/cifar10.h"

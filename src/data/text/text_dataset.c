@@ -5,9 +5,9 @@
  *                                                               --> trmi_token_part_add */
 #include "base/arguments.h"
 #include "base/checked.h"
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "data/text/json_lines.h"
 #include "data/text/token_file.h"
 #include "data/text/token_source.h"

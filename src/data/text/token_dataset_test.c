@@ -5,7 +5,7 @@
 
 #include "trireme/data.h"
 
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"

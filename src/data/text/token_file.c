@@ -4,7 +4,7 @@
 #include "trireme/data.h"
 
 #include "base/arguments.h"
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/memory.h"

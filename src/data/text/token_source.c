@@ -14,10 +14,10 @@
 
 #include "base/arguments.h"
 #include "base/checked.h"
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/error.h"
 #include "base/rng.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "data/pipeline/dataset.h"
 #include "data/text/tokenizer.h"
 #include "data/text/unicode.h"

@@ -14,7 +14,7 @@
 
 #include "trireme/data.h"
 
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 #include "base/memory.h"
 #include "data/text/pre_tokenizer.h"
 

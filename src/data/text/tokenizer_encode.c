@@ -7,7 +7,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "data/text/unicode.h"
 
 #include <string.h>

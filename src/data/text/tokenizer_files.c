@@ -6,7 +6,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "data/text/unicode.h"
 
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "data/text/unicode.h"
 
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "trireme/data.h"
 
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"

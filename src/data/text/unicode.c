@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "data/text/unicode.h"
 
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 
 trmi_char_class trmi_char_class_of(uint32_t point) {
     int32_t low = 0, high = trmi_char_range_count; /* the range lies in [low, high) */

@@ -12,7 +12,7 @@
 #include "exec/autoparallel/near_ties.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"

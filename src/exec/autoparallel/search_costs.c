@@ -17,7 +17,7 @@
 #include "exec/autoparallel/search_costs.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 #include "base/order.h"
 #include "base/os.h"

@@ -7,7 +7,7 @@
 #include "exec/cpu/share.h"
 #include "exec/cpu/gemm/splits.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 
 #ifdef _OPENMP
 #include <omp.h>

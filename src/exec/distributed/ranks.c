@@ -14,7 +14,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 #include "comm/net/reserve.h"

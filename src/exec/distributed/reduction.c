@@ -8,7 +8,7 @@
 #include "exec/distributed/ranks_state.h"
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/os.h"
 
 #include <string.h>

@@ -15,7 +15,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/memory.h"
 #include "base/os.h"
 

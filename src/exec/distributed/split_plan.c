@@ -7,7 +7,7 @@
 #include "exec/distributed/split.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/log.h"
 #include "base/memory.h"
 

@@ -10,7 +10,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 #include "plan/lower/program.h"
 

@@ -11,7 +11,7 @@
 #include "exec/optimizer/update_state.h"
 
 #include "base/error.h"
-#include "base/key_numbers.h"
+#include "base/hash/key_numbers.h"
 #include "base/memory.h"
 
 #include <string.h>

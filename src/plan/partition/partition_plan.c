@@ -13,7 +13,7 @@
 #include "plan/partition/partition_plan_stages.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 #include "base/os.h"
 
 #include <inttypes.h>

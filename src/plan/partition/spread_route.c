@@ -14,7 +14,7 @@
 #include "plan/partition/partition.h"
 
 #include "base/error.h"
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 
 #include <math.h>
 #include <stdlib.h>

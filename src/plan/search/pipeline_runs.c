@@ -3,7 +3,7 @@
 #include "plan/search/pipeline_runs.h"
 
 #include "base/error.h"
-#include "base/hash.h"
+#include "base/hash/hash.h"
 
 #include <math.h>
 #include <stdlib.h>

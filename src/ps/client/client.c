@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "comm/rendezvous/token.h"
 
 #include <stddef.h>

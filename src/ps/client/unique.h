@@ -6,7 +6,7 @@
 
 #include "ps/table/row.h"
 
-#include "base/key_numbers.h"
+#include "base/hash/key_numbers.h"
 
 enum { TRMI_UNIQUE_SLACK = 16 }; /* elements that vector stores may write beyond the end */
 

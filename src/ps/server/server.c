@@ -18,7 +18,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net.h"
+#include "base/net/net.h"
 #include "comm/cluster/cluster_addr.h"
 #include "comm/rendezvous/token.h"
 

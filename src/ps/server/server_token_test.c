@@ -2,7 +2,7 @@
 /* Tests that a server answers processes that know the job's token, and no others. */
 #include "servers.h"
 
-#include "base/net.h"
+#include "base/net/net.h"
 #include "base/os.h"
 #include "comm/rendezvous/token.h"
 

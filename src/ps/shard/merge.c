@@ -9,7 +9,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/key_numbers.h"
+#include "base/hash/key_numbers.h"
 #include "base/tree_stack.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct trmi_merge {
     const trmi_apply_kernels *kernels;
     uint64_t *keys;
     float *values, *scratch;
-    uint32_t *map; /* [capacity] cells of base/key_numbers.h */
+    uint32_t *map; /* [capacity] cells of base/hash/key_numbers.h */
     /* of a tree: by gradient the number of its key; by key where its gradients begin; all gradients */
     uint32_t *number;
     int64_t *begin;

@@ -4,7 +4,7 @@
 #include "ps/table/apply.h"
 #include "ps/table/lookup_loop.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/simd/isa.h"
 #include "base/simd/optimizer_rules.h"
 

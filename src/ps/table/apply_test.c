@@ -4,7 +4,7 @@
 #include "check.h"
 
 #include "base/cpu.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/rng.h"
 #include "ps/table/apply.h"
 

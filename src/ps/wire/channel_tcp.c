@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Channels over TCP, after both ends have proved the job's token (base/net.h), in frames of
- * base/net_frame.h. The receive buffer grows with the bytes that have arrived, not with the
+/* Channels over TCP, after both ends have proved the job's token (base/net/net.h), in frames of
+ * base/net/net_frame.h. The receive buffer grows with the bytes that have arrived, not with the
  * announced size.
  *
  * A client's end waits until the socket has taken a message. A server's end does not
@@ -16,8 +16,8 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
-#include "base/net.h"
-#include "base/net_frame.h"
+#include "base/net/net.h"
+#include "base/net/net_frame.h"
 #include "base/os.h"
 
 #include <netinet/in.h>

@@ -6,7 +6,7 @@
 #include "save/checkpoint/checkpoint_digest.h"
 
 #include "base/checked.h"
-#include "base/crc32c.h"
+#include "base/format/crc32c.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "save/path.h"

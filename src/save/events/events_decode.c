@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "save/path.h"
-#include "base/proto.h"
+#include "base/format/proto.h"
 
 /* The event under construction, and the function that receives it. */
 typedef struct decoder {

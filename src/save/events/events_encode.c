@@ -5,8 +5,8 @@
 
 #include "base/element.h"
 #include "base/error.h"
-#include "base/proto.h"
-#include "base/tfrecord.h"
+#include "base/format/proto.h"
+#include "base/format/tfrecord.h"
 
 #include <float.h>
 #include <math.h>

@@ -5,7 +5,7 @@
 
 #include "save/append.h"
 #include "save/events/events.h"
-#include "base/tfrecord.h"
+#include "base/format/tfrecord.h"
 
 #include <dirent.h>
 #include <math.h>

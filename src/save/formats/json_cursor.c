@@ -7,7 +7,7 @@
  * check once at the end. */
 #include "save/formats/json_cursor.h"
 
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 
 #include <string.h>
 

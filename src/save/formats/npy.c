@@ -11,7 +11,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "save/file_out.h"
 
 #include <inttypes.h>

@@ -10,10 +10,10 @@
 #include "save/formats/npy.h"
 
 #include "base/arguments.h"
-#include "base/endian.h"
+#include "base/format/endian.h"
 #include "base/error.h"
 #include "base/mapping.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "save/path.h"
 
 #include <inttypes.h>

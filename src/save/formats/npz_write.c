@@ -5,7 +5,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "save/file_out.h"
 
 #include <inttypes.h>

@@ -9,7 +9,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "save/path.h"
 
 #include <stdlib.h>

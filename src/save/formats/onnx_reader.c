@@ -3,7 +3,7 @@
 #include "save/formats/onnx_reader.h"
 
 #include "base/error.h"
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 #include "save/path.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 #define TRMI_SAVE_ONNX_READER_H
 
 #include "save/formats/onnx.h"
-#include "base/proto.h"
+#include "base/format/proto.h"
 
 /* The state of reading one file. */
 typedef struct trmi_onnx_reader {

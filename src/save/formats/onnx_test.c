@@ -4,7 +4,7 @@
 #include "folder.h"
 
 #include "save/formats/onnx.h"
-#include "base/proto.h"
+#include "base/format/proto.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

@@ -15,7 +15,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "save/file_out.h"
-#include "base/proto.h"
+#include "base/format/proto.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,7 +3,7 @@
 #include "fuzz_seed.h"
 
 #include "save/events/events.h"
-#include "base/tfrecord.h"
+#include "base/format/tfrecord.h"
 
 #include <stdlib.h>
 #include <string.h>

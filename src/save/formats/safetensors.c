@@ -13,7 +13,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/mapping.h"
 #include "save/formats/json_cursor.h"
 

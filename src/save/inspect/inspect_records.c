@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "save/events/events.h"
 #include "save/path.h"
-#include "base/proto.h"
-#include "base/tfrecord.h"
+#include "base/format/proto.h"
+#include "base/format/tfrecord.h"
 
 #include <inttypes.h>
 #include <stdio.h>

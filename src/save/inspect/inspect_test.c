@@ -5,7 +5,7 @@
 
 #include "save/checkpoint/checkpoint.h"
 #include "save/formats/npy.h"
-#include "base/tfrecord.h"
+#include "base/format/tfrecord.h"
 
 #include "trireme/io.h"
 

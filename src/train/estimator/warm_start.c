@@ -15,7 +15,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/log.h"
 #include "base/os.h"
 

@@ -23,7 +23,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 
 #include <inttypes.h>

@@ -5,7 +5,7 @@
 
 #include "exec/cpu/dnnl/onednn.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
 

@@ -8,7 +8,7 @@
 #include "exec/cpu/gemm/nest.h"
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
 

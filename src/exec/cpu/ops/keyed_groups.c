@@ -3,7 +3,7 @@
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
-#include "base/key_numbers.h"
+#include "base/hash/key_numbers.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
 #include "exec/cpu/ops/memory_kernels.h"
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -10,7 +10,7 @@
 #include "tests/lib/interpret.h"
 
 #include "base/cpu.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
 

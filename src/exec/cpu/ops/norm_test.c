@@ -6,7 +6,7 @@
 #include "exec/backend.h"
 #include "exec/convert.h"
 
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 #include "base/rng.h"
 

@@ -14,7 +14,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 
 #include <math.h>
 

@@ -7,7 +7,7 @@
 #include "exec/cpu/gemm/nest.h"
 
 #include "base/error.h"
-#include "base/half.h"
+#include "base/format/half.h"
 #include "base/memory.h"
 
 #include <string.h>

@@ -7,8 +7,8 @@
 
 #include "base/cpu.h"
 #include "base/error.h"
-#include "base/hash.h"
-#include "base/hash_index.h"
+#include "base/hash/hash.h"
+#include "base/hash/hash_index.h"
 #include "base/memory.h"
 #include "base/os.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The acceptor: one loop over its listening sockets and its candidates, the connections that have
- * not proved the token of the job yet. The messages are in base/net.h.
+ * not proved the token of the job yet. The messages are in base/net/net.h.
  *
  *   accept --> candidates[64] --HELLO--> CHALLENGE sent --PROOF--> trmi_acceptor_next returns it
  *                 |
@@ -10,7 +10,7 @@
  * All memory is taken at creation. The epoll descriptor watches the listeners, the candidates, and
  * an eventfd that trmi_acceptor_stop sets. */
 #define _GNU_SOURCE /* accept4 */
-#include "base/net_proof.h"
+#include "base/net/net_proof.h"
 
 #include "base/error.h"
 #include "base/log.h"

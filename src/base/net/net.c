@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sockets with deadlines (base/net.h). All sockets are non-blocking; every wait is a poll() in
+/* Sockets with deadlines (base/net/net.h). All sockets are non-blocking; every wait is a poll() in
  * slices of look_seconds, between which the caller can stop it. */
 #define _GNU_SOURCE /* struct ucred */
-#include "base/net.h"
+#include "base/net/net.h"
 
 #include "base/error.h"
 #include "base/os.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of connections between the processes of a job: the proof of the token, and what processes
  * without the token can cause. */
-#include "base/net.h"
+#include "base/net/net.h"
 
 #include "base/os.h"
 #include "check.h"

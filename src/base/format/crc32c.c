@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* CRC-32C (Castagnoli; RFC 3720, appendix B.4) by table, one byte at a time, and by the SSE4.2
  * instruction, 8 bytes at a time. Both compute the same. */
-#include "base/crc32c.h"
+#include "base/format/crc32c.h"
 
 #include "base/cpu.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/hash_index.h"
+#include "base/hash/hash_index.h"
 
 #include <string.h>
 

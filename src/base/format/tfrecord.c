@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes and reads the frames of TFRecord and event files (base/tfrecord.h). Lengths and checksums
+/* Writes and reads the frames of TFRecord and event files (base/format/tfrecord.h). Lengths and checksums
  * are checked before data is returned. */
-#include "base/tfrecord.h"
+#include "base/format/tfrecord.h"
 
-#include "base/crc32c.h"
-#include "base/endian.h"
+#include "base/format/crc32c.h"
+#include "base/format/endian.h"
 #include "base/error.h"
 
 /* Returns the CRC-32C of some bytes, masked as the format requires. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash.h: FNV-1a hash, 64 bits, for digests that ranks compare and for hash tables. Not
+/* base/hash/hash.h: FNV-1a hash, 64 bits, for digests that ranks compare and for hash tables. Not
  * secure: an attacker can construct collisions. */
 #ifndef TRMI_BASE_HASH_H
 #define TRMI_BASE_HASH_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checks UTF-8: lengths by the first byte; overlong forms, surrogates and code points beyond
  * U+10FFFF are invalid. */
-#include "base/utf8.h"
+#include "base/format/utf8.h"
 
 int trmi_utf8_length(const char *text, size_t bytes) {
     const unsigned char *s = (const unsigned char *)text;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/net_proof.h: builds and checks the messages of the token proof, for its two ends
- * (net_proof.c, net_acceptor.c). The format is in base/net.h. */
+/* base/net/net_proof.h: builds and checks the messages of the token proof, for its two ends
+ * (net_proof.c, net_acceptor.c). The format is in base/net/net.h. */
 #ifndef TRMI_BASE_NET_PROOF_H
 #define TRMI_BASE_NET_PROOF_H
 
-#include "base/net.h"
+#include "base/net/net.h"
 
 /* The messages of one proof so far. */
 typedef struct trmi_proof {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "base/digest.h"
+#include "base/hash/digest.h"
 
 #include <openssl/crypto.h>
 #include <openssl/evp.h>

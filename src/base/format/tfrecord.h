@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/tfrecord.h: the framing of TFRecord and event files:
+/* base/format/tfrecord.h: the framing of TFRecord and event files:
  *     u64 length | masked crc32c of these 8 bytes | data | masked crc32c of the data */
 #ifndef TRMI_BASE_TFRECORD_H
 #define TRMI_BASE_TFRECORD_H

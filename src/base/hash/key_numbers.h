@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/key_numbers.h: numbers the distinct keys of a list from 0 on, in the order in which they first
+/* base/hash/key_numbers.h: numbers the distinct keys of a list from 0 on, in the order in which they first
  * occur; equal keys get the same number (open addressing, linear probing). The caller owns all memory
  * and chooses the hash: a product where keys are rows of a table, a mixing function where a stranger
  * may have chosen the keys.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes fields in the wire form of protocol buffers (base/proto.h). */
-#include "base/proto.h"
+/* Writes fields in the wire form of protocol buffers (base/format/proto.h). */
+#include "base/format/proto.h"
 
 #include <string.h>
 

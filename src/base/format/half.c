@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scalar conversions of float16 with integer arithmetic; subnormal numbers and NaN included. */
-#include "base/half.h"
+#include "base/format/half.h"
 
 float trmi_f16_to_float(uint16_t value) {
     uint32_t sign = (uint32_t)(value & 0x8000u) << 16;

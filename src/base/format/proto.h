@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/proto.h: the wire form of protocol buffers: writes fields, and reads them with bounds
+/* base/format/proto.h: the wire form of protocol buffers: writes fields, and reads them with bounds
  * checks. https://protobuf.dev/programming-guides/encoding/ */
 #ifndef TRMI_BASE_PROTO_H
 #define TRMI_BASE_PROTO_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/utf8.h: checks UTF-8. */
+/* base/format/utf8.h: checks UTF-8. */
 #ifndef TRMI_BASE_UTF8_H
 #define TRMI_BASE_UTF8_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/net.h: connections between the processes of a job: sockets with deadlines, and the proof of
+/* base/net/net.h: connections between the processes of a job: sockets with deadlines, and the proof of
  * the job's token that begins every connection. Rendezvous, collectives and parameter servers use
  * it; docs/reference/wire-protocol.md says what each of them sends after the proof.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/net_frame.h: the head of every message that follows the proof of base/net.h.
+/* base/net/net_frame.h: the head of every message that follows the proof of base/net/net.h.
  *
  *    0  "TRMF"
  *    4  u16 service, u16 type (the service's own)
@@ -18,7 +18,7 @@
 
 #include "trireme/base.h"
 
-#include "base/endian.h"
+#include "base/format/endian.h"
 
 enum { TRMI_FRAME_HEAD_BYTES = 64, TRMI_FRAME_CHECK_AT = 48, TRMI_FRAME_CHECK_BYTES = 16 };
 

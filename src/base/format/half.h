@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/half.h: scalar conversions between float and the 16-bit formats bfloat16 and float16,
+/* base/format/half.h: scalar conversions between float and the 16-bit formats bfloat16 and float16,
  * rounding to nearest even. */
 #ifndef TRMI_BASE_HALF_H
 #define TRMI_BASE_HALF_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Encodes, decodes and checks the head of frames (base/net_frame.h). */
-#include "base/net_frame.h"
+/* Encodes, decodes and checks the head of frames (base/net/net_frame.h). */
+#include "base/net/net_frame.h"
 
 #include <string.h>
 
