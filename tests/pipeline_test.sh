@@ -131,6 +131,11 @@ assert plan["stages"] >= 1 and 0 <= plan["gap"] < 1 and plan["lower_bound"] <= p
 assert any(e["event"] == "done" and e["global_step"] == 3 for e in events)
 END
 
+# ---- a step is all micro-batches of an update, also where the parts of one are fewer than ranks
+# shellcheck disable=SC2086
+timeout 60 "$trireme" train gpt2 $data $network --batch-size 8 --full-batch -n 4 $search --stages 1 --micro-batches 4 --steps 1 --eval-every-epochs 0 \
+    --launch-dir logs > out 2>&1 && grep -q "a step has 2 samples a rank, 8 together" out || fail "the samples of a step: $(grep -h "a step has" out)"
+
 # ---- wrong use
 # shellcheck disable=SC2086
 expect 2 "--parallel-mode auto_parallel, which searches stages, is expected" train gpt2 $data $network --stages auto --steps 1 -n 2

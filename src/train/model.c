@@ -27,10 +27,6 @@
 #include <stdio.h>
 #include <string.h>
 
-int32_t trmi_accumulate(const trm_model *model) {
-    return model->options.exec.accumulate > 1 ? model->options.exec.accumulate : 1;
-}
-
 trmi_compiled *trmi_model_owner(trm_model *model) {
     return model->options.evaluation_only ? &model->evaluate : &model->train;
 }

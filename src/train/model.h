@@ -103,7 +103,9 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
 trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err);
 
 /* Returns the number of batches a step, at least 1. */
-int32_t trmi_accumulate(const trm_model *model);
+static inline int32_t trmi_accumulate(const trm_model *model) {
+    return model->options.exec.accumulate > 1 ? model->options.exec.accumulate : 1;
+}
 
 /* model_ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
 trm_comm *trmi_model_comm(const trm_model *model);

@@ -146,10 +146,11 @@ void trmi_model_log_ranks(const trm_model *model) {
                  "; stage %d of %d, %d micro-batches", trmi_model_rank(model) / ranks, stages,
                  model->options.exec.accumulate);
     }
-    long long each = (long long)model->train.batch / (trmi_model_shares(model) == 1 ? ranks : 1);
+    long long all = (long long)model->train.batch * trmi_accumulate(model) *
+                    (trmi_model_shares(model) == 1 ? 1 : ranks);
     trmi_log(TRM_LOG_INFO, "ranks",
              "rank %d of %d: a step has %lld samples a rank, %lld together%s",
-             trmi_model_rank(model), size, each, each * ranks, over);
+             trmi_model_rank(model), size, all / ranks, all, over);
 }
 
 /* Contract in model.h. A rank's own error is returned first; differences between ranks are

@@ -155,6 +155,36 @@ static double comms_seconds(const trmi_partitioner *s, const trmi_partition_comm
     return seconds;
 }
 
+trmi_spread trmi_partition_brought(const trmi_partitioner *s, int32_t parameter,
+                                   const trmi_spread *made, uint32_t *axes) {
+    trmi_spread to = s->stored[parameter];
+    *axes = 0;
+    for (int32_t i = 0; i < s->mesh->axes; i++) {
+        if (to.at[i] == TRMI_WHOLE && made->at[i] == TRMI_PARTIAL_SUM) {
+            to.at[i] = TRMI_PARTIAL_SUM;
+            *axes |= 1u << i;
+        }
+    }
+    return to;
+}
+
+/* Returns the seconds of redistributing those outputs that are gradients of parameters to their stores:
+ * of the sum of a tied parameter's gradients. */
+static double seconds_to_stores(trmi_partitioner *s, const trmi_op *op,
+                                const trmi_strategy *strategy) {
+    double seconds = 0;
+    for (int32_t i = 0; i < op->outputs_count; i++) {
+        int32_t parameter = s->parameter[op->outputs[i]];
+        if (parameter != 0 && !s->values[parameter].follows_reader) {
+            uint32_t axes;
+            trmi_spread to = trmi_partition_brought(s, parameter, &strategy->outputs[i], &axes);
+            seconds += trmi_route_seconds(s->router, &s->from->values[parameter].shape, TRM_FLOAT32,
+                                          &strategy->outputs[i], &to);
+        }
+    }
+    return seconds;
+}
+
 /* Returns the seconds of an operator in a strategy: work, own messages, redistribution of inputs
  * and of their gradients. whole: seconds of the uncut operator. */
 static double follow_cost(trmi_partitioner *s, const trmi_op *op, const trmi_strategy *strategy,
@@ -189,7 +219,7 @@ static double follow_cost(trmi_partitioner *s, const trmi_op *op, const trmi_str
                          : backward_seconds(s, value, &strategy->inputs[i], &made);
         }
     }
-    return cost;
+    return cost + seconds_to_stores(s, op, strategy);
 }
 
 /* Returns whether letters are those of `wanted` on every axis on which it has a letter. */

@@ -30,7 +30,7 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
     s->warnings = trmi_arena_alloc(&s->scratch, ops * sizeof *s->warnings);
     s->stored = trmi_arena_alloc(&s->scratch, values * sizeof *s->stored);
     s->values = trmi_arena_alloc(&s->scratch, values * sizeof *s->values);
-    s->parameter = trmi_arena_alloc(&s->scratch, values);
+    s->parameter = trmi_arena_alloc(&s->scratch, values * sizeof *s->parameter);
     s->asked = trmi_arena_alloc(&s->scratch, values);
     if (s->letters == NULL || s->choices == NULL || s->origins == NULL || s->warnings == NULL ||
         s->stored == NULL || s->values == NULL || s->parameter == NULL || s->asked == NULL) {
@@ -51,7 +51,7 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
                                              : 0;
     }
     for (int32_t i = 0; i < roots->params_count; i++) {
-        s->parameter[roots->grads[i]] = true;
+        s->parameter[roots->grads[i]] = roots->grads[i] != 0 ? roots->params[i] : 0;
     }
     s->asked[roots->loss] = roots->loss != 0;
     for (int32_t i = 0; i < roots->outputs_count; i++) {
@@ -116,20 +116,11 @@ static trm_status emit_all(trmi_partitioner *s, trm_error *err) {
 
 /* ---- roots ---- */
 
-/* Redistributes a gradient to the spread of its parameter. It stays partial on axes on which the
- * parameter is whole (*axes): the executor sums these in buckets that overlap with backward. */
+/* Redistributes a gradient to the spread of its parameter, without the sums over *axes. */
 static trm_status bring_gradient(trmi_partitioner *s, int32_t param, int32_t *grad, uint32_t *axes,
                                  trm_error *err) {
-    trmi_spread to = s->stored[param];
     const trmi_value *v = &s->from->values[*grad];
-    const trmi_version *made = &s->values[*grad].versions[0];
-    *axes = 0;
-    for (int32_t i = 0; i < s->mesh->axes; i++) {
-        if (to.at[i] == TRMI_WHOLE && made->spread.at[i] == TRMI_PARTIAL_SUM) {
-            to.at[i] = TRMI_PARTIAL_SUM;
-            *axes |= 1u << i;
-        }
-    }
+    trmi_spread to = trmi_partition_brought(s, param, &s->values[*grad].versions[0].spread, axes);
     int32_t value = *grad;
     TRMI_TRY(trmi_redistribute(s, value, &to, "gradient", grad, err));
     if (*axes != 0) {

@@ -47,7 +47,7 @@ typedef struct trmi_partitioner {
     int32_t *origins;
     const char **warnings;  /* [ops of from] why an operator is replicated, or NULL */
     trmi_block_marks marks; /* of `from`, in strict plans */
-    bool *parameter;        /* [values of from] gradient of a parameter */
+    int32_t *parameter;     /* [values of from] the parameter whose gradient a value is, or 0 */
     /* [values of from] loss or output: gathered as soon as it is made */
     bool *asked;
     trmi_pass pass;                /* pass.to: the local graph */
@@ -58,6 +58,11 @@ typedef struct trmi_partitioner {
 /* First walk (choose_cuts.c): fills letters, stored and warnings. error INVALID (the plan is not
  * possible), NOMEM */
 trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err);
+/* Returns the spread to which the program brings a gradient made as `made`: the parameter's store, partial
+ * on axes on which the parameter is whole (*axes), as the executor sums these in buckets that overlap
+ * with backward. */
+trmi_spread trmi_partition_brought(const trmi_partitioner *s, int32_t parameter,
+                                   const trmi_spread *made, uint32_t *axes);
 /* Returns the version from which `to` is cheapest to reach, -1 = none; *seconds of its route. */
 int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                               double *seconds);

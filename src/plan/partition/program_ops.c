@@ -7,6 +7,20 @@
 
 const trmi_op_part trmi_whole_op = {.head = {.bytes = sizeof trmi_whole_op}};
 
+/* Returns whether the weights of a product are those of another operator, too: their gradient is a sum. */
+static bool is_tied(const trm_graph *graph, const trmi_op *op) {
+    const trmi_op *weights = trmi_parameter_of(graph, op->inputs[1]);
+    int32_t readers = 0;
+    for (int64_t i = 1; i < graph->ops_count && weights != NULL && readers < 2; i++) {
+        const trmi_op *reader = &graph->ops[i];
+        for (int32_t k = 0; k < reader->inputs_count; k++) {
+            readers += reader->phase == TRMI_FORWARD && reader->kind != TRMI_OP_CAST &&
+                       trmi_parameter_of(graph, reader->inputs[k]) == weights;
+        }
+    }
+    return readers > 1;
+}
+
 void trmi_part_mark(trm_graph *graph, bool own_norms, bool factors) {
     static const trmi_op_part norm = {.head = {.bytes = sizeof norm}, .own_norm = true},
                               product = {.head = {.bytes = sizeof product}, .may_factor = true};
@@ -19,7 +33,10 @@ void trmi_part_mark(trm_graph *graph, bool own_norms, bool factors) {
             graph->ops[i].attrs.attached = own_norms ? &norm.head : NULL;
             break;
         case TRMI_OP_LINEAR:
-        case TRMI_OP_MATMUL: graph->ops[i].attrs.attached = factors ? &product.head : NULL; break;
+        case TRMI_OP_MATMUL:
+            graph->ops[i].attrs.attached =
+                factors && !is_tied(graph, &graph->ops[i]) ? &product.head : NULL;
+            break;
         default: break;
         }
     }

@@ -217,6 +217,8 @@ typedef struct trmi_space {
     bool bounded;
     /* [values] parameters that another stage of a pipeline updates; NULL: none */
     const bool *foreign;
+    /* [values] the operator that reads a parameter, or its cast, first; it has the costs of storing it */
+    const int32_t *owners;
     double seconds; /* wall-clock time of trmi_space_create() */
 } trmi_space;
 
@@ -244,6 +246,9 @@ static inline bool trmi_space_trains(const trmi_space *space, const trmi_op *par
            !(space->foreign != NULL && space->foreign[parameter->outputs[0]]);
 }
 
+/* Returns whether operator `op` is the first reader of a parameter or its cast, so that it has the costs
+ * of storing it; other readers only redistribute it (edges with `tied`). */
+bool trmi_space_owns(const trmi_space *space, const trmi_op *op, int32_t value);
 /* Returns the class of a node. */
 static inline const trmi_space_class *trmi_space_class_of(const trmi_space *space, int32_t node) {
     return &space->classes[space->nodes[node].group];
@@ -253,6 +258,10 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
     return &space->graph->ops[space->nodes[node].op];
 }
 
+/* Returns the bytes that the gradient of a parameter takes in a reader that does not own it, from the
+ * backward of that reader to that of the owner: none where a table's rows are added to it in place. */
+double trmi_space_joined(const trmi_space *space, const trmi_op *op, int32_t input,
+                         const trmi_spread *read);
 /* Returns the bytes of the largest part of a value in this spread. */
 double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_spread *spread);
 /* Sets the optimiser lines of a space (search_stores.c). A plan stores between 1/ranks of all
@@ -298,9 +307,15 @@ double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_
  * `from`, or the parameter as it is stored. */
 trmi_spread trmi_space_source(const trmi_space *space, const trmi_space_edge *edge, int32_t i);
 /* Returns the spread in which the gradient of an edge's value leaves `to`, in strategy k of `to`: as `to`
- * makes it; of a tied parameter reduced, because the costs of `to` contain its reduction. It returns
- * to the source's spread without partial sums (trmi_space_wanted). */
+ * makes it. */
 trmi_spread trmi_space_sent_back(const trmi_space *space, const trmi_space_edge *edge, int32_t k);
+/* Returns the spread to which it goes, in strategy i of `from`: that of the source without partial sums;
+ * of a tied parameter the one in which `from` makes its own gradient, because both are added and then
+ * reduced once. */
+trmi_spread trmi_space_returned(const trmi_space *space, const trmi_space_edge *edge, int32_t i);
+/* Returns the spread in which an operator that reads a parameter as `read` makes its gradient; a bias that
+ * is added to a partial sum has it whole. */
+trmi_spread trmi_space_made(const trmi_mesh *mesh, const trmi_spread *read, const char *letters);
 /* trmi_space_gradient(): returns the spread of the gradient of an input that was read as `read`; on
  * an axis that only repeats the operator (letter '.') the gradient is like the input.
  * trmi_space_wanted(): returns the spread in which the gradient of an output is needed: whole where

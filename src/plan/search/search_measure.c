@@ -148,10 +148,9 @@ static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *s
                       trmi_spread *made) {
     const trmi_strategy *strategy = strategy_of(w, node);
     const trmi_spread *read = &strategy->inputs[input];
-    *made = trmi_space_gradient(&w->s->mesh, read, strategy->letters);
+    *made = trmi_space_made(&w->s->mesh, read, strategy->letters);
     *stored = *read;
     for (int32_t i = 0; i < w->s->mesh.axes; i++) {
-        made->at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : made->at[i];
         stored->at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
     }
     return w->choice->parts[node] &&
@@ -180,6 +179,16 @@ static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *
                                      trmi_space_store_move(w->s, value, parts, &whole, scatter)});
 }
 
+/* Spends the time of casting a parameter. */
+static void spend_cast(walk *w, int32_t node, double seconds) {
+    spend(w, &w->m->compute,
+          (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                 .node = node,
+                                 .phase = TRMI_FORWARD,
+                                 .what = "cast",
+                                 .seconds = seconds});
+}
+
 /* Adds the memory of a node's parameters, their slots and gradients; spends the time of gathering
  * and casting them. */
 static void gather_parameters(walk *w, int32_t node) {
@@ -193,10 +202,17 @@ static void gather_parameters(walk *w, int32_t node) {
         /* memory of the parameter, its cast, its gradient and its slots */
         bool parts = stored_as(w, node, i, &stored, &made),
              trained = trmi_space_trains(w->s, parameter);
-        double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast;
+        double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast = 0;
+        read = strategy_of(w, node)->inputs[i];
+        if (trmi_space_owns(w->s, op, op->inputs[i])) {
+            w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &read, w->sliced, &cast);
+        }
+        if (!trmi_space_owns(w->s, op, parameter->outputs[0])) {
+            w->m->gradient_bytes += trmi_space_joined(w->s, op, i, &read);
+            spend_cast(w, node, cast);
+            continue;
+        }
         w->m->weight_bytes += bytes;
-        w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &strategy_of(w, node)->inputs[i],
-                                            w->sliced, &cast);
         bool apart = trained && !parts &&
                      trmi_partition_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
@@ -211,16 +227,10 @@ static void gather_parameters(walk *w, int32_t node) {
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         /* gather, then cast */
         if (parts) {
-            read = strategy_of(w, node)->inputs[i];
             w->m->kept_bytes += trmi_space_bytes(w->s, parameter->outputs[0], &read);
             store_move(w, node, parameter->outputs[0], &stored, &read, false);
         }
-        spend(w, &w->m->compute,
-              (trmi_simulated_event){.kind = TRMI_EVENT_OP,
-                                     .node = node,
-                                     .phase = TRMI_FORWARD,
-                                     .what = "cast",
-                                     .seconds = cast});
+        spend_cast(w, node, cast);
     }
 }
 
@@ -241,7 +251,8 @@ static void send_gradients(walk *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
-        if (parameter == NULL || !trmi_space_trains(w->s, parameter)) {
+        if (parameter == NULL || !trmi_space_trains(w->s, parameter) ||
+            !trmi_space_owns(w->s, op, parameter->outputs[0])) {
             continue;
         }
         trmi_spread stored, made;
@@ -345,9 +356,8 @@ static void backward(walk *w) {
             const trmi_space_edge *edge = &s->edges[e - 1];
             if (edge->gradient) {
                 trmi_spread made = trmi_space_sent_back(s, edge, w->choice->strategy[n]),
-                            source = trmi_space_source(s, edge, w->choice->strategy[edge->from]);
-                trmi_spread wanted = trmi_space_wanted(&s->mesh, &source);
-                redistribute(w, n, TRMI_BACKWARD, edge->value, "gradient of input", &made, &wanted);
+                            to = trmi_space_returned(s, edge, w->choice->strategy[edge->from]);
+                redistribute(w, n, TRMI_BACKWARD, edge->value, "gradient of input", &made, &to);
             }
         }
     }

@@ -133,6 +133,45 @@ static trm_status solve_side(run *r, double mu, int of) {
     return TRM_OK;
 }
 
+/* Adds the best plan that cannot be updated in slices. The best plan of all may leave all parameters whole,
+ * which makes it one in slices, whose ranks meet; where a step is as short as that, a plan that cuts some
+ * parameter is faster. */
+static trm_status add_unsliced(run *r) {
+    const side *d = &r->sides[0];
+    trmi_choice choice;
+    trmi_solution solution;
+    float **marginals, least = INFINITY;
+    int32_t node = -1, strategy = -1, place;
+    double best = INFINITY;
+    for (int32_t i = 0; i < r->pool_count; i++) {
+        best = fmin(best, r->pool[i].measure.step);
+    }
+    if (r->sides_count < 2 || d->bound >= best * (1 - 1e-6)) {
+        return TRM_OK;
+    }
+    if (!trmi_choice_open(&choice, r->s, r->arena)) {
+        return fail_no_memory(r);
+    }
+    TRMI_TRY(trmi_space_solve(r->s, &d->weights, &choice, &solution, &marginals, r->arena, r->err));
+    for (int32_t n = 0; n < r->s->nodes_count; n++) {
+        const trmi_space_class *c = trmi_space_class_of(r->s, n);
+        for (int32_t i = 0; i < c->count; i++) {
+            if (!(c->slices[i].blocking < INFINITY) && marginals[n][i] < least) {
+                least = marginals[n][i];
+                node = n;
+                strategy = i;
+            }
+        }
+    }
+    r->f->solves++;
+    if (node < 0 || !trmi_choice_sliced(r->s, &choice)) {
+        return TRM_OK;
+    }
+    r->f->solves++;
+    TRMI_TRY(trmi_space_solve_with(r->s, &d->weights, node, strategy, &choice, &solution, r->err));
+    return add_candidate(r, "search", &choice, &place);
+}
+
 /* Sets the bound of the search to the smaller bound of the sides. */
 static void set_bound(run *r) {
     const side *d = &r->sides[r->sides_count == 2 && r->sides[1].bound < r->sides[0].bound];
@@ -329,6 +368,7 @@ static trm_status run_algorithm(run *r) {
             int of = i % r->sides_count, step = i / r->sides_count;
             TRMI_TRY(solve_side(r, sweep ? (double)step / (MU_STEPS - 1) : 0, of));
         }
+        TRMI_TRY(add_unsliced(r));
         TRMI_TRY(apply_memory_limit(r, sweep));
         set_bound(r);
         return TRM_OK;

@@ -85,7 +85,7 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
         const trmi_partition_store *store =
             from != NULL ? trmi_partition_plan_stored(plan, from->name) : NULL;
         trmi_spread parts, read = {{0}, {0}};
-        if (store == NULL) {
+        if (store == NULL || !trmi_space_owns(s, op, from->outputs[0])) {
             continue;
         }
         for (int32_t k = 0; k < s->mesh.axes; k++) {

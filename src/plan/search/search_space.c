@@ -36,6 +36,15 @@ static trm_status no_memory(trm_error *err) {
 
 /* ---- classes ---- */
 
+/* Writes which costs of a parameter `op` has: those of its cast, those of its store. */
+static void write_owners(const building *b, const trmi_op *op, int32_t value, trmi_text *key) {
+    const trmi_op *parameter = trmi_parameter_of(b->s->graph, value);
+    if (parameter != NULL && !trmi_space_owns(b->s, op, parameter->outputs[0])) {
+        trmi_text_printf(key, "/t%d%d", trmi_space_owns(b->s, op, value),
+                         (int)b->s->graph->ops[b->s->owners[parameter->outputs[0]]].kind);
+    }
+}
+
 /* Writes everything that the costs of a node depend on. Nodes with equal keys have equal costs. */
 static void key_of(const building *b, const trmi_space_node *node, trmi_text *key) {
     const trm_graph *g = b->s->graph;
@@ -54,6 +63,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
             trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape),
                              (int)v->dtype, trmi_is_leaf(from) ? (int)from->kind : 0,
                              b->moving[op->inputs[i]]);
+            write_owners(b, op, op->inputs[i], key);
         } else {
             trmi_text_printf(key, " -");
         }
@@ -354,6 +364,20 @@ static trm_status find_class(building *b, trmi_space_node *node) {
 
 /* ---- nodes ---- */
 
+/* Makes an operator the owner of the parameters, and of their casts, that no earlier one reads. */
+static void note_owner(const building *b, const trmi_op *op, int32_t *owners) {
+    const trm_graph *g = b->s->graph;
+    int32_t index = (int32_t)(op - g->ops);
+    for (int32_t k = 0; k < op->inputs_count && op->kind != TRMI_OP_CAST; k++) {
+        const trmi_op *parameter = trmi_parameter_of(g, op->inputs[k]);
+        if (parameter != NULL) {
+            int32_t *cast = &owners[op->inputs[k]], *own = &owners[parameter->outputs[0]];
+            *cast = *cast == 0 ? index : *cast;
+            *own = *own == 0 ? index : *own;
+        }
+    }
+}
+
 /* Numbers the nodes and finds for each value whether a gradient flows through it and whether
  * backward reads it. */
 static trm_status count_nodes(building *b) {
@@ -365,8 +389,10 @@ static trm_status count_nodes(building *b) {
     b->repeats = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->repeats);
     b->dropped = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->dropped);
     b->read = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *b->read);
-    if (b->node_of == NULL || b->moving == NULL || b->repeats == NULL || b->dropped == NULL ||
-        b->read == NULL) {
+    int32_t *owners = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *owners);
+    s->owners = owners;
+    if (owners == NULL || b->node_of == NULL || b->moving == NULL || b->repeats == NULL ||
+        b->dropped == NULL || b->read == NULL) {
         return no_memory(b->err);
     }
     trmi_partition_repeatable(g, b->repeats);
@@ -379,6 +405,7 @@ static trm_status count_nodes(building *b) {
             moves = moves || b->moving[op->inputs[k]];
             b->read[op->inputs[k]] = b->read[op->inputs[k]] || op->phase == TRMI_BACKWARD;
         }
+        note_owner(b, op, owners);
         for (int32_t k = 0; k < op->outputs_count; k++) {
             trm_dtype dtype = trmi_output_of(g, op, k)->dtype;
             bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
@@ -535,10 +562,9 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
     }
     /* for each pair of strategies: way of the value, plus way of the gradient */
     for (int32_t i = 0; i < from->count; i++) {
-        trmi_spread source = trmi_space_source(s, e, i);
-        trmi_spread wanted = trmi_space_wanted(&s->mesh, &source);
+        trmi_spread source = trmi_space_source(s, e, i), returned = trmi_space_returned(s, e, i);
         int32_t out = trmi_price_number(t, &s->mesh, &source),
-                back = trmi_price_number(t, &s->mesh, &wanted);
+                back = trmi_price_number(t, &s->mesh, &returned);
         float *row = table + (size_t)i * (size_t)to->count;
         for (int32_t k = 0; k < to->count; k++) {
             int32_t in = numbers[k], gradient = numbers[to->count + k];
@@ -599,24 +625,36 @@ static trm_status add_edge(building *b, trmi_space_edge e) {
     return TRM_OK;
 }
 
-/* Adds an edge from the first reader of a parameter to node `n`, if that reads it as input `i`, too. */
-static trm_status add_tied_edge(building *b, int32_t n, int32_t i) {
-    const trmi_space *s = b->s;
-    const trmi_op *parameter = trmi_parameter_of(s->graph, trmi_space_op(s, n)->inputs[i]);
-    for (int32_t from = 0; parameter != NULL && from < n; from++) {
-        const trmi_op *op = trmi_space_op(s, from);
-        for (int32_t k = 0; k < op->inputs_count; k++) {
-            if (trmi_parameter_of(s->graph, op->inputs[k]) == parameter) {
-                return add_edge(b, (trmi_space_edge){.from = from,
-                                                     .to = n,
-                                                     .value = parameter->outputs[0],
-                                                     .input = i,
-                                                     .tied = 1 + k,
-                                                     .gradient = trmi_space_trains(s, parameter)});
-            }
+/* Returns whether backward of a node reads a value. */
+static bool is_kept(const building *b, int32_t node, int32_t value) {
+    const trmi_space_node *of = &b->s->nodes[node];
+    for (int32_t k = 0; k < of->backward_count; k++) {
+        if (reads(&b->s->graph->ops[of->backward[k]], value)) {
+            return true;
         }
     }
-    return TRM_OK;
+    return false;
+}
+
+/* Adds an edge from the owner of a parameter to node `n`, if that reads it as input `i`, too. */
+static trm_status add_tied_edge(building *b, int32_t n, int32_t i) {
+    const trmi_space *s = b->s;
+    const trmi_op *to = trmi_space_op(s, n),
+                  *parameter = trmi_parameter_of(s->graph, to->inputs[i]);
+    if (parameter == NULL || trmi_space_owns(s, to, parameter->outputs[0])) {
+        return TRM_OK;
+    }
+    trmi_space_edge e = {.from = b->node_of[s->owners[parameter->outputs[0]]],
+                         .to = n,
+                         .value = parameter->outputs[0],
+                         .input = i,
+                         .gradient = trmi_space_trains(s, parameter),
+                         .kept = is_kept(b, n, to->inputs[i])};
+    const trmi_op *owner = trmi_space_op(s, e.from);
+    for (int32_t k = owner->inputs_count - 1; k >= 0; k--) {
+        e.tied = trmi_parameter_of(s->graph, owner->inputs[k]) == parameter ? 1 + k : e.tied;
+    }
+    return add_edge(b, e);
 }
 
 /* Makes all edges, ordered by their reader and its inputs; search_measure.c relies on this order.
@@ -635,9 +673,7 @@ static trm_status make_edges(building *b) {
             /* kept: a gradient operator of the reader reads the value, too */
             trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
             e.gradient = b->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
-            for (int32_t k = 0; k < s->nodes[n].backward_count; k++) {
-                e.kept = e.kept || reads(&g->ops[s->nodes[n].backward[k]], op->inputs[i]);
-            }
+            e.kept = is_kept(b, n, op->inputs[i]);
             TRMI_TRY(add_edge(b, e));
         }
     }

@@ -46,8 +46,51 @@ trmi_spread trmi_space_source(const trmi_space *s, const trmi_space_edge *edge, 
 trmi_spread trmi_space_sent_back(const trmi_space *s, const trmi_space_edge *edge, int32_t k) {
     const trmi_strategy *to = &trmi_space_class_of(s, edge->to)->strategies[k];
     const trmi_spread *read = &to->inputs[edge->input];
-    return edge->tied > 0 ? trmi_space_wanted(&s->mesh, read)
+    return edge->tied > 0 ? trmi_space_made(&s->mesh, read, to->letters)
                           : trmi_space_gradient(&s->mesh, read, to->letters);
+}
+
+trmi_spread trmi_space_returned(const trmi_space *s, const trmi_space_edge *edge, int32_t i) {
+    const trmi_strategy *from = &trmi_space_class_of(s, edge->from)->strategies[i];
+    trmi_spread source = trmi_space_source(s, edge, i);
+    return edge->tied > 0 ? trmi_space_made(&s->mesh, &from->inputs[edge->tied - 1], from->letters)
+                          : trmi_space_wanted(&s->mesh, &source);
+}
+
+trmi_spread trmi_space_made(const trmi_mesh *mesh, const trmi_spread *read, const char *letters) {
+    trmi_spread made = trmi_space_gradient(mesh, read, letters);
+    for (int32_t i = 0; i < mesh->axes; i++) {
+        made.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : made.at[i];
+    }
+    return made;
+}
+
+bool trmi_space_owns(const trmi_space *s, const trmi_op *op, int32_t value) {
+    const trmi_op *parameter = trmi_parameter_of(s->graph, value);
+    if (s->foreign == NULL || !s->foreign[parameter->outputs[0]]) {
+        return s->owners[value] == (int32_t)(op - s->graph->ops);
+    }
+    /* the owner is in another stage: the first reader here */
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        const trmi_op *reader = trmi_space_op(s, n);
+        for (int32_t i = 0; i < reader->inputs_count; i++) {
+            if (reader->inputs[i] == value ||
+                trmi_parameter_of(s->graph, reader->inputs[i]) == parameter) {
+                return reader == op;
+            }
+        }
+    }
+    return true;
+}
+
+double trmi_space_joined(const trmi_space *s, const trmi_op *op, int32_t input,
+                         const trmi_spread *read) {
+    const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
+    int32_t value = parameter->outputs[0];
+    trmi_spread whole = trmi_space_wanted(&s->mesh, read);
+    bool in_place =
+        s->graph->ops[s->owners[value]].kind == TRMI_OP_EMBEDDING && s->costs.blocks == 0;
+    return !trmi_space_trains(s, parameter) || in_place ? 0 : trmi_space_bytes(s, value, &whole);
 }
 
 /* Returns the n-th dimension to try for cutting a parameter. Of convolution weights it is the input
@@ -95,6 +138,7 @@ bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t 
     const trmi_strategy *strategy = &trmi_space_class_of(s, node)->strategies[i];
     trmi_spread made = trmi_space_gradient(&s->mesh, &strategy->inputs[input], strategy->letters);
     return parameter != NULL && trmi_space_trains(s, parameter) &&
+           trmi_space_owns(s, op, parameter->outputs[0]) &&
            parts_of(s, &v->shape, &strategy->inputs[input], &made, out);
 }
 
@@ -241,6 +285,18 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
     return bytes;
 }
 
+/* Adds the cost of a parameter's cast to its stores and slices. */
+static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read,
+                     trmi_store_cost stores[2], trmi_store_cost *slices) {
+    double seconds;
+    slices->bytes += trmi_space_cast(s, value, read, true, &seconds);
+    slices->blocking += seconds;
+    for (int k = 0; k < 2; k++) {
+        stores[k].bytes += trmi_space_cast(s, value, read, false, &seconds);
+        stores[k].blocking += seconds;
+    }
+}
+
 void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, const trmi_op *op,
                               int32_t input, trmi_space_class *c, int32_t i) {
     const trmi_strategy *strategy = &c->strategies[i];
@@ -250,17 +306,25 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     const trmi_value *v = &s->graph->values[value];
     bool trained = trmi_space_trains(s, parameter);
     const trmi_spread *read = &strategy->inputs[input];
-    trmi_spread stored = *read, parts,
-                made = trmi_space_gradient(&s->mesh, read, strategy->letters);
+    trmi_spread stored = *read, parts, made = trmi_space_made(&s->mesh, read, strategy->letters);
     for (int32_t a = 0; a < s->mesh.axes; a++) {
         /* a bias that is added to a partial sum is stored whole */
         stored.at[a] = trmi_is_partial(stored.at[a]) ? TRMI_WHOLE : stored.at[a];
-        made.at[a] = trmi_is_partial(read->at[a]) ? TRMI_WHOLE : made.at[a];
+    }
+    if (trmi_space_owns(s, op, op->inputs[input])) {
+        add_cast(s, op->inputs[input], read, stores, slices);
+    }
+    if (!trmi_space_owns(s, op, value)) {
+        double joined = trmi_space_joined(s, op, input, read);
+        stores[0].bytes += joined;
+        stores[1].bytes += joined;
+        slices->bytes += joined;
+        return;
     }
     bool apart = trained && trmi_partition_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1,
            whole = trmi_space_bytes(s, value, &stored);
-    double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0, cast, shared;
+    double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0;
     double update = trained ? s->update.byte : 0,
            sum = trained ? s->costs.accumulate_byte : 0; /* a byte, each micro-batch */
     double once = apart ? c->factors[i] : update * whole;
@@ -271,16 +335,10 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     stores[0].bytes += (copies - apart) * whole;
     /* updated in slices, with cooperative gradients where these exist */
     add_slices(s, trained, apart, &stored, &made, whole, slices);
-    slices->bytes += trmi_space_cast(s, op->inputs[input], read, true, &shared);
-    slices->blocking += shared;
     if (trained && input == 1 && c->cooperative[i].made) {
         slices->gradient -= slices_of(s, whole);
         slices->blocking += c->cooperative[i].seconds;
         slices->bytes += c->cooperative[i].bytes;
-    }
-    for (int k = 0; k < 2; k++) {
-        stores[k].bytes += trmi_space_cast(s, op->inputs[input], read, false, &cast);
-        stores[k].blocking += cast;
     }
     if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
         /* stored in parts: the program gathers parameters before use and scatters gradients to the

@@ -199,8 +199,8 @@ static void no_other_plan_is_cheaper(void **state) {
     free_net(&n);
 }
 
-/* A classifier of one or two layers with random sizes: few operators, so that every plan can be
- * enumerated. */
+/* A classifier of one or two layers with random sizes, some of two layers with one matrix: few operators,
+ * so that every plan can be enumerated. */
 static net small_net(uint64_t seed) {
     net n;
     uint32_t r[6];
@@ -213,16 +213,21 @@ static net small_net(uint64_t seed) {
     int64_t classes = wide ? 4 + r[3] % 4000 : 64 + r[3] % 512;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
     trm_graph *g = n.graph;
+    bool tied = seed % 5 == 2;
+    in = tied ? 2 * in : in;
+    hidden = tied ? in : hidden;
+    classes = tied ? in : classes;
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(batch, in)),
-             y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    if (r[4] % 2 == 0) {
-        x = trm_linear(g, x, trm_parameter(g, "a", trm_shape_of(hidden, in), TRM_INIT_LINEAR),
-                       TRM_NO_NODE);
+             y = trm_input(g, "label", TRM_INT32, trm_shape_of(batch)), first = TRM_NO_NODE;
+    if (tied || r[4] % 2 == 0) {
+        first = trm_parameter(g, "a", trm_shape_of(hidden, in), TRM_INIT_LINEAR);
+        x = trm_linear(g, x, first, TRM_NO_NODE);
         x = r[5] % 2 == 0 ? trm_relu(g, x) : x;
         in = hidden;
     }
-    trm_node z = trm_linear(g, x, trm_parameter(g, "b", trm_shape_of(classes, in), TRM_INIT_LINEAR),
-                            trm_parameter(g, "c", trm_shape_of(classes), TRM_INIT_ZERO));
+    trm_node z = trm_linear(
+        g, x, tied ? first : trm_parameter(g, "b", trm_shape_of(classes, in), TRM_INIT_LINEAR),
+        trm_parameter(g, "c", trm_shape_of(classes), TRM_INIT_ZERO));
     trm_node loss = trm_softmax_cross_entropy(g, z, y, NULL);
     CHECK_OK(trm_graph_check(g, &err), err);
     CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
@@ -680,6 +685,18 @@ static void readers_of_a_tied_parameter_are_cut_alike(void **state) {
         }
     }
     assert_true(moves > 0);
+    /* weights, gradient and slot are there once */
+    trmi_choice whole;
+    trmi_measure m;
+    trmi_arena scratch = {0};
+    assert_true(trmi_choice_open(&whole, s, &scratch));
+    assert_true(trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &whole));
+    CHECK_OK(trmi_space_measure(s, &whole, &m, &err), err);
+    CHECK_CLOSE(m.weight_bytes / (4.0 * ROWS * WIDTH), 1, 1e-9);
+    CHECK_CLOSE(m.gradient_bytes / (4.0 * ROWS * WIDTH), 1, 1e-9);
+    CHECK_CLOSE(m.slot_bytes / (4.0 * ROWS * WIDTH), 1, 1e-9);
+    assert_int_equal(m.messages, 1);
+    trmi_arena_free(&scratch);
     /* the best plan, and the same with the embedding cut by columns */
     trmi_arena arena = {0};
     trmi_found f;
@@ -703,6 +720,43 @@ static void readers_of_a_tied_parameter_are_cut_alike(void **state) {
     free_net(&n);
 }
 
+/* Two layers with one matrix, the first cut by columns and the second by inputs: the matrix is stored in
+ * rows, the second layer's form of it is made, and the sum of both gradients is added where the matrix is
+ * stored: the program moves the matrix once and a gradient once. */
+static void sums_of_tied_gradients_are_added_in_the_store(void **state) {
+    enum { WIDTH = 64, SAMPLES = 4, RANKS = 4 };
+    (void)state;
+    static const char *const letters[][2] = {{"k", "c"}, {"c", "k"}};
+    for (int k = 0; k < 2; k++) {
+        net n;
+        CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+        trm_graph *g = n.graph;
+        trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(SAMPLES, WIDTH)),
+                 y = trm_input(g, "label", TRM_INT32, trm_shape_of(SAMPLES)),
+                 w = trm_parameter(g, "w", trm_shape_of(WIDTH, WIDTH), TRM_INIT_LINEAR);
+        trm_node loss = trm_softmax_cross_entropy(
+            g, trm_linear(g, trm_relu(g, trm_linear(g, x, w, TRM_NO_NODE)), w, TRM_NO_NODE), y,
+            NULL);
+        CHECK_OK(trm_graph_check(g, &err), err);
+        CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+        trmi_space *s = space_of(&n, "4", 0, NULL);
+        trmi_partition_plan *plan;
+        CHECK_OK(trmi_partition_plan_create(&s->mesh, &plan, &err), err);
+        for (int32_t v = 0, layer = 0; v < s->nodes_count; v++) {
+            const trmi_op *op = trmi_space_op(s, v);
+            if (op->kind == TRMI_OP_LINEAR) {
+                CHECK_OK(
+                    trmi_partition_plan_set(plan, op->name, letters[k][layer++], false, NULL, &err),
+                    err);
+            }
+        }
+        assert_int_equal(count_exchanges(g, loss, plan, WIDTH * WIDTH / RANKS), 2);
+        trmi_partition_plan_destroy(plan);
+        trmi_space_destroy(s);
+        free_net(&n);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prices_are_the_routers),
@@ -717,6 +771,7 @@ int main(void) {
         cmocka_unit_test(the_partition_takes_every_strategy),
         cmocka_unit_test(many_classes_split_the_head),
         cmocka_unit_test(readers_of_a_tied_parameter_are_cut_alike),
+        cmocka_unit_test(sums_of_tied_gradients_are_added_in_the_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
