@@ -34,6 +34,7 @@ MODELS = {
 }
 BATCH = 32
 HANG_SECONDS = 500
+FORGET_SECONDS = 5  # after this time without a membership an ended rank was a member of none
 SLOW_SECONDS, SLOW_STEPS = 30, 10  # from a kill to the next step: some wait has run into its deadline
 
 
@@ -107,10 +108,22 @@ class Job:
                    if e.get("event") == "step" and losses.get(e["global_step"]) != e["loss"])
 
 
-def count_members(job, ranks):
-    """Ranks of the last membership: those that wait to join have no state that could be lost."""
-    changes = [e["ranks"] for e in job.events() if e.get("event") == "membership"]
-    return changes[-1] if changes else ranks
+class Members:
+    """Counts the ranks that have the state: those that wait to join have none that could be lost."""
+
+    def __init__(self, job, ranks):
+        self.job, self.ranks, self.forgotten = job, ranks, 0
+
+    def count(self):
+        """Ranks of the last membership, less those that were ended and are in no membership yet. One that has waited to join
+        when it was ended comes in none: it is forgotten after a while."""
+        changes = [e for e in self.job.events() if e.get("event") == "membership"]
+        told = sum(len(e["lost"]) + len(e["left"]) for e in changes)
+        untold = max(0, len(self.job.kills) - told - self.forgotten)
+        if untold > 0 and time.monotonic() - self.job.last_kill > FORGET_SECONDS:
+            self.forgotten += untold
+            untold = 0
+        return (changes[-1]["ranks"] if changes else self.ranks) - untold
 
 
 def wait_for_step(job, before):
@@ -121,11 +134,11 @@ def wait_for_step(job, before):
 
 def kill_ranks(job, random_source, ranks, options, step_seconds):
     """Ends ranks at random moments, but never the last member; returns seconds from a kill to the next step."""
-    recovery, waited = [], True
+    recovery, waited, members_of = [], True, Members(job, ranks)
     wait_for_step(job, 0)
     while job.running() and len(job.kills) < (ranks - 1) * (1 + options.restarts):
         time.sleep(random_source.uniform(0, 8 * step_seconds + 0.2))
-        alive, members = ranks_of(job.process.pid), count_members(job, ranks)
+        alive, members = ranks_of(job.process.pid), members_of.count()
         if job.last_step() >= job.steps or (members < 2 and options.restarts == 0):
             break
         if members < 2 or len(alive) < 2:
@@ -142,6 +155,7 @@ def kill_ranks(job, random_source, ranks, options, step_seconds):
             except ProcessLookupError:
                 continue
             job.kills.append(victim)
+            job.last_kill = time.monotonic()
             job.leaves += number == signal.SIGTERM
         if number == signal.SIGTERM:
             while job.running() and set(victims) & set(ranks_of(job.process.pid)):

@@ -156,15 +156,26 @@ static trm_status declare(trm_comm *comm, const declaration *mine, declaration *
     return TRM_OK;
 }
 
-/* Broadcasts the state of `source`. A rank that receives has no state until all of it is here. */
+/* Broadcasts the state of `source`. The source may die: a rank keeps the state that it has until all of
+ * the other one is here. */
 static trm_status hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t source, trm_error *err) {
-    if (e->kept == NULL) {
-        TRMI_TRY(TRMI_NEW(err, e->kept, e->kept_bytes, "for a copy of the model"));
+    const bool gives = trm_comm_rank(comm) == source;
+    trmi_elastic_position at = e->at;
+    char *state = e->kept;
+    if (!gives) {
+        TRMI_TRY(TRMI_NEW(err, state, e->kept_bytes, "for a copy of the model"));
     }
-    const bool mine = e->valid;
-    e->valid = mine && trm_comm_rank(comm) == source;
-    TRMI_TRY(trm_comm_broadcast(comm, &e->at, (int64_t)sizeof e->at, TRM_UINT8, source, err));
-    TRMI_TRY(trm_comm_broadcast(comm, e->kept, e->kept_bytes, TRM_UINT8, source, err));
+    trm_status status = trm_comm_broadcast(comm, &at, (int64_t)sizeof at, TRM_UINT8, source, err);
+    status = status == TRM_OK
+                 ? trm_comm_broadcast(comm, state, e->kept_bytes, TRM_UINT8, source, err)
+                 : status;
+    if (gives || status != TRM_OK) {
+        trmi_free(gives ? NULL : state);
+        return status;
+    }
+    trmi_free(e->kept);
+    e->kept = state;
+    e->at = at;
     e->valid = true;
     return TRM_OK;
 }

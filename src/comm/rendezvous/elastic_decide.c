@@ -25,9 +25,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/* a member that the failure has named comes within this time, if it lives; answers of a coordinator
- * or a guest that has already come; interval in which deaths are looked for */
-static const double suspect_seconds = 1, answer_seconds = 10, look_seconds = 0.01;
+/* a member that the failure has named comes within this time, if it lives: if its process is seen to
+ * run, within the second; interval in which deaths are looked for */
+static const double suspect_seconds = 1, running_seconds = 10, look_seconds = 0.01;
 /* a coordinator that has waited so long asks those that it waits for whether the epoch is over, and gives
  * each so long to answer */
 static const double ask_seconds = 0.25, over_seconds = 0.2;
@@ -40,7 +40,7 @@ typedef struct decision {
     trmi_members now; /* a copy: the present epoch of the decision */
     int32_t mine;     /* this process's index in `now` */
     uint64_t suspect; /* id, 0: none */
-    double begin;     /* trmi_os_now */
+    double begin;     /* of the present wait, trmi_os_now */
     trmi_ballot ballot;
     trmi_join_guest *guests; /* [now.count] of the ballot, by index; link.fd -1: not here */
 } decision;
@@ -62,14 +62,14 @@ static trm_status adopt_list(decision *d, const trmi_members *list, trm_error *e
     return status;
 }
 
-/* Returns whether member `index`, which has not come, is given up by now. Sets *dead if its process
- * has ended; a silent process of this host is ended first. */
+/* Returns whether member `index`, which has not come or not answered, is given up by now. Sets *dead if
+ * its process has ended; a silent process of this host is ended first. */
 static bool is_given_up(decision *d, int32_t index, bool *dead) {
     const trmi_member *member = &d->now.list[index];
     double waited = trmi_os_now() - d->begin;
     double limit = d->e->options.decision_seconds;
     if (member->id == d->suspect) { /* it has been silent for the deadline of heartbeats already */
-        limit = trmi_process_is_running(&d->e->me, member) ? answer_seconds : suspect_seconds;
+        limit = trmi_process_is_running(&d->e->me, member) ? running_seconds : suspect_seconds;
     }
     *dead = trmi_process_is_dead(&d->e->me, member);
     if (*dead || waited < limit) {
@@ -163,6 +163,7 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
         }
         status = trmi_ballot_hear(&d->ballot, index, &guest->entry, &guest->accepted, err);
         if (status == TRM_OK) {
+            d->suspect = d->suspect == guest->entry.id ? 0 : d->suspect;
             if (d->guests[index].link.fd >= 0) {
                 trmi_guest_free(&d->guests[index]); /* it has come again */
             }
@@ -182,6 +183,20 @@ static trm_status take_guests(decision *d, double seconds, trm_error *err) {
     return status;
 }
 
+/* Gives member `index` up if its time is over. */
+static bool give_up_late(decision *d, int32_t index) {
+    bool dead = false;
+    if (!is_given_up(d, index, &dead)) {
+        return false;
+    }
+    if (dead) {
+        trmi_ballot_bury(&d->ballot, index);
+    } else {
+        trmi_ballot_lose(&d->ballot, index);
+    }
+    return true;
+}
+
 /* Waits until each member has come or is given up. */
 static trm_status hear_members(decision *d, trm_error *err) {
     double asked = d->begin;
@@ -189,14 +204,8 @@ static trm_status hear_members(decision *d, trm_error *err) {
     while (!trmi_ballot_is_complete(&d->ballot) && !is_decided(d)) {
         TRMI_TRY(take_guests(d, look_seconds, err));
         for (int32_t i = 0; i < d->now.count; i++) {
-            bool dead = false;
-            if (d->ballot.states[i] != TRMI_MEMBER_AWAITED || !is_given_up(d, i, &dead)) {
-                continue;
-            }
-            if (dead) {
-                trmi_ballot_bury(&d->ballot, i);
-            } else {
-                trmi_ballot_lose(&d->ballot, i);
+            if (d->ballot.states[i] == TRMI_MEMBER_AWAITED) {
+                (void)give_up_late(d, i);
             }
         }
         bool ask = trmi_os_now() - asked > ask_seconds;
@@ -226,11 +235,12 @@ static void hear_ack(decision *d, int32_t index) {
 }
 
 /* Sends the list to all guests, also to those that come again, and waits until a quorum has accepted
- * it. */
+ * it. A coordinator that lives never leaves its own ballot to others for lack of time: they wait for
+ * it as long as it lives, so it would wait for them, and they for it. */
 static trm_status collect_acks(decision *d, trm_error *err) {
-    double deadline = trmi_os_now() + answer_seconds;
+    d->begin = trmi_os_now();
     while (!trmi_ballot_has_quorum(&d->ballot, true)) {
-        if (trmi_os_now() >= deadline || !trmi_ballot_has_quorum(&d->ballot, false)) {
+        if (!trmi_ballot_has_quorum(&d->ballot, false)) {
             return TRMI_FAIL(err, TRM_PEER, "the ranks that are left are no majority of epoch %lld",
                              (long long)d->now.epoch);
         }
@@ -238,9 +248,10 @@ static trm_status collect_acks(decision *d, trm_error *err) {
             if (d->ballot.states[i] != TRMI_MEMBER_CAME) {
                 continue;
             }
-            if (trmi_process_is_dead(&d->e->me, &d->now.list[i])) {
-                trmi_ballot_bury(&d->ballot, i);
-            } else if (d->guests[i].link.fd >= 0 && !d->guests[i].asked) {
+            if (give_up_late(d, i)) {
+                continue;
+            }
+            if (d->guests[i].link.fd >= 0 && !d->guests[i].asked) {
                 trmi_guest_send(&d->guests[i], TRMI_FRAME_PROPOSE, &d->ballot.list);
                 d->guests[i].asked = true;
             } else if (d->guests[i].link.fd >= 0) {
@@ -498,7 +509,8 @@ trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err)
     trm_status status = trmi_members_copy(&d.now, &e->now, err);
     e->me.leaves = atomic_load(&e->leaving);
     pthread_mutex_unlock(&e->lock);
-    if (status == TRM_OK && e->membership.epoch == 0) {
+    /* A process whose first list is here already is a member, also if its ranks have not met. */
+    if (status == TRM_OK && e->membership.epoch == 0 && trmi_members_find(&d.now, e->me.id) < 0) {
         status = apply(&d, err);
     } else if (status == TRM_OK) {
         status = decide(&d, err);

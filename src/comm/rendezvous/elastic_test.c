@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "comm/rendezvous/elastic.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -26,6 +27,7 @@ typedef struct board {
     volatile int64_t rounds[RANKS_MAX]; /* that a rank has completed */
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
     volatile int32_t stop, leave[RANKS_MAX], came_later[RANKS_MAX];
+    volatile int32_t dies[RANKS_MAX]; /* when the next epoch is decided, before its ranks meet */
     char lost[RANKS_MAX][96], left[RANKS_MAX][96], joined[RANKS_MAX][96];
     char message[RANKS_MAX][256];
 } board;
@@ -116,6 +118,9 @@ static int run_rank(const elastic_case *c, int32_t number) {
         bool change = status == TRM_OK && words[1] > 0;
         status = status == TRM_OK ? add_round(job, number, values, &err) : status;
         seen->rounds[number] += status == TRM_OK;
+        if (change && seen->dies[number] != 0 && trmi_elastic_decide(job, 0, &err) == TRM_OK) {
+            raise(SIGKILL);
+        }
         if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
             status = trm_elastic_recover(job, status != TRM_OK ? &err : NULL, &err);
         }
@@ -370,6 +375,27 @@ static void newcomers_wait_for_room(void **state) {
     (void)state;
 }
 
+/* A member dies when the list with a newcomer is decided and its ranks have not met: the newcomer takes part
+ * in the next decision. The others would wait for it until they end it. */
+static void a_newcomers_first_meeting_fails(void **state) {
+    const elastic_case c = {.ranks = 3, .most = 4};
+    for (int32_t dies = 0; dies < 3; dies++) {
+        bool alive[RANKS_MAX] = {true, true, true, true};
+        pid_t pids[RANKS_MAX];
+        start(&c, pids);
+        wait_for_rounds(alive, 3, 3);
+        seen->dies[dies] = 1;
+        pids[3] = start_rank(&(elastic_case){.ranks = 4, .most = 4}, 3);
+        assert_int_equal(waitpid(pids[dies], NULL, 0), pids[dies]);
+        pids[dies] = -1;
+        alive[dies] = false;
+        wait_for_rounds(alive, 4, 3);
+        assert_int_equal(seen->epoch[3], 3);
+        finish(alive, pids, 4);
+    }
+    (void)state;
+}
+
 /* With fewer ranks than `least` all end with the reason. */
 static void too_few_are_left(void **state) {
     const elastic_case c = {.ranks = 3, .least = 3};
@@ -401,12 +427,17 @@ static int remove_directory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(survivors_go_on),       cmocka_unit_test(coordinators_die),
-        cmocka_unit_test(messages_are_cut_off),  cmocka_unit_test(a_majority_of_hosts_goes_on),
-        cmocka_unit_test(two_die_at_once),       cmocka_unit_test(a_stopped_rank_is_given_up),
-        cmocka_unit_test(ranks_leave),           cmocka_unit_test(killed_ranks_come_back),
-        cmocka_unit_test(a_false_start_is_told), cmocka_unit_test(newcomers_wait_for_room),
-        cmocka_unit_test(too_few_are_left)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survivors_go_on),
+                                       cmocka_unit_test(coordinators_die),
+                                       cmocka_unit_test(messages_are_cut_off),
+                                       cmocka_unit_test(a_majority_of_hosts_goes_on),
+                                       cmocka_unit_test(two_die_at_once),
+                                       cmocka_unit_test(a_stopped_rank_is_given_up),
+                                       cmocka_unit_test(ranks_leave),
+                                       cmocka_unit_test(killed_ranks_come_back),
+                                       cmocka_unit_test(a_false_start_is_told),
+                                       cmocka_unit_test(newcomers_wait_for_room),
+                                       cmocka_unit_test(a_newcomers_first_meeting_fails),
+                                       cmocka_unit_test(too_few_are_left)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);
 }
