@@ -4,7 +4,8 @@ set -u
 trireme=$(readlink -f "${TRIREME:?}") || exit 1
 source=${TRIREME_SOURCE:-$(cd "$(dirname "$0")/.." && pwd)}
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# A script that has failed ends with 1, whatever its last command was.
+trap 'code=$?; rm -rf "$work"; [ $code = 0 ] && [ "$failed" = 1 ] && exit 1; exit $code' EXIT
 export XDG_CACHE_HOME=$work/cache
 cd "$work" || exit 1
 failed=0

@@ -73,7 +73,7 @@ assert 0 < pipe["compiled_bytes"] <= 3.5e6 and pipe["fits"], pipe
 ends = [actions[-1]["end"] + stage["update_seconds"] for actions, stage in zip(pipe["actions"], pipe["stage_list"])]
 assert max(ends) <= pipe["step_seconds"] <= max(ends) * 1.1, (ends, pipe["step_seconds"])
 assert report["certificate"]["lower_bound"] <= pipe["step_seconds"]
-assert min(row["lower_bound"] for row in report["pipelines"]) == report["certificate"]["lower_bound"]
+assert min(row["lower_bound"] for row in report["pipelines"] if row["lower_bound"] is not None) == report["certificate"]["lower_bound"]
 END
 # shellcheck disable=SC2086
 expect 2 "leave --stages" verify gpt2 $tiny --plan two.txt --micro-batches 8
@@ -112,11 +112,12 @@ expect 2 "a batch that 3 micro-batches divide expected, found 4 ranks and 16 sam
 
 # ---- stages that the job itself searches: the plan of `trireme plan`, and the losses of one device
 search="--parallel-mode auto_parallel --backend ref"
+small="--layers 1 --width 16 --heads 2 --vocabulary 50 -n 4" # --context takes the options of MindSpore here
 # shellcheck disable=SC2086
-timeout 60 "$trireme" plan gpt2 $tiny --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
+timeout 60 "$trireme" plan gpt2 $small --full-batch --batch-size 4 --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
     fail "plan --backend ref: $(tail -3 out)"
 # shellcheck disable=SC2086
-timeout 100 "$trireme" verify gpt2 $tiny $search --stages 2 --micro-batches 4 --context "strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
+timeout 100 "$trireme" verify gpt2 $small --batch-size 1 --steps 1 $search --stages 2 --micro-batches 4 --context "strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
     > out 2>&1 && grep -q "agrees with one device" out || fail "verify of a search: $(tail -3 out)"
 grep -q "plan: 2 stages on mesh .* each, 4 micro-batches, .*; predicted .* no plan takes less than" out || fail "the plan is not told: $(grep plan out)"
 sed "s/^trireme-plan 1.*/trireme-plan 1/" taken.txt | cmp - planned.txt || fail "the job takes another plan than trireme plan saves"
@@ -127,20 +128,22 @@ python3 - << 'END' || fail "the event of a searched plan: $(grep -m1 '"plan"' ou
 import json
 events = [json.loads(line) for line in open("out") if line.startswith("{")]
 plan = next(e for e in events if e["event"] == "plan")
-assert plan["stages"] >= 1 and 0 <= plan["gap"] < 1 and plan["lower_bound"] <= plan["predicted_step_seconds"], plan
+assert plan["stages"] in (0, 1, 2, 4) and 0 <= plan["gap"] < 1 and plan["lower_bound"] <= plan["predicted_step_seconds"], plan
 assert any(e["event"] == "done" and e["global_step"] == 3 for e in events)
 END
+
+# ---- searched stages in strict mode: the bits of one device with as many micro-batches
+run strict 6 2 -n 4 --parallel-mode auto_parallel --stages 2
+same strict
 
 # ---- a step is all micro-batches of an update, also where the parts of one are fewer than ranks
 # shellcheck disable=SC2086
 timeout 60 "$trireme" train gpt2 $data $network --batch-size 8 --full-batch -n 4 $search --stages 1 --micro-batches 4 --steps 1 --eval-every-epochs 0 \
-    --launch-dir logs > out 2>&1 && grep -q "a step has 2 samples a rank, 8 together" out || fail "the samples of a step: $(grep -h "a step has" out)"
+    --launch-dir logs > out 2>&1 && grep -q "a step has 2 samples a rank, 8 together" out || fail "the samples of a step: $(cat out)"
 
 # ---- wrong use
 # shellcheck disable=SC2086
 expect 2 "--parallel-mode auto_parallel, which searches stages, is expected" train gpt2 $data $network --stages auto --steps 1 -n 2
-# shellcheck disable=SC2086
-expect 2 "searched without --deterministic strict" verify gpt2 $tiny $search --stages 2 --deterministic strict
 # shellcheck disable=SC2086
 expect 2 "--micro-batches 3 does not divide the batch of 8 samples" train gpt2 $data $network --batch-size 8 --micro-batches 3 --steps 1
 # shellcheck disable=SC2086

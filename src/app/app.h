@@ -208,6 +208,10 @@ TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, boo
  * no data. */
 TRM_MUST_USE trm_status app_dataset_random(const app_context *app, trm_dataset **out,
                                            trm_error *err);
+/* Opens the data for training that flags name, or without --data random batches.
+ *   errors  those of app_dataset */
+TRM_MUST_USE trm_status app_dataset_or_random(const app_context *app, trm_dataset **out,
+                                              trm_error *err);
 /* Sets the options that depend on the data and were not given: image size, batch size, the
  * numbers of --exact-guide. */
 void app_settle_data(app_context *app);

@@ -102,9 +102,7 @@ static trm_status verify_plan(app_context *app, trm_error *err) {
     int64_t steps = app->o.steps > 0 ? app->o.steps : 3;
     const trm_verify_options options = {
         .steps = (int32_t)steps, .tolerance = app->o.tolerance, .bitwise = app->o.bitwise};
-    trm_status status = app->o.data != NULL ? app_dataset(app, app_usage(&app->o, TRM_USAGE_TRAIN),
-                                                          true, &data, err)
-                                            : app_dataset_random(app, &data, err);
+    trm_status status = app_dataset_or_random(app, &data, err);
     status = status == TRM_OK ? app_model_options(app, app->parsed.arguments[0], data, false,
                                                   &network, description, &model, err)
                               : status;

@@ -50,7 +50,7 @@ static void tell_found(const search *s, const trm_plan_info *plan) {
 static trm_status make_options(app_context *app, search *s, trm_error *err) {
     trm_parallel_options said;
     int32_t accumulate;
-    trm_status status = app_dataset_random(app, &s->data, err);
+    trm_status status = app_dataset_or_random(app, &s->data, err);
     status = status == TRM_OK ? app_model_options(app, app->parsed.arguments[0], s->data, false,
                                                   &s->network, s->description, &s->model, err)
                               : status;
@@ -60,6 +60,7 @@ static trm_status make_options(app_context *app, search *s, trm_error *err) {
     if (status == TRM_OK) {
         trm_parallel_options *p = &s->model.exec.parallel;
         p->wire = said.wire;
+        p->block = said.block;
         p->sync_batch_norm = said.sync_batch_norm;
         p->shard_optimizer = said.shard_optimizer;
         p->cooperative = said.cooperative;
@@ -77,12 +78,6 @@ static trm_status search_plan(app_context *app, search *s, trm_plan_info *plan, 
     trm_error later;
     char *text = NULL;
     trm_status status = app_read_stages(o->stages_text, ranks, &stages, err);
-    if (status == TRM_OK && strcmp(app_context_option(app, "deterministic"), "strict") == 0) {
-        status = app_fail(err, TRM_INVALID,
-                          "--stages of auto_parallel: plans with stages are searched without "
-                          "--deterministic strict; --parallel-mode semi_auto_parallel takes stages "
-                          "with it");
-    }
     status = status == TRM_OK ? make_options(app, s, err) : status;
     if (status != TRM_OK) { /* the same on all ranks */
         return status;
@@ -112,6 +107,28 @@ static trm_status search_plan(app_context *app, search *s, trm_plan_info *plan, 
     return status == TRM_OK ? shared : status;
 }
 
+/* Sets options and context to the plan that was found. Where ranks read the whole batch, --batch-size becomes
+ * that of all ranks, which micro-batches divide. */
+static trm_status take_found(app_context *app, trm_plan_info *plan, trm_error *err) {
+    app_options *o = &app->o;
+    trm_status status = TRM_OK;
+    if (!o->full_batch && !app_reads_own(app)) {
+        o->batch_size = app_read_batch(app);
+        o->full_batch = true;
+        status = trm_context_set(app->context, "full_batch", "true", err);
+    }
+    /* without stages the batch is one, whatever --micro-batches says of plans with them */
+    plan->micro_batches = plan->stages > 0 ? plan->micro_batches : 1;
+    plan->stages = plan->stages > 0 ? plan->stages : 1;
+    app_take_plan(o, plan);
+    status = status == TRM_OK ? app_set_stages(app, err) : status;
+    status = status == TRM_OK
+                 ? trm_context_set(app->context, "parallel_mode", "semi_auto_parallel", err)
+                 : status;
+    o->accumulate = o->micro_batches;
+    return status;
+}
+
 trm_status app_search_stages(app_context *app, trm_error *err) {
     static trm_plan_info plan;
     app_options *o = &app->o;
@@ -130,15 +147,7 @@ trm_status app_search_stages(app_context *app, trm_error *err) {
     }
     o->stages_searched = false;
     if (status == TRM_OK && o->found_plan != NULL) {
-        /* without stages the batch is one, whatever --micro-batches says of plans with them */
-        plan.micro_batches = plan.stages > 0 ? plan.micro_batches : 1;
-        plan.stages = plan.stages > 0 ? plan.stages : 1;
-        app_take_plan(o, &plan);
-        status = app_set_stages(app, err);
-        status = status == TRM_OK
-                     ? trm_context_set(app->context, "parallel_mode", "semi_auto_parallel", err)
-                     : status;
-        o->accumulate = o->micro_batches;
+        status = take_found(app, &plan, err);
     }
     app_settle_micro_batches(o);
     return status;

@@ -193,3 +193,9 @@ trm_status app_dataset_random(const app_context *app, trm_dataset **out, trm_err
     *out = data;
     return TRM_OK;
 }
+
+trm_status app_dataset_or_random(const app_context *app, trm_dataset **out, trm_error *err) {
+    return app->o.data != NULL
+               ? app_dataset(app, app_usage(&app->o, TRM_USAGE_TRAIN), true, out, err)
+               : app_dataset_random(app, out, err);
+}

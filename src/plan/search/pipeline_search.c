@@ -65,14 +65,20 @@ static void add_orders(searching *s, trmi_pipe_shape shape, const trmi_mesh *mes
     }
 }
 
+/* Returns whether `count` micro-batches divide what each reader has, and are whole blocks. */
+static bool divides(int64_t batch, int64_t count, int64_t readers, int64_t block) {
+    return batch % (count * readers) == 0 && batch % (count * block) == 0;
+}
+
 /* Adds the rows of a mesh: micro-batches that divide the batch (what each rank of a stage reads of it,
  * if the ranks read samples of their own), a power of 2 unless one number is given, and recompute. */
 static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
     const trmi_pipe_options *o = s->o;
-    int64_t readers = o->own_samples ? trmi_mesh_ranks(mesh) : 1;
+    int64_t readers = o->own_samples ? trmi_mesh_ranks(mesh) : 1,
+            block = o->block > 0 ? o->block : 1;
     for (int32_t micros = 1; micros <= MOST_MICROS * stages || o->micros > 0; micros *= 2) {
         int32_t count = o->micros > 0 ? o->micros : micros;
-        for (int again = 0; again < 2 && o->batch % (count * readers) == 0; again++) {
+        for (int again = 0; again < 2 && divides(o->batch, count, readers, block); again++) {
             bool wanted = o->recomputes == o->keeps || (again ? o->recomputes : o->keeps);
             if (wanted && (stages > 1 || count > 1)) {
                 add_orders(s,
@@ -113,9 +119,10 @@ static trm_status list_rows(searching *s) {
         return TRMI_FAIL(
             s->err, TRM_INVALID,
             "no plan with stages: %d ranks, %d stages, %lld samples, %d micro-batches; "
-            "stages divide the ranks, micro-batches the samples%s",
+            "stages divide the ranks, micro-batches the samples%s%s",
             o->ranks, o->stages, (long long)o->batch, o->micros,
-            o->own_samples ? " that each rank of a stage reads" : "");
+            o->own_samples ? " that each rank of a stage reads" : "",
+            o->block > 1 ? ", in whole blocks of strict determinism" : "");
     }
     return TRM_OK;
 }

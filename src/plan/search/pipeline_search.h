@@ -93,6 +93,7 @@ bool trmi_pipe_foreign(const trmi_space *space, int32_t begin, bool *foreign);
 typedef struct trmi_pipe_options {
     int32_t ranks;
     int64_t batch; /* samples of a step of all ranks: divided by the micro-batches */
+    int64_t block; /* samples that a micro-batch has a multiple of; 0 = 1 */
     /* every rank of a stage reads samples of its own: micro-batches divide those of one rank */
     bool own_samples;
     /* 0 = all: numbers of stages, of micro-batches, of chunks */

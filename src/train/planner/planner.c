@@ -137,6 +137,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
                                    .tuning_file = e->tuning_file,
                                    .threads = threads,
                                    .cores = p->probe.cores,
+                                   .strict = e->parallel.block != 0,
                                    .optimizer = e->optimizer,
                                    .load = 1,
                                    .whole = p->whole,
@@ -280,7 +281,9 @@ static trm_status settle_whole(trm_planner *p, trm_error *err) {
                            .parallel = {.shard_optimizer = true,
                                         .wire = m->exec.parallel.wire,
                                         .sync_batch_norm = m->exec.parallel.sync_batch_norm,
+                                        .block = m->exec.parallel.block,
                                         .cooperative = trmi_planner_cooperative(p)}};
+    TRMI_TRY(trmi_planner_blocks(p, p->batch, &p->whole_options.blocks, err));
     return trmi_planner_forward(p, p->batch, 0, &p->whole, &p->whole_options.loss, err);
 }
 
@@ -331,6 +334,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
                                        .backend = model->exec.backend,
                                        .tuning_file = model->exec.tuning_file,
                                        .cores = p->probe.cores,
+                                       .strict = model->exec.parallel.block != 0,
                                        .optimizer = model->exec.optimizer,
                                        .whole = p->whole,
                                        .whole_options = &p->whole_options,

@@ -52,22 +52,24 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
     const trmi_auto_mesh *plain = trmi_auto_best(&p->drive);
     trmi_planner_pipe *pipe = &p->pipe;
     bool any = from->stages == TRM_ALL;
-    *o = (trmi_pipe_options){.ranks = p->ranks,
-                             .batch = p->batch,
-                             .own_samples = p->model.exec.parallel.batch != TRM_BATCH_OF_JOB,
-                             .stages = any ? 0 : from->stages,
-                             .micros = from->micro_batches,
-                             .chunks = from->chunks,
-                             .recomputes = p->model.exec.recompute,
-                             .keeps = !p->model.exec.recompute && p->model.exec.memory_bytes == 0,
-                             .begins = from->stage_begins,
-                             .costs = {.message = message_seconds,
-                                       .context = p,
-                                       .overhead = p->links.overhead,
-                                       .memory_bytes = (double)p->model.exec.memory_bytes},
-                             .make_space = trmi_planner_micro_space,
-                             .context = p,
-                             .known = any && !plain->found.infeasible ? plain->found.objective : 0};
+    *o = (trmi_pipe_options){
+        .ranks = p->ranks,
+        .batch = p->batch,
+        .block = p->model.exec.parallel.block > 0 ? p->model.exec.parallel.block : 1,
+        .own_samples = p->model.exec.parallel.batch != TRM_BATCH_OF_JOB,
+        .stages = any ? 0 : from->stages,
+        .micros = from->micro_batches,
+        .chunks = from->chunks,
+        .recomputes = p->model.exec.recompute,
+        .keeps = !p->model.exec.recompute && p->model.exec.memory_bytes == 0,
+        .begins = from->stage_begins,
+        .costs = {.message = message_seconds,
+                  .context = p,
+                  .overhead = p->links.overhead,
+                  .memory_bytes = (double)p->model.exec.memory_bytes},
+        .make_space = trmi_planner_micro_space,
+        .context = p,
+        .known = any && !plain->found.infeasible ? plain->found.objective : 0};
     if (p->model.exec.parallel.split.mesh != NULL) {
         o->mesh = &pipe->inner;
         TRMI_TRY(trmi_mesh_parse(p->model.exec.parallel.split.mesh, &pipe->inner, err));

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "exec/backend.h"
+#include "exec/distributed/batches.h"
 #include "exec/exec_memory.h"
 #include "plan/pipeline/stages.h"
 #include "train/model.h"
@@ -27,12 +28,19 @@ static bool has_slices(const trm_planner *p, int32_t ranks) {
 /* Contract in planner.h. As the job would: on one host, with slices, without accumulation and
  * memory limit. */
 trm_cooperative trmi_planner_cooperative(const trm_planner *p) {
-    bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0;
+    bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0 &&
+                p->model.exec.parallel.block == 0;
     bool here =
         p->model.exec.parallel.comm == NULL || trm_comm_can_map_root(p->model.exec.parallel.comm);
     return here && once && has_slices(p, p->ranks) && !has_hosts(p)
                ? p->model.exec.parallel.cooperative
                : TRM_COOPERATIVE_OFF;
+}
+
+trm_status trmi_planner_blocks(const trm_planner *p, int64_t batch, int32_t *blocks,
+                               trm_error *err) {
+    const trm_parallel_options alone = {.block = p->model.exec.parallel.block};
+    return trmi_batches_blocks(&alone, batch, blocks, err);
 }
 
 /* ---- graph ----------------------------------------------------------------------------------- */
@@ -57,21 +65,22 @@ static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *i
 /* Fuses the graph as the back-end would and differentiates it: the graph that the executor would
  * cut. */
 static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss,
-                                bool once, trm_graph **out, trm_error *err) {
+                                int64_t batch, bool once, trm_graph **out, trm_error *err) {
     trmi_target target = {.name = "planner", .threads = p->costs.threads};
     bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
     target.fuse_norm_act = target.fuse_xent = fast;
 #endif
-    const trmi_plan_options options = {.target = &target,
-                                       .loss = loss,
-                                       .precision = (int32_t)p->model.exec.precision,
-                                       .no_fusion = p->model.exec.fusion == TRM_OFF || !fast,
-                                       .dense_gradients = true,
-                                       .factored_gradients = once,
-                                       .local_norms = trmi_planner_local_norms(p)};
+    trmi_plan_options options = {.target = &target,
+                                 .loss = loss,
+                                 .precision = (int32_t)p->model.exec.precision,
+                                 .no_fusion = p->model.exec.fusion == TRM_OFF || !fast,
+                                 .dense_gradients = true,
+                                 .factored_gradients = once,
+                                 .local_norms = trmi_planner_local_norms(p)};
     trmi_arena arena = {0};
     trmi_roots roots;
+    TRMI_TRY(trmi_planner_blocks(p, batch, &options.blocks, err));
     trm_status status = trmi_training_graph(graph, &options, out, &roots, &arena, err);
     trmi_arena_free(&arena);
     return status;
@@ -79,7 +88,7 @@ static trm_status differentiate(const trm_planner *p, const trm_graph *graph, tr
 
 /* Compiles rank 0's program of a plan for the back-end that would run it. */
 static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
-                               const trmi_partition_plan *plan, const trmi_stage_options *stages,
+                               trmi_partition_plan *plan, const trmi_stage_options *stages,
                                trm_program **out, trm_error *err) {
     trmi_backend *backend;
     bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
@@ -90,7 +99,7 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
     TRMI_TRY(trmi_backend_ref(p->costs.threads, &backend, err));
     (void)fast;
 #endif
-    const trmi_plan_options options = {
+    trmi_plan_options options = {
         .target = &backend->target,
         .loss = loss,
         .precision = (int32_t)p->model.exec.precision,
@@ -104,7 +113,10 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
             stages == NULL && trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
         .cooperative_products = trmi_planner_cooperative(p) == TRM_COOPERATIVE_ALL,
         .local_norms = trmi_planner_local_norms(p)};
-    trm_status status = trmi_plan_create(graph, &options, out, err);
+    trm_status status = trmi_planner_blocks(p, p->batch / (stages != NULL ? stages->micros : 1),
+                                            &options.blocks, err);
+    plan->blocks = options.blocks;
+    status = status == TRM_OK ? trmi_plan_create(graph, &options, out, err) : status;
     backend->destroy(backend);
     return status;
 }
@@ -151,7 +163,8 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
     trm_graph *forward;
     trm_node loss;
     TRMI_TRY(trmi_planner_forward(p, batch, classes, &forward, &loss, err));
-    trm_status status = differentiate(p, forward, loss, p->model.exec.accumulate <= 1, out, err);
+    trm_status status =
+        differentiate(p, forward, loss, batch, p->model.exec.accumulate <= 1, out, err);
     trm_graph_destroy(forward);
     return status;
 }
@@ -160,7 +173,7 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
                                     trm_error *err) {
     TRMI_TRY(trmi_planner_forward(p, p->batch / micros, 0, &out->forward, &out->loss, err));
     out->micros = micros;
-    return differentiate(p, out->forward, out->loss, false, &out->training, err);
+    return differentiate(p, out->forward, out->loss, p->batch / micros, false, &out->training, err);
 }
 
 /* Contract in planner.h: compiles the plan and computes the resident bytes with the job's
@@ -271,6 +284,16 @@ trm_status trmi_planner_space(trm_planner *p, const trm_graph *graph, const trmi
     return trmi_planner_stage_space(p, graph, mesh, &plain, out, err);
 }
 
+/* Returns the samples of a graph: the rows of its first input. */
+static int64_t batch_of(const trm_graph *graph) {
+    for (int64_t i = 1; i < graph->ops_count; i++) {
+        if (graph->ops[i].kind == TRMI_OP_INPUT) {
+            return trmi_output_of(graph, &graph->ops[i], 0)->shape.dim[0];
+        }
+    }
+    return 1;
+}
+
 /* Contract in planner.h. A stage has neither cooperative gradients nor factors, and sums the
  * gradients of its micro-batches: two reads and a write for each. */
 trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
@@ -290,7 +313,7 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
     /* given rates apply to operators and updates; otherwise costs are measured and scaled */
     const trmi_prices prices = {
         .seconds = trmi_links_seconds, .context = links, .flop = flop, .byte = byte};
-    const trmi_search_costs costs = {
+    trmi_search_costs costs = {
         .seconds = given ? NULL : trmi_costs_seconds,
         .context = &p->costs,
         .prices = &prices,
@@ -313,6 +336,7 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
         .sliced = links->sliced.count > 0 ? &links->sliced : NULL,
         .update_flop = flop * (given ? 1 : p->costs.factor),
         .update_byte = 5 * byte * (given ? 1 : p->costs.factor * p->costs.share)};
+    TRMI_TRY(trmi_planner_blocks(p, batch_of(graph), &costs.blocks, err));
     /* Pinned operators of a given plan hold on the plan's mesh only: letters mean axes of that
      * mesh. */
     bool pinned =
