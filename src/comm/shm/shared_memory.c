@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -45,6 +46,13 @@ trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm
      * device) is never really opened. O_NOFOLLOW is not possible: /proc/PID/fd/FD is itself a
      * symbolic link. */
     int looked = open(path, O_PATH | O_CLOEXEC), opened = -1;
+    if (looked < 0 && errno == ENOENT) { /* in an elastic job the others go on without it */
+        return TRMI_FAIL(
+            err, TRM_PEER,
+            "%s: the process that shares this memory has ended or has closed it, or has "
+            "another pid namespace",
+            path);
+    }
     if (looked < 0 || fstat(looked, &info) != 0) {
         trm_status status =
             TRMI_FAIL_SYS(err,

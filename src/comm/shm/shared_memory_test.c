@@ -84,8 +84,8 @@ static void other_files_are_refused(void **state) {
     refuses(getpid(), ends[1], "no memory file");
     close(ends[0]);
     close(ends[1]);
-    CHECK_FAILS(trmi_shared_open(getpid(), 100000, BYTES, &opened, &err), TRM_IO, err,
-                "cannot open");
+    CHECK_FAILS(trmi_shared_open(getpid(), 100000, BYTES, &opened, &err), TRM_PEER, err,
+                "has ended or has closed it");
 }
 
 /* As root: a process of another user offers memory that is right in all else. */
