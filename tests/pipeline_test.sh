@@ -132,6 +132,14 @@ assert plan["stages"] in (0, 1, 2, 4) and 0 <= plan["gap"] < 1 and plan["lower_b
 assert any(e["event"] == "done" and e["global_step"] == 3 for e in events)
 END
 
+# ---- without --stages: stages are searched, too, of a model with blocks; none where an option says how the job is planned
+# shellcheck disable=SC2086
+timeout 60 "$trireme" verify gpt2 $tiny $search --steps 1 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out &&
+    grep -q "plan: .*; predicted .* no plan takes less than" out || fail "auto_parallel without --stages: $(tail -3 out)"
+# shellcheck disable=SC2086
+timeout 60 "$trireme" verify gpt2 $tiny $search --mesh 4 --steps 1 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out &&
+    ! grep -q "no plan takes less than" out || fail "auto_parallel with a mesh: $(tail -3 out)"
+
 # ---- searched stages in strict mode: the bits of one device with as many micro-batches
 run strict 6 2 -n 4 --parallel-mode auto_parallel --stages 2
 same strict

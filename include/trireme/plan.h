@@ -71,6 +71,10 @@ typedef struct trm_planner_options {
     const char *schedule; /* with stages: "1f1b", "gpipe", "interleaved"; NULL = any */
     const char
         *stage_begins; /* operators with which the second and further runs begin; NULL = any */
+    /* with stages = TRM_ALL: plans with stages must be predicted faster by this part of a step to be
+     * chosen, and their operators are measured only if they may be; a network without marked
+     * segments is planned without stages. 0 = any faster plan is chosen */
+    double stages_gain;
 } trm_planner_options;
 
 /* Gives the number of ranks of a mesh: "8", "2x4", "host=2xlocal=4".

@@ -1839,6 +1839,7 @@ class trm_planner_options(Structure):
     chunks: with stages: runs of operators on each stage; 0 = any
     schedule: with stages: "1f1b", "gpipe", "interleaved"; NULL = any
     stage_begins: operators with which the second and further runs begin; NULL = any
+    stages_gain: with stages = TRM_ALL: plans with stages must be predicted faster by this part of a step to be chosen, and their operators are measured only if they may be; a network without marked segments is planned without stages. 0 = any faster plan is chosen
     """
 
 
@@ -3205,6 +3206,7 @@ trm_planner_options._fields_ = [
     ('chunks', c_int32),
     ('schedule', c_char_p),
     ('stage_begins', c_char_p),
+    ('stages_gain', c_double),
 ]
 trm_planner_info._fields_ = [
     ('mesh', c_char * 48),

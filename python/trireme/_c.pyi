@@ -1458,6 +1458,7 @@ class trm_planner_options(Structure):
     chunks: int
     schedule: Optional[bytes]
     stage_begins: Optional[bytes]
+    stages_gain: float
 
 class trm_planner_info(Structure):
     mesh: Any

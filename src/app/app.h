@@ -64,6 +64,7 @@ typedef struct app_options {
     const char *stages_text;               /* --stages of commands that train */
     int64_t stages, micro_batches, chunks; /* pipeline; 0 = not given */
     bool stages_searched;                  /* auto_parallel: `stages` is what the search may take */
+    double stages_gain;                    /* without --stages: by what part they must be faster */
     const char *found_plan;                /* text of the plan that app_search_stages has found */
     const char *pipeline_schedule, *stage_begins;
     int64_t plan_micros, plan_chunks; /* plan --stages; 0 = any */

@@ -92,6 +92,7 @@ static trm_status search_plan(app_context *app, search *s, trm_plan_info *plan, 
                                          .chunks = (int32_t)o->chunks,
                                          .schedule = given ? o->pipeline_schedule : NULL,
                                          .stage_begins = o->stage_begins,
+                                         .stages_gain = o->stages_gain,
                                          .frontier = TRM_OFF,
                                          .guess_links = !measures,
                                          .measure = measures ? TRM_ON : TRM_OFF};

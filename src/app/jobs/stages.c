@@ -9,6 +9,7 @@
  * Until stages are known, batch_size is the batch of a rank without stages; then it becomes that of one
  * micro-batch. The batch of all ranks stays the same. */
 #include "app/commands/planning.h"
+#include "app/models/models.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -58,6 +59,27 @@ static trm_status take_flag(app_options *o, trm_error *err) {
     return status;
 }
 
+/* Makes auto_parallel consider stages without --stages, too: of models with blocks, unless an option says how
+ * the job is planned or fed. */
+static void imply_stages(app_context *app) {
+    static const double least_gain = 0.15; /* predictions that are nearer have no known order */
+    static const char *const own[] = {"pipeline_stages", "grad_accumulation_step", "search_mode",
+                                      "dataset_strategy", "strategy_ckpt_load_file"};
+    app_options *o = &app->o;
+    bool may = o->parallel_mode != NULL && strcmp(o->parallel_mode, "auto_parallel") == 0 &&
+               o->stages_text == NULL && o->found_plan == NULL && o->split_plan == NULL &&
+               o->split_mesh == NULL && o->elastic == NULL && app->model != NULL &&
+               app->model->kind->has_blocks;
+    for (size_t i = 0; i < sizeof own / sizeof *own && may; i++) {
+        may = !trm_context_is_set(app->context, own[i]);
+    }
+    if (may) {
+        o->stages_text = "auto";
+        o->stages_gain = least_gain;
+        o->stages_searched = true;
+    }
+}
+
 void app_take_plan(app_options *o, const trm_plan_info *info) {
     o->stages_of_plan = true;
     o->stages = info->stages;
@@ -72,6 +94,7 @@ void app_take_plan(app_options *o, const trm_plan_info *info) {
 trm_status app_take_stages(app_context *app, trm_error *err) {
     static trm_plan_info info;
     app_options *o = &app->o;
+    imply_stages(app);
     trm_status status = take_flag(o, err);
     if (status != TRM_OK || o->split_plan == NULL || o->stages_of_plan) {
         return status;

@@ -195,6 +195,7 @@ static void set_vit_folder(const app_network *network, trm_huggingface_options *
 }
 
 const app_model_kind app_vit_kind = {.title = "patches of images",
+                                     .has_blocks = true,
                                      .key = "vit",
                                      .is_for = "vit",
                                      .settle = settle_vit,

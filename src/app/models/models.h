@@ -29,6 +29,7 @@ typedef struct app_model_kind {
     const char *input_key;       /* size of an input in JSON: "image_size"; NULL = none */
     const char *input_text;      /* its format in text: ", %d tokens" */
     bool reads_images;           /* the input is a square image */
+    bool has_blocks;             /* equal blocks, so that stages of a pipeline may pay */
     bool counts_inputs;          /* a sample counts as many units as its input has */
     bool computes_logits;        /* --predictions is possible */
     bool bench_loss;             /* bench train prints the mean loss and the rate of windows */

@@ -150,8 +150,17 @@ static trm_status measure_plans(trm_planner *p, int32_t *news, trm_error *err) {
     return status;
 }
 
+/* Returns whether the fastest plan with stages is faster than the best one without by what
+ * options.stages_gain asks, or the latter does not fit the memory. */
+static bool gains(const trm_planner *p) {
+    const trmi_pipe_plan *best = &p->pipe.found.rows[0].plan;
+    const trmi_found *plain = &trmi_auto_best(&p->drive)->found;
+    return best->space != NULL && (p->options.stages != TRM_ALL || plain->infeasible ||
+                                   best->step < plain->objective * (1 - p->options.stages_gain));
+}
+
 /* Searches, measures what the best plans need, and searches again. Stages have as much time to measure
- * as plans without them had. */
+ * as plans without them had; those that do not gain are not measured. */
 static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, trm_error *err) {
     enum { ROUNDS = 4 };
     trmi_planner_pipe *pipe = &p->pipe;
@@ -162,7 +171,8 @@ static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, tr
         int32_t news = 0;
         trmi_pipe_found_free(&pipe->found);
         status = trmi_pipe_search(o, &p->arena, &pipe->found, err);
-        if (status != TRM_OK || p->costs.probe == NULL) {
+        if (status != TRM_OK || p->costs.probe == NULL ||
+            (p->options.stages_gain > 0 && !gains(p))) {
             break;
         }
         status = measure_plans(p, &news, err);
@@ -197,7 +207,8 @@ static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error 
 trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     trmi_planner_pipe *pipe = &p->pipe;
     trmi_pipe_options o;
-    if (p->options.stages == 0 || p->ranks < 2) {
+    bool whole = p->options.stages_gain > 0 && p->whole->segments_count == 0; /* no blocks */
+    if (p->options.stages == 0 || p->ranks < 2 || whole) {
         return TRM_OK;
     }
     pipe->links = trmi_arena_alloc(&p->arena, sizeof *pipe->links);
@@ -216,7 +227,6 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
         TRMI_TRY(trmi_pipe_search(&o, &p->arena, &pipe->freed, err));
     }
     const trmi_pipe_plan *best = &pipe->found.rows[0].plan;
-    const trmi_found *plain = &trmi_auto_best(&p->drive)->found;
     bool any = p->options.stages == TRM_ALL;
     pipe->lower_bound = pipe->found.lower_bound;
     for (int32_t i = 0; any && i < p->drive.meshes_count; i++) {
@@ -229,8 +239,7 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
             "one value crosses",
             p->options.stages);
     }
-    pipe->chosen = best->space != NULL &&
-                   (!any || (fits(p) && (plain->infeasible || best->step < plain->objective)));
+    pipe->chosen = gains(p) && (!any || fits(p));
     return pipe->chosen ? describe_choice(p, best, err) : TRM_OK;
 }
 

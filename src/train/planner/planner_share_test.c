@@ -17,6 +17,8 @@ typedef struct trial {
     trm_planner_options options;
     const char *backend;
     int64_t width; /* of a layer */
+    int layers;    /* 0 = LAYERS */
+    bool blocks;   /* layers are marked as segments */
     /* of rank 0 */
     trm_plan_info plan;
     bool agrees;
@@ -29,12 +31,16 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node x = trm_inputs_get(inputs, "image");
     int64_t batch = trm_node_shape(g, x).dim[0], in = 3 * SIZE * SIZE;
     x = trm_reshape(g, x, trm_shape_of(batch, in));
-    for (int i = 0; i < LAYERS; i++) {
-        int64_t out = i + 1 < LAYERS ? t->width : CLASSES;
+    int layers = t->layers > 0 ? t->layers : LAYERS;
+    for (int i = 0; i < layers; i++) {
+        int64_t out = i + 1 < layers ? t->width : CLASSES;
         trm_graph_push_scope(g, "layer%d", i);
         x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
                        trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_ZERO));
-        x = i + 1 < LAYERS ? trm_gelu(g, x, false) : x;
+        x = i + 1 < layers ? trm_gelu(g, x, false) : x;
+        if (t->blocks) {
+            trm_graph_mark_segment(g);
+        }
         trm_graph_pop_scope(g);
         in = out;
     }
@@ -135,6 +141,51 @@ static void operators_of_micro_batches_are_measured(void **state) {
 }
 #endif
 
+/* Plans for ranks that are far apart: each message takes long, so two stages are the fastest plan. */
+static trm_planner_info plan_far_ranks(double gain, bool blocks) {
+    trm_error err;
+    trm_planner *planner;
+    trm_planner_info info;
+    trm_dataset *data;
+    const trial t = {.width = 2000, .layers = 10, .blocks = blocks};
+    const trm_planner_options options = {.ranks = 2,
+                                         .links = "level host 2 2000000 0.001\nflops 1e8\n",
+                                         .stages = TRM_ALL,
+                                         .stages_gain = gain,
+                                         .frontier = TRM_OFF,
+                                         .measure = TRM_OFF};
+    CHECK_OK(open_data(BATCH, &data, &err), err);
+    const trm_model_options model = {.network = network,
+                                     .network_context = (void *)(uintptr_t)&t,
+                                     .data = data,
+                                     .exec = {.threads = 1,
+                                              .tuning_file = "",
+                                              .backend = "ref",
+                                              .parallel = {.batch = TRM_BATCH_OF_JOB}}};
+    CHECK_OK(trm_planner_create(&model, &options, &planner, &err), err);
+    trm_planner_get_info(planner, &info);
+    trm_planner_destroy(planner);
+    trm_dataset_destroy(data);
+    return info;
+}
+
+/* The bound is that of all plans, also where stages are faster by less than is asked; a network without
+ * segments is planned without stages. */
+static void stages_are_chosen_where_they_gain(void **state) {
+    (void)state;
+    trm_planner_info gains = plan_far_ranks(0.1, true), less = plan_far_ranks(0.9, true),
+                     none = plan_far_ranks(0.1, false), any = plan_far_ranks(0, false);
+    assert_int_equal(gains.stages, 2);
+    assert_int_equal(any.stages, 2);
+    assert_int_equal(less.stages, 0);
+    assert_int_equal(none.stages, 0);
+    assert_true(gains.step_seconds < 0.9 * less.step_seconds);
+    CHECK_CLOSE(gains.step_seconds / any.step_seconds, 1, 1e-9);
+    CHECK_CLOSE(less.step_seconds / none.step_seconds, 1, 1e-9);
+    CHECK_CLOSE(less.lower_bound / gains.lower_bound, 1, 1e-9);
+    assert_true(less.lower_bound < none.lower_bound && none.lower_bound <= none.step_seconds);
+}
+
 static void fail_to_share(rank_context *context, trm_comm *comm) {
     trm_error err;
     trm_plan_info plan;
@@ -155,6 +206,7 @@ int main(void) {
 #ifdef TRIREME_ONEDNN
         cmocka_unit_test(operators_of_micro_batches_are_measured),
 #endif
+        cmocka_unit_test(stages_are_chosen_where_they_gain),
         cmocka_unit_test(without_a_plan_every_rank_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
