@@ -14,9 +14,14 @@
  *   staged, chunk k:   [move k][copy in k+1] event [copy out k] [move k+1][copy in k+2] event ...
  *   Stage k%2 is filled before an event, used after it, and filled again only after the next event.
  *
- * trmi_shm_run is the entry: fill_slot, post, then run_small, run_direct or run_staged. Ranks
- * choose the way from the posted headers alone, so they all choose the same one. All offsets,
- * counts and places that a peer posts are copied and checked before use. */
+ * A sum through the stages (run_staged_sum) moves as few bytes as it can: a rank stages only the
+ * slices that other ranks sum, reads its own slice of its own vector in place, and writes the sum
+ * once into its result and once into its stage, where the peers fetch it. The first chunk is staged
+ * before the post where possible, which saves an event.
+ *
+ * trmi_shm_run is the entry: fill_slot, post, then run_small, run_direct, run_staged_sum or
+ * run_staged_move. Ranks choose the way from the posted headers alone, so they all choose the same
+ * one. All offsets, counts and places that a peer posts are copied and checked before use. */
 #include "comm/shm/shm.h"
 
 #include "base/checked.h"
@@ -244,13 +249,17 @@ static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t ran
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
 
+/* True if the peers can reach the vectors that `rank` has posted as `at`. */
+static bool is_reachable(const trmi_engine_call *op, int32_t rank, const trmi_shm_references *at) {
+    bool writes = is_slice_kind(op->kind) && rank_has_output(op, rank);
+    return !(rank_has_input(op, rank) && at->send.region == TRMI_SHM_NOWHERE) &&
+           !(writes && at->recv.region == TRMI_SHM_NOWHERE);
+}
+
 /* True if every rank's posted vectors can be reached by the peers. */
 static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     for (int32_t r = 0; r < shm->n; r++) {
-        const trmi_shm_references *at = references_of(shm, r);
-        if ((rank_has_input(op, r) && at->send.region == TRMI_SHM_NOWHERE) ||
-            (is_slice_kind(op->kind) && rank_has_output(op, r) &&
-             at->recv.region == TRMI_SHM_NOWHERE)) {
+        if (!is_reachable(op, r, references_of(shm, r))) {
             return false;
         }
     }
@@ -421,28 +430,9 @@ static int64_t longest_block(const trmi_shm *shm, const trmi_engine_call *op) {
     return longest;
 }
 
-/* Moves the data of one round, from the stages of all ranks. */
-static void stage_motion(trmi_shm *shm, const trmi_engine_call *op, const window *w,
-                         int64_t round) {
-    int32_t target_count = 0;
-    for (int32_t r = 0; r < shm->n; r++) {
-        shm->sources[r] = trmi_shm_stage_of(shm, r, round);
-        if (is_slice_kind(op->kind) && rank_has_output(op, r)) {
-            shm->targets[target_count++] = trmi_shm_stage_of(shm, r, round);
-        }
-    }
-    if (is_slice_kind(op->kind)) {
-        own_slice(shm, op, trmi_min_i64(op->count - w->start, w->limit), target_count);
-    } else if (rank_has_output(op, shm->me)) {
-        move_window(shm, op, w);
-    }
-}
-
-/* Completes an operation chunk by chunk through the stages. Reductions write their result into the
- * stages, and each rank copies its own stage out after the next event. */
-static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
-    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
-    int64_t limit = (int64_t)shm->stage_bytes / bytes;
+/* Completes a pull movement chunk by chunk through the stages. */
+static trm_status run_staged_move(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
+    int64_t limit = (int64_t)shm->stage_bytes / (int64_t)trm_dtype_bytes(op->dtype);
     limit = is_per_destination(op->kind) ? limit / shm->n : limit;
     int64_t rounds = (longest_block(shm, op) + limit - 1) / limit;
     window w = {.limit = limit, .packed = true};
@@ -451,15 +441,127 @@ static trm_status run_staged(trmi_shm *shm, const trmi_engine_call *op, trm_erro
     for (int64_t round = 0; round < rounds; round++) {
         window next = {.start = w.start + limit, .limit = limit, .packed = true};
         trmi_shm_settle(shm);
-        stage_motion(shm, op, &w, round);
+        for (int32_t r = 0; r < shm->n; r++) {
+            shm->sources[r] = trmi_shm_stage_of(shm, r, round);
+        }
+        if (rank_has_output(op, shm->me)) {
+            move_window(shm, op, &w);
+        }
         copy_in(shm, op, &next, round + 1);
         TRMI_TRY(trmi_shm_meet(shm, op, err));
-        if (is_slice_kind(op->kind) && rank_has_output(op, shm->me)) {
-            int64_t count = trmi_min_i64(op->count - w.start, limit);
-            memcpy((char *)op->recv + w.start * bytes, trmi_shm_stage_of(shm, shm->me, round),
-                   (size_t)(count * bytes));
-        }
         w = next;
+    }
+    return TRM_OK;
+}
+
+/* One chunk of a staged sum. Stages are divided into one region for each rank, always at the same
+ * place: slice r of the chunk lies in region r, so that a rank that still fetches the sums of chunk
+ * k from a stage is not disturbed by chunk k+2, which may be shorter. */
+typedef struct chunk {
+    int64_t start, count; /* elements of the vector */
+    int64_t slice;        /* elements of each rank's slice; the last slices may be shorter */
+    int64_t region;       /* bytes from one region of a stage to the next: whole cache lines */
+    int64_t round;        /* number of the chunk */
+} chunk;
+
+/* Returns the chunk number `round`; its count is 0 after the last one. */
+static chunk chunk_of(const trmi_shm *shm, const trmi_engine_call *op, int64_t round) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    chunk c = {.region = (int64_t)shm->stage_bytes / shm->n / 64 * 64, .round = round};
+    int64_t most = c.region / bytes * shm->n;
+    c.start = trmi_min_i64(op->count, most * round);
+    c.count = trmi_min_i64(op->count - c.start, most);
+    c.slice = trmi_round_up((c.count + shm->n - 1) / shm->n, 64 / bytes);
+    return c;
+}
+
+/* Returns the number of elements of rank r's slice of the chunk. */
+static int64_t slice_count(const chunk *c, int32_t r) {
+    return trmi_max_i64(0, trmi_min_i64(c->slice, c->count - r * c->slice));
+}
+
+/* Returns slice r of the chunk in `stager`'s stage, and below: in one of this rank's vectors. */
+static char *staged_slice(const trmi_shm *shm, const chunk *c, int32_t stager, int32_t r) {
+    return trmi_shm_stage_of(shm, stager, c->round) + r * c->region;
+}
+static char *slice_in(const void *vector, const trmi_engine_call *op, const chunk *c, int32_t r) {
+    return (char *)(uintptr_t)vector +
+           (c->start + r * c->slice) * (int64_t)trm_dtype_bytes(op->dtype);
+}
+
+/* Copies the slices that peers sum from this rank's input into its stage. */
+static void stage_slices(trmi_shm *shm, const trmi_engine_call *op, const chunk *c) {
+    for (int32_t r = 0; r < shm->n; r++) {
+        size_t bytes = (size_t)slice_count(c, r) * trm_dtype_bytes(op->dtype);
+        if (r != shm->me && bytes > 0) {
+            memcpy(staged_slice(shm, c, shm->me, r), slice_in(op->send, op, c, r), bytes);
+        }
+    }
+}
+
+/* Sums this rank's slice into its result, if it has one, and into its stage, if a peer has one. */
+static void sum_staged_slice(trmi_shm *shm, const trmi_engine_call *op, const chunk *c) {
+    int64_t count = slice_count(c, shm->me);
+    int32_t targets = 0;
+    if (count == 0) {
+        return;
+    }
+    for (int32_t r = 0; r < shm->n; r++) {
+        shm->sources[r] =
+            r == shm->me ? slice_in(op->send, op, c, r) : staged_slice(shm, c, r, shm->me);
+    }
+    if (rank_has_output(op, shm->me)) {
+        shm->targets[targets++] = slice_in(op->recv, op, c, shm->me);
+    }
+    if (op->kind == TRM_ALLREDUCE || shm->me != op->root) {
+        shm->targets[targets++] = staged_slice(shm, c, shm->me, shm->me);
+    }
+    sum_vectors(shm, op, op->count, shm->targets, targets, shm->sources, count);
+}
+
+/* Copies the sums that the peers have made into this rank's result. */
+static void fetch_slices(trmi_shm *shm, const trmi_engine_call *op, const chunk *c) {
+    for (int32_t i = 1; rank_has_output(op, shm->me) && i < shm->n; i++) {
+        /* start with the next rank, so that ranks read from different stages */
+        int32_t r = (shm->me + i) % shm->n;
+        size_t bytes = (size_t)slice_count(c, r) * trm_dtype_bytes(op->dtype);
+        if (bytes > 0) {
+            memcpy(slice_in(op->recv, op, c, r), staged_slice(shm, c, r, r), bytes);
+        }
+    }
+}
+
+/* True if `rank` fills its stage before it posts `said`: it knows then that the sum will be staged,
+ * because peers cannot reach its vectors. So the post announces the first chunk, and if all ranks do
+ * this, no further event has to. Peers may still fetch the sums of the operation before, but these
+ * lie in another region. */
+static bool stages_early(const trmi_engine_call *op, int32_t rank, const trmi_shm_said *said) {
+    return is_slice_kind(op->kind) && said->way == TRMI_SHM_POINTS &&
+           !is_reachable(op, rank, &said->at);
+}
+
+/* Completes an all-reduce or a reduce chunk by chunk through the stages. */
+static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
+    chunk now = chunk_of(shm, op, 0);
+    int32_t early = 0;
+    for (int32_t r = 0; r < shm->n; r++) {
+        bool staged = stages_early(op, r, &trmi_shm_slot_of(shm, r, shm->posts)->said);
+        early += staged;
+        if (r == shm->me && !staged) {
+            stage_slices(shm, op, &now);
+        }
+    }
+    if (early < shm->n) {
+        TRMI_TRY(trmi_shm_meet(shm, op, err));
+    }
+    while (now.count > 0) {
+        chunk next = chunk_of(shm, op, now.round + 1);
+        trmi_shm_settle(shm);
+        sum_staged_slice(shm, op, &now);
+        stage_slices(shm, op, &next);
+        TRMI_TRY(trmi_shm_meet(shm, op, err));
+        fetch_slices(shm, op, &now);
+        now = next;
     }
     return TRM_OK;
 }
@@ -583,8 +685,10 @@ static trm_status run_posted(trmi_shm *shm, const trmi_engine_call *op, int64_t 
         run_small(shm, op, published);
         return TRM_OK;
     }
-    return carrying == 0 && can_go_direct(shm, op) ? run_direct(shm, op, published, err)
-                                                   : run_staged(shm, op, err);
+    if (carrying == 0 && can_go_direct(shm, op)) {
+        return run_direct(shm, op, published, err);
+    }
+    return is_slice_kind(op->kind) ? run_staged_sum(shm, op, err) : run_staged_move(shm, op, err);
 }
 
 /* Posts this rank's slot and waits for the posts of all peers. Prefetching the cache lines of the
@@ -599,6 +703,10 @@ static trm_status post_header(trmi_shm *shm, const trmi_engine_call *op, trm_err
 static trm_status run_first(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t published = published_bytes(shm, op);
     fill_slot(shm, op, published);
+    if (stages_early(op, shm->me, &trmi_shm_slot_of(shm, shm->me, shm->posts + 1)->said)) {
+        chunk first = chunk_of(shm, op, 0);
+        stage_slices(shm, op, &first);
+    }
     TRMI_TRY(post_header(shm, op, err));
     return run_posted(shm, op, published, err);
 }

@@ -197,6 +197,41 @@ static void keeps(void **state) {
     ranks_run(2, 0, true, keeps_memory, &given, "processes that keep shared memory");
 }
 
+/* Sums follow each other without a pause, with another length each time and with a broadcast
+ * between them. In each, other ranks have private memory: none, some, or all of them. */
+static void sums_of_mixed_memory(rank_context *context) {
+    OPEN_COMM();
+    enum { LONGEST = 70001, TIMES = 150 };
+    static const int64_t counts[] = {LONGEST, 1100, 20000, 300, 5001, 4096, 3};
+    float *shared = trm_comm_alloc_shared(comm, 2 * LONGEST * sizeof *shared, &err);
+    float *private = malloc(2 * LONGEST * sizeof *private);
+    EXPECT(shared != NULL && private != NULL, "no memory");
+    for (int i = 0; i < TIMES; i++) {
+        int64_t count = counts[i % 7];
+        bool all = i % 5 == 0, some = i % 5 != 4 && (i + rank) % 3 == 0;
+        float *memory = all || some ? private : shared;
+        EXPECT(sums_well(comm, i % 2 ? memory + LONGEST : NULL, memory, count,
+                         i % 4 ? TRM_REDUCTION_SUM : TRM_REDUCTION_MAX, i, &err),
+               "%s", err.message);
+        if (i % 3 == 0) {
+            float first = (float)i;
+            memory[count / 2] = rank == i % size ? first : -1;
+            EXPECT_OK(trm_comm_broadcast(comm, memory, count, TRM_FLOAT32, i % size, &err), err);
+            EXPECT(memory[count / 2] == first, "broadcast %d: %g", i, (double)memory[count / 2]);
+        }
+    }
+    free(private);
+    trm_comm_free_shared(comm, shared);
+    CLOSE_COMM();
+}
+
+static void mixed(void **state) {
+    rank_setup given = {.options = {.engine = "shm", .staging_bytes = 20000}};
+    for (int n = 2; n <= 5; n++) {
+        ranks_run(n, 0, true, sums_of_mixed_memory, &given, "processes with private memory");
+    }
+}
+
 static void repeated(void **state) {
     rank_setup given = {.options = {.engine = "shm"}};
     for (int n = 2; n <= 3; n++) {
@@ -212,6 +247,7 @@ int main(void) {
         cmocka_unit_test(as_threads),    cmocka_unit_test(as_processes),
         cmocka_unit_test(always_staged), cmocka_unit_test(crowded),
         cmocka_unit_test(repeated),      cmocka_unit_test(keeps),
+        cmocka_unit_test(mixed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
