@@ -18,14 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A rank's declaration to the others after a membership change, and at the end of a run. */
-typedef struct declaration {
-    int64_t step; /* -1: this rank has no state */
-    int64_t epoch, epoch_step, bytes;
-    int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
-    int32_t ended;     /* status of the run; 1: it has not ended */
-} declaration;
-
 void trmi_elastic_note_hooks(trmi_run *r) {
     if (r->model->elastic != NULL) {
         r->model->elastic->hooked_step = trm_exec_step(r->model->train.exec);
@@ -132,102 +124,6 @@ static trm_status restore(trm_model *model, trm_error *err) {
     return trm_exec_get_loss_scale(model->train.exec, &own)
                ? trm_exec_set_loss_scale(model->train.exec, &at->scale, err)
                : TRM_OK;
-}
-
-/* ---- the newest state of all ranks ------------------------------------------------------------- */
-
-/* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
-static trm_status declare(trm_comm *comm, const declaration *mine, declaration **out,
-                          trm_error *err) {
-    declaration *all;
-    TRMI_TRY(TRMI_NEW(err, all, trm_comm_size(comm), "for %d ranks", trm_comm_size(comm)));
-    const trm_collective gather = {.kind = TRM_ALLGATHER,
-                                   .send = mine,
-                                   .recv = all,
-                                   .count = (int64_t)sizeof *mine,
-                                   .dtype = TRM_UINT8,
-                                   .tag = "positions of the ranks"};
-    trm_status status = trm_comm_run(comm, &gather, err);
-    if (status != TRM_OK) {
-        trmi_free(all);
-        return status;
-    }
-    *out = all;
-    return TRM_OK;
-}
-
-/* Broadcasts the state of `source`. The source may die: a rank keeps the state that it has until all of
- * the other one is here. */
-static trm_status hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t source, trm_error *err) {
-    const bool gives = trm_comm_rank(comm) == source;
-    trmi_elastic_position at = e->at;
-    char *state = e->kept;
-    if (!gives) {
-        TRMI_TRY(TRMI_NEW(err, state, e->kept_bytes, "for a copy of the model"));
-    }
-    trm_status status = trm_comm_broadcast(comm, &at, (int64_t)sizeof at, TRM_UINT8, source, err);
-    status = status == TRM_OK
-                 ? trm_comm_broadcast(comm, state, e->kept_bytes, TRM_UINT8, source, err)
-                 : status;
-    if (gives || status != TRM_OK) {
-        trmi_free(gives ? NULL : state);
-        return status;
-    }
-    trmi_free(e->kept);
-    e->kept = state;
-    e->at = at;
-    e->valid = true;
-    return TRM_OK;
-}
-
-/* Makes the newest state of the ranks the state of all. *hooks_due: some rank has not called the
- * on_step_end hooks of its last step. The earliest position of the ranks with that state counts, so
- * that what follows a step (evaluation, checkpoint) is repeated rather than left out. */
-static trm_status take_newest(trmi_run *r, trm_comm *comm, bool *hooks_due, int64_t *newest,
-                              trm_error *err) {
-    trmi_elastic_model *e = r->model->elastic;
-    declaration *all;
-    const declaration mine = {.step = e->valid ? (int64_t)e->at.step : -1,
-                              .epoch = e->at.epoch,
-                              .epoch_step = e->at.epoch_step,
-                              .bytes = e->kept_bytes,
-                              .hooks_due = e->hooked_step != e->at.step};
-    TRMI_TRY(declare(comm, &mine, &all, err));
-    int32_t source = 0, size = trm_comm_size(comm);
-    bool equal = true;
-    for (int32_t i = 0; i < size; i++) {
-        equal = equal && all[i].step == all[0].step && all[i].bytes == all[0].bytes;
-        source = all[i].step > all[source].step ? i : source;
-    }
-    const declaration best = all[source];
-    int64_t epoch = best.epoch, epoch_step = best.epoch_step;
-    *hooks_due = false;
-    for (int32_t i = 0; i < size; i++) {
-        if (all[i].step != best.step) {
-            continue;
-        }
-        *hooks_due = *hooks_due || all[i].hooks_due != 0;
-        if (all[i].epoch < epoch || (all[i].epoch == epoch && all[i].epoch_step < epoch_step)) {
-            epoch = all[i].epoch;
-            epoch_step = all[i].epoch_step;
-        }
-    }
-    bool same_size = best.bytes == e->kept_bytes;
-    trmi_free(all);
-    if (best.step < 0 || !same_size) {
-        return TRMI_FAIL(err, TRM_IO, "%s; --resume continues the job from its newest checkpoint",
-                         best.step < 0 ? "no rank that is left has the state of the model"
-                                       : "the ranks have other variables");
-    }
-    *newest = best.step;
-    if (!equal) {
-        TRMI_TRY(hand_over(e, comm, source, err));
-    }
-    e->at.epoch = epoch;
-    e->at.epoch_step = epoch_step;
-    e->samples = e->at.samples;
-    e->blocks = e->at.blocks;
-    return TRM_OK;
 }
 
 /* ---- ranks that leave or join -------------------------------------------------------------------- */
@@ -356,7 +252,7 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     trmi_elastic_model *e = r->model->elastic;
     drop_programs(r);
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
-    TRMI_TRY(take_newest(r, trm_elastic_comm(e->job), hooks_due, newest, err));
+    TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
     TRMI_TRY(compile_epoch(r, err));
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
 }
@@ -400,11 +296,11 @@ trm_status trmi_elastic_finish(trmi_run *r, trm_status *ended, trm_error *err) {
         return TRM_OK;
     }
     trm_comm *comm = trm_elastic_comm(e->job);
-    declaration *all, mine = {.step = -1, .ended = e->spare ? 1 : (int32_t)*ended};
+    trmi_declaration *all, mine = {.step = -1, .ended = e->spare ? 1 : (int32_t)*ended};
     if (comm == NULL || trm_comm_size(comm) == 1) {
         return TRM_OK;
     }
-    TRMI_TRY(declare(comm, &mine, &all, err));
+    TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
     *ended = (trm_status)all[0].ended; /* rank 0 is active */
     bool spares = all[trm_comm_size(comm) - 1].ended == 1;
     trmi_free(all);
@@ -412,10 +308,10 @@ trm_status trmi_elastic_finish(trmi_run *r, trm_status *ended, trm_error *err) {
         return TRM_OK;
     }
     e->valid = false;
-    if (!e->spare) {
+    if (trm_comm_rank(comm) == 0) {
         TRMI_TRY(capture(r, err));
     }
-    TRMI_TRY(hand_over(e, comm, 0, err));
+    TRMI_TRY(trmi_elastic_hand_over(e, comm, 0, err));
     trm_status status = e->spare ? restore(r->model, err) : TRM_OK;
     e->valid = false;
     return status;

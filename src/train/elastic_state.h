@@ -40,4 +40,26 @@ typedef struct trmi_elastic_model {
     trmi_elastic_position at;
 } trmi_elastic_model;
 
+/* A rank's declaration to the others after a membership change, and at the end of a run. */
+typedef struct trmi_declaration {
+    int64_t step; /* -1: this rank has no state */
+    int64_t epoch, epoch_step, bytes;
+    int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
+    int32_t ended;     /* status of the run; 1: it has not ended */
+} trmi_declaration;
+
+/* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
+trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
+                                trmi_declaration **out, trm_error *err);
+/* Broadcasts the state of `source`. A rank keeps what it has until all of the new state is here: when
+ * `source` dies in between, the ranks that had a state still have one. */
+trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, int32_t source,
+                                  trm_error *err);
+/* Makes the newest state of the ranks the state of all. *hooks_due: some rank has not called the
+ * on_step_end hooks of its last step. The earliest position of the ranks with that state counts, so
+ * that what follows a step (evaluation, checkpoint) is repeated rather than left out.
+ *   error  IO: no rank has a state, or they have other variables; those of the collectives */
+trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
+                                    int64_t *newest, trm_error *err);
+
 #endif

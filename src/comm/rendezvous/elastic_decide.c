@@ -6,8 +6,9 @@
  *                                 otherwise            ask: JOIN, wait for PROPOSE, ACK, wait for COMMIT
  *   until elastic->now is a later epoch, or no ballot is left
  *
- * A process that is no member waits at the door of the lowest member that answers, until a list has it.
- * The members hear of it by trm_elastic_wants_change.
+ * A process that has never been a member waits at the door of the lowest member that answers, until a list
+ * has it; from then on it decides as a member, also while it has not met the others yet. The members hear
+ * of it by trm_elastic_wants_change.
  *
  * A member that neither comes nor dies is given up: one that the failure has named after a short
  * time (if it is stopped, or on another host), any other after decision_seconds. On this host its process is then ended, so that its death

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The newest state of the ranks becomes the state of all (contracts in elastic_state.h). */
+#include "train/elastic_state.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+
+trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
+                                trmi_declaration **out, trm_error *err) {
+    trmi_declaration *all;
+    TRMI_TRY(TRMI_NEW(err, all, trm_comm_size(comm), "for %d ranks", trm_comm_size(comm)));
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .send = mine,
+                                   .recv = all,
+                                   .count = (int64_t)sizeof *mine,
+                                   .dtype = TRM_UINT8,
+                                   .tag = "positions of the ranks"};
+    trm_status status = trm_comm_run(comm, &gather, err);
+    if (status != TRM_OK) {
+        trmi_free(all);
+        return status;
+    }
+    *out = all;
+    return TRM_OK;
+}
+
+trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t source,
+                                  trm_error *err) {
+    const bool gives = trm_comm_rank(comm) == source;
+    trmi_elastic_position at = e->at;
+    char *kept = e->kept;
+    if (kept == NULL || (e->valid && !gives)) {
+        TRMI_TRY(TRMI_NEW(err, kept, e->kept_bytes, "for a copy of the model"));
+    }
+    trm_status status = trm_comm_broadcast(comm, &at, (int64_t)sizeof at, TRM_UINT8, source, err);
+    status = status == TRM_OK
+                 ? trm_comm_broadcast(comm, kept, e->kept_bytes, TRM_UINT8, source, err)
+                 : status;
+    if (status == TRM_OK && kept != e->kept) {
+        trmi_free(e->kept);
+        e->kept = kept;
+    }
+    if (status == TRM_OK) {
+        e->at = at;
+        e->valid = true;
+    } else if (kept != e->kept) {
+        trmi_free(kept);
+    }
+    return status;
+}
+
+trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool *hooks_due,
+                                    int64_t *newest, trm_error *err) {
+    trmi_declaration *all;
+    const trmi_declaration mine = {.step = e->valid ? (int64_t)e->at.step : -1,
+                                   .epoch = e->at.epoch,
+                                   .epoch_step = e->at.epoch_step,
+                                   .bytes = e->kept_bytes,
+                                   .hooks_due = e->hooked_step != e->at.step};
+    TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
+    int32_t source = 0, size = trm_comm_size(comm);
+    bool equal = true;
+    for (int32_t i = 0; i < size; i++) {
+        equal = equal && all[i].step == all[0].step && all[i].bytes == all[0].bytes;
+        source = all[i].step > all[source].step ? i : source;
+    }
+    const trmi_declaration best = all[source];
+    int64_t epoch = best.epoch, epoch_step = best.epoch_step;
+    *hooks_due = false;
+    for (int32_t i = 0; i < size; i++) {
+        if (all[i].step != best.step) {
+            continue;
+        }
+        *hooks_due = *hooks_due || all[i].hooks_due != 0;
+        if (all[i].epoch < epoch || (all[i].epoch == epoch && all[i].epoch_step < epoch_step)) {
+            epoch = all[i].epoch;
+            epoch_step = all[i].epoch_step;
+        }
+    }
+    bool same_size = best.bytes == e->kept_bytes;
+    trmi_free(all);
+    if (best.step < 0 || !same_size) {
+        return TRMI_FAIL(err, TRM_IO, "%s; --resume continues the job from its newest checkpoint",
+                         best.step < 0 ? "no rank that is left has the state of the model"
+                                       : "the ranks have other variables");
+    }
+    *newest = best.step;
+    if (!equal) {
+        TRMI_TRY(trmi_elastic_hand_over(e, comm, source, err));
+    }
+    e->at.epoch = epoch;
+    e->at.epoch_step = epoch_step;
+    e->samples = e->at.samples;
+    e->blocks = e->at.blocks;
+    return TRM_OK;
+}
