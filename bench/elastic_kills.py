@@ -6,7 +6,8 @@
 
 Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
 random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. With --restarts the launcher
-starts a rank that has died again, so often, and it joins the others. Counted: jobs that hang or fail, weights
+starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
+alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
 them), steps redone, and the seconds from a kill to the next reported step. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
@@ -33,9 +34,7 @@ MODELS = {
               "--width", "32", "--context", "32"], 60),
 }
 BATCH = 32
-HANG_SECONDS = 500
-FORGET_SECONDS = 5  # after this time without a membership an ended rank was a member of none
-SLOW_SECONDS, SLOW_STEPS = 30, 10  # from a kill to the next step: some wait has run into its deadline
+SLOW_STEPS = 10
 
 
 def ranks_of(launcher):
@@ -59,14 +58,16 @@ def ranks_of(launcher):
 
 
 class Job:
-    def __init__(self, program, model, ranks, restarts, folder):
+    def __init__(self, options, model, ranks, restarts, folder):
         words, steps = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         self.folder, self.steps, self.kills, self.leaves = folder, steps, [], 0
+        self.hang_seconds = options.hang
+        self.starts = {}  # of processes, by rank
         text = pathlib.Path(folder).parent / "text.txt"
         words = [str(text) if word == "TEXT" else word for word in words]
-        command = [program, "train", *words, "--batch-size", str(BATCH // ranks), "--steps", str(steps), "--epochs", "1000",
+        command = [options.program, "train", *words, "--batch-size", str(BATCH // ranks), "--steps", str(steps), "--epochs", "1000",
                    "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
                    f"1:{ranks}", "--elastic-restarts", str(restarts), "--deterministic", "strict", "--eval-every-epochs", "0",
                    "--threads", "1", "--output", f"{folder}/run", "--save-every-steps", "1000000",
@@ -91,7 +92,7 @@ class Job:
         return steps[-1] if steps else 0
 
     def running(self):
-        return self.process.poll() is None and time.monotonic() - self.begin < HANG_SECONDS
+        return self.process.poll() is None and time.monotonic() - self.begin < self.hang_seconds
 
     def hash(self):
         total = hashlib.sha256()
@@ -108,22 +109,20 @@ class Job:
                    if e.get("event") == "step" and losses.get(e["global_step"]) != e["loss"])
 
 
-class Members:
-    """Counts the ranks that have the state: those that wait to join have none that could be lost."""
-
-    def __init__(self, job, ranks):
-        self.job, self.ranks, self.forgotten = job, ranks, 0
-
-    def count(self):
-        """Ranks of the last membership, less those that were ended and are in no membership yet. One that has waited to join
-        when it was ended comes in none: it is forgotten after a while."""
-        changes = [e for e in self.job.events() if e.get("event") == "membership"]
-        told = sum(len(e["lost"]) + len(e["left"]) for e in changes)
-        untold = max(0, len(self.job.kills) - told - self.forgotten)
-        if untold > 0 and time.monotonic() - self.job.last_kill > FORGET_SECONDS:
-            self.forgotten += untold
-            untold = 0
-        return (changes[-1]["ranks"] if changes else self.ranks) - untold
+def holders_of(job, alive, marked):
+    """Returns the ranks of `alive` that have the state of the model for certain, and have got no signal (pids `marked`). The log
+    of a rank tells: its present process has begun as a member, or has reported the membership with which it joined."""
+    holders = set()
+    for rank, pid in alive.items():
+        try:
+            log = pathlib.Path(job.folder, f"device{rank}", f"train.log{rank}").read_bytes()
+        except OSError:
+            continue
+        starts = log.split(b'"event":"start"')
+        present = len(starts) == 1 + job.starts.get(rank, 1)  # else the process has not come so far
+        if pid not in marked and present and (b'"rank":-1' not in starts[-1] or b'"event":"membership"' in starts[-1]):
+            holders.add(rank)
+    return holders
 
 
 def wait_for_step(job, before):
@@ -133,36 +132,40 @@ def wait_for_step(job, before):
 
 
 def kill_ranks(job, random_source, ranks, options, step_seconds):
-    """Ends ranks at random moments, but never the last member; returns seconds from a kill to the next step."""
-    recovery, waited, members_of = [], True, Members(job, ranks)
+    """Ends ranks at random moments, but never the last one that has the state; returns seconds from a kill to the next step."""
+    recovery, waited, marked = [], True, set()
     wait_for_step(job, 0)
     while job.running() and len(job.kills) < (ranks - 1) * (1 + options.restarts):
         time.sleep(random_source.uniform(0, 8 * step_seconds + 0.2))
-        alive, members = ranks_of(job.process.pid), members_of.count()
-        if job.last_step() >= job.steps or (members < 2 and options.restarts == 0):
+        alive = {rank: pid for rank, pid in ranks_of(job.process.pid).items() if pid not in marked}
+        holders = holders_of(job, alive, marked)
+        if job.last_step() >= job.steps or (len(alive) < 2 and options.restarts == 0):
             break
-        if members < 2 or len(alive) < 2:
-            continue  # until a rank has come back
+        if not alive:
+            continue
         victims = [random_source.choice(sorted(alive))]
-        if members > 3 and len(alive) > 3 and waited and random_source.random() < 0.1:
+        if len(holders) > 3 and waited and random_source.random() < 0.1:
             victims.append(random_source.choice(sorted(set(alive) - set(victims))))
+        if not holders - set(victims):
+            continue  # until a rank has come back
         before = job.last_step()
         killed = time.monotonic()
         number = signal.SIGTERM if random_source.random() < options.leaves else signal.SIGKILL
         for victim in victims:
+            marked.add(alive[victim])
             try:
                 os.kill(alive[victim], number)
             except ProcessLookupError:
                 continue
             job.kills.append(victim)
-            job.last_kill = time.monotonic()
             job.leaves += number == signal.SIGTERM
+            job.starts[victim] = job.starts.get(victim, 1) + (number == signal.SIGKILL)
         if number == signal.SIGTERM:
-            while job.running() and set(victims) & set(ranks_of(job.process.pid)):
+            while job.running() and {alive[v] for v in victims} & set(ranks_of(job.process.pid).values()):
                 time.sleep(0.002)
             wait_for_step(job, before + 1)  # the event of the change is there
             continue
-        waited = not waited or members < 4 or random_source.random() >= 0.1
+        waited = not waited or len(holders) < 4 or random_source.random() >= 0.1
         if waited and wait_for_step(job, before):  # else the next kill may hit the recovery of this one
             recovery.append(time.monotonic() - killed)
     return recovery
@@ -178,6 +181,10 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", default="mlp,resnet18,gpt2")
     parser.add_argument("--ranks", default="4,8")
+    parser.add_argument("--joins", type=int, default=0, help="go on until so many ranks have joined, too")
+    parser.add_argument("--hang", type=float, default=500, help="seconds after which a job counts as one that hangs")
+    parser.add_argument("--slow", type=float, default=30,
+                        help="seconds and ten steps from a kill to the next step that count as a wait run into its deadline; 0: any are good")
     parser.add_argument("--keep", default=None, help="folder for the files of failed jobs")
     options = parser.parse_args()
     source = random.Random(options.seed)
@@ -188,8 +195,8 @@ def main():
     recovery, steps_of, references, begin = [], {}, {}, time.monotonic()
     cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
     for model, ranks in cases:
-        job = Job(options.program, model, ranks, 0, f"{top}/reference")
-        job.process.wait(timeout=HANG_SECONDS)
+        job = Job(options, model, ranks, 0, f"{top}/reference")
+        job.process.wait(timeout=options.hang)
         if job.process.returncode != 0:
             sys.exit(f"undisturbed {model} with {ranks} ranks failed:\n"
                      + pathlib.Path(job.folder, "err").read_text()[-2000:])
@@ -197,11 +204,11 @@ def main():
         references[model, ranks] = (job.hash(), job.losses())
         steps_of[model, ranks] = done["seconds"] / job.steps
     turn = 0
-    while totals["kills"] < options.kills and time.monotonic() - begin < options.seconds:
+    while (totals["kills"] < options.kills or totals["joins"] < options.joins) and time.monotonic() - begin < options.seconds:
         model, ranks = cases[turn % len(cases)]
         turn += 1
         weights, losses = references[model, ranks]
-        job = Job(options.program, model, ranks, options.restarts, f"{top}/job")
+        job = Job(options, model, ranks, options.restarts, f"{top}/job")
         seconds = kill_ranks(job, source, ranks, options, steps_of[model, ranks])
         recovery += [(s, steps_of[model, ranks]) for s in seconds]
         bad = None
@@ -218,7 +225,7 @@ def main():
         elif job.hash() != weights:
             totals["wrong_weights"] += 1
             bad = "other weights"
-        if max(seconds, default=0) > SLOW_SECONDS + SLOW_STEPS * steps_of[model, ranks]:
+        if options.slow > 0 and max(seconds, default=0) > options.slow + SLOW_STEPS * steps_of[model, ranks]:
             totals["slow"] += 1
             bad = bad or f"{max(seconds):.0f} s from a kill to the next step"
         if job.disagreements(losses):

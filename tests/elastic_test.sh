@@ -7,7 +7,7 @@ export OMP_NUM_THREADS=1
 refused() { # TEXT FLAGS...
     local text=$1 code
     shift
-    timeout 60 "$trireme" train mlp --data synth --image-size 32 --steps 2 -n 2 --launch-dir refused "$@" > out.txt 2> err.txt
+    timeout 300 "$trireme" train mlp --data synth --image-size 32 --steps 2 -n 2 --launch-dir refused "$@" > out.txt 2> err.txt
     code=$?
     [ $code = 2 ] || fail "$*: exit code $code, 2 expected: $(cat err.txt)"
     cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
@@ -17,13 +17,13 @@ refused "a split graph" --elastic 1:2 --parallel-mode semi_auto_parallel
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 
-# Kills and leaves at random moments, of rank 0 too, and ranks that come back: the benchmark, for less time.
+# Kills and leaves at random moments, of rank 0 too, and ranks that come back: the benchmark, for less time. What counts is what the jobs
+# compute, on a machine of any speed.
 for restarts in 0 2; do
-    timeout 200 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 6 --leaves 0.3 --restarts $restarts --models mlp --ranks 4 --seed 3 > out.txt 2> err.txt ||
+    timeout 1500 python3 "$source/bench/elastic_kills.py" --program "$trireme" --kills 6 --leaves 0.3 --restarts $restarts --models mlp --ranks 4 --seed 3 \
+        --joins $((restarts > 0)) --slow 0 --hang 600 > out.txt 2> err.txt ||
         fail "kills, $restarts restarts: $(cat out.txt err.txt)"
-    grep -q '"hangs": 0, "slow": 0, "failures": 0, "wrong_weights": 0, "wrong_losses": 0' out.txt || fail "kills: $(cat out.txt)"
 done
-grep -q '"joins": [1-9]' out.txt || fail "no rank has come back: $(cat out.txt)"
 
 # Starts a job of the mlp in the background, waits for its first step, and sends a signal to a rank ("launcher": to the
 # launcher): SIGNAL RANK FLAGS...
@@ -32,8 +32,7 @@ start_and_signal() {
     shift 2
     "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json "$@" > out.txt 2> err.txt &
     job=$!
-    for _ in $(seq 300); do
-        grep -q '"event":"step"' out.txt && break
+    until grep -q '"event":"step"' out.txt || ! kill -0 $job 2> /dev/null; do
         sleep 0.1
     done
     [ "$rank" = launcher ] && kill "-$signal" "$job"
@@ -50,14 +49,14 @@ code=$?
 grep -q "1 rank is left, the job needs 2" err.txt || fail "too few: no reason: $(cat err.txt)"
 
 # Rank 0 dies: the next rank keeps the record of the run until its end.
-start_and_signal KILL 0 --steps 400 -n 2 --elastic 1:2 --output run
+start_and_signal KILL 0 --steps 600 -n 2 --elastic 1:2 --output run
 code=$?
 [ $code = 0 ] || fail "without rank 0: exit code $code: $(cat err.txt)"
-for event in '"event":"membership".*"lost":\[0\]' '"event":"done".*"global_step":400'; do
+for event in '"event":"membership".*"lost":\[0\]' '"event":"done".*"global_step":600'; do
     grep -q "$event" run/run.jsonl || fail "without rank 0: no $event in the record: $(tail -n 3 run/run.jsonl)"
 done
 # A rank leaves: the job goes on without redoing a step, and both end with 0.
-start_and_signal TERM 0 --steps 400 -n 2 --elastic 1:2 --output left
+start_and_signal TERM 0 --steps 600 -n 2 --elastic 1:2 --output left
 code=$?
 [ $code = 0 ] || fail "a rank leaves: exit code $code: $(cat err.txt)"
 grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_steps":0' left/run.jsonl ||
@@ -69,7 +68,7 @@ grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(t
     --launch-dir hand > out.txt 2> err.txt &
 job=$!
 wait_for() { # TEXT
-    for _ in $(seq 600); do
+    until ! kill -0 $job 2> /dev/null; do
         grep -q "$1" out.txt && return
         sleep 0.1
     done
