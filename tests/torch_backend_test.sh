@@ -26,6 +26,16 @@ ranks() { timeout 300 "$python" -m torch.distributed.run --nproc_per_node "$@"; 
 for n in 2 3; do
     ranks "$n" "$tests/collectives.py" > "$work/log" 2>&1 && grep -q 'all right: shm' "$work/log" || { cat "$work/log"; fail "collectives on $n ranks"; }
 done
+# Under mpirun, as the guide says: the launcher's ranks become PyTorch's by a line of shell.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+if command -v mpirun > /dev/null && timeout 60 mpirun -n 2 true > "$work/log" 2>&1; then
+    MASTER_ADDR=127.0.0.1 MASTER_PORT=$(free_ports 1) timeout 300 mpirun -n 2 sh -c 'export RANK=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+        export WORLD_SIZE=${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}; exec "$0" "$@"' "$python" "$tests/collectives.py" > "$work/log" 2>&1 &&
+        grep -q 'all right: shm' "$work/log" || { cat "$work/log"; fail "collectives under mpirun"; }
+else
+    echo "not run under mpirun: it is not there or starts no processes"
+    [ ! -s "$work/log" ] || tail -n 3 "$work/log"
+fi
 ranks 2 "$tests/shared_memory.py" > "$work/log" 2>&1 && [ "$(grep -c 'all right' "$work/log")" = 2 ] || { cat "$work/log"; fail "tensors in shared memory"; }
 mkdir "$work/lost"
 ranks 3 "$tests/lost_rank.py" "$work/lost" > "$work/log" 2>&1 && fail "a job whose rank was killed ends well"
