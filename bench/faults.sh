@@ -333,9 +333,9 @@ P
         eval "p$r=$!"
     done
     wait "$p0"; c0=$?; wait "$p1"; c1=$?; kill $proxy 2> /dev/null; wait $proxy 2> /dev/null
-    line=$(grep -hE "side channel to rank [01] .*frame [0-9]+ (was changed|has another magic|expected|has unknown|claims)" rank0.txt rank1.txt | head -1)
+    line=$(grep -hE "control channel to rank [01] .*frame [0-9]+ (was changed|has another magic|expected|has unknown|claims)" rank0.txt rank1.txt | head -1)
     [ -n "$line" ] && [ $c0 != 0 ] && [ $c1 != 0 ]
-    r=$?; row N07 "flipped bits on the side channel (proxy)" "link and frame named, connection dropped" "${line#*error: } codes $c0 $c1" "$(since "$begun")" $r
+    r=$?; row N07 "flipped bits on the control channel (proxy)" "link and frame named, connection dropped" "${line#*error: } codes $c0 $c1" "$(since "$begun")" $r
     flips=$([ $short = 1 ] && echo 5000 || echo 1000000)
     for test in flip_test tcp_flip_test; do
         begun=$(now); "$build"/tests/$test "$flips" > out.txt 2>&1; code=$?

@@ -113,6 +113,8 @@ add_test(NAME house/format COMMAND bash ${CMAKE_SOURCE_DIR}/tools/format.sh ${CM
 set_tests_properties(house/format PROPERTIES SKIP_RETURN_CODE 77)
 add_test(NAME house/unused COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/unused.py ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 add_test(NAME house/words COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/words.py ${CMAKE_SOURCE_DIR})
+add_test(NAME house/function_names COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/function_names.py ${CMAKE_SOURCE_DIR})
+add_test(NAME house/type_names COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/type_names.py ${CMAKE_SOURCE_DIR})
 add_test(NAME house/symbols COMMAND bash ${CMAKE_SOURCE_DIR}/tools/symbols.sh ${CMAKE_SOURCE_DIR}
          $<TARGET_FILE:trireme_shared>)
 add_test(NAME house/docs COMMAND bash ${CMAKE_SOURCE_DIR}/tools/docs.sh ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR}/docs)
@@ -124,7 +126,7 @@ if(NOT TRIREME_SANITIZE) # a sanitized library cannot be loaded into Python
   add_test(NAME python/tests COMMAND bash ${CMAKE_SOURCE_DIR}/tools/python_tests.sh tests ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
   set_tests_properties(python/tests PROPERTIES SKIP_RETURN_CODE 77 LABELS python TIMEOUT ${SCRIPT_SECONDS} ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endif()
-set_tests_properties(house/layers house/length house/headers house/circles house/words house/unused house/symbols house/docs house/format PROPERTIES LABELS house)
+set_tests_properties(house/layers house/length house/headers house/circles house/words house/function_names house/type_names house/unused house/symbols house/docs house/format PROPERTIES LABELS house)
 
 # Writes what another framework needs to repeat a training (tests/parity).
 foreach(dump parity_dump click_dump transformer_dump)

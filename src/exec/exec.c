@@ -37,7 +37,7 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
 /* Adds the gradients of this batch, divided by the number of batches, to the accumulator. Does
  * nothing where batches are not accumulated; does not add where a way has added them already, or adds
  * those of all batches with the last. */
-static void accumulate(trm_exec *exec) {
+static void accumulate_gradients(trm_exec *exec) {
     if (exec->accumulator == NULL) {
         return;
     }
@@ -66,7 +66,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
     trmi_exec_multiply_factors(exec);
     exec->step_seconds += trmi_os_now() - begin;
-    accumulate(exec);
+    accumulate_gradients(exec);
     return TRM_OK;
 }
 

@@ -113,8 +113,8 @@ static bool trains_nothing(const trm_program *p) {
 /* Compiles the graph to a program, by the options as active ways have changed them. One device that
  * exceeds its memory limit gets a plan that recomputes activations. Then places shared buffers, and
  * ways may move buffers between arenas. */
-static trm_status compile(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
-                          trm_error *err) {
+static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
+                                  const trm_exec_options *options, trm_error *err) {
     trmi_plan_options plan = {
         .target = &exec->backend->target,
         .loss = options->loss,
@@ -264,7 +264,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     TRMI_TRY(trmi_distribution_await_turn(exec, err));
     int64_t before = trmi_os_resident_bytes();
     TRMI_TRY(make_backends(exec, options, err));
-    TRMI_TRY(compile(exec, graph, options, err));
+    TRMI_TRY(compile_program(exec, graph, options, err));
     exec->overhead_bytes = trmi_os_resident_bytes() - before;
     TRMI_TRY(take_memory(exec, err));
     before = trmi_os_resident_bytes();

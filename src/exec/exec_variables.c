@@ -41,7 +41,7 @@ static void add_variable(trm_exec *exec, const char *name, trm_variable_kind kin
 }
 
 /* Describes the parameter or state in a buffer. */
-static listed describe(const trm_program *p, int32_t buffer, bool state) {
+static listed describe_buffer(const trm_program *p, int32_t buffer, bool state) {
     const trmi_buffer *b = &p->buffers[buffer];
     const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
     return (listed){.name = b->name,
@@ -56,7 +56,7 @@ static listed describe(const trm_program *p, int32_t buffer, bool state) {
  * graph, which is the same for every plan; the order of arenas is not. */
 static void list_own(const trm_program *p, listed *out) {
     for (int32_t i = 0; i < p->params_count; i++) {
-        listed item = describe(p, p->params[i].param_buffer, false);
+        listed item = describe_buffer(p, p->params[i].param_buffer, false);
         item.frozen = p->params[i].frozen;
         int32_t j = i;
         for (; j > 0 && p->buffers[item.buffer].value < p->buffers[out[j - 1].buffer].value; j--) {
@@ -65,7 +65,7 @@ static void list_own(const trm_program *p, listed *out) {
         out[j] = item;
     }
     for (int32_t i = 0; i < p->states_count; i++) {
-        out[p->params_count + i] = describe(p, p->states[i], true);
+        out[p->params_count + i] = describe_buffer(p, p->states[i], true);
     }
 }
 
@@ -323,7 +323,7 @@ bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **va
 }
 
 /* Writes the sparse gradient of a table as a dense one: rows of equal ids are added. */
-static void densify(const trm_exec *exec, const trmi_param *param, float *data) {
+static void densify_gradient(const trm_exec *exec, const trmi_param *param, float *data) {
     const trm_program *p = exec->program;
     const trmi_buffer *ids = &p->buffers[param->sparse_ids];
     const trmi_buffer *rows = &p->buffers[param->sparse_rows];
@@ -384,7 +384,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         }
         const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
         if (param->sparse_rows != 0) {
-            densify(exec, param, data);
+            densify_gradient(exec, param, data);
         } else if (param->grad_buffer == 0 && param->factor_left == 0) {
             memset(data, 0, (size_t)trm_shape_count(&exec->variables[index].shape) * sizeof *data);
         } else if (leaf != NULL) {

@@ -76,7 +76,7 @@ static bool infer_rows(const trmi_attrs *attrs, const trm_shape *a, const trm_sh
     if (a->rank < 1 || b->rank < (over ? 1 : 2) || a->rank < (over ? 1 : b->rank - 1)) {
         return false;
     }
-    trmi_rows r = trmi_rows_of(attrs, a, b);
+    trmi_matmul_extents r = trmi_rows_of(attrs, a, b);
     bool fits = over || attrs->matmul.transpose_b || b->rank == 2;
     *shape = (trm_shape){.rank = r.leading};
     for (int32_t i = 0; i < r.leading; i++) {

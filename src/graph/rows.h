@@ -7,15 +7,15 @@
 #include "graph/graph_ir.h"
 
 /* The product [m, k] x [k, n]; leading: dimensions of rows. */
-typedef struct trmi_rows {
+typedef struct trmi_matmul_extents {
     int64_t m, k, n;
     int32_t leading;
-} trmi_rows;
+} trmi_matmul_extents;
 
 /* Returns the extents for operands of these shapes, each of one dimension at least. */
-static inline trmi_rows trmi_rows_of(const trmi_attrs *attrs, const trm_shape *a,
-                                     const trm_shape *b) {
-    trmi_rows r = {.k = 1};
+static inline trmi_matmul_extents trmi_rows_of(const trmi_attrs *attrs, const trm_shape *a,
+                                               const trm_shape *b) {
+    trmi_matmul_extents r = {.k = 1};
     if (attrs->matmul.transpose_a) {
         r.leading = (a->rank < b->rank ? a->rank : b->rank) - 1;
         for (int32_t i = 0; i < r.leading; i++) {

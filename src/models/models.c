@@ -43,7 +43,7 @@ trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count,
 }
 
 /* Adds a 5x5 convolution with bias. */
-static trm_node conv5(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t pad) {
+static trm_node conv_5x5(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t pad) {
     int64_t in = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
     trm_node y = trm_conv2d(
@@ -58,8 +58,8 @@ trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
     const trm_pool_options pool = {.kernel = {2, 2}};
     /* 28x28 images are padded to the 32x32 of the paper; larger images need no padding */
     int64_t pad = trm_node_shape(g, image).dim[2] < 32 ? 2 : 0;
-    trm_node x = trm_max_pool(g, trm_relu(g, conv5(g, "conv1", image, 6, pad)), &pool);
-    x = trm_max_pool(g, trm_relu(g, conv5(g, "conv2", x, 16, 0)), &pool);
+    trm_node x = trm_max_pool(g, trm_relu(g, conv_5x5(g, "conv1", image, 6, pad)), &pool);
+    x = trm_max_pool(g, trm_relu(g, conv_5x5(g, "conv2", x, 16, 0)), &pool);
     x = flatten_features(g, x);
     x = trm_relu(g, add_linear(g, "fc1", x, 120));
     x = trm_relu(g, add_linear(g, "fc2", x, 84));

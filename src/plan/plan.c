@@ -51,7 +51,7 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
 }
 
 /* Adds the gradients of all parameters that are not frozen; errors are recorded in the graph. */
-static void differentiate(trm_graph *graph, trmi_roots *roots, trmi_arena *arena) {
+static void add_gradients(trm_graph *graph, trmi_roots *roots, trmi_arena *arena) {
     size_t bytes = (size_t)(roots->params_count + 1) * sizeof(trm_node);
     trm_node *nodes = trmi_arena_alloc(arena, bytes), *grads = trmi_arena_alloc(arena, bytes);
     if (nodes == NULL || grads == NULL) {
@@ -118,7 +118,7 @@ static trm_status make_training(trm_graph **graph, const trmi_plan_options *opti
         TRMI_TRY(trmi_pass_run(trmi_pass_precision, options, graph, roots, err));
     }
     if (train) {
-        differentiate(*graph, roots, arena);
+        add_gradients(*graph, roots, arena);
         TRMI_TRY(trm_graph_check(*graph, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_tidy, options, graph, roots, err));
     }
@@ -146,8 +146,8 @@ static trm_status unfold_outputs(trm_graph *graph, const trm_graph *given,
 }
 
 /* Runs all passes, with the partition if there is a plan. */
-static trm_status rewrite(trm_program *program, const trm_graph *given,
-                          const trmi_plan_options *options, trmi_roots *roots, trm_error *err) {
+static trm_status run_passes(trm_program *program, const trm_graph *given,
+                             const trmi_plan_options *options, trmi_roots *roots, trm_error *err) {
     const trmi_target *target = options->target;
     trm_graph **graph = &program->graph;
     bool train = roots->loss != 0 && (*graph)->training;
@@ -218,7 +218,7 @@ trm_status trmi_training_graph(const trm_graph *graph, const trmi_plan_options *
 }
 
 /* Returns the roofline seconds of a cost. */
-static double roofline(const trmi_target *target, const trmi_cost *cost) {
+static double roofline_seconds(const trmi_target *target, const trmi_cost *cost) {
     double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
     double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
     double compute = cost->flops / flops, traffic = cost->bytes / bytes;
@@ -228,7 +228,7 @@ static double roofline(const trmi_target *target, const trmi_cost *cost) {
 /* Sets predicted_seconds of all steps and the begin of backward. A program without a loss has no
  * backward: gradients in it were added by the caller (trm_gradients) and are values as all
  * others. */
-static void predict(trm_program *p, const trmi_target *target, bool has_loss) {
+static void predict_steps(trm_program *p, const trmi_target *target, bool has_loss) {
     p->backward_begin = p->steps_count;
     for (int32_t i = p->steps_count - 1; i >= 0; i--) {
         trmi_step *step = &p->steps[i];
@@ -241,7 +241,7 @@ static void predict(trm_program *p, const trmi_target *target, bool has_loss) {
                 step->outputs[0] != 0 ? p->buffers[step->outputs[0]].layout : TRMI_PLAIN;
             seconds = target->seconds(target->context, p->graph, &p->graph->ops[step->op], layout);
         }
-        step->predicted_seconds = seconds >= 0 ? seconds : roofline(target, &step->cost);
+        step->predicted_seconds = seconds >= 0 ? seconds : roofline_seconds(target, &step->cost);
     }
 }
 
@@ -258,13 +258,13 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     TRMI_TRY_GOTO(status, status, failed);
     TRMI_TRY_GOTO(status, roots_of(program->graph, &options, &roots, &program->arena, err), failed);
     program->training = graph->training && roots.loss != 0;
-    TRMI_TRY_GOTO(status, rewrite(program, graph, &options, &roots, err), failed);
+    TRMI_TRY_GOTO(status, run_passes(program, graph, &options, &roots, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_steps(program, &options, &roots, err), failed);
     trmi_lower_samples(program, &options);
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_cooperative(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
-    predict(program, options.target, roots.loss != 0 || program->staged != NULL);
+    predict_steps(program, options.target, roots.loss != 0 || program->staged != NULL);
     program->plan_seconds = trmi_os_now() - begin;
     *out = program;
     return TRM_OK;

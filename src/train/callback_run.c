@@ -14,6 +14,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "base/format/json_member.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "exec/distributed/batches.h"
@@ -45,13 +46,11 @@ static void begin_line(run_record *r, const char *event) {
 }
 
 static void put_text(run_record *r, const char *key, const char *value) {
-    trmi_text_printf(&r->line, ",\"%s\":", key);
-    trmi_text_json_string(&r->line, value);
+    trmi_text_json_string_member(&r->line, key, value);
 }
 
 static void put_real(run_record *r, const char *key, double value) {
-    trmi_text_printf(&r->line, ",\"%s\":", key);
-    trmi_text_json_number(&r->line, value);
+    trmi_text_json_number_member(&r->line, key, value);
 }
 
 static void put_whole(run_record *r, const char *key, int64_t value) {

@@ -73,7 +73,7 @@ void trmi_elastic_mark(trmi_run *r) {
 /* Keeps the state of this rank outside of the executor. A step whose update was not applied leaves
  * no trace: what its forward pass changed is taken back. A step whose update was applied counts,
  * also where the loop has not noted it yet. */
-static trm_status capture(trmi_run *r, trm_error *err) {
+static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     trmi_elastic_model *e = model->elastic;
     trm_exec *exec = model->train.exec;
@@ -108,7 +108,7 @@ static trm_status capture(trmi_run *r, trm_error *err) {
 }
 
 /* Writes the kept state into the model. */
-static trm_status restore(trm_model *model, trm_error *err) {
+static trm_status restore_state(trm_model *model, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const trmi_elastic_position *at = &e->at;
     trm_loss_scale_state own;
@@ -202,7 +202,7 @@ static void drop_programs(trmi_run *r) {
 }
 
 /* Compiles the model for the ranks of `comm`, which share a step; NULL: for this process alone. */
-static trm_status compile(trmi_run *r, trm_comm *comm, trm_error *err) {
+static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
     trm_model *model = r->model;
     const int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
     model->options.exec.parallel.comm = comm;
@@ -211,7 +211,7 @@ static trm_status compile(trmi_run *r, trm_comm *comm, trm_error *err) {
     TRMI_TRY(trmi_dataset_rebatch(r->options->data, model->elastic->samples / ranks, err));
     TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
     TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
-    return model->elastic->valid ? restore(model, err) : TRM_OK;
+    return model->elastic->valid ? restore_state(model, err) : TRM_OK;
 }
 
 /* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it has
@@ -225,12 +225,12 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
         trmi_comm_wait_long(all); /* spare ranks wait in it until the others have trained */
     }
-    TRMI_TRY(compile(r, e->spare ? NULL : e->active != NULL ? e->active : all, err));
+    TRMI_TRY(compile_model(r, e->spare ? NULL : e->active != NULL ? e->active : all, err));
     return trmi_stragglers_create(trmi_model_comm(r->model), &r->stragglers, err);
 }
 
 /* Tells callbacks and log of the new epoch. */
-static void report(trmi_run *r, bool redone, double begin) {
+static void report_epoch(trmi_run *r, bool redone, double begin) {
     trmi_elastic_model *e = r->model->elastic;
     trm_elastic_get_membership(e->job, &r->membership);
     r->membership.seconds = trmi_os_now() - begin;
@@ -266,14 +266,14 @@ trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
     bool hooks_due = false;
     int64_t newest = 0;
     trm_error cause = *err;
-    TRMI_TRY(capture(r, err));
+    TRMI_TRY(capture_state(r, err));
     do {
         status = begin_epoch(r, &cause, &hooks_due, &newest, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
     if (status == TRM_END) { /* this rank has left: the model is its own from now on */
         trm_error why = *err;
-        TRMI_TRY(compile(r, NULL, err));
+        TRMI_TRY(compile_model(r, NULL, err));
         *err = why;
     }
     if (status == TRM_OK) {
@@ -283,7 +283,7 @@ trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
         r->hooks_due = hooks_due && newest > 0 && !r->options->sink;
         e->hooked_step = r->hooks_due ? e->hooked_step : (uint64_t)newest;
         r->finish = false;
-        report(r, e->interrupted && newest == (int64_t)e->begun_step, begin);
+        report_epoch(r, e->interrupted && newest == (int64_t)e->begun_step, begin);
     }
     return status;
 }
@@ -309,10 +309,10 @@ trm_status trmi_elastic_finish(trmi_run *r, trm_status *ended, trm_error *err) {
     }
     e->valid = false;
     if (trm_comm_rank(comm) == 0) {
-        TRMI_TRY(capture(r, err));
+        TRMI_TRY(capture_state(r, err));
     }
     TRMI_TRY(trmi_elastic_hand_over(e, comm, 0, err));
-    trm_status status = e->spare ? restore(r->model, err) : TRM_OK;
+    trm_status status = e->spare ? restore_state(r->model, err) : TRM_OK;
     e->valid = false;
     return status;
 }

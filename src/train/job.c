@@ -9,6 +9,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "base/format/json_member.h"
 #include "base/log.h"
 #include "base/optimizer_rule.h"
 #include "graph/graph_ir.h"
@@ -88,11 +89,6 @@ static double label_smoothing(const trm_graph *graph) {
     return 0;
 }
 
-static void add_number(trmi_text *text, const char *name, double value) {
-    trmi_text_printf(text, ",\"%s\":", name);
-    trmi_text_json_number(text, value);
-}
-
 /* Returns `fallback` for 0. */
 static double or_else(double value, double fallback) { return value == 0 ? fallback : value; }
 
@@ -103,28 +99,30 @@ static void add_gradients(trmi_text *text, const trm_model *model) {
     const trm_optimizer_options *rule = &o->exec.optimizer;
     const bool adam = rule->kind == TRM_ADAM;
     char samples[64];
-    add_number(text, "label_smoothing", label_smoothing(model->train.graph));
-    add_number(text, "clip_norm", rule->clip_norm);
-    add_number(text, "beta1", or_else(rule->beta1, adam ? 0.9 : 0));
-    add_number(text, "beta2", or_else(rule->beta2, adam ? 0.999 : 0));
-    add_number(text, "epsilon", rule->epsilon);
-    add_number(text, "decay_all", rule->decay_all);
-    add_number(text, "decay_biases", rule->decay_biases);
-    add_number(text, "trust_coefficient", or_else(rule->trust_coefficient, 0.001));
-    add_number(text, "initial_accumulator", rule->initial_accumulator);
-    add_number(text, "l1", rule->l1);
-    add_number(text, "l2", rule->l2);
+    trmi_text_json_number_member(text, "label_smoothing", label_smoothing(model->train.graph));
+    trmi_text_json_number_member(text, "clip_norm", rule->clip_norm);
+    trmi_text_json_number_member(text, "beta1", or_else(rule->beta1, adam ? 0.9 : 0));
+    trmi_text_json_number_member(text, "beta2", or_else(rule->beta2, adam ? 0.999 : 0));
+    trmi_text_json_number_member(text, "epsilon", rule->epsilon);
+    trmi_text_json_number_member(text, "decay_all", rule->decay_all);
+    trmi_text_json_number_member(text, "decay_biases", rule->decay_biases);
+    trmi_text_json_number_member(text, "trust_coefficient",
+                                 or_else(rule->trust_coefficient, 0.001));
+    trmi_text_json_number_member(text, "initial_accumulator", rule->initial_accumulator);
+    trmi_text_json_number_member(text, "l1", rule->l1);
+    trmi_text_json_number_member(text, "l2", rule->l2);
     trmi_text_printf(text, ",\"loss_scale\":\"%s\"",
                      !o->exec.loss_scale.on       ? "off"
                      : o->exec.loss_scale.dynamic ? "dynamic"
                                                   : "fixed");
-    add_number(text, "strict_block", ranks->block);
+    trmi_text_json_number_member(text, "strict_block", ranks->block);
     if (trmi_model_size(model) > 1) {
         trmi_text_printf(text, ",\"reduce\":\"%s\",\"wire\":\"%s\"", ranks->sum ? "sum" : "mean",
                          trm_dtype_name(ranks->wire == 0 ? TRM_FLOAT32 : ranks->wire));
     }
     if (o->exec.loss_scale.on) {
-        add_number(text, "loss_scale_first", or_else(o->exec.loss_scale.initial, 65536));
+        trmi_text_json_number_member(text, "loss_scale_first",
+                                     or_else(o->exec.loss_scale.initial, 65536));
     }
     if (trmi_model_norm_samples(model, samples, sizeof samples)) {
         trmi_text_printf(text, ",\"batch_norm\":\"over %s samples\"", samples);
@@ -149,23 +147,23 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
                          (long long)trm_dataset_sample_count(data), digest);
     }
     trmi_text_printf(text, ",\"schedule\":\"%s\"", decay_name(rate->decay));
-    add_number(text, "learning_rate", rate->base);
-    add_number(text, "end_learning_rate", rate->end);
-    add_number(text, "warmup_steps", (double)rate->warmup_steps);
-    add_number(text, "warmup_start", rate->warmup_start);
-    add_number(text, "schedule_steps", (double)rate->total_steps);
-    add_number(text, "decay_steps", (double)rate->every_steps);
-    add_number(text, "gamma", or_else(rate->gamma, 0.1));
-    add_number(text, "power", or_else(rate->power, 1));
-    add_number(text, "momentum", o->exec.optimizer.momentum);
-    add_number(text, "weight_decay", o->exec.optimizer.weight_decay);
+    trmi_text_json_number_member(text, "learning_rate", rate->base);
+    trmi_text_json_number_member(text, "end_learning_rate", rate->end);
+    trmi_text_json_number_member(text, "warmup_steps", (double)rate->warmup_steps);
+    trmi_text_json_number_member(text, "warmup_start", rate->warmup_start);
+    trmi_text_json_number_member(text, "schedule_steps", (double)rate->total_steps);
+    trmi_text_json_number_member(text, "decay_steps", (double)rate->every_steps);
+    trmi_text_json_number_member(text, "gamma", or_else(rate->gamma, 0.1));
+    trmi_text_json_number_member(text, "power", or_else(rate->power, 1));
+    trmi_text_json_number_member(text, "momentum", o->exec.optimizer.momentum);
+    trmi_text_json_number_member(text, "weight_decay", o->exec.optimizer.weight_decay);
     add_gradients(text, model);
     trmi_job_add_operators(text, model->train.graph);
     if (model->servers[0] != '\0') {
         trmi_text_printf(text, ",\"servers\":\"%s\"", model->servers);
     }
-    add_number(text, "epochs", (double)model->wanted_epochs);
-    add_number(text, "steps", (double)model->wanted_steps);
+    trmi_text_json_number_member(text, "epochs", (double)model->wanted_epochs);
+    trmi_text_json_number_member(text, "steps", (double)model->wanted_steps);
     trmi_text_printf(text, "}");
     return TRMI_CHECK_MEMORY(err, text, "for the description of a job");
 }

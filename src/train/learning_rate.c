@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-static double clamp01(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
+static double clamp_to_unit(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 
 /* Returns the rate of TRM_DECAY_STEP: base * gamma^floor(step / every). Defaults: three stages,
  * gamma 0.1. */
@@ -28,7 +28,7 @@ static double rate_of_wsd(const trm_learning_rate *rate, double left) {
     if (decay <= 0) {
         decay = (double)(rate->total_steps / 10);
     }
-    return rate->end + (rate->base - rate->end) * (decay > 0 ? clamp01(left / decay) : 1);
+    return rate->end + (rate->base - rate->end) * (decay > 0 ? clamp_to_unit(left / decay) : 1);
 }
 
 /* Returns the rate of step `step` (from 0). Warm-up rises linearly from warmup_start to base;
@@ -43,7 +43,7 @@ double trm_learning_rate_at(const trm_learning_rate *rate, uint64_t step) {
     }
     at -= warmup;
     double span = (double)rate->total_steps - warmup;
-    double progress = span > 0 ? clamp01(at / span) : 1;
+    double progress = span > 0 ? clamp_to_unit(at / span) : 1;
     switch (rate->decay) {
     case TRM_DECAY_STEP: return rate_of_step(rate, at);
     case TRM_DECAY_COSINE:

@@ -60,7 +60,7 @@ typedef struct sim {
     trmi_transport base;
     world *world;
     uint64_t started; /* transfers of this rank */
-    trmi_transfer *receives, **receives_tail;
+    trmi_net_transfer *receives, **receives_tail;
 } sim;
 
 static pair *pair_of(world *w, int32_t from, int32_t to, int32_t channel) {
@@ -89,7 +89,7 @@ static void put_in_flight(world *w, pair *p, frame *f, uint64_t stream) {
     p->last = &f->next;
 }
 
-static trm_status send_frame(sim *self, trmi_transfer *t, trm_error *err) {
+static trm_status send_frame(sim *self, trmi_net_transfer *t, trm_error *err) {
     world *w = self->world;
     frame *f = malloc(sizeof *f + t->bytes);
     if (f == NULL) {
@@ -115,7 +115,7 @@ static bool is_stalled(const sim *self) {
     return f->stall_rank == self->base.group.rank && self->started > f->stall_after;
 }
 
-static trm_status sim_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+static trm_status sim_start(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     sim *self = (sim *)(void *)transport;
     const faults *f = &self->world->faults;
     t->next = NULL;
@@ -136,7 +136,7 @@ static trm_status sim_start(trmi_transport *transport, trmi_transfer *t, trm_err
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
-static trm_status deliver(sim *self, trmi_transfer *t, const frame *f, trm_error *err) {
+static trm_status deliver(sim *self, trmi_net_transfer *t, const frame *f, trm_error *err) {
     const trmi_group *group = &self->base.group;
     self->base.culprit = t->peer;
     if (f->bytes != t->bytes || memcmp(&f->tag, &t->tag, sizeof f->tag) != 0) {
@@ -160,7 +160,7 @@ static trm_status deliver(sim *self, trmi_transfer *t, const frame *f, trm_error
     return TRM_OK;
 }
 
-static frame *take_arrived(sim *self, const trmi_transfer *t, bool *closed) {
+static frame *take_arrived(sim *self, const trmi_net_transfer *t, bool *closed) {
     world *w = self->world;
     int32_t me = self->base.group.rank;
     pthread_mutex_lock(&w->mutex);
@@ -180,8 +180,8 @@ static frame *take_arrived(sim *self, const trmi_transfer *t, bool *closed) {
     return f;
 }
 
-static bool is_behind(const sim *self, const trmi_transfer *t) {
-    for (const trmi_transfer *other = self->receives; other != t; other = other->next) {
+static bool is_behind(const sim *self, const trmi_net_transfer *t) {
+    for (const trmi_net_transfer *other = self->receives; other != t; other = other->next) {
         if (other->peer == t->peer && other->channel == t->channel) {
             return true;
         }
@@ -192,8 +192,8 @@ static bool is_behind(const sim *self, const trmi_transfer *t) {
 static trm_status sim_progress(trmi_transport *transport, bool *moved, trm_error *err) {
     sim *self = (sim *)(void *)transport;
     const trmi_group *group = &self->base.group;
-    for (trmi_transfer **at = &self->receives; *at != NULL && !is_stalled(self);) {
-        trmi_transfer *t = *at;
+    for (trmi_net_transfer **at = &self->receives; *at != NULL && !is_stalled(self);) {
+        trmi_net_transfer *t = *at;
         bool closed = false;
         frame *f = is_behind(self, t) ? NULL : take_arrived(self, t, &closed);
         if (f == NULL) {

@@ -5,7 +5,7 @@
  *   rank:  meet -> step: a sum over the ranks -> ... -> the last step
  *                    | a rank is lost: the next epoch, the newest state, the same step again
  *
- * The communicator is simulated by the side channel's all-gather, because engines have threads that spin. A step adds
+ * The communicator is simulated by the control channel's all-gather, because engines have threads that spin. A step adds
  * the numbers of its samples, which the ranks divide; so the sum of all steps does not depend on who lived when.
  *
  * Checked: all processes that are in an epoch have the same list of its members; a rank that ends well has the sum of

@@ -65,8 +65,8 @@ typedef struct trmi_net {
     size_t wide_in_bytes, wide_out_bytes; /* length of the two buffers */
     /* [size] number of messages so far, to and from each peer */
     uint64_t *messages_out, *messages_in;
-    trmi_transfer **free_transfers;    /* transfers of finished messages, for reuse */
-    int64_t free_count, free_capacity; /* of free_transfers */
+    trmi_net_transfer **free_transfers; /* transfers of finished messages, for reuse */
+    int64_t free_count, free_capacity;  /* of free_transfers */
 } trmi_net;
 
 /* One collective among `size` of the engine's ranks. ranks[size] lists them (NULL: all), and this

@@ -62,9 +62,9 @@ static void plugin_frames(void **state) {
     long undetected = 0, words = 0;
     for (long i = 0; i < flips; i++) {
         uint64_t random = random_at(3, (uint64_t)i), key = random_at(4, (uint64_t)i);
-        trmi_transfer out = {
+        trmi_net_transfer out = {
             .data = data, .bytes = random % 600, .tag = {.sequence = 5, .step = 2}};
-        trmi_transfer in = out;
+        trmi_net_transfer in = out;
         trm_error err = {.status = TRM_OK};
         in.data = got;
         in.peer = 0;

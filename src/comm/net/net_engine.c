@@ -209,20 +209,20 @@ static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_e
 /* --- messages --- */
 /* Returns an unused transfer, or NULL without memory. A transfer outlives its request: it is kept
  * while the transport still has it. */
-static trmi_transfer *take_transfer(trmi_net *net) {
+static trmi_net_transfer *take_transfer(trmi_net *net) {
     return net->free_count > 0 ? net->free_transfers[--net->free_count]
-                               : trmi_alloc(sizeof(trmi_transfer));
+                               : trmi_alloc(sizeof(trmi_net_transfer));
 }
 
 /* Starts the transfer of a message; tags count messages for each peer and direction. */
 static trm_status net_start(trmi_engine *engine, trmi_engine_message *m, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
-    trmi_transfer *t = take_transfer(net);
+    trmi_net_transfer *t = take_transfer(net);
     if (t == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message");
     }
     uint64_t *number = m->receive ? &net->messages_in[m->peer] : &net->messages_out[m->peer];
-    *t = (trmi_transfer){
+    *t = (trmi_net_transfer){
         .receive = m->receive,
         .peer = m->peer,
         .channel = TRMI_CHANNEL_MESSAGE,
@@ -241,7 +241,7 @@ static trm_status net_progress(trmi_engine *engine, trmi_engine_message *m, trm_
     if (!m->started) {
         TRMI_TRY(net_start(engine, m, err));
     }
-    const trmi_transfer *t = m->handle;
+    const trmi_net_transfer *t = m->handle;
     bool moved = false;
     trm_status status = net->transport->table->progress(net->transport, &moved, &cause);
     if (status != TRM_OK) {

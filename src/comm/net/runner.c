@@ -93,7 +93,7 @@ static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_sch
 trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
                                const trmi_engine_call *op, trm_error *cause, trm_error *err) {
     const trmi_group *group = &transport->group;
-    const trmi_transfer *expected = transport->expected;
+    const trmi_net_transfer *expected = transport->expected;
     /* A frame with an unexpected tag: the ranks run different operations, or a frame was lost. */
     if (status == TRM_INVALID && expected != NULL && transport->culprit >= 0) {
         const trmi_tag *found = &transport->found;
@@ -149,7 +149,7 @@ static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t
     const trmi_group *group = &runner->transport->group;
     memset(runner->missing, 0, (size_t)group->size * sizeof(bool));
     for (int64_t i = 0; i < count; i++) {
-        const trmi_transfer *t = &runner->transfers[i];
+        const trmi_net_transfer *t = &runner->transfers[i];
         runner->missing[t->peer] |= !t->done;
     }
     char what[112];
@@ -177,7 +177,7 @@ static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
         bool receive = s->kind == TRMI_RECEIVE;
         int32_t peer = play->ranks != NULL ? play->ranks[s->peer] : s->peer;
         uint64_t *number = receive ? &runner->steps_in[peer] : &runner->steps_out[peer];
-        runner->transfers[i] = (trmi_transfer){
+        runner->transfers[i] = (trmi_net_transfer){
             .receive = receive,
             .peer = peer,
             .channel = TRMI_CHANNEL_COLLECTIVE,

@@ -9,16 +9,16 @@
 
 /* The interpreter of one transport, with the buffers that it reuses. */
 typedef struct trmi_runner {
-    trmi_transport *transport; /* borrowed */
-    double spin_seconds;       /* polling time before it sleeps */
-    trmi_transfer *transfers;  /* [transfer_capacity] the transfers of the present round */
-    int64_t transfer_capacity; /* capacity of `transfers` */
-    char *temp;                /* the schedule's temporary buffer */
-    size_t temp_bytes;         /* length of `temp`, that of the largest schedule so far */
-    bool *missing;             /* [group size] scratch: the peers that a round waits for */
-    uint64_t *steps_out;       /* [group size] transfers so far in this operation, to each rank */
-    uint64_t *steps_in;        /* [group size] and from each rank */
-    const void **sources;      /* [group size + 1] scratch: inputs of a sum */
+    trmi_transport *transport;    /* borrowed */
+    double spin_seconds;          /* polling time before it sleeps */
+    trmi_net_transfer *transfers; /* [transfer_capacity] the transfers of the present round */
+    int64_t transfer_capacity;    /* capacity of `transfers` */
+    char *temp;                   /* the schedule's temporary buffer */
+    size_t temp_bytes;            /* length of `temp`, that of the largest schedule so far */
+    bool *missing;                /* [group size] scratch: the peers that a round waits for */
+    uint64_t *steps_out;  /* [group size] transfers so far in this operation, to each rank */
+    uint64_t *steps_in;   /* [group size] and from each rank */
+    const void **sources; /* [group size + 1] scratch: inputs of a sum */
 } trmi_runner;
 
 /* One run of a schedule: its buffers, whose elements have type `dtype` (the partial type, where

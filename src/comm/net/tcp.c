@@ -39,7 +39,7 @@ typedef struct tcp {
 
 /* --- frames --- */
 /* Writes the head of a transfer's frame: service, length, tag and checksum. */
-static void encode_head(const trmi_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
+static void encode_head(const trmi_net_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_COLLECTIVES,
                                          .bytes = t->bytes,
                                          .number = t->tag.sequence,
@@ -71,7 +71,7 @@ static trm_status fail_connection(tcp *self, const trmi_tcp_link *link, const ch
 }
 
 /* Returns the CORRUPT error of a damaged frame. */
-static trm_status fail_damaged(tcp *self, const trmi_tcp_link *link, const trmi_transfer *t,
+static trm_status fail_damaged(tcp *self, const trmi_tcp_link *link, const trmi_net_transfer *t,
                                const char *what, trm_error *err) {
     self->base.culprit = link->peer;
     const trmi_group *group = &self->base.group;
@@ -96,7 +96,7 @@ static void begin_send(trmi_tcp_link *link) {
  * if that piece is the last. The payload is hashed just before it is written. Returns the number of
  * entries in iov. */
 static int gather_out(trmi_tcp_link *link, struct iovec iov[3]) {
-    trmi_transfer *t = link->sends;
+    trmi_net_transfer *t = link->sends;
     uint64_t done = link->out_done, end = TRMI_FRAME_HEAD_BYTES + t->bytes;
     int count = 0;
     if (done < TRMI_FRAME_HEAD_BYTES) {
@@ -126,7 +126,7 @@ static int gather_out(trmi_tcp_link *link, struct iovec iov[3]) {
 /* Writes to the link until its queue is empty or the socket is full. */
 static trm_status write_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_error *err) {
     while (link->sends != NULL) {
-        trmi_transfer *t = link->sends;
+        trmi_net_transfer *t = link->sends;
         struct iovec iov[3];
         struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)gather_out(link, iov)};
         ssize_t wrote = sendmsg(link->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -205,7 +205,7 @@ static trm_status read_ahead(tcp *self, trmi_tcp_link *link, uint32_t bytes, trm
 /* Reads the head of the next frame and compares it with the first receive in the queue. On a
  * difference, transport->expected and ->found describe it (trmi_runner_explain). */
 static trm_status read_head(tcp *self, trmi_tcp_link *link, trm_error *err) {
-    trmi_transfer *t = link->receives;
+    trmi_net_transfer *t = link->receives;
     TRMI_TRY(read_ahead(self, link, TRMI_FRAME_HEAD_BYTES, err));
     trmi_tag tag;
     uint64_t bytes;
@@ -231,7 +231,7 @@ static trm_status read_head(tcp *self, trmi_tcp_link *link, trm_error *err) {
 /* Reads payload into the transfer's buffer and hashes it. Returns PENDING if nothing more has
  * arrived, OK once the payload is complete. */
 static trm_status read_payload(tcp *self, trmi_tcp_link *link, bool *moved, trm_error *err) {
-    trmi_transfer *t = link->receives;
+    trmi_net_transfer *t = link->receives;
     while (t->moved < t->bytes) {
         uint64_t got = t->bytes - t->moved;
         /* First what was read ahead. */
@@ -267,7 +267,7 @@ static trm_status read_payload(tcp *self, trmi_tcp_link *link, bool *moved, trm_
  * frame's buffer is complete before its checksum is compared; a difference ends the job. */
 static trm_status read_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_error *err) {
     while (link->receives != NULL) {
-        trmi_transfer *t = link->receives;
+        trmi_net_transfer *t = link->receives;
         if (!link->head_read) {
             TRMI_TRY(read_head(self, link, err));
             *moved = true;
@@ -291,7 +291,7 @@ static trm_status read_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_err
 }
 
 /* --- the table's functions; see comm/net/transport.h --- */
-static trm_status tcp_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+static trm_status tcp_start(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     (void)err;
     tcp *self = (tcp *)(void *)transport;
     trmi_tcp_link *link = &self->links[t->peer * TRMI_CHANNELS + t->channel];

@@ -18,10 +18,10 @@ enum {
 /* One connection. A connection carries frames in both directions, each direction in its own
  * order. */
 typedef struct trmi_tcp_link {
-    int fd;                                   /* non-blocking socket; -1: this rank itself */
-    int32_t peer, channel;                    /* rank in the group, TRMI_CHANNEL_... */
-    trmi_transfer *sends, **sends_tail;       /* queue: the first one is being written */
-    trmi_transfer *receives, **receives_tail; /* queue: the first one is being read */
+    int fd;                                       /* non-blocking socket; -1: this rank itself */
+    int32_t peer, channel;                        /* rank in the group, TRMI_CHANNEL_... */
+    trmi_net_transfer *sends, **sends_tail;       /* queue: the first one is being written */
+    trmi_net_transfer *receives, **receives_tail; /* queue: the first one is being read */
     /* The frame that is being written, [head][payload][tail]: `out_done` bytes of it are written,
      * and `out_hash_done` bytes of its payload are hashed. */
     uint64_t out_done, out_hash_done;

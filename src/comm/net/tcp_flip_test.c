@@ -13,7 +13,7 @@ enum { PAYLOAD = 200 };
 static long flips = 20000;
 
 /* The frame as tcp_start and write_some send it. */
-static size_t make_frame(const trmi_transfer *t, uint8_t *out) {
+static size_t make_frame(const trmi_net_transfer *t, uint8_t *out) {
     encode_head(t, out);
     memcpy(out + TRMI_FRAME_HEAD_BYTES, t->data, t->bytes);
     trmi_put64(out + TRMI_FRAME_HEAD_BYTES + t->bytes, XXH3_64bits(t->data, t->bytes));
@@ -21,7 +21,7 @@ static size_t make_frame(const trmi_transfer *t, uint8_t *out) {
 }
 
 static trm_status read_frame(tcp *self, int fds[2], const uint8_t *frame, size_t bytes,
-                             trmi_transfer *in, trm_error *err) {
+                             trmi_net_transfer *in, trm_error *err) {
     trmi_tcp_link link = {.fd = fds[1], .peer = 0, .receives = in, .in_hash = XXH3_createState()};
     link.receives_tail = &in->next;
     bool moved = false;
@@ -46,10 +46,10 @@ static void none_passes(void **state) {
     for (long i = -1; i < flips; i++) {
         uint32_t random[4];
         trmi_philox(11, 0, (uint64_t)(i + 1), random);
-        trmi_transfer out = {.data = data,
-                             .bytes = random[0] % PAYLOAD,
-                             .tag = {.sequence = 12, .signature = {1, 2}, .step = 4}};
-        trmi_transfer in = out;
+        trmi_net_transfer out = {.data = data,
+                                 .bytes = random[0] % PAYLOAD,
+                                 .tag = {.sequence = 12, .signature = {1, 2}, .step = 4}};
+        trmi_net_transfer in = out;
         trm_error err = {.status = TRM_OK};
         in.receive = true;
         in.data = got;

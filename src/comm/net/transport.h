@@ -25,25 +25,25 @@ typedef struct trmi_tag {
 } trmi_tag;
 
 /* One send or receive. */
-typedef struct trmi_transfer {
-    bool receive;               /* otherwise a send */
-    bool done;                  /* set by the transport */
-    int32_t peer;               /* rank in the transport's group */
-    int32_t channel;            /* TRMI_CHANNEL_... */
-    char *data;                 /* the caller's buffer, used until `done` */
-    uint64_t bytes;             /* length of the payload */
-    uint64_t moved;             /* bytes delivered so far; grows while a receive is under way */
-    trmi_tag tag;               /* equal on both sides */
-    struct trmi_transfer *next; /* for the transport's use */
-    void *handle;               /* for the transport's use */
-} trmi_transfer;
+typedef struct trmi_net_transfer {
+    bool receive;                   /* otherwise a send */
+    bool done;                      /* set by the transport */
+    int32_t peer;                   /* rank in the transport's group */
+    int32_t channel;                /* TRMI_CHANNEL_... */
+    char *data;                     /* the caller's buffer, used until `done` */
+    uint64_t bytes;                 /* length of the payload */
+    uint64_t moved;                 /* bytes delivered so far; grows while a receive is under way */
+    trmi_tag tag;                   /* equal on both sides */
+    struct trmi_net_transfer *next; /* for the transport's use */
+    void *handle;                   /* for the transport's use */
+} trmi_net_transfer;
 
 typedef struct trmi_transport trmi_transport;
 typedef struct trmi_transport_table {
     const char *name;
     /* Queues a transfer. It must live until it is done or the transport is destroyed. Transfers of
      * one peer, channel and direction match in the order in which they are started. */
-    trm_status (*start)(trmi_transport *transport, trmi_transfer *transfer, trm_error *err);
+    trm_status (*start)(trmi_transport *transport, trmi_net_transfer *transfer, trm_error *err);
     /* Moves what can be moved without waiting; sets *moved if anything moved. Errors: PEER:
      * transport->culprit has closed its connection; CORRUPT: it has sent damaged bytes; INVALID:
      * its tag is not the expected one, see transport->expected and ->found. */
@@ -58,7 +58,7 @@ struct trmi_transport {
     trmi_group group;                  /* the ranks that it joins */
     int32_t culprit; /* the rank of the group that caused an error, -1 if unknown */
     /* on a tag that differs: the receive, and below: the tag and length that came */
-    const trmi_transfer *expected;
+    const trmi_net_transfer *expected;
     trmi_tag found;
     uint64_t found_bytes; /* length of the frame that came */
 };

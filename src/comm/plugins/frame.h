@@ -50,7 +50,8 @@ static uint64_t frame_check(uint64_t key, const frame_head *head, const char *pa
 }
 
 /* Writes part 0 of a transfer to be sent into `bounce`; returns its length. */
-static size_t frame_seal(uint64_t key, const trmi_transfer *t, char bounce[HEAD_BYTES + SMALL]) {
+static size_t frame_seal(uint64_t key, const trmi_net_transfer *t,
+                         char bounce[HEAD_BYTES + SMALL]) {
     frame_head head = {.tag = t->tag, .bytes = t->bytes};
     bool inside = t->bytes <= SMALL;
     if (inside && t->bytes > 0) {
@@ -64,7 +65,7 @@ static size_t frame_seal(uint64_t key, const trmi_transfer *t, char bounce[HEAD_
 /* Checks part 0 of a receiving transfer, and copies a payload that is in it to t->data. Errors:
  * CORRUPT (the frame is damaged or foreign), INVALID (it belongs to another transfer;
  * base->culprit, expected and found describe it). */
-static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_transfer *t,
+static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_net_transfer *t,
                              const char *bounce, trm_error *err) {
     const trmi_group *group = &base->group;
     frame_head head;

@@ -26,7 +26,7 @@ enum { BLOCK = 1 << 20, NUMBERS = 1 << 13, PARTS = 3 };
 
 /* A transfer that has been started. */
 typedef struct pending {
-    trmi_transfer *transfer;     /* the caller's, borrowed until done */
+    trmi_net_transfer *transfer; /* the caller's, borrowed until done */
     MPI_Request requests[PARTS]; /* head, blocks, rest; MPI_REQUEST_NULL: none or complete */
     bool head_known;             /* receive: the head was checked */
     uint32_t number;      /* of the transfer, among those of its peer, channel and direction */
@@ -67,7 +67,7 @@ static int tag_of(const pending *p, int part) {
 /* --- transfers --- */
 /* Starts to send or receive a payload that is not in part 0: whole blocks, then the rest. */
 static int post_payload(mpi *self, pending *p) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     int blocks = (int)(t->bytes / BLOCK), rest = (int)(t->bytes % BLOCK), code = MPI_SUCCESS;
     char *end = t->data + (uint64_t)blocks * BLOCK;
     if (blocks > 0) {
@@ -87,7 +87,7 @@ static int post_payload(mpi *self, pending *p) {
 
 /* Starts a transfer: part 0 with the head and a small payload; a large payload follows in parts of
  * its own. A receive waits for the head first, which has the length. */
-static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+static trm_status mpi_start(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     mpi *self = (mpi *)(void *)transport;
     pending *p = self->spare;
     if (p != NULL) {
@@ -129,7 +129,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_transfer *t, trm_err
 
 /* Checks a head that has arrived and starts to receive a payload that is not behind it. */
 static trm_status open_head(mpi *self, pending *p, trm_error *err) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);
     if (status != TRM_OK) {
         return status;
@@ -145,7 +145,7 @@ static trm_status open_head(mpi *self, pending *p, trm_error *err) {
 /* Tests a transfer; sets transfer->done once all of it is complete. A receive is tested again after
  * its head, because a short one is then complete. */
 static trm_status advance_transfer(mpi *self, pending *p, trm_error *err) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     MPI_Status ignored[PARTS];
     for (int looks = 0; looks < 2; looks++) {
         int complete = 0, code = MPI_Testall(PARTS, p->requests, &complete, ignored);

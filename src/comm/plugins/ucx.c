@@ -27,13 +27,13 @@ enum { ADDRESS_MAX = 1 << 16 }; /* longest worker address that is accepted */
 typedef struct ucx ucx;
 /* A transfer that has been started. */
 typedef struct pending {
-    ucx *owner;              /* the transport */
-    trmi_transfer *transfer; /* the caller's, borrowed until done */
-    int waiting;             /* number of UCX requests that are not complete: head, payload */
-    ucs_status_t status;     /* the first failure of a request */
-    bool head_known;         /* receive: the head was checked, the payload is being received */
-    uint32_t number;         /* of the transfer, among those of its peer, channel and direction */
-    struct pending *next;    /* in the list of active or spare ones */
+    ucx *owner;                  /* the transport */
+    trmi_net_transfer *transfer; /* the caller's, borrowed until done */
+    int waiting;                 /* number of UCX requests that are not complete: head, payload */
+    ucs_status_t status;         /* the first failure of a request */
+    bool head_known;             /* receive: the head was checked, the payload is being received */
+    uint32_t number;      /* of the transfer, among those of its peer, channel and direction */
+    struct pending *next; /* in the list of active or spare ones */
     char bounce[HEAD_BYTES + SMALL]; /* part 0 */
 } pending;
 
@@ -99,7 +99,7 @@ static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t stat
 
 /* Start sending or receiving one part of a transfer. */
 static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uint64_t part) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                  .cb.send = on_sent,
@@ -112,7 +112,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
 
 /* The same for a receive. */
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
                                      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
                                  .cb.recv = on_received,
@@ -124,7 +124,7 @@ static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64
 }
 
 /* --- transfers --- */
-static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+static trm_status ucx_start(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     ucx *self = (ucx *)(void *)transport;
     pending *p = self->spare;
     if (p != NULL) {
@@ -162,7 +162,7 @@ static trm_status ucx_start(trmi_transport *transport, trmi_transfer *t, trm_err
 /* Checks a head that has arrived. *whole: the payload was behind it; otherwise starts to receive
  * it. */
 static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);
     if (status != TRM_OK) {
         return status;
@@ -188,7 +188,7 @@ static trm_status fail_lost(ucx *self, int32_t rank, ucs_status_t why, trm_error
 /* Advances a transfer whose requests are all complete: a received head leads to the payload, else
  * done. */
 static trm_status advance_transfer(ucx *self, pending *p, trm_error *err) {
-    trmi_transfer *t = p->transfer;
+    trmi_net_transfer *t = p->transfer;
     if (p->status != UCS_OK) {
         return fail_lost(self, t->peer, p->status, err);
     }

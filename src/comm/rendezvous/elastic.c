@@ -81,7 +81,7 @@ static trm_status open_meeting(trm_elastic *e, trm_error *err) {
     return TRM_OK;
 }
 
-/* Leaves the present epoch: its communicator and its side channel. */
+/* Leaves the present epoch: its communicator and its control channel. */
 static void leave_epoch(trm_elastic *e) {
     trm_comm_destroy(e->comm);
     e->comm = NULL;

@@ -413,7 +413,7 @@ static trm_status look_for_place(decision *d, bool *member, trm_error *err) {
 }
 
 /* Asks to become a member, until a list has this process. */
-static trm_status apply(decision *d, trm_error *err) {
+static trm_status apply_for_membership(decision *d, trm_error *err) {
     trm_elastic *e = d->e;
     const double limit = e->options.join.timeout_seconds, deadline = d->begin + limit;
     double heard = d->begin;
@@ -489,7 +489,7 @@ static trm_status check_own_place(trm_elastic *e, trm_error *err) {
 }
 
 /* Decides as a member. A list without this process is no decision of its own. */
-static trm_status decide(decision *d, trm_error *err) {
+static trm_status decide_as_member(decision *d, trm_error *err) {
     d->mine = trmi_members_find(&d->now, d->e->me.id);
     if (d->mine < 0) {
         return TRM_OK;
@@ -512,9 +512,9 @@ trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err)
     pthread_mutex_unlock(&e->lock);
     /* A process whose first list is here already is a member, also if its ranks have not met. */
     if (status == TRM_OK && e->membership.epoch == 0 && trmi_members_find(&d.now, e->me.id) < 0) {
-        status = apply(&d, err);
+        status = apply_for_membership(&d, err);
     } else if (status == TRM_OK) {
-        status = decide(&d, err);
+        status = decide_as_member(&d, err);
     }
     status = status == TRM_OK ? check_own_place(e, err) : status;
     trmi_free(d.guests);

@@ -97,7 +97,7 @@ static int32_t find_rank(trm_elastic *e, bool *stop) {
 }
 
 /* Tells the process that holds the place that the job runs. */
-static void visit(const trmi_join *place) {
+static void visit_place(const trmi_join *place) {
     trmi_join join = *place;
     trm_error ignored;
     join.hello.rank = TRMI_HERALD;
@@ -125,7 +125,7 @@ static void *gate_main(void *context) {
         }
         if (status != TRM_OK) { /* another process holds it */
             if (rank == 0 && trmi_os_now() - visited > visit_seconds) {
-                visit(&place);
+                visit_place(&place);
                 visited = trmi_os_now();
             }
             poll(NULL, 0, (int)(1000 * open_seconds));

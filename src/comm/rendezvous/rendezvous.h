@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous/rendezvous.h: the interface between the way in which ranks find each other
- * (rendezvous, side channel, heartbeats) and the code that is built on it (communicators, engines,
+ * (rendezvous, control channel, heartbeats) and the code that is built on it (communicators, engines,
  * parameter servers).
  *
  * A bootstrap is one rank's view of the job: which ranks there are, on which hosts, a slow but safe
  * all-gather, and one shared state: healthy, or poisoned with the first cause. Implementations:
  *
- *   tcp      ranks anywhere, over the authenticated side channel              side*.c
+ *   tcp      ranks anywhere, over the authenticated control channel              side*.c
  *   shared   ranks that are threads of one process, for tests                 tests/lib/shared_job.c
  *
  *            poison(cause)           by any rank, any number of times: the first cause is kept

@@ -76,7 +76,7 @@ static void side_sign(trm_bootstrap *bootstrap, const void *data, size_t bytes, 
     (void)trmi_hmac_sha256(side_of(bootstrap)->secret, data, bytes, mac);
 }
 
-/* Leaves the job and frees everything. Accepts a partly created side channel. */
+/* Leaves the job and frees everything. Accepts a partly created control channel. */
 static void side_destroy(trm_bootstrap *bootstrap) {
     if (bootstrap == NULL) {
         return;
@@ -221,12 +221,12 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     return TRM_OK;
 }
 
-/* Creates the side channel in the state before the meeting. */
+/* Creates the control channel in the state before the meeting. */
 static trm_status create_side(int32_t rank, int32_t size, const trm_join_options *options,
                               trmi_side **out, trm_error *err) {
     pthread_condattr_t monotonic;
     trmi_side *side;
-    TRMI_TRY(TRMI_NEW(err, side, 1, "for the side channel"));
+    TRMI_TRY(TRMI_NEW(err, side, 1, "for the control channel"));
     /* Deadlines of waits are on the monotonic clock (trmi_os_now). */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -346,7 +346,7 @@ static void take_settings(trmi_side *side, const trmi_join *join) {
     side->base.algorithm = side->algorithm[0] != '\0' ? side->algorithm : NULL;
 }
 
-/* Meets the other ranks and starts the side channel. One rank has no meeting. */
+/* Meets the other ranks and starts the control channel. One rank has no meeting. */
 static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
     if (join->hello.size == 1) {
         side->peers[0].pid = join->hello.pid;

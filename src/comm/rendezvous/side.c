@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that all files of the side channel call: the name of a rank in messages, and waking the
+/* Functions that all files of the control channel call: the name of a rank in messages, and waking the
  * service thread. */
 #include "comm/rendezvous/side.h"
 

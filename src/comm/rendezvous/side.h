@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/rendezvous/side.h: the side channel, a star around rank 0 that lasts as long as the job. The
- * ranks meet over it (rendezvous), and afterwards it carries heartbeats, the first cause of a
- * failure, and slow all-gathers.
+/* comm/rendezvous/side.h: the control channel: a connection from each rank to rank 0 that lasts as
+ * long as the job. The ranks meet over it (rendezvous), and afterwards it carries heartbeats, the
+ * first cause of a failure, and slow all-gathers. Names of files and functions call it *side*.
  *
  *   rank 1 --\                      every rank: one service thread (side_serve.c)
  *   rank 2 ---+-- rank 0            rank 0: one link for each rank; collects exchanges, decides which
@@ -60,7 +60,7 @@ typedef struct trmi_exchange_state {
     int64_t missing_id;           /* the exchange that `missing` is about */
 } trmi_exchange_state;
 
-/* The side channel of one rank. */
+/* The control channel of one rank. */
 typedef struct trmi_side {
     trm_bootstrap base;                   /* must be the first member */
     trm_join_options options;             /* with the defaults filled in */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather and barrier over the side channel. Rank 0 collects one exchange at a time; a barrier
+/* All-gather and barrier over the control channel. Rank 0 collects one exchange at a time; a barrier
  * is an exchange of 0 bytes.
  *
  *   GATHER(number, blob) from each rank -> blobs -> all arrived -> RESULT(number, all) to each rank
@@ -33,8 +33,8 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
             memcpy(exchange->waiting_all, all, bytes);
         } else {
             TRMI_FAIL(&exchange->result, TRM_CORRUPT,
-                      "side channel: exchange %lld brought %zu bytes, %zu expected", (long long)id,
-                      bytes, (size_t)side->base.size * exchange->waiting_bytes);
+                      "control channel: exchange %lld brought %zu bytes, %zu expected",
+                      (long long)id, bytes, (size_t)side->base.size * exchange->waiting_bytes);
         }
     }
     exchange->done = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of the side channel: building, sending, receiving and checking them. The length that a
+/* Frames of the control channel: building, sending, receiving and checking them. The length that a
  * frame claims is checked before any memory is taken for it, and its MAC before it is used.
  *
  *   trmi_link_put   --> out (bytes to send) --> trmi_link_flush --> socket
@@ -7,7 +7,7 @@
  *
  * No function waits. Each direction has a key and a count of frames, so that a frame can be neither
  * forged, repeated nor moved to the other direction. Once the service thread runs, the caller holds
- * the lock of the side channel. */
+ * the lock of the control channel. */
 #include "comm/rendezvous/side_link.h"
 
 #include "base/hash/digest.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/rendezvous/side_link.h: frames over one connection of the side channel.
+/* comm/rendezvous/side_link.h: frames over one connection of the control channel.
  *
  *   bytes ->  in [ head 64 | payload ]  -> trmi_link_next -> frame   (checks magic, length, number, MAC)
  *   frame -> out [ head 64 | payload ]  -> trmi_link_flush -> bytes

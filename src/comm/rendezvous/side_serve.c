@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The service thread of the side channel: sends and checks heartbeats, notices deaths, distributes
+/* The service thread of the control channel: sends and checks heartbeats, notices deaths, distributes
  * the first cause, and serves exchanges (side_exchange.c). Deaths are noticed in three ways: a
  * closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and missing
  * heartbeats (the process is stopped or hung).
@@ -82,7 +82,7 @@ static void close_lost_link(trmi_side *side, int32_t index, int problem, const t
     /* The most precise description of the loss. */
     trmi_side_name(side, rank, name);
     if (detail != NULL) {
-        TRMI_FAIL(&cause, TRM_PEER, "side channel to %s: %.100s", name, detail->message);
+        TRMI_FAIL(&cause, TRM_PEER, "control channel to %s: %.100s", name, detail->message);
     } else if (problem == ETIMEDOUT || problem == EHOSTUNREACH || problem == ENETUNREACH) {
         TRMI_FAIL(&cause, TRM_PEER, "%s: no answer from its host for %.1f s (%s)", name,
                   side->options.host_seconds, strerror(problem));
@@ -303,7 +303,7 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
     side->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     side->base.alarm_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (side->polls == NULL || side->wake_fd < 0 || side->base.alarm_fd < 0) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory or descriptors for the side channel");
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory or descriptors for the control channel");
     }
     for (int32_t l = 0; l < side->link_count; l++) {
         side->links[l].heard_time = now;
@@ -313,7 +313,8 @@ trm_status trmi_side_start(trmi_side *side, trm_error *err) {
     }
     int problem = pthread_create(&side->thread, NULL, service_main, side);
     if (problem != 0) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no thread for the side channel (%s)", strerror(problem));
+        return TRMI_FAIL(err, TRM_NOMEM, "no thread for the control channel (%s)",
+                         strerror(problem));
     }
     side->started = true;
     return TRM_OK;

@@ -33,7 +33,7 @@ double trmi_model_seconds(const trmi_model *model, trmi_algorithm algorithm,
 
 /* --- measuring --- */
 /* Moves one transfer to its end, with the group's deadline. */
-static trm_status move_one(trmi_transport *transport, trmi_transfer *t, trm_error *err) {
+static trm_status move_one(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     TRMI_TRY(transport->table->start(transport, t, err));
     double start = trmi_os_now();
     while (!t->done) {
@@ -60,12 +60,12 @@ static trm_status one_way(trmi_transport *transport, int32_t partner, char *data
     for (int i = 0; i < turns; i++) {
         double start = trmi_os_now();
         for (int half = 0; half < 2; half++) {
-            trmi_transfer t = {.receive = (half == 0) != first,
-                               .peer = partner,
-                               .channel = TRMI_CHANNEL_COLLECTIVE,
-                               .data = data,
-                               .bytes = bytes,
-                               .tag = {.step = (*number)++}};
+            trmi_net_transfer t = {.receive = (half == 0) != first,
+                                   .peer = partner,
+                                   .channel = TRMI_CHANNEL_COLLECTIVE,
+                                   .data = data,
+                                   .bytes = bytes,
+                                   .tag = {.step = (*number)++}};
             TRMI_TRY(move_one(transport, &t, err));
         }
         double each = (trmi_os_now() - start) / 2;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The collectives of one host. The data movement of each collective is one of two:
+/* The collectives of the ranks of one host, which share memory (shm.h: slot, post, event, stage).
+ *
+ * A rank *posts* an operation: it writes a header into its slot and arrives at an event. The data
+ * are moved in one of two patterns:
  *
  *   pull     each rank copies (or sums) its blocks from the senders' vectors into its own vector
  *   slice    each rank sums its slice of all vectors and stores it into all of them
  *            (all-reduce, reduce)
  *
- * and the data take one of three ways, the same on every rank:
+ * and by one of three methods, the same on every rank:
  *
  *   small    the vectors are in the slots of the post itself: one event
  *   direct   the vectors are in memory that peers can map: post, movement, one more event
@@ -20,7 +23,7 @@
  * before the post where possible, which saves an event.
  *
  * trmi_shm_run is the entry: fill_slot, post, then run_small, run_direct, run_staged_sum or
- * run_staged_move. Ranks choose the way from the posted headers alone, so they all choose the same
+ * run_staged_move. Ranks choose the method from the posted headers alone, so they all choose the same
  * one. All offsets, counts and places that a peer posts are copied and checked before use. */
 #include "comm/shm/shm.h"
 
@@ -96,27 +99,27 @@ static void sum_vectors(const trmi_shm *shm, const trmi_engine_call *op, int64_t
 /* The part of every block that is available now: its elements [start, start + limit). sources[src]
  * is then src's vector or, if `packed`, src's stage, in which the parts of the blocks lie `limit`
  * elements apart, one for each destination. */
-typedef struct window {
+typedef struct block_range {
     int64_t start, limit;
     bool packed;
-} window;
+} block_range;
 
 /* TRM_ALLTOALLV: the table that rank `src` has posted: its blocks by destination. */
 static const trmi_shm_share *shares_in_slot(const trmi_shm *shm, int32_t src) {
     return (const trmi_shm_share *)(const void *)trmi_shm_slot_of(shm, src, shm->posts)->payload;
 }
 
-/* Returns the address of the window's part of the block `f` that comes from rank `src`. */
+/* Returns the address of the range's part of the block `f` that comes from rank `src`. */
 static const char *part_of(const trmi_shm *shm, const trmi_engine_call *op, int32_t src,
-                           const flow *f, const window *w) {
+                           const flow *f, const block_range *w) {
     int64_t element =
         w->packed ? (is_per_destination(op->kind) ? shm->me * w->limit : 0) : f->from + w->start;
     return (const char *)shm->sources[src] + element * (int64_t)trm_dtype_bytes(op->dtype);
 }
 
-/* Moves the window's part of all blocks for this rank into its receive vector. The sources are in
+/* Moves the range's part of all blocks for this rank into its receive vector. The sources are in
  * shm->sources. */
-static void move_window(trmi_shm *shm, const trmi_engine_call *op, const window *w) {
+static void move_blocks(trmi_shm *shm, const trmi_engine_call *op, const block_range *w) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     /* A reduce-scatter sums the blocks of all ranks in rank order. */
     if (op->kind == TRM_REDUCE_SCATTER || op->kind == TRM_REDUCE_SCATTERV) {
@@ -169,8 +172,8 @@ enum { TURN_BLOCK_BYTES = 256 << 10, TURN_LEAST_BYTES = 32768, TURN_MOST_BYTES =
 /* Sums this rank's slice of the first `count` elements of sources[] into targets[]. Slices are
  * whole cache lines, so that no two ranks write one line. Returns the slice's length if it was
  * summed in one piece, otherwise 0. */
-static int64_t own_slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
-                         int32_t target_count) {
+static int64_t sum_own_slice(trmi_shm *shm, const trmi_engine_call *op, int64_t count,
+                             int32_t target_count) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
     int shift = 6 - __builtin_ctz((unsigned)bytes); /* elements of a cache line */
     int64_t lines = (count + (1 << shift) - 1) >> shift;
@@ -211,16 +214,16 @@ static int64_t published_bytes(const trmi_shm *shm, const trmi_engine_call *op) 
 }
 
 /* Returns the place of `bytes` of data inside a slot. */
-static uint8_t *carried_data(trmi_shm_slot *slot, int64_t bytes) {
+static uint8_t *slot_data(trmi_shm_slot *slot, int64_t bytes) {
     return bytes <= (int64_t)sizeof slot->said.tiny ? slot->said.tiny : slot->payload;
 }
 
 /* Sums the data of all slots into op->recv. */
-static void sum_carried(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes,
-                        trmi_reduce_fn *kernel) {
+static void sum_slots(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes,
+                      trmi_reduce_fn *kernel) {
     void *target = op->recv;
     for (int32_t r = 0; r < shm->n; r++) {
-        shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
+        shm->sources[r] = slot_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
     }
     kernel(&target, 1, shm->sources, shm->n, op->count, op->divisor);
 }
@@ -231,15 +234,15 @@ static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) 
         return;
     }
     if (is_slice_kind(op->kind)) {
-        sum_carried(shm, op, bytes, kernel_of(shm, op));
+        sum_slots(shm, op, bytes, kernel_of(shm, op));
         if (op->kind == TRM_ALLREDUCE && bytes > 0) {
             trmi_shm_store_slot_repeat(shm, op, bytes);
         }
     } else {
         for (int32_t r = 0; r < shm->n; r++) {
-            shm->sources[r] = carried_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
+            shm->sources[r] = slot_data(trmi_shm_slot_of(shm, r, shm->posts), bytes);
         }
-        move_window(shm, op, &(window){.limit = INT64_MAX});
+        move_blocks(shm, op, &(block_range){.limit = INT64_MAX});
     }
 }
 
@@ -266,16 +269,17 @@ static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     return true;
 }
 
-static inline bool same_place(const trmi_shm_place *a, const trmi_shm_place *b) {
+static inline bool is_same_place(const trmi_shm_place *a, const trmi_shm_place *b) {
     return a->region == b->region && a->generation == b->generation && a->offset == b->offset;
 }
 
 /* Resolves a peer's place into a pointer. Usually the buffer is where the previous operation found
  * it; the generation of the region detects a buffer that was freed in between. */
-static inline trm_status map_peer_memory(trmi_shm *shm, int32_t r, const trmi_shm_place *told,
-                                         size_t bytes, trmi_shm_found *found, trm_error *err) {
-    const trmi_shm_place place = *told; /* shared memory: check and use the copy */
-    if (found->bytes < bytes || !same_place(&found->place, &place)) {
+static inline trm_status map_peer_memory(trmi_shm *shm, int32_t r,
+                                         const trmi_shm_place *posted_place, size_t bytes,
+                                         trmi_shm_found *found, trm_error *err) {
+    const trmi_shm_place place = *posted_place; /* shared memory: check and use the copy */
+    if (found->bytes < bytes || !is_same_place(&found->place, &place)) {
         TRMI_TRY(trmi_shm_reach(shm->host, shm->host_rank[r], place, bytes, &found->at, err));
         found->place = place;
         found->bytes = bytes;
@@ -287,8 +291,8 @@ static inline trm_status map_peer_memory(trmi_shm *shm, int32_t r, const trmi_sh
  * that receive the sum. For this rank it takes the pointers from `op`: reading back the slot that
  * this rank has just written would wait until the peers release the cache line. send_bytes: length
  * of a sender's vector. */
-static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t send_bytes,
-                            int32_t *target_count, trm_error *err) {
+static trm_status find_vectors(trmi_shm *shm, const trmi_engine_call *op, size_t send_bytes,
+                               int32_t *target_count, trm_error *err) {
     size_t element = trm_dtype_bytes(op->dtype), bytes = (size_t)op->count * element;
     *target_count = 0;
     for (int32_t r = 0; r < shm->n; r++) {
@@ -318,8 +322,8 @@ static trm_status reach_all(trmi_shm *shm, const trmi_engine_call *op, size_t se
 }
 
 /* Fails because a peer's memory could not be reached, and poisons the job. */
-static trm_status fail_to_reach(const trmi_shm *shm, const trmi_engine_call *op, trm_error *cause,
-                                trm_error *err) {
+static trm_status report_unreachable(const trmi_shm *shm, const trmi_engine_call *op,
+                                     trm_error *cause, trm_error *err) {
     char what[112];
     return trmi_group_unreachable(&shm->base.group, cause, trmi_op_format(op, what, sizeof what),
                                   err);
@@ -346,9 +350,9 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_engine_call *op, trm_er
     trmi_shm_begin_parts(shm, parts);
     /* Once all parts are summed, peers may have freed their buffers: an error does not matter then. */
     if (!trmi_shm_parts_over(shm) &&
-        reach_all(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK &&
+        find_vectors(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK &&
         !trmi_shm_parts_over(shm)) {
-        return fail_to_reach(shm, op, &cause, err);
+        return report_unreachable(shm, op, &cause, err);
     }
     while (trmi_shm_take_part(shm, &part)) {
         sum_part(shm, op, (part * length - at) * bytes,
@@ -375,23 +379,24 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
     if (published > WORTH_RINGING) {
         trmi_shm_settle(shm);
     }
-    if (reach_all(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
-        return fail_to_reach(shm, op, &cause, err);
+    if (find_vectors(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
+        return report_unreachable(shm, op, &cause, err);
     }
     if (is_slice_kind(op->kind)) {
-        int64_t mine = own_slice(shm, op, op->count, target_count);
+        int64_t mine = sum_own_slice(shm, op, op->count, target_count);
         if (mine > 0 && published <= WORTH_RINGING) {
             trmi_shm_store_repeat(shm, op, target_count, mine);
         }
     } else if (rank_has_output(op, shm->me)) {
-        move_window(shm, op, &(window){.limit = INT64_MAX});
+        move_blocks(shm, op, &(block_range){.limit = INT64_MAX});
     }
     return trmi_shm_meet(shm, op, err);
 }
 
 /* --- staged: the vectors pass through the stages --- */
-/* Copies the window's part of this rank's input into its stage for `round`. */
-static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const window *w, int64_t round) {
+/* Copies the range's part of this rank's input into its stage for `round`. */
+static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const block_range *w,
+                    int64_t round) {
     if (!rank_has_input(op, shm->me)) {
         return;
     }
@@ -435,17 +440,17 @@ static trm_status run_staged_move(trmi_shm *shm, const trmi_engine_call *op, trm
     int64_t limit = (int64_t)shm->stage_bytes / (int64_t)trm_dtype_bytes(op->dtype);
     limit = is_per_destination(op->kind) ? limit / shm->n : limit;
     int64_t rounds = (longest_block(shm, op) + limit - 1) / limit;
-    window w = {.limit = limit, .packed = true};
+    block_range w = {.limit = limit, .packed = true};
     copy_in(shm, op, &w, 0);
     TRMI_TRY(trmi_shm_meet(shm, op, err));
     for (int64_t round = 0; round < rounds; round++) {
-        window next = {.start = w.start + limit, .limit = limit, .packed = true};
+        block_range next = {.start = w.start + limit, .limit = limit, .packed = true};
         trmi_shm_settle(shm);
         for (int32_t r = 0; r < shm->n; r++) {
             shm->sources[r] = trmi_shm_stage_of(shm, r, round);
         }
         if (rank_has_output(op, shm->me)) {
-            move_window(shm, op, &w);
+            move_blocks(shm, op, &w);
         }
         copy_in(shm, op, &next, round + 1);
         TRMI_TRY(trmi_shm_meet(shm, op, err));
@@ -566,7 +571,7 @@ static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_
     return TRM_OK;
 }
 
-/* --- choice of the way --- */
+/* --- choice of the method --- */
 /* True if this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in place, if
  * peers can reach the buffers. */
 static bool uses_slot(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
@@ -613,7 +618,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
     if (uses_slot(shm, op, reachable, published)) {
         said->way = TRMI_SHM_CARRIES;
         if (op->kind != TRM_BARRIER && rank_has_input(op, shm->me) && send_count > 0) {
-            memcpy(carried_data(slot, published), op->send,
+            memcpy(slot_data(slot, published), op->send,
                    (size_t)send_count * trm_dtype_bytes(op->dtype));
         }
         return;
@@ -628,10 +633,10 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
 /* Copies what rank r declares about its block for this rank, then checks it. The sum of offset and
  * count must stay far below INT64_MAX, because it is multiplied by the element size later. */
 static trm_status take_share(trmi_shm *shm, const trmi_engine_call *op, int32_t r, trm_error *err) {
-    const volatile trmi_shm_share *told = &shares_in_slot(shm, r)[shm->me];
+    const volatile trmi_shm_share *posted = &shares_in_slot(shm, r)[shm->me];
     trmi_shm_share *share = &shm->shares[r];
     *share = r == shm->me ? (trmi_shm_share){op->send_offsets[r], op->send_counts[r]}
-                          : (trmi_shm_share){told->offset, told->count};
+                          : (trmi_shm_share){posted->offset, posted->count};
     if (share->count == 0) {
         share->offset = 0;
     }
@@ -718,14 +723,14 @@ static trm_status run_again(trmi_shm *shm, const trmi_engine_call *op, const trm
     trmi_shm_slot *slot = trmi_shm_slot_of(shm, shm->me, shm->posts + 1);
     slot->said = last->said[shm->me];
     if (last->carried > 0) {
-        memcpy(carried_data(slot, last->carried), op->send, (size_t)last->carried);
+        memcpy(slot_data(slot, last->carried), op->send, (size_t)last->carried);
     }
     TRMI_TRY(post_header(shm, op, err));
     if (!trmi_shm_headers_equal(shm, last)) {
         return run_posted(shm, op, published_bytes(shm, op), err);
     }
     if (last->carried > 0) {
-        sum_carried(shm, op, last->carried, last->kernel);
+        sum_slots(shm, op, last->carried, last->kernel);
         return TRM_OK;
     }
     last->kernel(last->targets, last->target_count, last->sources, shm->n, last->count,

@@ -22,7 +22,7 @@
 enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
 /* Seconds for measurements when one process measures for ranks that do not run: the operators that
  * take most of a step are measured by then, costs of the others are scaled from them. */
-static const double alone = 8;
+static const double measuring_alone_seconds = 8;
 
 /* ---- meshes ---------------------------------------------------------------------------------- */
 
@@ -146,7 +146,7 @@ static void settle_measuring(trmi_plan_search *d) {
         double seconds =
             trmi_costs_limit(d->costs, d->measure_seconds, first->baselines[0].measure.step);
         d->costs->limit_seconds =
-            d->probe->comm == NULL && d->measure_seconds <= 0 ? alone : seconds;
+            d->probe->comm == NULL && d->measure_seconds <= 0 ? measuring_alone_seconds : seconds;
     }
 }
 

@@ -56,32 +56,32 @@ typedef struct trmi_plan_search {
 } trmi_plan_search;
 
 /* Returns the mesh with the best plan. */
-static inline const trmi_auto_mesh *trmi_auto_best(const trmi_plan_search *drive) {
-    return &drive->meshes[drive->best];
+static inline const trmi_auto_mesh *trmi_auto_best(const trmi_plan_search *search) {
+    return &search->meshes[search->best];
 }
 /* Returns the limit of the search in bytes a rank; 0 = none. */
-static inline double trmi_auto_limit(const trmi_plan_search *drive) {
-    double limit = (double)drive->memory_bytes;
-    return limit > 0 && limit > drive->beyond + 1 ? limit - drive->beyond : limit > 0 ? 1 : 0;
+static inline double trmi_auto_limit(const trmi_plan_search *search) {
+    double limit = (double)search->memory_bytes;
+    return limit > 0 && limit > search->beyond + 1 ? limit - search->beyond : limit > 0 ? 1 : 0;
 }
 
 /* Lists the meshes to search: `only`, or (NULL) every factorisation of `ranks` with at most three
  * axes, the outer ones over `hosts`.   error  INVALID: ranks do not divide among the hosts */
-trm_status trmi_auto_meshes(trmi_plan_search *drive, const trmi_mesh *only, int32_t ranks,
+trm_status trmi_auto_meshes(trmi_plan_search *search, const trmi_mesh *only, int32_t ranks,
                             int32_t hosts, trm_error *err);
 /* Searches all meshes; measures the operators of the plans found and of data parallel, and searches
  * again with the measured costs; keeps the memory limit. Sets search->best. */
-trm_status trmi_auto_search(trmi_plan_search *drive, trm_error *err);
+trm_status trmi_auto_search(trmi_plan_search *search, trm_error *err);
 /* Measures the operators of `count` plans of the best mesh; adds the number of new costs to
  * *news. */
-trm_status trmi_auto_measure(trmi_plan_search *drive, const trmi_candidate *plans, int32_t count,
+trm_status trmi_auto_measure(trmi_plan_search *search, const trmi_candidate *plans, int32_t count,
                              int32_t *news, trm_error *err);
 /* Runs the plans with nearly equal predictions and chooses one: sets the best mesh and its `taken`,
  * and searches it again, so that runners-up and prices refer to the chosen plan. */
-trm_status trmi_auto_try(trmi_plan_search *drive, trm_error *err);
+trm_status trmi_auto_try(trmi_plan_search *search, trm_error *err);
 /* Compiles the best plan; sets compiled_bytes. */
-trm_status trmi_auto_compile(trmi_plan_search *drive, trm_error *err);
-void trmi_auto_free(trmi_plan_search *drive);
+trm_status trmi_auto_compile(trmi_plan_search *search, trm_error *err);
+void trmi_auto_free(trmi_plan_search *search);
 
 /* A plan in the list of all candidates: the chosen one first, then, by predicted time and without
  * duplicates, baselines, the best of other meshes, distinct points of the curve, and `others`. */
@@ -91,7 +91,7 @@ typedef struct trmi_ranked {
 } trmi_ranked;
 enum { TRMI_RANKED = 3 * TRMI_CANDIDATES + 1 };
 /* Writes that list; returns its length. */
-int32_t trmi_auto_list(const trmi_plan_search *drive, trmi_ranked list[TRMI_RANKED]);
+int32_t trmi_auto_list(const trmi_plan_search *search, trmi_ranked list[TRMI_RANKED]);
 
 /* plan_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks.
  * Collective. */

@@ -78,8 +78,8 @@ static trm_status wait_for_ranks(const links *l, trm_error *err) {
 /* ---- the program ----------------------------------------------------------------------------- */
 
 /* Adds an operator named `what` and the index of its size. */
-static trm_node named(trm_graph *g, trmi_op_kind kind, const char *what, int size,
-                      const trm_node *inputs, int count) {
+static trm_node add_sized(trm_graph *g, trmi_op_kind kind, const char *what, int size,
+                          const trm_node *inputs, int count) {
     char name[NAME];
     snprintf(name, sizeof name, "%s%d", what, size);
     int32_t made = trmi_graph_add(g, kind, name, inputs, count, 1, NULL);
@@ -124,12 +124,12 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_partition_plan *pl
         snprintf(letters, sizeof letters, "%sc", plan->mesh.axes > 1 ? "." : "");
         TRMI_TRY(trmi_partition_plan_set(plan, g->ops[g->values[sum.id].op].name, letters, false,
                                          NULL, err));
-        outputs[k] = named(g, TRMI_OP_RELU, k == 0 ? "all" : "rows", i, &sum, 1);
+        outputs[k] = add_sized(g, TRMI_OP_RELU, k == 0 ? "all" : "rows", i, &sum, 1);
     }
     trm_node parts = outputs[1];
-    outputs[1] = named(g, TRMI_OP_RELU, "columns", i, &parts, 1);
-    outputs[2] = named(g, TRMI_OP_RELU, "gathered", i, &parts, 1);
-    outputs[3] = named(g, TRMI_OP_RELU, "local", i, &outputs[0], 1);
+    outputs[1] = add_sized(g, TRMI_OP_RELU, "columns", i, &parts, 1);
+    outputs[2] = add_sized(g, TRMI_OP_RELU, "gathered", i, &parts, 1);
+    outputs[3] = add_sized(g, TRMI_OP_RELU, "local", i, &outputs[0], 1);
     TRMI_TRY(trm_graph_check(g, err));
     TRMI_TRY(set_letter(plan, "all", i, ".", err));
     TRMI_TRY(set_letter(plan, "rows", i, "n", err));
@@ -463,7 +463,7 @@ static trm_status time_small(const links *l, int64_t rows, kind what, double *se
 
 /* Makes a curve monotonic: costs rise with bytes, so a point above a later one was disturbed and
  * takes the later one's time. */
-static void smooth(double *seconds, int32_t count) {
+static void make_monotonic(double *seconds, int32_t count) {
     for (int32_t i = count - 1; i > 0; i--) {
         seconds[i - 1] = fmin(seconds[i - 1], seconds[i]);
     }
@@ -501,7 +501,7 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
         seconds[count] *= crowd;
         bytes[count] /= share;
     }
-    smooth(seconds, count);
+    make_monotonic(seconds, count);
     append_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds,
                  count);
     return TRM_OK;
@@ -528,7 +528,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             for (int i = 0; alone && i < l->count; i++) {
                 l->seconds[m][i] *= crowd;
             }
-            smooth(l->seconds[m], l->count);
+            make_monotonic(l->seconds[m], l->count);
             int64_t bytes[SIZES];
             for (int i = 0; i < l->count; i++) { /* of a copy: what it makes */
                 bytes[i] = sizes[i] / (alone ? l->group : 1);

@@ -26,28 +26,28 @@
 enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
 
 /* The state of one search on one rank. */
-typedef struct searching {
+typedef struct search_state {
     trm_exec *exec;
     const trm_graph *training;
     trmi_op_benchmark probe;
     trmi_costs costs;
     trmi_links links;
     trmi_prices prices; /* guessed */
-    trmi_plan_search drive;
+    trmi_plan_search auto_search;
     trmi_partition_plan *plan;
     double begin;           /* of the search */
     const trm_graph *graph; /* as it was given, and how it is compiled: what a plan takes */
     const trmi_plan_options *options;
-} searching;
+} search_state;
 
 /* Ranks of several hosts have no memory in common. */
-static bool has_hosts(const searching *s) {
+static bool has_hosts(const search_state *s) {
     const trm_comm *comm = trmi_parallel_of(s->exec)->comm;
     return trm_comm_local_size(comm) != trm_comm_size(comm);
 }
 
 /* Returns whether ranks of a host compute cooperative gradients. */
-static bool computes_cooperatively(const searching *s) {
+static bool computes_cooperatively(const search_state *s) {
     return trmi_cooperative_ranks(s->exec, trmi_parallel_of(s->exec)->split->options) > 1;
 }
 
@@ -70,7 +70,7 @@ static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double 
 /* Sets the guessed prices: latency and seconds a byte from a small and a large all-reduce, by the
  * model of a ring (2 (n - 1) messages); operators by the rates of the back-end, divided by the
  * number of threads that share a core. Collective. */
-static trm_status estimate_prices(searching *s, trm_error *err) {
+static trm_status estimate_prices(search_state *s, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(s->exec);
     trmi_prices *prices = &s->prices;
     const trmi_target *target = &s->exec->backend->target;
@@ -100,7 +100,7 @@ static trm_status estimate_prices(searching *s, trm_error *err) {
 /* ---- what the search asks for ---------------------------------------------------------------- */
 
 /* Returns the part of the search costs that depends on the executor and not on measurements. */
-static trmi_search_costs costs_of(const searching *s) {
+static trmi_search_costs costs_of(const search_state *s) {
     const trmi_parallel *p = trmi_parallel_of(s->exec);
     return (trmi_search_costs){
         .prices = &s->prices,
@@ -119,18 +119,18 @@ static trmi_search_costs costs_of(const searching *s) {
  * hidden. */
 static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                                 trm_error *err) {
-    const searching *s = context;
+    const search_state *s = context;
     trmi_search_costs costs = costs_of(s);
     costs.overlap = 0.5;
-    return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
+    return trmi_space_create(s->training, mesh, &costs, s->auto_search.given, out, err);
 }
 
 /* Makes the search space of a mesh with measured operators, messages and updates. */
 static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                                  trm_error *err) {
-    searching *s = context;
+    search_state *s = context;
     trmi_search_costs costs = costs_of(s);
-    trmi_links *links = trmi_arena_alloc(&s->drive.arena, sizeof *links);
+    trmi_links *links = trmi_arena_alloc(&s->auto_search.arena, sizeof *links);
     if (links == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
@@ -150,13 +150,13 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     costs.update = links->update.count > 0 ? &links->update : NULL;
     costs.sliced = links->sliced.count > 0 ? &links->sliced : NULL;
     costs.update_flop = s->costs.flop * s->costs.factor;
-    return trmi_space_create(s->training, mesh, &costs, s->drive.given, out, err);
+    return trmi_space_create(s->training, mesh, &costs, s->auto_search.given, out, err);
 }
 
 /* Compiles a plan and writes the bytes that a rank takes with it to *bytes. */
-static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
-                          double *bytes, trm_error *err) {
-    const searching *s = context;
+static trm_status compile_candidate(void *context, const trmi_space *space,
+                                    const trmi_choice *choice, double *bytes, trm_error *err) {
+    const search_state *s = context;
     trmi_partition_plan *plan;
     int64_t taken;
     TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
@@ -183,8 +183,8 @@ static void log_ties(const trmi_near_ties *trial) {
 }
 
 /* Records the chosen plan for trm_exec_get_searched_plan and logs it. */
-static void note_plan(searching *s, double begin) {
-    const trmi_plan_search *d = &s->drive;
+static void note_plan(search_state *s, double begin) {
+    const trmi_plan_search *d = &s->auto_search;
     const trmi_auto_mesh *best = trmi_auto_best(d);
     trm_searched_plan *info = &trmi_parallel_of(s->exec)->split->info;
     char beside[96] = "", ran[64] = "";
@@ -213,8 +213,8 @@ static void note_plan(searching *s, double begin) {
 
 /* Runs the search on rank 0 and writes the plan to s->plan.
  *   error  NOMEM: no plan fits the memory limit */
-static trm_status run_search(searching *s, trm_error *err) {
-    trmi_plan_search *d = &s->drive;
+static trm_status run_search(search_state *s, trm_error *err) {
+    trmi_plan_search *d = &s->auto_search;
     const trmi_parallel *p = trmi_parallel_of(s->exec);
     const trmi_partition_plan *given = p->split->plan;
     int32_t local = trm_comm_local_size(p->comm),
@@ -227,7 +227,7 @@ static trm_status run_search(searching *s, trm_error *err) {
     d->trials = p->options.split.trials;
     d->trial_seconds = p->options.split.trial_seconds;
     d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
-    d->compile = compile;
+    d->compile = compile_candidate;
     d->context = s;
     TRMI_TRY(trmi_auto_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
     TRMI_TRY(trmi_auto_search(d, err));
@@ -248,7 +248,7 @@ static trm_status run_search(searching *s, trm_error *err) {
 }
 
 /* Opens the measured costs and measures load and links; rank 0 only. */
-static trm_status settle_costs(searching *s, trm_error *err) {
+static trm_status settle_costs(search_state *s, trm_error *err) {
     const trm_exec *exec = s->exec;
     int32_t ranks = trm_comm_local_size(s->probe.comm);
     const trmi_costs_options options = {
@@ -267,20 +267,20 @@ static trm_status settle_costs(searching *s, trm_error *err) {
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_free(text);
     s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
-    s->drive.make_space = measured_space;
+    s->auto_search.make_space = measured_space;
     return status;
 }
 
 /* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements. Rank 0 ends their
  * service also when it fails. */
-static trm_status find_plan(searching *s, trm_error *err) {
+static trm_status find_plan(search_state *s, trm_error *err) {
     bool leads = trmi_parallel_of(s->exec)->rank == 0,
          measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
     const char *backend = s->exec->backend->target.name;
     measured = measured && (backend == NULL || strcmp(backend, "ref") != 0);
     if (!measured) {
         TRMI_TRY(estimate_prices(s, err));
-        s->drive.make_space = guessed_space;
+        s->auto_search.make_space = guessed_space;
         return leads ? run_search(s, err) : TRM_OK;
     }
     if (!leads) {
@@ -297,7 +297,7 @@ static trm_status find_plan(searching *s, trm_error *err) {
 
 /* Broadcasts rank 0's plan as text, and replaces the plan of every rank by it. If rank 0 has
  * failed, every rank fails with the same status. */
-static trm_status broadcast_plan(searching *s, trm_status status, const trm_error *why,
+static trm_status broadcast_plan(search_state *s, trm_status status, const trm_error *why,
                                  trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(s->exec);
     char *text = s->plan != NULL && status == TRM_OK ? trmi_partition_plan_text(s->plan) : NULL;
@@ -336,7 +336,7 @@ trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
                             const trmi_plan_options *options, const trm_graph *training,
                             trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    searching *s = trmi_alloc(sizeof *s);
+    search_state *s = trmi_alloc(sizeof *s);
     trm_error own;
     if (s == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
@@ -357,7 +357,7 @@ trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
                                    .whole_options = p->split->options,
                                    .limit = exec->memory_bytes,
                                    .load = 1};
-    trm_status status = trmi_search_mode_parse(p->options.split.search, &s->drive.mode, err);
+    trm_status status = trmi_search_mode_parse(p->options.split.search, &s->auto_search.mode, err);
     status = status == TRM_OK ? trmi_op_benchmark_cores(p->comm, &s->probe.cores, err) : status;
     if (status == TRM_OK) {
         status = find_plan(s, &own);
@@ -369,7 +369,7 @@ trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
         status = lost ? status : broadcast_plan(s, status, &own, err);
     }
     trmi_partition_plan_destroy(s->plan);
-    trmi_auto_free(&s->drive);
+    trmi_auto_free(&s->auto_search);
     trmi_costs_close(&s->costs);
     trmi_op_benchmark_close(&s->probe);
     trmi_free(s);

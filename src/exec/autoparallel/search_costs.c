@@ -175,7 +175,7 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     return used < size;
 }
 
-static trmi_op_cost_entry *find(const trmi_costs *c, const char *key) {
+static trmi_op_cost_entry *find_cost(const trmi_costs *c, const char *key) {
     for (int64_t i = 0; i < c->count; i++) {
         if (strcmp(c->entries[i].key, key) == 0) {
             return &c->entries[i];
@@ -273,31 +273,31 @@ static void store_cost(trmi_costs *c, const char *key, const trmi_op_benchmark_t
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
-static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
-                                         double size);
+static const trmi_op_cost_entry *nearest_cost(const trmi_costs *c, const trmi_op *op,
+                                              const char *key, double size);
 
 /* Returns whether a measurement should be repeated: its spread is wide, or it is much faster than
  * the roofline, or much slower although a similar operator is not. */
 static bool is_doubtful(const trmi_costs *c, const trmi_op *op, const char *key,
                         const trmi_op_benchmark_time *time, const trmi_node_seconds *roof) {
     double ratio = (time->forward + time->backward) / fmax(1e-12, roof->forward + roof->backward);
-    const trmi_op_cost_entry *like = nearest(c, op, key, roof->forward);
+    const trmi_op_cost_entry *like = nearest_cost(c, op, key, roof->forward);
     double usual = like != NULL ? like->ratio.forward : 1;
     return time->spread > 0.4 || ratio < 0.2 || (ratio > 6 && ratio > 3 * usual);
 }
 
 /* Returns the smaller of two measurements, member by member. */
-static trmi_op_benchmark_time least(const trmi_op_benchmark_time *a,
-                                    const trmi_op_benchmark_time *b) {
+static trmi_op_benchmark_time least_times(const trmi_op_benchmark_time *a,
+                                          const trmi_op_benchmark_time *b) {
     return (trmi_op_benchmark_time){fmin(a->forward, b->forward), fmin(a->backward, b->backward),
                                     fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
 }
 
 /* Measures an operator, up to three times while the result is doubtful, and keeps it. An operator
  * that cannot run alone gets an entry without times. Fails only if the communicator is broken. */
-static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
-                          const trmi_strategy *s, const char *key, const trmi_node_seconds *roof,
-                          trm_error *err) {
+static trm_status measure_cost(trmi_costs *c, const trmi_space *space, int32_t node,
+                               const trmi_strategy *s, const char *key,
+                               const trmi_node_seconds *roof, trm_error *err) {
     trmi_op_benchmark_time time = {.forward = -1};
     trm_error own;
     double begin = trmi_os_now();
@@ -311,7 +311,7 @@ static trm_status measure(trmi_costs *c, const trmi_space *space, int32_t node,
         if (status != TRM_OK) {
             break;
         }
-        time = least(&time, &other);
+        time = least_times(&time, &other);
         again = is_doubtful(c, trmi_space_op(space, node), key, &time, roof);
         c->doubted += i == 0;
     }
@@ -389,8 +389,8 @@ static bool same_word(const char *a, const char *b, int n) {
 /* Returns the measured operator of the same kind whose size is nearest (distance: logarithm of the
  * ratio). Other attributes add 1, other weights 0.5 to the distance, so that the same operator cut
  * in another way is preferred. NULL: there is none. */
-static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op, const char *key,
-                                         double size) {
+static const trmi_op_cost_entry *nearest_cost(const trmi_costs *c, const trmi_op *op,
+                                              const char *key, double size) {
     enum { ATTRIBUTES = 1, WEIGHTS = 7 }; /* words of a key */
     const char *name = trmi_op_def_of(op)->name;
     size_t length = strlen(name);
@@ -414,7 +414,7 @@ static const trmi_op_cost_entry *nearest(const trmi_costs *c, const trmi_op *op,
 /* Scales a measured time to the roofline `roof` of another size. `ratio` is measured time over
  * roofline. The part beyond `usual` times the roofline is taken as start-up, which does not grow
  * with the size. */
-static double scaled(double roof, double measured, double ratio) {
+static double scale_time(double roof, double measured, double ratio) {
     static const double usual = 4;
     double grows = fmin(ratio, usual);
     return ratio > 0 ? grows * roof + measured * (1 - grows / ratio) : roof;
@@ -432,15 +432,15 @@ static bool estimate_seconds(const trmi_costs *c, const trmi_space *space, const
     if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
         return false;
     }
-    const trmi_op_cost_entry *e = find(c, key);
+    const trmi_op_cost_entry *e = find_cost(c, key);
     if (e != NULL && e->seconds.forward >= 0) {
         *out = e->seconds;
         return c->ranks > 1;
     }
-    e = nearest(c, op, key, roof->forward);
+    e = nearest_cost(c, op, key, roof->forward);
     if (e != NULL) {
-        out->forward = scaled(roof->forward, e->seconds.forward, e->ratio.forward);
-        out->backward = scaled(roof->backward, e->seconds.backward, e->ratio.backward);
+        out->forward = scale_time(roof->forward, e->seconds.forward, e->ratio.forward);
+        out->backward = scale_time(roof->backward, e->seconds.backward, e->ratio.backward);
         out->factors = e->ratio.factors > 0 ? e->ratio.factors * roof->factors : out->factors;
     }
     return e != NULL && c->ranks > 1;
@@ -500,7 +500,7 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
     if (!key_of(space->graph, trmi_space_op(space, n), &space->mesh, s, c, key, sizeof key)) {
         return TRM_OK;
     }
-    trmi_op_cost_entry *known = find(c, key);
+    trmi_op_cost_entry *known = find_cost(c, key);
     bool again = known != NULL && known->look < c->look && known->looks < TRMI_COSTS_LOOKS &&
                  c->probe != NULL && known->seconds.forward >= 0;
     trmi_space_roofline(space, n, choice->strategy[n], &roof);
@@ -511,7 +511,7 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
     } else if (load_cost(c, key, &roof, &seconds)) {
         TRMI_TRY(add_entry(c, key, &seconds, &roof, err));
     } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
-        TRMI_TRY(measure(c, space, n, s, key, &roof, err));
+        TRMI_TRY(measure_cost(c, space, n, s, key, &roof, err));
     } else {
         return TRM_OK;
     }
@@ -556,7 +556,7 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
         bool can =
             can_measure(trmi_space_op(space, n)->kind) &&
             key_of(space->graph, trmi_space_op(space, n), &space->mesh, s, c, key, sizeof key);
-        const trmi_op_cost_entry *e = can ? find(c, key) : NULL;
+        const trmi_op_cost_entry *e = can ? find_cost(c, key) : NULL;
         all += seconds;
         known += e != NULL && e->seconds.forward >= 0 ? seconds : 0;
     }

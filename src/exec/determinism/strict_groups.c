@@ -122,7 +122,7 @@ trm_status trmi_strict_open_groups(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-static void unmap(void *memory, size_t bytes) {
+static void unmap_memory(void *memory, size_t bytes) {
     if (memory != NULL) {
         trmi_unmap(memory, bytes);
     }
@@ -132,9 +132,9 @@ void trmi_strict_close_groups(trmi_strict *s) {
     for (int axes = 0; axes < TRMI_PARTITION_MASKS; axes++) {
         trmi_block_group *g = &s->groups[axes];
         if (s->ranks == 1 || s->split) { /* else freed with the communicator's memory */
-            unmap(g->gathered, g->bytes);
+            unmap_memory(g->gathered, g->bytes);
         }
-        unmap(g->ordered, g->bytes);
+        unmap_memory(g->ordered, g->bytes);
         trmi_free(g->sync.values);
     }
     trmi_free(s->numbers);

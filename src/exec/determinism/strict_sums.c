@@ -17,7 +17,7 @@
 const char trmi_strict_key = 0;
 
 /* Adds from[count] to to[count]. */
-static void add(float *to, const float *from, int64_t count) {
+static void add_floats(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         to[i] += from[i];
     }
@@ -56,11 +56,11 @@ static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t posi
     if (trmi_tree_begins(tree, position)) {
         memcpy(levels + depth++ * s->level_floats, sum->out, (size_t)sum->count * sizeof *levels);
     } else {
-        add(levels + (depth - 1) * s->level_floats, sum->out, sum->count);
+        add_floats(levels + (depth - 1) * s->level_floats, sum->out, sum->count);
     }
     for (int64_t joins = trmi_tree_joins(tree, position); joins > 0; joins--, depth--) {
         float *to = levels + (depth - 2) * s->level_floats;
-        add(to, to + s->level_floats, sum->count);
+        add_floats(to, to + s->level_floats, sum->count);
     }
 }
 

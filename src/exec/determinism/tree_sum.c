@@ -10,7 +10,7 @@
 enum { PART = 1024 };
 
 /* Adds from[count] to to[count]. */
-static void add(float *to, const float *from, int64_t count) {
+static void add_floats(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         to[i] += from[i];
     }
@@ -30,10 +30,10 @@ static void add_nodes(const trmi_tree_sum *s, const float *received, int64_t eac
         if (trmi_tree_begins(&s->tree, p)) {
             memcpy(levels[depth++], node, (size_t)count * sizeof *node);
         } else {
-            add(levels[depth - 1], node, count);
+            add_floats(levels[depth - 1], node, count);
         }
         for (int64_t joins = trmi_tree_joins(&s->tree, p); joins > 0; joins--, depth--) {
-            add(levels[depth - 2], levels[depth - 1], count);
+            add_floats(levels[depth - 2], levels[depth - 1], count);
         }
     }
     memcpy(out, levels[0], (size_t)count * sizeof *out);
@@ -41,8 +41,8 @@ static void add_nodes(const trmi_tree_sum *s, const float *received, int64_t eac
 
 /* Copies this rank's nodes, `count` floats each, to `to`: ordered by the rank that adds a part, parts
  * of `each` floats, the last ones filled up with zeros. */
-static void pack(const trmi_tree_sum *s, const float *nodes, int64_t stride, int64_t each,
-                 int64_t count, float *to) {
+static void pack_nodes(const trmi_tree_sum *s, const float *nodes, int64_t stride, int64_t each,
+                       int64_t count, float *to) {
     int64_t ranks = trm_comm_size(s->comm);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < ranks * s->nodes; i++) {
@@ -62,7 +62,7 @@ static trm_status run_piece(const trmi_tree_sum *s, const float *nodes, int64_t 
           *sums = received + s->nodes * ranks * each;
     bool as_it_lies = s->nodes == 1 && ranks * each == count;
     if (!as_it_lies) {
-        pack(s, nodes, stride, each, count, sent);
+        pack_nodes(s, nodes, stride, each, count, sent);
     }
     const trm_collective parts = {.kind = TRM_ALLTOALL,
                                   .send = as_it_lies ? nodes : sent,

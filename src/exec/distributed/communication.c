@@ -33,8 +33,8 @@ typedef struct exchange_state {
     int64_t *counts;
 } exchange_state;
 
-static void unpack(const exchange_state *s, int32_t member, const char *in, char *out,
-                   char *received) {
+static void unpack_member(const exchange_state *s, int32_t member, const char *in, char *out,
+                          char *received) {
     const trmi_box_exchange *what = s->what;
     size_t element = trm_dtype_bytes(s->dtype);
     /* Sums are added to zeros; of extremes, all have all: the first begins. */
@@ -82,7 +82,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
         memset(out, 0, (size_t)trmi_kernel_output_buffer(k, 0)->bytes);
     }
     for (int32_t m = 0; m < n; m++) {
-        unpack(s, m, in, out, received);
+        unpack_member(s, m, in, out, received);
     }
     return TRM_OK;
 }
@@ -139,7 +139,7 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
     s->fill = what->combine == TRMI_COMBINE_SUM || covered < trmi_box_count(wants);
 }
 
-static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
+static void destroy_exchange(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
@@ -156,7 +156,7 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     s->dtype = trmi_kernel_input_buffer(k, 0)->dtype;
     plan_boxes(s, trmi_kernel_input_buffer(k, 0), trmi_kernel_output_buffer(k, 0));
     k->state = s;
-    k->destroy = destroy;
+    k->destroy = destroy_exchange;
     k->run = run_exchange;
     s->whole = trmi_exchange_collective(what, trmi_kernel_input_buffer(k, 0),
                                         trmi_kernel_output_buffer(k, 0));

@@ -199,7 +199,7 @@ static void add_cooperative_range(trm_exec *exec) {
 }
 
 /* Cuts a range into slices of whole blocks, as equal as those allow. */
-static void slice(trm_exec *exec, trmi_range *range, int64_t *block) {
+static void cut_slices(trm_exec *exec, trmi_range *range, int64_t *block) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int64_t end = range->begin + range->count, at = range->begin;
     while (*block < p->blocks && trmi_update_block_offset(exec->update, *block) < range->begin) {
@@ -228,7 +228,7 @@ static void slice_all(trm_exec *exec) {
     memset(p->mine, 0, (size_t)p->blocks);
     memset(p->everyones, 0, (size_t)p->blocks);
     for (int32_t i = 0; i < p->ranges_count; i++) {
-        slice(exec, &p->ranges[i], &block);
+        cut_slices(exec, &p->ranges[i], &block);
     }
     for (; block < p->blocks; block++) {
         p->everyones[block] = 1;

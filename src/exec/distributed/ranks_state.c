@@ -65,7 +65,7 @@ int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *rang
 }
 
 /* "fc" names fc, fc.weight and the slot fc.weight/momentum. */
-static bool names(const char *layerwise, const char *name) {
+static bool is_named_by(const char *layerwise, const char *name) {
     size_t length = strlen(layerwise);
     return strncmp(name, layerwise, length) == 0 &&
            (name[length] == '\0' || name[length] == '.' || name[length] == '/');
@@ -73,7 +73,7 @@ static bool names(const char *layerwise, const char *name) {
 
 bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
     for (int32_t i = 0; i < p->options.layerwise_count; i++) {
-        if (names(p->options.layerwise[i], name)) {
+        if (is_named_by(p->options.layerwise[i], name)) {
             return true;
         }
     }
@@ -92,7 +92,7 @@ trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < p->options.layerwise_count; i++) {
         int32_t k = 0;
         while (k < program->params_count &&
-               !names(p->options.layerwise[i], program->params[k].name)) {
+               !is_named_by(p->options.layerwise[i], program->params[k].name)) {
             k++;
         }
         if (k == program->params_count) {

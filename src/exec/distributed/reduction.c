@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step on many ranks: what the executor does between the steps of the program.
+/* Data parallel training: the collectives that the executor starts between the program steps of a
+ * training step.
  *
  *      [forward] agree [backward ... ] start 0 [...] start 1 [...]   wait for all
  *
- * The reduction of a range of gradients starts when its last gradient is there. */
+ *      agree     start_agreement: an all-reduce of the loss and of the flags that ranks agree on
+ *      start i   start_range: an all-reduce of range i of the gradients, as soon as its last
+ *                gradient is computed, so that it overlaps the rest of backward
+ *      wait      wait_for_ranges; then adopt_agreement reads the means of all ranks
+ *
+ * Buckets are cut at creation from predicted times, and once more from measured ones after
+ * MEASURED_STEPS steps (recut_buckets). */
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 
@@ -20,9 +27,9 @@ static float *gradients_of(const trm_exec *exec) {
                                      : (float *)exec->env.arena[TRMI_ARENA_GRAD];
 }
 
-/* ---- what travels ---------------------------------------------------------------------------- */
+/* ---- gradients in 16 bits ---------------------------------------------------------------------------- */
 
-static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
+static void pack_wire(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
     bool bf16 = p->options.wire == TRM_BFLOAT16;
 #pragma omp parallel for schedule(static)
     for (int64_t at = begin; at < begin + count; at += CHUNK) {
@@ -33,7 +40,7 @@ static void pack(trmi_parallel *p, const float *from, int64_t begin, int64_t cou
     }
 }
 
-static void unpack(trm_exec *exec, int64_t begin, int64_t count) {
+static void unpack_wire(trm_exec *exec, int64_t begin, int64_t count) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     float *to = gradients_of(exec);
     bool bf16 = p->options.wire == TRM_BFLOAT16;
@@ -46,7 +53,7 @@ static void unpack(trm_exec *exec, int64_t begin, int64_t count) {
     }
 }
 
-/* A range is complete on this rank: its reduction starts. */
+/* Starts the reduction of a range whose gradients are complete on this rank. */
 static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_range *range = &p->ranges[index];
@@ -61,7 +68,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
         return TRM_OK;
     }
     if (p->wire != NULL) {
-        pack(p, gradients, range->begin, range->count);
+        pack_wire(p, gradients, range->begin, range->count);
     }
     char *data = payload->data != NULL ? payload->data : (char *)gradients;
     bool slices = p->options.shard_optimizer;
@@ -107,10 +114,10 @@ static trm_status wait_for_ranges(trm_exec *exec, trm_status status, trm_error *
 }
 
 void trmi_parallel_wire_arrived(trm_exec *exec, int64_t begin, int64_t count) {
-    unpack(exec, begin, count);
+    unpack_wire(exec, begin, count);
 }
 
-/* ---- the loss and the flag ------------------------------------------------------------------- */
+/* ---- the loss and the flags ------------------------------------------------------------------ */
 
 static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
@@ -126,9 +133,9 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
     return trm_comm_start(p->comm, &op, &p->agreement, err);
 }
 
-/* Takes over the averages of all ranks. The loss of a split program is that of all ranks already,
- * unless it is of own samples; so is that of a program with blocks of samples. */
-static void take_agreement(trm_exec *exec) {
+/* Makes the averages of all ranks this step's loss and flags. The loss of a split program, and of a
+ * program with blocks of samples, is that of all ranks already, unless it is of own samples. */
+static void adopt_agreement(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     p->valid = true;
     bool own = p->split == NULL ? exec->program->blocks == 0 : exec->program->own_loss;
@@ -143,7 +150,7 @@ trm_status trmi_parallel_finish_forward(trm_exec *exec, trm_error *err) {
     trm_status status = trm_request_wait(trmi_parallel_of(exec)->agreement, -1, err);
     trmi_parallel_of(exec)->agreement = NULL;
     TRMI_TRY(status);
-    take_agreement(exec);
+    adopt_agreement(exec);
     return TRM_OK;
 }
 
@@ -167,9 +174,9 @@ void trmi_parallel_schedule(trm_exec *exec) {
     }
 }
 
-/* Once two steps have been timed the buckets are cut anew; not where slots lie by slices, nor where
- * the bits are promised not to depend on time. */
-static trm_status cut_again(trm_exec *exec, trm_error *err) {
+/* Cuts the buckets again, once, when MEASURED_STEPS steps have been timed. Keeps them if the
+ * optimiser's slots lie by slices, or if the bits must not depend on measured times. */
+static trm_status recut_buckets(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     bool free_to = p->options.bucket == TRM_BUCKET_AUTO && !p->options.shard_optimizer &&
                    trm_comm_deterministic(p->comm) == TRM_DETERMINISTIC_FALSE;
@@ -193,14 +200,14 @@ trm_status trmi_parallel_before_step(trm_exec *exec, bool training, trm_error *e
     if (exec->fixed_bits) {
         return TRM_OK;
     }
-    TRMI_TRY(cut_again(exec, err));
+    TRMI_TRY(recut_buckets(exec, err));
     exec->step_end = p->measured <= MEASURED_STEPS ? p->step_end : NULL;
     exec->step_begin = trmi_os_now();
     return TRM_OK;
 }
 
-/* Is a gradient in no range? Then start_range does not add the last batch's to it. */
-static bool in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
+/* Returns whether a gradient is in no range, so that start_range does not add the last batch's. */
+static bool is_in_no_range(const trmi_parallel *p, const trmi_param *param, int32_t index) {
     bool group = p->split != NULL && (param->grad_axes != 0 || p->options.shard_optimizer) &&
                  param->grad_buffer != 0;
     return p->items[index].skip && !group;
@@ -212,7 +219,7 @@ static void accumulate_skipped(trm_exec *exec) {
     float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < program->trained_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
-        if (in_no_range(p, &program->params[i], i)) {
+        if (is_in_no_range(p, &program->params[i], i)) {
             int64_t begin = b->offset / (int64_t)sizeof(float);
             trmi_update_accumulate(exec->accumulator + begin, fresh + begin,
                                    b->bytes / (int64_t)sizeof(float),
@@ -224,11 +231,11 @@ static void accumulate_skipped(trm_exec *exec) {
 trm_status trmi_parallel_finish_backward(trm_exec *exec, trm_status status, trm_error *err) {
     exec->step_end = NULL;
     if (status != TRM_OK) {
-        trm_comm_abort(trmi_parallel_of(exec)->comm,
-                       err); /* the others must not wait for what never comes */
+        /* the other ranks must not wait for collectives that this rank does not start */
+        trm_comm_abort(trmi_parallel_of(exec)->comm, err);
     }
     TRMI_TRY(wait_for_ranges(exec, status, err));
-    take_agreement(exec);
+    adopt_agreement(exec);
     if (exec->adds_up) {
         accumulate_skipped(exec);
     }

@@ -14,8 +14,8 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t count,
-                         const double **all, trm_error *err) {
+static trm_status gather_numbers(trmi_norm_sync *sync, const double *values, int64_t count,
+                                 const double **all, trm_error *err) {
     trmi_split_group *g = (trmi_split_group *)(void *)sync;
     TRMI_ASSERT(count <= g->capacity);
     memcpy(g->all + trm_comm_rank(g->comm) * count, values, (size_t)count * sizeof *values);
@@ -30,8 +30,8 @@ static trm_status gather(trmi_norm_sync *sync, const double *values, int64_t cou
 }
 
 /* Marks a group as used; its exchange has room for `numbers` numbers at least. */
-static void need(trmi_split_run *run, bool used[TRMI_PARTITION_MASKS], uint32_t axes,
-                 int64_t numbers) {
+static void reserve_group(trmi_split_run *run, bool used[TRMI_PARTITION_MASKS], uint32_t axes,
+                          int64_t numbers) {
     if (axes != 0) {
         used[axes] = true;
         run->groups[axes].capacity =
@@ -47,29 +47,29 @@ static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI
         }
         switch (s->op_kind) {
         case TRMI_OP_ALL_REDUCE:
-        case TRMI_OP_EXCHANGE: need(run, used, trmi_exchange_of(s->attrs)->axes, 0); break;
+        case TRMI_OP_EXCHANGE: reserve_group(run, used, trmi_exchange_of(s->attrs)->axes, 0); break;
         case TRMI_OP_BATCH_NORM:
         case TRMI_OP_NORM_ACT:
         case TRMI_OP_BATCH_NORM_GRAD:
         case TRMI_OP_NORM_ACT_GRAD:
-            need(run, used, trmi_part_of(s->attrs)->sample_axes,
-                 2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
+            reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes,
+                          2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
             break;
         case TRMI_OP_SOFTMAX_XENT:
-            need(run, used, trmi_part_of(s->attrs)->class_axes,
-                 3 * p->buffers[s->inputs[0]].shape.dim[0]);
-            need(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
+            reserve_group(run, used, trmi_part_of(s->attrs)->class_axes,
+                          3 * p->buffers[s->inputs[0]].shape.dim[0]);
+            reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
             break;
         case TRMI_OP_LINEAR_XENT:
-            need(run, used, trmi_part_of(s->attrs)->class_axes,
-                 2 * trm_shape_count(&p->buffers[s->inputs[2]].shape));
-            need(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
+            reserve_group(run, used, trmi_part_of(s->attrs)->class_axes,
+                          2 * trm_shape_count(&p->buffers[s->inputs[2]].shape));
+            reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
             break;
         default: break;
         }
     }
     for (int32_t i = 0; i < p->params_count; i++) {
-        need(run, used, p->params[i].grad_axes, 0);
+        reserve_group(run, used, p->params[i].grad_axes, 0);
     }
 }
 
@@ -83,7 +83,7 @@ static trm_status open_group(trmi_split_run *run, trmi_parallel *p, uint32_t axe
     TRMI_TRY(trm_comm_split(p->comm, trmi_mesh_rank(&run->plan->mesh, at), p->rank, &g->comm, err));
     int32_t size = trm_comm_size(g->comm);
     g->sync.size = size;
-    g->sync.gather = gather;
+    g->sync.gather = gather_numbers;
     if (g->capacity > 0) {
         g->all = trmi_parallel_memory(p, (size_t)(size * g->capacity) * sizeof(double), err);
         g->sync.values = trmi_alloc((size_t)g->capacity * sizeof(double));

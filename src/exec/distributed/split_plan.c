@@ -34,7 +34,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     run->world = p->comm;
     p->options.sum = true;
     p->options.sync_batch_norm =
-        TRM_NORM_LOCAL; /* the graph has the exchanges, not the way ranks */
+        TRM_NORM_LOCAL; /* the exchanges of batch norm are operators of the graph */
     if (o->split.plan != NULL) {
         TRMI_TRY(trmi_partition_plan_parse(o->split.plan, strlen(o->split.plan), "plan", &run->plan,
                                            err));
@@ -113,9 +113,10 @@ trm_status trmi_split_complete(trm_exec *exec, const trm_graph *graph,
     return status;
 }
 
-/* Whole on every rank, and its gradient is summed over all of them, or there whole on each of them.
- */
-static bool is_everybodys(const trm_program *p, const trmi_mesh *mesh, const trmi_param *param) {
+/* Returns whether every rank has the whole parameter and, summed over all ranks or computed whole,
+ * its whole gradient: then each rank may update a slice of it. */
+static bool is_whole_everywhere(const trm_program *p, const trmi_mesh *mesh,
+                                const trmi_param *param) {
     uint32_t all = (1u << mesh->axes) - 1;
     const trmi_partition_leaf *leaf = trmi_program_leaf(p, p->buffers[param->param_buffer].name);
     bool summed = param->grad_axes == all || param->grad_axes == 0;
@@ -135,7 +136,7 @@ bool trmi_split_may_slice(const trm_exec *exec, const trm_exec_options *options)
 bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh) {
     bool slices = program->training && program->params_count > 0;
     for (int32_t i = 0; slices && i < program->params_count; i++) {
-        slices = is_everybodys(program, mesh, &program->params[i]);
+        slices = is_whole_everywhere(program, mesh, &program->params[i]);
     }
     return slices;
 }

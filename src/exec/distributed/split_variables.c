@@ -74,7 +74,7 @@ trm_status trmi_split_gather(trm_exec *exec, trm_error *err) {
 /* ---- norms over cut parameters --------------------------------------------------------------- */
 
 /* Does this rank speak for its part: the first of those that hold the same. */
-static bool speaks(const trm_exec *exec, const trmi_partition_leaf *leaf) {
+static bool is_first_owner(const trm_exec *exec, const trmi_partition_leaf *leaf) {
     int32_t at[TRMI_MESH_AXES];
     const trmi_mesh *mesh = &trmi_parallel_of(exec)->split->plan->mesh;
     trmi_mesh_coordinates(mesh, trmi_parallel_of(exec)->rank, at);
@@ -105,7 +105,7 @@ trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_erro
                     double *sum = &sums[set * blocks + block],
                            *total = &totals[set * p->trained_count + i];
                     if (turn == 0) {
-                        *total += leaf != NULL && speaks(exec, leaf) ? *sum : 0;
+                        *total += leaf != NULL && is_first_owner(exec, leaf) ? *sum : 0;
                     } else {
                         *sum = block == first ? *total : 0;
                     }
@@ -232,7 +232,7 @@ static void take_rows(const trm_exec *exec, const trmi_partition_leaf *leaf, cha
     }
 }
 
-static void take(trm_exec *exec, int32_t input, const void *whole) {
+static void take_part(trm_exec *exec, int32_t input, const void *whole) {
     const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
     const trmi_partition_leaf *leaf = trmi_parallel_of(exec)->split->whole_inputs[input].leaf;
     char *part = exec->env.arena[b->arena] + b->offset;
@@ -264,7 +264,7 @@ bool trmi_split_feed(trm_exec *exec, int32_t index, const trm_tensor *place, con
     }
     in->taken = whole != NULL;
     if (in->taken) {
-        take(exec, index, whole);
+        take_part(exec, index, whole);
     }
     return in->taken;
 }
@@ -279,7 +279,7 @@ trm_status trmi_split_take_inputs(trm_exec *exec, trm_error *err) {
             TRMI_TRY(join_parts(exec, in, b->dtype, err));
         }
         if (!in->taken) {
-            take(exec, i, in->data);
+            take_part(exec, i, in->data);
         }
     }
     return TRM_OK;

@@ -27,7 +27,8 @@ static bool is_local(const trmi_stages *s, const trmi_pipeline_edge *edge) {
 }
 
 /* Starts the message in a slot. */
-static trm_status start(trm_exec *exec, int32_t e, int32_t slot, bool receive, trm_error *err) {
+static trm_status start_message(trm_exec *exec, int32_t e, int32_t slot, bool receive,
+                                trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     const trmi_staged *staged = exec->program->staged;
     trmi_stage_edge *edge = &s->edges[e];
@@ -42,7 +43,7 @@ static trm_status start(trm_exec *exec, int32_t e, int32_t slot, bool receive, t
 }
 
 /* Waits for the message in a slot, if there is one. */
-static trm_status finish(trmi_stage_edge *edge, int32_t slot, trm_error *err) {
+static trm_status finish_message(trmi_stage_edge *edge, int32_t slot, trm_error *err) {
     trm_request *request = edge->requests[slot];
     edge->requests[slot] = NULL;
     return request != NULL ? trm_request_wait(request, -1, err) : TRM_OK;
@@ -53,12 +54,12 @@ static trm_status run_send(const trmi_kernel *k, const trmi_kernel_env *env, trm
     trmi_stages *s = trmi_stages_of(m->exec);
     trmi_stage_edge *edge = &s->edges[m->edge];
     int32_t slot = s->micro % edge->slots_count;
-    TRMI_TRY(finish(edge, slot, err));
+    TRMI_TRY(finish_message(edge, slot, err));
     memcpy(edge->slots + (size_t)slot * edge->bytes, trmi_kernel_input(k, env, 0),
            (size_t)trmi_kernel_input_buffer(k, 0)->bytes);
     return is_local(s, &m->exec->program->staged->edges[m->edge])
                ? TRM_OK
-               : start(m->exec, m->edge, slot, false, err);
+               : start_message(m->exec, m->edge, slot, false, err);
 }
 
 /* Asks for messages of the peer of edge `e` up to message `micro` of it. */
@@ -68,7 +69,7 @@ static trm_status ask_for(trm_exec *exec, int32_t e, int32_t micro, trm_error *e
     while (s->edges[e].asked <= micro) {
         int32_t next = peer->edges[peer->at++];
         trmi_stage_edge *edge = &s->edges[next];
-        TRMI_TRY(start(exec, next, edge->asked++ % edge->slots_count, true, err));
+        TRMI_TRY(start_message(exec, next, edge->asked++ % edge->slots_count, true, err));
     }
     return TRM_OK;
 }
@@ -80,14 +81,14 @@ static trm_status run_receive(const trmi_kernel *k, const trmi_kernel_env *env, 
     int32_t slot = s->micro % edge->slots_count;
     if (!is_local(s, &m->exec->program->staged->edges[m->edge])) {
         TRMI_TRY(ask_for(m->exec, m->edge, s->micro, err));
-        TRMI_TRY(finish(edge, slot, err));
+        TRMI_TRY(finish_message(edge, slot, err));
     }
     memcpy(trmi_kernel_output(k, env, 0), edge->slots + (size_t)slot * edge->bytes,
            (size_t)trmi_kernel_output_buffer(k, 0)->bytes);
     return TRM_OK;
 }
 
-static void destroy(trmi_kernel *kernel) { trmi_free(kernel->state); }
+static void destroy_message(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
 trm_status trmi_stages_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
     const trmi_step *step = kernel->step;
@@ -100,7 +101,7 @@ trm_status trmi_stages_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err)
     *m = (message_state){.exec = exec, .edge = trmi_transfer_of(step->attrs)->edge};
     kernel->state = m;
     kernel->run = send ? run_send : run_receive;
-    kernel->destroy = destroy;
+    kernel->destroy = destroy_message;
     return TRM_OK;
 }
 
@@ -154,7 +155,7 @@ trm_status trmi_stages_wait(trm_exec *exec, trm_status status, trm_error *err) {
     for (int32_t e = 0; e < exec->program->staged->edges_count; e++) {
         for (int32_t slot = 0; slot < s->edges[e].slots_count; slot++) {
             trm_error later;
-            trm_status ended = finish(&s->edges[e], slot, status == TRM_OK ? err : &later);
+            trm_status ended = finish_message(&s->edges[e], slot, status == TRM_OK ? err : &later);
             status = status == TRM_OK ? ended : status;
         }
     }

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A step of a stage: walks the actions of its schedule (plan/pipeline/stage_schedule.h). */
+/* A training step of a rank that runs a stage of a pipeline.
+ *
+ *      trmi_stages_walk   copies each micro-batch that the caller feeds; with the last one it runs
+ *                         the rank's actions (plan/pipeline/stage_schedule.h)
+ *      run_actions        one action: a chunk of the stage forward or backward for one micro-batch
+ *
+ * Each micro-batch has its own copy of the inputs, and of the values that backward reads. Before an
+ * action the arenas INPUT and KEPT point to the copies of its micro-batch; after the last one they
+ * point to the first copies again. */
 #include "exec/distributed/stages.h"
 #include "exec/exec.h"
 
@@ -8,7 +16,7 @@
 #include <string.h>
 
 /* Points the arenas INPUT and KEPT to their copies for a micro-batch. */
-static void enter(trm_exec *exec, const trmi_stage_chunk *chunk, int32_t micro) {
+static void enter_micro_batch(trm_exec *exec, const trmi_stage_chunk *chunk, int32_t micro) {
     trmi_stages *s = trmi_stages_of(exec);
     s->micro = micro;
     exec->env.arena[TRMI_ARENA_INPUT] = s->inputs + (size_t)micro * s->inputs_bytes;
@@ -18,7 +26,7 @@ static void enter(trm_exec *exec, const trmi_stage_chunk *chunk, int32_t micro) 
 
 /* Points the arenas back to their first copies, into which callers feed and with which the next
  * step begins, and restores `accumulated`. */
-static void leave(trm_exec *exec, int32_t accumulated) {
+static void leave_micro_batches(trm_exec *exec, int32_t accumulated) {
     trmi_stages *s = trmi_stages_of(exec);
     exec->env.arena[TRMI_ARENA_INPUT] = s->fed;
     exec->env.arena[TRMI_ARENA_KEPT] = s->kept;
@@ -60,14 +68,14 @@ static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bo
     return TRM_OK;
 }
 
-static trm_status run_schedule(trm_exec *exec, trm_error *err) {
+static trm_status run_actions(trm_exec *exec, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
     const trmi_pipeline *p = &staged->pipeline;
     const trmi_pipeline_action *actions = p->actions + staged->stage * p->count;
     for (int32_t i = 0; i < p->count; i++) {
         const trmi_stage_chunk *chunk = &staged->chunks[actions[i].chunk];
         bool last = actions[i].micro + 1 == p->micros;
-        enter(exec, chunk, actions[i].micro);
+        enter_micro_batch(exec, chunk, actions[i].micro);
         TRMI_TRY(actions[i].backward ? run_backward(exec, chunk, last, err)
                                      : run_forward(exec, chunk->steps[0], last, err));
     }
@@ -83,7 +91,7 @@ trm_status trmi_stages_walk(trm_exec *exec, trm_error *err) {
     }
     trmi_stages_rewind(exec);
     s->loss_sum = 0;
-    trm_status status = run_schedule(exec, err);
-    leave(exec, micro);
+    trm_status status = run_actions(exec, err);
+    leave_micro_batches(exec, micro);
     return status;
 }

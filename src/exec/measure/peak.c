@@ -59,7 +59,7 @@ static void add_sample(samples *s, double rate) {
 }
 
 /* Returns the median; 0 without samples, the last one without memory to sort. */
-static double median(const samples *s) {
+static double median_rate(const samples *s) {
     double *sorted = s->count > 0 ? trmi_alloc((size_t)s->count * sizeof *sorted) : NULL;
     if (sorted == NULL) {
         return s->count > 0 ? s->rate[s->count - 1] : 0;
@@ -70,7 +70,7 @@ static double median(const samples *s) {
     return middle;
 }
 
-static double highest(const samples *s) {
+static double highest_rate(const samples *s) {
     double most = 0;
     for (int64_t i = 0; i < s->count; i++) {
         most = s->rate[i] > most ? s->rate[i] : most;
@@ -81,7 +81,7 @@ static double highest(const samples *s) {
 /* ---- loops ----------------------------------------------------------------------------------- */
 
 /* Returns the FLOP/s of all threads together. */
-static double arithmetic(loop *run, int threads) {
+static double measure_arithmetic(loop *run, int threads) {
     double flops = 0, begin = trmi_os_now();
     (void)threads; /* without OpenMP */
 #pragma omp parallel num_threads(threads) reduction(+ : flops)
@@ -94,7 +94,7 @@ static double arithmetic(loop *run, int threads) {
 
 /* Returns the bytes per second of a loop over a working set of `bytes`. A stored word counts once.
  * `stream`: stores past the caches. */
-static double bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes) {
+static double measure_bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes) {
     int64_t each = bytes / 4 / arrays[mix] / 16 * 16, share = each / m->threads / 16 * 16;
     int64_t repeats = TRAFFIC / bytes + 1;
     double begin = trmi_os_now();
@@ -111,10 +111,10 @@ static double bandwidth(const trm_meter *m, int mix, bool stream, int64_t bytes)
 static int64_t set_bytes(int32_t set) { return (int64_t)SMALLEST << set; }
 
 void trmi_meter_sample_arithmetic(trm_meter *m) {
-    add_sample(&m->float32, arithmetic(m->kernels->multiply_add, m->threads));
+    add_sample(&m->float32, measure_arithmetic(m->kernels->multiply_add, m->threads));
 #if defined(__x86_64__)
     if (trmi_cpu()->avx512_bf16) {
-        add_sample(&m->bfloat16, arithmetic(trmi_peak_pairs, m->threads));
+        add_sample(&m->bfloat16, measure_arithmetic(trmi_peak_pairs, m->threads));
     }
 #endif
 }
@@ -122,10 +122,10 @@ void trmi_meter_sample_arithmetic(trm_meter *m) {
 static void sample_memory(trm_meter *m) {
     for (int32_t i = 0; i < m->sets; i++) {
         for (int mix = 0; mix < TRM_PEAK_MIXES; mix++) {
-            (void)bandwidth(m, mix, false, set_bytes(i)); /* fills the caches */
+            (void)measure_bandwidth(m, mix, false, set_bytes(i)); /* fills the caches */
             for (int stream = 0; stream < 2 && m->kernels->memory[mix][stream] != NULL; stream++) {
                 add_sample(&m->memory_rate[i][mix][stream],
-                           bandwidth(m, mix, stream, set_bytes(i)));
+                           measure_bandwidth(m, mix, stream, set_bytes(i)));
             }
         }
     }
@@ -160,7 +160,8 @@ trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     while (m->sets < TRM_PEAK_SETS && set_bytes(m->sets) <= m->memory_bytes) {
         m->sets++;
     }
-    (void)arithmetic(m->kernels->multiply_add, m->threads); /* warm-up of the clock frequency */
+    (void)measure_arithmetic(m->kernels->multiply_add,
+                             m->threads); /* warm-up of the clock frequency */
     *out = m;
     return TRM_OK;
 }
@@ -187,8 +188,8 @@ void trm_meter_sample(trm_meter *m) {
 }
 
 /* Fills in all rates by one statistic; for memory the better of the two ways to store. */
-static void describe(const trm_meter *m, double (*statistic)(const samples *),
-                     trm_machine_peak *out) {
+static void describe_rates(const trm_meter *m, double (*statistic)(const samples *),
+                           trm_machine_peak *out) {
     *out = (trm_machine_peak){.threads = m->threads,
                               .float32_flops = statistic(&m->float32),
                               .bfloat16_flops = statistic(&m->bfloat16),
@@ -206,10 +207,10 @@ static void describe(const trm_meter *m, double (*statistic)(const samples *),
 void trm_meter_get_peaks(const trm_meter *m, trm_machine_peak *middle, trm_machine_peak *best) {
     TRMI_NEED_OR(, NULL, m);
     if (middle != NULL) {
-        describe(m, median, middle);
+        describe_rates(m, median_rate, middle);
     }
     if (best != NULL) {
-        describe(m, highest, best);
+        describe_rates(m, highest_rate, best);
     }
 }
 

@@ -79,7 +79,8 @@ static trm_status make_slots(trmi_update *u, trm_error *err) {
 }
 
 /* Takes all memory of an optimiser whose options are set; an update allocates nothing. */
-static trm_status create(trmi_update *u, const trmi_update_segment *segments, trm_error *err) {
+static trm_status create_memory(trmi_update *u, const trmi_update_segment *segments,
+                                trm_error *err) {
     size_t n = (size_t)u->segments_count;
     u->segments = trmi_alloc(n * sizeof *u->segments);
     bool sparse = false; /* the state of sparse rows is large and few models need it */
@@ -122,7 +123,7 @@ trm_status trmi_update_create(const trm_optimizer_options *options,
     u->count = count;
     u->clip = 1;
     u->scale = 1;
-    trm_status status = create(u, segments, err);
+    trm_status status = create_memory(u, segments, err);
     if (status != TRM_OK) {
         trmi_update_destroy(u);
         return status;

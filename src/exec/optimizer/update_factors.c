@@ -63,7 +63,7 @@ void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, cons
 }
 
 /* Returns the inner product of two arrays; computed again in double if float32 overflows. */
-static double inner(const trmi_update *u, const float *x, const float *y, int64_t count) {
+static double inner_product(const trmi_update *u, const float *x, const float *y, int64_t count) {
     double sum = (double)u->kernels->inner(x, y, count);
     if (isfinite(sum)) {
         return sum;
@@ -85,8 +85,8 @@ static void inner_products(const trmi_update *u, const float *rows, int64_t fact
     for (int64_t at = 0; at < length; at += STRETCH) {
         for (int64_t a = 0; a < factors; a++) {
             for (int64_t b = 0; b <= a; b++) {
-                sums[a][b] += inner(u, rows + a * length + at, rows + b * length + at,
-                                    trmi_min_i64(STRETCH, length - at));
+                sums[a][b] += inner_product(u, rows + a * length + at, rows + b * length + at,
+                                            trmi_min_i64(STRETCH, length - at));
             }
         }
     }

@@ -92,10 +92,12 @@ static inline float inner_of(const float *x, const float *y, int64_t count) {
     }
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
 }
-static float inner(const float *x, const float *y, int64_t count) { return inner_of(x, y, count); }
-static float squares(const float *x, int64_t count) { return inner_of(x, x, count); }
+static float inner_product(const float *x, const float *y, int64_t count) {
+    return inner_of(x, y, count);
+}
+static float sum_squares(const float *x, int64_t count) { return inner_of(x, x, count); }
 
-static void accumulate(float *sum, const float *x, int64_t count, float scale, bool first) {
+static void add_scaled(float *sum, const float *x, int64_t count, float scale, bool first) {
     vf factor = vf_set(scale);
     for (int64_t i = 0; i < count; i += VL) {
         int64_t left = count - i;
@@ -130,8 +132,8 @@ const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
                 [TRM_LARS] = lars_product,
                 [TRM_ADAGRAD] = adagrad_product,
                 [TRM_FTRL] = ftrl_product},
-    .multiply = multiply,
-    .inner = inner,
-    .squares = squares,
-    .accumulate = accumulate,
+    .multiply = write_product,
+    .inner = inner_product,
+    .squares = sum_squares,
+    .accumulate = add_scaled,
 };

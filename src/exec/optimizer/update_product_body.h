@@ -91,8 +91,8 @@ TRMI_INLINE void product_row(const trmi_rule *r, const trmi_product *p, lane_rul
     }
 }
 
-TRMI_INLINE void product(const trmi_rule *r, const trmi_product *p, lane_rule rule, const int slots,
-                         float *w, float *s0, float *s1) {
+TRMI_INLINE void multiply_rows(const trmi_rule *r, const trmi_product *p, lane_rule rule,
+                               const int slots, float *w, float *s0, float *s1) {
     for (int64_t row = 0; row < p->rows; row++) {
         product_row(r, p, rule, slots, row, w, s0, s1);
     }
@@ -101,7 +101,7 @@ TRMI_INLINE void product(const trmi_rule *r, const trmi_product *p, lane_rule ru
 #define PRODUCT(name)                                                                              \
     static void name##_product(const trmi_rule *r, const trmi_product *p, float *w, float *s0,     \
                                float *s1) {                                                        \
-        product(r, p, name##_lane, SLOTS_OF_##name, w, s0, s1);                                    \
+        multiply_rows(r, p, name##_lane, SLOTS_OF_##name, w, s0, s1);                              \
     }
 PRODUCT(sgd)
 PRODUCT(momentum)
@@ -116,6 +116,6 @@ static inline lane take_gradient(const trmi_rule *r, lane x) {
     x.w = x.g;
     return x;
 }
-static void multiply(const trmi_product *p, float *out) {
-    product(NULL, p, take_gradient, 0, out, NULL, NULL);
+static void write_product(const trmi_product *p, float *out) {
+    multiply_rows(NULL, p, take_gradient, 0, out, NULL, NULL);
 }

@@ -98,15 +98,16 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
 
 /* Copies narrow rows, which begin at at[i] of `from`, side by side to `block`; scatter copies them
  * back. */
-static void gather(const float *from, const int64_t *at, int64_t rows, int64_t width,
-                   float *block) {
+static void gather_rows(const float *from, const int64_t *at, int64_t rows, int64_t width,
+                        float *block) {
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < width; j++) {
             block[i * width + j] = from[at[i] + j];
         }
     }
 }
-static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t width, float *to) {
+static void scatter_rows(const float *block, const int64_t *at, int64_t rows, int64_t width,
+                         float *to) {
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < width; j++) {
             to[at[i] + j] = block[i * width + j];
@@ -119,14 +120,14 @@ static void scatter(const float *block, const int64_t *at, int64_t rows, int64_t
 static void update_narrow(const trmi_update *u, const trmi_rule *rule, float *parameters,
                           const float *sums, const int64_t *at, int64_t rows, int64_t width) {
     float w[GROUPS * NARROW], slot[TRMI_SLOTS_MAX][GROUPS * NARROW];
-    gather(parameters, at, rows, width, w);
+    gather_rows(parameters, at, rows, width, w);
     for (int32_t s = 0; s < u->slots_count; s++) {
-        gather(u->slots[s], at, rows, width, slot[s]);
+        gather_rows(u->slots[s], at, rows, width, slot[s]);
     }
     u->kernels->rule[u->options.kind](rule, w, sums, slot[0], slot[1], rows * width);
-    scatter(w, at, rows, width, parameters);
+    scatter_rows(w, at, rows, width, parameters);
     for (int32_t s = 0; s < u->slots_count; s++) {
-        scatter(slot[s], at, rows, width, u->slots[s]);
+        scatter_rows(slot[s], at, rows, width, u->slots[s]);
     }
 }
 

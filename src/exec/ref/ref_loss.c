@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reference kernels of softmax and the losses. */
 #include "exec/ref/ref.h"
+#include "exec/class_labels.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -44,15 +45,6 @@ trm_status trmi_ref_softmax_grad(const trmi_ref_args *args, trm_error *err) {
         trmi_ref_set(&args->outputs[0], i, trmi_ref_get(y, i) * (trmi_ref_get(dy, i) - dot));
     }
     return TRM_OK;
-}
-
-static bool is_ignored(const trmi_attrs *a, int64_t label) {
-    return a->xent.use_ignore_index && label == a->xent.ignore_index;
-}
-
-/* Returns the number of all classes; z may hold only columns [begin, begin + columns) of them. */
-static int64_t all_classes(const trmi_attrs *a, const trm_tensor *z) {
-    return trmi_part_of(a)->extent > 0 ? trmi_part_of(a)->extent : z->shape.dim[1];
 }
 
 /* Computes log-sum-exp, the label's logit and the sum of logits of one row, over the columns of all
@@ -134,11 +126,11 @@ static trm_status join_blocks(const trmi_ref_args *args, const double *losses, c
 static trm_status row_losses(const trmi_ref_args *args, double *losses, double *counts,
                              double *total, double *counted, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
-    int64_t rows = z->shape.dim[0], classes = all_classes(args->attrs, z);
+    int64_t rows = z->shape.dim[0], classes = trmi_all_classes(args->attrs, z->shape.dim[1]);
     double s = args->attrs->xent.label_smoothing;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
-        bool skip = is_ignored(args->attrs, label);
+        bool skip = trmi_label_is_ignored(args->attrs, label);
         double row[3] = {0, 0, 0};
         if (!skip && (label < 0 || label >= classes)) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -181,7 +173,7 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
     (void)err;
     const trm_tensor *in = args->inputs;
     const trm_tensor *z = &in[1], *labels = &in[2];
-    int64_t columns = z->shape.dim[1], classes = all_classes(args->attrs, z);
+    int64_t columns = z->shape.dim[1], classes = trmi_all_classes(args->attrs, z->shape.dim[1]);
     double scale = trmi_ref_get(&in[0], 0) * trmi_ref_get(&in[4], 0);
     double s = args->attrs->xent.label_smoothing;
     for (int64_t i = 0; i < trm_shape_count(&z->shape); i++) {
@@ -189,7 +181,8 @@ trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err)
                 k = i % columns + trmi_part_of(args->attrs)->begin;
         double p = exp(trmi_ref_get(z, i) - trmi_ref_get(&in[3], i / columns));
         double t = s / (double)classes + (k == label ? 1 - s : 0);
-        trmi_ref_set(&args->outputs[0], i, is_ignored(args->attrs, label) ? 0 : scale * (p - t));
+        trmi_ref_set(&args->outputs[0], i,
+                     trmi_label_is_ignored(args->attrs, label) ? 0 : scale * (p - t));
     }
     return TRM_OK;
 }
@@ -274,7 +267,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     double total = 0, counted = 0, none = 0;
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
-        bool skip = is_ignored(args->attrs, label);
+        bool skip = trmi_label_is_ignored(args->attrs, label);
         if (!skip && (label < 0 || label >= all)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %" PRId64 " of sample %" PRId64 ": 0 to %" PRId64 " expected",
@@ -295,7 +288,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     trm_status status = TRM_OK;
     for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
         double lse, at;
-        bool skip = is_ignored(args->attrs, trmi_ref_get_int(labels, r));
+        bool skip = trmi_label_is_ignored(args->attrs, trmi_ref_get_int(labels, r));
         status = linear_row(args, r, z, &lse, &at, err);
         if (status == TRM_OK) {
             total += skip ? 0 : lse - at;

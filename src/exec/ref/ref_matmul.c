@@ -37,7 +37,7 @@ trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     int64_t k = a->shape.dim[ta ? rank - 2 : rank - 1];
     int64_t width = b->shape.dim[tb ? rank - 2 : rank - 1], first = args->attrs->matmul.begin;
     if (args->attrs->matmul.rows) {
-        trmi_rows all = trmi_rows_of(args->attrs, &a->shape, &b->shape);
+        trmi_matmul_extents all = trmi_rows_of(args->attrs, &a->shape, &b->shape);
         m = all.m, k = all.k, width = all.n, batch = 1;
         n = args->attrs->matmul.columns > 0 ? args->attrs->matmul.columns : all.n;
     }

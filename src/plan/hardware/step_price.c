@@ -253,7 +253,7 @@ static void find_busiest(const trmi_transformer *t, const trmi_parallelism *p,
 /* ---- messages of gradients and parameters ---------------------------------------------------- */
 
 /* Returns what operators of `window` seconds do not hide of a message. */
-static double expose(double message, double window, double share) {
+static double exposed_seconds(double message, double window, double share) {
     return message - share * fmin(message, window);
 }
 
@@ -267,12 +267,15 @@ static double price_data(const trmi_plan_problem *problem, const trmi_parallelis
            scatter = start + problem->gradient_width * each, gather = start + 2 * each,
            hide = h->hide_data;
     switch (p->zero) {
-    case 0: return expose(2 * scatter, window[1], hide);
-    case 1: return expose(scatter, window[1], hide) + expose(gather, window[0], hide);
-    case 2: return micros * expose(scatter, window[1], hide) + expose(gather, window[0], hide);
+    case 0: return exposed_seconds(2 * scatter, window[1], hide);
+    case 1:
+        return exposed_seconds(scatter, window[1], hide) + exposed_seconds(gather, window[0], hide);
+    case 2:
+        return micros * exposed_seconds(scatter, window[1], hide) +
+               exposed_seconds(gather, window[0], hide);
     default:
-        return micros *
-               (expose(scatter + gather, window[1], hide) + expose(gather, window[0], hide));
+        return micros * (exposed_seconds(scatter + gather, window[1], hide) +
+                         exposed_seconds(gather, window[0], hide));
     }
 }
 

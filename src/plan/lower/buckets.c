@@ -6,22 +6,22 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-static double later(double a, double b) { return a > b ? a : b; }
+static double later_time(double a, double b) { return a > b ? a : b; }
 
 double trmi_buckets_end(const trmi_bucket_item *items, const trmi_bucket *buckets, int32_t count,
                         double alpha, double beta) {
     double end = 0;
     for (int32_t i = 0; i < count; i++) {
         double ready = items[buckets[i].first + buckets[i].count - 1].ready_seconds;
-        end = later(end, ready) + alpha + beta * (double)buckets[i].bytes;
+        end = later_time(end, ready) + alpha + beta * (double)buckets[i].bytes;
     }
     return end;
 }
 
 /* Computes finish[j], the earliest time at which the first j items are reduced, and from[j], the
  * first item of the last bucket among them, or j if item j - 1 is skipped. */
-static void solve(const trmi_bucket_item *items, int32_t n, double alpha, double beta,
-                  double *finish, int32_t *from) {
+static void solve_buckets(const trmi_bucket_item *items, int32_t n, double alpha, double beta,
+                          double *finish, int32_t *from) {
     finish[0] = 0;
     for (int32_t j = 1; j <= n; j++) {
         if (items[j - 1].skip) {
@@ -32,7 +32,7 @@ static void solve(const trmi_bucket_item *items, int32_t n, double alpha, double
         double best = -1, bytes = 0;
         for (int32_t i = j - 1; i >= 0 && !items[i].skip; i--) {
             bytes += (double)items[i].bytes;
-            double end = later(finish[i], items[j - 1].ready_seconds) + alpha + beta * bytes;
+            double end = later_time(finish[i], items[j - 1].ready_seconds) + alpha + beta * bytes;
             if (best < 0 || end <= best) {
                 best = end;
                 from[j] = i;
@@ -52,8 +52,8 @@ static int64_t bytes_of(const trmi_bucket_item *items, int32_t first, int32_t co
 }
 
 /* Collects the buckets by following from[] from the end, then reverses the list. */
-static int32_t collect(const trmi_bucket_item *items, int32_t n, const int32_t *from,
-                       trmi_bucket *out) {
+static int32_t collect_buckets(const trmi_bucket_item *items, int32_t n, const int32_t *from,
+                               trmi_bucket *out) {
     int32_t count = 0;
     for (int32_t j = n; j > 0;) {
         if (from[j] == j) {
@@ -79,8 +79,8 @@ int32_t trmi_buckets_optimal(const trmi_bucket_item *items, int32_t items_count,
     int32_t *from = trmi_alloc(places * sizeof *from);
     int32_t count = -1;
     if (finish != NULL && from != NULL) {
-        solve(items, items_count, alpha, beta, finish, from);
-        count = collect(items, items_count, from, out);
+        solve_buckets(items, items_count, alpha, beta, finish, from);
+        count = collect_buckets(items, items_count, from, out);
         if (end_seconds != NULL) {
             *end_seconds = finish[items_count];
         }

@@ -12,7 +12,7 @@
 /* ---- liveness ---- */
 
 /* Extends the lifetime of a buffer to a step. */
-static void touch(trm_program *p, int32_t buffer, int32_t step) {
+static void extend_lifetime(trm_program *p, int32_t buffer, int32_t step) {
     if (buffer == 0) {
         return;
     }
@@ -30,20 +30,20 @@ static void find_lives(trm_program *p) {
     }
     for (int32_t s = 0; s < p->steps_count; s++) {
         for (int32_t i = 0; i < p->steps[s].inputs_count; i++) {
-            touch(p, p->steps[s].inputs[i], s);
+            extend_lifetime(p, p->steps[s].inputs[i], s);
         }
         for (int32_t i = 0; i < p->steps[s].outputs_count; i++) {
-            touch(p, p->steps[s].outputs[i], s);
+            extend_lifetime(p, p->steps[s].outputs[i], s);
         }
     }
     for (int32_t i = 0; i < p->outputs_count; i++) {
-        touch(p, p->outputs[i], p->steps_count);
+        extend_lifetime(p, p->outputs[i], p->steps_count);
     }
     for (int32_t i = 0; i < p->params_count; i++) {
-        touch(p, p->params[i].sparse_ids, p->steps_count);
-        touch(p, p->params[i].sparse_rows, p->steps_count);
-        touch(p, p->params[i].factor_left, p->steps_count);
-        touch(p, p->params[i].factor_right, p->steps_count);
+        extend_lifetime(p, p->params[i].sparse_ids, p->steps_count);
+        extend_lifetime(p, p->params[i].sparse_rows, p->steps_count);
+        extend_lifetime(p, p->params[i].factor_left, p->steps_count);
+        extend_lifetime(p, p->params[i].factor_right, p->steps_count);
     }
 }
 
@@ -102,7 +102,7 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copie
 
 /* Returns whether a comes after b: by the time at which gradients are ready; those in factors
  * behind these, so that the end of GRAD is never written; frozen ones last. */
-static bool later(const trmi_param *a, const trmi_param *b) {
+static bool is_later(const trmi_param *a, const trmi_param *b) {
     if (a->frozen || b->frozen) {
         return a->frozen && !b->frozen;
     }
@@ -120,7 +120,7 @@ static void place_parameters(trm_program *p) {
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_param item = p->params[i];
         int32_t j = i;
-        for (; j > 0 && later(&p->params[j - 1], &item); j--) {
+        for (; j > 0 && is_later(&p->params[j - 1], &item); j--) {
             p->params[j] = p->params[j - 1];
         }
         p->params[j] = item;

@@ -100,7 +100,7 @@ static bool is_free(const placer *w, const trmi_buffer *b, int64_t offset) {
 /* ---- what a place costs ---- */
 
 /* Returns the length of the intersection of two intervals. */
-static double common(double a, double a_end, double b, double b_end) {
+static double common_length(double a, double a_end, double b, double b_end) {
     double from = a > b ? a : b, to = a_end < b_end ? a_end : b_end;
     return to > from ? to - from : 0;
 }
@@ -113,18 +113,18 @@ static double of_one_thread(const placer *w, const trmi_buffer *b, int64_t offse
     const trmi_buffer *all = w->program->buffers;
     for (int t = 0; t < w->threads && w->of_images[b - all] && w->of_images[other - all]; t++) {
         double at = (double)offset + t * part, its = (double)other->offset + t * others;
-        same += common(at, at + part, its, its + others);
+        same += common_length(at, at + part, its, its + others);
     }
     return same;
 }
 
 /* Returns the cost of an offset: bytes in another thread's cache, plus COLD x bytes in no cache. */
-static double price(const placer *w, const trmi_buffer *b, int64_t offset) {
+static double price_offset(const placer *w, const trmi_buffer *b, int64_t offset) {
     double moves = 0, stays = 0;
     for (int32_t i = 0; i < w->near_count; i++) {
         const trmi_buffer *other = w->near[i].buffer;
-        double both = common((double)offset, (double)(offset + b->bytes), (double)other->offset,
-                             (double)(other->offset + other->bytes));
+        double both = common_length((double)offset, (double)(offset + b->bytes),
+                                    (double)other->offset, (double)(other->offset + other->bytes));
         double same = both > 0 ? of_one_thread(w, b, offset, other) : 0;
         moves += w->near[i].share * (both - same);
         stays = stays > w->near[i].share * same ? stays : w->near[i].share * same;
@@ -134,7 +134,7 @@ static double price(const placer *w, const trmi_buffer *b, int64_t offset) {
 
 /* Returns the bytes that steps move between two lifetimes, in the shorter direction: training steps
  * repeat. */
-static double between(const placer *w, const trmi_buffer *a, const trmi_buffer *b) {
+static double bytes_between(const placer *w, const trmi_buffer *a, const trmi_buffer *b) {
     int32_t steps = w->program->steps_count;
     double whole = w->moved[steps], least = whole;
     const trmi_buffer *pair[2][2] = {{a, b}, {b, a}};
@@ -152,7 +152,7 @@ static void find_near(placer *w, const trmi_buffer *b) {
     w->near_count = 0;
     for (int32_t i = 0; i < w->done; i++) {
         const trmi_buffer *other = &w->program->buffers[w->placed[i]];
-        double gap = lives_overlap(b, other) ? CACHED : between(w, b, other);
+        double gap = lives_overlap(b, other) ? CACHED : bytes_between(w, b, other);
         if (gap < CACHED) {
             w->near[w->near_count++] = (neighbour){other, 1 - gap / CACHED};
         }
@@ -161,7 +161,7 @@ static void find_near(placer *w, const trmi_buffer *b) {
 
 /* Returns the offset with the least cost among the lowest gaps, the offsets of neighbours of equal
  * size, and the ends of the other neighbours. */
-static int64_t cheapest(placer *w, const trmi_buffer *b) {
+static int64_t cheapest_offset(placer *w, const trmi_buffer *b) {
     int64_t offsets[GAPS + SLOTS];
     find_near(w, b);
     int32_t count = free_gaps(w, b, GAPS, offsets), slots = count + SLOTS;
@@ -173,9 +173,9 @@ static int64_t cheapest(placer *w, const trmi_buffer *b) {
         }
     }
     int64_t best = offsets[0];
-    double least = price(w, b, best);
+    double least = price_offset(w, b, best);
     for (int32_t i = 1; i < count; i++) {
-        double asked = offsets[i] + b->bytes <= w->limit ? price(w, b, offsets[i]) : least;
+        double asked = offsets[i] + b->bytes <= w->limit ? price_offset(w, b, offsets[i]) : least;
         if (asked < least) {
             least = asked;
             best = offsets[i];
@@ -193,7 +193,7 @@ static int64_t place_all(placer *w) {
     for (int32_t i = 0; i < w->count; i++) {
         trmi_buffer *b = &w->program->buffers[w->order[i]];
         if (w->limit > 0) {
-            b->offset = cheapest(w, b);
+            b->offset = cheapest_offset(w, b);
         } else {
             free_gaps(w, b, 1, &b->offset);
         }
@@ -247,7 +247,7 @@ static void find_images(placer *w) {
 }
 
 /* Places the activations: fewest bytes first, then within these bytes by caches. */
-static void place(placer *w) {
+static void place_activations(placer *w) {
     trm_program *p = w->program;
     for (int32_t i = 1; i < p->buffers_count; i++) {
         const trmi_buffer *b = &p->buffers[i];
@@ -284,7 +284,7 @@ trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err) 
     bool roomy = w.order != NULL && w.placed != NULL && w.near != NULL && w.of_images != NULL &&
                  w.moved != NULL;
     if (roomy) {
-        place(&w);
+        place_activations(&w);
     }
     trmi_arena_free(&room);
     return roomy

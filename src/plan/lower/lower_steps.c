@@ -64,7 +64,7 @@ static void mark_weights(lowering *l) {
 }
 
 /* Returns whether the back-end runs an operator in a layout. */
-static bool supports(const lowering *l, const trmi_op *op, trmi_layout layout) {
+static bool supports_layout(const lowering *l, const trmi_op *op, trmi_layout layout) {
     return layout == TRMI_PLAIN || (l->target->channels_last && l->target->supports != NULL &&
                                     l->target->supports(l->target->context, l->graph, op, layout));
 }
@@ -83,7 +83,7 @@ static trmi_layout parameter_layout(const lowering *l, int32_t value) {
             }
             bool fine = op->kind == TRMI_OP_CAST
                             ? parameter_layout(l, op->outputs[0]) == TRMI_CHANNELS_LAST
-                            : supports(l, op, TRMI_CHANNELS_LAST);
+                            : supports_layout(l, op, TRMI_CHANNELS_LAST);
             if (!fine) {
                 return TRMI_PLAIN;
             }
@@ -264,7 +264,7 @@ static trmi_layout choose_layout(const lowering *l, const trmi_op *op) {
     }
     bool prefers = prefers_channels_last(op->kind) || (l->strict && sums_images(op->kind));
     return has_image && !(l->strict && sums_rows(op)) && (any_last || prefers) &&
-                   supports(l, op, TRMI_CHANNELS_LAST)
+                   supports_layout(l, op, TRMI_CHANNELS_LAST)
                ? TRMI_CHANNELS_LAST
                : TRMI_PLAIN;
 }

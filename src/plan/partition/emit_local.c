@@ -46,7 +46,7 @@ static trm_shape local_out(const emission *e, int i) {
 /* ---- attributes of the part ---- */
 
 /* Returns whether an axis cuts a dimension. */
-static bool cuts(const trmi_spread *spread, int32_t dim) {
+static bool is_cut(const trmi_spread *spread, int32_t dim) {
     bool any = false;
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
         any = any || spread->at[i] == TRMI_SPLIT + dim;
@@ -78,7 +78,7 @@ static void localize_windows(emission *e, int64_t pad[4]) {
     trmi_box y = box_of(e, of.y, of.sy);
     for (int i = 0; i < 2; i++) {
         const trmi_partition_window *w = &e->loops.window[i];
-        if (cuts(of.sy, 2 + i)) {
+        if (is_cut(of.sy, 2 + i)) {
             int64_t before = w->before - y.begin[2 + i] * w->stride;
             int64_t after = (y.end[2 + i] - 1) * w->stride - w->before + w->extent - w->in;
             pad[2 * i] = before > 0 ? before : 0;
@@ -100,7 +100,7 @@ static void localize_target(emission *e, int64_t shape[4]) {
 }
 
 /* Returns this rank's share of the elements of a tensor. */
-static double share(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
+static double share_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     trmi_box box = box_of(e, shape, spread);
     int64_t whole = trm_shape_count(shape);
     return whole > 0 ? (double)trmi_box_count(&box) / (double)whole : 1;
@@ -163,22 +163,22 @@ static void localize_means(emission *e) {
     case TRMI_OP_REDUCE_MEAN:
     case TRMI_OP_GLOBAL_AVG_POOL:
     case TRMI_OP_BCE_LOGITS:
-        e->factor = share(e, in_shape(e, 0), &e->strategy->inputs[0]) /
-                    share(e, out_shape(e, 0), &e->strategy->outputs[0]);
+        e->factor = share_of(e, in_shape(e, 0), &e->strategy->inputs[0]) /
+                    share_of(e, out_shape(e, 0), &e->strategy->outputs[0]);
         break;
     case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
-        e->factor = share(e, out_shape(e, 0), &e->strategy->outputs[0]) /
-                    share(e, in_shape(e, 0), &e->strategy->inputs[0]);
+        e->factor = share_of(e, out_shape(e, 0), &e->strategy->outputs[0]) /
+                    share_of(e, in_shape(e, 0), &e->strategy->inputs[0]);
         break;
     case TRMI_OP_BCE_LOGITS_GRAD:
-        e->factor = share(e, out_shape(e, 0), &e->strategy->outputs[0]);
+        e->factor = share_of(e, out_shape(e, 0), &e->strategy->outputs[0]);
         break;
     default: break;
     }
 }
 
 /* Adjusts the attributes of the operator to this rank's part. */
-static void localize(emission *e) {
+static void localize_attrs(emission *e) {
     const char *letters = e->strategy->letters;
     int z = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0;
     switch (e->op->kind) {
@@ -287,7 +287,7 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
 }
 
 /* Emits the factor of a mean. */
-static trm_status scale(emission *e, int32_t *local, trm_error *err) {
+static trm_status scale_mean(emission *e, int32_t *local, trm_error *err) {
     if (e->factor == 1) {
         return TRM_OK;
     }
@@ -392,7 +392,7 @@ static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals
     }
     memcpy(locals, made->outputs, sizeof made->outputs);
     TRMI_TRY(add_halo(e, &locals[0], err));
-    return scale(e, &locals[0], err);
+    return scale_mean(e, &locals[0], err);
 }
 
 trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
@@ -407,7 +407,7 @@ trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
     trmi_loops_of(s->from, op, &e.loops);
     int32_t *inputs;
     TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, inputs, op->inputs_count + 1, "to split %s", op->name));
-    localize(&e);
+    localize_attrs(&e);
     TRMI_TRY(bring_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];
     TRMI_TRY(emit_local(&e, inputs, locals, err));

@@ -103,9 +103,10 @@ int32_t trmi_mesh_group(const trmi_mesh *mesh, uint32_t mask) {
 
 /* Appends every ordered factorisation of `rest` to the axes of `mesh`, then of `next`: axes of
  * hosts come first. */
-static void factor(trmi_mesh mesh, int32_t rest, int32_t next, trmi_mesh *out, int32_t *count) {
+static void add_factorisations(trmi_mesh mesh, int32_t rest, int32_t next, trmi_mesh *out,
+                               int32_t *count) {
     if (rest == 1 && next > 1) {
-        factor(mesh, next, 1, out, count);
+        add_factorisations(mesh, next, 1, out, count);
         return;
     }
     if (rest == 1) {
@@ -123,7 +124,7 @@ static void factor(trmi_mesh mesh, int32_t rest, int32_t next, trmi_mesh *out, i
             longer.size[longer.axes] = size;
             snprintf(longer.name[longer.axes], sizeof longer.name[0], "%c", 'a' + longer.axes);
             longer.axes++;
-            factor(longer, rest / size, next, out, count);
+            add_factorisations(longer, rest / size, next, out, count);
         }
     }
 }
@@ -134,7 +135,7 @@ static int by_axes(const void *a, const void *b) {
 
 int32_t trmi_mesh_list(int32_t hosts, int32_t local, trmi_mesh out[TRMI_MESH_LIST]) {
     int32_t count = 0;
-    factor((trmi_mesh){0}, hosts, local, out, &count);
+    add_factorisations((trmi_mesh){0}, hosts, local, out, &count);
     /* stable insertion sort: few axes first */
     for (int32_t i = 1; i < count; i++) {
         for (int32_t j = i; j > 0 && by_axes(&out[j - 1], &out[j]) > 0; j--) {

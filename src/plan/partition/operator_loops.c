@@ -17,7 +17,7 @@ static const char rows_of[] = "nmljiu";
 static const char image_of[] = "nchwuv";
 
 /* Copies the letters of a tensor. */
-static void set(char *to, const char *text) {
+static void set_letters(char *to, const char *text) {
     size_t length = strlen(text);
     TRMI_ASSERT(length < TRMI_LOOP_DIMS);
     memcpy(to, text, length + 1);
@@ -40,7 +40,7 @@ static void set_rows(char *to, int32_t rows, bool parts, char columns) {
 }
 
 /* Returns whether a loop is among the letters. */
-static bool has(const char *letters, char letter) {
+static bool has_letter(const char *letters, char letter) {
     return letter != '-' && strchr(letters, letter) != NULL;
 }
 
@@ -72,18 +72,19 @@ static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     /* forward: x, w, bias -> y; data: dy, w -> dx; weights: dy, x -> dw */
     switch (op->kind) {
     case TRMI_OP_CONV2D:
-        set(l->in[0], x), set(l->in[1], w), set(l->in[2], groups ? "g" : "k"), set(l->out[0], y);
+        set_letters(l->in[0], x), set_letters(l->in[1], w),
+            set_letters(l->in[2], groups ? "g" : "k"), set_letters(l->out[0], y);
         l->once = 2;
         l->window_input = 0;
         conv_windows(l, op, a, b, out);
         break;
     case TRMI_OP_CONV2D_GRAD_DATA:
-        set(l->in[0], y), set(l->in[1], w), set(l->out[0], x);
+        set_letters(l->in[0], y), set_letters(l->in[1], w), set_letters(l->out[0], x);
         l->window_adds = true;
         conv_windows(l, op, out, b, a);
         break;
     default:
-        set(l->in[0], y), set(l->in[1], x), set(l->out[0], w);
+        set_letters(l->in[0], y), set_letters(l->in[1], x), set_letters(l->out[0], w);
         l->window_input = 1;
         conv_windows(l, op, b, out, a);
     }
@@ -96,9 +97,9 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *x = gradient ? out : in, *y = gradient ? in : out;
     strcpy(l->letters, "nchw");
     for (int i = 0; i < 3; i++) {
-        set(l->in[i], "nchw");
+        set_letters(l->in[i], "nchw");
     }
-    set(l->out[0], "nchw");
+    set_letters(l->out[0], "nchw");
     l->windows = true;
     l->window_input = op->kind == TRMI_OP_MAX_POOL_GRAD ? 1 : gradient ? -1 : 0;
     l->window_adds = gradient;
@@ -116,8 +117,8 @@ static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops 
     (void)g;
     bool gradient = op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
     strcpy(l->letters, "nchw");
-    set(l->in[0], gradient ? "nc" : "nchw");
-    set(l->out[0], gradient ? "nchw" : "nc");
+    set_letters(l->in[0], gradient ? "nc" : "nchw");
+    set_letters(l->out[0], gradient ? "nchw" : "nc");
 }
 
 /* ---- norm ---- */
@@ -130,12 +131,12 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     strcpy(l->letters, image);
     for (int i = 0; i < TRMI_LOOP_TENSORS; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
-        set(l->in[i], v != NULL && v->shape.rank == 1 ? "c" : image);
+        set_letters(l->in[i], v != NULL && v->shape.rank == 1 ? "c" : image);
     }
     for (int i = 0; i < op->outputs_count; i++) {
         /* outputs 1 and 2 are per channel: saved statistics, or dgamma and dbeta */
         bool vector = i == 1 || i == 2;
-        set(l->out[i], vector ? "c" : image);
+        set_letters(l->out[i], vector ? "c" : image);
         /* the kernel combines statistics over all ranks */
         l->without[i] = vector && !gradient ? TRMI_WHOLE : TRMI_PARTIAL_SUM;
     }
@@ -149,14 +150,14 @@ static void loops_row_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l)
     for (int i = 0; i < op->inputs_count; i++) {
         bool vector = gradient ? i == 2 : i > 0, wide = gradient ? i < 2 : i == 0;
         if (vector) {
-            set(l->in[i], "-");
+            set_letters(l->in[i], "-");
         } else {
             set_first(l->in[i], rows_of, rows, wide ? '-' : '\0');
         }
     }
     set_first(l->out[0], rows_of, rows, '-');
     for (int i = 1; i < op->outputs_count; i++) {
-        set(l->out[i], gradient ? "-" : l->letters);
+        set_letters(l->out[i], gradient ? "-" : l->letters);
     }
 }
 
@@ -177,13 +178,13 @@ static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l
                                : "ngq";
     const char *forward[] = {q, k, k, "n-"}, *backward[] = {y, q, k, k, "n-", y, lse};
     for (int i = 0; i < op->inputs_count; i++) {
-        set(l->in[i], gradient ? backward[i] : forward[i]);
+        set_letters(l->in[i], gradient ? backward[i] : forward[i]);
     }
-    set(l->out[0], gradient ? q : y);
+    set_letters(l->out[0], gradient ? q : y);
     for (int i = 1; i < op->outputs_count; i++) {
-        set(l->out[i], gradient ? k : lse);
+        set_letters(l->out[i], gradient ? k : lse);
     }
-    set(l->letters, folded ? "ng" : packed ? "n" : "nqg");
+    set_letters(l->letters, folded ? "ng" : packed ? "n" : "nqg");
     l->groups = folded   ? op->attrs.attention.kv_heads
                 : packed ? 0
                          : trmi_input_of(g, op, gradient ? 2 : 1)->shape.dim[2];
@@ -197,7 +198,8 @@ static void loops_top_k(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     char wide[TRMI_LOOP_DIMS];
     set_first(l->letters, rows_of, rows, '\0');
     set_first(wide, rows_of, rows, '-');
-    set(l->in[0], wide), set(l->in[1], wide), set(l->out[0], wide), set(l->out[1], wide);
+    set_letters(l->in[0], wide), set_letters(l->in[1], wide), set_letters(l->out[0], wide),
+        set_letters(l->out[1], wide);
 }
 
 /* Linear layers of experts: rows, outputs (k), inputs (c), and experts (e): rows of experts that are
@@ -207,7 +209,7 @@ static void loops_experts(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     bool weights = op->kind == TRMI_OP_EXPERT_GRAD_WEIGHTS, turned = op->attrs.expert.transposed;
     set_first(l->in[0], rows_of, rows, weights || turned ? 'k' : 'c');
     set_first(weights ? l->in[1] : l->out[0], rows_of, rows, weights || turned ? 'c' : 'k');
-    set(weights ? l->out[0] : l->in[1], "ekc");
+    set_letters(weights ? l->out[0] : l->in[1], "ekc");
     set_first(l->in[2], rows_of, rows, '\0');
     snprintf(l->letters, sizeof l->letters, "%.*sekc", (int)rows, rows_of);
 }
@@ -219,8 +221,8 @@ static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
     bool parts = trmi_input_of(g, op, 1)->shape.rank > 2; /* several columns of one head */
     set_first(l->in[0], rows_of, rows, 'c');
-    set(l->in[1], parts ? "c-k" : op->attrs.matmul.inputs_first ? "ck" : "kc");
-    set(l->in[2], parts ? "-k" : "k");
+    set_letters(l->in[1], parts ? "c-k" : op->attrs.matmul.inputs_first ? "ck" : "kc");
+    set_letters(l->in[2], parts ? "-k" : "k");
     set_rows(l->out[0], rows, parts, 'k');
     snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rows, rows_of);
     l->once = 2;
@@ -236,9 +238,9 @@ static void loops_rows(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set_rows(l->in[0], rows, left, sum ? 'k' : 'c');
     if (sum) {
         set_rows(l->in[1], rows, right, 'c');
-        set(l->out[0], left ? "-kc" : right ? "k-c" : "kc");
+        set_letters(l->out[0], left ? "-kc" : right ? "k-c" : "kc");
     } else {
-        set(l->in[1], !turned ? "ck" : left ? "k-c" : "kc");
+        set_letters(l->in[1], !turned ? "ck" : left ? "k-c" : "kc");
         set_first(l->out[0], rows_of, rows, 'k');
     }
     snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rows, rows_of);
@@ -267,9 +269,9 @@ static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l
     set_first(ids, rows_of, rank, '\0');
     set_first(rows, rows_of, rank, 'd');
     bool gradient = op->kind == TRMI_OP_EMBEDDING_GRAD;
-    set(l->in[0], gradient ? rows : "vd");
-    set(l->in[1], ids);
-    set(l->out[0], gradient ? "vd" : rows);
+    set_letters(l->in[0], gradient ? rows : "vd");
+    set_letters(l->in[1], ids);
+    set_letters(l->out[0], gradient ? "vd" : rows);
     snprintf(l->letters, sizeof l->letters, "%svd", ids);
 }
 
@@ -279,9 +281,9 @@ static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_BAG_POOL_GRAD;
     strcpy(l->letters, "nkd");
-    set(l->in[0], gradient ? "nd" : "kd");
-    set(l->in[1], "-"), set(l->in[2], "-");
-    set(l->out[0], gradient ? "kd" : "nd");
+    set_letters(l->in[0], gradient ? "nd" : "kd");
+    set_letters(l->in[1], "-"), set_letters(l->in[2], "-");
+    set_letters(l->out[0], gradient ? "kd" : "nd");
 }
 
 /* Pairwise dot products: cut by samples, or by the columns over which the products are summed. */
@@ -289,9 +291,9 @@ static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
     strcpy(l->letters, "nc");
-    set(l->in[0], gradient ? "n-" : "n-c");
-    set(l->in[1], "n-c");
-    set(l->out[0], gradient ? "n-c" : "n-");
+    set_letters(l->in[0], gradient ? "n-" : "n-c");
+    set_letters(l->in[1], "n-c");
+    set_letters(l->out[0], gradient ? "n-c" : "n-");
 }
 
 /* ---- losses ---- */
@@ -301,11 +303,12 @@ static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     strcpy(l->letters, "nk");
     if (op->kind == TRMI_OP_SOFTMAX_XENT) {
-        set(l->in[0], "nk"), set(l->in[1], "n"), set(l->out[1], "n"), set(l->out[2], "-");
+        set_letters(l->in[0], "nk"), set_letters(l->in[1], "n"), set_letters(l->out[1], "n"),
+            set_letters(l->out[2], "-");
         l->without[0] = l->without[1] = l->without[2] = TRMI_WHOLE;
     } else {
-        set(l->in[1], "nk"), set(l->in[2], "n"), set(l->in[3], "n"), set(l->in[4], "-"),
-            set(l->out[0], "nk");
+        set_letters(l->in[1], "nk"), set_letters(l->in[2], "n"), set_letters(l->in[3], "n"),
+            set_letters(l->in[4], "-"), set_letters(l->out[0], "nk");
     }
 }
 
@@ -315,13 +318,13 @@ static void loops_linear_xent(const trm_graph *g, const trmi_op *op, trmi_loops 
     int32_t rank = trmi_input_of(g, op, 2)->shape.rank;
     set_first(l->in[0], rows_of, rank, '-');
     bool predicts = op->attrs.xent.predicts;
-    set(l->in[1], predicts ? "--" : "k-");
+    set_letters(l->in[1], predicts ? "--" : "k-");
     set_first(l->in[2], rows_of, rank, '\0');
     set_first(l->out[1], rows_of, rank, predicts ? '\0' : '-');
-    set(l->out[2], "k-");
+    set_letters(l->out[2], "k-");
     if (op->inputs_count > 3) {
-        set(l->in[3], predicts ? "-" : "k");
-        set(l->out[3], "k");
+        set_letters(l->in[3], predicts ? "-" : "k");
+        set_letters(l->out[3], "k");
     }
     set_first(l->letters, rows_of, rank, predicts ? '\0' : 'k');
     l->without[0] = TRMI_WHOLE;
@@ -333,16 +336,16 @@ static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
     set_first(l->letters, rows_of, rank, '\0');
     for (int i = gradient; i < 2 + gradient; i++) {
-        set(l->in[i], l->letters);
+        set_letters(l->in[i], l->letters);
     }
-    set(l->out[0], gradient ? l->letters : "");
+    set_letters(l->out[0], gradient ? l->letters : "");
 }
 
 /* ---- elementwise and movement ---- */
 
 /* Writes the letters of a shape that is broadcast to `wide`: aligned to the right; dimensions of 1
  * are not cut. */
-static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
+static void follow_broadcast(const trm_shape *wide, const trm_shape *shape, char *to) {
     for (int32_t d = 0; d < shape->rank; d++) {
         int32_t of = d + wide->rank - shape->rank;
         to[d] = shape->dim[d] == 1 ? '-' : image_of[of];
@@ -354,11 +357,11 @@ static void follow(const trm_shape *wide, const trm_shape *shape, char *to) {
 static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     for (int i = 0; i < op->outputs_count; i++) {
-        follow(out, out, l->out[i]);
+        follow_broadcast(out, out, l->out[i]);
     }
-    follow(out, out, l->letters);
+    follow_broadcast(out, out, l->letters);
     for (int i = 0; i < op->inputs_count && i < TRMI_LOOP_TENSORS; i++) {
-        follow(out, &trmi_input_of(g, op, i)->shape, l->in[i]);
+        follow_broadcast(out, &trmi_input_of(g, op, i)->shape, l->in[i]);
     }
     /* a cast to fewer bits rounds, so a sum of casts is not the cast of the sum */
     bool narrow = op->kind == TRMI_OP_CAST && trmi_output_of(g, op, 0)->dtype != TRM_FLOAT32;
@@ -392,8 +395,8 @@ static void loops_rotary(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 /* Transpose: the output has the letters of the input in another order. */
 static void loops_transpose(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape;
-    follow(in, in, l->in[0]);
-    follow(in, in, l->letters);
+    follow_broadcast(in, in, l->in[0]);
+    follow_broadcast(in, in, l->letters);
     for (int32_t d = 0; d < in->rank; d++) {
         l->out[0][d] = l->in[0][op->attrs.transpose.order[d]];
     }
@@ -436,11 +439,11 @@ static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
 /* Concatenation: not cut along its own axis. */
 static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
-    follow(out, out, l->out[0]);
+    follow_broadcast(out, out, l->out[0]);
     l->out[0][op->attrs.concat.axis] = '-';
     strcpy(l->letters, l->out[0]);
     for (int i = 0; i < TRMI_LOOP_TENSORS; i++) {
-        set(l->in[i], l->out[0]);
+        set_letters(l->in[i], l->out[0]);
     }
     l->linear = true;
     if (op->inputs_count > TRMI_PARTITION_INPUTS) {
@@ -453,7 +456,7 @@ static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 /* Slice and pad: dimensions that change are not cut. */
 static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
-    follow(in, in, l->in[0]);
+    follow_broadcast(in, in, l->in[0]);
     for (int32_t d = 0; d < in->rank; d++) {
         /* a dimension is unchanged if it is taken as a whole and not padded */
         bool touched = op->kind == TRMI_OP_SLICE
@@ -480,7 +483,7 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *x = &trmi_input_of(g, op, gradient ? 1 : 0)->shape;
     char whole[TRMI_LOOP_DIMS], kept[TRMI_LOOP_DIMS];
     int32_t used = 0;
-    follow(x, x, whole);
+    follow_broadcast(x, x, whole);
     for (int32_t d = 0; d < x->rank; d++) {
         /* reduced dimensions lose their letter in the output */
         bool reduced = op->attrs.reduce.axes >> d & 1;
@@ -495,10 +498,11 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     kept[used] = '\0';
     strcpy(l->letters, whole);
     if (gradient) {
-        set(l->in[0], kept), set(l->in[1], whole), set(l->in[2], kept), set(l->out[0], whole);
+        set_letters(l->in[0], kept), set_letters(l->in[1], whole), set_letters(l->in[2], kept),
+            set_letters(l->out[0], whole);
         return;
     }
-    set(l->in[0], whole), set(l->out[0], kept);
+    set_letters(l->in[0], whole), set_letters(l->out[0], kept);
     l->without[0] = op->kind == TRMI_OP_REDUCE_MAX ? TRMI_PARTIAL_MAX : TRMI_PARTIAL_SUM;
     l->linear = op->kind != TRMI_OP_REDUCE_MAX;
 }
@@ -506,7 +510,7 @@ static void loops_reduce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 /* ---- all ---- */
 
 /* Removes '-' from the letters. */
-static void squeeze(char *letters) {
+static void squeeze_letters(char *letters) {
     char *to = letters;
     for (const char *from = letters; *from != '\0'; from++) {
         if (*from != '-') {
@@ -613,7 +617,7 @@ void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
     } else {
         out->reason = op->inputs_count > 0 ? "no rule for cutting it" : NULL;
     }
-    squeeze(out->letters);
+    squeeze_letters(out->letters);
 }
 
 void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
@@ -645,7 +649,7 @@ const char *trmi_partition_loop_name(const trm_graph *graph, const trmi_op *op, 
                    ? "classes"
                : matrix ? "columns"
                         : "output channels";
-    case 'c': return matrix ? "inner" : has(l.letters, 'k') ? "input channels" : "channels";
+    case 'c': return matrix ? "inner" : has_letter(l.letters, 'k') ? "input channels" : "channels";
     case 'g':
         return op->kind == TRMI_OP_ATTENTION || op->kind == TRMI_OP_ATTENTION_GRAD ? "heads"
                                                                                    : "groups";

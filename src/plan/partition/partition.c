@@ -12,7 +12,7 @@
 /* ---- set up ---- */
 
 /* Returns the last operator with a name before index `before`; 0: none. */
-static int32_t named(const trm_graph *graph, const char *name, int64_t before) {
+static int32_t find_named(const trm_graph *graph, const char *name, int64_t before) {
     for (int64_t i = before - 1; i > 0; i--) {
         if (strcmp(graph->ops[i].name, name) == 0) {
             return (int32_t)i;
@@ -38,7 +38,7 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
                          (long long)s->from->ops_count);
     }
     for (int64_t i = 0; i < s->plan->choices_count; i++) {
-        int32_t op = named(s->from, s->plan->choices[i].op, s->from->ops_count);
+        int32_t op = find_named(s->from, s->plan->choices[i].op, s->from->ops_count);
         s->choices[op] = op != 0 ? &s->plan->choices[i] : NULL;
     }
     for (int64_t i = 1; i < s->from->ops_count; i++) {
@@ -47,7 +47,7 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
         bool again = i > 1 && op->origin != NULL && s->origins[i - 1] != 0 &&
                      strcmp(s->from->ops[s->origins[i - 1]].name, op->origin) == 0;
         s->origins[i] = again                ? s->origins[i - 1]
-                        : op->origin != NULL ? named(s->from, op->origin, i)
+                        : op->origin != NULL ? find_named(s->from, op->origin, i)
                                              : 0;
     }
     for (int32_t i = 0; i < roots->params_count; i++) {

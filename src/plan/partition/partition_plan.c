@@ -230,7 +230,7 @@ enum { WORDS = 7 };
 
 /* Splits a line at blanks, up to '#'. Returns the number of words; words beyond WORDS are counted,
  * not stored. */
-static int split(char *line, char *words[WORDS]) {
+static int split_line(char *line, char *words[WORDS]) {
     int count = 0;
     for (char *at = line; *at != '\0' && *at != '#';) {
         if (*at == ' ' || *at == '\t' || *at == '\r') {
@@ -333,7 +333,7 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
     char *words[WORDS], name[NAME_LIMIT], *end;
     trm_error local;
     err = err != NULL ? err : &local;
-    int count = split(line, words);
+    int count = split_line(line, words);
     if (count == 0) {
         return TRM_OK;
     }

@@ -38,8 +38,8 @@ static const char *place_of(const trmi_partition_plan *plan, int32_t line, char 
 }
 
 /* Checks mesh, digest, all lines and all stores. can: operators that can be recomputed. */
-static trm_status check(const trmi_partition_plan *plan, const trm_graph *graph, int32_t ranks,
-                        const bool *can, trm_error *err) {
+static trm_status check_plan(const trmi_partition_plan *plan, const trm_graph *graph, int32_t ranks,
+                             const bool *can, trm_error *err) {
     char text[64], at[PLACE];
     if (trmi_mesh_ranks(&plan->mesh) != ranks) {
         return TRMI_FAIL(err, TRM_INVALID, "%sthe plan is for mesh %s of %d ranks, this job has %d",
@@ -123,7 +123,7 @@ trm_status trmi_partition_plan_check(const trmi_partition_plan *plan, const trm_
     bool *can;
     TRMI_TRY(TRMI_NEW(err, can, graph->ops_count, "to check a plan"));
     trmi_partition_repeatable(graph, can);
-    trm_status status = check(plan, graph, ranks, can, err);
+    trm_status status = check_plan(plan, graph, ranks, can, err);
     trmi_free(can);
     return status;
 }

@@ -180,8 +180,8 @@ int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spr
 }
 
 /* Records a version of a value. error INVALID: too many versions */
-static trm_status remember(trmi_partitioner *s, int32_t value, const trmi_version *version,
-                           trm_error *err) {
+static trm_status record_version(trmi_partitioner *s, int32_t value, const trmi_version *version,
+                                 trm_error *err) {
     trmi_partition_value *v = &s->values[value];
     if (v->count == TRMI_PARTITION_VERSIONS) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -215,7 +215,7 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
         trmi_partition_note(s, maker->name, what, maker->phase, step->move, step->axes, step->bytes,
                             step->seconds, false);
         at.spread = step->to;
-        TRMI_TRY(remember(s, value, &at, err));
+        TRMI_TRY(record_version(s, value, &at, err));
     }
     *out = at.value;
     return TRM_OK;
@@ -255,7 +255,7 @@ trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_l
                                              part_of, &has, part_of, &wants, maker->phase, name,
                                              &version.value, err));
             *out = version.value;
-            return remember(s, value, &version, err);
+            return record_version(s, value, &version, err);
         }
     }
     return TRMI_FAIL(err, TRM_INTERNAL, "%s: no part to widen", maker->name);

@@ -345,7 +345,7 @@ static void add_zeros(explorer *e) {
 }
 
 /* Computes all moves from a place, except the direct one to the target; false: no memory. */
-static bool explore(const trmi_router *r, map *m, int32_t at) {
+static bool explore_place(const trmi_router *r, map *m, int32_t at) {
     edges moves = {NULL, 0, 0}; /* the array of places may be reallocated during the call */
     explorer e = {.router = r, .map = m, .from = m->places[at].spread, .into = &moves};
     for (uint8_t letter = TRMI_PARTIAL_SUM; letter < TRMI_SPLIT; letter++) {
@@ -362,8 +362,8 @@ static bool explore(const trmi_router *r, map *m, int32_t at) {
 
 /* Finds the direct exchange from a place to the target, with axes that are still partial unchanged:
  * *out, NULL if there is no such move; false: no memory. */
-static bool straight(const trmi_router *r, map *m, int32_t at, const trmi_spread *target,
-                     const edge **out) {
+static bool find_direct(const trmi_router *r, map *m, int32_t at, const trmi_spread *target,
+                        const edge **out) {
     trmi_spread from = m->places[at].spread, to = *target;
     *out = NULL;
     for (int32_t i = 0; i < r->mesh.axes; i++) {
@@ -414,8 +414,8 @@ typedef struct search {
 } search;
 
 /* Records a way to a place if it is the cheapest so far. */
-static void reach(search *s, int32_t at, double seconds, int32_t previous,
-                  const trmi_route_step *step) {
+static void reach_place(search *s, int32_t at, double seconds, int32_t previous,
+                        const trmi_route_step *step) {
     place *p = &s->map->places[at];
     if (p->search != s->map->searches) {
         if (!trmi_grow((void **)&s->open, &s->capacity, s->count + 1, sizeof *s->open)) {
@@ -436,15 +436,15 @@ static void reach(search *s, int32_t at, double seconds, int32_t previous,
 
 /* Follows a move, unless it creates zeros that the target does not have or exceeds the bound on
  * parts. */
-static void follow(search *s, int32_t at, const edge *e) {
+static void follow_move(search *s, int32_t at, const edge *e) {
     if ((e->zeros & ~s->sums) == 0 && (s->bound <= 0 || s->map->places[e->to].most <= s->bound)) {
-        reach(s, e->to, s->map->places[at].seconds + e->step.seconds, at, &e->step);
+        reach_place(s, e->to, s->map->places[at].seconds + e->step.seconds, at, &e->step);
     }
 }
 
 /* Returns the nearest place that is not settled, -1: none. Ties go to the smallest key, so that the
  * result does not depend on the history of the map. */
-static int32_t nearest(const search *s) {
+static int32_t nearest_place(const search *s) {
     int32_t best = -1;
     for (int64_t i = 0; i < s->count; i++) {
         const place *p = &s->map->places[s->open[i]], *b = best >= 0 ? &s->map->places[best] : NULL;
@@ -457,7 +457,7 @@ static int32_t nearest(const search *s) {
 }
 
 /* Writes the route that ends at a place. */
-static trm_status trace(const search *s, int32_t at, trmi_route *out, trm_error *err) {
+static trm_status trace_route(const search *s, int32_t at, trmi_route *out, trm_error *err) {
     const place *places = s->map->places;
     *out = (trmi_route){.seconds = places[at].seconds, .peak_elements = places[at].most};
     for (int32_t i = at; places[i].previous >= 0; i = places[i].previous) {
@@ -487,27 +487,28 @@ static trm_status no_route(const search *s, const trm_shape *of, const trmi_spre
 }
 
 /* Dijkstra's algorithm from `from` to the target. */
-static trm_status walk(search *s, const trmi_spread *from, trmi_route *out, trm_error *err) {
+static trm_status search_shortest(search *s, const trmi_spread *from, trmi_route *out,
+                                  trm_error *err) {
     map *m = s->map;
     m->searches++;
     int32_t start = place_of(s->router, m, from);
     if (start < 0) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
     }
-    reach(s, start, 0, -1, NULL);
-    for (int32_t at = nearest(s); at >= 0 && !s->failed; at = nearest(s)) {
+    reach_place(s, start, 0, -1, NULL);
+    for (int32_t at = nearest_place(s); at >= 0 && !s->failed; at = nearest_place(s)) {
         m->places[at].settled = true;
         if (trmi_spread_equal(&m->places[at].spread, s->target)) {
-            return trace(s, at, out, err);
+            return trace_route(s, at, out, err);
         }
         const edge *last;
-        s->failed = s->failed || (!m->places[at].explored && !explore(s->router, m, at)) ||
-                    !straight(s->router, m, at, s->target, &last);
+        s->failed = s->failed || (!m->places[at].explored && !explore_place(s->router, m, at)) ||
+                    !find_direct(s->router, m, at, s->target, &last);
         for (int64_t i = 0; !s->failed && i < m->places[at].moves.count; i++) {
-            follow(s, at, &m->places[at].moves.list[i]);
+            follow_move(s, at, &m->places[at].moves.list[i]);
         }
         if (!s->failed && last != NULL) {
-            follow(s, at, last);
+            follow_move(s, at, last);
         }
     }
     return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route")
@@ -530,9 +531,9 @@ static trm_status map_of(trmi_router *r, const trm_shape *shape, int64_t element
 }
 
 /* Searches a route that is not in the cache. */
-static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element,
-                       const trmi_spread *from, const trmi_spread *to, int64_t bound,
-                       trmi_route *out, trm_error *err) {
+static trm_status search_route(trmi_router *r, const trm_shape *shape, int64_t element,
+                               const trmi_spread *from, const trmi_spread *to, int64_t bound,
+                               trmi_route *out, trm_error *err) {
     search s = {.router = r, .target = to, .bound = bound};
     for (int32_t i = 0; i < r->mesh.axes; i++) {
         s.sums |= to->at[i] == TRMI_PARTIAL_SUM ? 1u << i : 0;
@@ -541,7 +542,7 @@ static trm_status find(trmi_router *r, const trm_shape *shape, int64_t element,
         return no_route(&s, shape, from, err);
     }
     TRMI_TRY(map_of(r, shape, element, &s.map, err));
-    trm_status status = walk(&s, from, out, err);
+    trm_status status = search_shortest(&s, from, out, err);
     free(s.open);
     return status;
 }
@@ -626,7 +627,7 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
     const search known = {.router = r, .target = to, .bound = peak_elements};
     trm_status status =
         i >= 0 ? no_route(&known, shape, from, err)
-               : find(r, shape, query.element, from, to, peak_elements, &query.route, err);
+               : search_route(r, shape, query.element, from, to, peak_elements, &query.route, err);
     query.none = status != TRM_OK;
     if (i < 0 && status != TRM_NOMEM) {
         if (!trmi_grow((void **)&r->entries, &r->capacity, r->count + 1, sizeof *r->entries) ||

@@ -344,8 +344,8 @@ bool trmi_partition_in_factors(const trm_graph *g, const trmi_op *op, const trmi
 }
 
 /* Counts all strategies of an operator and, if list is not NULL, writes them. */
-static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
-                         trmi_strategy *list) {
+static int64_t enumerate_strategies(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                                    trmi_strategy *list) {
     char choices[TRMI_PARTITION_LETTERS + 1] = ".", letters[TRMI_MESH_AXES + 1] = "";
     trmi_partition_loops(g, op, choices + 1, NULL);
     int64_t options = (int64_t)strlen(choices), total = 1, count = 0;
@@ -369,12 +369,12 @@ static int64_t enumerate(const trm_graph *g, const trmi_op *op, const trmi_mesh 
 trm_status trmi_partition_strategies(const trm_graph *graph, const trmi_op *op,
                                      const trmi_mesh *mesh, trmi_arena *arena, trmi_strategy **out,
                                      int32_t *count, trm_error *err) {
-    int64_t found = enumerate(graph, op, mesh, NULL);
+    int64_t found = enumerate_strategies(graph, op, mesh, NULL);
     /* one more than found: the next candidate is computed in the place after the last one */
     trmi_strategy *list;
     TRMI_TRY(TRMI_NEW_IN(err, arena, list, found + 1, "for %lld strategies of %s", (long long)found,
                          op->name));
-    *count = (int32_t)enumerate(graph, op, mesh, list);
+    *count = (int32_t)enumerate_strategies(graph, op, mesh, list);
     *out = list;
     return TRM_OK;
 }

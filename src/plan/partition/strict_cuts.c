@@ -41,8 +41,8 @@ static bool has_one_term(const trmi_op *op, char letter) {
 
 /* Returns whether ranks may cut this loop. `samples`: the loop of the samples. `nodes`: its parts
  * are nodes of the tree. */
-static bool allows(const trmi_op *op, const trmi_loops *loops, bool over_samples, char letter,
-                   char samples, bool nodes) {
+static bool allows_cut(const trmi_op *op, const trmi_loops *loops, bool over_samples, char letter,
+                       char samples, bool nodes) {
     bool image = letter == 'h' || letter == 'w', joins = letter == samples && nodes;
     if (letter == '.' || has_one_term(op, letter)) {
         return true;
@@ -81,7 +81,7 @@ bool trmi_partition_is_strict(const trm_graph *g, const trmi_block_marks *marks,
     bool fine = !image || loops.groups <= 1 ||
                 trmi_mesh_group(mesh, trmi_letters_mask(letters, "g")) < loops.groups;
     for (const char *at = letters; *at != '\0' && fine; at++) {
-        fine = allows(op, &loops, marks->over_samples[op - g->ops], *at, samples, nodes);
+        fine = allows_cut(op, &loops, marks->over_samples[op - g->ops], *at, samples, nodes);
     }
     return fine;
 }

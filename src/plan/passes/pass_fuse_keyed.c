@@ -68,7 +68,7 @@ static bool read_input(const trm_graph *g, int32_t x, int32_t *rows, int32_t *id
 }
 
 /* Emits a KEYED_LINEAR in place of a LINEAR, if it applies. */
-static bool fuse(trmi_pass *pass, const trmi_op *op) {
+static bool fuse_linear(trmi_pass *pass, const trmi_op *op) {
     const trm_graph *g = pass->from;
     int32_t rows, ids, dense;
     if (op->kind != TRMI_OP_LINEAR || op->attrs.matmul.relu || op->attrs.matmul.inputs_first ||
@@ -91,7 +91,7 @@ trm_status trmi_pass_fuse_keyed(trmi_pass *pass, const trmi_plan_options *option
     (void)roots;
     (void)err;
     for (int64_t i = 1; i < pass->from->ops_count; i++) {
-        if (!fuse(pass, &pass->from->ops[i])) {
+        if (!fuse_linear(pass, &pass->from->ops[i])) {
             trmi_pass_copy(pass, &pass->from->ops[i]);
         }
     }

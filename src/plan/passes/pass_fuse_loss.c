@@ -25,7 +25,7 @@ typedef struct match {
 } match;
 
 /* Adds an operator to those that disappear. */
-static void vanish(match *m, const trm_graph *g, const trmi_op *op) {
+static void remove_op(match *m, const trm_graph *g, const trmi_op *op) {
     m->inner[m->inner_count++] = (int32_t)(op - g->ops);
 }
 
@@ -36,10 +36,10 @@ static bool last_axis(const trm_graph *g, const trmi_op *op, bool keep) {
 }
 
 /* Matches x = -1 * y, written as SCALE or as MUL with a constant. Returns y; 0 = no match. */
-static int32_t negated(match *m, const trm_graph *g, int32_t x) {
+static int32_t match_negation(match *m, const trm_graph *g, int32_t x) {
     const trmi_op *scale = trmi_made_by(g, x, TRMI_OP_SCALE);
     if (scale != NULL && scale->attrs.scale.factor == -1.0) {
-        vanish(m, g, scale);
+        remove_op(m, g, scale);
         return scale->inputs[0];
     }
     const trmi_op *mul = trmi_made_by(g, x, TRMI_OP_MUL);
@@ -47,7 +47,7 @@ static int32_t negated(match *m, const trm_graph *g, int32_t x) {
         const trmi_op *constant = trmi_made_by(g, mul->inputs[i], TRMI_OP_CONSTANT);
         if (constant != NULL && constant->attrs.constant.bytes == sizeof(float) &&
             *(const float *)constant->attrs.constant.data == -1.0f) {
-            vanish(m, g, mul);
+            remove_op(m, g, mul);
             return mul->inputs[1 - i];
         }
     }
@@ -65,11 +65,11 @@ static int32_t softmax_of(match *m, const trm_graph *g, int32_t x) {
         max->inputs[0] != sub->inputs[0] || !last_axis(g, sum, true) || !last_axis(g, max, true)) {
         return 0;
     }
-    vanish(m, g, div);
-    vanish(m, g, sum);
-    vanish(m, g, exp);
-    vanish(m, g, sub);
-    vanish(m, g, max);
+    remove_op(m, g, div);
+    remove_op(m, g, sum);
+    remove_op(m, g, exp);
+    remove_op(m, g, sub);
+    remove_op(m, g, max);
     return sub->inputs[0];
 }
 
@@ -82,7 +82,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
         trm_shape_count(&trmi_output_of(g, mean, 0)->shape) != 1 || mean->attrs.reduce.keep_dims) {
         return false;
     }
-    const trmi_op *sum = trmi_made_by(g, negated(m, g, mean->inputs[0]), TRMI_OP_REDUCE_SUM);
+    const trmi_op *sum = trmi_made_by(g, match_negation(m, g, mean->inputs[0]), TRMI_OP_REDUCE_SUM);
     const trmi_op *mul = sum ? trmi_made_by(g, sum->inputs[0], TRMI_OP_MUL) : NULL;
     if (mul == NULL || !last_axis(g, sum, false) || trmi_input_of(g, sum, 0)->shape.rank != 2) {
         return false;
@@ -95,10 +95,10 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
         !trm_shape_equal(&g->values[m->logits].shape, &trmi_output_of(g, hot, 0)->shape)) {
         return false;
     }
-    vanish(m, g, sum);
-    vanish(m, g, mul);
-    vanish(m, g, log);
-    vanish(m, g, hot);
+    remove_op(m, g, sum);
+    remove_op(m, g, mul);
+    remove_op(m, g, log);
+    remove_op(m, g, hot);
     m->labels = hot->inputs[0];
     /* label smoothing s of K classes: on = 1 - s + s/K, off = s/K */
     double classes = (double)hot->attrs.one_hot.classes;
@@ -109,7 +109,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
 }
 
 /* Returns whether every intermediate value is read inside the match only. */
-static bool closed(const trmi_pass *pass, const trmi_roots *roots, const match *m) {
+static bool is_closed(const trmi_pass *pass, const trmi_roots *roots, const match *m) {
     const trm_graph *g = pass->from;
     for (int i = 0; i < m->inner_count; i++) {
         int32_t value = g->ops[m->inner[i]].outputs[0];
@@ -144,7 +144,7 @@ trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options
     }
     for (int32_t i = 1; i < g->ops_count; i++) {
         match m;
-        if (match_at(g, i, &m) && closed(pass, roots, &m)) {
+        if (match_at(g, i, &m) && is_closed(pass, roots, &m)) {
             found[i] = m;
             for (int j = 0; j < m.inner_count; j++) {
                 skip[m.inner[j]] = true;

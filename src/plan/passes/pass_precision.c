@@ -70,7 +70,7 @@ static int32_t cast_to(trmi_pass *pass, const trmi_op *op, int32_t value, trm_dt
 }
 
 /* Returns the dtype in which an operator computes. */
-static trm_dtype wanted(const trmi_pass *pass, const trmi_op *op, uint32_t follow) {
+static trm_dtype wanted_dtype(const trmi_pass *pass, const trmi_op *op, uint32_t follow) {
     if (computes_in_bf16(op->kind)) {
         return TRM_BFLOAT16;
     }
@@ -92,7 +92,7 @@ trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options
     for (int32_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         uint32_t follow = followed_inputs(op->kind);
-        trm_dtype dtype = wanted(pass, op, follow);
+        trm_dtype dtype = wanted_dtype(pass, op, follow);
         int32_t saved[8];
         int32_t inputs = op->inputs_count < 8 ? op->inputs_count : 8;
         /* the map points to the casts while this operator is copied */

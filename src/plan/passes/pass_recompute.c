@@ -230,7 +230,7 @@ static void drop_segments(const trm_graph *g, bool *dropped, int32_t *segment) {
 }
 
 /* Marks the values that the rules recompute. False: no memory. */
-static bool choose(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
+static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
     int32_t *of_value = calloc((size_t)g->values_count, sizeof *of_value);
     if (of_value != NULL && rules.norms) {
         drop_norms(g, dropped, of_value);
@@ -245,7 +245,7 @@ static bool choose(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
 
 void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
     bool *values = calloc((size_t)g->values_count, sizeof *values);
-    bool chosen = values != NULL && choose(g, rules, values);
+    bool chosen = values != NULL && choose_values(g, rules, values);
     for (int64_t i = 1; i < g->ops_count; i++) {
         dropped[i] = chosen && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
     }
@@ -360,7 +360,8 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     r.again = calloc((size_t)g->values_count, sizeof *r.again);
     int32_t *kept = calloc((size_t)most_inputs(g) + 1, sizeof *kept);
     trm_status status = TRM_OK;
-    if (r.dropped == NULL || r.again == NULL || kept == NULL || !choose(g, rules, r.dropped)) {
+    if (r.dropped == NULL || r.again == NULL || kept == NULL ||
+        !choose_values(g, rules, r.dropped)) {
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
     } else {
         if (options->partition != NULL) {

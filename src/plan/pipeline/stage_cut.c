@@ -32,7 +32,7 @@ static bool is_forward(const trm_graph *g, int64_t index) {
 }
 
 /* Returns the last forward operator with a name before index `before`; 0: none. */
-static int32_t named(const trm_graph *g, const char *name, int64_t before) {
+static int32_t find_named(const trm_graph *g, const char *name, int64_t before) {
     for (int64_t i = before - 1; i > 0; i--) {
         if (is_forward(g, i) && strcmp(g->ops[i].name, name) == 0) {
             return (int32_t)i;
@@ -52,7 +52,7 @@ static int32_t forward_of(const trm_graph *g, int64_t index, int32_t before) {
         return 0;
     }
     return before != 0 && strcmp(g->ops[before].name, origin) == 0 ? before
-                                                                   : named(g, origin, index);
+                                                                   : find_named(g, origin, index);
 }
 
 static double seconds_of(const trm_graph *g, const trmi_op *op) {
@@ -65,7 +65,7 @@ static double bytes_of(const trmi_value *v) {
 }
 
 /* Lists the forward operators, the seconds of each with its backward, and what crosses cuts. */
-static trm_status measure(cutter *c, trmi_arena *arena, trm_error *err) {
+static trm_status measure_operators(cutter *c, trmi_arena *arena, trm_error *err) {
     const trm_graph *g = c->graph;
     int32_t before = 0;
     int32_t *last; /* [values] position of the last reader */
@@ -165,7 +165,7 @@ trm_status trmi_stage_cut(const trm_graph *training, const trmi_stage_options *o
     cutter c = {.graph = training};
     int32_t runs = options->stages * options->chunks;
     int32_t begins[TRMI_VIRTUAL_STAGES_MAX];
-    TRMI_TRY(measure(&c, arena, err));
+    TRMI_TRY(measure_operators(&c, arena, err));
     if (c.count < runs) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "pipeline of %d stages with %d chunks each: the graph has %d forward "

@@ -232,14 +232,14 @@ static bool is_held(trmi_op_kind kind) {
 }
 
 /* Adds the stages that read a value, through derived operators. */
-static void hold(const stager *s, int32_t value, uint64_t stages, uint64_t *holders) {
+static void add_holders(const stager *s, int32_t value, uint64_t stages, uint64_t *holders) {
     const trmi_op *maker = trmi_maker_of(s->g, value);
     if (value == 0 || s->stage[maker - s->g->ops] >= 0) {
         return;
     }
     holders[value] |= stages;
     for (int32_t j = 0; j < maker->inputs_count; j++) {
-        hold(s, maker->inputs[j], stages, holders);
+        add_holders(s, maker->inputs[j], stages, holders);
     }
 }
 
@@ -251,7 +251,7 @@ static trm_status list_leaves(stager *s, trm_error *err) {
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, s->out->leaves, g->ops_count, "for stages"));
     for (int64_t i = 1; i < g->ops_count; i++) {
         for (int32_t j = 0; s->stage[i] >= 0 && j < g->ops[i].inputs_count; j++) {
-            hold(s, g->ops[i].inputs[j], 1ull << s->stage[i] % s->o->stages, holders);
+            add_holders(s, g->ops[i].inputs[j], 1ull << s->stage[i] % s->o->stages, holders);
         }
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
@@ -340,7 +340,7 @@ static int32_t emit_transfer(stager *s, int32_t e, bool receive, int32_t value, 
 }
 
 /* Makes a value available in chunk `c`: receives it, or computes what is derived of parameters. */
-static void bring(stager *s, int32_t value, int32_t c, trmi_phase phase) {
+static void bring_value(stager *s, int32_t value, int32_t c, trmi_phase phase) {
     const trmi_op *maker = trmi_maker_of(s->g, value);
     int32_t run = c * s->o->stages + s->o->stage;
     if (value == 0 || s->maps[c][value] != 0) {
@@ -348,7 +348,7 @@ static void bring(stager *s, int32_t value, int32_t c, trmi_phase phase) {
     }
     if (s->stage[maker - s->g->ops] == DERIVED) {
         for (int32_t j = 0; j < maker->inputs_count; j++) {
-            bring(s, maker->inputs[j], c, phase);
+            bring_value(s, maker->inputs[j], c, phase);
         }
         s->pass.map = s->maps[c];
         int32_t index = trmi_pass_copy(&s->pass, maker);
@@ -375,7 +375,7 @@ static void emit_chunk(stager *s, int32_t c, bool backward) {
             continue;
         }
         for (int32_t j = 0; j < op->inputs_count; j++) {
-            bring(s, op->inputs[j], c, phase);
+            bring_value(s, op->inputs[j], c, phase);
         }
         s->pass.map = s->maps[c];
         trmi_pass_copy(&s->pass, op);

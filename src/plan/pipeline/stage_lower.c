@@ -46,7 +46,7 @@ static void find_steps(trm_program *p, trmi_staged *s) {
 }
 
 /* Moves what lives beyond its run of steps to KEPT. */
-static trm_status keep(trm_program *p, trmi_staged *s, int32_t chunk, trm_error *err) {
+static trm_status keep_values(trm_program *p, trmi_staged *s, int32_t chunk, trm_error *err) {
     trmi_stage_chunk *to = &s->chunks[chunk];
     int64_t begin = p->arena_bytes[TRMI_ARENA_KEPT];
     for (int32_t i = 1; i < p->buffers_count; i++) {
@@ -91,7 +91,7 @@ trm_status trmi_stage_lower(trm_program *program, trm_error *err) {
     trmi_staged *s = program->staged;
     find_steps(program, s);
     for (int32_t c = 0; c < s->pipeline.chunks; c++) {
-        TRMI_TRY(keep(program, s, c, err));
+        TRMI_TRY(keep_values(program, s, c, err));
     }
     find_gradients(program, s);
     return TRM_OK;

@@ -198,7 +198,7 @@ static bool send_all(play *w, int32_t rank, const trmi_pipeline_action *a) {
 }
 
 /* Runs a rank as far as it gets; returns whether it got further. */
-static bool advance(play *w, int32_t rank) {
+static bool advance_rank(play *w, int32_t rank) {
     rank_state *r = &w->ranks[rank];
     bool moved = false;
     while (r->action < w->p->count) {
@@ -230,7 +230,7 @@ static trm_status play_all(play *w, trm_error *err) {
     for (bool moved = true; moved;) {
         moved = false;
         for (int32_t r = 0; r < w->p->stages; r++) {
-            moved = advance(w, r) || moved;
+            moved = advance_rank(w, r) || moved;
         }
     }
     w->out->seconds = 0;

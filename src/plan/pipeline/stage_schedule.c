@@ -25,8 +25,8 @@ const char *trmi_pipeline_order_name(trmi_pipeline_order order) {
 
 /* Returns forward number `k` of a rank: groups of `group` micro-batches go through all chunks, one
  * chunk after the other. Backwards go through the chunks from the last to the first. */
-static trmi_pipeline_action number(const trmi_pipeline *p, int32_t group, int32_t k,
-                                   bool backward) {
+static trmi_pipeline_action numbered_action(const trmi_pipeline *p, int32_t group, int32_t k,
+                                            bool backward) {
     int32_t chunk = k / group % p->chunks;
     return (trmi_pipeline_action){.backward = backward,
                                   .chunk = backward ? p->chunks - 1 - chunk : chunk,
@@ -46,7 +46,7 @@ static void fill_rank(const trmi_pipeline *p, int32_t ahead, int32_t group,
         int32_t forwards = i < ahead ? i : ahead + (pairs + 1) / 2;
         bool backward = i >= ahead && (pairs % 2 == 1 || forwards >= total);
         int32_t done = forwards < total ? forwards : total;
-        trmi_pipeline_action a = number(p, group, backward ? i - done : done, backward);
+        trmi_pipeline_action a = numbered_action(p, group, backward ? i - done : done, backward);
         if (a.micro < p->micros) {
             out[count++] = a;
         }

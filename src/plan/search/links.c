@@ -41,7 +41,7 @@ void trmi_links_local(trmi_links *out, int32_t ranks) {
 }
 
 /* Reports a bad line: what was found and what was expected. */
-static trm_status bad(int line, const char *found, const char *expected, trm_error *err) {
+static trm_status report_line(int line, const char *found, const char *expected, trm_error *err) {
     return TRMI_FAIL(err, TRM_INVALID, "links, line %d: '%.60s' found, %s expected", line, found,
                      expected);
 }
@@ -54,7 +54,7 @@ static trm_status parse_level(trmi_links *l, int number, const char *line, trm_e
     long long ranks = 0;
     double alpha = 0, rate = 0;
     if (l->levels_count == TRMI_LEVELS) {
-        return bad(number, line, "at most 4 levels", err);
+        return report_line(number, line, "at most 4 levels", err);
     }
     int fields = sscanf(line, "level %15s %lld %lf %lf %15s %1s", v->name, &ranks, &alpha, &rate,
                         shared, rest);
@@ -62,10 +62,11 @@ static trm_status parse_level(trmi_links *l, int number, const char *line, trm_e
               alpha < 1e9 && rate > 1e-6 && rate < 1e6 &&
               (fields == 4 || strcmp(shared, "shared") == 0);
     if (!ok) {
-        return bad(number, line, form, err);
+        return report_line(number, line, form, err);
     }
     if (l->levels_count > 0 && ranks < l->levels[l->levels_count - 1].ranks) {
-        return bad(number, line, "levels from the innermost outwards, ranks not falling", err);
+        return report_line(number, line, "levels from the innermost outwards, ranks not falling",
+                           err);
     }
     v->ranks = ranks;
     v->alpha = alpha * 1e-6;
@@ -129,11 +130,11 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
     char name[16];
     int ranks = 0, used = 0;
     if (sscanf(line, "points %15s %d %n", name, &ranks, &used) < 2 || used == 0) {
-        return bad(number, line, form, err);
+        return report_line(number, line, form, err);
     }
     trmi_curve *c = curve_for(l, name, ranks);
     if (c == NULL) {
-        return bad(number, line, form, err);
+        return report_line(number, line, form, err);
     }
     for (const char *at = line + used; *at != '\0';) {
         double bytes, us;
@@ -142,14 +143,14 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
                   step > 0 && bytes >= 0 && us >= 0 && us < 1e12 &&
                   (c->count == 0 || bytes > c->bytes[c->count - 1]);
         if (!ok) {
-            return bad(number, at, form, err);
+            return report_line(number, at, form, err);
         }
         c->bytes[c->count] = bytes;
         double before = c->count > 0 ? c->seconds[c->count - 1] : 0;
         c->seconds[c->count++] = fmax(us * 1e-6, before); /* more bytes are never cheaper */
         at += step;
     }
-    return c->count >= 2 ? TRM_OK : bad(number, line, form, err);
+    return c->count >= 2 ? TRM_OK : report_line(number, line, form, err);
 }
 
 /* Parses a line with a name and one number. */
@@ -182,7 +183,7 @@ static trm_status parse_number(trmi_links *l, int number, const char *line, trm_
         snprintf(form, sizeof form, "%s and a number from %g to %g", name, table[i].least,
                  table[i].most);
     }
-    return bad(number, line, form, err);
+    return report_line(number, line, form, err);
 }
 
 /* Takes what the search of operators needs from a hardware file. */
@@ -216,7 +217,7 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
         size_t length = strcspn(at, "\n");
         number++;
         if (length >= sizeof line) {
-            return bad(number, at, "a line of less than 4096 letters", err);
+            return report_line(number, at, "a line of less than 4096 letters", err);
         }
         memcpy(line, at, length);
         line[strcspn(at, "#\n") < length ? strcspn(at, "#\n") : length] = '\0';
@@ -338,7 +339,7 @@ static const trmi_curve *curve_of(const trmi_links *l, trmi_move move, int32_t r
 
 /* Returns how much slower a group of n ranks is while all ranks of the mesh communicate than when
  * its curve was measured, because ranks share CPU cores. */
-static double crowd(const trmi_links *l, double n) {
+static double crowd_factor(const trmi_links *l, double n) {
     double ranks = trmi_mesh_ranks(l->mesh), cores = l->cores > 0 ? l->cores : 1e9,
            then = l->together > 0 ? l->together : n;
     return fmax(1, ranks / cores) / fmax(1, then / cores);
@@ -378,13 +379,13 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
     /* a copy within a rank */
     if (move == TRMI_MOVE_LOCAL || n < 2) {
         const trmi_curve *copy = curve_of(l, TRMI_MOVE_LOCAL, 1);
-        return copy != NULL ? trmi_curve_at(copy, bytes) * crowd(l, 1)
+        return copy != NULL ? trmi_curve_at(copy, bytes) * crowd_factor(l, 1)
                             : bytes * (l->bytes > 0 ? 1 / l->bytes : 1 / 5e9);
     }
     /* measured curve */
     const trmi_curve *curve = curve_of(l, move, (int32_t)n);
     if (curve != NULL) {
-        double load = crowd(l, n);
+        double load = crowd_factor(l, n);
         bool pairs = move == TRMI_MOVE_ALL_TO_ALL || move == TRMI_MOVE_EXCHANGE;
         double full = pairs ? bytes * n / (n - 1) : bytes, start = trmi_curve_at(curve, 0);
         return load * (alpha_scale * start + beta_scale * (trmi_curve_at(curve, full) - start));

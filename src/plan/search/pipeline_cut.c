@@ -81,7 +81,7 @@ static bool is_hopeless(const cutting *c, int32_t r, int32_t a, int32_t b, bool 
 }
 
 /* Finds the best run of stage r from cut a on. */
-static void settle(cutting *c, int32_t r, int32_t a) {
+static void settle_run(cutting *c, int32_t r, int32_t a) {
     int32_t stages = c->shape->stages;
     bool last = r == stages - 1;
     double *value = &c->value[r * c->n + a];
@@ -111,11 +111,11 @@ static void settle(cutting *c, int32_t r, int32_t a) {
 
 /* Runs the dynamic programming; returns the bound. *longest: seconds of the longest stage with its
  * update in the cut found. */
-static double run(cutting *c, trmi_cut *out, double *longest) {
+static double run_dynamic(cutting *c, trmi_pipe_cut *out, double *longest) {
     int32_t stages = c->shape->stages;
     for (int32_t r = stages - 1; r >= 0; r--) {
         for (int32_t a = r; a <= (r == 0 ? 0 : c->n - 1 - (stages - r)); a++) {
-            settle(c, r, a);
+            settle_run(c, r, a);
         }
         for (int32_t a = 0; a < r; a++) {
             c->value[r * c->n + a] = INFINITY;
@@ -136,7 +136,7 @@ static double run(cutting *c, trmi_cut *out, double *longest) {
 }
 
 /* Prices the plan of a cut. */
-static void price(cutting *c, const trmi_cut *cut) {
+static void price_cut(cutting *c, const trmi_pipe_cut *cut) {
     if (c->status == TRM_OK && cut->at[c->shape->stages * c->shape->chunks] > 0) {
         c->status = c->visit->price(c->visit->context, cut, &c->ceiling, c->err);
         c->visits++;
@@ -145,7 +145,7 @@ static void price(cutting *c, const trmi_cut *cut) {
 
 /* Prices all cuts whose bound is below the ceiling. Stages before r are in *cut: `before` is the time
  * from the first of them to the first micro-batch of r, and the gradients and the update of stage 0. */
-static void descend(cutting *c, trmi_cut *cut, int32_t r, double before) {
+static void price_cuts_below(cutting *c, trmi_pipe_cut *cut, int32_t r, double before) {
     int32_t stages = c->shape->stages, a = cut->at[r];
     bool last = r == stages - 1;
     for (int32_t b = last ? c->n - 1 : a + 1;
@@ -166,24 +166,24 @@ static void descend(cutting *c, trmi_cut *cut, int32_t r, double before) {
         }
         cut->at[r + 1] = b;
         if (last) {
-            price(c, cut);
+            price_cut(c, cut);
         } else {
-            descend(c, cut, r + 1, path);
+            price_cuts_below(c, cut, r + 1, path);
         }
     }
 }
 
 /* Cuts stages of one chunk. */
-static void cut_plain(cutting *c, trmi_cut *out) {
+static void cut_plain(cutting *c, trmi_pipe_cut *out) {
     enum { HALVES = 24 };
     double longest;
     c->cap = INFINITY;
-    out->bound = run(c, out, &longest);
+    out->bound = run_dynamic(c, out, &longest);
     double low = out->bound, high = longest;
     for (int i = 0; !c->quick && high > low * (1 + 1e-9) && i < HALVES; i++) {
-        trmi_cut other;
+        trmi_pipe_cut other;
         c->cap = i == 0 ? low : (low + high) / 2;
-        double bound = run(c, &other, &longest), whole = fmax(bound, longest);
+        double bound = run_dynamic(c, &other, &longest), whole = fmax(bound, longest);
         if (whole <= c->cap * (1 + 1e-9) || (whole < high && bound < INFINITY)) {
             *out = other;
             high = fmin(high, whole);
@@ -194,18 +194,18 @@ static void cut_plain(cutting *c, trmi_cut *out) {
     }
     out->bound = fmax(out->bound, low);
     if (c->visit != NULL) {
-        trmi_cut cut = {.at = {0}};
-        price(c, out);
+        trmi_pipe_cut cut = {.at = {0}};
+        price_cut(c, out);
         c->cap = INFINITY;
-        (void)run(c, &cut, &longest); /* values without the cap */
+        (void)run_dynamic(c, &cut, &longest); /* values without the cap */
         cut.at[0] = 0;
-        descend(c, &cut, 0, 0);
+        price_cuts_below(c, &cut, 0, 0);
     }
 }
 
 /* Cuts into chunks: runs as equal as they can be, by their quick seconds. The bound is the mean of the
  * ranks: their work, and what the first runs take before each of them. */
-static void cut_chunks(cutting *c, trmi_cut *out) {
+static void cut_chunks(cutting *c, trmi_pipe_cut *out) {
     int32_t stages = c->shape->stages, runs = stages * c->shape->chunks, left = runs, a = 0;
     double all = c->before[c->n - 1], micro = least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO),
            sum = c->shape->micros * micro;
@@ -226,7 +226,7 @@ static void cut_chunks(cutting *c, trmi_cut *out) {
         a = out->at[v + 1] = left == 1 ? c->n - 1 : b;
     }
     if (c->visit != NULL) {
-        price(c, out);
+        price_cut(c, out);
     }
 }
 
@@ -243,7 +243,7 @@ static trm_status sum_atoms(cutting *c) {
 
 trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
-                         const trmi_cut_visit *visit, trmi_cut *out, trm_error *err) {
+                         const trmi_cut_visit *visit, trmi_pipe_cut *out, trm_error *err) {
     trmi_arena scratch = {0};
     cutting c = {.runs = runs,
                  .costs = costs,

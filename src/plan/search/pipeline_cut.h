@@ -7,16 +7,16 @@
 #include "plan/search/pipeline_runs.h"
 
 /* A cut into virtual stages, and the bound of every plan of its shape. */
-typedef struct trmi_cut {
+typedef struct trmi_pipe_cut {
     int32_t
         at[TRMI_VIRTUAL_STAGES_MAX + 1]; /* begins, and the end: numbers of runs' cuts; the end 0 =
                                                 no cut is below the ceiling */
     double bound;                        /* seconds of a step; never above the ceiling */
-} trmi_cut;
+} trmi_pipe_cut;
 
 /* Prices the plan of a cut; returns the ceiling of the cuts that follow. */
 typedef struct trmi_cut_visit {
-    trm_status (*price)(void *context, const trmi_cut *cut, double *ceiling, trm_error *err);
+    trm_status (*price)(void *context, const trmi_pipe_cut *cut, double *ceiling, trm_error *err);
     void *context;
     int32_t most; /* cuts that are priced, at most */
 } trmi_cut_visit;
@@ -26,7 +26,7 @@ typedef struct trmi_cut_visit {
  * chunk whose bound is below the ceiling. error NOMEM, those of visit->price */
 trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
-                         const trmi_cut_visit *visit, trmi_cut *out, trm_error *err);
+                         const trmi_cut_visit *visit, trmi_pipe_cut *out, trm_error *err);
 /* Returns what the run of virtual stage `v` may keep: of interleaved schedules less than they do. */
 trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v);
 

@@ -118,13 +118,14 @@ static void price_crossings(pricing *p, uint8_t *done) {
         const trmi_spread *made = &maker->outputs[s->graph->values[edge->value].output];
         trmi_spread read = read_as(p, edge->to, edge->input);
         double bytes = trmi_space_bytes(s, edge->value, &read);
-        p->plan->runs[from].forward += trmi_space_way(s, edge->value, made, &read);
+        p->plan->runs[from].forward += trmi_space_move_seconds(s, edge->value, made, &read);
         add_edge(p, from, to, false, bytes);
         if (edge->gradient) {
             trmi_spread gradient =
                 trmi_space_gradient(&s->mesh, &reader->inputs[edge->input], reader->letters);
             trmi_spread wanted = trmi_space_wanted(&s->mesh, made);
-            p->plan->runs[from].backward += trmi_space_way(s, edge->value, &gradient, &wanted);
+            p->plan->runs[from].backward +=
+                trmi_space_move_seconds(s, edge->value, &gradient, &wanted);
             add_edge(p, to, from, true, bytes);
         }
     }
@@ -226,7 +227,7 @@ static void add_memory(pricing *p, const int32_t *kept, const int32_t *waiting) 
 }
 
 /* Plays the schedule; sets step, bubble and memory. */
-static trm_status play(pricing *p) {
+static trm_status play_schedule(pricing *p) {
     trmi_pipe_plan *plan = p->plan;
     const trmi_pipe_shape *shape = &plan->shape;
     double *seconds = trmi_arena_alloc(p->arena, 2 * (size_t)p->runs * sizeof *seconds);
@@ -308,5 +309,5 @@ trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan,
     }
     price_crossings(&p, done);
     price_shared(&p, first);
-    return play(&p);
+    return play_schedule(&p);
 }

@@ -155,8 +155,8 @@ static trmi_objective weights_of(const trmi_runs *r, trmi_least least, int32_t f
 }
 
 /* Solves one side of a part: *bound for one micro-batch, and the choice; INFINITY: nothing fits. */
-static trm_status solve(trmi_runs *r, const trmi_space *part, const trmi_objective *w, double limit,
-                        trmi_choice *choice, double *bound, trm_error *err) {
+static trm_status solve_part(trmi_runs *r, const trmi_space *part, const trmi_objective *w,
+                             double limit, trmi_choice *choice, double *bound, trm_error *err) {
     trmi_solution solution;
     trmi_measure m;
     if (!trmi_choice_open(choice, part, r->arena)) {
@@ -194,7 +194,7 @@ static trm_status search_part(trmi_runs *r, const trmi_space *part, const trmi_r
         double bound = INFINITY, once = side == 0 ? part->update.offset
                                                   : part->sliced.offset + trmi_space_meetings(part);
         w.sliced = side == 1;
-        TRMI_TRY(solve(r, part, &w, ask->memory.limit, &choice, &bound, err));
+        TRMI_TRY(solve_part(r, part, &w, ask->memory.limit, &choice, &bound, err));
         double seconds = times * bound + (least == TRMI_LEAST_MICRO ? 0 : once);
         if (seconds < out->seconds || side == 0) {
             out->seconds = seconds;

@@ -66,7 +66,7 @@ static void add_orders(searching *s, trmi_pipe_shape shape, const trmi_mesh *mes
 }
 
 /* Returns whether `count` micro-batches divide what each reader has, and are whole blocks. */
-static bool divides(int64_t batch, int64_t count, int64_t readers, int64_t block) {
+static bool divides_batch(int64_t batch, int64_t count, int64_t readers, int64_t block) {
     return batch % (count * readers) == 0 && batch % (count * block) == 0;
 }
 
@@ -78,7 +78,7 @@ static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
             block = o->block > 0 ? o->block : 1;
     for (int32_t micros = 1; micros <= MOST_MICROS * stages || o->micros > 0; micros *= 2) {
         int32_t count = o->micros > 0 ? o->micros : micros;
-        for (int again = 0; again < 2 && divides(o->batch, count, readers, block); again++) {
+        for (int again = 0; again < 2 && divides_batch(o->batch, count, readers, block); again++) {
             bool wanted = o->recomputes == o->keeps || (again ? o->recomputes : o->keeps);
             if (wanted && (stages > 1 || count > 1)) {
                 add_orders(s,
@@ -201,7 +201,7 @@ typedef struct row_search {
 enum { OF_RUNS, OF_FIRST, OF_WHOLE, VARIANTS };
 
 /* Fills in the plan of a cut. */
-static trm_status make_plan(const row_search *r, const trmi_cut *cut, int variant,
+static trm_status make_plan(const row_search *r, const trmi_pipe_cut *cut, int variant,
                             trmi_pipe_plan *out, trmi_arena *arena) {
     searching *s = r->s;
     const trmi_space *space = r->runs->space;
@@ -243,7 +243,7 @@ static bool is_better(const trmi_pipe_row *row, const trmi_pipe_plan *plan) {
 
 /* Prices one variant of a cut's plan, and keeps it if it is better. *out: its staging, [stages], and
  * whether it fits. */
-static trm_status price_variant(const row_search *r, const trmi_cut *cut, int variant,
+static trm_status price_variant(const row_search *r, const trmi_pipe_cut *cut, int variant,
                                 double *staging, bool *fits) {
     trmi_arena scratch = {0};
     trmi_pipe_plan plan;
@@ -260,7 +260,8 @@ static trm_status price_variant(const row_search *r, const trmi_cut *cut, int va
 
 /* Implements trmi_cut_visit.price: keeps the better plan. What runs do not count, messages and inputs,
  * is reserved where the plan does not fit without that: half of it, then all. */
-static trm_status price_cut(void *context, const trmi_cut *cut, double *ceiling, trm_error *err) {
+static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *ceiling,
+                            trm_error *err) {
     const row_search *r = context;
     searching *s = r->s;
     double staging[TRMI_STAGES_MAX], ignored[TRMI_STAGES_MAX];
@@ -283,7 +284,7 @@ static trm_status price_cut(void *context, const trmi_cut *cut, double *ceiling,
 }
 
 static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
-    trmi_cut cut;
+    trmi_pipe_cut cut;
     double ceiling = INFINITY;
     row_search r = {.s = s, .row = row};
     int32_t count = row->shape.stages * row->shape.chunks;

@@ -116,7 +116,7 @@ static void price_choices(const trmi_pipe_options *o, trmi_pipe_plan *plan, int3
         c->strategy[n] = i / TRMI_WAYS;
         c->parts[n] = way & TRMI_WAY_PARTS;
         c->again[n] = (way & TRMI_WAY_AGAIN) != 0;
-        if (trmi_space_node_way(s, k, c->strategy[n], way, &(trmi_objective){0}).seconds <
+        if (trmi_space_node_cost(s, k, c->strategy[n], way, &(trmi_objective){0}).seconds <
             INFINITY) {
             price_choices(o, plan, n + 1, out);
         }

@@ -297,8 +297,8 @@ double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread
  * strategies of its inputs. */
 int32_t trmi_space_choose_strategy(const trmi_space *space, int32_t node, const int32_t *strategy);
 /* Returns the seconds of the cheapest way between spreads of a value; INFINITY: none. */
-double trmi_space_way(const trmi_space *space, int32_t value, const trmi_spread *from,
-                      const trmi_spread *to);
+double trmi_space_move_seconds(const trmi_space *space, int32_t value, const trmi_spread *from,
+                               const trmi_spread *to);
 /* Returns the seconds of gathering a parameter from its parts into `whole`, or of scattering (and
  * summing) its gradient into the parts. */
 double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts,
@@ -372,9 +372,9 @@ double trmi_space_gathered(const trmi_space *space, double bytes);
 
 /* Seconds (B + w G) and bytes of a node without its edges. Seconds INFINITY: the way does not
  * exist. */
-typedef struct trmi_way {
+typedef struct trmi_node_cost {
     double seconds, bytes;
-} trmi_way;
+} trmi_node_cost;
 /* Ways of a node, as bits: parameters stored in parts; output recomputed. SLICED selects the costs
  * of updating slices. */
 enum {
@@ -384,8 +384,8 @@ enum {
     TRMI_WAY_SLICED = 4 /* added to the other bits */
 };
 /* Returns the cost of a node of class `of` in a strategy and a way, for the weights of B + w G. */
-trmi_way trmi_space_node_way(const trmi_space *space, const trmi_space_class *of, int32_t strategy,
-                             int way, const trmi_objective *weights);
+trmi_node_cost trmi_space_node_cost(const trmi_space *space, const trmi_space_class *of,
+                                    int32_t strategy, int way, const trmi_objective *weights);
 
 /* Finds the plan with the least B + w G + lambda M.
  *   marginals  NULL, or out: [nodes][strategies] in the arena, the least cost of a whole plan with that strategy

@@ -17,7 +17,8 @@ static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c,
     trmi_tradeoff *list = trmi_arena_alloc(arena, (size_t)c->count * TRMI_WAYS * sizeof *list);
     for (int32_t i = 0; list != NULL && i < c->count; i++) {
         for (int k = 0; k < TRMI_WAYS; k++) {
-            trmi_way way = trmi_space_node_way(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w);
+            trmi_node_cost way =
+                trmi_space_node_cost(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w);
             list[i * TRMI_WAYS + k] = (trmi_tradeoff){way.seconds, way.bytes};
         }
     }

@@ -20,24 +20,24 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A gradient to be reduced; after fuse() a bucket, whose `node` is the number of gradients in it.
+/* A gradient to be reduced; after fuse_gradients() a bucket, whose `node` is the number of gradients in it.
  */
-typedef struct item {
+typedef struct gradient_item {
     uint32_t axes;
     trmi_move move;
     double bytes, ready, seconds;
     int32_t node;
-} item;
+} gradient_item;
 
 /* State of one simulation. */
-typedef struct walk {
+typedef struct step_simulation {
     const trmi_space *s;
     const trmi_choice *choice;
     /* finds routes for the events; NULL: one event for each redistribution */
     trmi_router *router;
     trmi_timeline *timeline;
     trmi_measure *m;
-    item *items;
+    gradient_item *items;
     int64_t items_count, items_capacity;
     bool sliced;      /* parameters are whole and updated in slices */
     bool cooperative; /* ranks compute cooperative gradients */
@@ -47,15 +47,15 @@ typedef struct walk {
      * without those whose gradients stay in factors */
     double now, updated;
     bool failed;
-} walk;
+} step_simulation;
 
 /* Returns the strategy of a node in the choice. */
-static const trmi_strategy *strategy_of(const walk *w, int32_t node) {
+static const trmi_strategy *strategy_of(const step_simulation *w, int32_t node) {
     return &trmi_space_class_of(w->s, node)->strategies[w->choice->strategy[node]];
 }
 
 /* Records an event if there is a timeline. */
-static void note(walk *w, trmi_simulated_event event) {
+static void record_event(step_simulation *w, trmi_simulated_event event) {
     trmi_timeline *t = w->timeline;
     if (t == NULL) {
         return;
@@ -68,17 +68,17 @@ static void note(walk *w, trmi_simulated_event event) {
 }
 
 /* Advances the time by a blocking event; adds its seconds to *sum and records it. */
-static void spend(walk *w, double *sum, trmi_simulated_event event) {
+static void simulate_event(step_simulation *w, double *sum, trmi_simulated_event event) {
     event.begin = w->now;
     w->now += event.seconds;
     *sum += event.seconds;
     if (event.seconds > 0) {
-        note(w, event);
+        record_event(w, event);
     }
 }
 
 /* Returns the cost of a node's cooperative gradient; NULL: none. */
-static const trmi_cooperative_cost *cooperative_of(const walk *w, int32_t node) {
+static const trmi_cooperative_cost *cooperative_of(const step_simulation *w, int32_t node) {
     const trmi_cooperative_cost *cost =
         &trmi_space_class_of(w->s, node)->cooperative[w->choice->strategy[node]];
     return w->cooperative && cost->made ? cost : NULL;
@@ -86,23 +86,24 @@ static const trmi_cooperative_cost *cooperative_of(const walk *w, int32_t node) 
 
 /* Spends the time of redistributing a value from one spread to another. With a router it records
  * the moves of the route. */
-static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value, const char *what,
-                         const trmi_spread *from, const trmi_spread *to) {
+static void simulate_redistribution(step_simulation *w, int32_t node, trmi_phase phase,
+                                    int32_t value, const char *what, const trmi_spread *from,
+                                    const trmi_spread *to) {
     const trmi_value *v = &w->s->graph->values[value];
-    double seconds = trmi_space_way(w->s, value, from, to);
+    double seconds = trmi_space_move_seconds(w->s, value, from, to);
     trmi_route route;
     if (trmi_spread_equal(from, to) || seconds == 0) {
         return;
     }
     if (w->router == NULL ||
         trmi_route_find(w->router, &v->shape, v->dtype, from, to, 0, &route, NULL) != TRM_OK) {
-        spend(w, &w->m->redistribute,
-              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
-                                     .node = node,
-                                     .phase = phase,
-                                     .what = what,
-                                     .move = TRMI_MOVE_EXCHANGE,
-                                     .seconds = seconds});
+        simulate_event(w, &w->m->redistribute,
+                       (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                              .node = node,
+                                              .phase = phase,
+                                              .what = what,
+                                              .move = TRMI_MOVE_EXCHANGE,
+                                              .seconds = seconds});
         return;
     }
     for (int32_t i = 0; i < route.count; i++) {
@@ -111,32 +112,33 @@ static void redistribute(walk *w, int32_t node, trmi_phase phase, int32_t value,
          * through other orders of axes */
         double part =
             route.seconds > 0 ? seconds * step->seconds / route.seconds : seconds / route.count;
-        spend(w, &w->m->redistribute,
-              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
-                                     .node = node,
-                                     .phase = phase,
-                                     .what = what,
-                                     .move = step->move,
-                                     .axes = step->axes,
-                                     .bytes = step->bytes,
-                                     .seconds = part});
+        simulate_event(w, &w->m->redistribute,
+                       (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                              .node = node,
+                                              .phase = phase,
+                                              .what = what,
+                                              .move = step->move,
+                                              .axes = step->axes,
+                                              .bytes = step->bytes,
+                                              .seconds = part});
     }
 }
 
 /* Spends the time of a list of halo exchanges and statistics. */
-static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_partition_comm *list,
-                     int32_t count) {
+static void simulate_exchanges(step_simulation *w, int32_t node, trmi_phase phase,
+                               const trmi_partition_comm *list, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
-        spend(w, &w->m->exchange,
-              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
-                                     .node = node,
-                                     .phase = phase,
-                                     .what = list[i].what,
-                                     .move = list[i].move,
-                                     .axes = list[i].axes,
-                                     .bytes = list[i].bytes,
-                                     .seconds = trmi_price(&w->s->prices, &w->s->mesh, list[i].move,
-                                                           list[i].axes, list[i].bytes)});
+        simulate_event(
+            w, &w->m->exchange,
+            (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                   .node = node,
+                                   .phase = phase,
+                                   .what = list[i].what,
+                                   .move = list[i].move,
+                                   .axes = list[i].axes,
+                                   .bytes = list[i].bytes,
+                                   .seconds = trmi_price(&w->s->prices, &w->s->mesh, list[i].move,
+                                                         list[i].axes, list[i].bytes)});
     }
 }
 
@@ -144,7 +146,7 @@ static void exchange(walk *w, int32_t node, trmi_phase phase, const trmi_partiti
 
 /* Computes how parameter `input` is stored, and the spread of its gradient. Returns whether it is
  * stored in parts. */
-static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *stored,
+static bool stored_as(const step_simulation *w, int32_t node, int32_t input, trmi_spread *stored,
                       trmi_spread *made) {
     const trmi_strategy *strategy = strategy_of(w, node);
     const trmi_spread *read = &strategy->inputs[input];
@@ -159,39 +161,39 @@ static bool stored_as(const walk *w, int32_t node, int32_t input, trmi_spread *s
 
 /* Spends the time of gathering a parameter from its parts, or (scatter) of bringing its gradient to
  * them. */
-static void store_move(walk *w, int32_t node, int32_t value, const trmi_spread *parts,
-                       const trmi_spread *read, bool scatter) {
+static void simulate_store(step_simulation *w, int32_t node, int32_t value,
+                           const trmi_spread *parts, const trmi_spread *read, bool scatter) {
     trmi_spread whole = *read;
     uint32_t axes = 0;
     for (int32_t i = 0; i < w->s->mesh.axes; i++) {
         whole.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
         axes |= parts->at[i] != whole.at[i] ? 1u << i : 0;
     }
-    spend(w, &w->m->gather,
-          (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
-                                 .node = node,
-                                 .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
-                                 .what = scatter ? "gradient to its parts" : "parameter",
-                                 .axes = axes,
-                                 .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
-                                 .bytes = trmi_space_bytes(w->s, value, &whole),
-                                 .seconds =
-                                     trmi_space_store_move(w->s, value, parts, &whole, scatter)});
+    simulate_event(w, &w->m->gather,
+                   (trmi_simulated_event){
+                       .kind = TRMI_EVENT_MOVE,
+                       .node = node,
+                       .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
+                       .what = scatter ? "gradient to its parts" : "parameter",
+                       .axes = axes,
+                       .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
+                       .bytes = trmi_space_bytes(w->s, value, &whole),
+                       .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)});
 }
 
 /* Spends the time of casting a parameter. */
-static void spend_cast(walk *w, int32_t node, double seconds) {
-    spend(w, &w->m->compute,
-          (trmi_simulated_event){.kind = TRMI_EVENT_OP,
-                                 .node = node,
-                                 .phase = TRMI_FORWARD,
-                                 .what = "cast",
-                                 .seconds = seconds});
+static void simulate_cast(step_simulation *w, int32_t node, double seconds) {
+    simulate_event(w, &w->m->compute,
+                   (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                          .node = node,
+                                          .phase = TRMI_FORWARD,
+                                          .what = "cast",
+                                          .seconds = seconds});
 }
 
 /* Adds the memory of a node's parameters, their slots and gradients; spends the time of gathering
  * and casting them. */
-static void gather_parameters(walk *w, int32_t node) {
+static void gather_parameters(step_simulation *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
@@ -209,7 +211,7 @@ static void gather_parameters(walk *w, int32_t node) {
         }
         if (!trmi_space_owns(w->s, op, parameter->outputs[0])) {
             w->m->gradient_bytes += trmi_space_joined(w->s, op, i, &read);
-            spend_cast(w, node, cast);
+            simulate_cast(w, node, cast);
             continue;
         }
         w->m->weight_bytes += bytes;
@@ -228,26 +230,27 @@ static void gather_parameters(walk *w, int32_t node) {
         /* gather, then cast */
         if (parts) {
             w->m->kept_bytes += trmi_space_bytes(w->s, parameter->outputs[0], &read);
-            store_move(w, node, parameter->outputs[0], &stored, &read, false);
+            simulate_store(w, node, parameter->outputs[0], &stored, &read, false);
         }
-        spend_cast(w, node, cast);
+        simulate_cast(w, node, cast);
     }
 }
 
 /* Spends the time of adding a gradient to the sum of the micro-batches. */
-static void add_to_sum(walk *w, int32_t node, int32_t value, const trmi_spread *stored) {
+static void simulate_addition(step_simulation *w, int32_t node, int32_t value,
+                              const trmi_spread *stored) {
     double bytes = trmi_space_bytes(w->s, value, stored);
-    spend(w, &w->m->compute,
-          (trmi_simulated_event){.kind = TRMI_EVENT_OP,
-                                 .node = node,
-                                 .phase = TRMI_BACKWARD,
-                                 .what = "sum of gradients",
-                                 .seconds = w->s->costs.accumulate_byte * bytes});
+    simulate_event(w, &w->m->compute,
+                   (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                          .node = node,
+                                          .phase = TRMI_BACKWARD,
+                                          .what = "sum of gradients",
+                                          .seconds = w->s->costs.accumulate_byte * bytes});
 }
 
 /* Lists the gradients of a node's parameters as ready now. Gradients of parameters in parts block;
  * cooperative gradients are not sent. */
-static void send_gradients(walk *w, int32_t node) {
+static void queue_gradients(step_simulation *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
@@ -257,14 +260,14 @@ static void send_gradients(walk *w, int32_t node) {
         }
         trmi_spread stored, made;
         bool parts = stored_as(w, node, i, &stored, &made);
-        add_to_sum(w, node, parameter->outputs[0], &stored);
+        simulate_addition(w, node, parameter->outputs[0], &stored);
         /* parameters in parts: scatter the gradient now */
         if (parts) {
-            store_move(w, node, parameter->outputs[0], &stored, &strategy_of(w, node)->inputs[i],
-                       true);
+            simulate_store(w, node, parameter->outputs[0], &stored,
+                           &strategy_of(w, node)->inputs[i], true);
             continue;
         }
-        double seconds = trmi_space_way(w->s, parameter->outputs[0], &made, &stored);
+        double seconds = trmi_space_move_seconds(w->s, parameter->outputs[0], &made, &stored);
         bool cooperative = i == 1 && cooperative_of(w, node) != NULL;
         w->m->cooperative_bytes +=
             cooperative ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;
@@ -281,12 +284,12 @@ static void send_gradients(walk *w, int32_t node) {
         seconds = w->sliced ? trmi_space_bucket(w->s, TRMI_MOVE_SLICES, (1u << w->s->mesh.axes) - 1,
                                                 bytes)
                             : seconds;
-        item *it = &w->items[w->items_count++];
-        *it = (item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS,
-                     .ready = w->now,
-                     .seconds = seconds,
-                     .bytes = bytes,
-                     .node = node};
+        gradient_item *it = &w->items[w->items_count++];
+        *it = (gradient_item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS,
+                              .ready = w->now,
+                              .seconds = seconds,
+                              .bytes = bytes,
+                              .node = node};
         for (int32_t a = 0; a < w->s->mesh.axes; a++) {
             it->axes |= trmi_is_partial(made.at[a]) ? 1u << a : 0;
         }
@@ -296,7 +299,7 @@ static void send_gradients(walk *w, int32_t node) {
 /* ---- the step ---- */
 
 /* Forward: for each node gather parameters, redistribute inputs, exchange halos, compute. */
-static void forward(walk *w) {
+static void simulate_forward(step_simulation *w) {
     const trmi_space *s = w->s;
     for (int32_t n = 0, e = 0; n < s->nodes_count; n++) {
         const trmi_strategy *strategy = strategy_of(w, n);
@@ -309,16 +312,16 @@ static void forward(walk *w) {
                 (int64_t)w->choice->strategy[edge->from] * trmi_space_class_of(s, n)->count +
                 w->choice->strategy[n];
             w->m->flight_bytes += bytes != NULL ? (double)bytes[at] : 0;
-            redistribute(w, n, TRMI_FORWARD, edge->value, "input", &source,
-                         &strategy->inputs[edge->input]);
+            simulate_redistribution(w, n, TRMI_FORWARD, edge->value, "input", &source,
+                                    &strategy->inputs[edge->input]);
         }
-        exchange(w, n, TRMI_FORWARD, strategy->comms, strategy->comms_count);
+        simulate_exchanges(w, n, TRMI_FORWARD, strategy->comms, strategy->comms_count);
         const trmi_space_class *c = trmi_space_class_of(s, n);
-        spend(w, &w->m->compute,
-              (trmi_simulated_event){.kind = TRMI_EVENT_OP,
-                                     .node = n,
-                                     .phase = TRMI_FORWARD,
-                                     .seconds = c->forward[w->choice->strategy[n]]});
+        simulate_event(w, &w->m->compute,
+                       (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                              .node = n,
+                                              .phase = TRMI_FORWARD,
+                                              .seconds = c->forward[w->choice->strategy[n]]});
         w->m->flight_bytes += c->kept[w->choice->strategy[n]] -
                               (w->choice->again[n] ? c->saved[w->choice->strategy[n]] : 0);
     }
@@ -326,38 +329,40 @@ static void forward(walk *w) {
 
 /* Backward, nodes in reverse: exchange halos, recompute, compute, send weight gradients,
  * redistribute input gradients. */
-static void backward(walk *w) {
+static void simulate_backward(step_simulation *w) {
     const trmi_space *s = w->s;
     int64_t e = s->edges_count;
     for (int32_t n = s->nodes_count - 1; n >= 0; n--) {
         const trmi_strategy *strategy = strategy_of(w, n);
         const trmi_space_class *c = trmi_space_class_of(s, n);
         if (s->nodes[n].backward_count > 0) {
-            exchange(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
+            simulate_exchanges(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
         }
         /* approximation: the first reader of the output in backward may run a little earlier */
         if (w->choice->again[n]) {
-            spend(w, &w->m->again,
-                  (trmi_simulated_event){.kind = TRMI_EVENT_OP,
-                                         .node = n,
-                                         .phase = TRMI_BACKWARD,
-                                         .what = "again",
-                                         .seconds = c->again[w->choice->strategy[n]]});
+            simulate_event(w, &w->m->again,
+                           (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                                  .node = n,
+                                                  .phase = TRMI_BACKWARD,
+                                                  .what = "again",
+                                                  .seconds = c->again[w->choice->strategy[n]]});
         }
         const trmi_cooperative_cost *cooperative = cooperative_of(w, n);
-        spend(w, &w->m->compute,
-              (trmi_simulated_event){.kind = TRMI_EVENT_OP,
-                                     .node = n,
-                                     .phase = TRMI_BACKWARD,
-                                     .seconds = c->backward[w->choice->strategy[n]] +
-                                                (cooperative != NULL ? cooperative->seconds : 0)});
-        send_gradients(w, n);
+        simulate_event(
+            w, &w->m->compute,
+            (trmi_simulated_event){.kind = TRMI_EVENT_OP,
+                                   .node = n,
+                                   .phase = TRMI_BACKWARD,
+                                   .seconds = c->backward[w->choice->strategy[n]] +
+                                              (cooperative != NULL ? cooperative->seconds : 0)});
+        queue_gradients(w, n);
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
             if (edge->gradient) {
                 trmi_spread made = trmi_space_sent_back(s, edge, w->choice->strategy[n]),
                             to = trmi_space_returned(s, edge, w->choice->strategy[edge->from]);
-                redistribute(w, n, TRMI_BACKWARD, edge->value, "gradient of input", &made, &to);
+                simulate_redistribution(w, n, TRMI_BACKWARD, edge->value, "gradient of input",
+                                        &made, &to);
             }
         }
     }
@@ -366,13 +371,14 @@ static void backward(walk *w) {
 /* ---- gradients on the link ---- */
 
 static int by_ready(const void *a, const void *b) {
-    const item *x = a, *y = b;
+    const gradient_item *x = a, *y = b;
     return (x->ready > y->ready) - (x->ready < y->ready);
 }
 
 /* Fuses gradients with equal axes and move into buckets, in the order in which they become ready.
- * from: `count` gradients; appends one item for each bucket to out. */
-static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *out_count) {
+ * from: `count` gradients; appends one gradient_item for each bucket to out. */
+static void fuse_group(step_simulation *w, gradient_item *from, int64_t count, gradient_item *out,
+                       int64_t *out_count) {
     trmi_bucket_item *items = trmi_alloc((size_t)count * sizeof *items);
     trmi_bucket *cut = trmi_alloc((size_t)count * sizeof *cut);
     const trmi_space *s = w->s;
@@ -394,7 +400,7 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
                           : trmi_buckets_fixed(items, (int32_t)count, INT64_MAX, cut);
     w->failed = w->failed || buckets < 0;
     for (int32_t i = 0; i < buckets; i++) {
-        item *last = &from[cut[i].first + cut[i].count - 1], joined = *last;
+        gradient_item *last = &from[cut[i].first + cut[i].count - 1], joined = *last;
         joined.bytes = (double)cut[i].bytes;
         joined.seconds = trmi_space_bucket(s, joined.move, joined.axes, joined.bytes);
         joined.node = cut[i].count; /* from here on: number of gradients in the bucket */
@@ -406,9 +412,9 @@ static void fuse_group(walk *w, item *from, int64_t count, item *out, int64_t *o
 
 /* Replaces the gradients by buckets, sorted by the time at which they are ready. Only gradients
  * with equal axes and move share a bucket. */
-static void fuse(walk *w) {
-    item *out = trmi_alloc(((size_t)w->items_count + 1) * sizeof *out),
-         *group = trmi_alloc(((size_t)w->items_count + 1) * sizeof *group);
+static void fuse_gradients(step_simulation *w) {
+    gradient_item *out = trmi_alloc(((size_t)w->items_count + 1) * sizeof *out),
+                  *group = trmi_alloc(((size_t)w->items_count + 1) * sizeof *group);
     bool *done = trmi_alloc((size_t)w->items_count + 1);
     int64_t out_count = 0;
     w->failed = w->failed || out == NULL || group == NULL || done == NULL;
@@ -446,23 +452,23 @@ static void fuse(walk *w) {
 
 /* Sends the buckets over one channel, one after another; `overlap` of the time behind operators is
  * hidden. */
-static void play(walk *w) {
+static void send_buckets(step_simulation *w) {
     double end = 0, sum = 0, wire = w->s->costs.wire > 0 ? w->s->costs.wire : 1;
     for (int64_t i = 0; i < w->items_count; i++) {
-        item *it = &w->items[i];
+        gradient_item *it = &w->items[i];
         double begin = fmax(end, it->ready);
         end = begin + it->seconds;
         sum += it->seconds;
-        note(w, (trmi_simulated_event){.kind = TRMI_EVENT_BUCKET,
-                                       .node = -1,
-                                       .phase = TRMI_BACKWARD,
-                                       .what = "gradients",
-                                       .move = it->move,
-                                       .axes = it->axes,
-                                       .bytes = it->bytes * wire,
-                                       .begin = begin,
-                                       .seconds = it->seconds,
-                                       .count = it->node});
+        record_event(w, (trmi_simulated_event){.kind = TRMI_EVENT_BUCKET,
+                                               .node = -1,
+                                               .phase = TRMI_BACKWARD,
+                                               .what = "gradients",
+                                               .move = it->move,
+                                               .axes = it->axes,
+                                               .bytes = it->bytes * wire,
+                                               .begin = begin,
+                                               .seconds = it->seconds,
+                                               .count = it->node});
     }
     double overlap = w->s->costs.overlap, behind = fmax(0, end - w->now);
     w->m->gradient = sum;
@@ -473,50 +479,51 @@ static void play(walk *w) {
 }
 
 /* Simulates the step and fills in the measure. */
-static trm_status run(walk *w, trm_error *err) {
+static trm_status simulate_step(step_simulation *w, trm_error *err) {
     *w->m = (trmi_measure){0};
-    forward(w);
+    simulate_forward(w);
     w->m->forward = w->now;
-    backward(w);
+    simulate_backward(w);
     w->m->messages = (int32_t)w->items_count;
-    fuse(w);
-    play(w);
+    fuse_gradients(w);
+    send_buckets(w);
     /* cooperative gradients: one barrier of all ranks */
     if (w->m->cooperative_bytes > 0) {
         uint32_t all = (1u << w->s->mesh.axes) - 1;
-        spend(w, &w->m->exchange,
-              (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
-                                     .node = -1,
-                                     .phase = TRMI_BACKWARD,
-                                     .what = "gradients of all ranks",
-                                     .move = TRMI_MOVE_ALL_REDUCE,
-                                     .axes = all,
-                                     .bytes = sizeof(float),
-                                     .seconds =
-                                         trmi_price(&w->s->prices, &w->s->mesh,
-                                                    TRMI_MOVE_ALL_REDUCE, all, sizeof(float))});
+        simulate_event(w, &w->m->exchange,
+                       (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
+                                              .node = -1,
+                                              .phase = TRMI_BACKWARD,
+                                              .what = "gradients of all ranks",
+                                              .move = TRMI_MOVE_ALL_REDUCE,
+                                              .axes = all,
+                                              .bytes = sizeof(float),
+                                              .seconds = trmi_price(&w->s->prices, &w->s->mesh,
+                                                                    TRMI_MOVE_ALL_REDUCE, all,
+                                                                    sizeof(float))});
     }
     /* slices: barriers, or gathering the updated parameters */
     if (w->sliced) {
-        spend(w, &w->m->gather,
-              (trmi_simulated_event){
-                  .kind = TRMI_EVENT_MOVE,
-                  .node = -1,
-                  .phase = TRMI_BACKWARD,
-                  .what = "parameters",
-                  .move = w->s->costs.gathers ? TRMI_MOVE_ALL_GATHER : TRMI_MOVE_ALL_REDUCE,
-                  .axes = (1u << w->s->mesh.axes) - 1,
-                  .bytes = w->s->costs.gathers ? w->gathered : sizeof(float),
-                  .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
+        simulate_event(
+            w, &w->m->gather,
+            (trmi_simulated_event){
+                .kind = TRMI_EVENT_MOVE,
+                .node = -1,
+                .phase = TRMI_BACKWARD,
+                .what = "parameters",
+                .move = w->s->costs.gathers ? TRMI_MOVE_ALL_GATHER : TRMI_MOVE_ALL_REDUCE,
+                .axes = (1u << w->s->mesh.axes) - 1,
+                .bytes = w->s->costs.gathers ? w->gathered : sizeof(float),
+                .seconds = trmi_space_meetings(w->s) + trmi_space_gathered(w->s, w->gathered)});
     }
-    spend(w, &w->m->update,
-          (trmi_simulated_event){.kind = TRMI_EVENT_UPDATE,
-                                 .node = -1,
-                                 .phase = TRMI_BACKWARD,
-                                 .what = "update",
-                                 .bytes = w->updated,
-                                 .seconds =
-                                     trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
+    simulate_event(w, &w->m->update,
+                   (trmi_simulated_event){
+                       .kind = TRMI_EVENT_UPDATE,
+                       .node = -1,
+                       .phase = TRMI_BACKWARD,
+                       .what = "update",
+                       .bytes = w->updated,
+                       .seconds = trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
     trmi_measure *m = w->m;
     m->once = m->update + (w->sliced ? m->gather : 0);
     m->overhead = w->s->costs.overhead;
@@ -532,26 +539,26 @@ static trm_status run(walk *w, trm_error *err) {
 
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out,
                               trm_error *err) {
-    walk w = {.s = space,
-              .choice = choice,
-              .sliced = trmi_choice_sliced(space, choice),
-              .cooperative = trmi_choice_cooperative(space, choice),
-              .m = out};
-    return run(&w, err);
+    step_simulation w = {.s = space,
+                         .choice = choice,
+                         .sliced = trmi_choice_sliced(space, choice),
+                         .cooperative = trmi_choice_cooperative(space, choice),
+                         .m = out};
+    return simulate_step(&w, err);
 }
 
 trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice,
                                trmi_router *router, trmi_timeline *timeline, trmi_measure *out,
                                trm_error *err) {
     memset(timeline, 0, sizeof *timeline);
-    walk w = {.s = space,
-              .choice = choice,
-              .sliced = trmi_choice_sliced(space, choice),
-              .cooperative = trmi_choice_cooperative(space, choice),
-              .router = router,
-              .timeline = timeline,
-              .m = out};
-    return run(&w, err);
+    step_simulation w = {.s = space,
+                         .choice = choice,
+                         .sliced = trmi_choice_sliced(space, choice),
+                         .cooperative = trmi_choice_cooperative(space, choice),
+                         .router = router,
+                         .timeline = timeline,
+                         .m = out};
+    return simulate_step(&w, err);
 }
 
 void trmi_timeline_free(trmi_timeline *timeline) {

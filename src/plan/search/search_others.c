@@ -38,9 +38,9 @@ static int64_t list_wishes(const trmi_space *s, float *const *marginals, wish *l
 
 /* Solves and measures up to `wanted` plans, each at least `apart` times as expensive as the one
  * before, up to six times the cheapest. */
-static trm_status pick(const trmi_space *s, const trmi_objective *weights, const wish *list,
-                       int64_t total, int32_t wanted, trmi_arena *arena, trmi_candidate *out,
-                       int32_t *count, trm_error *err) {
+static trm_status pick_plans(const trmi_space *s, const trmi_objective *weights, const wish *list,
+                             int64_t total, int32_t wanted, trmi_arena *arena, trmi_candidate *out,
+                             int32_t *count, trm_error *err) {
     double least = total > 0 ? (double)list[0].cost : 0,
            most = total > 0 ? fmin((double)list[total - 1].cost, 6 * least) : 0;
     double apart = fmax(1.03, pow(fmax(1, most / fmax(least, 1e-12)), 1.0 / (wanted + 1))),
@@ -83,8 +83,8 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     }
     wish *list;
     TRMI_TRY(TRMI_NEW(err, list, total + 1, "to search a plan"));
-    trm_status status =
-        pick(s, &weights, list, list_wishes(s, marginals, list), wanted, arena, out, count, err);
+    trm_status status = pick_plans(s, &weights, list, list_wishes(s, marginals, list), wanted,
+                                   arena, out, count, err);
     trmi_free(list);
     return status;
 }

@@ -101,8 +101,8 @@ static uint32_t mask_of(const trmi_mesh *mesh, const trmi_spread *s, uint8_t let
 
 /* Computes the interval [begin, end) of the rank at `at` when `length` is cut by the axes of `mask`
  * in mesh order, as trmi_spread_box() does. */
-static void interval(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, int64_t length,
-                     int64_t *begin, int64_t *end) {
+static void interval_of(const trmi_mesh *mesh, const int32_t *at, uint32_t mask, int64_t length,
+                        int64_t *begin, int64_t *end) {
     *begin = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (mask >> i & 1) {
@@ -124,10 +124,10 @@ static void fill_lengths(filling *f) {
         for (int32_t d = 0; d < f->t->shape.rank; d++) {
             for (uint32_t a = 0; a < masks; a++) {
                 int64_t a0, a1, b0, b1;
-                interval(f->mesh, at, a, f->t->shape.dim[d], &a0, &a1);
+                interval_of(f->mesh, at, a, f->t->shape.dim[d], &a0, &a1);
                 f->along[d].own[a][r] = a1 - a0;
                 for (uint32_t b = 0; b < masks; b++) {
-                    interval(f->mesh, at, b, f->t->shape.dim[d], &b0, &b1);
+                    interval_of(f->mesh, at, b, f->t->shape.dim[d], &b0, &b1);
                     int64_t from = a0 > b0 ? a0 : b0, to = a1 < b1 ? a1 : b1;
                     f->along[d].kept[a][b][r] = to > from ? to - from : 0;
                 }
@@ -138,8 +138,8 @@ static void fill_lengths(filling *f) {
 
 /* Returns the bytes that the rank with most receives. *largest: bytes of the largest part
  * afterwards. before, after: axes that cut each dimension. */
-static double received(const filling *f, const uint32_t *before, const uint32_t *after,
-                       double *largest) {
+static double received_bytes(const filling *f, const uint32_t *before, const uint32_t *after,
+                             double *largest) {
     int64_t most = 0, part = 0;
     for (int32_t r = 0; r < f->look; r++) {
         int64_t own = 1, kept = 1;
@@ -158,7 +158,7 @@ static double received(const filling *f, const uint32_t *before, const uint32_t 
 
 /* Returns the axes whose ranks must communicate; the same as talk_of() in plan/partition/spread_route.c
  * for cuts in mesh order. */
-static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *after) {
+static uint32_t talk_axes(const filling *f, const uint32_t *before, const uint32_t *after) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < f->t->shape.rank; d++) {
         uint32_t a = before[d], b = after[d];
@@ -175,8 +175,8 @@ static uint32_t talk(const filling *f, const uint32_t *before, const uint32_t *a
  * general exchange. */
 static double box_move(const filling *f, const trmi_spread *from, const trmi_spread *to,
                        const uint32_t *before, const uint32_t *after) {
-    double largest, bytes = received(f, before, after, &largest);
-    uint32_t mask = talk(f, before, after);
+    double largest, bytes = received_bytes(f, before, after, &largest);
+    uint32_t mask = talk_axes(f, before, after);
     if (mask == 0) {
         return trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, largest);
     }
@@ -227,7 +227,7 @@ static double reduce_move(const filling *f, const trmi_spread *from, const trmi_
 }
 
 /* Returns whether no later axis cuts the same dimension as `axis`. */
-static bool innermost(const filling *f, const trmi_spread *s, int32_t axis) {
+static bool is_innermost(const filling *f, const trmi_spread *s, int32_t axis) {
     for (int32_t i = axis + 1; i < f->mesh->axes; i++) {
         if (s->at[axis] >= TRMI_SPLIT && s->at[i] == s->at[axis]) {
             return false;
@@ -237,7 +237,7 @@ static bool innermost(const filling *f, const trmi_spread *s, int32_t axis) {
 }
 
 /* Returns the seconds of a move between boxes; partial axes do not change. */
-static double boxes(const filling *f, const trmi_spread *from, const trmi_spread *to) {
+static double price_boxes(const filling *f, const trmi_spread *from, const trmi_spread *to) {
     uint32_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
     for (int32_t d = 0; d < f->t->shape.rank; d++) {
         before[d] = mask_of(f->mesh, from, (uint8_t)(TRMI_SPLIT + d));
@@ -247,7 +247,7 @@ static double boxes(const filling *f, const trmi_spread *from, const trmi_spread
 }
 
 /* Returns the seconds of one direct exchange; INFINITY if it would change a partial axis. */
-static double direct(const filling *f, int32_t a, int32_t b) {
+static double price_direct(const filling *f, int32_t a, int32_t b) {
     const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
     for (int32_t i = 0; i < f->mesh->axes; i++) {
         if (from->at[i] != to->at[i] &&
@@ -255,12 +255,12 @@ static double direct(const filling *f, int32_t a, int32_t b) {
             return INFINITY;
         }
     }
-    return boxes(f, from, to);
+    return price_boxes(f, from, to);
 }
 
 /* Returns the seconds of a single move: reduction, or a change of one axis; INFINITY: no single
  * move. */
-static double single(const filling *f, int32_t a, int32_t b) {
+static double price_single(const filling *f, int32_t a, int32_t b) {
     const trmi_spread *from = &f->spreads[a], *to = &f->spreads[b];
     int32_t axis = -1, changed = 0;
     bool resolves = false;
@@ -274,10 +274,10 @@ static double single(const filling *f, int32_t a, int32_t b) {
     if (resolves) {
         return reduce_move(f, from, to, trmi_spread_most(f->mesh, &f->t->shape, from));
     }
-    if (changed != 1 || !innermost(f, from, axis) || !innermost(f, to, axis)) {
+    if (changed != 1 || !is_innermost(f, from, axis) || !is_innermost(f, to, axis)) {
         return INFINITY;
     }
-    return trmi_is_partial(to->at[axis]) ? INFINITY : boxes(f, from, to);
+    return trmi_is_partial(to->at[axis]) ? INFINITY : price_boxes(f, from, to);
 }
 
 /* Adds ways to spreads with additional partial sums: first to whole or cut on that axis, then zeros
@@ -300,7 +300,7 @@ static void add_zeros(const filling *f, float *row, int32_t live, const int32_t 
                      d++) {
                     /* digit 1 is P+, 0 whole, 2 + d cut */
                     int32_t before = of[k] + (d < 0 ? -step : (1 + d) * step);
-                    if (place[before] >= 0 && innermost(f, &f->spreads[before], axis)) {
+                    if (place[before] >= 0 && is_innermost(f, &f->spreads[before], axis)) {
                         float sum = row[place[before]] + local;
                         row[k] = sum < row[k] ? sum : row[k];
                     }
@@ -313,7 +313,7 @@ static void add_zeros(const filling *f, float *row, int32_t live, const int32_t 
 
 /* ---- all ---- */
 
-static trmi_minplus *minplus(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
+static trmi_minplus *minplus_kernel(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
 
 /* Computes all prices and writes them to the table. Works on the `live` spreads that fit the shape,
  * so that the products are small. of: live -> number; place: number -> live or -1. False: no
@@ -324,14 +324,14 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     bool ok = a != NULL && b != NULL;
     for (int32_t i = 0; ok && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
-            a[(int64_t)i * live + k] = i == k ? 0 : (float)single(f, of[i], of[k]);
+            a[(int64_t)i * live + k] = i == k ? 0 : (float)price_single(f, of[i], of[k]);
         }
     }
     float *c = trmi_alloc((size_t)live * (size_t)live * sizeof *c);
     ok = ok && c != NULL;
     /* sequences of moves: the square of a table holds twice as many */
     for (int32_t moves = 1; ok && moves < 2 * f->mesh->axes; moves *= 2) {
-        minplus()(a, a, b, live, live, live);
+        minplus_kernel()(a, a, b, live, live, live);
         float *swap = a;
         a = b;
         b = swap;
@@ -339,11 +339,11 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     /* last, optionally, a direct exchange */
     for (int32_t i = 0; ok && f->mesh->axes > 1 && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
-            b[(int64_t)i * live + k] = i == k ? 0 : (float)direct(f, of[i], of[k]);
+            b[(int64_t)i * live + k] = i == k ? 0 : (float)price_direct(f, of[i], of[k]);
         }
     }
     if (ok && f->mesh->axes > 1) {
-        minplus()(a, b, c, live, live, live);
+        minplus_kernel()(a, b, c, live, live, live);
         memcpy(a, c, (size_t)live * (size_t)live * sizeof *c);
     }
     for (int32_t i = 0; ok && i < live; i++) {

@@ -143,23 +143,23 @@ bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
 
 /* ---- weights -> cost graph -> choice ---- */
 
-trmi_way trmi_space_node_way(const trmi_space *s, const trmi_space_class *c, int32_t i, int way,
-                             const trmi_objective *w) {
+trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class *c, int32_t i,
+                                    int way, const trmi_objective *w) {
     bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN, sliced = way & TRMI_WAY_SLICED;
     const trmi_store_cost *store = sliced ? &c->slices[i] : &c->stores[2 * i + parts];
     if ((parts && (sliced || !s->costs.shard_stores)) ||
         (again && !(c->repeats && c->saved[i] > 0)) || !(store->blocking < INFINITY)) {
-        return (trmi_way){INFINITY, 0};
+        return (trmi_node_cost){INFINITY, 0};
     }
     double copies = 1 + w->others_kept;
-    return (trmi_way){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking -
-                          w->away * store->once + w->gradient * store->gradient +
-                          (again ? c->again[i] : 0),
-                      store->bytes + copies * (c->kept[i] - (again ? c->saved[i] : 0))};
+    return (trmi_node_cost){c->forward[i] + c->backward[i] + c->exchange[i] + store->blocking -
+                                w->away * store->once + w->gradient * store->gradient +
+                                (again ? c->again[i] : 0),
+                            store->bytes + copies * (c->kept[i] - (again ? c->saved[i] : 0))};
 }
 
 /* Returns seconds + lambda x bytes of a way. */
-static double weigh(const trmi_way *way, const trmi_objective *w) {
+static double weigh_way(const trmi_node_cost *way, const trmi_objective *w) {
     return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;
 }
 
@@ -168,11 +168,11 @@ static double weigh(const trmi_way *way, const trmi_objective *w) {
 static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
                     const trmi_objective *w, double *cost) {
     int best = 0, sliced = w->sliced ? TRMI_WAY_SLICED : 0;
-    trmi_way way = trmi_space_node_way(s, c, i, sliced, w);
-    *cost = weigh(&way, w);
+    trmi_node_cost way = trmi_space_node_cost(s, c, i, sliced, w);
+    *cost = weigh_way(&way, w);
     for (int k = 1; k < TRMI_WAYS; k++) {
-        way = trmi_space_node_way(s, c, i, k | sliced, w);
-        double own = weigh(&way, w);
+        way = trmi_space_node_cost(s, c, i, k | sliced, w);
+        double own = weigh_way(&way, w);
         best = own < *cost ? k : best;
         *cost = fmin(*cost, own);
     }
@@ -284,7 +284,7 @@ typedef struct forced {
 } forced;
 
 /* Gives all other strategies of the forced node the cost INFINITY. False: no memory. */
-static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *arena) {
+static bool force_strategy(const trmi_space *s, tables *t, const forced *f, trmi_arena *arena) {
     if (f->node < 0) {
         return true;
     }
@@ -298,12 +298,12 @@ static bool force(const trmi_space *s, tables *t, const forced *f, trmi_arena *a
 
 /* Solves the space, with a forced strategy or none. The data parallel plan is the first upper
  * bound. */
-static trm_status solve(const trmi_space *s, const trmi_objective *weights, const forced *f,
-                        trmi_choice *out, trmi_solution *solution, float ***marginals,
-                        trmi_arena *arena, trm_error *err) {
+static trm_status solve_space(const trmi_space *s, const trmi_objective *weights, const forced *f,
+                              trmi_choice *out, trmi_solution *solution, float ***marginals,
+                              trmi_arena *arena, trm_error *err) {
     trmi_arena scratch = {0};
     tables t;
-    trm_status status = fill_tables(s, weights, &t, &scratch) && force(s, &t, f, &scratch)
+    trm_status status = fill_tables(s, weights, &t, &scratch) && force_strategy(s, &t, f, &scratch)
                             ? TRM_OK
                             : no_memory(err);
     trmi_choice start;
@@ -334,11 +334,11 @@ static trm_status solve(const trmi_space *s, const trmi_objective *weights, cons
 trm_status trmi_space_solve(const trmi_space *s, const trmi_objective *weights, trmi_choice *out,
                             trmi_solution *solution, float ***marginals, trmi_arena *arena,
                             trm_error *err) {
-    return solve(s, weights, &(forced){-1, -1}, out, solution, marginals, arena, err);
+    return solve_space(s, weights, &(forced){-1, -1}, out, solution, marginals, arena, err);
 }
 
 trm_status trmi_space_solve_with(const trmi_space *s, const trmi_objective *weights, int32_t node,
                                  int32_t strategy, trmi_choice *out, trmi_solution *solution,
                                  trm_error *err) {
-    return solve(s, weights, &(forced){node, strategy}, out, solution, NULL, NULL, err);
+    return solve_space(s, weights, &(forced){node, strategy}, out, solution, NULL, NULL, err);
 }

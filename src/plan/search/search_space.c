@@ -85,8 +85,8 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
 
 /* Returns the roofline seconds of `fraction` of an operator: the larger of arithmetic and memory
  * traffic. Defaults: 100 GFLOP/s, 20 GB/s. */
-static double roofline(const trmi_space *s, const trm_graph *g, const trmi_op *op,
-                       double fraction) {
+static double roofline_seconds(const trmi_space *s, const trm_graph *g, const trmi_op *op,
+                               double fraction) {
     trmi_cost cost = trmi_op_cost(g, op);
     double flop = s->prices.flop > 0 ? s->prices.flop : 1 / 1e11,
            byte = s->prices.byte > 0 ? s->prices.byte : 1 / 2e10;
@@ -110,7 +110,7 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
             continue; /* computed by the optimiser, see factors_of() */
         }
         bool fits = trmi_partition_strategy(s->graph, op, &s->mesh, forward->letters, &own);
-        sum += roofline(s, s->graph, op, fits ? own.fraction : forward->fraction);
+        sum += roofline_seconds(s, s->graph, op, fits ? own.fraction : forward->fraction);
     }
     return sum;
 }
@@ -140,7 +140,7 @@ static double factors_of(const trmi_space *s, const trmi_op *op, const trmi_stra
 static trmi_node_seconds roofline_of(const trmi_space *s, const trmi_space_node *node,
                                      const trmi_strategy *strategy) {
     const trmi_op *op = &s->graph->ops[node->op];
-    return (trmi_node_seconds){.forward = roofline(s, s->graph, op, strategy->fraction),
+    return (trmi_node_seconds){.forward = roofline_seconds(s, s->graph, op, strategy->fraction),
                                .backward = backward_of(s, node, strategy),
                                .factors = factors_of(s, op, strategy)};
 }
@@ -171,8 +171,8 @@ static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dty
     return t;
 }
 
-double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *from,
-                      const trmi_spread *to) {
+double trmi_space_move_seconds(const trmi_space *s, int32_t value, const trmi_spread *from,
+                               const trmi_spread *to) {
     const trmi_value *v = &s->graph->values[value];
     for (int64_t i = 0; i < s->prices_count; i++) {
         if (s->prices_of[i].dtype == v->dtype &&
@@ -184,7 +184,7 @@ double trmi_space_way(const trmi_space *s, int32_t value, const trmi_spread *fro
 }
 
 /* Returns the seconds of the halo exchanges and statistics of a strategy. */
-static double exchanges(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
+static double exchange_seconds(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
     double sum = 0;
     for (int32_t i = 0; i < strategy->comms_count; i++) {
         const trmi_partition_comm *c = &strategy->comms[i];
@@ -217,7 +217,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     c->forward[i] = seconds.forward;
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
-    c->exchange[i] = exchanges(s, strategy, node->backward_count > 0);
+    c->exchange[i] = exchange_seconds(s, strategy, node->backward_count > 0);
     /* kept outputs; a partial sum is reduced before it is kept, and the reader's form of it counts
      * on the edge */
     for (int32_t k = 0; k < op->outputs_count; k++) {
@@ -462,7 +462,8 @@ static void find_read(building *b, trmi_space_node *node) {
 }
 
 /* Finds the pinned strategy of a node. error INVALID: not possible on this mesh */
-static trm_status pin(building *b, trmi_space_node *node, const trmi_partition_plan *pins) {
+static trm_status pin_strategy(building *b, trmi_space_node *node,
+                               const trmi_partition_plan *pins) {
     const trmi_op *op = &b->s->graph->ops[node->op];
     const trmi_partition_choice *choice =
         pins != NULL ? trmi_partition_plan_find(pins, op->name) : NULL;
@@ -494,7 +495,7 @@ static trm_status make_nodes(building *b, const trmi_partition_plan *pins) {
             node->op = (int32_t)i;
             TRMI_TRY(find_backward(b, node));
             find_read(b, node);
-            TRMI_TRY(pin(b, node, pins));
+            TRMI_TRY(pin_strategy(b, node, pins));
             TRMI_TRY(find_class(b, node));
         }
     }
@@ -605,7 +606,7 @@ static trm_status find_table(building *b, trmi_space_edge *e) {
 }
 
 /* Returns whether an operator reads a value. */
-static bool reads(const trmi_op *op, int32_t value) {
+static bool reads_value(const trmi_op *op, int32_t value) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         if (op->inputs[i] == value) {
             return true;
@@ -629,7 +630,7 @@ static trm_status add_edge(building *b, trmi_space_edge e) {
 static bool is_kept(const building *b, int32_t node, int32_t value) {
     const trmi_space_node *of = &b->s->nodes[node];
     for (int32_t k = 0; k < of->backward_count; k++) {
-        if (reads(&b->s->graph->ops[of->backward[k]], value)) {
+        if (reads_value(&b->s->graph->ops[of->backward[k]], value)) {
             return true;
         }
     }

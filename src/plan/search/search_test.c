@@ -120,12 +120,13 @@ static void prices_are_the_routers(void **state) {
 
 /* Returns B + w G and M of node n with strategy i; way bits: parameters in parts (1), output
  * recomputed (2). */
-static trmi_way node_cost(const trmi_space *s, int32_t n, int32_t i, int way, double gradient) {
+static trmi_node_cost node_cost(const trmi_space *s, int32_t n, int32_t i, int way,
+                                double gradient) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
     const trmi_store_cost *t = &c->stores[2 * i + (way & 1)];
-    trmi_way cost = {c->forward[i] + c->backward[i] + c->exchange[i] + t->blocking +
-                         gradient * t->gradient,
-                     c->kept[i] + t->bytes};
+    trmi_node_cost cost = {c->forward[i] + c->backward[i] + c->exchange[i] + t->blocking +
+                               gradient * t->gradient,
+                           c->kept[i] + t->bytes};
     if (way & 2) {
         cost.seconds = c->saved[i] > 0 ? cost.seconds + c->again[i] : INFINITY;
         cost.bytes -= c->saved[i];
@@ -134,8 +135,8 @@ static trmi_way node_cost(const trmi_space *s, int32_t n, int32_t i, int way, do
 }
 
 /* Returns seconds and bytes of all edges of a choice. */
-static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
-    trmi_way sum = {0, 0};
+static trmi_node_cost edges_cost(const trmi_space *s, const int32_t *strategy) {
+    trmi_node_cost sum = {0, 0};
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *edge = &s->edges[e];
         int64_t at = (int64_t)strategy[edge->from] * trmi_space_class_of(s, edge->to)->count +
@@ -148,12 +149,12 @@ static trmi_way edges_cost(const trmi_space *s, const int32_t *strategy) {
 
 /* Returns B + w G + lambda M of a choice, summed from the parts of the space. */
 static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_objective *w) {
-    trmi_way edges = edges_cost(s, strategy);
+    trmi_node_cost edges = edges_cost(s, strategy);
     double sum = edges.seconds + w->memory * edges.bytes;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         double least = INFINITY;
         for (int k = 0; k < 4; k++) {
-            trmi_way way = node_cost(s, n, strategy[n], k, w->gradient);
+            trmi_node_cost way = node_cost(s, n, strategy[n], k, w->gradient);
             least = fmin(least, way.seconds + w->memory * way.bytes);
         }
         sum += least;
@@ -279,7 +280,7 @@ static void equal_to_brute_force(void **state) {
  */
 static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gradient,
                          const double limit[2], double best[2]) {
-    trmi_way ways[8][4], edges = edges_cost(s, strategy);
+    trmi_node_cost ways[8][4], edges = edges_cost(s, strategy);
     int32_t way[8] = {0}, count[8] = {0}, v;
     for (v = 0; v < s->nodes_count; v++) {
         for (int k = 0; k < 4; k++) {
@@ -288,7 +289,7 @@ static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gr
         }
     }
     do {
-        trmi_way sum = edges;
+        trmi_node_cost sum = edges;
         for (v = 0; v < s->nodes_count; v++) {
             sum.seconds += ways[v][way[v]].seconds;
             sum.bytes += ways[v][way[v]].bytes;

@@ -46,8 +46,8 @@ trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *er
 
 /* Sends HELLO on a new connection and waits for the answer. Sets client->refused_here if the
  * server answers with an error. */
-static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps_note *note,
-                           double deadline, trm_error *err) {
+static trm_status exchange_hello(trm_ps_client *client, trmi_channel *channel, trmi_ps_note *note,
+                                 double deadline, trm_error *err) {
     const trmi_ps_header header = {.kind = TRMI_PS_HELLO, .worker = client->worker};
     trmi_message m;
     double timeout = deadline - trmi_os_now();
@@ -80,8 +80,9 @@ static trm_status exchange(trm_ps_client *client, trmi_channel *channel, trmi_ps
 
 /* Exchanges HELLO over TCP and offers shared-memory rings to a server on the same host. If the
  * server accepts, *channel becomes the ring. */
-static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trmi_channel **channel,
-                        bool joining, trmi_ps_note *welcome, double deadline, trm_error *err) {
+static trm_status greet_server(trm_ps_client *client, trmi_server_connection *peer,
+                               trmi_channel **channel, bool joining, trmi_ps_note *welcome,
+                               double deadline, trm_error *err) {
     trmi_ring_place place;
     trmi_channel *offer = NULL;
     *welcome = (trmi_ps_note){.value = {client->options.worker, joining}};
@@ -92,7 +93,7 @@ static trm_status hello(trm_ps_client *client, trmi_server_connection *peer, trm
         welcome->value[3] = place.pid;
         welcome->value[4] = place.fd;
     }
-    trm_status status = exchange(client, *channel, welcome, deadline, err);
+    trm_status status = exchange_hello(client, *channel, welcome, deadline, err);
     bool shared = status == TRM_OK && offer != NULL && welcome->value[7] != 0;
     if (offer != NULL) {
         trmi_ring_settle(offer, *channel, shared);
@@ -146,8 +147,8 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
 
 /* Connects repeatedly until the deadline and proves the token.
  *   errors  as trmi_client_connect */
-static trm_status reach(trm_ps_client *client, const trmi_server_connection *peer, double deadline,
-                        trmi_channel **out, trm_error *err) {
+static trm_status reach_server(trm_ps_client *client, const trmi_server_connection *peer,
+                               double deadline, trmi_channel **out, trm_error *err) {
     /* connect; a server that is not there yet is tried until the deadline */
     const trmi_wait_limit patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
@@ -192,7 +193,7 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
     deadline = deadline < soonest ? soonest : deadline;
     if (peer->address[0] != '\0') {
         trm_error why = {0};
-        trm_status reached = reach(client, peer, deadline, &channel, &why);
+        trm_status reached = reach_server(client, peer, deadline, &channel, &why);
         if (reached != TRM_OK) {
             return TRMI_FAIL(err, reached, "server %d: %.220s", peer->number, why.message);
         }
@@ -203,7 +204,7 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
     }
     /* greet, then accept the connection */
     trmi_ps_note welcome;
-    trm_status status = hello(client, peer, &channel, joining, &welcome, deadline, err);
+    trm_status status = greet_server(client, peer, &channel, joining, &welcome, deadline, err);
     if (status == TRM_OK) {
         status = check_welcome(client, peer, &welcome, joining, err);
     }
@@ -422,8 +423,9 @@ trm_status trmi_client_send(trm_ps_client *client, trmi_server_connection *peer,
 
 /* Handles the answer to a staged push: the server's finished step, or from server 0 the decided
  * steps. */
-static void staged(trm_ps_client *client, trmi_server_connection *peer,
-                   const trmi_ps_header *header, const trmi_ps_note *note, const uint8_t *trailer) {
+static void note_staged(trm_ps_client *client, trmi_server_connection *peer,
+                        const trmi_ps_header *header, const trmi_ps_note *note,
+                        const uint8_t *trailer) {
     if (header->status != TRM_OK) {
         return;
     }
@@ -487,7 +489,7 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
         err.status = header->status;
     }
     if (header->flags == TRMI_PS_STAGE) {
-        staged(client, peer, header, &note, trailer);
+        note_staged(client, peer, header, &note, trailer);
     }
     if (header->flags == TRMI_PS_PUSH || header->flags == TRMI_PS_STAGE) {
         push_answered(client, peer, header, &note, &err);
@@ -514,7 +516,7 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
 }
 
 /* Handles one message and releases it unless a batch has taken it. */
-static void take(trm_ps_client *client, trmi_server_connection *peer, trmi_message *m) {
+static void take_message(trm_ps_client *client, trmi_server_connection *peer, trmi_message *m) {
     trmi_ps_header header;
     client->stats.bytes_received += (int64_t)m->bytes;
     if (trmi_ps_decode_header(m->data, m->bytes, &header, NULL) == TRM_OK) {
@@ -594,7 +596,7 @@ static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_c
                          ? TRM_PEER
                          : peer->channel->table->receive(peer->channel, 0, &m, NULL);
             if (status == TRM_OK) {
-                take(client, peer, &m);
+                take_message(client, peer, &m);
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
@@ -637,7 +639,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
             status = peer->channel->table->receive(peer->channel, slice, &m, err);
         }
         if (status == TRM_OK) {
-            take(client, peer, &m);
+            take_message(client, peer, &m);
             send_steps(client, deadline);
             return TRM_OK;
         }

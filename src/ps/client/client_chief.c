@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 /* Sends the order CHIEF and waits for the answer. */
-static trm_status ask(trm_ps_client *client, trm_ps_chief_claim wish, trm_error *err) {
+static trm_status ask_chief(trm_ps_client *client, trm_ps_chief_claim wish, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_CHIEF, wish}};
     return trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err);
 }
@@ -21,7 +21,7 @@ trm_status trm_ps_chief_request(trm_ps_client *client, trm_ps_chief_claim wish,
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it is never the chief");
     }
     client->options.timeout_seconds = timeout_seconds > 0 ? timeout_seconds : patience;
-    trm_status status = ask(client, wish, err);
+    trm_status status = ask_chief(client, wish, err);
     client->options.timeout_seconds = patience;
     TRMI_TRY(status);
     const int64_t *v = client->order_note.value;

@@ -56,8 +56,8 @@ static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_o
 
 /* Connects to one server for the first time, until the deadline. A server that is not up yet, or
  * dies during HELLO, is awaited; every ten seconds a log line names it. */
-static trm_status join(trm_ps_client *client, trmi_server_connection *peer, double deadline,
-                       trm_error *err) {
+static trm_status join_server(trm_ps_client *client, trmi_server_connection *peer, double deadline,
+                              trm_error *err) {
     const double start = trmi_os_now();
     for (;;) {
         double now = trmi_os_now(), slice = now + say_seconds;
@@ -152,7 +152,7 @@ static trm_status join_all(trm_ps_client *client, trm_error *err) {
     do {
         for (uint32_t s = 0; s < client->servers; s++) {
             trmi_client_drop(client, &client->peers[s]);
-            TRMI_TRY(join(client, &client->peers[s], deadline, err));
+            TRMI_TRY(join_server(client, &client->peers[s], deadline, err));
         }
         status = begin_life(client, err);
         if (status == TRM_PENDING) {

@@ -237,8 +237,8 @@ static bool take_maximum(vector *v, const uint8_t *bytes, size_t count) {
 }
 
 /* Sends RELEASE to the first `servers` servers; keeps the first error. */
-static void release(trm_ps_client *client, uint32_t servers, const trmi_ps_note *note,
-                    const trmi_text *manifest, trm_status *status, trm_error *err) {
+static void release_servers(trm_ps_client *client, uint32_t servers, const trmi_ps_note *note,
+                            const trmi_text *manifest, trm_status *status, trm_error *err) {
     for (uint32_t s = 0; s < servers; s++) {
         trm_status one = trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, note, NULL,
                                            manifest == NULL ? NULL : manifest->data,
@@ -296,7 +296,7 @@ static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_resul
             return status;
         }
         const trmi_ps_note nothing = {.value = {TRMI_ORDER_RELEASE}};
-        release(client, *held, &nothing, NULL, &status, NULL);
+        release_servers(client, *held, &nothing, NULL, &status, NULL);
         *result = wanted;
         *held = 0;
         v->count = 0;
@@ -373,7 +373,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     }
     trmi_ps_note note = {
         .value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.cut : 0, r.differential}};
-    release(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
+    release_servers(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
     free(v.ids);
     trmi_text_free(&manifest);
     if (status == TRM_OK) {

@@ -127,7 +127,7 @@ static uint32_t wanted_of_table(const trm_ps_batch *b, int64_t first) {
 }
 
 /* Makes room for all arrays of a batch; returns false without memory. */
-static bool reserve(trm_ps_batch *b) {
+static bool reserve_arrays(trm_ps_batch *b) {
     trmi_unique_scratch *s = &b->unique;
     /* vector passes write beyond the end */
     int64_t places = 64, room = b->lookups + TRMI_UNIQUE_SLACK;
@@ -150,7 +150,7 @@ static bool reserve(trm_ps_batch *b) {
 }
 
 /* Links the slices of each table into a list and sets what the table's keys are needed for. */
-static void chain(trm_ps_batch *b) {
+static void chain_slices(trm_ps_batch *b) {
     uint32_t *last_of = b->unique.last_of;
     for (uint32_t t = 0; t < b->client->table_count; t++) {
         last_of[t] = UINT32_MAX;
@@ -172,7 +172,7 @@ static void chain(trm_ps_batch *b) {
 }
 
 /* Copies the keys of all slices of a table into one array. */
-static void collect(trm_ps_batch *b, int64_t first, trmi_lookups *g) {
+static void collect_keys(trm_ps_batch *b, int64_t first, trmi_lookups *g) {
     g->keys = b->unique.keys;
     g->inverse = b->unique.inverse;
     for (int64_t s = first; s >= 0; s = b->slices[s].next) {
@@ -194,7 +194,7 @@ static void give_back(trm_ps_batch *b, int64_t first, const trmi_lookups *g) {
 
 /* Returns whether the keys ascend, and are therefore distinct: mostly all rows of a dense
  * variable. Checked 64 keys at a time, so that other tables are rejected at their first keys. */
-static bool ascend(const uint64_t *keys, int64_t count) {
+static bool keys_ascend(const uint64_t *keys, int64_t count) {
     enum { TOGETHER = 64 };
     int64_t i = 1;
     for (bool falls = false; i + TOGETHER <= count; i += TOGETHER) {
@@ -253,9 +253,9 @@ static uint32_t number_table(trm_ps_batch *b, int64_t first, uint32_t next) {
         g.inverse = b->inverse + slice->first;
         g.count = slice->count;
     } else {
-        collect(b, first, &g);
+        collect_keys(b, first, &g);
     }
-    slice->keys_in_order = alone && g.count > 0 && ascend(g.keys, g.count);
+    slice->keys_in_order = alone && g.count > 0 && keys_ascend(g.keys, g.count);
     slice->unique_first = next;
     slice->unique_end =
         next + (slice->keys_in_order ? number_in_order(&g, next) : number_by_meeting(&g, next));
@@ -317,7 +317,7 @@ static bool goes_by_tables(const trm_ps_batch *b) {
 
 /* Divides the tables into parts of about the same number of lookups. Synchronous workers get one
  * part, because all rows must be read at one moment. */
-static void cut(trm_ps_batch *b) {
+static void cut_parts(trm_ps_batch *b) {
     const int64_t most = b->client->mode == TRM_PS_SYNC ? 1 : TRMI_PARTS_MAX;
     int64_t parts = trmi_max_i64(1, trmi_min_i64(most, b->lookups / PART_LOOKUPS)), before = 0;
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -338,12 +338,12 @@ trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
     if (b->cut) {
         return TRM_OK;
     }
-    if (!reserve(b)) {
+    if (!reserve_arrays(b)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
                          (long long)b->lookups);
     }
-    chain(b);
-    cut(b);
+    chain_slices(b);
+    cut_parts(b);
     b->described = !goes_by_tables(b);
     b->cut = true;
     return TRM_OK;

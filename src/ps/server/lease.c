@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The book of leases (drawing and contracts in lease.h). Every change goes through `change`:
- * record the event, then apply it; a restart replays the events with `apply` alone. A range that
- * is lost goes to the list `rests` and is granted before fresh samples. The next epoch begins
- * when no sample of this one is free or lent. */
+/* The book of leases (drawing and contracts in lease.h). Every change goes through
+ * record_and_apply(): it records the event, then applies it; a restart replays the events with
+ * apply_event() alone. A range that a worker lost goes to the list `returned` and is granted before
+ * fresh samples. The next epoch begins when no sample of this one is free or granted. */
 #include "ps/server/lease.h"
 
 #include "base/checked.h"
@@ -13,16 +13,16 @@
 #include <stdlib.h>
 
 /* A granted lease. `position`: samples before it are used; `deadline` 0: not known yet. */
-typedef struct lent {
+typedef struct granted_lease {
     int64_t id, epoch, begin, end, position;
     uint32_t worker;
     double deadline;
-} lent;
+} granted_lease;
 
 /* Samples that were lost by a worker and are free again. */
-typedef struct rest {
+typedef struct returned_range {
     int64_t begin, end;
-} rest;
+} returned_range;
 
 /* Used-up leases that are remembered: a push may be repeated after its answer was lost. */
 enum { DONE = 1024 };
@@ -34,11 +34,11 @@ struct trmi_lease_book {
     bool asked;                   /* options have been given since the book was created */
     int64_t number;               /* of the book */
     int64_t epoch, next, last_id;
-    lent *lent;
-    int64_t lent_count, lent_capacity;
-    rest *rests; /* rests of the current epoch */
-    int64_t rest_count, rest_capacity;
-    lent done[DONE];
+    granted_lease *granted;
+    int64_t granted_count, granted_capacity;
+    returned_range *returned; /* of the current epoch */
+    int64_t returned_count, returned_capacity;
+    granted_lease done[DONE];
     int64_t done_count;
 };
 
@@ -55,34 +55,38 @@ trm_status trmi_lease_book_create(trm_status (*record)(void *context, const trmi
 
 void trmi_lease_book_destroy(trmi_lease_book *book) {
     if (book != NULL) {
-        free(book->lent);
-        free(book->rests);
+        free(book->granted);
+        free(book->returned);
         trmi_free(book);
     }
 }
 
 /* Returns the granted lease `id`; NULL: there is none. */
-static lent *find(trmi_lease_book *book, int64_t id) {
-    for (int64_t i = 0; i < book->lent_count; i++) {
-        if (book->lent[i].id == id) {
-            return &book->lent[i];
+static granted_lease *find_lease(trmi_lease_book *book, int64_t id) {
+    for (int64_t i = 0; i < book->granted_count; i++) {
+        if (book->granted[i].id == id) {
+            return &book->granted[i];
         }
     }
     return NULL;
 }
 
 /* Removes a lease from the granted ones. */
-static void drop(trmi_lease_book *book, lent *l) { *l = book->lent[--book->lent_count]; }
+static void drop_lease(trmi_lease_book *book, granted_lease *l) {
+    *l = book->granted[--book->granted_count];
+}
 
-/* Begins the next epoch if no sample of this one is free or lent. */
+/* Begins the next epoch if no sample of this one is free or granted. */
 static void maybe_next_epoch(trmi_lease_book *book) {
-    if (book->next >= book->options.samples && book->lent_count == 0 && book->rest_count == 0) {
+    if (book->next >= book->options.samples && book->granted_count == 0 &&
+        book->returned_count == 0) {
         book->epoch++;
         book->next = 0;
     }
 }
 
-/* Applies a GRANT event: the range must be fresh, or the beginning of a rest.
+/* Applies a GRANT event: the range must be fresh, or the beginning of a
+ * returned range.
  *   error  CORRUPT, NOMEM */
 static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     if (e->epoch != book->epoch || e->begin < 0 || e->begin >= e->end ||
@@ -91,42 +95,42 @@ static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, 
                          (long long)e->id, (long long)e->begin, (long long)e->end,
                          (long long)e->epoch);
     }
-    if (!trmi_grow((void **)&book->lent, &book->lent_capacity, book->lent_count + 1,
-                   sizeof *book->lent)) {
+    if (!trmi_grow((void **)&book->granted, &book->granted_capacity, book->granted_count + 1,
+                   sizeof *book->granted)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lease");
     }
-    /* fresh samples, or the beginning of a rest */
+    /* fresh samples, or the beginning of a returned range */
     if (e->begin == book->next) {
         book->next = e->end;
     } else {
         int64_t at = 0;
-        while (at < book->rest_count &&
-               (book->rests[at].begin != e->begin || book->rests[at].end < e->end)) {
+        while (at < book->returned_count &&
+               (book->returned[at].begin != e->begin || book->returned[at].end < e->end)) {
             at++;
         }
-        if (at == book->rest_count) {
+        if (at == book->returned_count) {
             return TRMI_FAIL(err, TRM_CORRUPT, "lease %lld of samples %lld to %lld, not free",
                              (long long)e->id, (long long)e->begin, (long long)e->end);
         }
-        book->rests[at].begin = e->end;
-        if (book->rests[at].begin == book->rests[at].end) {
-            book->rests[at] = book->rests[--book->rest_count];
+        book->returned[at].begin = e->end;
+        if (book->returned[at].begin == book->returned[at].end) {
+            book->returned[at] = book->returned[--book->returned_count];
         }
     }
     book->last_id = e->id;
-    book->lent[book->lent_count++] = (lent){.id = e->id,
-                                            .epoch = e->epoch,
-                                            .begin = e->begin,
-                                            .end = e->end,
-                                            .position = e->begin,
-                                            .worker = e->worker};
+    book->granted[book->granted_count++] = (granted_lease){.id = e->id,
+                                                           .epoch = e->epoch,
+                                                           .begin = e->begin,
+                                                           .end = e->end,
+                                                           .position = e->begin,
+                                                           .worker = e->worker};
     return TRM_OK;
 }
 
 /* Applies an event to the book.
  *   error  CORRUPT: it does not fit */
-static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
-    lent *l;
+static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
+    granted_lease *l;
     switch ((trmi_lease_kind)e->kind) {
     case TRMI_LEASE_OPEN:
         book->number = e->id;
@@ -138,7 +142,7 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
                    : TRMI_FAIL(err, TRM_CORRUPT, "a book of %lld samples", (long long)e->begin);
     case TRMI_LEASE_GRANT: return apply_grant(book, e, err);
     case TRMI_LEASE_PROGRESS:
-        l = find(book, e->id);
+        l = find_lease(book, e->id);
         if (l == NULL || e->position < l->position || e->position > l->end) {
             break;
         }
@@ -146,21 +150,21 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
         l->position = e->position;
         if (l->position == l->end) {
             book->done[book->done_count++ % DONE] = *l;
-            drop(book, l);
+            drop_lease(book, l);
             maybe_next_epoch(book);
         }
         return TRM_OK;
     case TRMI_LEASE_LOST:
-        l = find(book, e->id);
+        l = find_lease(book, e->id);
         if (l == NULL) {
             break;
         }
-        if (!trmi_grow((void **)&book->rests, &book->rest_capacity, book->rest_count + 1,
-                       sizeof *book->rests)) {
+        if (!trmi_grow((void **)&book->returned, &book->returned_capacity, book->returned_count + 1,
+                       sizeof *book->returned)) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for the rest of a lease");
         }
-        book->rests[book->rest_count++] = (rest){l->position, l->end};
-        drop(book, l);
+        book->returned[book->returned_count++] = (returned_range){l->position, l->end};
+        drop_lease(book, l);
         return TRM_OK;
     case TRMI_LEASE_CUT: return TRM_OK;
     }
@@ -169,13 +173,14 @@ static trm_status apply(trmi_lease_book *book, const trmi_lease_event *e, trm_er
 }
 
 trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
-    return apply(book, event, err);
+    return apply_event(book, event, err);
 }
 
 /* Records an event, then applies it. */
-static trm_status change(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
+static trm_status record_and_apply(trmi_lease_book *book, const trmi_lease_event *event,
+                                   trm_error *err) {
     TRMI_TRY(book->record(book->context, event, err));
-    return apply(book, event, err);
+    return apply_event(book, event, err);
 }
 
 /* Opens the book, or checks that a worker's numbers equal those of the book. A book read from
@@ -197,7 +202,7 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
                               .begin = o->samples,
                               .end = o->lease_samples,
                               .position = o->epochs};
-        TRMI_TRY(change(book, &e, err));
+        TRMI_TRY(record_and_apply(book, &e, err));
     } else if (have->samples != o->samples || other) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "leases of %lld of %lld samples, %lld epochs; others asked for %lld of "
@@ -230,13 +235,13 @@ static int64_t fresh_samples(const trmi_lease_book *book, const trm_ps_lease_opt
 /* Takes a lease back. */
 static trm_status take_back(trmi_lease_book *book, int64_t id, trm_error *err) {
     trmi_lease_event e = {.kind = TRMI_LEASE_LOST, .id = id};
-    return change(book, &e, err);
+    return record_and_apply(book, &e, err);
 }
 
 /* Takes back the leases whose deadline has passed. */
-static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
-    for (int64_t i = book->lent_count; i-- > 0;) {
-        lent *l = &book->lent[i];
+static trm_status expire_leases(trmi_lease_book *book, double now, trm_error *err) {
+    for (int64_t i = book->granted_count; i-- > 0;) {
+        granted_lease *l = &book->granted[i];
         if (l->deadline == 0) {
             l->deadline =
                 now + book->options.timeout_seconds; /* read from a log: its time begins now */
@@ -252,24 +257,25 @@ static trm_status expire(trmi_lease_book *book, double now, trm_error *err) {
 trm_status trmi_lease_take(trmi_lease_book *book, const trm_ps_lease_options *options,
                            uint32_t worker, double now, trm_ps_lease *out, trm_error *err) {
     TRMI_TRY(open_book(book, options, err));
-    TRMI_TRY(expire(book, now, err));
+    TRMI_TRY(expire_leases(book, now, err));
     if (book->options.epochs > 0 && book->epoch >= book->options.epochs) {
         return TRM_END;
     }
     trmi_lease_event e = {
         .kind = TRMI_LEASE_GRANT, .worker = worker, .id = book->last_id + 1, .epoch = book->epoch};
-    if (book->rest_count > 0) {
-        e.begin = book->rests[0].begin;
-        e.end = trmi_min_i64(book->rests[0].end, e.begin + book->options.lease_samples);
+    if (book->returned_count > 0) {
+        e.begin = book->returned[0].begin;
+        e.end = trmi_min_i64(book->returned[0].end, e.begin + book->options.lease_samples);
     } else if (fresh_samples(book, options) > 0) {
         e.begin = book->next;
         e.end = e.begin + fresh_samples(book, options);
     } else {
-        bool last = book->next < book->options.samples && book->lent_count == 0; /* samples_max */
+        bool last =
+            book->next < book->options.samples && book->granted_count == 0; /* samples_max */
         return last ? TRM_END : TRM_PENDING;
     }
-    TRMI_TRY(change(book, &e, err));
-    find(book, e.id)->deadline = now + book->options.timeout_seconds;
+    TRMI_TRY(record_and_apply(book, &e, err));
+    find_lease(book, e.id)->deadline = now + book->options.timeout_seconds;
     *out = (trm_ps_lease){e.id, e.epoch, e.begin, e.end};
     return TRM_OK;
 }
@@ -283,9 +289,9 @@ uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples) {
  * deadline. */
 trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                             double now, trm_error *err) {
-    lent *l = find(book, id);
+    granted_lease *l = find_lease(book, id);
     for (int64_t i = 0; l == NULL && i < DONE; i++) {
-        const lent *d = &book->done[i];
+        const granted_lease *d = &book->done[i];
         if (d->id == id && d->worker == worker && position >= d->begin && position <= d->end) {
             return TRM_OK;
         }
@@ -308,18 +314,18 @@ trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, 
 trm_status trmi_lease_progress(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                                double now, trm_error *err) {
     TRMI_TRY(trmi_lease_check(book, id, worker, position, now, err));
-    const lent *l = find(book, id);
+    const granted_lease *l = find_lease(book, id);
     if (l == NULL || position <= l->position) {
         return TRM_OK;
     }
     trmi_lease_event e = {
         .kind = TRMI_LEASE_PROGRESS, .worker = worker, .id = id, .position = position};
-    return change(book, &e, err);
+    return record_and_apply(book, &e, err);
 }
 
 /* Contract in lease.h. */
 bool trmi_lease_give_up_gap(trmi_lease_book *book, int64_t id, int64_t begin) {
-    const lent *l = find(book, id);
+    const granted_lease *l = find_lease(book, id);
     return l != NULL && begin > l->position && take_back(book, id, NULL) == TRM_OK;
 }
 
@@ -329,9 +335,9 @@ trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_er
 
 trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t id,
                                  trm_error *err) {
-    for (int64_t i = book->lent_count; i-- > 0;) {
-        if (book->lent[i].worker == worker && book->lent[i].id > id) {
-            TRMI_TRY(take_back(book, book->lent[i].id, err));
+    for (int64_t i = book->granted_count; i-- > 0;) {
+        if (book->granted[i].worker == worker && book->granted[i].id > id) {
+            TRMI_TRY(take_back(book, book->granted[i].id, err));
         }
     }
     return TRM_OK;
@@ -339,5 +345,5 @@ trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t
 
 trm_status trmi_lease_cut(trmi_lease_book *book, uint32_t cut, trm_error *err) {
     trmi_lease_event e = {.kind = TRMI_LEASE_CUT, .id = cut};
-    return change(book, &e, err);
+    return record_and_apply(book, &e, err);
 }

@@ -4,7 +4,7 @@
  *
  *     fresh range --grant--> lent to a worker --progress--> used
  *          ^                      |
- *          +------- rest --lost---+         an epoch ends when all of it is used
+ *          +---- returned --lost--+         an epoch ends when all of it is used
  *
  * Every change is an event that is recorded before it takes effect, so that a log of the events
  * restores the book. A book is used under one mutex (the server's front). */

@@ -136,8 +136,8 @@ static trm_status check_job(const trm_ps_server *server, const trmi_ps_note *not
 /* Answers HELLO. The note has: 0 worker, 1 a new life, 2 bytes of the shared-memory rings that
  * the client offers (0: none), 3 and 4 their place, 9 to 12 and the text its job. The answer has the incarnation, the shards,
  * the clock with which the worker joins, and the mode. */
-static void welcome(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
-                    trmi_channel **rings) {
+static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
+                         trmi_channel **rings) {
     trmi_ps_note *n = &r->note;
     if (n->value[0] < -1 || n->value[0] >= TRMI_PS_WORKERS_MAX - 1) {
         TRMI_FAIL(&r->err, TRM_CORRUPT, "server %d: worker %lld, -1 to %d expected",
@@ -182,7 +182,7 @@ static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
         TRMI_FAIL(&r->err, TRM_CORRUPT, "server %d: a second HELLO", server->options.server);
     } else {
         pthread_mutex_lock(&server->mutex);
-        welcome(server, link, r, &rings);
+        answer_hello(server, link, r, &rings);
         pthread_mutex_unlock(&server->mutex);
     }
     trmi_request_answer(r);
@@ -237,7 +237,7 @@ static void handle_table(trm_ps_server *server, trmi_request *r, const trm_table
 
 /* Handles one message. Returns false if the connection must end: a foreign protocol, a message
  * before HELLO, no memory. */
-static bool handle(trm_ps_server *server, trmi_ps_link *link, trmi_message *message) {
+static bool handle_message(trm_ps_server *server, trmi_ps_link *link, trmi_message *message) {
     trmi_ps_header header;
     trm_error err;
     if (trmi_ps_decode_header(message->data, message->bytes, &header, &err) != TRM_OK ||
@@ -293,7 +293,7 @@ static void *serve_link(void *context) {
         if (status == TRM_TIMEOUT) {
             continue;
         }
-        if (status != TRM_OK || !handle(server, link, &message)) {
+        if (status != TRM_OK || !handle_message(server, link, &message)) {
             break;
         }
     }

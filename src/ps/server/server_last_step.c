@@ -4,20 +4,25 @@
  * Each shard of each server logs and applies a step by itself. If all processes of a job die in
  * the middle of a step, some shards have logged it and others have not. The restarted workers
  * compute the batches of that step again; for the same bits they must read, from every shard,
- * the rows of the step before.
+ * the rows of the step before. A server decides by what its own shards have logged:
  *
- *     the shards of this server differ   no worker had an answer: the step is void where it is logged
- *     all shards of this server have it  another server may lack it: the step is held, and the rows
- *                                        stay those of the step before, until each member's worker
- *                                          keeps     lives on in the life that pushed, or has left, or
- *                                                    has found, in a new life, that all servers have it,
- *                                                    or goes on after it
- *                                          repeats   has pushed the batch again in a new life
- *     all members repeat                 the step is void, and is formed again from the new pushes
- *     a member keeps                     its push will not come again: the logged step is applied, and
- *                                        repeated pushes are dropped
- *     a member keeps, of workers that    the same at once: the others may be in a collective with it,
- *     compute together (TOGETHER)        and say nothing before it has its rows
+ *     some shards have the step   No worker had an answer. The step is void where it is logged.
+ *     all shards have the step    Another server may lack it. The step is held (the rows stay those
+ *                                 of the step before) until each member's worker has reported.
+ *
+ * A member is one push of the held step. Its worker reports one of two things:
+ *
+ *     keeps     It will not push the batch again: the process that pushed it lives, or has left; or
+ *               a new process has found that all servers have the step, or goes on after it.
+ *     repeats   A new process has pushed the batch again.
+ *
+ * The reports decide the step:
+ *
+ *     all members repeat   The step is void, and is formed again from the new pushes.
+ *     a member keeps       Its push will not come again. The logged step is applied as soon as all
+ *                          members have reported, and repeated pushes are dropped. If workers
+ *                          compute together (TOGETHER), one such report is enough: the others may
+ *                          wait in a collective with it and report nothing before it has its rows.
  *
  * At most one step is undecided: a worker reads the rows of step n from all shards of all
  * servers before it pushes its batch of step n + 1. */
@@ -123,7 +128,7 @@ static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worke
 
 /* Returns whether a message shows that its worker has pushed `step` and goes on after it: the rows
  * of that step are wanted, or the gradients of the next one come. */
-static bool follows(const trmi_request *r, int64_t step) {
+static bool follows_step(const trmi_request *r, int64_t step) {
     return (r->header.kind == TRMI_PS_PULL && (r->header.flags & TRMI_PULL_OUTSIDE) == 0 &&
             r->header.clock >= step) ||
            (r->header.kind == TRMI_PS_PUSH && r->header.clock > step);
@@ -137,7 +142,7 @@ void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
     if (r->header.incarnation == m->id.incarnation) {
         m->is_final = true;
         server->last.together |= (r->header.flags & TRMI_PULL_TOGETHER) != 0;
-    } else if (follows(r, server->last.step)) {
+    } else if (follows_step(r, server->last.step)) {
         m->is_final = true; /* of a life that began before this server was started again */
     }
 }

@@ -18,7 +18,7 @@ static void log_path(const trm_ps_server *server, char path[300]) {
 }
 
 /* Appends an event to the log; called by the book before the event takes effect. */
-static trm_status record(void *context, const trmi_lease_event *event, trm_error *err) {
+static trm_status record_event(void *context, const trmi_lease_event *event, trm_error *err) {
     trm_ps_server *server = context;
     trmi_lease_event e = *event;
     trmi_record_seal(&e, sizeof e, sizeof e.check);
@@ -44,7 +44,7 @@ static trm_status find_cut(void *context, const uint8_t *record, size_t bytes, t
 }
 
 /* Applies the events that count. */
-static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+static trm_status take_event(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
     reading *c = context;
     trmi_lease_event e;
     memcpy(&e, record, bytes);
@@ -53,10 +53,10 @@ static trm_status take(void *context, const uint8_t *record, size_t bytes, trm_e
 
 /* Replays the log. If pushes are not logged, the pushes after the last snapshot are lost, so the
  * events after it do not count either: their samples are used again. */
-static trm_status replay(const trm_ps_server *server, const char *path, size_t *end,
-                         trm_error *err) {
+static trm_status replay_log(const trm_ps_server *server, const char *path, size_t *end,
+                             trm_error *err) {
     const trmi_record_form form = {
-        .bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take};
+        .bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take_event};
     trmi_record_form search = form;
     search.take = find_cut;
     reading c = {server, 0, 0};
@@ -76,14 +76,14 @@ trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err) {
     if (server->options.server != 0) {
         return TRM_OK;
     }
-    TRMI_TRY(trmi_lease_book_create(record, server, &server->leases, err));
+    TRMI_TRY(trmi_lease_book_create(record_event, server, &server->leases, err));
     if (server->options.folder == NULL) {
         return TRM_OK;
     }
     char path[300];
     log_path(server, path);
     size_t end;
-    TRMI_TRY(replay(server, path, &end, err));
+    TRMI_TRY(replay_log(server, path, &end, err));
     return trmi_records_open(path, end, &server->lease_fd, err);
 }
 

@@ -261,7 +261,7 @@ static bool order_steps(trm_ps_server *server, trmi_request *r) {
 }
 
 /* Ends the hold and returns the requests that may go on. */
-static trmi_request *release(trm_ps_server *server) {
+static trmi_request *release_hold(trm_ps_server *server) {
     server->held = false;
     server->holder = NULL;
     server->until = NULL;
@@ -277,7 +277,7 @@ static trmi_request *release(trm_ps_server *server) {
 
 trmi_request *trmi_order_release(trm_ps_server *server) {
     /* after CUT, `until` is set and order_cut itself releases */
-    return server->held && server->until == NULL ? release(server) : NULL;
+    return server->held && server->until == NULL ? release_hold(server) : NULL;
 }
 
 /* Handles a push that did not come in time: an error in synchronous mode, where the snapshot
@@ -305,7 +305,7 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
 /* Lets the pushes up to `until` go and waits for them, at most hold_seconds, because their
  * worker may have died after it reached only some servers. The front mutex is released while
  * waiting. */
-static void gather(trm_ps_server *server, trmi_request *r) {
+static void gather_pushes(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
     trmi_request_start_pulls(ready);
@@ -406,7 +406,7 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
         memcpy(until, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), ids * sizeof *until);
         server->until = until;
         server->until_count = (uint32_t)ids;
-        gather(server, r);
+        gather_pushes(server, r);
         bool base_is_here =
             number == server->last_cut + 1 && !server->last_cut_failed && server->last_cut > 0;
         if (r->err.status != TRM_OK) {
@@ -432,7 +432,7 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     } else {
         trmi_request_answer(r);
     }
-    trmi_request *ready = release(server);
+    trmi_request *ready = release_hold(server);
     trmi_free(until);
     return ready;
 }
@@ -519,7 +519,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     case TRMI_ORDER_RELEASE:
         complete_cut(server, r);
-        ready = release(server);
+        ready = release_hold(server);
         break;
     case TRMI_ORDER_BYE:
         handle_bye(server, r);

@@ -93,7 +93,8 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
 
 /* Reserves room for an answer without waiting.
  *   error  TIMEOUT: the client has no room */
-static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, trm_error *err) {
+static trm_status reserve_answer(trmi_ps_link *link, size_t bytes, trmi_message *out,
+                                 trm_error *err) {
     pthread_mutex_lock(&link->send_mutex);
     trm_status status = link->channel->table->reserve(link->channel, bytes, 0, out, err);
     pthread_mutex_unlock(&link->send_mutex);
@@ -103,7 +104,7 @@ static trm_status reserve(trmi_ps_link *link, size_t bytes, trmi_message *out, t
 /* Sends a reserved answer. Under send_mutex, because reserve may reuse memory that another
  * thread has committed: the client's release in its own mapping permits that, which no thread
  * sanitizer can see. */
-static void commit(trmi_ps_link *link, trmi_message *m) {
+static void commit_answer(trmi_ps_link *link, trmi_message *m) {
     pthread_mutex_lock(&link->send_mutex);
     (void)!link->channel->table->commit(link->channel, m, 0, NULL);
     pthread_mutex_unlock(&link->send_mutex);
@@ -202,7 +203,7 @@ static bool send_answer(trmi_request *r) {
     size_t note_bytes = trmi_ps_note_size(TRMI_PS_DONE);
     bool here = link != NULL && !atomic_load(&link->ended);
     trm_status status =
-        here ? reserve(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
+        here ? reserve_answer(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
     if (status == TRM_TIMEOUT) {
         return false;
     }
@@ -213,7 +214,7 @@ static bool send_answer(trmi_request *r) {
         if (header.extra[0] > 0) {
             memcpy(out.data + note_bytes, trailer, (size_t)header.extra[0]);
         }
-        commit(link, &out);
+        commit_answer(link, &out);
     }
     free_request(r);
     return true;
@@ -264,11 +265,11 @@ void trmi_request_finish(trmi_request *r) {
     }
     if (r->err.status != TRM_OK) {
         r->reply.bytes = 0;
-        commit(r->link, &r->reply);
+        commit_answer(r->link, &r->reply);
         trmi_request_answer(r);
         return;
     }
-    commit(r->link, &r->reply);
+    commit_answer(r->link, &r->reply);
     free_request(r);
 }
 
@@ -295,7 +296,7 @@ static trm_status prepare_reply(trm_ps_server *server, trmi_request *r, trm_erro
     if (bytes == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "a pull whose answer is over 1 GB: use smaller batches");
     }
-    trm_status status = reserve(r->link, bytes, &r->reply, err);
+    trm_status status = reserve_answer(r->link, bytes, &r->reply, err);
     if (status == TRM_OK) {
         trmi_ps_header header = r->header;
         header.kind = TRMI_PS_ROWS;

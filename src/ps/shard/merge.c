@@ -62,8 +62,8 @@ void trmi_merge_destroy(trmi_merge *m) {
 
 /* Makes room for `needed` items, without keeping the old contents. Returns false if the budget
  * has no room. */
-static bool reserve(trmi_merge *m, void **memory, int64_t *capacity, int64_t needed,
-                    size_t item_bytes) {
+static bool reserve_items(trmi_merge *m, void **memory, int64_t *capacity, int64_t needed,
+                          size_t item_bytes) {
     if (needed <= *capacity) {
         return true;
     }
@@ -83,22 +83,25 @@ static trmi_key_numbers begin_numbers(trmi_merge *m) {
 /* Makes room for `total` gradients, and empties the map. It is at most half full, so that a search
  * is short.
  *   error  NOMEM */
-static trm_status prepare(trmi_merge *m, const trmi_merge_parts *p, int64_t total, trm_error *err) {
+static trm_status prepare_merge(trmi_merge *m, const trmi_merge_parts *p, int64_t total,
+                                trm_error *err) {
     int64_t map = 64;
     while (map < 2 * total) {
         map *= 2;
     }
     const bool tree = p->count > 0 && p->sections[0].node > 0;
-    bool fits =
-        reserve(m, (void **)&m->keys, &m->key_capacity, total, sizeof *m->keys) &&
-        reserve(m, (void **)&m->values, &m->value_capacity, total * p->width, sizeof *m->values) &&
-        reserve(m, (void **)&m->scratch, &m->scratch_capacity, p->width, sizeof *m->scratch) &&
-        reserve(m, (void **)&m->map, &m->map_capacity, map, sizeof *m->map);
+    bool fits = reserve_items(m, (void **)&m->keys, &m->key_capacity, total, sizeof *m->keys) &&
+                reserve_items(m, (void **)&m->values, &m->value_capacity, total * p->width,
+                              sizeof *m->values) &&
+                reserve_items(m, (void **)&m->scratch, &m->scratch_capacity, p->width,
+                              sizeof *m->scratch) &&
+                reserve_items(m, (void **)&m->map, &m->map_capacity, map, sizeof *m->map);
     fits =
-        fits && (!tree ||
-                 (reserve(m, (void **)&m->number, &m->number_capacity, total, sizeof *m->number) &&
-                  reserve(m, (void **)&m->begin, &m->begin_capacity, total + 1, sizeof *m->begin) &&
-                  reserve(m, (void **)&m->list, &m->list_capacity, total, sizeof *m->list)));
+        fits &&
+        (!tree ||
+         (reserve_items(m, (void **)&m->number, &m->number_capacity, total, sizeof *m->number) &&
+          reserve_items(m, (void **)&m->begin, &m->begin_capacity, total + 1, sizeof *m->begin) &&
+          reserve_items(m, (void **)&m->list, &m->list_capacity, total, sizeof *m->list)));
     if (!fits) {
         return TRMI_FAIL(err, TRM_NOMEM,
                          "no room in the budget of %lld bytes to sum gradients of %lld rows",
@@ -229,7 +232,7 @@ trm_status trmi_merge_sum(trmi_merge *m, const trmi_merge_parts *p, trmi_ps_sect
     if (tree) {
         TRMI_TRY(sort_sections(p, err));
     }
-    TRMI_TRY(prepare(m, p, total, err));
+    TRMI_TRY(prepare_merge(m, p, total, err));
     out->count = tree ? sum_by_tree(m, p) : sum_in_order(m, p);
     out->keys = m->keys;
     out->values = (uint8_t *)m->values;

@@ -21,7 +21,7 @@ void trmi_record_seal(void *record, size_t bytes, size_t check_bytes) {
 }
 
 /* Returns the bytes of the record at `at`; 0 if it is torn or its digest is wrong. */
-static size_t sound(const trmi_record_form *form, const uint8_t *at, size_t left) {
+static size_t sound_bytes(const trmi_record_form *form, const uint8_t *at, size_t left) {
     size_t bytes = form->bytes > 0 ? form->bytes : form->size(at, left);
     if (bytes == 0 || bytes > left) {
         return 0;
@@ -42,7 +42,7 @@ trm_status trmi_records_each(const char *path, size_t most, const trmi_record_fo
     }
     TRMI_TRY(trmi_os_read_file(path, most, &data, &bytes, err));
     trm_status status = TRM_OK;
-    while (*end < bytes && (one = sound(form, data + *end, bytes - *end)) > 0 &&
+    while (*end < bytes && (one = sound_bytes(form, data + *end, bytes - *end)) > 0 &&
            (status = form->take(context, data + *end, one, err)) == TRM_OK) {
         *end += one;
     }

@@ -15,7 +15,8 @@ void trmi_sum_free(trmi_sum *sum) {
 }
 
 /* Copies one table's sum out of the merge's memory, which is reused for the next table. */
-static trm_status keep(trmi_sum *sum, const trmi_ps_section *found, int32_t width, trm_error *err) {
+static trm_status keep_sum(trmi_sum *sum, const trmi_ps_section *found, int32_t width,
+                           trm_error *err) {
     size_t key_bytes = (size_t)found->count * sizeof *found->keys;
     size_t value_bytes = (size_t)(found->count * width) * sizeof(float);
     uint8_t *held = trmi_alloc(key_bytes + value_bytes + 64);
@@ -64,7 +65,7 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
             continue;
         }
         status = trmi_merge_sum(shard->merge, &sum, &found, err);
-        status = status == TRM_OK ? keep(out, &found, sum.width, err) : status;
+        status = status == TRM_OK ? keep_sum(out, &found, sum.width, err) : status;
     }
     trmi_free(of_table);
     return status;

@@ -266,7 +266,7 @@ static trm_status load_block(reader *r, trmi_shard *shard, const trmi_cut_filter
 }
 
 /* Checks the digest of the whole file; if it is wrong, finds the damaged block for the message. */
-static trm_status verify(reader *r, uint64_t digest, trm_error *err) {
+static trm_status verify_digest(reader *r, uint64_t digest, trm_error *err) {
     if (XXH3_64bits(r->map.data, r->map.bytes) != digest) {
         /* find the damaged block: that is a better message */
         trm_status status;
@@ -285,7 +285,7 @@ trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
                          trm_error *err) {
     reader r = {.path = path};
     TRMI_TRY(trmi_mapping_open(path, &r.map, err));
-    trm_status status = use == TRMI_CUT_LOAD_VERIFIED ? TRM_OK : verify(&r, digest, err);
+    trm_status status = use == TRMI_CUT_LOAD_VERIFIED ? TRM_OK : verify_digest(&r, digest, err);
     while (status == TRM_OK && use != TRMI_CUT_VERIFY) {
         status = next_block(&r, err);
         if (status == TRM_OK) {

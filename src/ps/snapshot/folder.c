@@ -38,7 +38,7 @@ typedef struct wish {
 } wish;
 
 /* Returns whether a row belongs to the shard and to the selected table and key. */
-static bool wants(void *context, uint32_t table, uint64_t key) {
+static bool wants_row(void *context, uint32_t table, uint64_t key) {
     const wish *w = context;
     const trm_ps_folder_options *o = &w->folder->options;
     const trm_ps_folder_info *info = &w->folder->info;
@@ -74,7 +74,7 @@ static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, u
     trmi_cut_use use = TRMI_CUT_LOAD;
     for (uint32_t i = same ? writer : 0; i < (same ? writer + 1 : f->count); i++) {
         wish w = {f, f->shards[i], i, !same};
-        const trmi_cut_filter filter = {wants, &w};
+        const trmi_cut_filter filter = {wants_row, &w};
         int64_t rows = 0;
         TRMI_TRY(trmi_cut_load(f->shards[i], path, digest, &filter, use, &rows, err));
         use = TRMI_CUT_LOAD_VERIFIED;

@@ -12,7 +12,7 @@ typedef struct updating {
     int32_t width;
 } updating;
 
-TRMI_INLINE updating begin(const trmi_row_update *u, const float *g, int32_t width) {
+TRMI_INLINE updating begin_update(const trmi_row_update *u, const float *g, int32_t width) {
     return (updating){.rule = *u->rule,
                       .tick = *u->tick,
                       .generation = u->generation,
@@ -23,7 +23,7 @@ TRMI_INLINE updating begin(const trmi_row_update *u, const float *g, int32_t wid
 }
 
 /* Updates the header of a changed row: tick, time, count, version, generation. */
-TRMI_INLINE void stamp(const updating *x, char *record) {
+TRMI_INLINE void stamp_header(const updating *x, char *record) {
     trmi_row_header *h = (trmi_row_header *)(void *)(record + x->header_offset);
     h->last_tick = x->tick.tick;
     h->last_time = x->tick.time;
@@ -41,13 +41,13 @@ TRMI_INLINE void stamp(const updating *x, char *record) {
         float *slots = (float *)(void *)(record + x->slot_offset);                                 \
         name##_pass(&x->rule, (float *)(void *)record, x->g + i * x->width, slots,                 \
                     slots + x->width, x->width);                                                   \
-        stamp(x, record);                                                                          \
+        stamp_header(x, record);                                                                   \
     }                                                                                              \
     TRMI_INLINE int64_t update_of_##name(                                                          \
         const trmi_rows *rows, trmi_look l, const trmi_row_update *u, const uint64_t *keys,        \
         int64_t count, const float *g, int32_t width, int32_t *absent) {                           \
         const uint32_t lines = l.record_lines < TRMI_LINES_MAX ? l.record_lines : TRMI_LINES_MAX;  \
-        updating x = begin(u, g, width);                                                           \
+        updating x = begin_update(u, g, width);                                                    \
         int64_t absent_count =                                                                     \
             trmi_lookup_run(l, lines, keys, count, u->scratch, absent, learn_##name, &x);          \
         return trmi_fly_far(l, rows, keys, absent, absent_count, learn_##name, &x);                \

@@ -48,7 +48,7 @@ void trm_pool_rows(trm_pooling pooling, const float *rows, const float *weights,
 }
 
 /* Returns the dot product of two rows. */
-static double dot(const float *a, const float *b, int32_t width) {
+static double dot_product(const float *a, const float *b, int32_t width) {
     double sum = 0;
     for (int32_t i = 0; i < width; i++) {
         sum += (double)a[i] * (double)b[i];
@@ -63,7 +63,7 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
                              const float *d_out, float *d_weights) {
     double whole = 0;
     for (int64_t i = begin; i < end; i++) {
-        whole += weight_at(weights, i) * dot(rows + i * width, d_out, width);
+        whole += weight_at(weights, i) * dot_product(rows + i * width, d_out, width);
     }
     for (int64_t i = begin; i < end; i++) {
         double d_scale = 0;
@@ -72,7 +72,8 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
         } else if (pooling == TRM_POOL_SQRTN && sum != 0) {
             d_scale = -scale * weight_at(weights, i) / sum;
         }
-        d_weights[i] = (float)(scale * dot(rows + i * width, d_out, width) + d_scale * whole);
+        d_weights[i] =
+            (float)(scale * dot_product(rows + i * width, d_out, width) + d_scale * whole);
     }
 }
 

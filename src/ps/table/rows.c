@@ -142,7 +142,7 @@ static char *place_at(const trmi_rows *rows, const trmi_rows_page *page, int64_t
 }
 
 /* Returns whether a place has a record with this key. */
-static bool holds(const trmi_rows *rows, const char *place, uint64_t key) {
+static bool holds_key(const trmi_rows *rows, const char *place, uint64_t key) {
     return trmi_place_holds(place, rows->key_offset, rows->guide_offset, key);
 }
 
@@ -151,26 +151,26 @@ trmi_rows_page *trmi_rows_page_of(const trmi_rows *rows, uint64_t key) {
 }
 
 /* Returns the distance of a key's record from its home; more than the reach if it is absent. */
-static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
-                    uint64_t key) {
+static int64_t find_distance(const trmi_rows *rows, const trmi_rows_page *page, uint64_t hash,
+                             uint64_t key) {
     const int64_t home = trmi_rows_home(hash, page->places), end = page->places;
     /* first the home, then the four named places, last both sides within the reach */
     const uint64_t guide = guide_at(rows, place_at(rows, page, home));
-    if (holds(rows, place_at(rows, page, home), key)) {
+    if (holds_key(rows, place_at(rows, page, home), key)) {
         return 0;
     }
     for (int n = 0; n < TRMI_GUIDE_KEYS; n++) {
         int64_t distance = distance_of(guide, n);
         if (distance != 0 && tag_of(guide, n) == (hash & 0x7F) &&
-            holds(rows, place_at(rows, page, home + distance), key)) {
+            holds_key(rows, place_at(rows, page, home + distance), key)) {
             return distance;
         }
     }
     for (int64_t d = 1, reach = reach_of(guide); d <= reach; d++) {
-        if (home + d < end && holds(rows, place_at(rows, page, home + d), key)) {
+        if (home + d < end && holds_key(rows, place_at(rows, page, home + d), key)) {
             return d;
         }
-        if (home >= d && holds(rows, place_at(rows, page, home - d), key)) {
+        if (home >= d && holds_key(rows, place_at(rows, page, home - d), key)) {
             return -d;
         }
     }
@@ -180,7 +180,7 @@ static int64_t find(const trmi_rows *rows, const trmi_rows_page *page, uint64_t 
 char *trmi_rows_find(const trmi_rows *rows, uint64_t key) {
     const uint64_t hash = trmi_key_hash(key);
     const trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
-    const int64_t distance = find(rows, page, hash, key);
+    const int64_t distance = find_distance(rows, page, hash, key);
     return distance > TRMI_REACH
                ? NULL
                : place_at(rows, page, trmi_rows_home(hash, page->places) + distance);
@@ -321,8 +321,8 @@ static int next_moves(const trmi_rows *rows, const trmi_rows_page *from, trmi_ro
 
 /* Copies the records of a page into one or two empty pages; bit `depth` of the directory index
  * decides. Returns false if a key finds no place. */
-static bool scatter(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
-                    trmi_rows_page *high) {
+static bool scatter_page(const trmi_rows *rows, const trmi_rows_page *from, trmi_rows_page *low,
+                         trmi_rows_page *high) {
     move moves[MOVES];
     for (uint32_t at = 0; at < from->places;) {
         const int count = next_moves(rows, from, low, high, &at, moves);
@@ -377,7 +377,7 @@ static bool resize_page(trmi_rows *rows, uint32_t number, uint64_t first, uint32
         if (!empty_page(rows, places, page->depth, &fresh)) {
             return false;
         }
-        if (scatter(rows, page, &fresh, NULL)) {
+        if (scatter_page(rows, page, &fresh, NULL)) {
             fresh.walked = page->walked > 0 ? fresh.places : 0;
             free_page(rows, page);
             *page = fresh;
@@ -443,7 +443,7 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
         free_page(rows, &low);
         return false;
     }
-    if (!scatter(rows, page, &low, &high)) {
+    if (!scatter_page(rows, page, &low, &high)) {
         free_page(rows, &low);
         free_page(rows, &high);
         return resize_page(rows, number, first_entry(rows, hash, page->depth),
@@ -510,7 +510,8 @@ char *trmi_rows_insert(trmi_rows *rows, uint64_t key) {
 bool trmi_rows_erase(trmi_rows *rows, uint64_t key) {
     const uint64_t hash = trmi_key_hash(key);
     trmi_rows_page *page = &rows->pages[trmi_rows_entry(rows, hash)->page];
-    const int64_t home = trmi_rows_home(hash, page->places), distance = find(rows, page, hash, key);
+    const int64_t home = trmi_rows_home(hash, page->places),
+                  distance = find_distance(rows, page, hash, key);
     if (distance > TRMI_REACH) {
         return false;
     }

@@ -321,7 +321,7 @@ static inline void copy_bytes(char *out, const char *in, uint32_t bytes) {
 }
 
 /* Writes a row's values to `out` as `dtype`. */
-static void emit(trmi_row_table *table, const void *values, trm_dtype dtype, char *out) {
+static void emit_values(trmi_row_table *table, const void *values, trm_dtype dtype, char *out) {
     if (dtype == table->options.dtype) {
         copy_bytes(out, values, table->layout.value_bytes);
     } else if (dtype == TRM_FLOAT32) {
@@ -359,7 +359,7 @@ static trm_status read_cold(trmi_row_table *table, uint64_t key, trm_dtype dtype
         status = TRM_OK;
     }
     if (status == TRM_OK) {
-        emit(table, table->record, dtype, out);
+        emit_values(table, table->record, dtype, out);
     }
     return status;
 }
@@ -377,7 +377,7 @@ static trm_status read_as(trmi_row_table *table, const uint64_t *keys, int64_t c
             if (records[i] == NULL) {
                 TRMI_TRY(read_cold(table, keys[first + i], dtype, out, err));
             } else {
-                emit(table, records[i], dtype, out);
+                emit_values(table, records[i], dtype, out);
             }
         }
     }

@@ -359,8 +359,8 @@ bool trmi_row_table_restore(trmi_row_table *table, const void *record, bool fres
 
 /* Brings a spilled row back into memory. *out: NULL if there is no room; its gradient is then
  * dropped. */
-static trm_status unspill(trmi_row_table *table, uint64_t key, uint32_t slot, const trmi_tick *tick,
-                          char **out, trm_error *err) {
+static trm_status unspill_row(trmi_row_table *table, uint64_t key, uint32_t slot,
+                              const trmi_tick *tick, char **out, trm_error *err) {
     TRMI_TRY(trmi_spill_get(table->spill, slot, table->record, err));
     trmi_row_table_touch(table, table->record);
     char *record = trmi_row_table_take_row(table, key, tick->tick);
@@ -388,7 +388,7 @@ static trm_status update_missing(trmi_row_table *table, const uint64_t *keys, in
         char *record = trmi_rows_find(&table->rows, keys[i]);
         uint32_t slot;
         if (record == NULL && spilled_place(table, keys[i], &slot)) {
-            TRMI_TRY(unspill(table, keys[i], slot, tick, &record, err));
+            TRMI_TRY(unspill_row(table, keys[i], slot, tick, &record, err));
         } else if (record == NULL) {
             record = create_row(table, keys[i], tick);
         }
@@ -455,7 +455,7 @@ static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_
            score * powf(e->score_decay, (float)rested) < e->min_score;
 }
 
-/* Expires spilled rows, as sweep(), by what memory keeps of them. Faint rows are never spilled. */
+/* Expires spilled rows, as sweep_places(), by what memory keeps of them. Faint rows are never spilled. */
 static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     if (table->spill == NULL || table->spilled.count == 0) {
         return;
@@ -485,7 +485,7 @@ static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tic
 
 /* Checks the rows of a few places for expiry, continuing where the call before ended. A page
  * that has lost most of its rows shrinks. */
-static void sweep(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
+static void sweep_places(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     const trm_expiry *e = &table->options.expiry;
     if (e->after_ticks == 0 && e->after_seconds == 0 && e->min_score == 0 && e->min_norm == 0) {
         return;
@@ -533,6 +533,6 @@ trm_status trmi_row_table_update(trmi_row_table *table, const uint64_t *keys, in
         table->stats.updates += some - missing;
         TRMI_TRY(update_missing(table, keys + begin, missing, dtype, from, &rule, tick, err));
     }
-    sweep(table, count / 4 + SWEEP_MINIMUM, tick);
+    sweep_places(table, count / 4 + SWEEP_MINIMUM, tick);
     return TRM_OK;
 }

@@ -281,7 +281,7 @@ static bool take_block(ring_channel *c, trmi_message *out, bool *empty) {
 
 /* Follows the producer to the beginning of the memory, if it has started over. Returns false for
  * an impossible head. */
-static bool follow(ring_channel *c) {
+static bool follow_producer(ring_channel *c) {
     uint64_t head = atomic_load(&c->in->head);
     if (head <= c->read) {
         return true;
@@ -312,7 +312,7 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
         /* read before the tail: all messages sent before the end are then below the tail */
         const bool shut = atomic_load(&r->shut) != 0;
         uint64_t tail = atomic_load(&r->tail);
-        if (!follow(c)) {
+        if (!follow_producer(c)) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s wrote over the head of its ring", channel->peer);
         }
         if (has_block(c, tail)) {
@@ -335,7 +335,7 @@ static trm_status ring_receive(trmi_channel *channel, double timeout_seconds, tr
         if (alive != TRM_OK) {
             /* Receive what the dead peer has committed; a block that it was filling will never
              * be. */
-            if (follow(c) && has_block(c, atomic_load(&r->tail))) {
+            if (follow_producer(c) && has_block(c, atomic_load(&r->tail))) {
                 continue;
             }
             return atomic_load(&r->shut) != 0 ? TRM_END : alive;

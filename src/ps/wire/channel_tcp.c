@@ -290,7 +290,7 @@ static trm_status send_queue(tcp_channel *c, trm_error *err) {
 
 /* Appends a block to the queue. If it is the only one, it is sent at once, and the receiver is
  * signalled if a part remains. */
-static trm_status enqueue(tcp_channel *c, tcp_block *b, trm_error *err) {
+static trm_status enqueue_block(tcp_channel *c, tcp_block *b, trm_error *err) {
     bool alone = c->first == NULL;
     *c->last = b;
     c->last = &b->next;
@@ -306,7 +306,7 @@ static trm_status enqueue(tcp_channel *c, tcp_block *b, trm_error *err) {
 /* Queues and sends a block (server's end). */
 static trm_status enqueue_and_send(tcp_channel *c, tcp_block *b, trm_error *err) {
     pthread_mutex_lock(&c->send_mutex);
-    trm_status status = enqueue(c, b, err);
+    trm_status status = enqueue_block(c, b, err);
     if (status != TRM_OK) {
         shutdown(c->fd, SHUT_RDWR);
     }

@@ -51,13 +51,15 @@ typedef struct archive {
 } archive;
 
 /* Append little-endian numbers. */
-static void put16(trmi_text *out, uint32_t value) {
+static void put_u16(trmi_text *out, uint32_t value) {
     trmi_text_append(out, (const char *)&value, 2);
 }
-static void put32(trmi_text *out, uint32_t value) {
+static void put_u32(trmi_text *out, uint32_t value) {
     trmi_text_append(out, (const char *)&value, 4);
 }
-static void put64(trmi_text *out, int64_t value) { trmi_text_append(out, (const char *)&value, 8); }
+static void put_u64(trmi_text *out, int64_t value) {
+    trmi_text_append(out, (const char *)&value, 8);
+}
 
 /* Writes the record under construction to the file. */
 static trm_status write_record(archive *zip, trm_error *err) {
@@ -84,14 +86,14 @@ static trm_status write_to_file(void *context, const void *data, size_t bytes, t
 /* The part that local header and directory entry share: version, flags (names are UTF-8), method 0
  * (stored), a fixed date, checksum, sizes, length of the name. */
 static void put_common(archive *zip, const member *m, bool wide) {
-    put16(&zip->record, wide ? VERSION_ZIP64 : VERSION_PLAIN);
-    put16(&zip->record, 0x0800);     /* names are UTF-8 */
-    put16(&zip->record, 0);          /* stored, not compressed */
-    put32(&zip->record, 0x00210000); /* 1980-01-01 00:00 */
-    put32(&zip->record, m->crc);
-    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
-    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
-    put16(&zip->record, (uint32_t)m->name.length);
+    put_u16(&zip->record, wide ? VERSION_ZIP64 : VERSION_PLAIN);
+    put_u16(&zip->record, 0x0800);     /* names are UTF-8 */
+    put_u16(&zip->record, 0);          /* stored, not compressed */
+    put_u32(&zip->record, 0x00210000); /* 1980-01-01 00:00 */
+    put_u32(&zip->record, m->crc);
+    put_u32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
+    put_u32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->bytes);
+    put_u16(&zip->record, (uint32_t)m->name.length);
 }
 
 /* Writes a member. Its data are read twice: first for the checksum, which is in front of them, then
@@ -106,18 +108,18 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     int64_t start =
         m->offset + LOCAL_BYTES + (int64_t)m->name.length + (wide ? ZIP64_BYTES : 0) + 4;
     uint32_t padding = (uint32_t)((ALIGNMENT - start % ALIGNMENT) % ALIGNMENT);
-    put32(&zip->record, LOCAL_MAGIC);
+    put_u32(&zip->record, LOCAL_MAGIC);
     put_common(zip, m, wide);
-    put16(&zip->record, (wide ? (uint32_t)ZIP64_BYTES : 0) + 4 + padding);
+    put_u16(&zip->record, (wide ? (uint32_t)ZIP64_BYTES : 0) + 4 + padding);
     trmi_text_append(&zip->record, m->name.data, m->name.length);
     if (wide) {
-        put16(&zip->record, EXTRA_ZIP64);
-        put16(&zip->record, 16);
-        put64(&zip->record, m->bytes);
-        put64(&zip->record, m->bytes);
+        put_u16(&zip->record, EXTRA_ZIP64);
+        put_u16(&zip->record, 16);
+        put_u64(&zip->record, m->bytes);
+        put_u64(&zip->record, m->bytes);
     }
-    put16(&zip->record, EXTRA_PADDING);
-    put16(&zip->record, padding);
+    put_u16(&zip->record, EXTRA_PADDING);
+    put_u16(&zip->record, padding);
     for (uint32_t i = 0; i < padding; i++) {
         trmi_text_append(&zip->record, "\0", 1);
     }
@@ -130,23 +132,23 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
  * header, which are known once the member is written. */
 static trm_status write_central(archive *zip, const member *m, trm_error *err) {
     bool wide = m->bytes >= zip->zip64_from || m->offset >= zip->zip64_from;
-    put32(&zip->record, CENTRAL_MAGIC);
+    put_u32(&zip->record, CENTRAL_MAGIC);
     /* made on Unix, so the file mode below is used */
-    put16(&zip->record, 3 << 8 | (wide ? VERSION_ZIP64 : VERSION_PLAIN));
+    put_u16(&zip->record, 3 << 8 | (wide ? VERSION_ZIP64 : VERSION_PLAIN));
     put_common(zip, m, wide);
-    put16(&zip->record, wide ? 28 : 0);
-    put16(&zip->record, 0); /* comment */
-    put16(&zip->record, 0); /* disk */
-    put16(&zip->record, 0); /* internal attributes */
-    put32(&zip->record, 0100644u << 16);
-    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->offset);
+    put_u16(&zip->record, wide ? 28 : 0);
+    put_u16(&zip->record, 0); /* comment */
+    put_u16(&zip->record, 0); /* disk */
+    put_u16(&zip->record, 0); /* internal attributes */
+    put_u32(&zip->record, 0100644u << 16);
+    put_u32(&zip->record, wide ? UINT32_MAX : (uint32_t)m->offset);
     trmi_text_append(&zip->record, m->name.data, m->name.length);
     if (wide) {
-        put16(&zip->record, EXTRA_ZIP64);
-        put16(&zip->record, 24);
-        put64(&zip->record, m->bytes);
-        put64(&zip->record, m->bytes);
-        put64(&zip->record, m->offset);
+        put_u16(&zip->record, EXTRA_ZIP64);
+        put_u16(&zip->record, 24);
+        put_u64(&zip->record, m->bytes);
+        put_u64(&zip->record, m->bytes);
+        put_u64(&zip->record, m->offset);
     }
     return write_record(zip, err);
 }
@@ -156,28 +158,28 @@ static trm_status write_end(archive *zip, int64_t central, trm_error *err) {
     int64_t central_bytes = zip->out.bytes - central, end = zip->out.bytes;
     bool wide = zip->count >= 0xFFFF || end >= zip->zip64_from;
     if (wide) {
-        put32(&zip->record, END64_MAGIC);
-        put64(&zip->record, 44); /* bytes of this record from here on */
-        put16(&zip->record, VERSION_ZIP64);
-        put16(&zip->record, VERSION_ZIP64);
-        put32(&zip->record, 0); /* number of this disk, and of that of the directory */
-        put32(&zip->record, 0);
-        put64(&zip->record, zip->count);
-        put64(&zip->record, zip->count);
-        put64(&zip->record, central_bytes);
-        put64(&zip->record, central);
-        put32(&zip->record, LOCATOR64_MAGIC);
-        put32(&zip->record, 0); /* disk of the record above */
-        put64(&zip->record, end);
-        put32(&zip->record, 1); /* number of disks */
+        put_u32(&zip->record, END64_MAGIC);
+        put_u64(&zip->record, 44); /* bytes of this record from here on */
+        put_u16(&zip->record, VERSION_ZIP64);
+        put_u16(&zip->record, VERSION_ZIP64);
+        put_u32(&zip->record, 0); /* number of this disk, and of that of the directory */
+        put_u32(&zip->record, 0);
+        put_u64(&zip->record, zip->count);
+        put_u64(&zip->record, zip->count);
+        put_u64(&zip->record, central_bytes);
+        put_u64(&zip->record, central);
+        put_u32(&zip->record, LOCATOR64_MAGIC);
+        put_u32(&zip->record, 0); /* disk of the record above */
+        put_u64(&zip->record, end);
+        put_u32(&zip->record, 1); /* number of disks */
     }
-    put32(&zip->record, END_MAGIC);
-    put32(&zip->record, 0); /* disks */
-    put16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
-    put16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
-    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)central_bytes);
-    put32(&zip->record, wide ? UINT32_MAX : (uint32_t)central);
-    put16(&zip->record, 0);
+    put_u32(&zip->record, END_MAGIC);
+    put_u32(&zip->record, 0); /* disks */
+    put_u16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
+    put_u16(&zip->record, wide ? 0xFFFF : (uint32_t)zip->count);
+    put_u32(&zip->record, wide ? UINT32_MAX : (uint32_t)central_bytes);
+    put_u32(&zip->record, wide ? UINT32_MAX : (uint32_t)central);
+    put_u16(&zip->record, 0);
     return write_record(zip, err);
 }
 

@@ -57,7 +57,7 @@ typedef struct dense {
 /* A staged batch: copies of its fields, its keys, its pull request. */
 typedef struct stage {
     trm_ps_batch *batch;
-    trmi_staged place;
+    trmi_staged_batch place;
     uint64_t **keys;                    /* [lookups], each as many as its gather has ids */
     void *fields[TRM_MAX_BATCH_FIELDS]; /* NULL: not used by the program */
     bool filled;
@@ -629,8 +629,8 @@ trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_p
     TRMI_TRY(copy_fields(r, s, batch, err));
     TRMI_TRY(find_keys(r, s, err));
     TRMI_TRY(fill_batch(r, s, err));
-    s->place = (trmi_staged){batch->epoch, batch->index, batch->samples,
-                             lease != NULL ? *lease : (trm_ps_lease){0}};
+    s->place = (trmi_staged_batch){batch->epoch, batch->index, batch->samples,
+                                   lease != NULL ? *lease : (trm_ps_lease){0}};
     TRMI_TRY(trm_ps_pull_start(s->batch, err));
     s->filled = true;
     return TRM_OK;
@@ -656,7 +656,7 @@ bool trmi_remote_is_staged(const trmi_remote *r) { return r->stages[r->next].fil
 
 /* Contract in remote.h. The stage becomes the current one, and the other stage is free for the
  * next batch. */
-trm_status trmi_remote_begin(trmi_remote *r, trmi_staged *out, trm_error *err) {
+trm_status trmi_remote_begin(trmi_remote *r, trmi_staged_batch *out, trm_error *err) {
     stage *s = &r->stages[r->next];
     TRMI_TRY(trm_ps_pull_wait(s->batch, err));
     put_dense(r, false);

@@ -34,10 +34,10 @@ trm_status trmi_remote_bind(trmi_remote *remote, struct trmi_compiled *compiled,
 void trmi_remote_destroy(trmi_remote *remote);
 
 /* Position in the data of a staged batch; the loop checks it against the batch that is due. */
-typedef struct trmi_staged {
+typedef struct trmi_staged_batch {
     int64_t epoch, index, samples;
     trm_ps_lease lease; /* lease of the samples; id 0: none */
-} trmi_staged;
+} trmi_staged_batch;
 
 /* Returns whether the servers lend the samples to the workers. */
 bool trmi_remote_leases(const trmi_remote *remote);
@@ -66,7 +66,7 @@ bool trmi_remote_is_late(const trmi_remote *remote);
 /* Waits for the rows of the staged batch and feeds the program with rows, variables and fields.
  * *out: its position.
  *   error  those of trm_ps_pull_wait */
-trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged *out, trm_error *err);
+trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged_batch *out, trm_error *err);
 /* Pushes the gradients of the batch that was begun. `rate`: learning rate of this step.
  *   error  DIVERGED: a gradient is not finite; PEER: the servers have given this batch's samples to other workers */
 trm_status trmi_remote_push(trmi_remote *remote, double rate, trm_error *err);

@@ -138,7 +138,7 @@ static bool goes_ahead(const trmi_run *r) {
 }
 
 /* Waits for the rows and variables of the staged batch and feeds the program. */
-static trm_status begin_staged(const trmi_run *r, trmi_staged *staged, trm_error *err) {
+static trm_status begin_staged(const trmi_run *r, trmi_staged_batch *staged, trm_error *err) {
     double before = trmi_os_now();
     TRMI_TRY(trmi_remote_begin(r->model->remote, staged, err));
     trmi_run_record(r, "waiting", "rows and variables of the servers", before);
@@ -149,7 +149,7 @@ static trm_status begin_staged(const trmi_run *r, trmi_staged *staged, trm_error
  * computation. */
 static trm_status begin_batch(trmi_run *r, trm_error *err) {
     trmi_remote *remote = r->model->remote;
-    trmi_staged staged;
+    trmi_staged_batch staged;
     if (!trmi_remote_is_staged(remote)) {
         TRMI_TRY(stage_next(r, err));
     }
@@ -256,7 +256,7 @@ static bool lent_epoch_is_over(const trmi_run *r) {
 /* Begins the staged batch and tries to stage the next one. That does not wait for other workers,
  * because they may be waiting for the batch that is about to be computed here. */
 static trm_status begin_lent(trmi_run *r, trm_error *err) {
-    trmi_staged staged;
+    trmi_staged_batch staged;
     TRMI_TRY(stage_first_lent(r, err));
     TRMI_TRY(begin_staged(r, &staged, err));
     r->batch = staged.index; /* the servers decide the order: the lent batch is due */

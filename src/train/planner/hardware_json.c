@@ -2,18 +2,9 @@
 /* The report of a plan for a machine that is not here, as one JSON object. */
 #include "train/planner/hardware_plan.h"
 
+#include "base/format/json_member.h"
+
 #include <math.h>
-
-/* Appends a member with a number; infinity becomes null. */
-static void put_number(trmi_text *t, const char *key, double value) {
-    trmi_text_printf(t, ",\"%s\":", key);
-    trmi_text_json_number(t, value);
-}
-
-static void put_string(trmi_text *t, const char *key, const char *value) {
-    trmi_text_printf(t, ",\"%s\":", key);
-    trmi_text_json_string(t, value);
-}
 
 /* Appends the choices of a plan. */
 static void put_choices(trmi_text *t, const trmi_parallelism *p) {
@@ -32,29 +23,31 @@ static void put_choices(trmi_text *t, const trmi_parallelism *p) {
                      : p->chunks > 1 ? "interleaved"
                                      : "1f1b",
                      p->plain_tensor ? "false" : "true");
-    put_string(t, "words", words);
+    trmi_text_json_string_member(t, "words", words);
     trmi_text_printf(t, "}");
 }
 
 /* Appends the members of a plan's price. */
 static void put_price(trmi_text *t, const trm_hardware_plan *p, const trmi_step_cost *cost) {
-    put_number(t, "step_seconds", cost->seconds);
-    put_number(t, "tokens_per_second_per_device", trmi_hardware_plan_rate(p, cost->seconds));
-    put_number(t, "mfu", trmi_plan_utilisation(&p->problem, cost->seconds));
-    put_number(t, "memory_bytes", cost->bytes);
+    trmi_text_json_number_member(t, "step_seconds", cost->seconds);
+    trmi_text_json_number_member(t, "tokens_per_second_per_device",
+                                 trmi_hardware_plan_rate(p, cost->seconds));
+    trmi_text_json_number_member(t, "mfu", trmi_plan_utilisation(&p->problem, cost->seconds));
+    trmi_text_json_number_member(t, "memory_bytes", cost->bytes);
     trmi_text_printf(t, ",\"memory\":{\"reserved\":%.0f", p->hardware.reserved);
     for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
-        put_number(t, trmi_memory_part_name((trmi_memory_part)i), cost->memory[i]);
+        trmi_text_json_number_member(t, trmi_memory_part_name((trmi_memory_part)i),
+                                     cost->memory[i]);
     }
     trmi_text_printf(t, "},\"seconds\":{\"step\":");
     trmi_text_json_number(t, cost->seconds);
     for (int i = 0; i < TRMI_PARTS; i++) {
-        put_number(t, trmi_step_part_name((trmi_step_part)i), cost->part[i]);
+        trmi_text_json_number_member(t, trmi_step_part_name((trmi_step_part)i), cost->part[i]);
     }
     trmi_text_printf(t, "},\"micro_batch_seconds\":{\"forward\":");
     trmi_text_json_number(t, cost->forward);
-    put_number(t, "backward", cost->backward);
-    put_number(t, "message", cost->message);
+    trmi_text_json_number_member(t, "backward", cost->backward);
+    trmi_text_json_number_member(t, "message", cost->message);
     trmi_text_printf(t, "}");
 }
 
@@ -64,7 +57,7 @@ void trmi_hardware_json_plan(trmi_text *t, const trm_hardware_plan *p,
     trmi_parallelism_describe(&p->problem, &priced->plan, described, sizeof described);
     trmi_text_printf(t, "{\"plan\":");
     put_choices(t, &priced->plan);
-    put_string(t, "described", described);
+    trmi_text_json_string_member(t, "described", described);
     put_price(t, p, &priced->cost);
     trmi_text_printf(t, "}");
 }
@@ -74,9 +67,9 @@ static void put_problem(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_transformer *m = &p->model;
     trmi_text_printf(t, ",\"model\":{\"name\":");
     trmi_text_json_string(t, m->name);
-    put_number(t, "parameters", trmi_transformer_parameters(m));
-    put_number(t, "active_parameters", trmi_transformer_active(m));
-    put_number(t, "flops_per_token", trmi_transformer_flops(m));
+    trmi_text_json_number_member(t, "parameters", trmi_transformer_parameters(m));
+    trmi_text_json_number_member(t, "active_parameters", trmi_transformer_active(m));
+    trmi_text_json_number_member(t, "flops_per_token", trmi_transformer_flops(m));
     trmi_text_printf(
         t,
         ",\"layers\":%lld,\"width\":%lld,\"heads\":%lld,\"kv_heads\":%lld,\"hidden\":%lld,"
@@ -85,13 +78,13 @@ static void put_problem(trmi_text *t, const trm_hardware_plan *p) {
         (long long)m->hidden, (long long)m->vocabulary, (long long)m->context,
         (long long)m->experts, (long long)m->top_experts);
     if (m->differs != NULL) {
-        put_string(t, "differs", m->differs);
+        trmi_text_json_string_member(t, "differs", m->differs);
     }
     trmi_text_printf(t, "},\"hardware\":{\"name\":");
     trmi_text_json_string(t, p->hardware.name);
-    put_number(t, "peak_flops", p->hardware.flops[p->problem.type]);
-    put_number(t, "device_bytes", p->hardware.memory);
-    put_string(t, "products", trmi_product_word(p->problem.type));
+    trmi_text_json_number_member(t, "peak_flops", p->hardware.flops[p->problem.type]);
+    trmi_text_json_number_member(t, "device_bytes", p->hardware.memory);
+    trmi_text_json_string_member(t, "products", trmi_product_word(p->problem.type));
     trmi_text_printf(t, ",\"devices_per_node\":%lld}", (long long)p->hardware.per_node);
 }
 
@@ -117,7 +110,8 @@ static void put_others(trmi_text *t, const trm_hardware_plan *p) {
     if (p->has_given) {
         trmi_text_printf(t, ",\"given\":");
         trmi_hardware_json_plan(t, p, &p->given);
-        put_number(t, "given_slower", p->given.cost.seconds / p->found.best.cost.seconds - 1);
+        trmi_text_json_number_member(t, "given_slower",
+                                     p->given.cost.seconds / p->found.best.cost.seconds - 1);
         trmi_text_printf(t, ",\"given_fits\":%s",
                          p->given.cost.bytes <= p->problem.memory ? "true" : "false");
     }
@@ -134,17 +128,17 @@ void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     put_problem(t, p);
     trmi_text_printf(t, ",\"plan\":");
     put_choices(t, &best->plan);
-    put_string(t, "described", described);
+    trmi_text_json_string_member(t, "described", described);
     put_price(t, p, &best->cost);
-    put_number(t, "memory_limit_bytes", p->problem.memory);
-    put_number(t, "played_seconds", p->played);
+    trmi_text_json_number_member(t, "memory_limit_bytes", p->problem.memory);
+    trmi_text_json_number_member(t, "played_seconds", p->played);
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, best->cost.seconds);
-    put_number(t, "lower_bound", best->cost.seconds);
-    put_number(t, "gap", 0);
-    put_number(t, "solve_seconds", p->found.seconds);
-    put_number(t, "plans", p->found.priced);
-    put_number(t, "plans_over_memory", p->found.excluded);
+    trmi_text_json_number_member(t, "lower_bound", best->cost.seconds);
+    trmi_text_json_number_member(t, "gap", 0);
+    trmi_text_json_number_member(t, "solve_seconds", p->found.seconds);
+    trmi_text_json_number_member(t, "plans", p->found.priced);
+    trmi_text_json_number_member(t, "plans_over_memory", p->found.excluded);
     trmi_text_printf(t, ",\"assumptions\":[");
     for (int i = 0; trmi_hardware_assumption(i) != NULL; i++) {
         trmi_text_append(t, ",", i > 0);

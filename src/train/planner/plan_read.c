@@ -31,8 +31,8 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
 
 /* Describes a parsed plan.
  *   error  CORRUPT: its names are too long for trm_plan_info */
-static trm_status describe(const trmi_partition_plan *plan, const char *file, trm_plan_info *out,
-                           trm_error *err) {
+static trm_status describe_plan(const trmi_partition_plan *plan, const char *file,
+                                trm_plan_info *out, trm_error *err) {
     const char *begins = plan->staged.stages > 0 ? plan->staged.begins : "";
     if (strlen(begins) >= sizeof out->begins) {
         return TRMI_FAIL(err, TRM_CORRUPT,
@@ -72,7 +72,7 @@ trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_
     if (status == TRM_OK && text != NULL && lines == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
     }
-    status = status == TRM_OK ? describe(plan, file, out, err) : status;
+    status = status == TRM_OK ? describe_plan(plan, file, out, err) : status;
     trmi_partition_plan_destroy(plan);
     if (status != TRM_OK) {
         trm_free(lines);
@@ -111,7 +111,7 @@ trm_status trm_planner_share(const trm_planner *p, trm_comm *comm, trm_plan_info
     status = status == TRM_OK
                  ? trmi_partition_plan_parse(lines, strlen(lines), "the plan of rank 0", &plan, err)
                  : status;
-    status = status == TRM_OK ? describe(plan, "the plan of rank 0", out, err) : status;
+    status = status == TRM_OK ? describe_plan(plan, "the plan of rank 0", out, err) : status;
     trmi_partition_plan_destroy(plan);
     if (status != TRM_OK) {
         trm_free(lines);

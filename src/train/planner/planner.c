@@ -51,8 +51,8 @@ static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **
 }
 
 /* Callback of the drive: compiles a candidate for its exact memory. */
-static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
-                          double *bytes, trm_error *err) {
+static trm_status compile_candidate(void *context, const trmi_space *space,
+                                    const trmi_choice *choice, double *bytes, trm_error *err) {
     return trmi_planner_compiled(context, space, choice, bytes, err);
 }
 
@@ -100,7 +100,7 @@ static void settle_drive(trm_planner *p) {
     d->trial_seconds = p->model.exec.parallel.split.trial_seconds;
     d->frontier = o->frontier != TRM_OFF;
     d->make_space = make_space;
-    d->compile = compile;
+    d->compile = compile_candidate;
     d->context = p;
     d->others = p->others;
 }
@@ -243,7 +243,7 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
 }
 
 /* The part of planning in which other ranks take part by measuring: costs, search, trial runs. */
-static trm_status plan(trm_planner *p, trm_error *err) {
+static trm_status plan_together(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     trmi_planner_settle_factor(p);
     settle_drive(p);
@@ -255,7 +255,7 @@ static trm_status plan(trm_planner *p, trm_error *err) {
 }
 
 /* The part of planning that rank 0 does alone. */
-static trm_status finish(trm_planner *p, trm_error *err) {
+static trm_status finish_alone(trm_planner *p, trm_error *err) {
     if (p->options.frontier != TRM_OFF && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
     }
@@ -350,14 +350,14 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         return status;
     }
     /* rank 0: plans, and ends the session even after an error */
-    status = plan(p, err);
+    status = plan_together(p, err);
     if (comm != NULL) {
         trm_error later;
         trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
     }
     trmi_op_benchmark_close(&p->probe);
-    status = status == TRM_OK ? finish(p, err) : status;
+    status = status == TRM_OK ? finish_alone(p, err) : status;
     if (status != TRM_OK) {
         trm_planner_destroy(p);
         return status;

@@ -46,7 +46,7 @@ static bool is_last_parameter(const trm_graph *g, const trmi_op *last, const trm
 }
 
 /* Replaces `from` classes by `to` in the attributes of an operator after the classifier. */
-static void widen(trmi_attrs *attrs, trmi_op_kind kind, int64_t from, int64_t to) {
+static void replace_classes(trmi_attrs *attrs, trmi_op_kind kind, int64_t from, int64_t to) {
     trm_shape *shape = &attrs->shape.shape;
     if (kind == TRMI_OP_ONE_HOT && attrs->one_hot.classes == from) {
         attrs->one_hot.classes = to;
@@ -67,7 +67,7 @@ trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes,
         trmi_op op = graph->ops[i];
         bool behind = i > last;
         if (behind) {
-            widen(&op.attrs, op.kind, before, classes);
+            replace_classes(&op.attrs, op.kind, before, classes);
         }
         int32_t index = trmi_pass_copy(&pass, &op);
         /* leaves have no shape rule: copy the shape, with the new number of classes in the

@@ -115,7 +115,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
 }
 
 /* Returns whether the factor leaves at least one sample for each rank, or two classes. */
-static bool possible(const trm_planner *p, knob what, double factor) {
+static bool is_possible(const trm_planner *p, knob what, double factor) {
     double count = what == BATCH ? (double)p->batch : (double)p->classes;
     return what == BANDWIDTH ||
            (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
@@ -128,7 +128,7 @@ static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *f
     double good = 1, bad = 0;
     bool best = true;
     char to[sizeof flip->to];
-    for (int i = 0; i < STEPS && best && possible(p, what, pow(step, i + 1)); i++) {
+    for (int i = 0; i < STEPS && best && is_possible(p, what, pow(step, i + 1)); i++) {
         double factor = pow(step, i + 1);
         TRMI_TRY(still_best(p, what, factor, &best, to, sizeof to, err));
         *(best ? &good : &bad) = factor;

@@ -3,37 +3,27 @@
  * more. */
 #include "train/planner/planner_report.h"
 
+#include "base/format/json_member.h"
+
 #include <math.h>
 #include <stdio.h>
 
-/* Appends a member with a number; NaN and infinity become null. */
-static void number(trmi_text *t, const char *key, double value) {
-    trmi_text_printf(t, ",\"%s\":", key);
-    trmi_text_json_number(t, value);
-}
-
-/* Appends a member with a string. */
-static void string(trmi_text *t, const char *key, const char *value) {
-    trmi_text_printf(t, ",\"%s\":", key);
-    trmi_text_json_string(t, value);
-}
-
 /* Appends the parts of the step's time and memory. */
 static void json_measure(trmi_text *t, const trmi_measure *m) {
-    number(t, "step_seconds", m->step);
-    number(t, "memory_bytes", m->bytes);
+    trmi_text_json_number_member(t, "step_seconds", m->step);
+    trmi_text_json_number_member(t, "memory_bytes", m->bytes);
     trmi_text_printf(t,
                      ",\"memory\":{\"parameter_bytes\":%.0f,\"gradient_bytes\":%.0f,\"slot_bytes\":"
                      "%.0f,\"kept_bytes\":%.0f}",
                      m->weight_bytes, m->gradient_bytes, m->slot_bytes, m->kept_bytes);
-    number(t, "operator_seconds", m->compute);
-    number(t, "redistribution_seconds", m->redistribute);
-    number(t, "exchange_seconds", m->exchange);
-    number(t, "gather_seconds", m->gather);
-    number(t, "again_seconds", m->again);
-    number(t, "update_seconds", m->update);
-    number(t, "gradient_seconds", m->gradient);
-    number(t, "exposed_seconds", m->exposed);
+    trmi_text_json_number_member(t, "operator_seconds", m->compute);
+    trmi_text_json_number_member(t, "redistribution_seconds", m->redistribute);
+    trmi_text_json_number_member(t, "exchange_seconds", m->exchange);
+    trmi_text_json_number_member(t, "gather_seconds", m->gather);
+    trmi_text_json_number_member(t, "again_seconds", m->again);
+    trmi_text_json_number_member(t, "update_seconds", m->update);
+    trmi_text_json_number_member(t, "gradient_seconds", m->gradient);
+    trmi_text_json_number_member(t, "exposed_seconds", m->exposed);
     trmi_text_printf(t, ",\"buckets\":%d,\"gradients\":%d", (int)m->buckets, (int)m->messages);
 }
 
@@ -44,10 +34,10 @@ static void json_candidate(trmi_text *t, const trmi_space *s, const trmi_candida
     trmi_planner_summary(s, &c->choice, plan, sizeof plan);
     trmi_text_printf(t, "%s{\"name\":", first ? "" : ",");
     trmi_text_json_string(t, name);
-    number(t, "step_seconds", c->measure.step);
-    number(t, "memory_bytes", c->measure.bytes);
+    trmi_text_json_number_member(t, "step_seconds", c->measure.step);
+    trmi_text_json_number_member(t, "memory_bytes", c->measure.bytes);
     trmi_text_printf(t, ",\"fits\":%s", c->fits ? "true" : "false");
-    string(t, "cuts", plan);
+    trmi_text_json_string_member(t, "cuts", plan);
     trmi_text_printf(t, "}");
 }
 
@@ -64,21 +54,23 @@ static void json_operators(trmi_report *r) {
         const char *other = trmi_report_runner(r, n);
         trmi_text_printf(t, "%s{\"name\":", n > 0 ? "," : "");
         trmi_text_json_string(t, op->name);
-        string(t, "kind", trmi_op_def_of(op)->name);
-        string(t, "output",
-               trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape));
-        string(t, "strategy", k->strategies[i].letters);
+        trmi_text_json_string_member(t, "kind", trmi_op_def_of(op)->name);
+        trmi_text_json_string_member(
+            t, "output",
+            trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape));
+        trmi_text_json_string_member(t, "strategy", k->strategies[i].letters);
         trmi_text_printf(t, ",\"in_parts\":%s",
                          r->m->found.best.choice.parts[n] ? "true" : "false");
         trmi_text_printf(t, ",\"again\":%s,\"repeats\":%s",
                          r->m->found.best.choice.again[n] ? "true" : "false",
                          k->repeats ? "true" : "false");
-        number(t, "forward_seconds", k->forward[i]);
-        number(t, "backward_seconds", k->backward[i]);
-        number(t, "message_seconds", r->moves[n]);
+        trmi_text_json_number_member(t, "forward_seconds", k->forward[i]);
+        trmi_text_json_number_member(t, "backward_seconds", k->backward[i]);
+        trmi_text_json_number_member(t, "message_seconds", r->moves[n]);
         if (other != NULL) {
-            string(t, "runner_up", other);
-            number(t, "runner_up_price_seconds", r->m->found.runners[n].price);
+            trmi_text_json_string_member(t, "runner_up", other);
+            trmi_text_json_number_member(t, "runner_up_price_seconds",
+                                         r->m->found.runners[n].price);
         }
         trmi_text_printf(t, "}");
     }
@@ -89,16 +81,16 @@ static void json_operators(trmi_report *r) {
 static void json_trial(trmi_report *r) {
     const trmi_near_ties *o = &r->p->drive.trial;
     trmi_text *t = &r->text;
-    string(t, "chosen_by", o->turns > 0 ? "measurement" : "prediction");
+    trmi_text_json_string_member(t, "chosen_by", o->turns > 0 ? "measurement" : "prediction");
     trmi_text_printf(t, ",\"tried_turns\":%d,\"tried\":[", (int)o->turns);
     for (int32_t i = 0; o->turns > 0 && i < o->count; i++) {
         const trmi_tied_plan *p = &o->list[i];
         trmi_text_printf(t, "%s{\"name\":", i > 0 ? "," : "");
         trmi_text_json_string(t, p->name);
-        number(t, "predicted_seconds", p->predicted);
-        number(t, "measured_seconds", p->measured);
-        number(t, "behind", p->behind);
-        number(t, "resolution", p->resolution);
+        trmi_text_json_number_member(t, "predicted_seconds", p->predicted);
+        trmi_text_json_number_member(t, "measured_seconds", p->measured);
+        trmi_text_json_number_member(t, "behind", p->behind);
+        trmi_text_json_number_member(t, "resolution", p->resolution);
         trmi_text_printf(t, ",\"chosen\":%s}", i == o->chosen ? "true" : "false");
     }
     trmi_text_printf(t, "]");
@@ -116,8 +108,8 @@ static void json_lists(trmi_report *r) {
         trmi_text_printf(t, "%s{\"axes\":\"%s\",\"kind\":\"%s\",\"count\":%d,\"bytes\":%.0f",
                          i ? "," : "", trmi_report_axes(&r->m->mesh, o->axes, axes),
                          trmi_move_name(o->move), (int)o->count, o->bytes);
-        number(t, "seconds", o->seconds);
-        number(t, "exposed_seconds", o->exposed);
+        trmi_text_json_number_member(t, "seconds", o->seconds);
+        trmi_text_json_number_member(t, "exposed_seconds", o->exposed);
         trmi_text_printf(t, ",\"gradients\":%s}", o->gradient ? "true" : "false");
     }
     /* operators that no plan can cut */
@@ -129,7 +121,7 @@ static void json_lists(trmi_report *r) {
             trmi_text_json_string(t, trmi_space_op(r->m->space, n)->name);
             trmi_text_printf(t, ",\"reason\":");
             trmi_text_json_string(t, why);
-            number(t, "seconds", trmi_report_price_of_uncut(r, n));
+            trmi_text_json_number_member(t, "seconds", trmi_report_price_of_uncut(r, n));
             trmi_text_printf(t, "}");
         }
     }
@@ -150,8 +142,8 @@ static void json_lists(trmi_report *r) {
     }
     trmi_text_printf(t, "],\"frontier_points\":%d,\"frontier_exact\":%s", (int)f->front.count,
                      f->front.open == 0 && f->front.slack == 0 ? "true" : "false");
-    number(t, "frontier_slack_seconds", f->front.slack);
-    number(t, "frontier_open_seconds", f->front.open_gap);
+    trmi_text_json_number_member(t, "frontier_slack_seconds", f->front.slack);
+    trmi_text_json_number_member(t, "frontier_open_seconds", f->front.open_gap);
     /* factors from which another plan is better; without one, the factor up to which the search
      * went */
     trmi_text_printf(t, ",\"flips\":[");
@@ -159,11 +151,11 @@ static void json_lists(trmi_report *r) {
         const trmi_flip *o = &r->p->flips[i];
         trmi_text_printf(t, "%s{\"what\":\"%s\",\"changes\":%s", i ? "," : "", o->what,
                          o->at > 0 ? "true" : "false");
-        number(t, o->at > 0 ? "factor" : "looked_to",
-               o->at > 0     ? o->at
-               : o->high > 1 ? o->high
-                             : o->low);
-        string(t, "to", o->to);
+        trmi_text_json_number_member(t, o->at > 0 ? "factor" : "looked_to",
+                                     o->at > 0     ? o->at
+                                     : o->high > 1 ? o->high
+                                                   : o->low);
+        trmi_text_json_string_member(t, "to", o->to);
         trmi_text_printf(t, "}");
     }
     trmi_text_printf(t, "]");
@@ -182,31 +174,34 @@ void trmi_report_print_json(trmi_report *r) {
                      "\"search\":\"%s\",\"infeasible\":%s",
                      (int)info.ranks, info.mesh, (long long)r->p->batch, modes[r->p->drive.mode],
                      info.infeasible ? "true" : "false");
-    string(t, "cuts", plan);
+    trmi_text_json_string_member(t, "cuts", plan);
     json_measure(t, &r->measure);
     /* the figures of the head */
-    number(t, "compiled_bytes", info.compiled_bytes);
-    number(t, "samples_per_second", info.samples_per_second);
-    number(t, "data_parallel_seconds", info.data_parallel_seconds);
-    number(t, "utilisation", trmi_report_utilisation(r));
-    number(t, "model_flops", trmi_report_work(r));
-    number(t, "peak_flops", trmi_report_peak(r));
+    trmi_text_json_number_member(t, "compiled_bytes", info.compiled_bytes);
+    trmi_text_json_number_member(t, "samples_per_second", info.samples_per_second);
+    trmi_text_json_number_member(t, "data_parallel_seconds", info.data_parallel_seconds);
+    trmi_text_json_number_member(t, "utilisation", trmi_report_utilisation(r));
+    trmi_text_json_number_member(t, "model_flops", trmi_report_work(r));
+    trmi_text_json_number_member(t, "peak_flops", trmi_report_peak(r));
     if (trmi_report_has_norms(r)) {
-        string(t, "norms", trmi_planner_local_norms(r->p) ? "local" : "joined");
-        number(t, "norm_seconds", r->statistics);
+        trmi_text_json_string_member(t, "norms",
+                                     trmi_planner_local_norms(r->p) ? "local" : "joined");
+        trmi_text_json_number_member(t, "norm_seconds", r->statistics);
     }
     char day[12];
-    string(t, "links_measured", trmi_report_links_day(r, day));
-    string(t, "oldest_cost", r->p->costs.oldest);
+    trmi_text_json_string_member(t, "links_measured", trmi_report_links_day(r, day));
+    trmi_text_json_string_member(t, "oldest_cost", r->p->costs.oldest);
     /* the proof; null where the search has no bound */
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, info.step_seconds);
-    number(t, "lower_bound", r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);
-    number(t, "gap", r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
-    number(t, "solve_seconds", info.solve_seconds);
-    number(t, "search_seconds", r->p->drive.search_seconds);
+    trmi_text_json_number_member(t, "lower_bound",
+                                 r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);
+    trmi_text_json_number_member(t, "gap",
+                                 r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
+    trmi_text_json_number_member(t, "solve_seconds", info.solve_seconds);
+    trmi_text_json_number_member(t, "search_seconds", r->p->drive.search_seconds);
     if (r->p->model.exec.memory_bytes > 0) {
-        number(t, "limit_bytes", trmi_auto_limit(&r->p->drive));
+        trmi_text_json_number_member(t, "limit_bytes", trmi_auto_limit(&r->p->drive));
         trmi_text_printf(t, ",\"limit_exact\":%s",
                          r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");
     }
@@ -220,8 +215,9 @@ void trmi_report_print_json(trmi_report *r) {
     trmi_text_printf(t, "]}");
     trmi_text_printf(t, ",\"measured_operators\":%d,\"measured_now\":%lld,\"rounds\":%d",
                      (int)info.measured, (long long)r->p->costs.measured, (int)r->p->drive.rounds);
-    number(t, "measured_share",
-           trmi_costs_share_known(&r->p->costs, r->m->space, &r->m->found.best.choice));
+    trmi_text_json_number_member(
+        t, "measured_share",
+        trmi_costs_share_known(&r->p->costs, r->m->space, &r->m->found.best.choice));
     json_lists(r);
     json_operators(r);
     trmi_planner_json_timeline(r->p, t);

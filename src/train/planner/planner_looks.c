@@ -74,7 +74,7 @@ static trm_status measure_costs(trm_planner *p, trm_error *err) {
 /* ---- predictions ----------------------------------------------------------------------------- */
 
 /* Predicts all listed plans with the medians of the costs. */
-static trm_status predict(trm_planner *p, trm_error *err) {
+static trm_status predict_plans(trm_planner *p, trm_error *err) {
     trmi_looks *l = p->looks;
     trm_status status = TRM_OK;
     trmi_links_middle(l->links, l->count, &p->links);
@@ -113,5 +113,5 @@ trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
         status = status == TRM_OK ? ended : status;
     }
     trmi_op_benchmark_close(&p->probe);
-    return status == TRM_OK && measures ? predict(p, err) : status;
+    return status == TRM_OK && measures ? predict_plans(p, err) : status;
 }

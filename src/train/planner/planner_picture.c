@@ -23,7 +23,7 @@ static const char *colour_of(char letter) {
 }
 
 /* Appends text with XML's special characters escaped. */
-static void xml(trmi_text *t, const char *text) {
+static void append_xml(trmi_text *t, const char *text) {
     for (; *text != '\0'; text++) {
         if (*text == '<' || *text == '>' || *text == '&' || *text == '"') {
             trmi_text_printf(t, "&#%d;", *text);
@@ -42,7 +42,7 @@ static const char *const RULE = "#e6e9ee";
 /* Appends a line of text. */
 static void put_text(trmi_text *t, double x, double y, const char *form, const char *text) {
     trmi_text_printf(t, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, form);
-    xml(t, text);
+    append_xml(t, text);
     trmi_text_printf(t, "</text>\n");
 }
 
@@ -52,7 +52,7 @@ static void put_box(trmi_text *t, const double box[4], const char *fill, const c
                      "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" "
                      "rx=\"2\"><title>",
                      box[0], box[1], fmax(box[2], 0.5), box[3], fill);
-    xml(t, title);
+    append_xml(t, title);
     trmi_text_printf(t, "</title></rect>\n");
 }
 

@@ -78,7 +78,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
 }
 
 /* Returns whether the best plan with stages keeps the limit, also when it is compiled. */
-static bool fits(const trm_planner *p) {
+static bool fits_compiled(const trm_planner *p) {
     double limit = (double)p->model.exec.memory_bytes;
     return p->pipe.found.rows[0].plan.fits && (limit <= 0 || p->pipe.compiled_bytes <= limit);
 }
@@ -100,7 +100,7 @@ static trm_status describe_choice(trm_planner *p, const trmi_pipe_plan *plan, tr
     TRMI_TRY(trmi_space_measure(plan->space, &plan->choice, &f->best.measure, err));
     f->best.name = "stages";
     f->best.choice = plan->choice;
-    f->best.fits = fits(p);
+    f->best.fits = fits_compiled(p);
     f->best.measure.step = f->objective = plan->step;
     f->best.measure.bytes = plan->bytes;
     f->lower_bound = pipe->lower_bound;
@@ -152,7 +152,7 @@ static trm_status measure_plans(trm_planner *p, int32_t *news, trm_error *err) {
 
 /* Returns whether the fastest plan with stages is faster than the best one without by what
  * options.stages_gain asks, or the latter does not fit the memory. */
-static bool gains(const trm_planner *p) {
+static bool is_faster_with_stages(const trm_planner *p) {
     const trmi_pipe_plan *best = &p->pipe.found.rows[0].plan;
     const trmi_found *plain = &trmi_auto_best(&p->drive)->found;
     return best->space != NULL && (p->options.stages != TRM_ALL || plain->infeasible ||
@@ -172,7 +172,7 @@ static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, tr
         trmi_pipe_found_free(&pipe->found);
         status = trmi_pipe_search(o, &p->arena, &pipe->found, err);
         if (status != TRM_OK || p->costs.probe == NULL ||
-            (p->options.stages_gain > 0 && !gains(p))) {
+            (p->options.stages_gain > 0 && !is_faster_with_stages(p))) {
             break;
         }
         status = measure_plans(p, &news, err);
@@ -239,7 +239,7 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
             "one value crosses",
             p->options.stages);
     }
-    pipe->chosen = gains(p) && (!any || fits(p));
+    pipe->chosen = is_faster_with_stages(p) && (!any || fits_compiled(p));
     return pipe->chosen ? describe_choice(p, best, err) : TRM_OK;
 }
 

@@ -2,6 +2,8 @@
 /* Prints the stages of a plan: as lines for people, and as the members "pipeline" of the JSON report. */
 #include "train/planner/planner_report.h"
 
+#include "base/format/json_member.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +28,7 @@ const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape,
     return text;
 }
 
-static const char *milliseconds(double seconds, char text[24]) {
+static const char *milliseconds_text(double seconds, char text[24]) {
     snprintf(text, 24, "%.*f ms", seconds < 1e-2 ? 3 : seconds < 1 ? 2 : 1, seconds * 1e3);
     return text;
 }
@@ -83,7 +85,7 @@ typedef struct comparison {
 } comparison;
 
 /* Compares the user's plan or cut, if there is one, with what the search has found. */
-static bool compare(const trm_planner *p, comparison *out) {
+static bool compare_plans(const trm_planner *p, comparison *out) {
     const trmi_planner_pipe *pipe = &p->pipe;
     double overhead = p->links.overhead;
     if (pipe->given.space != NULL) {
@@ -103,7 +105,7 @@ static bool compare(const trm_planner *p, comparison *out) {
 static void print_part(trmi_text *t, const char *what, double more, bool *any) {
     char a[24];
     if (fabs(more) >= 1e-6) {
-        trmi_text_printf(t, "%s%s %s %s", *any ? ", " : "", what, milliseconds(fabs(more), a),
+        trmi_text_printf(t, "%s%s %s %s", *any ? ", " : "", what, milliseconds_text(fabs(more), a),
                          more > 0 ? "more" : "less");
         *any = true;
     }
@@ -116,21 +118,21 @@ static void print_given(trmi_report *r) {
     char a[24], b[24], words[128];
     comparison c;
     bool any = false;
-    if (!compare(p, &c)) {
+    if (!compare_plans(p, &c)) {
         return;
     }
     bool file = p->pipe.given.space != NULL;
     double times = c.mine.step / c.other.step;
     trmi_pipe_words(&c.own->space->mesh, &c.own->shape, words, sizeof words);
     trmi_text_printf(t, "%-13s %s: %s, %s a rank%s; ", file ? "given plan" : "given cut", words,
-                     milliseconds(c.mine.step, a), trmi_bytes_text(c.own->bytes, b),
+                     milliseconds_text(c.mine.step, a), trmi_bytes_text(c.own->bytes, b),
                      c.own->fits ? "" : ", does not fit");
     if (times < 1 + 1e-6) {
         trmi_text_printf(t, "none that was searched is faster\n");
         return;
     }
     trmi_text_printf(t, "%.2f times as long as the best %s, %s\n", times,
-                     file ? "plan" : "cut of this shape", milliseconds(c.other.step, a));
+                     file ? "plan" : "cut of this shape", milliseconds_text(c.other.step, a));
     if (!file) {
         const trmi_pipe_plan *best = &p->pipe.freed.rows[0].plan;
         trmi_text_printf(t, "%-13s stages that begin with", "better");
@@ -164,8 +166,8 @@ static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
         snprintf(name, sizeof name, "%s%.33s", length > 33 ? "..." : "",
                  length > 33 ? op + length - 30 : op);
         trmi_text_printf(&r->text, "%-6d %-9s %-34s %9d %10s %10s %9s %9s %d\n", stage, ranks, name,
-                         run->end - run->begin, milliseconds(run->forward, a),
-                         milliseconds(run->backward, b), milliseconds(rank->update, c),
+                         run->end - run->begin, milliseconds_text(run->forward, a),
+                         milliseconds_text(run->backward, b), milliseconds_text(rank->update, c),
                          trmi_bytes_text(rank->bytes, d), run->in_flight);
     }
 }
@@ -185,14 +187,14 @@ static void print_rows(trmi_report *r) {
             continue;
         }
         trmi_text_printf(&r->text, "%-60s %12s ", words,
-                         has ? milliseconds(row->plan.step, a) : "-");
+                         has ? milliseconds_text(row->plan.step, a) : "-");
         if (has) {
             trmi_text_printf(&r->text, "%7.2fx %10s ", row->plan.step / best,
                              trmi_bytes_text(row->plan.bytes, b));
         } else {
             trmi_text_printf(&r->text, "%8s %10s ", "", "");
         }
-        trmi_text_printf(&r->text, "%12s%s\n", milliseconds(row->bound, a),
+        trmi_text_printf(&r->text, "%12s%s\n", milliseconds_text(row->bound, a),
                          has && !row->plan.fits ? "  does not fit" : "");
     }
     if (f->count > SHOWN) {
@@ -213,7 +215,7 @@ void trmi_report_print_stages(trmi_report *r) {
     if (!p->pipe.chosen) {
         trmi_text_printf(&r->text,
                          "stages        none are better: %d plans with stages, none below %s\n",
-                         f->count, milliseconds(f->lower_bound, a));
+                         f->count, milliseconds_text(f->lower_bound, a));
         print_rows(r);
         return;
     }
@@ -226,7 +228,7 @@ void trmi_report_print_stages(trmi_report *r) {
     } else {
         trmi_text_printf(&r->text,
                          "without       the best plan without stages takes %s (%.2fx), %s a rank\n",
-                         milliseconds(plain->objective, a), plain->objective / plan->step,
+                         milliseconds_text(plain->objective, a), plain->objective / plan->step,
                          trmi_bytes_text(plain->best.measure.bytes, b));
     }
     if (*reason_of(p) != '\0') {
@@ -237,11 +239,6 @@ void trmi_report_print_stages(trmi_report *r) {
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
-
-static void number(trmi_text *t, const char *key, double value) {
-    trmi_text_printf(t, ",\"%s\":", key);
-    trmi_text_json_number(t, value);
-}
 
 static void json_shape(trmi_text *t, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
     char inner[48];
@@ -261,11 +258,11 @@ static void json_stages(trmi_text *t, const trmi_pipe_plan *plan) {
         const trmi_pipe_stage *rank = &plan->ranks[s];
         trmi_text_printf(t, "%s{\"stage\":%d,\"first_rank\":%d,\"last_rank\":%d", s ? "," : "", s,
                          s * inner, (s + 1) * inner - 1);
-        number(t, "busy_seconds", rank->busy);
-        number(t, "ends_seconds", rank->ends);
-        number(t, "update_seconds", rank->update);
-        number(t, "bubble_seconds", plan->step - rank->busy - rank->update);
-        number(t, "memory_bytes", rank->bytes);
+        trmi_text_json_number_member(t, "busy_seconds", rank->busy);
+        trmi_text_json_number_member(t, "ends_seconds", rank->ends);
+        trmi_text_json_number_member(t, "update_seconds", rank->update);
+        trmi_text_json_number_member(t, "bubble_seconds", plan->step - rank->busy - rank->update);
+        trmi_text_json_number_member(t, "memory_bytes", rank->bytes);
         trmi_text_printf(t,
                          ",\"memory\":{\"parameter_bytes\":%.0f,\"gradient_bytes\":%.0f,"
                          "\"slot_bytes\":%.0f,\"kept_bytes\":%.0f,\"staging_bytes\":%.0f}",
@@ -280,9 +277,9 @@ static void json_stages(trmi_text *t, const trmi_pipe_plan *plan) {
             trmi_text_json_string(t, trmi_space_op(plan->space, run->end - 1)->name);
             trmi_text_printf(t, ",\"operators\":%d,\"in_flight\":%d", run->end - run->begin,
                              run->in_flight);
-            number(t, "forward_seconds", run->forward);
-            number(t, "backward_seconds", run->backward);
-            number(t, "sent_bytes", run->sent);
+            trmi_text_json_number_member(t, "forward_seconds", run->forward);
+            trmi_text_json_number_member(t, "backward_seconds", run->backward);
+            trmi_text_json_number_member(t, "sent_bytes", run->sent);
             trmi_text_printf(t, "}");
         }
         trmi_text_printf(t, "]}");
@@ -302,8 +299,9 @@ static void json_actions(trmi_text *t, const trmi_pipe_plan *plan) {
             double end = plan->ends[s * count + i];
             trmi_text_printf(t, "%s{\"backward\":%s,\"chunk\":%d,\"micro_batch\":%d", i ? "," : "",
                              a->backward ? "true" : "false", a->chunk, a->micro);
-            number(t, "begin", end - (a->backward ? run->backward : run->forward));
-            number(t, "end", end);
+            trmi_text_json_number_member(t, "begin",
+                                         end - (a->backward ? run->backward : run->forward));
+            trmi_text_json_number_member(t, "end", end);
             trmi_text_printf(t, "}");
         }
         trmi_text_printf(t, "]");
@@ -314,7 +312,7 @@ static void json_actions(trmi_text *t, const trmi_pipe_plan *plan) {
 /* Appends "given_pipeline": the user's plan or cut beside the best one; null without one. */
 static void json_given(const trm_planner *p, trmi_text *t) {
     comparison c;
-    if (!compare(p, &c)) {
+    if (!compare_plans(p, &c)) {
         trmi_text_printf(t, ",\"given_pipeline\":null");
         return;
     }
@@ -323,12 +321,12 @@ static void json_given(const trm_planner *p, trmi_text *t) {
     trmi_text_printf(t, ",\"compared_with\":\"%s\",\"fits\":%s",
                      p->pipe.given.space != NULL ? "best plan" : "best cut",
                      c.own->fits ? "true" : "false");
-    number(t, "memory_bytes", c.own->bytes);
-    number(t, "step_seconds", c.mine.step);
-    number(t, "best_step_seconds", c.other.step);
-    number(t, "operators_more_seconds", c.mine.work - c.other.work);
-    number(t, "waits_more_seconds", c.mine.waits - c.other.waits);
-    number(t, "update_more_seconds", c.mine.update - c.other.update);
+    trmi_text_json_number_member(t, "memory_bytes", c.own->bytes);
+    trmi_text_json_number_member(t, "step_seconds", c.mine.step);
+    trmi_text_json_number_member(t, "best_step_seconds", c.other.step);
+    trmi_text_json_number_member(t, "operators_more_seconds", c.mine.work - c.other.work);
+    trmi_text_json_number_member(t, "waits_more_seconds", c.mine.waits - c.other.waits);
+    trmi_text_json_number_member(t, "update_more_seconds", c.mine.update - c.other.update);
     trmi_text_printf(t, "}");
 }
 
@@ -347,10 +345,10 @@ void trmi_report_json_stages(trmi_report *r) {
         trmi_text_printf(t, "{");
         json_shape(t, &plan->shape, &plan->space->mesh);
         trmi_text_printf(t, ",\"micro_batch\":%lld", (long long)(p->batch / plan->shape.micros));
-        number(t, "step_seconds", plan->step);
-        number(t, "bubble", plan->bubble);
-        number(t, "memory_bytes", plan->bytes);
-        number(t, "compiled_bytes", p->pipe.compiled_bytes);
+        trmi_text_json_number_member(t, "step_seconds", plan->step);
+        trmi_text_json_number_member(t, "bubble", plan->bubble);
+        trmi_text_json_number_member(t, "memory_bytes", plan->bytes);
+        trmi_text_json_number_member(t, "compiled_bytes", p->pipe.compiled_bytes);
         trmi_text_printf(t, ",\"fits\":%s,\"gap_reason\":", plan->fits ? "true" : "false");
         trmi_text_json_string(t, reason_of(p));
         json_stages(t, plan);
@@ -360,19 +358,21 @@ void trmi_report_json_stages(trmi_report *r) {
     json_given(p, t);
     const trmi_found *plain = &trmi_planner_best(p)->found;
     trmi_text_printf(t, ",\"without_stages\":{\"fits\":%s", plain->infeasible ? "false" : "true");
-    number(t, "step_seconds", plain->objective);
-    number(t, "memory_bytes", plain->best.measure.bytes);
-    number(t, "search_seconds", p->drive.search_seconds);
+    trmi_text_json_number_member(t, "step_seconds", plain->objective);
+    trmi_text_json_number_member(t, "memory_bytes", plain->best.measure.bytes);
+    trmi_text_json_number_member(t, "search_seconds", p->drive.search_seconds);
     trmi_text_printf(t, "},\"pipeline_solves\":%lld", (long long)f->solves);
-    number(t, "pipeline_search_seconds", f->seconds);
+    trmi_text_json_number_member(t, "pipeline_search_seconds", f->seconds);
     trmi_text_printf(t, ",\"pipelines\":[");
     for (int32_t i = 0; i < f->count && i < ALTERNATIVES; i++) {
         const trmi_pipe_row *row = &f->rows[i];
         trmi_text_printf(t, "%s{", i ? "," : "");
         json_shape(t, &row->shape, &row->mesh);
-        number(t, "lower_bound", row->bound);
-        number(t, "step_seconds", row->plan.space != NULL ? row->plan.step : NAN);
-        number(t, "memory_bytes", row->plan.space != NULL ? row->plan.bytes : NAN);
+        trmi_text_json_number_member(t, "lower_bound", row->bound);
+        trmi_text_json_number_member(t, "step_seconds",
+                                     row->plan.space != NULL ? row->plan.step : NAN);
+        trmi_text_json_number_member(t, "memory_bytes",
+                                     row->plan.space != NULL ? row->plan.bytes : NAN);
         trmi_text_printf(t, ",\"fits\":%s}",
                          row->plan.space != NULL && row->plan.fits ? "true" : "false");
     }

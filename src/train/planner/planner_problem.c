@@ -64,8 +64,8 @@ static trm_status take_fields(const trm_planner *p, int64_t batch, trm_inputs *i
 
 /* Fuses the graph as the back-end would and differentiates it: the graph that the executor would
  * cut. */
-static trm_status differentiate(const trm_planner *p, const trm_graph *graph, trm_node loss,
-                                int64_t batch, bool once, trm_graph **out, trm_error *err) {
+static trm_status differentiate_graph(const trm_planner *p, const trm_graph *graph, trm_node loss,
+                                      int64_t batch, bool once, trm_graph **out, trm_error *err) {
     trmi_target target = {.name = "planner", .threads = p->costs.threads};
     bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
 #ifdef TRIREME_ONEDNN
@@ -164,7 +164,7 @@ trm_status trmi_planner_graph(const trm_planner *p, int64_t batch, int64_t class
     trm_node loss;
     TRMI_TRY(trmi_planner_forward(p, batch, classes, &forward, &loss, err));
     trm_status status =
-        differentiate(p, forward, loss, batch, p->model.exec.accumulate <= 1, out, err);
+        differentiate_graph(p, forward, loss, batch, p->model.exec.accumulate <= 1, out, err);
     trm_graph_destroy(forward);
     return status;
 }
@@ -173,7 +173,8 @@ trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_m
                                     trm_error *err) {
     TRMI_TRY(trmi_planner_forward(p, p->batch / micros, 0, &out->forward, &out->loss, err));
     out->micros = micros;
-    return differentiate(p, out->forward, out->loss, p->batch / micros, false, &out->training, err);
+    return differentiate_graph(p, out->forward, out->loss, p->batch / micros, false, &out->training,
+                               err);
 }
 
 /* Contract in planner.h: compiles the plan and computes the resident bytes with the job's

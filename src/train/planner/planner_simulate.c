@@ -111,7 +111,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
 
 /* Fills the tables: weak scaling (same samples a rank) and strong scaling (same global batch),
  * for powers of two. */
-static trm_status scaling(simulation *s, trm_error *err) {
+static trm_status fill_scaling(simulation *s, trm_error *err) {
     const trm_planner *p = s->p;
     int64_t per_rank = p->batch / p->ranks;
     int32_t largest = s->largest > 0 ? s->largest : p->ranks;
@@ -299,7 +299,8 @@ static void tell_json(simulation *s) {
 }
 
 /* Fills the tables of these options, unless the planner has them. */
-static trm_status simulate(trm_planner *p, const trm_simulation_options *options, trm_error *err) {
+static trm_status fill_tables(trm_planner *p, const trm_simulation_options *options,
+                              trm_error *err) {
     simulation *s = p->simulation;
     double begin = trmi_os_now();
     if (s != NULL && s->largest == options->largest && s->slow == options->straggler) {
@@ -310,7 +311,7 @@ static trm_status simulate(trm_planner *p, const trm_simulation_options *options
     s->p = p;
     s->largest = options->largest;
     s->slow = options->straggler;
-    trm_status status = scaling(s, err);
+    trm_status status = fill_scaling(s, err);
     status = status == TRM_OK ? what_if(s, err) : status;
     if (status != TRM_OK) {
         trmi_free(s);
@@ -325,7 +326,7 @@ static trm_status simulate(trm_planner *p, const trm_simulation_options *options
 trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *options, char **text,
                                 trm_error *err) {
     TRMI_NEED(err, p, options, text);
-    TRMI_TRY(simulate(p, options, err));
+    TRMI_TRY(fill_tables(p, options, err));
     TRMI_TRY(options->trace != NULL ? trmi_planner_write_trace(p, options->trace, err) : TRM_OK);
     simulation *s = p->simulation;
     s->text = (trmi_text){0};

@@ -392,7 +392,7 @@ static void print_uncut(trmi_report *r) {
 }
 
 /* Returns the bytes that a node keeps for backward under choice `c`. */
-static double held(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
+static double held_bytes(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
     return k->kept[c->strategy[n]] - (c->again[n] ? k->saved[c->strategy[n]] : 0);
 }
 
@@ -434,7 +434,7 @@ static void print_infeasible(trmi_report *r) {
         double most_bytes = 0;
         for (int32_t n = 0; n < s->nodes_count; n++) {
             const trmi_space_class *k = trmi_space_class_of(s, n);
-            double bytes = held(k, c, n) + k->stores[2 * c->strategy[n] + c->parts[n]].bytes;
+            double bytes = held_bytes(k, c, n) + k->stores[2 * c->strategy[n] + c->parts[n]].bytes;
             if (!done[n] && bytes > most_bytes) {
                 most = n;
                 most_bytes = bytes;
@@ -447,7 +447,7 @@ static void print_infeasible(trmi_report *r) {
         const trmi_space_class *k = trmi_space_class_of(s, most);
         trmi_text_printf(
             &r->text, "  %-36s %s kept for backward, %s parameters and state\n",
-            trmi_space_op(s, most)->name, trmi_bytes_text(held(k, c, most), a),
+            trmi_space_op(s, most)->name, trmi_bytes_text(held_bytes(k, c, most), a),
             trmi_bytes_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
     }
     trmi_free(done);

@@ -16,8 +16,8 @@
 #include <string.h>
 
 /* Builds the training graph of the global batch; inputs->graph is owned by the caller. */
-static trm_status build(const trm_model_options *model, int32_t ranks, trm_inputs *inputs,
-                        trm_node *loss, trm_error *err) {
+static trm_status build_graph(const trm_model_options *model, int32_t ranks, trm_inputs *inputs,
+                              trm_node *loss, trm_error *err) {
     trm_batch_field first;
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &inputs->graph, err));
     TRMI_TRY(trm_dataset_check(model->data, err));
@@ -126,7 +126,8 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     /* memory that was freed before must not count */
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes();
-    trm_status status = build(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
+    trm_status status =
+        build_graph(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, plan, loss);
         status = trm_exec_create(inputs->graph, &options, &exec, err);
@@ -187,7 +188,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     }
     /* rank 0 has the texts of the plans; the race broadcasts them */
     trmi_plan_times result;
-    trm_status status = build(model, trm_comm_size(comm), inputs, &loss, err);
+    trm_status status = build_graph(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, NULL, loss);
         trmi_plan_benchmark race = {.comm = comm,

@@ -10,8 +10,8 @@ enum { HALVINGS = 10, DOUBLINGS = 6 };
 
 /* Sets *fits_it if some plan of this batch on this mesh keeps the limit, and *step to the time
  * of the plan of least memory. */
-static trm_status fits(trm_planner *p, int64_t batch, const trmi_mesh *mesh, bool *fits_it,
-                       double *step, trm_error *err) {
+static trm_status find_fit(trm_planner *p, int64_t batch, const trmi_mesh *mesh, bool *fits_it,
+                           double *step, trm_error *err) {
     trm_graph *graph = NULL;
     trmi_space *space = NULL;
     trmi_arena arena = {0};
@@ -42,7 +42,7 @@ static trm_status smaller_batch(trm_planner *p, const trmi_mesh *mesh, trm_error
     int64_t too_much = p->batch, good = 0;
     for (int i = 0; i < HALVINGS && good == 0 && too_much / 2 >= p->ranks; i++) {
         bool ok;
-        TRMI_TRY(fits(p, too_much / 2, mesh, &ok, &p->way_out.batch_step, err));
+        TRMI_TRY(find_fit(p, too_much / 2, mesh, &ok, &p->way_out.batch_step, err));
         good = ok ? too_much / 2 : 0;
         too_much = ok ? too_much : too_much / 2;
     }
@@ -53,7 +53,7 @@ static trm_status smaller_batch(trm_planner *p, const trmi_mesh *mesh, trm_error
         if (middle <= good || middle >= too_much) {
             break;
         }
-        TRMI_TRY(fits(p, middle, mesh, &ok, &step, err));
+        TRMI_TRY(find_fit(p, middle, mesh, &ok, &step, err));
         p->way_out.batch_step = ok ? step : p->way_out.batch_step;
         *(ok ? &good : &too_much) = middle;
     }
@@ -70,7 +70,7 @@ static trm_status more_ranks(trm_planner *p, const trmi_mesh *mesh, trm_error *e
     for (int i = 0; i < DOUBLINGS && p->way_out.ranks == 0; i++) {
         bool ok;
         grown.size[0] *= 2;
-        TRMI_TRY(fits(p, p->batch, &grown, &ok, &p->way_out.ranks_step, err));
+        TRMI_TRY(find_fit(p, p->batch, &grown, &ok, &p->way_out.ranks_step, err));
         p->way_out.ranks = ok ? trmi_mesh_ranks(&grown) : 0;
     }
     return TRM_OK;

@@ -21,7 +21,7 @@ const char *trm_verify_kind_name(trm_verify_kind kind) {
 /* ---- comparing ------------------------------------------------------------------------------- */
 
 /* Returns the tensor of kind and name `like`; NULL: there is none. */
-static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *like) {
+static const trmi_recorded *find_tensor(const trmi_recording *r, const trmi_recorded *like) {
     for (int64_t i = 0; i < r->count; i++) {
         if (r->items[i].kind == like->kind && strcmp(r->items[i].name, like->name) == 0) {
             return &r->items[i];
@@ -32,7 +32,7 @@ static const trmi_recorded *find(const trmi_recording *r, const trmi_recorded *l
 
 /* Returns the relative difference |a - b| / |b| (Euclidean norms); *largest (may be NULL): the
  * largest difference of an element. NaN against a number is infinite. */
-static double apart(const trmi_recorded *a, const trmi_recorded *b, double *largest) {
+static double relative_difference(const trmi_recorded *a, const trmi_recorded *b, double *largest) {
     double difference = 0, size = 0, most = 0;
     for (int64_t i = 0; i < b->count; i++) {
         double x = (double)a->values[i], y = (double)b->values[i], d = x - y;
@@ -50,15 +50,17 @@ static double apart(const trmi_recorded *a, const trmi_recorded *b, double *larg
 
 /* Fills v->tensors: for each tensor of one device the difference of the split job and that of
  * the rounded run. */
-static trm_status compare(const trmi_recording *split, const trmi_recording *one,
-                          const trmi_recording *rounded, trm_verification *v, trm_error *err) {
+static trm_status compare_tensors(const trmi_recording *split, const trmi_recording *one,
+                                  const trmi_recording *rounded, trm_verification *v,
+                                  trm_error *err) {
     for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
         for (int64_t i = 0; i < one->count; i++) {
             const trmi_recorded *b = &one->items[i];
             if ((int)b->kind != kind) {
                 continue;
             }
-            const trmi_recorded *a = find(split, b), *c = rounded != NULL ? find(rounded, b) : NULL;
+            const trmi_recorded *a = find_tensor(split, b),
+                                *c = rounded != NULL ? find_tensor(rounded, b) : NULL;
             if (a == NULL || a->count != b->count || (rounded != NULL && c == NULL)) {
                 return TRMI_FAIL(err, TRM_INTERNAL,
                                  "%s %s is not in the split job with %lld elements",
@@ -68,8 +70,8 @@ static trm_status compare(const trmi_recording *split, const trmi_recording *one
             t->kind = b->kind;
             t->name = b->name;
             t->count = b->count;
-            t->error = apart(a, b, &t->largest);
-            t->rounding = c != NULL ? apart(c, b, NULL) : 0;
+            t->error = relative_difference(a, b, &t->largest);
+            t->rounding = c != NULL ? relative_difference(c, b, NULL) : 0;
             t->same_bits = memcmp(a->values, b->values, (size_t)b->count * sizeof *b->values) == 0;
         }
     }
@@ -78,7 +80,7 @@ static trm_status compare(const trmi_recording *split, const trmi_recording *one
 
 /* Returns the median, over all tensors of a kind, of the difference that rounding makes: a
  * single tensor may have rounded luckily. `work`: room for all tensors. */
-static double usual(const trm_verification *v, trm_verify_kind kind, double *work) {
+static double usual_rounding(const trm_verification *v, trm_verify_kind kind, double *work) {
     int32_t n = 0;
     for (int32_t i = 0; i < v->count; i++) {
         if (v->tensors[i].kind == kind) {
@@ -99,7 +101,7 @@ static trm_status compare_tensor(trm_verification *v, const trm_verify_options *
     }
     double common[TRM_VERIFY_KINDS];
     for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
-        common[kind] = usual(v, (trm_verify_kind)kind, work);
+        common[kind] = usual_rounding(v, (trm_verify_kind)kind, work);
     }
     trmi_free(work);
     v->agrees = v->same_bits = v->count > 0;
@@ -186,9 +188,10 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     }
     if (status == TRM_OK) {
         r->public.tensors = trmi_alloc((size_t)(r->one.count + 1) * sizeof *r->public.tensors);
-        status = r->public.tensors != NULL
-                     ? compare(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
-                     : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
+        status =
+            r->public.tensors != NULL
+                ? compare_tensors(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
+                : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
     }
     status = status == TRM_OK ? compare_tensor(&r->public, o, tolerance, err) : status;
     trmi_recording_free(&rounded);

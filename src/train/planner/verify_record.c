@@ -20,7 +20,7 @@ void trmi_recording_free(trmi_recording *r) {
 }
 
 /* Adds a tensor to the recording and returns its memory; NULL without memory. */
-static float *room(trmi_recording *r, trm_verify_kind kind, const char *name, int64_t count) {
+static float *add_tensor(trmi_recording *r, trm_verify_kind kind, const char *name, int64_t count) {
     float *values = trmi_arena_alloc(&r->arena, (size_t)count * sizeof *values);
     const char *copy = trmi_arena_strdup(&r->arena, name);
     if (values == NULL || copy == NULL ||
@@ -39,7 +39,7 @@ static trm_status no_room(const char *name, trm_error *err) {
 
 /* Drops what has been recorded, on a rank that keeps nothing. Reading a cut tensor is
  * collective, so such a rank must read it too. */
-static void forget(trmi_recording *r) {
+static void forget_tensors(trmi_recording *r) {
     if (r->dropped) {
         trmi_arena_free(&r->arena);
         r->arena = (trmi_arena){0};
@@ -61,12 +61,12 @@ static trm_status see_gradients(void *context, const trm_progress *p, trm_error 
         if (v.kind != TRM_VARIABLE_PARAMETER) {
             continue;
         }
-        float *values = room(r, TRM_VERIFY_GRADIENT, v.name, trm_shape_count(&v.shape));
+        float *values = add_tensor(r, TRM_VERIFY_GRADIENT, v.name, trm_shape_count(&v.shape));
         if (values == NULL) {
             return no_room(v.name, err);
         }
         TRMI_TRY(trm_exec_gradient(exec, i, values, err));
-        forget(r);
+        forget_tensors(r);
     }
     return TRM_OK;
 }
@@ -76,7 +76,7 @@ static trm_status see_step(void *context, const trm_progress *p, trm_error *err)
     trmi_recording *r = context;
     char name[32];
     snprintf(name, sizeof name, "step %llu", (unsigned long long)p->global_step);
-    float *loss = room(r, TRM_VERIFY_LOSS, name, 1);
+    float *loss = add_tensor(r, TRM_VERIFY_LOSS, name, 1);
     if (loss == NULL) {
         return no_room("a loss", err);
     }
@@ -92,7 +92,7 @@ static trm_status read_variables(trm_exec *exec, trmi_recording *r, trm_error *e
         if (v.dtype != TRM_FLOAT32) {
             continue;
         }
-        float *values = room(r, TRM_VERIFY_VARIABLE, v.name, trm_shape_count(&v.shape));
+        float *values = add_tensor(r, TRM_VERIFY_VARIABLE, v.name, trm_shape_count(&v.shape));
         if (values == NULL) {
             return no_room(v.name, err);
         }
@@ -185,7 +185,7 @@ static trm_status read_outputs(trm_exec *exec, const trm_graph *g, const trm_nod
         trm_tensor t;
         const char *name = g->ops[g->values[nodes[i].id].op].name;
         TRMI_TRY(trm_exec_output(exec, i, &t, err));
-        float *values = room(r, TRM_VERIFY_FORWARD, name, trm_shape_count(&t.shape));
+        float *values = add_tensor(r, TRM_VERIFY_FORWARD, name, trm_shape_count(&t.shape));
         if (values == NULL) {
             return no_room(name, err);
         }
@@ -246,6 +246,6 @@ trm_status trmi_verify_record(const trm_model_options *o, int32_t steps, double 
     status =
         status == TRM_OK && !out->no_outputs ? record_forward(model, o, nudge, out, err) : status;
     trm_model_destroy(model);
-    forget(out);
+    forget_tensors(out);
     return status;
 }

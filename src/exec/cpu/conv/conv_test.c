@@ -88,7 +88,7 @@ static void random_shapes(void **state) {
     }
 }
 
-/* The plan may leave weights plain beside channels-last images, and the reverse. */
+/* The plan may leave weights plain becontrol channels-last images, and the reverse. */
 static void mixed_layouts(void **state) {
     for (int i = 0; i < 24; i++) {
         trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));

@@ -16,11 +16,11 @@ enum {
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 
-TRMI_INLINE vec keep(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
+TRMI_INLINE vec keep_lanes(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
 
 /* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
-TRMI_INLINE void finish(const trmi_dense_tile *t, const int rows, const int vectors,
-                        vec sum[MR][VN]) {
+TRMI_INLINE void finish_tile(const trmi_dense_tile *t, const int rows, const int vectors,
+                             vec sum[MR][VN]) {
     if (t->add) {
         UNROLL for (int i = 0; i < rows; i++) {
             UNROLL for (int j = 0; j < vectors; j++) {
@@ -37,7 +37,7 @@ TRMI_INLINE void finish(const trmi_dense_tile *t, const int rows, const int vect
     if (t->relu) {
         UNROLL for (int i = 0; i < rows; i++) {
             UNROLL for (int j = 0; j < vectors; j++) {
-                sum[i][j] = keep(sum[i][j], ~(sum[i][j] < (vec){0}));
+                sum[i][j] = keep_lanes(sum[i][j], ~(sum[i][j] < (vec){0}));
             }
         }
     }
@@ -45,7 +45,7 @@ TRMI_INLINE void finish(const trmi_dense_tile *t, const int rows, const int vect
         UNROLL for (int i = 0; i < rows; i++) {
             UNROLL for (int j = 0; j < vectors; j++) {
                 vec y = *(const vec_memory *)(t->mask + i * t->mask_stride + j * VL);
-                sum[i][j] = keep(sum[i][j], ~(y <= (vec){0}));
+                sum[i][j] = keep_lanes(sum[i][j], ~(y <= (vec){0}));
             }
         }
     }
@@ -78,7 +78,8 @@ typedef struct place {
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
 } place;
 
-TRMI_INLINE void steps(place *at, int64_t k, const int rows, const int vectors, vec sum[MR][VN]) {
+TRMI_INLINE void add_products(place *at, int64_t k, const int rows, const int vectors,
+                              vec sum[MR][VN]) {
     for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
         vec right[VN];
         UNROLL for (int j = 0; j < vectors; j++) {
@@ -93,7 +94,7 @@ TRMI_INLINE void steps(place *at, int64_t k, const int rows, const int vectors, 
 }
 
 /* Prefetches the next line. */
-TRMI_INLINE void ask(trmi_prefetch *soon) {
+TRMI_INLINE void prefetch_line(trmi_prefetch *soon) {
     __builtin_prefetch(soon->at, 0, 2);
     trmi_prefetch_advance(soon, 1);
 }
@@ -101,8 +102,8 @@ TRMI_INLINE void ask(trmi_prefetch *soon) {
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
  * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_ask`: false
  * if k is short. */
-TRMI_INLINE void tile(const trmi_dense_tile *t, const int rows, const int vectors,
-                      const bool packed, const bool may_ask) {
+TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const int vectors,
+                              const bool packed, const bool may_ask) {
     const bool asks = may_ask && t->k >= LONG;
     vec sum[MR][VN];
     place at = {
@@ -119,16 +120,16 @@ TRMI_INLINE void tile(const trmi_dense_tile *t, const int rows, const int vector
         for (int j = 0; j < vectors && t->mask != NULL; j++) {
             __builtin_prefetch(t->mask + i * t->mask_stride + j * VL, 0, 3);
         }
-        steps(&at, PACE, rows, vectors, sum);
+        add_products(&at, PACE, rows, vectors, sum);
     }
     int64_t lines = asks && t->soon != NULL ? t->soon_lines : 0;
     for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines--, k -= PACE) {
-        ask(t->soon);
-        steps(&at, PACE, rows, vectors, sum);
+        prefetch_line(t->soon);
+        add_products(&at, PACE, rows, vectors, sum);
     }
-    steps(&at, k, rows, vectors, sum);
+    add_products(&at, k, rows, vectors, sum);
     if (t->columns == vectors * VL) {
-        finish(t, rows, vectors, sum);
+        finish_tile(t, rows, vectors, sum);
     } else {
         finish_edge(t, rows, sum);
     }
@@ -137,16 +138,16 @@ TRMI_INLINE void tile(const trmi_dense_tile *t, const int rows, const int vector
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) {                     \
         if (t->columns <= NR / 2) {                                                                \
-            tile(t, N, VN / 2, false, true);                                                       \
+            compute_tile(t, N, VN / 2, false, true);                                               \
         } else {                                                                                   \
-            tile(t, N, VN, false, true);                                                           \
+            compute_tile(t, N, VN, false, true);                                                   \
         }                                                                                          \
     }                                                                                              \
     static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) {                  \
         if (t->columns <= NR / 2) {                                                                \
-            tile(t, N, VN / 2, true, true);                                                        \
+            compute_tile(t, N, VN / 2, true, true);                                                \
         } else {                                                                                   \
-            tile(t, N, VN, true, true);                                                            \
+            compute_tile(t, N, VN, true, true);                                                    \
         }                                                                                          \
     }
 TILE_EACH(TILE)
@@ -156,10 +157,10 @@ typedef void tile_function(const trmi_dense_tile *tile);
 static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tiles[MR] = {
                                                                  TILES(columns_)};
 
-static void rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
-static void columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
+static void compute_rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
+static void compute_columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
 
-static void take(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
+static void copy_columns(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
     for (int64_t r = 0; r < rows; r++, to += TRMI_TILE_COLS, from += stride) {
         if (columns < TRMI_TILE_COLS) {
             memcpy(to, from, (size_t)columns * sizeof *to);
@@ -175,7 +176,7 @@ static void take(float *to, const float *from, int64_t stride, int64_t rows, int
 TRMI_INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
     int64_t done = 0;
     for (; done + MR <= count; done += MR) {
-        tile(t, MR, vectors, false, false);
+        compute_tile(t, MR, vectors, false, false);
         t->a += MR * t->a_stride;
         t->c += MR * t->c_stride;
     }
@@ -189,7 +190,7 @@ static void all_rows(const trmi_dense_tile *given, int64_t count) {
         t.columns <= NR / 2 ? whole_tiles(&t, count, VN / 2) : whole_tiles(&t, count, VN);
     t.rows = (int)(count - done);
     if (t.rows > 0) {
-        rows(&t);
+        compute_rows(&t);
     }
 }
 
@@ -280,9 +281,9 @@ static void few_rows(const trmi_dense_tile *t) { few_tiles[t->rows - 1](t); }
 
 const trmi_dense_isa TRMI_FOR_ISA(trmi_dense) = {.mr = MR,
                                                  .nr = NR,
-                                                 .rows = rows,
-                                                 .columns = columns,
-                                                 .take = take,
+                                                 .rows = compute_rows,
+                                                 .columns = compute_columns,
+                                                 .take = copy_columns,
                                                  .all_rows = all_rows,
                                                  .few = FEW,
                                                  .few_rows = few_rows};

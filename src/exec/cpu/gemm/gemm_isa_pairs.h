@@ -20,11 +20,11 @@ TRMI_INLINE uint32_t half_bits_one(const void *from, trm_dtype type, int64_t i) 
                                 : trmi_float_to_bf16(((const float *)from)[i]);
 }
 
-static void widen(void *to, const void *from, trm_dtype type, int64_t count) {
+static void widen_row(void *to, const void *from, trm_dtype type, int64_t count) {
     if (type == TRM_BFLOAT16) {
         memcpy(to, from, (size_t)count * 2);
     } else {
-        narrow(to, TRM_BFLOAT16, from, NULL, count);
+        narrow_row(to, TRM_BFLOAT16, from, NULL, count);
     }
 }
 
@@ -32,7 +32,7 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
                        int64_t from_stride, int64_t rows, int64_t count) {
     const char *row = from;
     for (int64_t r = 0; r < rows; r++, to += to_stride) {
-        widen(to, row, type, count);
+        widen_row(to, row, type, count);
         row += from_stride * (type == TRM_BFLOAT16 ? 2 : 4);
     }
 }
@@ -72,7 +72,8 @@ TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int6
     }
 }
 
-static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns) {
+static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
+                       int columns) {
     if (type == TRM_BFLOAT16) {
         pack_as(to, from, TRM_BFLOAT16, ld, k, columns);
     } else {
@@ -92,7 +93,7 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
     for (int j = 0; j < NR; j++) {
         uint16_t line[TRMI_TILE_K + 2] = {0};
         if (j < columns) {
-            widen(line, (const char *)from + j * ld * bytes, type, k);
+            widen_row(line, (const char *)from + j * ld * bytes, type, k);
         }
         for (int64_t p = 0; p < pairs; p++) {
             memcpy(to + p * NR + j, line + 2 * p, 4);
@@ -143,8 +144,8 @@ TRMI_INLINE void deal_as(float *to, int64_t panel, int width, const int room, co
     }
 }
 
-static void deal(float *to, int64_t panel, int width, int room, const uint16_t *even,
-                 const uint16_t *odd, int64_t count) {
+static void deal_pairs(float *to, int64_t panel, int width, int room, const uint16_t *even,
+                       const uint16_t *odd, int64_t count) {
     if (room == VL) {
         deal_as(to, panel, width, VL, even, odd, count);
     } else {

@@ -109,9 +109,9 @@ static __attribute__((noinline)) void edge_round(const trmi_tile *t, const float
     }
 }
 
-static void fence(void) { fence_streams(); }
+static void fence_stores(void) { fence_streams(); }
 
-static void stream(float *to, const float *from, int64_t count) {
+static void stream_row(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i + VL <= count; i += VL) {
         stream_vec(to + i, *(const vec_memory *)(from + i));
     }
@@ -208,8 +208,8 @@ TRMI_INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN])
     }
 }
 
-TRMI_INLINE void tile(const int rows, const int64_t row_stride, int64_t k_stride, int64_t b_stride,
-                      const trmi_tile *t, trmi_prefetch *soon) {
+TRMI_INLINE void compute_tile(const int rows, const int64_t row_stride, int64_t k_stride,
+                              int64_t b_stride, const trmi_tile *t, trmi_prefetch *soon) {
     const float *a = t->a, *b = t->b;
     vec sum[MR][VN];
     EACH_SUM(CLEAR_SUM)
@@ -228,10 +228,10 @@ typedef void tile_function(const trmi_tile *t, trmi_prefetch *soon);
 
 #define TILE(N)                                                                                    \
     static __attribute__((noinline)) void tile_rows_##N(const trmi_tile *t, trmi_prefetch *soon) { \
-        tile(N, TRMI_TILE_STRIDE, 1, NR, t, soon);                                                 \
+        compute_tile(N, TRMI_TILE_STRIDE, 1, NR, t, soon);                                         \
     }                                                                                              \
     static __attribute__((noinline)) void tile_cols_##N(const trmi_tile *t, trmi_prefetch *soon) { \
-        tile(N, 1, t->a_stride, t->b_stride, t, soon);                                             \
+        compute_tile(N, 1, t->a_stride, t->b_stride, t, soon);                                     \
     }
 TILE_EACH(TILE)
 #undef TILE
@@ -245,7 +245,8 @@ static void tile_cols(const trmi_tile *t, trmi_prefetch *soon) { cols_tiles[t->r
 
 /* ---- rows in and out ------------------------------------------------------------------------- */
 
-static void narrow(void *to, trm_dtype type, const float *from, const float *bias, int64_t count) {
+static void narrow_row(void *to, trm_dtype type, const float *from, const float *bias,
+                       int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
         vec v = *(const vec_memory *)(from + i);
@@ -266,7 +267,7 @@ static void narrow(void *to, trm_dtype type, const float *from, const float *bia
     }
 }
 
-static void sum(float *to, const float *from, int64_t stride, int64_t terms, int64_t count) {
+static void sum_rows(float *to, const float *from, int64_t stride, int64_t terms, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
         vec v = *(const vec_memory *)(from + i);
@@ -291,7 +292,7 @@ static void sum(float *to, const float *from, int64_t stride, int64_t terms, int
 /* Quarters of four rows that are four apart make a vector; four of those are turned quarter by
  * quarter. Half of it is done by loads: 64 of them and 32 shuffles, where rows of their own would
  * take 64 shuffles of two sources. */
-TRMI_INLINE __m512 quarters(const char *from, int64_t step) {
+TRMI_INLINE __m512 load_quarters(const char *from, int64_t step) {
     __m512 v = _mm512_castps128_ps512(_mm_loadu_ps((const float *)(const void *)from));
     v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 4 * step)), 1);
     v = _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 8 * step)), 2);
@@ -300,8 +301,8 @@ TRMI_INLINE __m512 quarters(const char *from, int64_t step) {
 
 TRMI_INLINE void turn_floats(float *to, const char *from, int64_t step) {
     UNROLL for (int c = 0; c < VL; c += 4, from += 16, to += 4 * NR) {
-        __m512 a = quarters(from, step), b = quarters(from + step, step);
-        __m512 d = quarters(from + 2 * step, step), e = quarters(from + 3 * step, step);
+        __m512 a = load_quarters(from, step), b = load_quarters(from + step, step);
+        __m512 d = load_quarters(from + 2 * step, step), e = load_quarters(from + 3 * step, step);
         __m512d ab_low = _mm512_castps_pd(_mm512_unpacklo_ps(a, b)),
                 ab_high = _mm512_castps_pd(_mm512_unpackhi_ps(a, b));
         __m512d de_low = _mm512_castps_pd(_mm512_unpacklo_ps(d, e)),
@@ -383,7 +384,7 @@ TRMI_INLINE void widen_as(float *to, const void *from, const trm_dtype type, int
     }
 }
 
-static void widen(void *to, const void *from, trm_dtype type, int64_t count) {
+static void widen_row(void *to, const void *from, trm_dtype type, int64_t count) {
     if (type == TRM_BFLOAT16) {
         widen_as(to, from, TRM_BFLOAT16, count);
     } else {
@@ -430,7 +431,8 @@ TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int6
     }
 }
 
-static void pack(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k, int columns) {
+static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
+                       int columns) {
     if (type == TRM_BFLOAT16) {
         pack_as(to, from, TRM_BFLOAT16, ld, k, columns);
     } else {
@@ -455,14 +457,14 @@ const trmi_gemm_isa TRMI_FOR_ISA(trmi_gemm) = {.name = TRMI_ISA_NAME,
                                                .row_type = PAIR == 2 ? TRM_BFLOAT16 : TRM_FLOAT32,
                                                .tile_rows = tile_rows,
                                                .tile_cols = tile_cols,
-                                               .stream = stream,
-                                               .fence = fence,
-                                               .widen = widen,
+                                               .stream = stream_row,
+                                               .fence = fence_stores,
+                                               .widen = widen_row,
                                                .widen_rows = widen_rows,
-                                               .narrow = narrow,
-                                               .sum = sum,
-                                               .pack = pack,
+                                               .narrow = narrow_row,
+                                               .sum = sum_rows,
+                                               .pack = pack_panel,
 #ifdef PAIRS
-                                               .deal = deal,
+                                               .deal = deal_pairs,
 #endif
                                                .pack_transposed = pack_transposed};

@@ -71,7 +71,7 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
         p->n = p->k > 0 ? trm_shape_count(&b->shape) / p->k : 0;
         p->m = p->k > 0 ? trm_shape_count(&a->shape) / p->k : 0;
     } else if (step->attrs->matmul.rows) {
-        trmi_rows all = trmi_rows_of(step->attrs, &a->shape, &b->shape);
+        trmi_matmul_extents all = trmi_rows_of(step->attrs, &a->shape, &b->shape);
         p->m = all.m, p->k = all.k, p->n = all.n;
     } else {
         p->batched = rank > 2;
@@ -188,8 +188,8 @@ static bool is_narrow(const trmi_step *step, product *p, int threads) {
 }
 
 /* Reads a step and prepares its product: dense plan or algorithm, and the bytes of scratch. */
-static trm_status prepare(trmi_onednn *backend, const trm_program *program, const trmi_step *step,
-                          product *p, trm_error *err) {
+static trm_status prepare_product(trmi_onednn *backend, const trm_program *program,
+                                  const trmi_step *step, product *p, trm_error *err) {
     if (!read_step(program, step, p)) {
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast product of these types or shapes",
                          step->name);
@@ -319,7 +319,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
     if (p == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
     }
-    trm_status status = prepare(trmi_onednn_of(backend), k->program, k->step, p, err);
+    trm_status status = prepare_product(trmi_onednn_of(backend), k->program, k->step, p, err);
     if (status != TRM_OK) {
         trmi_free(p);
         return status;
@@ -347,7 +347,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
 int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *program,
                                    const trmi_step *step) {
     product p = {0};
-    if (prepare(state, program, step, &p, NULL) != TRM_OK) {
+    if (prepare_product(state, program, step, &p, NULL) != TRM_OK) {
         return 0;
     }
     if (!p.dense && !p.is_narrow) {

@@ -98,7 +98,7 @@ static const float *read_x(const trmi_narrow *p, const void *x, float *room) {
 }
 
 /* Adds the bias, and converts to the type of y. */
-static void finish(const trmi_narrow *p, const float *bias, float *sums, void *y) {
+static void finish_rows(const trmi_narrow *p, const float *bias, float *sums, void *y) {
     for (int64_t i = 0; bias != NULL && i < p->m; i++) {
         trmi_memory_kernels_best()->fold_rows(sums + i * p->n, bias, p->n, false,
                                               TRMI_REDUCE_SUM_OF);
@@ -136,5 +136,5 @@ void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const f
             }
         }
     }
-    finish(p, bias, out, y);
+    finish_rows(p, bias, out, y);
 }

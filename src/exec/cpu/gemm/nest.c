@@ -48,7 +48,7 @@ static void swap_dims(trmi_nest *n, int32_t a, int32_t b) {
 }
 
 /* Returns whether dimensions i and i + 1 are one contiguous dimension in every operand. */
-static bool merges(const trmi_nest *n, int32_t i) {
+static bool can_merge(const trmi_nest *n, int32_t i) {
     for (int32_t o = 0; o < n->operands; o++) {
         if (n->stride[o][i] != n->stride[o][i + 1] * n->dim[i + 1]) {
             return false;
@@ -82,7 +82,7 @@ void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
         for (int32_t o = 0; o < operands; o++) {
             n->stride[o][kept] = n->stride[o][i];
         }
-        if (kept > 0 && merges(n, kept - 1)) {
+        if (kept > 0 && can_merge(n, kept - 1)) {
             n->dim[kept - 1] *= n->dim[kept];
             for (int32_t o = 0; o < operands; o++) {
                 n->stride[o][kept - 1] = n->stride[o][kept];

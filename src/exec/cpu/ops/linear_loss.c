@@ -17,6 +17,7 @@
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
+#include "exec/class_labels.h"
 
 #include "base/checked.h"
 #include "base/error.h"
@@ -159,25 +160,16 @@ typedef struct run {
     int64_t begin, real, rows;
 } run;
 
-static bool is_ignored(const trmi_attrs *a, int32_t label) {
-    return a->xent.use_ignore_index && label == a->xent.ignore_index;
-}
-
-static int64_t all_classes(const run *r) {
-    int64_t extent = trmi_part_of(r->a)->extent;
-    return extent > 0 ? extent : r->s->classes;
-}
-
 /* Lists the rows that count.
  *   error  INVALID: a label that is no class */
 static trm_status list_rows(run *r, trm_error *err) {
     r->counted = 0;
     for (int64_t i = 0; i < r->s->rows; i++) {
-        bool skip = is_ignored(r->a, r->labels[i]);
-        if (!skip && (r->labels[i] < 0 || r->labels[i] >= all_classes(r))) {
+        bool skip = trmi_label_is_ignored(r->a, r->labels[i]);
+        if (!skip && (r->labels[i] < 0 || r->labels[i] >= trmi_all_classes(r->a, r->s->classes))) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected",
-                             r->labels[i], i, all_classes(r) - 1);
+                             r->labels[i], i, trmi_all_classes(r->a, r->s->classes) - 1);
         }
         r->list[r->counted] = i;
         r->counted += !skip;

@@ -5,6 +5,7 @@
  * of the samples; then a few numbers a row, or the total, are exchanged. */
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
+#include "exec/class_labels.h"
 
 #include "base/error.h"
 #include "base/format/half.h"
@@ -19,10 +20,6 @@ typedef struct loss_state {
     int64_t rows, classes;
     bool half;
 } loss_state;
-
-static float load_float(const void *x, int64_t i, bool half) {
-    return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
 
 static const char *row_of(const loss_state *s, const void *base, int64_t row) {
     return (const char *)base + row * s->classes * (s->half ? 2 : 4);
@@ -50,14 +47,6 @@ static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, 
 
 /* ---- softmax cross-entropy ------------------------------------------------------------------- */
 
-static bool is_ignored(const trmi_attrs *a, int32_t label) {
-    return a->xent.use_ignore_index && label == a->xent.ignore_index;
-}
-
-/* Returns the number of all classes; the logits may hold only columns [begin, begin + classes). */
-static int64_t all_classes(const loss_state *s, const trmi_attrs *a) {
-    return trmi_part_of(a)->extent > 0 ? trmi_part_of(a)->extent : s->classes;
-}
 static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label) {
     int64_t column = (int64_t)label - trmi_part_of(a)->begin;
     return column >= 0 && column < s->classes ? column : -1;
@@ -68,13 +57,13 @@ static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const i
                                int64_t *counted, trm_error *err) {
     *counted = 0;
     for (int64_t r = 0; r < s->rows; r++) {
-        if (is_ignored(a, labels[r])) {
+        if (trmi_label_is_ignored(a, labels[r])) {
             continue;
         }
-        if (labels[r] < 0 || labels[r] >= all_classes(s, a)) {
+        if (labels[r] < 0 || labels[r] >= trmi_all_classes(a, s->classes)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "label %d of sample %" PRId64 ": 0 to %" PRId64 " expected", labels[r],
-                             r, all_classes(s, a) - 1);
+                             r, trmi_all_classes(a, s->classes) - 1);
         }
         ++*counted;
     }
@@ -90,9 +79,9 @@ static void row_numbers(const loss_state *s, const trmi_attrs *a, const void *z,
     for (int64_t r = 0; r < s->rows; r++) {
         const char *row = row_of(s, z, r);
         double *of = numbers + PER_ROW * r;
-        int64_t column = is_ignored(a, labels[r]) ? -1 : column_of(s, a, labels[r]);
+        int64_t column = trmi_label_is_ignored(a, labels[r]) ? -1 : column_of(s, a, labels[r]);
         of[0] = (double)s->kernels->log_sum_exp(row, s->classes, s->half);
-        of[1] = column >= 0 ? (double)load_float(row, column, s->half) : 0;
+        of[1] = column >= 0 ? (double)trmi_load_float(row, column, s->half) : 0;
         of[2] = a->xent.label_smoothing > 0
                     ? (double)s->kernels->fold_run(row, s->classes, s->half, TRMI_REDUCE_SUM_OF)
                     : 0;
@@ -128,9 +117,9 @@ static double add_losses(const loss_state *s, const trmi_attrs *a, const int32_t
     double total = 0, smoothing = a->xent.label_smoothing;
     for (int64_t r = begin; r < end; r++) {
         const double *of = numbers + PER_ROW * r;
-        if (!is_ignored(a, labels[r])) {
-            total +=
-                of[0] - (1 - smoothing) * of[1] - smoothing * of[2] / (double)all_classes(s, a);
+        if (!trmi_label_is_ignored(a, labels[r])) {
+            total += of[0] - (1 - smoothing) * of[1] -
+                     smoothing * of[2] / (double)trmi_all_classes(a, s->classes);
         }
     }
     return total;
@@ -149,7 +138,7 @@ static trm_status join_samples(const loss_state *s, const trmi_attrs *a, const i
         own[2 * b] = add_losses(s, a, labels, numbers, begin, end);
         own[2 * b + 1] = 0;
         for (int64_t r = begin; r < end; r++) {
-            own[2 * b + 1] += !is_ignored(a, labels[r]);
+            own[2 * b + 1] += !trmi_label_is_ignored(a, labels[r]);
         }
     }
     TRMI_TRY(sync->gather(sync, own, 2, &all, err));
@@ -208,15 +197,16 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
     const float *lse = trmi_kernel_input(k, env, 3);
     float scale =
         *(const float *)trmi_kernel_input(k, env, 0) * *(const float *)trmi_kernel_input(k, env, 4);
-    float smoothing = (float)a->xent.label_smoothing, off = smoothing / (float)all_classes(s, a);
+    float smoothing = (float)a->xent.label_smoothing,
+          off = smoothing / (float)trmi_all_classes(a, s->classes);
     void *dz = trmi_kernel_output(k, env, 0);
 #pragma omp parallel for schedule(static)
     for (int64_t r = 0; r < s->rows; r++) {
         char *to = (char *)dz + r * s->classes * (s->half ? 2 : 4);
-        bool skip = is_ignored(a, labels[r]);
+        bool skip = trmi_label_is_ignored(a, labels[r]);
         int64_t label = skip ? -1 : column_of(s, a, labels[r]);
         /* dz may overwrite z: read the label's logit first */
-        float at = label < 0 ? 0 : load_float(row_of(s, z, r), label, s->half);
+        float at = label < 0 ? 0 : trmi_load_float(row_of(s, z, r), label, s->half);
         s->kernels->xent_grad(row_of(s, z, r), to, s->classes, s->half, lse[r], skip ? 0 : scale,
                               off);
         if (label >= 0) {

@@ -13,6 +13,8 @@
 
 #include "exec/cpu/dnnl/onednn.h"
 
+#include "base/format/half.h"
+
 #define TRMI_MEMORY_BIND(name)                                                                     \
     trm_status trmi_onednn_bind_##name(trmi_backend *backend, trmi_kernel *kernel, trm_error *err)
 #define TRMI_MEMORY_SUPPORTS(name)                                                                 \
@@ -74,5 +76,10 @@ void *trmi_memory_state(trmi_kernel *kernel, size_t bytes, trm_error *err);
 void trmi_memory_destroy_state(trmi_kernel *kernel);
 /* Returns UNSUPPORTED with a message; the caller's caller then binds the reference kernel. */
 trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err);
+
+/* Returns element i of an array of bfloat16 (`half`) or float32. */
+static inline float trmi_load_float(const void *x, int64_t i, bool half) {
+    return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
+}
 
 #endif

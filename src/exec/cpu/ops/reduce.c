@@ -242,10 +242,6 @@ static trm_status run_reduce(const trmi_kernel *k, const trmi_kernel_env *env, t
 
 /* ---- the gradient of the maximum: shared among equal ones ------------------------------------ */
 
-static float load_float(const void *x, int64_t i, bool half) {
-    return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
-}
-
 /* Computes dx for one kept index: pass 0 counts the elements that equal the maximum y, pass 1
  * writes dx, dy divided by that count. */
 static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, const void *y,
@@ -262,12 +258,13 @@ static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, 
             int64_t at = in + outer_offset(nest, 0, false, row) + c;
             for (int64_t i = 0; i < count; i++) {
                 int64_t column = s->inner_kept ? i : 0, to = out + (c + i) * step;
-                bool wins = load_float(x, at + i, s->half_x) == load_float(y, to, s->half_x);
+                bool wins =
+                    trmi_load_float(x, at + i, s->half_x) == trmi_load_float(y, to, s->half_x);
                 if (pass == 0) {
                     equal[column] += wins;
                     continue;
                 }
-                float value = wins ? load_float(dy, to, s->half_x) / equal[column] : 0.0f;
+                float value = wins ? trmi_load_float(dy, to, s->half_x) / equal[column] : 0.0f;
                 if (s->half_x) {
                     ((uint16_t *)dx)[at + i] = trmi_float_to_bf16(value);
                 } else {
@@ -312,7 +309,7 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, t
                                                     s->half_x, (float)s->scale);
                 continue;
             }
-            float value = load_float(dy, from, s->half_x) * (float)s->scale;
+            float value = trmi_load_float(dy, from, s->half_x) * (float)s->scale;
             for (int64_t i = 0; i < s->run; i++) {
                 if (s->half_x) {
                     ((uint16_t *)out)[i] = trmi_float_to_bf16(value);

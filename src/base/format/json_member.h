@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* base/format/json_member.h: members of a JSON object that a text is given. */
+#ifndef TRMI_BASE_JSON_MEMBER_H
+#define TRMI_BASE_JSON_MEMBER_H
+
+#include "base/memory.h"
+
+/* Append a member that is not the first of its object: a comma, the key, the value. NaN and infinity
+ * become null. */
+static inline void trmi_text_json_string_member(trmi_text *text, const char *key,
+                                                const char *value) {
+    trmi_text_printf(text, ",\"%s\":", key);
+    trmi_text_json_string(text, value);
+}
+static inline void trmi_text_json_number_member(trmi_text *text, const char *key, double value) {
+    trmi_text_printf(text, ",\"%s\":", key);
+    trmi_text_json_number(text, value);
+}
+
+#endif

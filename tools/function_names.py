@@ -1,0 +1,51 @@
+#!/usr/bin/env python3
+"""Checks that static functions are named by a verb and an object: that no name is a single word.
+
+Usage: function_names.py ROOT
+
+Prints each static function of src/ whose name has no underscore, with its place; exit 1 when there are any. Tests are not
+read. src/exec/ref is left out: a scalar function that is the mathematics of an operator (relu, gelu) has the operator's
+name (STYLE.md).
+"""
+import os
+import re
+import sys
+
+STATIC = re.compile(r'^(?:static|TRMI_INLINE)\b[\w\s*]*?\b([A-Za-z]\w*)\(', re.M)
+NO_TYPES = ('__attribute__',)
+
+
+def sources(root):
+    for folder, _, names in os.walk(os.path.join(root, 'src')):
+        for name in sorted(names):
+            path = os.path.relpath(os.path.join(folder, name), root)
+            if name.endswith(('.h', '.c')) and not re.search(r'_(test|fuzz)\.c$', name) \
+                    and not path.startswith(os.path.join('src', 'exec', 'ref', '')):
+                yield path
+
+
+def strip(text):
+    """Without comments and line ends of macros; the lines stay."""
+    return re.sub(r'/\*.*?\*/|//[^\n]*', lambda m: '\n' * m.group().count('\n'), text, flags=re.S)
+
+
+def main():
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    root, functions, bad = sys.argv[1], 0, set()
+    for path in sources(root):
+        with open(os.path.join(root, path), encoding='utf-8') as f:
+            text = strip(f.read())
+        for match in STATIC.finditer(text):
+            name = match.group(1)
+            functions += name not in NO_TYPES
+            if '_' not in name:
+                bad.add((path, text.count('\n', 0, match.start(1)) + 1, name))
+    for path, line, name in sorted(bad):
+        print(f'{path}:{line}: {name}: one word; name the function by a verb and an object')
+    print(f'{functions} static functions; {len(bad)} of one word')
+    sys.exit(1 if bad or functions == 0 else 0)
+
+
+if __name__ == '__main__':
+    main()
