@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that static functions are named by a verb and an object: that no name is a single word.
 
 Usage: function_names.py ROOT
