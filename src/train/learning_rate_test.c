@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the schedules of the learning rate against values computed by hand. */
 #include "check.h"
 
 #include "trireme/train.h"

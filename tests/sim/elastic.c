@@ -22,7 +22,7 @@
 
 enum { EPOCHS_MAX = 64, SAMPLES = 60, LOST = 7 };
 
-/* What a rank carries from step to step. */
+/* The state of a rank between steps. */
 typedef struct state {
     int64_t step, sum;
 } state;

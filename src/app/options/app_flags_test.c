@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the parser of flags: each type, its errors and messages, and the nearest word. */
 #include "check.h"
 
 #include "app/options/flags.c"

@@ -20,7 +20,7 @@ static const char end_of_text[] = "<|endoftext|>";
 
 /* ---- vocab.json and merges.txt ---- */
 
-/* Is a token the result of no merge? */
+/* Returns whether a token is the result of a merge. */
 static bool is_made(const trm_tokenizer *t, int32_t id) {
     for (int64_t i = 0; i < t->merge_count; i++) {
         if (t->merges[i].result == id) {

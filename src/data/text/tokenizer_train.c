@@ -238,7 +238,7 @@ static trm_status change_pair(trainer *tr, int32_t left, int32_t right, int32_t 
     return TRM_OK;
 }
 
-/* Is `a` merged before `b`? */
+/* Returns whether `a` is merged before `b`: the more frequent pair; of equal ones the smaller. */
 static bool is_before(const trainer *tr, const candidate *a, const candidate *b) {
     const pair *p = &tr->pairs[a->pair], *q = &tr->pairs[b->pair];
     return a->count != b->count ? a->count > b->count

@@ -29,8 +29,8 @@
 #include "exec/backend.h"
 #include "plan/partition/partition.h"
 
-/* What a rank wants after a step: that the training stops; that ranks leave or join
- * (trmi_exec_set_flag). */
+/* Requests of a rank for the end of a step (trmi_exec_set_flag): to stop the training; to let ranks
+ * leave or join. */
 typedef enum trmi_exec_flag { TRMI_FLAG_STOP, TRMI_FLAG_RANKS, TRMI_FLAGS } trmi_exec_flag;
 
 struct trmi_training;

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Parses and checks the parts of the inputs that ranks feed, and joins parts (contracts in
+ * input_cuts.h).
+ *
+ *      text --read_tuples--> cuts --check_one, for each input--> the shapes divide by the parts
+ */
 #include "exec/distributed/input_cuts.h"
 
 #include "base/error.h"

@@ -14,27 +14,31 @@
 
 enum { TRMI_INPUT_CUTS_MAX = 64 };
 
+/* How one input is cut. */
 typedef struct trmi_input_cut {
     int32_t dimensions; /* of the input */
     int32_t dimension;  /* that is cut */
     int32_t parts;      /* 1: every rank feeds the whole input */
 } trmi_input_cut;
 
+/* How all inputs of a graph are cut. */
 typedef struct trmi_input_cuts {
     int32_t count; /* one for each input of the graph, in the order in which they were made */
     trmi_input_cut inputs[TRMI_INPUT_CUTS_MAX];
 } trmi_input_cuts;
 
-/*   error  INVALID with the text and what was expected */
+/* Reads the text of a dataset strategy.
+ *   error  INVALID with the text and what was expected */
 trm_status trmi_input_cuts_parse(const char *text, trmi_input_cuts *out, trm_error *err);
-/* Does every rank feed samples of its own, of each input? */
+/* Returns whether every rank feeds its own samples of each input. */
 bool trmi_input_cuts_by_samples(const trmi_input_cuts *cuts, int32_t ranks);
-/* Can `ranks` ranks feed the inputs of this graph so?   error  INVALID */
+/* Checks that `ranks` ranks can feed the inputs of this graph in these parts.
+ *   error  INVALID */
 trm_status trmi_input_cuts_check(const char *text, const trm_graph *graph, int32_t ranks,
                                  trm_error *err);
 /* Returns the shape of the part that this rank feeds of an input of shape `whole`. */
 trm_shape trmi_input_cut_shape(const trmi_input_cut *cut, const trm_shape *whole);
-/* Puts the parts of all ranks, one behind the other in `all`, together. */
+/* Writes the whole input to `out` from the parts of all ranks, which lie in `all` by rank. */
 void trmi_input_cut_join(const trmi_input_cut *cut, const trm_shape *whole, size_t element,
                          int32_t ranks, const char *all, char *out);
 

@@ -279,7 +279,7 @@ static void wide_layers_cut_at_random(void **state) {
     try_all(wide, 4200, (int)trials(4), "onednn", 2, 2e-4); /* micro-batches: gradients are whole */
 }
 
-/* Does rank 0's program of a plan keep in factors what the search takes for it? */
+/* Checks that rank 0's program of a plan keeps in factors the gradients that the search expects. */
 static void check_factors(bool factored, int expected) {
     trm_error err;
     trm_graph *g, *training;

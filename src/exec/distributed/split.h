@@ -62,9 +62,9 @@ trm_status trmi_split_complete(struct trm_exec *exec, const trm_graph *graph,
  * optimiser each, as data parallel has it: those of one host one copy of the parameters, else each
  * gathers what the others have updated. After the program is made; the same on all ranks. */
 void trmi_split_settle_slices(struct trm_exec *exec);
-/* Does the program leave every parameter whole? */
+/* Returns whether the program leaves every parameter whole. */
 bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh);
-/* Would a plan that leaves all of them whole have that? */
+/* Returns whether ranks update slices if the plan leaves every parameter whole. */
 bool trmi_split_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */
 void trmi_split_warn(const struct trm_exec *exec, const trmi_partition_report *report);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Reference kernels of mixtures of experts: the k largest of a row and their gradient, and
+ * products of each row with the weights of its expert. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
@@ -6,7 +8,7 @@
 
 #include <inttypes.h>
 
-/* The largest that are left; equal ones by column. */
+/* Writes the k largest numbers of each row and their columns; of equal numbers the first column. */
 trm_status trmi_ref_top_k(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0];

@@ -132,7 +132,7 @@ static bool read_op(const marking *m, const trmi_op *op, bool *over, bool *whole
     }
 }
 
-/* Is output `i` one of an operator's statistics, which samples have in common? */
+/* Returns whether output `i` is a statistic of a batch norm, which all samples have in common. */
 static bool is_statistic(trmi_op_kind kind, int32_t i) {
     switch (kind) {
     case TRMI_OP_BATCH_NORM:

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Contracts in pipeline_runs.h. */
+/* Solves runs of nodes, each once (contracts in pipeline_runs.h).
+ *
+ *      trmi_runs_least --> key_of: solved before, here or for equal operators?
+ *                      --> search_part: a space of the run's nodes, solved once with whole updates
+ *                          and, if all its parameters can be whole, once with updates in slices
+ *                          (solve_part); the faster one is kept under the key
+ *
+ * measure_cut and list_shared find, for each cut, the values that cross it and the parameters that
+ * operators on both sides read. */
 #include "plan/search/pipeline_runs.h"
 
 #include "base/error.h"
@@ -140,6 +148,7 @@ static bool has_slices(const trmi_space *part) {
     return part->costs.slices;
 }
 
+/* Returns the weights of memory and gradients with which strategies minimise `least`. */
 static trmi_objective weights_of(const trmi_runs *r, trmi_least least, int32_t flight) {
     double exposed = 1 - r->space->costs.overlap;
     trmi_objective w = {.others_kept = flight - 1};
@@ -181,7 +190,7 @@ static trm_status solve_part(trmi_runs *r, const trmi_space *part, const trmi_ob
     return TRM_OK;
 }
 
-/* Searches a part. */
+/* Finds the least seconds of a part, over updates of whole parameters and of slices. */
 static trm_status search_part(trmi_runs *r, const trmi_space *part, const trmi_run_ask *ask,
                               trmi_least_run *out, trm_error *err) {
     trmi_least least = ask->least;

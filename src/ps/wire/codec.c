@@ -24,7 +24,7 @@ enum {
     OPTIONS_AT = 15 /* bytes of trmi_ps_wire_table */
 };
 
-/* Which parts a message of this kind has. */
+/* Return whether a message is a push, and whether it has keys and values. */
 static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
 static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push(kind); }
 static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }

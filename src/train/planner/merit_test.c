@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the measures of quality (top-k, AUC) against counting and known values. */
 #include "check.h"
 
 #include "trireme/train.h"
