@@ -60,12 +60,17 @@ static trm_status take_flag(app_options *o, trm_error *err) {
 }
 
 /* Makes auto_parallel consider stages without --stages, too: of models with blocks, unless an option says how
- * the job is planned or fed. */
+ * the job is planned or fed. Not in strict mode: stages bring micro-batches, and the bits of a job without
+ * options on either are those of whole batches. --context is known once the context is made. */
 static void imply_stages(app_context *app) {
     static const double least_gain = 0.15; /* predictions that are nearer have no known order */
     static const char *const own[] = {"pipeline_stages", "grad_accumulation_step", "search_mode",
                                       "dataset_strategy", "strategy_ckpt_load_file"};
     app_options *o = &app->o;
+    if (app->context == NULL ||
+        strcmp(trm_context_get(app->context, "deterministic"), "strict") == 0) {
+        return;
+    }
     bool may = o->parallel_mode != NULL && strcmp(o->parallel_mode, "auto_parallel") == 0 &&
                o->stages_text == NULL && o->found_plan == NULL && o->split_plan == NULL &&
                o->split_mesh == NULL && o->elastic == NULL && app->model != NULL &&
