@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Plants each fault of tests/sim/mutants/*.patch in the product and runs seeds of trireme-sim until one finds it.
 
-Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [NAME ...]
+Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [--check] [NAME ...]
 
 The patched file is compiled by the build's own command, and its object replaces that of the library when trireme-sim
 is linked again, so that the tree and the build stay as they are. Prints a table: fault, the seed that found it, after
-how many seeds, what was seen. The exit status is 1 if more than one fault was not found.
+how many seeds, what was seen. The exit status is 1 if more than one fault was not found. --check runs no seeds: each fault
+must fit today's sources and compile (the test sim/mutants).
 """
 import argparse
 import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +23,8 @@ def run(command, **options):
     return subprocess.run(command, check=True, capture_output=True, text=True, **options)
 
 
-def plant(patch, root, build, commands, link, scratch):
-    """Returns the simulator with the fault."""
+def compile_fault(patch, root, commands, scratch, check):
+    """Compiles the source with the fault; returns the object. check: only looks whether it compiles."""
     with open(patch, encoding='utf-8') as f:
         source = re.search(r'^\+\+\+ b/(\S+)', f.read(), re.M).group(1)
     copy = os.path.join(scratch, os.path.basename(source))
@@ -32,7 +34,12 @@ def plant(patch, root, build, commands, link, scratch):
     target = os.path.join(scratch, 'mutant.o')
     words[words.index('-o') + 1] = target
     words[words.index('-c') + 1] = copy
-    run(words, cwd=entry['directory'])
+    run(words + (['-fsyntax-only'] if check else []), cwd=entry['directory'])
+    return target
+
+
+def link_simulator(target, build, link, scratch):
+    """Returns the simulator with the object in the place of the library's."""
     words = shlex.split(link)
     at = next(i for i, word in enumerate(words) if word.endswith('.o'))
     words.insert(at, target)
@@ -49,7 +56,11 @@ def main():
     parser.add_argument('--seeds', type=int, default=10000)
     parser.add_argument('--seconds', type=int, default=600)
     parser.add_argument('--first', type=int, default=1)
+    parser.add_argument('--check', action='store_true')
     args = parser.parse_intermixed_args()
+    if shutil.which('patch') is None:
+        print('skipped: no program patch (apt-get install patch)')
+        return 77
     here = os.path.dirname(os.path.abspath(__file__))
     root, build = os.path.dirname(os.path.dirname(here)), os.path.abspath(args.build)
     with open(os.path.join(build, 'compile_commands.json'), encoding='utf-8') as f:
@@ -61,10 +72,13 @@ def main():
     for name in names:
         with tempfile.TemporaryDirectory() as scratch:
             try:
-                simulator = plant(os.path.join(here, 'mutants', name + '.patch'), root, build, commands, link, scratch)
+                target = compile_fault(os.path.join(here, 'mutants', name + '.patch'), root, commands, scratch, args.check)
+                simulator = None if args.check else link_simulator(target, build, link, scratch)
             except subprocess.CalledProcessError as problem:
                 print(f'{name:24} does not build: {problem.stderr.strip()[:200]}', flush=True)
                 missed += 1
+                continue
+            if args.check:
                 continue
             result = subprocess.run([simulator, '--seeds', f'{args.first}:{args.seeds}', '--failures', '1', '--seconds', str(args.seconds)],
                                     capture_output=True, text=True)
@@ -73,8 +87,8 @@ def main():
             missed += found is None
             where = f'seed {found.group(1)}: {found.group(2)[:80]}' if found else 'NOT FOUND'
             print(f'{name:24} {seeds.group(1) if seeds else "?":>6} seeds  {where}', flush=True)
-    print(f'{len(names) - missed} of {len(names)} planted faults found')
-    return 1 if missed > 1 else 0
+    print(f'{len(names) - missed} of {len(names)} planted faults {"compile" if args.check else "found"}')
+    return 1 if missed > (0 if args.check else 1) else 0
 
 
 if __name__ == '__main__':
