@@ -129,14 +129,14 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
 /* ---- ranks that leave or join -------------------------------------------------------------------- */
 
 trm_status trmi_elastic_check_joined(const trmi_run *r, trm_error *err) {
-    trm_membership m = {.epoch = 1};
+    trm_membership m = {.rank = 0};
     if (r->model->elastic != NULL) {
         trm_elastic_get_membership(r->model->elastic->job, &m);
     }
-    if (m.epoch > 0) {
+    if (m.rank >= 0) {
         return TRM_OK;
     }
-    trm_status status = TRMI_FAIL(err, TRM_PEER, "this process has not joined the job yet");
+    trm_status status = TRMI_FAIL(err, TRM_PEER, "this process is in no epoch of the job");
     err->rank = -1;
     return status;
 }

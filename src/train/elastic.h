@@ -23,8 +23,16 @@
 /* Sets the ranks of an elastic model, and checks its options; does nothing for other models.
  *   error  INVALID: a way of training that cannot change its number of ranks */
 trm_status trmi_elastic_attach(trm_model *model, trm_error *err);
-/* Makes the state of an elastic model, once it is compiled. */
-trm_status trmi_elastic_open(trm_model *model, trm_error *err);
+/* Makes the state of an elastic model, once it is compiled. `alone`: by this process alone, after
+ * trmi_elastic_go_alone, in a job of so many ranks; else 0. */
+trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err);
+/* A rank has died while the ranks made their models, which failed with `status`: this process leaves the epoch
+ * and can make the model for itself. The ranks meet when they train (trmi_elastic_check_joined); their
+ * models have the same initial values. *ranks: of the epoch.
+ *   error  `status`, with err as it is: the job is not elastic, or the failure is none of a rank; those of
+ *          trm_comm_create */
+trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
+                                 int32_t *ranks, trm_error *err);
 void trmi_elastic_close(trm_model *model);
 
 /* Before a step: keeps the variables that a forward pass changes, and the position. */
@@ -39,8 +47,8 @@ int64_t trmi_elastic_epoch_steps(const trmi_run *run, int64_t steps);
 /* Makes this rank leave after the step. Returns false if the model is of no elastic job. Called by
  * signal handlers. */
 bool trmi_elastic_request_leave(trm_model *model);
-/* Before a run.   error  PEER: this process has come to a job that runs; it has no state, and begins
- * with trmi_elastic_go_on */
+/* Before a run.   error  PEER: this process has come to a job that runs, or has made its model alone; it
+ * begins with trmi_elastic_go_on */
 trm_status trmi_elastic_check_joined(const trmi_run *run, trm_error *err);
 /* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to join. */
 void trmi_elastic_raise_wish(trmi_run *run);

@@ -5,7 +5,10 @@
 #include "train/elastic_state.h"
 
 #include "base/error.h"
+#include "base/log.h"
 #include "base/memory.h"
+#include "comm/rendezvous/elastic.h"
+#include "exec/distributed/batches.h"
 
 trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
     trm_model_options *o = &model->options;
@@ -31,7 +34,25 @@ trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
     return TRM_OK;
 }
 
-trm_status trmi_elastic_open(trm_model *model, trm_error *err) {
+trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
+                                 int32_t *ranks, trm_error *err) {
+    trm_membership m;
+    if (options->elastic == NULL || !trm_elastic_can_recover(status)) {
+        return status;
+    }
+    trm_elastic_get_membership(options->elastic, &m);
+    if (m.rank < 0 || m.ranks < 2) {
+        return status;
+    }
+    *ranks = m.ranks;
+    trmi_log(TRM_LOG_INFO, "train",
+             "%s; this rank makes its model alone and meets the others when it trains",
+             err->message);
+    const trm_error cause = *err;
+    return trmi_elastic_stand_alone(options->elastic, &cause, err);
+}
+
+trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     if (model->options.elastic == NULL) {
         return TRM_OK;
     }
@@ -40,8 +61,13 @@ trm_status trmi_elastic_open(trm_model *model, trm_error *err) {
     model->elastic = e;
     e->job = model->options.elastic;
     e->begun_epoch = -1;
-    e->samples = model->train.batch * trmi_model_shares(model);
-    e->blocks = (int64_t)model->train.blocks * trmi_model_shares(model);
+    int32_t shares = alone > 0 ? alone : trmi_model_shares(model);
+    e->samples = model->train.batch * shares;
+    int32_t blocks = model->train.blocks * shares;
+    if (alone > 0) { /* the block that is chosen depends on the batch of all ranks */
+        TRMI_TRY(trmi_batches_blocks(&model->options.exec.parallel, e->samples, &blocks, err));
+    }
+    e->blocks = blocks;
     trm_exec *exec = model->train.exec;
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
         trm_variable v = trm_exec_variable(exec, i);

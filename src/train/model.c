@@ -396,11 +396,10 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return TRM_OK;
 }
 
-/* Contract in trireme/train.h. On failure everything made so far is destroyed and *out is not
- * written. */
-trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
-    TRMI_NEED(err, options, out);
-    TRMI_TRY(check_options(options, err));
+/* Makes a model. `alone`: as for trmi_elastic_open. On failure everything made so far is destroyed and *out
+ * is not written. */
+static trm_status make_model(const trm_model_options *options, int32_t alone, trm_model **out,
+                             trm_error *err) {
     trm_model *model = trmi_alloc(sizeof *model);
     if (model == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model");
@@ -415,13 +414,28 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
     TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
-    TRMI_TRY_GOTO(status, trmi_elastic_open(model, err), failed);
+    TRMI_TRY_GOTO(status, trmi_elastic_open(model, alone, err), failed);
     trmi_model_log_ranks(model);
     *out = model;
     return TRM_OK;
 failed:
     trm_model_destroy(model);
     return status;
+}
+
+/* Contract in trireme/train.h. */
+trm_status trm_model_create(const trm_model_options *options, trm_model **out, trm_error *err) {
+    TRMI_NEED(err, options, out);
+    trm_error own;
+    err = err != NULL ? err : &own;
+    TRMI_TRY(check_options(options, err));
+    trm_status status = make_model(options, 0, out, err);
+    if (status == TRM_OK) {
+        return TRM_OK;
+    }
+    int32_t ranks;
+    TRMI_TRY(trmi_elastic_go_alone(options, status, &ranks, err));
+    return make_model(options, ranks, out, err);
 }
 
 void trm_model_destroy(trm_model *model) {

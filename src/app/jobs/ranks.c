@@ -322,17 +322,20 @@ void app_leave(app_context *app) {
     app->ranks = NULL;
 }
 
-bool app_is_newcomer(const app_context *app) {
+/* Returns the membership of an elastic job; in other jobs that of a rank of the first epoch. */
+static trm_membership membership_of(const app_context *app) {
     trm_membership m = {.epoch = 1};
     if (app_elastic(app) != NULL) {
         trm_elastic_get_membership(app_elastic(app), &m);
     }
-    return m.epoch == 0;
+    return m;
 }
+
+bool app_is_newcomer(const app_context *app) { return membership_of(app).epoch == 0; }
 
 trm_comm *app_comm(const app_context *app) { return comm_of(app->ranks); }
 int32_t app_rank(const app_context *app) {
-    if (app_is_newcomer(app)) {
+    if (membership_of(app).rank < 0) {
         return -1;
     }
     return app_comm(app) != NULL ? trm_comm_rank(app_comm(app)) : 0;

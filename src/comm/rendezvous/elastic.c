@@ -6,6 +6,7 @@
  *             or the job runs already              -> alone, until recover
  *   recover:  leave the old epoch -> decide -> meet -> communicator
  *                                      ^-------- a member dies before all have met --'
+ *   stand alone:  leave the old epoch; recover follows when this process trains
  *
  * Invariant: all members of an epoch decide on the next one only after they have left it, so that no
  * operation of an old epoch can complete in part. */
@@ -172,16 +173,21 @@ static trm_status begin_first_epoch(trm_elastic *e, trm_error *err) {
     return TRM_OK;
 }
 
-/* The job runs already: this process is alone until it has joined. */
-static trm_status stand_outside(trm_elastic *e, trm_error *err) {
+/* Makes a communicator of this process alone. */
+static trm_status meet_nobody(trm_elastic *e, trm_error *err) {
     trmi_join alone = *e->place;
     alone.hello.rank = 0;
     alone.hello.size = 1;
+    TRMI_TRY(trmi_side_meet(&alone, &e->bootstrap, err));
+    return trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err);
+}
+
+/* The job runs already: this process is alone until it has joined. */
+static trm_status stand_outside(trm_elastic *e, trm_error *err) {
     e->membership = (trm_membership){.rank = -1};
     e->me.number = e->place->hello.rank; /* until a list gives it one */
     TRMI_TRY(open_door(e, err));
-    TRMI_TRY(trmi_side_meet(&alone, &e->bootstrap, err));
-    return trm_comm_create(e->bootstrap, &e->options.comm, &e->comm, err);
+    return meet_nobody(e, err);
 }
 
 trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_options *options,
@@ -349,10 +355,43 @@ static trm_status begin_epoch(trm_elastic *e, uint64_t suspect, trm_error *err) 
     }
 }
 
+/* Leaves the present epoch, and makes the other ranks leave it, too. *why: the error of the operation that
+ * has failed, then the first cause of the job. Returns the id of the rank that the cause names as lost; 0:
+ * none. A rank that has left the epoch by itself is no suspect. */
+static uint64_t abandon_epoch(trm_elastic *e, const trmi_members *members, trm_error *why) {
+    if (e->bootstrap != NULL && e->bootstrap->size > 1) {
+        (void)e->bootstrap->table->check(e->bootstrap, why);
+        if (trmi_bootstrap_healthy(e->bootstrap)) {
+            trm_error leaving;
+            TRMI_FAIL(&leaving, TRM_PEER, "rank %d leaves epoch %lld", e->bootstrap->rank,
+                      (long long)members->epoch);
+            leaving.rank = e->bootstrap->rank;
+            leaving.sys_errno = ESHUTDOWN;
+            e->bootstrap->table->poison(e->bootstrap, &leaving);
+        }
+    }
+    leave_epoch(e);
+    bool named = why->status == TRM_PEER && why->sys_errno != ESHUTDOWN && why->rank >= 0 &&
+                 why->rank < members->count && members->list[why->rank].id != e->me.id;
+    return named ? members->list[why->rank].id : 0;
+}
+
+trm_status trmi_elastic_stand_alone(trm_elastic *e, const trm_error *cause, trm_error *err) {
+    trmi_members members = {.ballot = -1};
+    trm_error why = *cause;
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_members_copy(&members, &e->now, err);
+    pthread_mutex_unlock(&e->lock);
+    TRMI_TRY(status);
+    e->suspect = abandon_epoch(e, &members, &why);
+    e->membership.rank = -1;
+    trmi_members_free(&members);
+    return meet_nobody(e, err);
+}
+
 trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error *err) {
     TRMI_NEED(err, e);
     double begin = trmi_os_now();
-    uint64_t suspect = 0;
     trmi_members before = {.ballot = -1};
     trm_error own;
     trm_error why = cause != NULL ? *cause : (trm_error){.rank = -1};
@@ -361,24 +400,9 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     trm_status status = trmi_members_copy(&before, &e->now, err);
     pthread_mutex_unlock(&e->lock);
     TRMI_TRY(status);
-    /* The first cause of the job names the rank that was lost. */
-    if (e->bootstrap != NULL && e->bootstrap->size > 1) {
-        (void)e->bootstrap->table->check(e->bootstrap, &why);
-        if (trmi_bootstrap_healthy(e->bootstrap)) { /* the peers must leave the epoch, too */
-            trm_error leaving;
-            TRMI_FAIL(&leaving, TRM_PEER, "rank %d leaves epoch %lld", e->bootstrap->rank,
-                      (long long)before.epoch);
-            leaving.rank = e->bootstrap->rank;
-            leaving.sys_errno = ESHUTDOWN;
-            e->bootstrap->table->poison(e->bootstrap, &leaving);
-        }
-    }
-    /* A rank that has left the epoch by itself is no suspect. */
-    if (why.status == TRM_PEER && why.sys_errno != ESHUTDOWN && why.rank >= 0 &&
-        why.rank < before.count && before.list[why.rank].id != e->me.id) {
-        suspect = before.list[why.rank].id;
-    }
-    leave_epoch(e);
+    uint64_t suspect = abandon_epoch(e, &before, &why);
+    suspect = suspect != 0 ? suspect : e->suspect;
+    e->suspect = 0;
     status = begin_epoch(e, suspect, err);
     if (status == TRM_OK) {
         trm_membership *m = &e->membership;

@@ -50,6 +50,7 @@ struct trm_elastic {
     pthread_t thread, gate;
     bool started, gate_started;
     atomic_bool leaving; /* this process wants to leave the job */
+    uint64_t suspect;    /* id of the member whose loss made this process stand alone; 0: none */
 
     pthread_mutex_t lock;    /* protects the members below */
     pthread_cond_t changed;  /* a guest has come, or the epoch has changed */
@@ -101,6 +102,10 @@ trm_status trmi_door_send_join(const trm_elastic *elastic, trmi_link *link, int3
 int32_t trmi_elastic_count_leavers(trm_elastic *elastic, int32_t first);
 /* Returns whether the job may lose so many of its present ranks (options.least). */
 bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
+
+/* Leaves the present epoch after an error `cause`; until trm_elastic_recover this process is a member of the
+ * job with a communicator of its own (membership.rank is -1). Errors: as trm_comm_create. */
+trm_status trmi_elastic_stand_alone(trm_elastic *elastic, const trm_error *cause, trm_error *err);
 
 /* elastic_decide.c: decides with the other members of the present epoch on the next one. Afterwards
  * elastic->now is a later epoch, which contains this process. suspect: id of a member that the

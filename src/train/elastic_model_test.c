@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Models of elastic jobs, of real processes: a rank dies while the ranks make their models, before any of
+ * them has trained. The others train without it, with the bits of the undisturbed job. */
+#include "check.h"
+
+#include "trireme/elastic.h"
+#include "trireme/train.h"
+
+#include "base/os.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { RANKS = 3, BATCH = 24, SIZE = 32, CLASSES = 10, STEPS = 6, INPUTS = 3 * SIZE * SIZE };
+
+/* What a rank leaves behind, in memory that it shares with the test. */
+typedef struct outcome {
+    volatile int32_t done;
+    float weights[CLASSES * INPUTS];
+    trm_membership membership;
+    char message[256];
+} outcome;
+
+static outcome *seen; /* [RANKS] */
+static char directory[] = "/tmp/elasticmodelXXXXXX";
+
+/* One linear layer. A rank whose number is *context dies here: its peers are compiling, or soon will be. */
+static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+    const int32_t *dies = context;
+    trm_node x = trm_inputs_get(inputs, "image");
+    x = trm_reshape(g, x, trm_shape_of(trm_node_shape(g, x).dim[0], INPUTS));
+    if (*dies != 0) {
+        raise(SIGKILL);
+    }
+    return trm_linear(g, x,
+                      trm_parameter(g, "weight", trm_shape_of(CLASSES, INPUTS), TRM_INIT_LINEAR),
+                      trm_parameter(g, "bias", trm_shape_of(CLASSES), TRM_INIT_ZERO));
+}
+
+static trm_status open_data(trm_dataset **data, trm_error *err) {
+    const trm_dataset_spec spec = {.kind = "auto",
+                                   .path = "synth",
+                                   .usage = TRM_USAGE_TRAIN,
+                                   .seed = 3,
+                                   .batch_size = BATCH / RANKS,
+                                   .augment = TRM_OFF,
+                                   .prefetch_depth = -1,
+                                   .shapes = &(trm_shapes_options){.train_count = BATCH * 8}};
+    return trm_dataset_open(&spec, data, err);
+}
+
+/* Makes a model in the job and trains it. */
+static trm_status train(trm_elastic *job, int32_t dies, outcome *out, trm_error *err) {
+    trm_dataset *data = NULL;
+    trm_model *model = NULL;
+    trm_status status = open_data(&data, err);
+    if (status == TRM_OK) {
+        const trm_model_options options = {
+            .network = network,
+            .network_context = &dies,
+            .data = data,
+            .exec = {.threads = 1,
+                     .seed = 5,
+                     .tuning_file = "",
+                     .parallel = {.block = -1},
+                     .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
+            .learning_rate = {.base = 0.05},
+            .elastic = job};
+        status = trm_model_create(&options, &model, err);
+    }
+    if (status == TRM_OK) {
+        status =
+            trm_model_train(model, &(trm_train_options){.data = data, .until_step = STEPS}, err);
+    }
+    if (status == TRM_OK) {
+        trm_exec *exec = trm_model_exec(model);
+        trm_exec_read(exec, trm_exec_find(exec, "weight"), out->weights);
+        trm_elastic_get_membership(job, &out->membership);
+        out->done = 1;
+    }
+    trm_model_destroy(model);
+    trm_dataset_destroy(data);
+    return status;
+}
+
+/* One process of the job. */
+static int run_rank(const char *place, int32_t rank, bool dies) {
+    trm_error err;
+    trm_cluster *cluster = NULL;
+    trm_elastic *job = NULL;
+    const trm_cluster_flags flags = {.rank = rank, .size = RANKS, .rendezvous = place};
+    const trm_elastic_options options = {
+        .join = {.timeout_seconds = 60, .heartbeat_seconds = 0.1, .insecure = true},
+        .comm = {.deterministic = TRM_DETERMINISTIC_STRICT}};
+    trm_status status = trm_cluster_create(&flags, &cluster, &err);
+    status = status == TRM_OK ? trm_elastic_create(cluster, &options, &job, &err) : status;
+    status = status == TRM_OK ? train(job, dies, &seen[rank], &err) : status;
+    if (status != TRM_OK) {
+        snprintf(seen[rank].message, sizeof seen[rank].message, "%s", err.message);
+    }
+    trm_elastic_destroy(job);
+    trm_cluster_destroy(cluster);
+    return status == TRM_OK ? 0 : 1;
+}
+
+/* Runs a job in which rank `dies` dies; -1: none. */
+static void run_job(int32_t dies) {
+    static int count;
+    char place[128];
+    pid_t pids[RANKS];
+    memset(seen, 0, RANKS * sizeof *seen);
+    snprintf(place, sizeof place, "unix:%s/%d", directory, ++count);
+    for (int32_t r = 0; r < RANKS; r++) {
+        pids[r] = fork();
+        assert_true(pids[r] >= 0);
+        if (pids[r] == 0) {
+            alarm(200);
+            _exit(run_rank(place, r, r == dies));
+        }
+    }
+    for (int32_t r = 0; r < RANKS; r++) {
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        if (r == dies) {
+            assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+            print_error("rank %d: %s\n", r, seen[r].message);
+            fail();
+        }
+    }
+}
+
+static void a_rank_dies_before_the_first_step(void **state) {
+    static float undisturbed[CLASSES * INPUTS];
+    run_job(-1);
+    memcpy(undisturbed, seen[0].weights, sizeof undisturbed);
+    for (int32_t dies = 0; dies < RANKS; dies++) {
+        run_job(dies);
+        for (int32_t r = 0; r < RANKS; r++) {
+            if (r != dies) {
+                assert_int_equal(seen[r].done, 1);
+                assert_int_equal(seen[r].membership.ranks, RANKS - 1);
+                assert_memory_equal(seen[r].weights, undisturbed, sizeof undisturbed);
+            }
+        }
+    }
+    (void)state;
+}
+
+static int make_board(void **state) {
+    (void)state;
+    void *memory =
+        mmap(NULL, RANKS * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    seen = memory;
+    return memory == MAP_FAILED || mkdtemp(directory) == NULL ? -1 : 0;
+}
+
+static int remove_directory(void **state) {
+    (void)state;
+    return trmi_os_remove_tree(NULL, directory, NULL) == TRM_OK ? 0 : -1;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_dies_before_the_first_step)};
+    return cmocka_run_group_tests(tests, make_board, remove_directory);
+}
