@@ -7,8 +7,10 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -90,16 +92,32 @@ trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_tabl
     return TRM_OK;
 }
 
-/* Contract in client.h. */
-trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
-    for (uint32_t s = 1; s < c->servers && c->steps_last > 0; s++) {
-        if (c->peers[s].step >= c->steps_last) {
-            continue;
-        }
+/* Sends a server the steps until it has applied them: it answers with the last one that is in all its
+ * shards. */
+static trm_status confirm_steps(trm_ps_client *c, trmi_server_connection *peer, trm_error *err) {
+    const double deadline = trmi_client_deadline(c);
+    while (peer->step < c->steps_last) {
         int64_t settled = c->staging ? (int64_t)trmi_client_steps_settled(c) : 0;
         trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, settled}};
-        TRMI_TRY(trmi_client_order(c, &c->peers[s], TRMI_PS_CONTROL, &note, NULL, c->steps,
-                                   c->steps_bytes, err));
+        TRMI_TRY(trmi_client_order(c, peer, TRMI_PS_CONTROL, &note, NULL, c->steps, c->steps_bytes,
+                                   err));
+        peer->step = trmi_max_i64(peer->step, c->order_note.value[2]);
+        if (peer->step < c->steps_last && trmi_os_now() >= deadline) {
+            return TRMI_FAIL(err, TRM_TIMEOUT,
+                             "server %d has applied step %lld of %lld at the end of the time limit",
+                             peer->number, (long long)peer->step, (long long)c->steps_last);
+        }
+        if (peer->step < c->steps_last) {
+            poll(NULL, 0, 1);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Contract in client.h. */
+trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
+    for (uint32_t s = 1; s < c->servers; s++) {
+        TRMI_TRY(confirm_steps(c, &c->peers[s], err));
     }
     return TRM_OK;
 }

@@ -483,7 +483,9 @@ void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Applies the sum of staged pushes as one step. */
+/* Applies the sum of staged pushes as one step. The step is decided: a server that cannot log it must not
+ * apply later ones. It refuses everything from then on; started again, it finds the step's pushes in its
+ * log. */
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,
@@ -493,5 +495,12 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
                       .gradient_scale = sum ? 1.0f : 1.0f / (float)r->id_count};
     trm_error err;
     trm_status status = trmi_shard_step(runner->shard, &push, &err);
+    if (status != TRM_OK) {
+        pthread_mutex_lock(&runner->server->mutex);
+        if (runner->server->failed.status == TRM_OK) {
+            runner->server->failed = err;
+        }
+        pthread_mutex_unlock(&runner->server->mutex);
+    }
     note_pushed(runner, r, status, true, &err);
 }

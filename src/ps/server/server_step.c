@@ -550,13 +550,17 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
         trmi_step_append_decided(server, r);
         return;
     }
+    if (server->failed.status != TRM_OK) {
+        r->err = server->failed;
+        return;
+    }
     server->staging = true;
     if (take_steps(server, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), bytes, &r->err) ==
             TRM_OK &&
         settled > 0 && r->link->worker >= 0) {
         note_dispatched(server, r->header.worker, r->header.incarnation, (uint64_t)settled);
     }
-    r->note.value[2] = server->step;
+    r->note.value[2] = server->done_step;
 }
 
 /* ---- start and end --------------------------------------------------------------------------- */
