@@ -144,6 +144,9 @@ void trmi_exec_multiply_factors(trm_exec *exec) {
     }
 }
 
+/* Contract in trireme/exec.h. The gradients of tables are merged first, so that clipping and the search for an
+ * overflow include them; then come the dense pass, which changes nothing if it finds an overflow, and the rows of the
+ * tables. All ranks agree on an overflow, so that all skip the step or none. */
 trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
     TRMI_NEED(err, exec);
     if (!exec->program->training) {

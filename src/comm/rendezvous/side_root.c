@@ -428,6 +428,9 @@ void trmi_reception_close(trmi_reception *reception, const trmi_join *join) {
     *reception = TRMI_RECEPTION_CLOSED;
 }
 
+/* Contract in side.h. Rank 0: opens the place, receives a guest from each rank, waits for the watcher of the
+ * launcher if there is one, and sends WELCOME with the addresses of all. When it fails, each guest that is here
+ * gets the reason. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     int32_t n = side->base.size;
     forming *form = trmi_alloc(sizeof *form);

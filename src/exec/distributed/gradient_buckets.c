@@ -276,6 +276,9 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in ranks_state.h. Buckets are runs of neighbouring gradients. By default they end where the model of
+ * times (alpha + beta * bytes, and when each gradient is ready) predicts the earliest end of the step. Where the
+ * ranks' threads fill the cores there is one bucket: the communicator's thread has no core for itself. */
 trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;

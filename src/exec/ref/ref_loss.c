@@ -259,6 +259,9 @@ static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *
     }
 }
 
+/* The mean over all labels that count of log(sum of exp(logits)) - logit of the label, in double, and its
+ * gradients: one row at a time, as the definition says. Outputs: loss, gradient of x or predictions, of the weights,
+ * of the bias. */
 trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *w = &args->inputs[1], *labels = &args->inputs[2];
     int64_t classes = w->shape.dim[0], width = w->shape.dim[1];

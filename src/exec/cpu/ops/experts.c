@@ -124,6 +124,10 @@ static void gather_rows(const expert_state *s, float *to, const char *from, bool
     }
 }
 
+/* The product of each expert with the rows that the router sent to it: rows are gathered in the order of
+ * their experts, each expert runs one dense product, and results go back to the places of their rows. Rows
+ * that no expert of this rank takes become 0. With `weights` it is the gradient of the experts'
+ * weights: the product of two gathered lists. */
 static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const expert_state *s = k->state;
     char *scratch = env->arena[TRMI_ARENA_SCRATCH], *out = trmi_kernel_output(k, env, 0);

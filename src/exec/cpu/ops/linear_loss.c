@@ -390,6 +390,10 @@ static void clear_gradients(const run *r) {
     }
 }
 
+/* Output layer and loss as one operator, by chunks of rows: the logits of one chunk are all that ever exists.
+ * Only rows whose label counts are computed. The gradients of a chunk are added before the next chunk: the
+ * weights are read twice a chunk, and their gradient is written once. Ranks that have parts of the samples divide
+ * by the number of labels that count on all of them. */
 static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
     char *scratch = env->arena[TRMI_ARENA_SCRATCH];
