@@ -53,7 +53,7 @@ expect 2 "onednn|ref" train mlp --backend cuda
 expect 2 "trireme train needs MODEL" train
 expect 2 "one argument too many" train mlp lenet
 expect 2 "--data is needed" train mlp
-expect 2 "no model 'resnet51'; the nearest is resnet" train resnet51 --data synth
+expect 2 "no model 'resnet51'; the nearest is resnet" train resnet51
 expect 2 "there are: resnet18" train perceptron --data synth
 expect 2 "--resume needs --output" train mlp --data synth --resume
 expect 2 "--keep-every-hours needs --output" train mlp --data synth --keep-every-hours 1

@@ -99,7 +99,9 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
     if (app->parsed.rest != NULL && strncmp(c->arguments, "--", 2) != 0) {
         return app_fail(err, TRM_INVALID, "trireme %s takes nothing after --", c->name);
     }
-    return TRM_OK;
+    return strcmp(c->arguments, "MODEL") == 0 && count > 0
+               ? app_check_model_name(app->parsed.arguments[0], err)
+               : TRM_OK;
 }
 
 /* Returns whether a flag stands on the command line before "--". Used before parsing, because

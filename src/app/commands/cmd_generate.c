@@ -88,17 +88,16 @@ static trm_status encode_prompt(run *r, trm_error *err) {
  *   error  INVALID */
 static trm_status check_generates(const app_context *app, const char *command, trm_error *err) {
     const char *name = app->parsed.arguments[0];
-    trm_status status = app_check_model_name(name, err);
-    if (status == TRM_OK && app->model->kind != &app_language_kind) {
+    if (app->model->kind != &app_language_kind) {
         return app_fail(err, TRM_INVALID, "%s is for language models, not for %s", command, name);
     }
-    if (status == TRM_OK && trm_language_is_masked(name)) {
+    if (trm_language_is_masked(name)) {
         return app_fail(err, TRM_INVALID,
                         "%s: %s predicts masked tokens from those on both sides, not the next one: "
                         "use gpt2, llama or moe",
                         command, name);
     }
-    return status;
+    return TRM_OK;
 }
 
 /* Opens everything that generating needs.

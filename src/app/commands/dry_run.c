@@ -42,8 +42,7 @@ static bool reads_data(const app_context *app) {
 trm_status app_check_job(app_context *app, trm_error *err) {
     trm_dataset *data;
     const char *name = app->parsed.arguments[0];
-    trm_status status = app_check_model_name(name, err);
-    status = status == TRM_OK ? app_check_modes(app, err) : status;
+    trm_status status = app_check_modes(app, err);
     status = status == TRM_OK && reads_data(app) ? app_check_data(app, err) : status;
     if (status != TRM_OK || !app->o.dry_run) {
         return status;

@@ -136,10 +136,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                              bool evaluation_only, app_network *network, char *description,
                              trm_model_options *out, trm_error *err) {
     const app_options *o = &app->o;
-    const app_model *model = app_model_of(name);
-    if (model == NULL) {
-        return app_check_model_name(name, err);
-    }
+    const app_model *model = app_model_of(name); /* not NULL: main.c has checked the name */
     *network = (app_network){
         .model = model, .stem = o->stem, .xent = {.label_smoothing = o->label_smoothing}};
     trm_status status = model->kind->network_of(app, data, network, err);
