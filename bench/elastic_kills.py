@@ -25,6 +25,8 @@ import sys
 import tempfile
 import time
 
+from processes import find_processes
+
 # per model: arguments and the steps of a job
 IMAGES = ["--data", "synth", "--image-size", "32", "--synth-train", "1024"]
 MODELS = {
@@ -39,22 +41,7 @@ SLOW_STEPS = 10
 
 def ranks_of(launcher):
     """Returns {rank: pid} of the living ranks of a launcher."""
-    found = {}
-    for children in pathlib.Path(f"/proc/{launcher}/task").glob("*/children"):
-        try:
-            pids = children.read_text().split()
-        except OSError:
-            continue
-        for pid in pids:
-            try:
-                variables = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-            except OSError:
-                continue
-            for variable in variables:
-                if variable.startswith(b"TRIREME_RANK=") and state != "Z":
-                    found[int(variable[13:])] = int(pid)
-    return found
+    return find_processes(launcher, "TRIREME_RANK")
 
 
 class Job:

@@ -28,6 +28,8 @@ import sys
 import tempfile
 import time
 
+from processes import find_processes
+
 LIMIT_SECONDS = 3000
 CHECKPOINT_STEPS = 20
 
@@ -117,29 +119,6 @@ def work_torchrun():
 # ---- jobs --------------------------------------------------------------------------------------------
 
 
-def processes_with(variable, root):
-    """Returns {number: pid} of the living processes below `root` that have the environment variable."""
-    found, waiting = {}, [root]
-    while waiting:
-        parent = waiting.pop()
-        for children in pathlib.Path(f"/proc/{parent}/task").glob("*/children"):
-            try:
-                pids = [int(pid) for pid in children.read_text().split()]
-            except OSError:
-                continue
-            waiting += pids
-            for pid in pids:
-                try:
-                    environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-                    state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-                except OSError:
-                    continue
-                for entry in environment:
-                    if entry.startswith(variable + b"=") and state != "Z":
-                        found[int(entry.split(b"=")[1])] = pid
-    return found
-
-
 class Job:
     """A job of one peer: output of all its processes in one file, read for steps."""
 
@@ -171,7 +150,7 @@ class Job:
 
 
 class Trireme(Job):
-    variable = b"TRIREME_RANK"
+    variable = "TRIREME_RANK"
 
     def start(self):
         o = self.options
@@ -182,7 +161,7 @@ class Trireme(Job):
              "--elastic", f"1:{o.processes}", "--elastic-restarts", "1000", "--launch-dir", self.folder, "--json"])
 
     def pids(self):
-        return processes_with(self.variable, self.process.pid)
+        return find_processes(self.process.pid, self.variable)
 
     def stop(self):
         self.process.terminate()
@@ -190,7 +169,7 @@ class Trireme(Job):
 
 
 class Torchrun(Trireme):
-    variable = b"LOCAL_RANK"
+    variable = "LOCAL_RANK"
 
     def start(self):
         self.process = self.launch(

@@ -10,7 +10,7 @@
 
 enum { BYTES = 300000, RANKS = 4 };
 
-/* What each rank has: the step of its state, -1: none. A state is BYTES times its step's number. */
+/* The states of the ranks: BYTES times the number of the step. Steps are -1 where a rank has no state. */
 typedef struct states {
     trmi_elastic_model of[RANKS];
     int64_t newest[RANKS];
@@ -52,7 +52,7 @@ static void check_states(const states *s, const int64_t *steps, int count) {
 }
 
 /* Takes the newest state; rank 0 may die after it has sent its position. */
-static void take(rank_context *context) {
+static void take_state(rank_context *context) {
     states *s = context->arg;
     const rank_setup setup = {.options = {.timeout_seconds = 60}};
     context->arg = (void *)&setup;
@@ -80,7 +80,7 @@ static void take(rank_context *context) {
 static void the_newest_state_is_everybodys(void **state) {
     states s;
     make_states(&s, (const int64_t[]){4, -1, 5, 5}, 4);
-    ranks_run(4, 0, false, take, &s, "no death");
+    ranks_run(4, 0, false, take_state, &s, "no death");
     check_states(&s, (const int64_t[]){5, 5, 5, 5}, 4);
     free_states(&s);
     (void)state;
@@ -91,11 +91,11 @@ static void a_death_in_the_middle_leaves_the_others_theirs(void **state) {
     states s;
     make_states(&s, (const int64_t[]){5, 5, 4, -1}, 4);
     s.first_dies = true;
-    ranks_run(4, 0, false, take, &s, "rank 0 dies");
+    ranks_run(4, 0, false, take_state, &s, "rank 0 dies");
     check_states(&s, (const int64_t[]){5, 5, 4, -1}, 4);
     /* the next epoch, of the ranks that are left */
     states next = {.of = {s.of[1], s.of[2], s.of[3]}};
-    ranks_run(3, 0, false, take, &next, "the next epoch");
+    ranks_run(3, 0, false, take_state, &next, "the next epoch");
     check_states(&next, (const int64_t[]){5, 5, 5}, 3);
     trmi_free(s.of[0].kept);
     free_states(&next);

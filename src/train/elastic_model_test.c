@@ -18,7 +18,7 @@
 
 enum { RANKS = 3, BATCH = 24, SIZE = 32, CLASSES = 10, STEPS = 6, INPUTS = 3 * SIZE * SIZE };
 
-/* What a rank leaves behind, in memory that it shares with the test. */
+/* The results of a rank, in memory that it shares with the test. */
 typedef struct outcome {
     volatile int32_t done;
     float weights[CLASSES * INPUTS];
@@ -29,8 +29,9 @@ typedef struct outcome {
 static outcome *seen; /* [RANKS] */
 static char directory[] = "/tmp/elasticmodelXXXXXX";
 
-/* One linear layer. A rank whose number is *context dies here: its peers are compiling, or soon will be. */
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+/* Builds one linear layer. A rank for which *context is not 0 dies here: its peers are compiling, or soon
+ * will be. */
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     const int32_t *dies = context;
     trm_node x = trm_inputs_get(inputs, "image");
     x = trm_reshape(g, x, trm_shape_of(trm_node_shape(g, x).dim[0], INPUTS));
@@ -55,13 +56,13 @@ static trm_status open_data(trm_dataset **data, trm_error *err) {
 }
 
 /* Makes a model in the job and trains it. */
-static trm_status train(trm_elastic *job, int32_t dies, outcome *out, trm_error *err) {
+static trm_status train_model(trm_elastic *job, int32_t dies, outcome *out, trm_error *err) {
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     trm_status status = open_data(&data, err);
     if (status == TRM_OK) {
         const trm_model_options options = {
-            .network = network,
+            .network = build_network,
             .network_context = &dies,
             .data = data,
             .exec = {.threads = 1,
@@ -99,7 +100,7 @@ static int run_rank(const char *place, int32_t rank, bool dies) {
         .comm = {.deterministic = TRM_DETERMINISTIC_STRICT}};
     trm_status status = trm_cluster_create(&flags, &cluster, &err);
     status = status == TRM_OK ? trm_elastic_create(cluster, &options, &job, &err) : status;
-    status = status == TRM_OK ? train(job, dies, &seen[rank], &err) : status;
+    status = status == TRM_OK ? train_model(job, dies, &seen[rank], &err) : status;
     if (status != TRM_OK) {
         snprintf(seen[rank].message, sizeof seen[rank].message, "%s", err.message);
     }

@@ -118,7 +118,7 @@ static trm_status take_found(app_context *app, trm_plan_info *plan, trm_error *e
         o->full_batch = true;
         status = trm_context_set(app->context, "full_batch", "true", err);
     }
-    /* without stages the batch is one, whatever --micro-batches says of plans with them */
+    /* a plan without stages trains the batch in one piece, whatever --micro-batches says */
     plan->micro_batches = plan->stages > 0 ? plan->micro_batches : 1;
     plan->stages = plan->stages > 0 ? plan->stages : 1;
     app_take_plan(o, plan);

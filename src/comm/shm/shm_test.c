@@ -225,7 +225,7 @@ static void sums_of_mixed_memory(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void mixed(void **state) {
+static void private_and_shared_memory_mix(void **state) {
     rank_setup given = {.options = {.engine = "shm", .staging_bytes = 20000}};
     for (int n = 2; n <= 5; n++) {
         ranks_run(n, 0, true, sums_of_mixed_memory, &given, "processes with private memory");
@@ -244,10 +244,13 @@ static void repeated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(as_threads),    cmocka_unit_test(as_processes),
-        cmocka_unit_test(always_staged), cmocka_unit_test(crowded),
-        cmocka_unit_test(repeated),      cmocka_unit_test(keeps),
-        cmocka_unit_test(mixed),
+        cmocka_unit_test(as_threads),
+        cmocka_unit_test(as_processes),
+        cmocka_unit_test(always_staged),
+        cmocka_unit_test(crowded),
+        cmocka_unit_test(repeated),
+        cmocka_unit_test(keeps),
+        cmocka_unit_test(private_and_shared_memory_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What forward and backward of attention in blocks share: the sizes of the blocks, rows in and out,
+/* Functions that forward and backward of attention in blocks share: the sizes of the blocks, rows in and out,
  * packing of keys and values, and the products of a tile of scores (contracts in
  * attention_blocks.h). */
 #include "exec/cpu/attention/attention_blocks.h"
