@@ -30,6 +30,7 @@ done
 start_and_signal() {
     local signal=$1 rank=$2 pid
     shift 2
+    : > out.txt # the background job opens it later: without this the loop below could read the events of the job before
     "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json "$@" > out.txt 2> err.txt &
     job=$!
     until grep -q '"event":"step"' out.txt || ! kill -0 $job 2> /dev/null; do
@@ -64,6 +65,7 @@ grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_st
 grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(tail -n 3 out.txt)"
 
 # One more process with the environment of a rank joins by hand, up to MOST ranks.
+: > out.txt
 "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 --eval-every-epochs 0 --log-every 1 --json -n 2 --elastic 1:3 \
     --launch-dir hand > out.txt 2> err.txt &
 job=$!
@@ -75,7 +77,7 @@ wait_for() { # TEXT
     fail "by hand: no $1: $(tail -n 2 out.txt) $(cat err.txt hand.txt)"
 }
 wait_for '"event":"step"'
-grep '^TRIREME_' hand/device1/env1.log > variables.txt
+grep '^TRIREME_' hand/device1/env1.log > variables.txt || { fail "by hand: no environment of rank 1"; kill -KILL $job; exit; }
 (export $(grep -v CONSOLE variables.txt) && exec "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 \
     --eval-every-epochs 0 --json -n 2 --elastic 1:3 > hand.txt 2>&1) &
 hand=$!

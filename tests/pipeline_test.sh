@@ -14,12 +14,12 @@ END
 network="--layers 4 --width 32 --heads 2 --dropout 0.1"
 data="--data text.txt --dataset text --tokens characters --context 24"
 
-# $1: folder, $2: steps, $3: samples of a rank; the rest: flags
+# $1: folder, $2: steps, $3: samples of a rank; the rest: flags. A search measures kernels, four ranks at once: on a crowded machine that takes minutes.
 run() {
     local folder=$1 steps=$2 batch=$3
     shift 3
     # shellcheck disable=SC2086
-    timeout 120 "$trireme" train gpt2 $data $network --clip-norm 0.3 --deterministic strict --batch-size "$batch" --micro-batches 4 --steps "$steps" \
+    timeout 600 "$trireme" train gpt2 $data $network --clip-norm 0.3 --deterministic strict --batch-size "$batch" --micro-batches 4 --steps "$steps" \
         --eval-every-epochs 0 --output "$folder" --resume --launch-dir logs --quiet "$@" > out 2>&1 || fail "$folder, $*: $(tail -3 out)"
 }
 # $1: folder whose files must be those of one device
@@ -158,6 +158,7 @@ expect 2 "--micro-batches 3 does not divide the batch of 8 samples" train gpt2 $
 expect 2 "--mesh 4 has 4 ranks; -n says 2 for each of the stages" verify gpt2 $data $network -n 4 --stages 2 --mesh 4
 
 # ---- a rank dies
+: > out # the background job opens it later
 # shellcheck disable=SC2086
 timeout 100 "$trireme" train gpt2 $data $network --batch-size 8 --micro-batches 4 --steps 100000 -n 3 --stages 3 --launch-dir dying --log-every 1 \
     --eval-every-epochs 0 > out 2>&1 &

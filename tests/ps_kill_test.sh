@@ -29,6 +29,7 @@ job() { # MODE SERVERS EXPECTED-UPDATES VICTIMS...
     local mode=$1 servers=$2 expected=$3 pid code
     shift 3
     rm -rf run device* ps? evaluator0
+    : > job.json # the background job opens it later: an obstacle waits for an error of this job
     timeout 120 "$trireme" train lenet --data synth --synth-train $samples --synth-test 200 --batch-size $batch \
         --epochs $epochs --seed 3 -n 2 --ps "$servers" --mode "$mode" --evaluator --output "$work/run" \
         --restarts 20 --save-every-steps 100 --log-every 50 --json > job.json 2> job.err &

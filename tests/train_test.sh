@@ -95,6 +95,7 @@ awk -F, '$2 == "step" { print $1 }' "$work/m/metrics.csv" | cmp - <(seq 1 36) ||
 # ---- SIGTERM, SIGINT, SIGUSR1: finish the step, save, 143, 130 and 138; SIGUSR2 before it prints the state
 for signal in TERM INT USR1; do
     dir=$work/$signal
+    : > "$work/out" # the background job opens it later: the loop below must not read the steps of the job before
     # INT is ignored in background jobs of a script, so python resets it.
     # shellcheck disable=SC2086
     python3 -c 'import os, signal, sys
