@@ -4,6 +4,7 @@
  * of an undisturbed job. */
 #include "folder.h"
 #include "servers.h"
+#include "wrapped_channel.h"
 
 #include "base/error.h"
 #include "base/memory.h"
@@ -104,39 +105,21 @@ static void lose_last_push(int server, int shard) {
 
 typedef struct fate {
     bool awaits, dead;
-    const trmi_channel_table *real;
-    trmi_channel_table table;
 } fate;
 static fate ahead;
 
-static bool tells_server_1(const trmi_channel *channel, const trmi_message *m) {
-    trmi_ps_header h;
-    trmi_ps_note note = {0};
-    return ahead.awaits && strncmp(channel->peer, "server 1", 8) == 0 &&
-           trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
-           h.kind == TRMI_PS_CONTROL &&
-           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
-           note.value[0] == TRMI_ORDER_PUSHED;
-}
-
-static trm_status commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
-    if (ahead.dead || tells_server_1(channel, m)) {
+static trm_status die_before_server_1_is_told(wrapped_channel *channel, const trmi_message *m,
+                                              trm_error *err) {
+    if (ahead.dead || (ahead.awaits && server_of(channel) == 1 && is_order(m, TRMI_ORDER_PUSHED))) {
         ahead.dead = true;
-        m->bytes = 0; /* taken back */
-        (void)!ahead.real->commit(channel, m, timeout, NULL);
         return TRMI_FAIL(err, TRM_CANCELLED, "this process is dead");
     }
-    return ahead.real->commit(channel, m, timeout, err);
+    return TRM_OK;
 }
 
 static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
-    (void)context;
-    ahead.real = channel->table;
-    ahead.table = *channel->table;
-    ahead.table.commit = commit;
-    ahead.table.send = NULL; /* everything goes through commit */
-    channel->table = &ahead.table;
-    return channel;
+    const channel_hooks hooks = {.before_send = die_before_server_1_is_told};
+    return &wrap_channel(channel, hooks, context)->base;
 }
 
 /* ---- workers ---- */

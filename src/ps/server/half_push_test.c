@@ -3,13 +3,13 @@
  * message of a push: whichever messages the servers have received, the job ends with the rows of an
  * undisturbed job. A push that one server refuses ends the wait for the other one. */
 #include "servers.h"
+#include "wrapped_channel.h"
 
 #include "base/error.h"
 #include "ps/client/client.h"
 #include "ps/client/life.h"
 #include "ps/server/server.h"
 
-#include <stdlib.h>
 #include <unistd.h>
 
 enum { SERVERS = 2, WORKERS = 2, WIDTH = 4, KEYS = 300, BATCH = 80, STEPS = 6, FATAL_STEP = 3 };
@@ -33,44 +33,26 @@ typedef struct fate {
     bool awaits, told,
         dead; /* told: die at the message that all servers have the push, else at the push */
     int server;
-    const trmi_channel_table *real;
-    trmi_channel_table table;
 } fate;
 static fate ahead;
 
-static bool is_fatal(const trmi_channel *channel, const trmi_message *m) {
-    trmi_ps_header h;
-    trmi_ps_note note = {0};
-    if (!ahead.awaits || strtol(channel->peer + strlen("server "), NULL, 10) != ahead.server ||
-        trmi_ps_decode_header(m->data, m->bytes, &h, NULL) != TRM_OK) {
-        return false;
-    }
-    if (!ahead.told) {
-        return h.kind == TRMI_PS_PUSH;
-    }
-    return h.kind == TRMI_PS_CONTROL &&
-           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
-           note.value[0] == TRMI_ORDER_PUSHED;
+static bool is_fatal(const wrapped_channel *channel, const trmi_message *m) {
+    return ahead.awaits && server_of(channel) == ahead.server &&
+           (ahead.told ? is_order(m, TRMI_ORDER_PUSHED) : is_kind(m, TRMI_PS_PUSH));
 }
 
-static trm_status commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
+static trm_status die_at_the_message(wrapped_channel *channel, const trmi_message *m,
+                                     trm_error *err) {
     if (ahead.dead || is_fatal(channel, m)) {
         ahead.dead = true;
-        m->bytes = 0; /* taken back */
-        (void)!ahead.real->commit(channel, m, timeout, NULL);
         return TRMI_FAIL(err, TRM_CANCELLED, "this process is dead");
     }
-    return ahead.real->commit(channel, m, timeout, err);
+    return TRM_OK;
 }
 
-static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
-    (void)context;
-    ahead.real = channel->table;
-    ahead.table = *channel->table;
-    ahead.table.commit = commit;
-    ahead.table.send = NULL; /* all messages of the connection */
-    channel->table = &ahead.table;
-    return channel;
+static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
+    const channel_hooks hooks = {.before_send = die_at_the_message};
+    return &wrap_channel(channel, hooks, context)->base;
 }
 
 /* ---- a job ----------------------------------------------------------------------------------- */
@@ -86,7 +68,7 @@ static void join(job *j, int number) {
     worker *w = &j->workers[number];
     trm_error err;
     CHECK_OK(
-        trmi_client_create_wrapped(&o, number == 0 ? lie_in_wait : NULL, NULL, &w->client, &err),
+        trmi_client_create_wrapped(&o, number == 0 ? watch_channel : NULL, NULL, &w->client, &err),
         err);
     CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of pulls in parts, and beside a cache of hot rows. */
 #include "servers.h"
+#include "wrapped_channel.h"
 
 #include "base/error.h"
 #include "base/rng.h"
@@ -189,56 +190,20 @@ static void one_shard_gives_the_rows_of_several(void **state) {
 
 /* ---- connections that break ------------------------------------------------------------------ */
 
-/* A channel whose peer seems gone after so many messages. */
-typedef struct brittle {
-    trmi_channel base;
-    trmi_channel *inner;
-    int left;
-} brittle;
+/* The peer seems gone after so many messages. */
+static trm_status break_after_some(wrapped_channel *channel, trm_error *err) {
+    return channel->left == 0 ? TRMI_FAIL(err, TRM_PEER, "broken by the test") : TRM_OK;
+}
 
-static trm_status brittle_reserve(trmi_channel *channel, size_t bytes, double timeout,
-                                  trmi_message *out, trm_error *err) {
-    trmi_channel *inner = ((brittle *)channel)->inner;
-    return inner->table->reserve(inner, bytes, timeout, out, err);
+static void count_down(wrapped_channel *channel, double timeout, trm_status status) {
+    (void)timeout;
+    channel->left -= status == TRM_OK;
 }
-static trm_status brittle_commit(trmi_channel *channel, trmi_message *m, double timeout,
-                                 trm_error *err) {
-    trmi_channel *inner = ((brittle *)channel)->inner;
-    return inner->table->commit(inner, m, timeout, err);
-}
-static trm_status brittle_receive(trmi_channel *channel, double timeout, trmi_message *out,
-                                  trm_error *err) {
-    brittle *c = (brittle *)channel;
-    if (c->left == 0) {
-        return TRMI_FAIL(err, TRM_PEER, "broken by the test");
-    }
-    trm_status status = c->inner->table->receive(c->inner, timeout, out, err);
-    c->left -= status == TRM_OK;
-    return status;
-}
-static void brittle_release(trmi_channel *channel, trmi_message *m) {
-    trmi_channel *inner = ((brittle *)channel)->inner;
-    inner->table->release(inner, m);
-}
-static void brittle_shut(trmi_channel *channel) {
-    trmi_channel *inner = ((brittle *)channel)->inner;
-    inner->table->shut(inner);
-}
-static void brittle_destroy(trmi_channel *channel) {
-    trmi_channel *inner = ((brittle *)channel)->inner;
-    inner->table->destroy(inner);
-    free(channel);
-}
-static const trmi_channel_table brittle_table = {
-    "brittle",       brittle_reserve, brittle_commit,  brittle_receive,
-    brittle_release, brittle_shut,    brittle_destroy, NULL};
 
 static trmi_channel *make_brittle(void *context, trmi_channel *inner) {
-    brittle *c = calloc(1, sizeof *c);
+    const channel_hooks hooks = {.before_receive = break_after_some, .after_receive = count_down};
+    wrapped_channel *c = wrap_channel(inner, hooks, NULL);
     int *lives = context;
-    c->base = *inner;
-    c->base.table = &brittle_table;
-    c->inner = inner;
     c->left = 9 + ++*lives % 7; /* tables are declared and two or three parts taken */
     return &c->base;
 }

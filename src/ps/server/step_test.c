@@ -3,6 +3,7 @@
  * between two servers, the last step of a job, a checkpoint before a step is known everywhere,
  * lives that overlap, a connection that breaks during a pull. */
 #include "servers.h"
+#include "wrapped_channel.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -61,12 +62,6 @@ static void end(cluster *c) {
 
 /* ---- a connection whose process dies before it sends a push, or that breaks on request --- */
 
-typedef struct fatal {
-    trmi_channel base;
-    trmi_channel *inner;
-    bool dies;
-} fatal;
-
 static _Atomic bool breaks;
 static _Atomic int idle; /* pulls at server 1 that had to wait */
 
@@ -80,63 +75,39 @@ typedef struct worker {
     int channels;
 } worker;
 
-static trm_status fatal_reserve(trmi_channel *channel, size_t bytes, double timeout,
-                                trmi_message *out, trm_error *err) {
-    fatal *f = (fatal *)channel;
-    return f->inner->table->reserve(f->inner, bytes, timeout, out, err);
+static trm_status die_before_a_push(wrapped_channel *channel, const trmi_message *m,
+                                    trm_error *err) {
+    (void)channel;
+    return is_kind(m, TRMI_PS_PUSH) || is_kind(m, TRMI_PS_STAGE)
+               ? TRMI_FAIL(err, TRM_INTERNAL, "here its process dies")
+               : TRM_OK;
 }
-static trm_status fatal_commit(trmi_channel *channel, trmi_message *m, double timeout,
-                               trm_error *err) {
-    fatal *f = (fatal *)channel;
-    trmi_ps_header h;
-    if (f->dies && trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
-        (h.kind == TRMI_PS_PUSH || h.kind == TRMI_PS_STAGE)) {
-        return TRMI_FAIL(err, TRM_INTERNAL, "here its process dies");
-    }
-    return f->inner->table->commit(f->inner, m, timeout, err);
+
+static trm_status break_on_request(wrapped_channel *channel, trm_error *err) {
+    (void)channel;
+    (void)err;
+    return atomic_load(&breaks) ? TRM_END : TRM_OK;
 }
-static trm_status fatal_receive(trmi_channel *channel, double timeout, trmi_message *out,
-                                trm_error *err) {
-    fatal *f = (fatal *)channel;
-    if (!f->dies && atomic_load(&breaks)) {
-        return TRM_END;
-    }
-    trm_status status = f->inner->table->receive(f->inner, timeout, out, err);
+
+static void count_idle(wrapped_channel *channel, double timeout, trm_status status) {
+    (void)channel;
     atomic_fetch_add(&idle, status == TRM_TIMEOUT && timeout > 0);
-    return status;
 }
-static void fatal_release(trmi_channel *channel, trmi_message *m) {
-    fatal *f = (fatal *)channel;
-    f->inner->table->release(f->inner, m);
-}
-static void fatal_shut(trmi_channel *channel) {
-    fatal *f = (fatal *)channel;
-    f->inner->table->shut(f->inner);
-}
-static void fatal_destroy(trmi_channel *channel) {
-    fatal *f = (fatal *)channel;
-    f->inner->table->destroy(f->inner);
-    free(f);
-}
-static const trmi_channel_table fatal_table = {"fatal",       fatal_reserve, fatal_commit,
-                                               fatal_receive, fatal_release, fatal_shut,
-                                               fatal_destroy, NULL};
 
 /* The process dies at the first connection, to server 0; the second connection, to server 1,
  * breaks. */
-static trmi_channel *make_fatal(void *context, trmi_channel *inner) {
+static trmi_channel *watch_channel(void *context, trmi_channel *inner) {
     worker *w = context;
-    bool dies = w->dies && w->channels == 0, may_break = !w->dies && w->channels == 1;
-    w->channels++;
-    if (!dies && !may_break) {
-        return inner;
+    const int number = w->channels++;
+    if (w->dies && number == 0) {
+        return &wrap_channel(inner, (channel_hooks){.before_send = die_before_a_push}, NULL)->base;
     }
-    fatal *f = calloc(1, sizeof *f);
-    f->base = *inner;
-    f->base.table = &fatal_table;
-    f->inner = inner;
-    f->dies = dies;
-    return &f->base;
+    if (!w->dies && number == 1) {
+        const channel_hooks hooks = {.before_receive = break_on_request,
+                                     .after_receive = count_idle};
+        return &wrap_channel(inner, hooks, NULL)->base;
+    }
+    return inner;
 }
 
 /* ---- workers --------------------------------------------------------------------------------- */
@@ -153,7 +124,7 @@ static void join(cluster *c, worker *w, int number, bool dies) {
                                      .timeout_seconds = PATIENCE * check_slack(),
                                      .ring_bytes = 1 << 20};
     *w = (worker){.dies = dies};
-    CHECK_OK(trmi_client_create_wrapped(&o, make_fatal, w, &w->client, &err), err);
+    CHECK_OK(trmi_client_create_wrapped(&o, watch_channel, w, &w->client, &err), err);
     CHECK_OK(trm_ps_client_table(w->client, &counts, &w->table, &err), err);
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
 }

@@ -2,6 +2,7 @@
 /* Checkpoints of several servers in which something goes wrong as one order goes out to one of
  * them. */
 #include "servers.h"
+#include "wrapped_channel.h"
 
 #include "base/error.h"
 #include "base/os.h"
@@ -126,36 +127,18 @@ typedef struct ambush {
     int server; /* -1: none */
     bool lost;  /* the order is */
     trm_status (*strike)(struct ambush *a, trm_error *err);
-    const trmi_channel_table *real;
-    trmi_channel_table table;
 } ambush;
 static ambush ahead;
 
-static bool is_ordered(const trmi_channel *channel, const trmi_message *m) {
-    trmi_ps_header h;
-    trmi_ps_note note = {0};
-    return ahead.server >= 0 && trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
-           h.kind == TRMI_PS_CONTROL &&
-           trmi_ps_decode_note(m->data, m->bytes, &h, &note, NULL, NULL) == TRM_OK &&
-           note.value[0] == (int64_t)ahead.order &&
-           strtol(channel->peer + strlen("server "), NULL, 10) == ahead.server;
+static trm_status strike_at_the_order(wrapped_channel *channel, const trmi_message *m,
+                                      trm_error *err) {
+    const bool ordered = server_of(channel) == ahead.server && is_order(m, (int64_t)ahead.order);
+    return ordered ? ahead.strike(&ahead, err) : TRM_OK;
 }
 
-static trm_status commit(trmi_channel *channel, trmi_message *m, double timeout, trm_error *err) {
-    if (is_ordered(channel, m)) {
-        TRMI_TRY(ahead.strike(&ahead, err));
-    }
-    return ahead.real->commit(channel, m, timeout, err);
-}
-
-static trmi_channel *lie_in_wait(void *context, trmi_channel *channel) {
-    (void)context;
-    ahead.real = channel->table;
-    ahead.table = *channel->table;
-    ahead.table.commit = commit;
-    ahead.table.send = NULL; /* all goes that way */
-    channel->table = &ahead.table;
-    return channel;
+static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
+    const channel_hooks hooks = {.before_send = strike_at_the_order};
+    return &wrap_channel(channel, hooks, context)->base;
 }
 
 /* The order is lost with the old server, or finds the new one. */
@@ -184,7 +167,7 @@ static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     ahead = (ambush){
         .job = &j, .order = TRMI_ORDER_RELEASE, .server = -1, .lost = lost, .strike = start_again};
     start(&j);
-    join(&j, 0, lie_in_wait);
+    join(&j, 0, watch_channel);
     take_steps(&j);
     check_checkpoint(&j, false);
     take_steps(&j);
@@ -301,7 +284,7 @@ static void a_slow_cut_is_waited_for(void **state) {
                           .workers = 2}};
     ahead = (ambush){.job = &j, .order = TRMI_ORDER_CUT, .server = -1, .strike = be_slow};
     start(&j);
-    join(&j, 20, lie_in_wait);
+    join(&j, 20, watch_channel);
     take_steps(&j); /* as far as may be without the other worker */
     ask(&j);
     ahead.server = 0;
