@@ -112,12 +112,12 @@ expect 2 "a batch that 3 micro-batches divide expected, found 4 ranks and 16 sam
 
 # ---- stages that the job itself searches: the plan of `trireme plan`, and the losses of one device
 search="--parallel-mode auto_parallel --backend ref"
-small="--layers 1 --width 16 --heads 2 --vocabulary 50 -n 4" # --context takes the options of MindSpore here
+small="--layers 1 --width 16 --heads 2 --vocabulary 50 -n 4"
 # shellcheck disable=SC2086
-timeout 60 "$trireme" plan gpt2 $small --full-batch --batch-size 4 --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
+timeout 60 "$trireme" plan gpt2 $small --context 24 --full-batch --batch-size 4 --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
     fail "plan --backend ref: $(tail -3 out)"
 # shellcheck disable=SC2086
-timeout 100 "$trireme" verify gpt2 $small --batch-size 1 --steps 1 $search --stages 2 --micro-batches 4 --context "strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
+timeout 100 "$trireme" verify gpt2 $small --batch-size 1 --steps 1 $search --stages 2 --micro-batches 4 --context "24; strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
     > out 2>&1 && grep -q "agrees with one device" out || fail "verify of a search: $(tail -3 out)"
 grep -q "plan: 2 stages on mesh .* each, 4 micro-batches, .*; predicted .* no plan takes less than" out || fail "the plan is not told: $(grep plan out)"
 sed "s/^trireme-plan 1.*/trireme-plan 1/" taken.txt | cmp - planned.txt || fail "the job takes another plan than trireme plan saves"
@@ -150,6 +150,8 @@ timeout 60 "$trireme" train gpt2 $data $network --batch-size 8 --full-batch -n 4
     --launch-dir logs > out 2>&1 && grep -q "a step has 2 samples a rank, 8 together" out || fail "the samples of a step: $(cat out)"
 
 # ---- wrong use
+# shellcheck disable=SC2086
+expect 2 "a number of tokens from 1 to 16777216, options NAME=VALUE, or both" train gpt2 ${data%--context*} $network --context "24, gradients_mean=true" --steps 1
 # shellcheck disable=SC2086
 expect 2 "--parallel-mode auto_parallel, which searches stages, is expected" train gpt2 $data $network --stages auto --steps 1 -n 2
 # shellcheck disable=SC2086

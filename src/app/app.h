@@ -300,7 +300,7 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 
 /* ---- language models (language.c) ------------------------------------------------------------ */
 
-/* Takes the number of tokens from --context N. Called once, after parsing.
+/* Takes the number of tokens from --context N or N;NAME=VALUE. Called once, after parsing.
  *   error  INVALID */
 TRM_MUST_USE trm_status app_take_context_tokens(app_context *app, trm_error *err);
 /* Returns whether `path` is a Hugging Face folder; NULL is none. */

@@ -24,23 +24,23 @@ static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? g
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
-/* Contract in app.h. In commands with options of ranks --context has both meanings. */
+/* Contract in app.h. In commands with options of ranks --context has both: the number comes first. */
 trm_status app_take_context_tokens(app_context *app, trm_error *err) {
     enum { MOST = 1 << 24 };
     app_options *o = &app->o;
-    if (o->context == NULL || strchr(o->context, '=') != NULL) {
+    if (o->context == NULL || o->context[strcspn(o->context, "=;")] == '=') {
         return TRM_OK;
     }
     char *end;
     long long number = strtoll(o->context, &end, 10);
-    if (end == o->context || *end != '\0' || number < 1 || number > MOST) {
+    if (end == o->context || (*end != '\0' && *end != ';') || number < 1 || number > MOST) {
         return app_fail(err, TRM_INVALID,
-                        "--context %.60s: a number of tokens from 1 to %d, or options NAME=VALUE, "
-                        "expected",
+                        "--context %.60s: a number of tokens from 1 to %d, options NAME=VALUE, or "
+                        "both, with ; between, expected",
                         o->context, MOST);
     }
     o->context_tokens = number;
-    o->context = NULL;
+    o->context = *end == ';' ? end + 1 : NULL;
     return TRM_OK;
 }
 
@@ -405,7 +405,7 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
                              : strcmp(boundary, "off") == 0 ? "off"
                                                             : NULL;
     }
-    if (!app_given(&app->parsed, "context")) {
+    if (app->o.context_tokens == 0) {
         app->o.context_tokens = number_of(language, "context");
     }
     app_recall_lora(f, json_string_value(json_object_get(language, "lora")));

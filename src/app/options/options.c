@@ -202,7 +202,7 @@ const app_flag app_flags[] = {
     TEXT("layerwise", layerwise, "A,B", NULL, "hybrid_parallel: parameters that each rank keeps for itself", .use = "ranks", .context = "layerwise_parameters"),
     OPTIONAL("deterministic", deterministic, "false|true|strict", "false", "true: fixed order of sums, kernel choices kept in --output; strict: the same bits on any number of ranks", .context = "deterministic"),
     INT("deterministic-block", deterministic_block, "N", 1, 65536, NULL, "strict: samples computed together (trireme help deterministic)", .context = "deterministic_block"),
-    TEXT("context", context, "N|A=B;C=D", NULL, "tokens a sample (256); or options with MindSpore's names (trireme help context)"),
+    TEXT("context", context, "N;A=B;C=D", NULL, "tokens a sample (256), options with MindSpore's names (trireme help context), or both"),
     TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
     TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
     TEXT("rank-table", rank_table, "FILE", NULL, "rank table (RANK_TABLE_FILE)"),
