@@ -28,7 +28,8 @@ static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? g
 trm_status app_take_context_tokens(app_context *app, trm_error *err) {
     enum { MOST = 1 << 24 };
     app_options *o = &app->o;
-    if (o->context == NULL || o->context[strcspn(o->context, "=;")] == '=') {
+    if (o->context == NULL ||
+        (strchr(o->context, '=') != NULL && (o->context[0] < '0' || o->context[0] > '9'))) {
         return TRM_OK;
     }
     char *end;
