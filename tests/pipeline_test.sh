@@ -14,7 +14,7 @@ END
 network="--layers 4 --width 32 --heads 2 --dropout 0.1"
 data="--data text.txt --dataset text --tokens characters --context 24"
 
-# $1: folder, $2: steps, $3: samples of a rank; the rest: flags. A search measures kernels, four ranks at once: on a crowded machine that takes minutes.
+# $1: folder, $2: steps, $3: samples of a rank; the rest: flags. A search measures kernels, four ranks at once.
 run() {
     local folder=$1 steps=$2 batch=$3
     shift 3

@@ -73,7 +73,7 @@ typedef struct trm_split_options {
      * fastest is taken and kept with the measured costs, so that the next job runs none. Default:
      * on; TRM_OFF: predictions alone decide */
     trm_switch trials;
-    /* limit of the trials; 0 = as long as 240 steps take, 10 s at least and 40 s at most */
+    /* limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most */
     double trial_seconds;
     const char *save_plan; /* file to which rank 0 writes the plan that runs; NULL = none */
 

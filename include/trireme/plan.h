@@ -57,8 +57,9 @@ typedef struct trm_planner_options {
     trm_switch measure;
     /* lists the plans of less memory and more time, too. Default: on */
     trm_switch frontier;
-    double measure_seconds; /* limit for measuring operators, approximately; 0 = 30 */
-    bool refresh;           /* measures again the costs that the cache directory has */
+    /* limit for measuring operators; 0 = as long as 500 steps, 3 to 30, or 40 steps if those are longer */
+    double measure_seconds;
+    bool refresh; /* measures again the costs that the cache directory has */
     /* number of additional candidate plans for trm_planner_plan, spaced by predicted step time */
     int32_t extra_candidates;
     bool remeasures; /* trm_planner_remeasure will be called: *out is a planner on all ranks */

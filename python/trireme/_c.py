@@ -859,7 +859,7 @@ class trm_split_options(Structure):
     plan: text of a plan file (trireme plan --save), strategies by operator; NULL = none
     search: searched: "optimal", "recursive", "propagation", or MindSpore's names for them; NULL = optimal
     trials: searched: runs, in turns, plans that are predicted to be nearly as fast as the best; the fastest is taken and kept with the measured costs, so that the next job runs none. Default: on; TRM_OFF: predictions alone decide
-    trial_seconds: limit of the trials; 0 = as long as 240 steps take, 10 s at least and 40 s at most
+    trial_seconds: limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most
     save_plan: file to which rank 0 writes the plan that runs; NULL = none
     save_groups: training: file to which rank 0 writes which ranks hold the same parts of all parameters, a line of ranks for each group: another rank of the line can replace a lost part. NULL = none
     input_cuts: a tuple for each input, in the order in which the graph got them, with the number of parts of each dimension: "((1,1,1,2),(2,))" cuts images by columns and labels by samples; each rank feeds its part. At most one dimension of an input is cut. Of 4 ranks and 2 parts, ranks 0 and 1 feed part 0. Samples are assigned to parts in turn, as in TRM_BATCH_OF_RANK; other dimensions are cut into runs. Models: only the tuples are checked. NULL = by `batch`
@@ -1830,7 +1830,7 @@ class trm_planner_options(Structure):
     guess_links: uses those estimates even with a communicator
     measure: operators are measured. Default: on; TRM_OFF: costs by the machine's measured rates only
     frontier: lists the plans of less memory and more time, too. Default: on
-    measure_seconds: limit for measuring operators, approximately; 0 = 30
+    measure_seconds: limit for measuring operators; 0 = as long as 500 steps, 3 to 30, or 40 steps if those are longer
     refresh: measures again the costs that the cache directory has
     extra_candidates: number of additional candidate plans for trm_planner_plan, spaced by predicted step time
     remeasures: trm_planner_remeasure will be called: *out is a planner on all ranks

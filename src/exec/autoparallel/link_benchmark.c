@@ -8,8 +8,12 @@
  *      the same tensor, whole --> columns: local copy
  *
  * Then buckets of gradients in shared memory, the pass of the optimiser over several sizes, and the
- * overhead of a step with almost no work. All ranks run the same calls; rank 0 writes the text. */
-#include "exec/autoparallel/op_benchmark.h"
+ * overhead of a step with almost no work. All ranks run the same calls; rank 0 writes the text.
+ *
+ * Time: probe->seconds is divided among the programs that are still to be run. A program runs until
+ * its share is used or it has all its turns, but at least once behind a warm-up, so that every curve
+ * exists. The slowest rank's time counts, so that all ranks stop after the same turn. */
+#include "exec/autoparallel/search_costs.h"
 
 #include "exec/exec.h"
 
@@ -47,6 +51,8 @@ static const trmi_move moves[MOVES] = {
     TRMI_MOVE_GATHER_STORE, TRMI_MOVE_SCATTER_STORE, TRMI_MOVE_SLICES};
 
 static const double enough = 0.7; /* seconds for one program of messages */
+/* Parts of the time limit: about how long the programs take, compared with one bucket of gradients. */
+enum { PART_MESSAGES = 8, PART_LARGE = 24, PART_BUCKET = 1, PART_UPDATE = 4 };
 
 /* Returns the number of turns of this measurement: fewer if it is one of several (probe->brief). */
 static int turns_of(const trmi_op_benchmark *probe, int turns) {
@@ -60,6 +66,11 @@ typedef struct links {
     int count;            /* of the sizes, as memory allows */
     int first, end, most; /* sizes of the present program; turns */
     double seconds[MOVES][SIZES];
+    double begin;      /* of the measurement */
+    double until;      /* seconds after `begin` at which the present program ends */
+    int least;         /* turns that the present program has however long they take */
+    int parts;         /* PART_... of all programs that are still to be run */
+    bool cut, over;    /* some program had less than TURNS_LEAST turns; the limit is passed */
     const char *doing; /* for the lines of progress */
     int64_t done, total;
 } links;
@@ -68,6 +79,36 @@ static void note_links(const links *l) {
     if (l->probe->comm == NULL || trm_comm_rank(l->probe->comm) == 0) {
         trmi_progress_note(&l->probe->progress, l->done, l->total, -1, l->doing);
     }
+}
+
+/* Sets *used to the seconds of the measurement so far on the slowest rank, and l->over where they exceed the
+ * limit. Collective, and so a barrier. */
+static trm_status look_at_clock(links *l, double *used, trm_error *err) {
+    *used = trmi_os_now() - l->begin;
+    TRMI_TRY(trmi_op_benchmark_largest(l->probe, used, 1, err));
+    l->over = l->probe->seconds > 0 && *used > l->probe->seconds;
+    return TRM_OK;
+}
+
+/* Gives the next program its part of the first half of the time limit: until l->until. */
+static trm_status allow_time(links *l, int part, trm_error *err) {
+    double limit = l->probe->seconds, used;
+    TRMI_TRY(look_at_clock(l, &used, err));
+    double share = fmax(0, limit / 2 - used) * part / (l->parts > part ? l->parts : part);
+    l->parts -= part;
+    bool whole = limit <= 0 || share >= enough;
+    l->until = used + (whole ? enough : share);
+    l->least = whole ? TURNS_LEAST : 1;
+    return TRM_OK;
+}
+
+/* Sets *more: whether a program that has run `turns` of `most` turns runs another one. */
+static trm_status has_time(links *l, int turns, int most, bool *more, trm_error *err) {
+    double used;
+    TRMI_TRY(look_at_clock(l, &used, err));
+    *more = !l->over && (turns < l->least || (turns < most && used < l->until));
+    l->cut = l->cut || (!*more && turns < most && turns < TURNS_LEAST);
+    return TRM_OK;
 }
 
 static trm_status wait_for_ranks(const links *l, trm_error *err) {
@@ -223,20 +264,18 @@ static trm_status median_of_mean(const links *l, double *times, int32_t turns, d
 /* Times the messages of a program over several turns, to l->seconds. */
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
-    double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1),
-           begin = trmi_os_now(), used = 0;
+    double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1);
     trm_status status =
         times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
-    int32_t turns = 0;
-    for (int turn = -1;
-         status == TRM_OK && turn < l->most && (turn < TURNS_LEAST || used < enough);) {
-        status = time_turn(l, exec, message, turn, times, err);
-        used = trmi_os_now() - begin;
-        /* the maximum over ranks, so that all stop after the same turn */
-        status = status == TRM_OK ? trmi_op_benchmark_largest(l->probe, &used, 1, err) : status;
-        turns = ++turn;
+    bool more = true;
+    int32_t turns = -1; /* the first one is a warm-up */
+    int part = l->first > 0 ? PART_LARGE : PART_MESSAGES;
+    status = status == TRM_OK ? allow_time(l, part, err) : status;
+    while (status == TRM_OK && more && !l->over) {
+        status = time_turn(l, exec, message, turns++, times, err);
+        status = status == TRM_OK ? has_time(l, turns, l->most, &more, err) : status;
     }
-    for (int32_t i = 0; status == TRM_OK && i < p->steps_count; i++) {
+    for (int32_t i = 0; status == TRM_OK && !l->over && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
             status = median_of_mean(l, times + (int64_t)i * l->most, turns, &l->seconds[what][size],
@@ -351,13 +390,16 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
     }
     trm_status status = TRM_OK;
-    for (int i = l->first; status == TRM_OK && i < l->end; i++) {
+    for (int i = l->first; status == TRM_OK && !l->over && i < l->end; i++) {
         double times[TURNS_SMALL];
         int64_t count = sizes[i] / (int64_t)sizeof *data;
+        bool more = true;
+        int turns = -1;
         for (int32_t r = 0; r < size; r++) {
             counts[r] = count * (r + 1) / size - count * r / size;
         }
-        for (int turn = -1; status == TRM_OK && turn < l->most; turn++) {
+        status = allow_time(l, PART_BUCKET, err);
+        for (; status == TRM_OK && more && !l->over; turns++) {
             status = wait_for_ranks(l, err);
             trmi_op_benchmark_sweep(l->probe, 0, 1);
             memset(data, 0, (size_t)sizes[i]); /* backward leaves gradients in its rank's cache */
@@ -373,12 +415,14 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
             double begin = trmi_os_now();
             status = status == TRM_OK ? trm_comm_start(group, &op, &request, err) : status;
             status = request != NULL ? trm_request_wait(request, -1, err) : status;
-            if (turn >= 0) {
-                times[turn] = trmi_os_now() - begin;
+            if (turns >= 0) {
+                times[turns] = trmi_os_now() - begin;
             }
+            status = status == TRM_OK ? has_time(l, turns + 1, l->most, &more, err) : status;
         }
-        status = status == TRM_OK ? median_of_mean(l, times, l->most, &l->seconds[move][i], err)
-                                  : status;
+        status = status == TRM_OK && !l->over
+                     ? median_of_mean(l, times, turns, &l->seconds[move][i], err)
+                     : status;
     }
     trmi_free(counts);
     return status;
@@ -403,6 +447,10 @@ static trm_status run_buckets(links *l, trm_error *err) {
 
 /* ---- the optimiser, and a step with nothing in it -------------------------------------------- */
 
+/* Parameters for which the optimiser's pass is measured: rows of ROW floats. */
+enum { ROW = 64 };
+static const int64_t update_rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
+
 /* A small training program with one parameter: CUT: partitioned by the default plan; OWN: whole on
  * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices. */
 typedef enum kind { CUT, OWN, SLICED } kind;
@@ -412,7 +460,7 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
     trm_graph *g;
     char mesh[16], plan[96];
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
-    trm_node x = trm_parameter(g, "w", trm_shape_of(rows, 64), TRM_INIT_NORMAL_001);
+    trm_node x = trm_parameter(g, "w", trm_shape_of(rows, ROW), TRM_INIT_NORMAL_001);
     trm_node y = trm_relu(g, x), loss = trm_reduce_mean(g, y, NULL, 0, false);
     snprintf(mesh, sizeof mesh, "%d", (int)trm_comm_size(probe->comm));
     snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %s\nop %.40s .\n", mesh,
@@ -433,16 +481,15 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
 }
 
 /* Sets *seconds to the median time of a step (CUT) or of its update alone, on the slowest rank. */
-static trm_status time_small(const links *l, int64_t rows, kind what, double *seconds,
-                             trm_error *err) {
+static trm_status time_small(links *l, int64_t rows, kind what, double *seconds, trm_error *err) {
     trmi_op_benchmark *probe = l->probe;
     double times[TURNS], none = 0;
-    bool step = what == CUT;
-    int turns = turns_of(probe, TURNS);
+    bool step = what == CUT, more = true;
+    int most = turns_of(probe, TURNS), turns = -1;
     trm_exec *exec;
     TRMI_TRY(small_exec(probe, rows, what, &exec, err));
-    trm_status status = TRM_OK;
-    for (int turn = -1; status == TRM_OK && turn < turns; turn++) {
+    trm_status status = allow_time(l, PART_UPDATE, err);
+    for (; status == TRM_OK && more && !l->over; turns++) {
         note_links(l);
         trmi_op_benchmark_sweep(probe, 0, 1);
         status = trmi_op_benchmark_largest(probe, &none, 1, err);
@@ -450,13 +497,47 @@ static trm_status time_small(const links *l, int64_t rows, kind what, double *se
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
         begin = step ? begin : trmi_op_benchmark_clock(probe);
         status = status == TRM_OK ? trm_exec_update(exec, 1e-6, err) : status;
-        if (turn >= 0) {
-            times[turn] = (step ? trmi_os_now() : trmi_op_benchmark_clock(probe)) - begin;
+        if (turns >= 0) {
+            times[turns] = (step ? trmi_os_now() : trmi_op_benchmark_clock(probe)) - begin;
         }
+        status = status == TRM_OK ? has_time(l, turns + 1, most, &more, err) : status;
     }
-    *seconds = status != TRM_OK ? 0 : trmi_median(times, turns);
+    *seconds = status != TRM_OK || turns < 1 ? 0 : trmi_median(times, turns);
     trm_exec_destroy(exec);
     return status == TRM_OK ? trmi_op_benchmark_largest(probe, seconds, 1, err) : status;
+}
+
+/* ---- without curves -------------------------------------------------------------------------- */
+
+/* Writes the shortest time of an all-reduce of `count` floats to *best; the first is a warm-up. */
+static trm_status time_sum(trm_comm *comm, float *data, int64_t count, double *best,
+                           trm_error *err) {
+    enum { SUMS = 5 };
+    *best = 1e9;
+    for (int i = 0; i < SUMS; i++) {
+        TRMI_TRY(trm_comm_barrier(comm, err));
+        double begin = trmi_os_now();
+        TRMI_TRY(trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCTION_SUM, err));
+        double seconds = trmi_os_now() - begin;
+        *best = i > 0 && seconds < *best ? seconds : *best;
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *beta,
+                                        trm_error *err) {
+    enum { FEW = 1024, MANY = 1 << 18 };
+    float *data = trm_comm_alloc_shared(comm, MANY * sizeof *data, err);
+    if (data == NULL) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure links");
+    }
+    double few = 0, many = 0, n = trm_comm_size(comm);
+    trm_status status = time_sum(comm, data, FEW, &few, err);
+    status = status == TRM_OK ? time_sum(comm, data, MANY, &many, err) : status;
+    trm_comm_free_shared(comm, data);
+    *alpha = fmax(1e-7, few / (2 * (n - 1)));
+    *beta = fmax(1e-12, (many - few) / ((MANY - FEW) * 4.0 * 2 * (n - 1) / n));
+    return status;
 }
 
 /* ---- words ----------------------------------------------------------------------------------- */
@@ -479,27 +560,32 @@ static void append_curve(trmi_text *out, trmi_move move, int32_t ranks, const in
     trmi_text_printf(out, "\n");
 }
 
-/* Appends the curve of the optimiser's pass by bytes, as far as memory limit and reach allow. */
-static trm_status measure_updates(const links *l, kind what, double crowd, trmi_text *out,
+static int64_t update_bytes(int i) { return update_rows[i] * ROW * (int64_t)sizeof(float); }
+
+/* Returns how many sizes of the optimiser's pass are measured: as far as memory limit and reach allow. */
+static int count_updates(const links *l) {
+    const trmi_op_benchmark *probe = l->probe;
+    int count = 2;
+    /* UPDATE_COPIES: the parameter, its gradient, slots, and the ReLU with its gradient */
+    while (count < UPDATES &&
+           (probe->reach == 0 || update_bytes(count - 1) < sizes[l->count - 1]) &&
+           (probe->limit == 0 || UPDATE_COPIES * update_bytes(count) <= probe->limit)) {
+        count++;
+    }
+    return count;
+}
+
+/* Appends the curve of the optimiser's pass by bytes. */
+static trm_status measure_updates(links *l, kind what, double crowd, trmi_text *out,
                                   trm_error *err) {
-    static const int64_t rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
-    trmi_op_benchmark *probe = l->probe;
     int32_t share = what == SLICED ? l->ranks : 1;
     int64_t bytes[UPDATES];
     double seconds[UPDATES];
-    int count = 0;
-    /* UPDATE_COPIES: the parameter, its gradient, slots, and the ReLU with its gradient */
-    for (; count < UPDATES; count++) {
-        bytes[count] = rows[count] * 64 * (int64_t)sizeof(float);
-        bool beyond = count > 0 && probe->reach > 0 &&
-                      rows[count - 1] * 64 * (int64_t)sizeof(float) >= sizes[l->count - 1];
-        if (count >= 2 &&
-            (beyond || (probe->limit > 0 && UPDATE_COPIES * bytes[count] > probe->limit))) {
-            break;
-        }
-        TRMI_TRY(time_small(l, rows[count], what, &seconds[count], err));
-        seconds[count] *= crowd;
-        bytes[count] /= share;
+    int count = count_updates(l);
+    for (int i = 0; i < count && !l->over; i++) {
+        TRMI_TRY(time_small(l, update_rows[i], what, &seconds[i], err));
+        seconds[i] *= crowd;
+        bytes[i] = update_bytes(i) / share;
     }
     make_monotonic(seconds, count);
     append_curve(out, what == SLICED ? TRMI_SLICED_UPDATE : TRMI_MOVES, share, bytes, seconds,
@@ -510,7 +596,9 @@ static trm_status measure_updates(const links *l, kind what, double crowd, trmi_
 /* Measures and appends the curves of all moves for each group size that divides the ranks. `crowd`:
  * how many threads of ranks share a core; multiplies work that ranks do alone. */
 static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_error *err) {
-    for (l->group = 2; l->group <= l->ranks; l->group++) {
+    static trm_status (*const programs[])(links *, trm_error *) = {run_program, run_stores,
+                                                                   run_buckets};
+    for (l->group = 2; l->group <= l->ranks && !l->over; l->group++) {
         if (l->ranks % l->group != 0) {
             continue;
         }
@@ -518,9 +606,9 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             l->first = large ? SMALL : 0;
             l->end = large ? l->count : SMALL;
             l->most = turns_of(l->probe, large ? TURNS : TURNS_SMALL);
-            TRMI_TRY(run_program(l, err));
-            TRMI_TRY(run_stores(l, err));
-            TRMI_TRY(run_buckets(l, err));
+            for (int k = 0; k < (int)(sizeof programs / sizeof *programs) && !l->over; k++) {
+                TRMI_TRY(programs[k](l, err));
+            }
             l->done++;
         }
         for (int m = 0; m < MOVES; m++) {
@@ -560,36 +648,61 @@ int trmi_link_benchmark_sizes(const trmi_op_benchmark *probe) {
     return count;
 }
 
-static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
-    links l = {.probe = probe,
-               .ranks = trm_comm_size(probe->comm),
-               .count = trmi_link_benchmark_sizes(probe)};
-    double step;
+/* Writes the lines of a description that stand before its curves. */
+static void print_head(const links *l, double alpha, double beta, double load, trmi_text *out) {
+    const trmi_op_benchmark *probe = l->probe;
     char date[32];
     time_t now = (time_t)trmi_os_wall();
     struct tm day;
-    int cores = probe->cores;
     strftime(date, sizeof date, "%Y-%m-%d %H:%M", gmtime_r(&now, &day));
     trmi_text_printf(out,
                      "# messages of %d ranks of this machine (form 5), measured %s UTC\nlevel host "
-                     "%d 5 4\ncores %d\noverlap %d\n"
+                     "%d %g %g\ncores %d\noverlap %d\n"
                      "together %d\nload %.3f\n",
-                     (int)l.ranks, date, (int)l.ranks, cores, l.ranks * probe->threads < cores,
-                     (int)l.ranks, probe->load);
-    double crowd = fmax(1, (double)l.ranks * probe->threads / cores);
-    l.doing = "measuring messages, for all jobs";
-    for (int32_t group = 2; group <= l.ranks; group++) { /* small ones and large ones of each */
-        l.total += l.ranks % group == 0 ? 2 : 0;
+                     (int)l->ranks, date, (int)l->ranks, alpha * 1e6, 1e-9 / beta, probe->cores,
+                     l->ranks * probe->threads < probe->cores, (int)l->ranks, load);
+}
+
+/* Measures all curves; leaves early where the limit is passed. */
+static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
+    double crowd = fmax(1, (double)l->ranks * l->probe->threads / l->probe->cores), step = 0;
+    bool slices = l->ranks == trm_comm_local_size(l->probe->comm);
+    l->doing = "measuring messages, for all jobs";
+    l->parts = PART_UPDATE * (1 + count_updates(l) * (slices ? 2 : 1));
+    for (int32_t group = 2; group <= l->ranks; group++) { /* small ones and large ones of each */
+        if (l->ranks % group == 0) {
+            l->total += 2;
+            l->parts += 2 * (PART_MESSAGES + PART_LARGE + l->count * PART_BUCKET);
+        }
     }
-    TRMI_TRY(measure_groups(&l, crowd, out, err));
-    l.doing = "measuring the optimiser, for all jobs";
-    l.total = 0;
-    TRMI_TRY(measure_updates(&l, OWN, crowd, out, err));
-    TRMI_TRY(l.ranks == trm_comm_local_size(probe->comm)
-                 ? measure_updates(&l, SLICED, crowd, out, err)
-                 : TRM_OK);
-    TRMI_TRY(time_small(&l, 16, CUT, &step, err));
+    print_head(l, 5e-6, 1 / 4e9, l->probe->load, out);
+    TRMI_TRY(measure_groups(l, crowd, out, err));
+    l->doing = "measuring the optimiser, for all jobs";
+    l->total = 0;
+    TRMI_TRY(l->over ? TRM_OK : measure_updates(l, OWN, crowd, out, err));
+    TRMI_TRY(l->over || !slices ? TRM_OK : measure_updates(l, SLICED, crowd, out, err));
+    TRMI_TRY(l->over ? TRM_OK : time_small(l, 16, CUT, &step, err));
     trmi_text_printf(out, "overhead %.3f\n", step * 1e6);
+    return TRM_OK;
+}
+
+static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
+    links l = {.probe = probe,
+               .ranks = trm_comm_size(probe->comm),
+               .count = trmi_link_benchmark_sizes(probe),
+               .begin = trmi_os_now()};
+    TRMI_TRY(measure_curves(&l, out, err));
+    if (l.over) {
+        /* One mechanism prices all messages: some measured curves beside a model would make what was not
+         * measured look cheap. The machine counts as busy, so that a quiet one measures again. */
+        double alpha, beta;
+        TRMI_TRY(trmi_link_benchmark_estimate(probe->comm, &alpha, &beta, err));
+        out->length = 0;
+        print_head(&l, alpha, beta, fmax(probe->load, TRMI_COSTS_BUSY), out);
+    }
+    if (l.cut || l.over) {
+        trmi_text_printf(out, TRMI_LINKS_CUT "%.3f s\n", probe->seconds);
+    }
     return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
 }
 

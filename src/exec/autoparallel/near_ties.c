@@ -28,7 +28,7 @@
 enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
 /* The default time limit: steps_tried predicted steps, but at least `shortest` and at most
  * `longest` seconds. Plans with long steps need more time to be distinguished. */
-static const double shortest = 10, longest = 40, steps_tried = 240;
+static const double shortest = 3, longest = 40, steps_tried = 240;
 /* plans of one mesh whose predictions differ by less are taken as alike */
 static const double apart = 0.01;
 static const double turn = 0.05; /* seconds: target time of the steps of one turn */

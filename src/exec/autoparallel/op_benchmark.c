@@ -34,6 +34,7 @@ enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
 typedef struct request {
     int32_t what, op, micros;
     int64_t footprint, reach;
+    double seconds;
     bool brief;
     trmi_mesh mesh;
     char letters[TRMI_MESH_AXES + 1];
@@ -211,8 +212,10 @@ static trm_status time_op(trmi_op_benchmark *probe, trm_exec *exec, const uint8_
      * of many operators give better plans than good times of a few. */
     bool here = probe->comm != NULL;
     int32_t most = probe->brief ? BRIEF : REPEATS;
+    double left = probe->seconds > 0 ? probe->seconds : INFINITY;
     /* run -1 touches the pages and is not counted */
-    for (int32_t r = -1; r < most && (r < (here ? LEAST : 1) || used < (here ? enough : rough));
+    for (int32_t r = -1; r < most && (r < 1 || used < left) &&
+                         (r < (here ? LEAST : 1) || used < (here ? enough : rough));
          r++) {
         prepare_caches(probe, exec, own, 1);
         used = trmi_os_now() - begin;
@@ -379,11 +382,13 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
 /* Broadcasts a request from rank 0; on the other ranks *what receives it. */
 static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm_error *err) {
     what->reach = probe->reach;
+    what->seconds = probe->seconds;
     what->brief = probe->brief;
     TRMI_TRY(probe->comm == NULL
                  ? TRM_OK
                  : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
     probe->reach = what->reach;
+    probe->seconds = what->seconds;
     probe->brief = what->brief;
     return TRM_OK;
 }

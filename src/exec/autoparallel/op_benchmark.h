@@ -52,6 +52,9 @@ typedef struct trmi_op_benchmark {
     /* rank 0: bytes of the longest message of any plan (trmi_op_benchmark_longest); much longer ones are
      * not measured; 0 = no limit */
     int64_t reach;
+    /* rank 0: seconds that the next measurement may take; 0 = no limit. The ranks compare it with the
+     * slowest rank's time after each run of a program, so it is passed by one run of each at most */
+    double seconds;
     bool brief;        /* rank 0: one of several measurements, with fewer samples */
     const char *block; /* memory for sweeps of the caches, block_bytes; owned */
     size_t block_bytes;
@@ -87,12 +90,18 @@ trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_ben
 trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err);
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
+/* Ends a description of links that the time limit has cut short, with the limit in seconds behind it. */
+#define TRMI_LINKS_CUT "# cut short by the limit of "
 /* Returns how many message sizes are measured within limit and reach. Descriptions with fewer sizes
  * are kept in other files. */
 int trmi_link_benchmark_sizes(const trmi_op_benchmark *probe);
 /* Returns about the most bytes that any plan of a training graph sends at once: the largest value,
  * or all parameters. */
 int64_t trmi_op_benchmark_longest(const trm_graph *graph);
+/* Estimates the latency of a message (seconds) and the seconds of a byte from a small and a large all-reduce, by
+ * the model of a ring: 2 (n - 1) messages. Collective; each rank gets its own times. */
+trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *beta,
+                                        trm_error *err);
 /* link_benchmark.c: the part of trmi_link_benchmark that every rank runs; rank 0 writes the text. */
 trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 

@@ -185,15 +185,26 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
     return trmi_middle(sorted, count);
 }
 
+/* Makes and warms up all executors. Sets *used to the seconds since `start` on the slowest rank, and stops where
+ * they exceed the limit. */
+static trm_status open_all(const trmi_plan_benchmark *r, runner *runners, double start,
+                           double *used, trm_error *err) {
+    for (int32_t i = 0; i < r->count && (*used <= r->seconds || r->at_least > 0); i++) {
+        TRMI_TRY(open_runner(r, &runners[i], err));
+        TRMI_TRY(run_training_step(r, runners[i].exec, err));
+        *used = trmi_os_now() - start;
+        TRMI_TRY(trm_comm_allreduce(r->comm, used, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
+    }
+    return TRM_OK;
+}
+
 /* Runs turns, in alternating order, until plans are settled or the time is up; drops plans that are
  * clearly slower. A turn that is not complete is not counted. */
 static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi_plan_times *out,
                              trm_error *err) {
-    for (int32_t i = 0; i < r->count && !r->one_at_a_time; i++) {
-        TRMI_TRY(open_runner(r, &runners[i], err));
-        TRMI_TRY(run_training_step(r, runners[i].exec, err));
-    }
-    double start = trmi_os_now(), used = 0, before = 0, last = 0;
+    double start = trmi_os_now(), used = 0, last = 0;
+    TRMI_TRY(r->one_at_a_time ? TRM_OK : open_all(r, runners, start, &used, err));
+    double before = used;
     bool running[TRMI_BENCHMARK_PLANS], settled = false;
     for (int32_t i = 0; i < r->count; i++) {
         running[i] = true;

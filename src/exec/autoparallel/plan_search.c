@@ -23,8 +23,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { SMALL = 1024, LARGE = 1 << 18, TURNS = 5 };
-
 /* The state of one search on one rank. */
 typedef struct search_state {
     trm_exec *exec;
@@ -53,41 +51,17 @@ static bool computes_cooperatively(const search_state *s) {
 
 /* ---- without measuring ----------------------------------------------------------------------- */
 
-/* Writes the shortest time of an all-reduce of `count` floats to *best; the first is a warm-up. */
-static trm_status time_sum(trmi_parallel *p, float *data, int64_t count, double *best,
-                           trm_error *err) {
-    *best = 1e9;
-    for (int i = 0; i < TURNS; i++) {
-        TRMI_TRY(trm_comm_barrier(p->comm, err));
-        double begin = trmi_os_now();
-        TRMI_TRY(trm_comm_allreduce(p->comm, data, count, TRM_FLOAT32, TRM_REDUCTION_SUM, err));
-        double seconds = trmi_os_now() - begin;
-        *best = i > 0 && seconds < *best ? seconds : *best;
-    }
-    return TRM_OK;
-}
-
-/* Sets the guessed prices: latency and seconds a byte from a small and a large all-reduce, by the
- * model of a ring (2 (n - 1) messages); operators by the rates of the back-end, divided by the
- * number of threads that share a core. Collective. */
+/* Sets the guessed prices: latency and seconds a byte from two all-reduces; operators by the rates of
+ * the back-end, divided by the number of threads that share a core. Collective. */
 static trm_status estimate_prices(search_state *s, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(s->exec);
     trmi_prices *prices = &s->prices;
     const trmi_target *target = &s->exec->backend->target;
-    float *data = trm_comm_alloc_shared(p->comm, LARGE * sizeof *data, err);
-    if (data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure links");
-    }
-    double small = 0, large = 0, n = p->size;
-    trm_status status = time_sum(p, data, SMALL, &small, err);
-    status = status == TRM_OK ? time_sum(p, data, LARGE, &large, err) : status;
-    trm_comm_free_shared(p->comm, data);
-    TRMI_TRY(status);
-    double alpha = small / (2 * (n - 1)),
-           beta = (large - small) / ((LARGE - SMALL) * 4.0 * 2 * (n - 1) / n);
+    double alpha, beta;
+    TRMI_TRY(trmi_link_benchmark_estimate(p->comm, &alpha, &beta, err));
     for (int i = 0; i < TRMI_MESH_AXES; i++) {
-        prices->alpha[i] = alpha > 1e-7 ? alpha : 1e-7;
-        prices->beta[i] = beta > 1e-12 ? beta : 1e-12;
+        prices->alpha[i] = alpha;
+        prices->beta[i] = beta;
     }
     double crowd =
         fmax(1, (double)s->exec->env.threads * trm_comm_local_size(p->comm) / s->probe.cores);

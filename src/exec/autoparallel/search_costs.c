@@ -35,6 +35,9 @@
 
 static const double BUSY = TRMI_COSTS_BUSY, QUIET = 1.1;
 static const double worth = 4e-6; /* seconds: faster operators are not measured */
+/* Time limits by the predicted step: so many steps, but seconds within these bounds. */
+static const double steps_measured = 500, steps_of_links = 300, steps_long = 40;
+static const double shortest = 3, longest = 30;
 
 #ifdef TRIREME_ONEDNN
 /* Returns the rates of this machine with so many threads. They are measured once and kept in the
@@ -70,7 +73,7 @@ trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error
     c->ranks = o->ranks > 1 ? o->ranks : 1;
     c->refresh = o->refresh;
     c->factor = c->share = 1;
-    c->limit_seconds = 30;
+    c->limit_seconds = longest;
     double flops = 5e10, bytes = 1e10;
 #ifdef TRIREME_ONEDNN
     char path[512] = "";
@@ -293,6 +296,21 @@ static trmi_op_benchmark_time least_times(const trmi_op_benchmark_time *a,
                                     fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
 }
 
+static bool has_time(const trmi_costs *c) { return c->measure_seconds < c->limit_seconds; }
+
+/* Measures an operator once, within the time that is left, and adds to the time that is used. */
+static trm_status measure_once(trmi_costs *c, const trmi_space *space, int32_t node,
+                               const trmi_strategy *s, trmi_op_benchmark_time *out,
+                               trm_error *err) {
+    double begin = trmi_os_now();
+    c->probe->seconds = c->limit_seconds - c->measure_seconds;
+    trm_status status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
+                                                  s->letters, out, err);
+    c->probe->seconds = 0;
+    c->measure_seconds += trmi_os_now() - begin;
+    return status;
+}
+
 /* Measures an operator, up to three times while the result is doubtful, and keeps it. An operator
  * that cannot run alone gets an entry without times. Fails only if the communicator is broken. */
 static trm_status measure_cost(trmi_costs *c, const trmi_space *space, int32_t node,
@@ -300,14 +318,11 @@ static trm_status measure_cost(trmi_costs *c, const trmi_space *space, int32_t n
                                const trmi_node_seconds *roof, trm_error *err) {
     trmi_op_benchmark_time time = {.forward = -1};
     trm_error own;
-    double begin = trmi_os_now();
-    trm_status status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
-                                                  s->letters, &time, &own);
+    trm_status status = measure_once(c, space, node, s, &time, &own);
     bool again = status == TRM_OK && is_doubtful(c, trmi_space_op(space, node), key, &time, roof);
-    for (int i = 0; again && i < 2; i++) { /* a disturbance is usually short */
+    for (int i = 0; again && i < 2 && has_time(c); i++) { /* a disturbance is usually short */
         trmi_op_benchmark_time other;
-        status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
-                                           s->letters, &other, &own);
+        status = measure_once(c, space, node, s, &other, &own);
         if (status != TRM_OK) {
             break;
         }
@@ -315,7 +330,6 @@ static trm_status measure_cost(trmi_costs *c, const trmi_space *space, int32_t n
         again = is_doubtful(c, trmi_space_op(space, node), key, &time, roof);
         c->doubted += i == 0;
     }
-    c->measure_seconds += trmi_os_now() - begin;
     /* An operator that cannot run alone is no error; a broken communicator is. */
     if (status != TRM_OK && c->probe->comm != NULL &&
         trm_comm_health(c->probe->comm, err) != TRM_OK) {
@@ -351,8 +365,7 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
                              const trmi_node_seconds *roof, trm_error *err) {
     trmi_op_benchmark_time time;
     trm_error own;
-    trm_status status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
-                                                  s->letters, &time, &own);
+    trm_status status = measure_once(c, space, node, s, &time, &own);
     e->look = c->look;
     if (status != TRM_OK) {
         return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK
@@ -366,6 +379,11 @@ static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t nod
                &(trmi_op_benchmark_time){e->seconds.forward, e->seconds.backward,
                                          e->seconds.factors, time.spread});
     return TRM_OK;
+}
+
+double trmi_costs_limit(double said, double step) {
+    double usual = fmax(shortest, fmin(longest, steps_measured * step));
+    return said > 0 ? said : fmax(usual, steps_long * step);
 }
 
 /* ---- what the search asks -------------------------------------------------------------------- */
@@ -502,7 +520,7 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
     }
     trmi_op_cost_entry *known = find_cost(c, key);
     bool again = known != NULL && known->look < c->look && known->looks < TRMI_COSTS_LOOKS &&
-                 c->probe != NULL && known->seconds.forward >= 0;
+                 c->probe != NULL && has_time(c) && known->seconds.forward >= 0;
     trmi_space_roofline(space, n, choice->strategy[n], &roof);
     if (again) {
         TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
@@ -510,7 +528,7 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
         return TRM_OK;
     } else if (load_cost(c, key, &roof, &seconds)) {
         TRMI_TRY(add_entry(c, key, &seconds, &roof, err));
-    } else if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
+    } else if (c->probe != NULL && has_time(c)) {
         TRMI_TRY(measure_cost(c, space, n, s, key, &roof, err));
     } else {
         return TRM_OK;
@@ -527,7 +545,7 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
     int32_t count = status == TRM_OK ? list_wanted(space, choice, list) : 0;
     double begin = trmi_os_now();
     for (int32_t i = 0; status == TRM_OK && i < count; i++) {
-        if (c->probe != NULL && c->measure_seconds < c->limit_seconds) {
+        if (c->probe != NULL && has_time(c)) {
             double each = i > 0 ? (trmi_os_now() - begin) / i : INFINITY;
             trmi_progress_note(&c->probe->progress, i, count,
                                fmin(each * (count - i), c->limit_seconds - c->measure_seconds),
@@ -566,8 +584,9 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns the kept description of links in file `path` (owned by the caller); NULL if there is none
- * of this form and rank count, or if it should be measured again. */
-static char *kept_links(const trmi_costs *c, const char *path) {
+ * of this form and rank count, or if it should be measured again: on a quieter machine, or where it was cut
+ * short by a limit of less than half of `seconds`. */
+static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
     uint8_t *text;
     size_t bytes;
     trm_error ignored;
@@ -577,8 +596,10 @@ static char *kept_links(const trmi_costs *c, const char *path) {
         trmi_free(links);
         return NULL;
     }
-    bool usable = trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
-                  links->together == c->ranks && links->update.count > 0 &&
+    const char *cut = strstr((const char *)text, TRMI_LINKS_CUT);
+    bool full = cut == NULL || 2 * atof(cut + strlen(TRMI_LINKS_CUT)) >= seconds;
+    bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
+                  links->together == c->ranks && (links->update.count > 0 || cut != NULL) &&
                   strstr((const char *)text, "(form 5)") != NULL &&
                   (links->load < BUSY || c->probe->load > QUIET);
     trmi_free(links);
@@ -589,12 +610,26 @@ static char *kept_links(const trmi_costs *c, const char *path) {
     return (char *)text;
 }
 
+/* Returns the time limit in seconds of measuring messages, before any plan is priced: by the step whose
+ * operators take what the roofline says, shared out among the ranks. */
+static double links_limit(const trmi_costs *c) {
+    const trm_graph *g = c->probe->graph;
+    double step = 0, cores = c->probe->cores;
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        trmi_cost cost = trmi_op_cost(g, &g->ops[i]);
+        step += fmax(cost.flops * c->flop, cost.bytes * c->byte);
+    }
+    step *= fmax(1 / (double)c->ranks, c->threads / cores);
+    return fmax(2 * shortest, fmin(2 * longest, steps_of_links * step));
+}
+
 trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     char folder[400] = "", path[480] = "", host[64] = "";
     *text = NULL;
     if (c->probe == NULL || c->probe->comm == NULL || c->ranks < 2) {
         return TRM_OK;
     }
+    double limit = links_limit(c);
     if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
         trmi_op_benchmark all = {.limit = 0};
         int some = trmi_link_benchmark_sizes(c->probe);
@@ -602,11 +637,11 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
                                        host, c->probe->cores, c->ranks, c->threads,
                                        trm_comm_engine(c->probe->comm));
         snprintf(path + used, sizeof path - used, ".txt");
-        *text = kept_links(c, path);
+        *text = kept_links(c, path, limit);
         /* a description with fewer message sizes (memory limit, small model) has its own file */
         if (*text == NULL && some < trmi_link_benchmark_sizes(&all)) {
             snprintf(path + used, sizeof path - used, "-s%d.txt", some);
-            *text = kept_links(c, path);
+            *text = kept_links(c, path, limit);
         }
     }
     if (*text != NULL) {
@@ -614,7 +649,9 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     }
     trmi_text out = {0};
     trm_error ignored;
+    c->probe->seconds = limit;
     trm_status status = trmi_link_benchmark(c->probe, &out, err);
+    c->probe->seconds = 0;
     if (status != TRM_OK) {
         trmi_text_free(&out);
         return status;

@@ -158,6 +158,8 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
     }
     TRMI_TRY(trmi_op_benchmark_load(&p->probe, err));
     if (o->links == NULL && !o->guess_links && comm != NULL && trm_comm_size(comm) > 1) {
+        /* messages longer than any plan sends are not measured: that would take memory and time */
+        p->probe.reach = trmi_op_benchmark_longest(p->graph);
         TRMI_TRY(trmi_costs_links(&p->costs, &p->links_text, err));
         TRMI_TRY(trmi_links_parse(p->links_text, &p->links, err));
     }
@@ -249,7 +251,9 @@ static trm_status plan_together(trm_planner *p, trm_error *err) {
     settle_drive(p);
     TRMI_TRY(trmi_auto_search(&p->drive, err));
     TRMI_TRY(find_others(p, err));
-    TRMI_TRY(trmi_auto_try(&p->drive, err));
+    /* a plan with a given number of stages is no candidate of the runs */
+    bool staged = p->options.stages != 0 && p->options.stages != TRM_ALL;
+    TRMI_TRY(staged ? TRM_OK : trmi_auto_try(&p->drive, err));
     TRMI_TRY(trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK);
     return trmi_planner_search_stages(p, err);
 }

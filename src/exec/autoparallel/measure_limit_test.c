@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time limits of measuring messages and operators: what a description has when the limit is passed, and that
+ * all ranks stop together. */
+#include "ranks.h"
+
+#include "exec/autoparallel/near_ties.h"
+#include "exec/autoparallel/search_costs.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { RANKS = 2, BATCH = 8, WIDTH = 24 };
+
+typedef struct shared {
+    double seconds; /* the limit */
+    trm_status status[RANKS];
+    trm_error error;
+    trmi_op_benchmark_time time;
+    char text[1 << 14]; /* of rank 0 */
+} shared;
+
+/* Measures messages and one operator within the limit. */
+static trm_status measure(shared *all, trmi_op_benchmark *probe, int32_t op, trm_error *err) {
+    trmi_mesh mesh;
+    trmi_text text = {0};
+    TRMI_TRY(trmi_mesh_parse("2", &mesh, err));
+    probe->seconds = all->seconds;
+    probe->brief = true;
+    probe->reach = 1;
+    trm_status status = trmi_link_benchmark(probe, &text, err);
+    snprintf(all->text, sizeof all->text, "%s", status == TRM_OK ? text.data : "");
+    trmi_text_free(&text);
+    status = status == TRM_OK ? trmi_op_benchmark_measure(probe, op, &mesh, "n", &all->time, err)
+                              : status;
+    trm_status ended = trmi_op_benchmark_end(probe, err);
+    return status == TRM_OK ? ended : status;
+}
+
+static void body(rank_context *context, trm_comm *comm) {
+    shared *all = context->arg;
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, WIDTH));
+    trm_node a = trm_parameter(g, "a", trm_shape_of(WIDTH, WIDTH), TRM_INIT_LINEAR), gradient;
+    x = trm_linear(g, x, a, TRM_NO_NODE);
+    int32_t op = g->values[x.id].op;
+    trm_node loss = trm_reduce_mean(g, x, NULL, 0, false);
+    trm_gradients(g, loss, &a, 1, &gradient);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    trmi_op_benchmark probe = {.comm = comm,
+                               .graph = g,
+                               .backend = "ref",
+                               .tuning_file = "",
+                               .threads = 1,
+                               .cores = RANKS,
+                               .load = 1,
+                               .optimizer = {.kind = TRM_SGD}};
+    all->status[context->rank] = context->rank == 0 ? measure(all, &probe, op, &all->error)
+                                                    : trmi_op_benchmark_serve(&probe, &all->error);
+    trmi_op_benchmark_close(&probe);
+    trm_graph_destroy(g);
+}
+
+static shared *run(double seconds) {
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    all->seconds = seconds;
+    ranks_run_joined(RANKS, false, body, all, "limit");
+    for (int r = 0; r < RANKS; r++) {
+        CHECK_OK(all->status[r], all->error);
+    }
+    return all;
+}
+
+/* No curve is better than some: two all-reduces price all messages. An operator runs once. */
+static void a_limit_that_is_passed_leaves_no_curves(void **state) {
+    (void)state;
+    trmi_links links;
+    trm_error err;
+    shared *all = run(1e-9);
+    CHECK_OK(trmi_links_parse(all->text, &links, &err), err);
+    assert_true(links.curves_count == 0 && links.update.count == 0 && links.levels_count == 1);
+    assert_true(strstr(all->text, TRMI_LINKS_CUT) != NULL);
+    assert_true(links.levels[0].alpha > 0 && links.levels[0].beta > 0);
+    assert_true(all->time.forward > 0 && all->time.backward > 0);
+    munmap(all, sizeof *all);
+}
+
+static void a_long_limit_leaves_every_curve(void **state) {
+    (void)state;
+    static const char *const words[] = {"allreduce 2",    "allgather 2",   "reducescatter 2",
+                                        "alltoall 2",     "gradients 2",   "copy 1",
+                                        "gatherstore 2",  "slices 2",      "update 1",
+                                        "scatterstore 2", "sliceupdate 2", "overhead"};
+    shared *all = run(3600);
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        assert_non_null(strstr(all->text, words[i]));
+    }
+    assert_null(strstr(all->text, TRMI_LINKS_CUT));
+    assert_true(all->time.forward > 0 && all->time.backward > 0);
+    munmap(all, sizeof *all);
+}
+
+/* Limits follow the predicted step, within bounds. */
+static void a_short_step_is_measured_for_a_short_time(void **state) {
+    (void)state;
+    assert_true(trmi_costs_limit(0, 0.001) == 3 && trmi_costs_limit(0, 0.02) == 10);
+    assert_true(trmi_costs_limit(0, 0.5) == 30 && trmi_costs_limit(0, 2) == 80);
+    assert_true(trmi_costs_limit(7, 2) == 7);
+    assert_true(trmi_ties_seconds(TRM_ON, 0, 0.001) == 3 && trmi_ties_seconds(TRM_ON, 0, 9) == 40);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_limit_that_is_passed_leaves_no_curves),
+        cmocka_unit_test(a_long_limit_leaves_every_curve),
+        cmocka_unit_test(a_short_step_is_measured_for_a_short_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
