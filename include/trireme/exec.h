@@ -221,6 +221,9 @@ typedef struct trm_exec_options {
     const char *choices_file;
     /* adjacent operators run as one. Default: on; TRM_OFF: each by itself, for comparison */
     trm_switch fusion;
+    /* parameters and states get initial values. Default: on; TRM_OFF: they are zero until
+     * trm_exec_write, for callers that write all of them before the first step */
+    trm_switch initialise;
     /* processes of the job on this host; 0 = the ranks of parallel.comm on it */
     int32_t host_processes;
 

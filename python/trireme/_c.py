@@ -922,6 +922,7 @@ class trm_exec_options(Structure):
     retune_seconds: by default a process measures kernels for 0.33 s and uses the cost model for the rest; both are kept in tuning_file, so that later runs compute the same bits. Positive: seconds for measuring, too, choices that the cost model made
     choices_file: kernels that one run has chosen: read before tuning_file, new ones are appended, so that a restarted run computes the same bits. A file for each rank; NULL = none
     fusion: adjacent operators run as one. Default: on; TRM_OFF: each by itself, for comparison
+    initialise: parameters and states get initial values. Default: on; TRM_OFF: they are zero until trm_exec_write, for callers that write all of them before the first step
     host_processes: processes of the job on this host; 0 = the ranks of parallel.comm on it
     loss: scalar node; TRM_NO_NODE: forward only
     outputs: [outputs_count] nodes that trm_exec_output reads after a step
@@ -2444,6 +2445,7 @@ trm_exec_options._fields_ = [
     ('retune_seconds', c_double),
     ('choices_file', c_char_p),
     ('fusion', c_int),
+    ('initialise', c_int),
     ('host_processes', c_int32),
     ('loss', trm_node),
     ('outputs', POINTER(trm_node)),
@@ -3361,6 +3363,7 @@ ENUM_OF = {
     ('trm_parallel_options', 'broadcast'): 'trm_switch',
     ('trm_exec_options', 'precision'): 'trm_precision',
     ('trm_exec_options', 'fusion'): 'trm_switch',
+    ('trm_exec_options', 'initialise'): 'trm_switch',
     ('trm_variable', 'kind'): 'trm_variable_kind',
     ('trm_variable', 'dtype'): 'trm_dtype',
     ('trm_onnx_attribute', 'kind'): 'trm_onnx_attribute_kind',

@@ -705,6 +705,7 @@ class trm_exec_options(Structure):
     retune_seconds: float
     choices_file: Optional[bytes]
     fusion: int
+    initialise: int
     host_processes: int
     loss: trm_node
     outputs: Any

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/convert.h: copies tensors between layouts, element by element, to read and write variables
+/* exec/convert.h: copies tensors between layouts, to read and write variables
  * and for the reference REORDER step. The fast back-end has its own reorders. */
 #ifndef TRMI_EXEC_CONVERT_H
 #define TRMI_EXEC_CONVERT_H

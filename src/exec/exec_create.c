@@ -275,7 +275,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
-    if (exec->share == NULL) {
+    if (exec->share == NULL && options->initialise != TRM_OFF) {
         TRMI_TRY(trmi_exec_initialise(exec, err));
     }
     TRMI_TRY(trmi_distribution_begin(exec, err));

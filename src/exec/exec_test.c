@@ -551,6 +551,35 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec_destroy(train);
 }
 
+/* Without initial values all variables are zero until they are written; written ones train as usual. */
+static void variables_begin_as_zeros_on_request(void **state) {
+    trm_error err;
+    (void)state;
+    trm_exec *usual = make(false, (trm_exec_options){.optimizer = momentum});
+    trm_exec *empty = make(false, (trm_exec_options){.optimizer = momentum, .initialise = TRM_OFF});
+    float values[4096], zeros[4096] = {0};
+    const int32_t count = trm_exec_variable_count(usual);
+    assert_int_equal(trm_exec_variable_count(empty), count);
+    for (int32_t i = 0; i < count; i++) {
+        const trm_variable v = trm_exec_variable(usual, i);
+        const size_t bytes = (size_t)trm_shape_count(&v.shape) * sizeof(float);
+        assert_true(bytes <= sizeof values);
+        trm_exec_read(empty, i, values);
+        assert_memory_equal(values, zeros, bytes);
+        trm_exec_read(usual, i, values);
+        trm_exec_write(empty, i, values);
+    }
+    for (int step = 0; step < 3; step++) {
+        CHECK_OK(trm_exec_forward_backward(usual, &err), err);
+        CHECK_OK(trm_exec_update(usual, 0.1, &err), err);
+        CHECK_OK(trm_exec_forward_backward(empty, &err), err);
+        CHECK_OK(trm_exec_update(empty, 0.1, &err), err);
+        assert_float_equal(trm_exec_loss(usual), trm_exec_loss(empty), 0);
+    }
+    trm_exec_destroy(usual);
+    trm_exec_destroy(empty);
+}
+
 /* A pool or a norm that comes first does not stay in the plain layout, which only the reference
  * computes in. */
 static void image_operators_run_channels_last(void **state) {
@@ -679,6 +708,7 @@ int main(void) {
         cmocka_unit_test(wrong_feeds_are_named),
         cmocka_unit_test(nan_names_the_input),
         cmocka_unit_test(evaluation_shares_parameters),
+        cmocka_unit_test(variables_begin_as_zeros_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -208,6 +208,7 @@ static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
     model->options.exec.parallel.comm = comm;
     model->options.exec.parallel.broadcast = TRM_OFF; /* each rank writes the state that all have */
     model->options.exec.choices_file = NULL;          /* of programs of another batch */
+    model->options.exec.initialise = model->elastic->valid ? TRM_OFF : TRM_DEFAULT;
     TRMI_TRY(trmi_dataset_rebatch(r->options->data, model->elastic->samples / ranks, err));
     TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
     TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));

@@ -142,7 +142,7 @@ static const uint32_t layout[] = {
     AT(trm_exec_options, seed), AT(trm_exec_options, loss_scale), AT(trm_exec_options, memory_bytes), AT(trm_exec_options, accumulate),
     AT(trm_exec_options, recompute), AT(trm_exec_options, parallel), AT(trm_exec_options, backend), AT(trm_exec_options, tuning_file),
     AT(trm_exec_options, retune_seconds), AT(trm_exec_options, choices_file), AT(trm_exec_options, fusion),
-    AT(trm_exec_options, host_processes), AT(trm_exec_options, loss), AT(trm_exec_options, outputs),
+    AT(trm_exec_options, initialise), AT(trm_exec_options, host_processes), AT(trm_exec_options, loss), AT(trm_exec_options, outputs),
     AT(trm_exec_options, outputs_count), AT(trm_exec_options, parameters_of), AT(trm_exec_options, keep_casts),
     AT(trm_exec_options, updated_elsewhere), AT(trm_exec_options, whole_gradients), AT(trm_exec_options, blocks),
     SIZE(trm_loss_scale_state), AT(trm_loss_scale_state, scale), AT(trm_loss_scale_state, good), AT(trm_loss_scale_state, bad),
