@@ -254,7 +254,8 @@ typedef struct trmi_shm {
     trmi_shm_cell *cells;                   /* [n][n][TRMI_SHM_CELLS] */
     char *stages;                           /* [n][2] see trmi_shm_stage_of */
     size_t stage_bytes;                     /* size of one stage */
-    uint64_t *cells_written, *cells_read;   /* [n] number of cells so far, to and from each peer */
+    uint64_t pieces; /* number of pieces that two ranks have exchanged so far (staged sums) */
+    uint64_t *cells_written, *cells_read; /* [n] number of cells so far, to and from each peer */
     uint32_t mail_seen; /* this rank's `mail` counter when it last went through its messages */
     trmi_shm_segment segment; /* holds head, lines, slots, cells and stages */
     const void **sources;     /* [n] scratch: input vectors of the present operation */
@@ -287,8 +288,8 @@ static inline trmi_shm_slot *trmi_shm_slot_of(const trmi_shm *shm, int32_t rank,
     return (trmi_shm_slot *)(void *)(shm->slots +
                                      ((size_t)rank * 2 + sequence % 2) * shm->slot_bytes);
 }
-/* The stage of `rank` that chunk number `round` uses. */
-static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, int64_t round) {
+/* The stage of `rank` that chunk or piece number `round` uses. */
+static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, uint64_t round) {
     return shm->stages + ((size_t)rank * 2 + (size_t)(round % 2)) * shm->stage_bytes;
 }
 

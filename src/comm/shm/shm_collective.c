@@ -17,10 +17,12 @@
  *   staged, chunk k:   [move k][copy in k+1] event [copy out k] [move k+1][copy in k+2] event ...
  *   Stage k%2 is filled before an event, used after it, and filled again only after the next event.
  *
- * A sum through the stages (run_staged_sum) moves as few bytes as it can: a rank stages only the
- * slices that other ranks sum, reads its own slice of its own vector in place, and writes the sum
- * once into its result and once into its stage, where the peers fetch it. The first chunk is staged
- * before the post where possible, which saves an event.
+ * A sum through the stages moves as few bytes between the cores as it can. More than two ranks work
+ * by slices (sum_staged_slices): a rank stages only the slices that other ranks sum, reads its own
+ * slice of its own vector in place, and writes the sum once into its result and once into its stage,
+ * where the peers fetch it. Two ranks exchange their vectors (exchange_pieces): each stages its whole
+ * vector and sums all of both. As many bytes pass between the cores, but no sum has to come back.
+ * The first chunk is staged before the post where possible, which saves an event.
  *
  * trmi_shm_run is the entry: fill_slot, post, then run_small, run_direct, run_staged_sum or
  * run_staged_move. Ranks choose the method from the posted headers alone, so they all choose the same
@@ -536,29 +538,9 @@ static void fetch_slices(trmi_shm *shm, const trmi_engine_call *op, const chunk 
     }
 }
 
-/* True if `rank` fills its stage before it posts `said`: it knows then that the sum will be staged,
- * because peers cannot reach its vectors. So the post announces the first chunk, and if all ranks do
- * this, no further event has to. Peers may still fetch the sums of the operation before, but these
- * lie in another region. */
-static bool stages_early(const trmi_engine_call *op, int32_t rank, const trmi_shm_said *said) {
-    return is_slice_kind(op->kind) && said->way == TRMI_SHM_POINTS &&
-           !is_reachable(op, rank, &said->at);
-}
-
-/* Completes an all-reduce or a reduce chunk by chunk through the stages. */
-static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
+/* Sums chunk by chunk, each rank its slice of each chunk. The first chunk is staged already. */
+static trm_status sum_staged_slices(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     chunk now = chunk_of(shm, op, 0);
-    int32_t early = 0;
-    for (int32_t r = 0; r < shm->n; r++) {
-        bool staged = stages_early(op, r, &trmi_shm_slot_of(shm, r, shm->posts)->said);
-        early += staged;
-        if (r == shm->me && !staged) {
-            stage_slices(shm, op, &now);
-        }
-    }
-    if (early < shm->n) {
-        TRMI_TRY(trmi_shm_meet(shm, op, err));
-    }
     while (now.count > 0) {
         chunk next = chunk_of(shm, op, now.round + 1);
         trmi_shm_settle(shm);
@@ -569,6 +551,82 @@ static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_
         now = next;
     }
     return TRM_OK;
+}
+
+/* Returns the number of elements of the piece of an exchange that begins at element `start`. It is 0
+ * after the last piece. */
+static int64_t piece_count(const trmi_shm *shm, const trmi_engine_call *op, int64_t start) {
+    return trmi_min_i64((int64_t)shm->stage_bytes / (int64_t)trm_dtype_bytes(op->dtype),
+                        op->count - start);
+}
+
+/* Copies the piece that begins at `start` into this rank's stage, if the other rank sums it. Pieces
+ * of all exchanges take the two stages in turn: while this rank stages the first piece of an
+ * exchange, its peer may still read the last piece of the exchange before. */
+static void stage_piece(trmi_shm *shm, const trmi_engine_call *op, int64_t start) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype);
+    shm->pieces++;
+    if (rank_has_output(op, 1 - shm->me)) {
+        memcpy(trmi_shm_stage_of(shm, shm->me, shm->pieces), (const char *)op->send + start * bytes,
+               (size_t)(piece_count(shm, op, start) * bytes));
+    }
+}
+
+/* Sums the vectors of two ranks, piece by piece; each rank sums all of both vectors. The first piece
+ * is staged already. */
+static trm_status exchange_pieces(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
+    int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), start = 0;
+    while (start < op->count) {
+        int64_t count = piece_count(shm, op, start);
+        trmi_shm_settle(shm);
+        if (rank_has_output(op, shm->me)) {
+            void *target = (char *)op->recv + start * bytes;
+            shm->sources[shm->me] = (const char *)op->send + start * bytes;
+            shm->sources[1 - shm->me] = trmi_shm_stage_of(shm, 1 - shm->me, shm->pieces);
+            sum_vectors(shm, op, op->count, &target, 1, shm->sources, count);
+        }
+        start += count;
+        if (start < op->count) {
+            stage_piece(shm, op, start);
+            TRMI_TRY(trmi_shm_meet(shm, op, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Stages the first chunk of a sum. */
+static void stage_first(trmi_shm *shm, const trmi_engine_call *op) {
+    if (shm->n == 2) {
+        stage_piece(shm, op, 0);
+    } else {
+        chunk first = chunk_of(shm, op, 0);
+        stage_slices(shm, op, &first);
+    }
+}
+
+/* True if `rank` fills its stage before it posts `said`: it knows then that the sum will be staged,
+ * because peers cannot reach its vectors. So the post announces the first chunk, and if all ranks do
+ * this, no further event has to. Peers may still read the sums or the piece of the operation before,
+ * but these lie in another region or in the other stage. */
+static bool stages_early(const trmi_engine_call *op, int32_t rank, const trmi_shm_said *said) {
+    return is_slice_kind(op->kind) && said->way == TRMI_SHM_POINTS &&
+           !is_reachable(op, rank, &said->at);
+}
+
+/* Completes an all-reduce or a reduce through the stages. */
+static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
+    int32_t early = 0;
+    for (int32_t r = 0; r < shm->n; r++) {
+        bool staged = stages_early(op, r, &trmi_shm_slot_of(shm, r, shm->posts)->said);
+        early += staged;
+        if (r == shm->me && !staged) {
+            stage_first(shm, op);
+        }
+    }
+    if (early < shm->n) {
+        TRMI_TRY(trmi_shm_meet(shm, op, err));
+    }
+    return shm->n == 2 ? exchange_pieces(shm, op, err) : sum_staged_slices(shm, op, err);
 }
 
 /* --- choice of the method --- */
@@ -709,8 +767,7 @@ static trm_status run_first(trmi_shm *shm, const trmi_engine_call *op, trm_error
     int64_t published = published_bytes(shm, op);
     fill_slot(shm, op, published);
     if (stages_early(op, shm->me, &trmi_shm_slot_of(shm, shm->me, shm->posts + 1)->said)) {
-        chunk first = chunk_of(shm, op, 0);
-        stage_slices(shm, op, &first);
+        stage_first(shm, op);
     }
     TRMI_TRY(post_header(shm, op, err));
     return run_posted(shm, op, published, err);
