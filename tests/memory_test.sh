@@ -1,25 +1,38 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The predicted memory is the memory that a process uses: within 2 %, with and without measured kernels.
+# The predicted memory is the memory that a process uses: within 2 %, with and without measured kernels; within 5 % for ranks of small models,
+# of which the code of libraries is a part, and whose shared pages count where they were allocated.
 . "$(dirname "$0")/common.sh"
 sanitized && skip "a sanitizer's own memory is in the way"
 
-# check ARGS...
+# check PERCENT ARGS...
 check() {
-    "$trireme" bench train "$@" --classes 10 --threads 2 --repeats 3 --json > "$work/out" 2> "$work/err" ||
+    local percent=$1
+    shift
+    "$trireme" bench train "$@" --repeats 3 --json > "$work/out" 2> "$work/err" ||
         { echo "FAIL: bench train $*: $(cat "$work/err")"; failed=1; return; }
-    python3 - "$work/out" "$*" <<'END' || failed=1
+    python3 - "$work/out" "$*" "$percent" <<'END' || failed=1
 import json, sys
-row = json.load(open(sys.argv[1]))
+row = next(json.loads(line) for line in open(sys.argv[1]) if line.startswith("{"))
 real, predicted = row["peak_bytes"], row["predicted_peak_bytes"]
 print(f"{sys.argv[2]}: peak {real}, predicted {predicted}, ratio {predicted / real:.4f}")
-sys.exit(not 0.98 <= predicted / real <= 1.02)
+sys.exit(abs(predicted / real - 1) > int(sys.argv[3]) / 100)
 END
 }
 
-check resnet18 --image-size 32 --batch-size 64 --precision fp32
-check resnet18 --image-size 32 --batch-size 64 --precision fp32
-check resnet18 --image-size 64 --batch-size 16 --precision mixed
+resnet18="resnet18 --classes 10 --threads 2"
+gpt2="gpt2 --layers 2 --width 256 --heads 4 --context 32 --vocabulary 8000 --batch-size 4 --threads 1 -n 2"
+# shellcheck disable=SC2086
+{
+    check 2 $resnet18 --image-size 32 --batch-size 64 --precision fp32
+    check 2 $resnet18 --image-size 32 --batch-size 64 --precision fp32
+    check 2 $resnet18 --image-size 64 --batch-size 16 --precision mixed
+    # the first job also chooses kernels, which takes memory for a moment
+    "$trireme" bench train $gpt2 --stages 2 --micro-batches 4 --repeats 1 > "$work/out" 2>&1
+    check 5 $gpt2 --stages 2 --micro-batches 4
+    check 5 $gpt2 --parallel-mode semi_auto_parallel
+    check 5 $gpt2 --parallel-mode data_parallel
+}
 
 # The first job that searches also measures, within the limit, libraries included (about 45 MB). Without the limit it would take twice that.
 limit=160

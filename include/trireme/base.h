@@ -305,7 +305,7 @@ TRM_API int64_t trm_peak_bytes(void);
 /* Returns the present resident memory of this process in bytes.
  *   threads  any */
 TRM_API int64_t trm_resident_bytes(void);
-/* Returns the part of the resident memory that other processes count too, in bytes (memory that
+/* Returns the part of the resident memory that other processes allocated, in bytes (memory that
  * ranks share is in the resident memory of each).
  *   threads  any */
 TRM_API int64_t trm_shared_bytes(void);

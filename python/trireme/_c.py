@@ -3543,7 +3543,7 @@ FUNCTIONS = {
         """),
     'trm_shared_bytes': (c_int64, (),
         '',
-        """Returns the part of the resident memory that other processes count too, in bytes (memory that
+        """Returns the part of the resident memory that other processes allocated, in bytes (memory that
         ranks share is in the resident memory of each).
           threads  any
         """),

@@ -492,15 +492,14 @@ int64_t trmi_os_peak_bytes(void) {
                                                  : 0;
 }
 
-int64_t trmi_os_shared_bytes(void) {
-    long long resident = read_kilobytes("/proc/self/status", "RssShmem:");
-    long long proportional = read_kilobytes("/proc/self/smaps_rollup", "Pss_Shmem:");
-    return proportional >= 0 && resident > proportional ? (resident - proportional) * 1024 : 0;
+int64_t trmi_os_file_bytes(void) {
+    long long files = read_kilobytes("/proc/self/status", "RssFile:");
+    return files > 0 ? files * 1024 : 0;
 }
 
-int64_t trmi_os_own_bytes(void) {
-    long long anonymous = read_kilobytes("/proc/self/status", "RssAnon:");
-    int64_t bytes = anonymous > 0 ? anonymous * 1024 : 0;
+/* Returns the bytes of the memory files that this process has open, whichever process touched them. */
+static int64_t memory_file_bytes(void) {
+    int64_t bytes = 0;
     DIR *files = opendir("/proc/self/fd");
     for (struct dirent *entry = files != NULL ? readdir(files) : NULL; entry != NULL;
          entry = readdir(files)) {
@@ -516,6 +515,17 @@ int64_t trmi_os_own_bytes(void) {
         closedir(files);
     }
     return bytes;
+}
+
+int64_t trmi_os_shared_bytes(void) {
+    int64_t resident = read_kilobytes("/proc/self/status", "RssShmem:") * 1024;
+    int64_t own = memory_file_bytes();
+    return resident > own ? resident - own : 0;
+}
+
+int64_t trmi_os_own_bytes(void) {
+    long long anonymous = read_kilobytes("/proc/self/status", "RssAnon:");
+    return (anonymous > 0 ? anonymous * 1024 : 0) + memory_file_bytes();
 }
 
 #ifdef __GLIBC__

@@ -96,7 +96,8 @@ struct trm_exec {
     /* factor of the seed: 1 / ranks where cooperative gradients are averaged by it; else 1
      * (exec/distributed/cooperative.c) */
     float seed_share;
-    int64_t overhead_bytes;  /* bytes outside the arenas that creation made resident */
+    int64_t overhead_bytes;  /* bytes outside the arenas that creation took, without code */
+    int64_t file_bytes;      /* resident code of the process when creation began */
     int64_t parameter_count; /* elements, of whole parameters */
     /* trm_exec_ranges was called: the caller may change parameters at any time, ... */
     bool parameters_handed_out;

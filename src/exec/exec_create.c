@@ -245,15 +245,18 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns the resident bytes of the process without its code. */
+static int64_t taken_bytes(void) { return trmi_os_resident_bytes() - trmi_os_file_bytes(); }
+
 /* Frees memory that the back-end used only to choose kernels, and counts it out of
  * overhead_bytes. */
 static void release_planning_memory(trm_exec *exec) {
-    int64_t before = trmi_os_resident_bytes();
+    int64_t before = taken_bytes();
     if (exec->backend->settle != NULL) {
         exec->backend->settle(exec->backend);
     }
     trmi_os_trim();
-    exec->overhead_bytes += trmi_os_resident_bytes() - before;
+    exec->overhead_bytes += taken_bytes() - before;
 }
 
 /* Makes an executor whose ways are open. overhead_bytes becomes the growth of the resident memory
@@ -262,15 +265,15 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
                                 const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
     TRMI_TRY(trmi_distribution_await_turn(exec, err));
-    int64_t before = trmi_os_resident_bytes();
+    int64_t before = taken_bytes();
     TRMI_TRY(make_backends(exec, options, err));
     TRMI_TRY(compile_program(exec, graph, options, err));
-    exec->overhead_bytes = trmi_os_resident_bytes() - before;
+    exec->overhead_bytes = taken_bytes() - before;
     TRMI_TRY(take_memory(exec, err));
-    before = trmi_os_resident_bytes();
+    before = taken_bytes();
     TRMI_TRY(bind_kernels(exec, err));
     TRMI_TRY(make_outputs(exec, err));
-    exec->overhead_bytes += trmi_os_resident_bytes() - before;
+    exec->overhead_bytes += taken_bytes() - before;
     TRMI_TRY(trmi_distribution_connect(exec, options, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
@@ -291,6 +294,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     if (exec == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor");
     }
+    exec->file_bytes = trmi_os_file_bytes();
     /* Copy the options that later calls read. */
     exec->search = search;
     exec->share = options->parameters_of;

@@ -17,11 +17,12 @@
 #include <string.h>
 
 /* Returns the resident bytes beside the arenas and slots: the growth of the process that
- * trmi_exec_create measured (compiled program, kernel tables, code of the back-end), and the bytes
- * by which whole pages exceed each arena and slot. Code that an earlier executor of the process has
- * loaded already is not counted again. */
+ * trmi_exec_create measured (compiled program, kernel tables), the code that has been loaded since
+ * then, by creation and by steps, and the bytes by which whole pages exceed each arena and slot. Code that an
+ * earlier executor of the process has loaded already is not counted again. */
 static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
-    int64_t bytes = exec->overhead_bytes + info->overhead_bytes;
+    int64_t code = trmi_os_file_bytes() - exec->file_bytes,
+            bytes = exec->overhead_bytes + info->overhead_bytes + (code > 0 ? code : 0);
     for (int a = 1; a < TRMI_ARENAS; a++) {
         int64_t used = exec->program->arena_bytes[a] -
                        (a == TRMI_ARENA_GRAD ? exec->program->untouched_bytes : 0);

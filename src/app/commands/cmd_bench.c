@@ -25,9 +25,6 @@ typedef struct stopwatch {
     /* seconds of WINDOW steps including the time between them, as TensorFlow's global_step/sec */
     double *windows, window_begin;
     int64_t windows_count;
-    /* shared memory before the model: every rank's resident size counts the pages that it has
-     * touched */
-    int64_t shared_bytes;
 } stopwatch;
 
 /* After each step: keeps its time. At the end of the warm steps it starts the measurement of
@@ -38,7 +35,6 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     if (p->global_step == 1) {
         w->first_step_done = trm_now_seconds() - w->program_begin;
         w->first_step = w->first_step_done - p->step_seconds;
-        w->shared_bytes = trm_shared_bytes();
     }
     w->loss[p->global_step % LOSSES] = (double)p->loss;
     w->samples = p->samples;
@@ -72,6 +68,8 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     double units = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches) *
                    app_units_a_sample(app);
     trm_waiting waiting;
+    /* every rank's resident size counts the shared pages that it has touched; all ranks still have them */
+    int64_t shared = trm_shared_bytes();
     app_waiting(app, exec, &waiting);
     if (app_rank(app) != 0) {
         return;
@@ -79,7 +77,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     trm_parallel_info ranks;
     trm_exec_get_parallel_info(exec, &ranks);
     /* where all ranks have one copy of the parameters, the prediction counts it for each rank */
-    int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : w->shared_bytes),
+    int64_t peak = trm_peak_bytes() - (ranks.one_copy ? 0 : shared),
             predicted = before + info->total_bytes;
     char overall[48];
     snprintf(overall, sizeof overall, "overall_%s", app_rate_key(app));

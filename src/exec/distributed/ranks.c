@@ -447,13 +447,15 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Returns the bytes of peers' gradients that count in this process's resident memory: it reads its
- * slices, or its share of a sum, of each peer. Shared memory is in huge pages, so whole ones count. */
+/* Returns the bytes of peers' gradients that count in this process's resident memory where the ranks have one
+ * copy of the parameters: it reads its slices, or its share of a sum, of each peer. Shared memory is in huge
+ * pages, so whole ones count. Elsewhere each rank counts its own arenas: a page that two ranks touch is half of
+ * each one's memory, and they read as much of each other. */
 static int64_t peers_bytes(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t pages = 0, seen = 0;
-    bool here =
-        p != NULL && p->shared_count > 0 && trm_comm_can_map_root(p->comm) && p->wire == NULL;
+    bool here = p != NULL && p->common && p->shared_count > 0 && trm_comm_can_map_root(p->comm) &&
+                p->wire == NULL;
     for (int32_t i = 0; here && i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];
         bool travels = !range->always_zero && !range->cooperative && !range->summed &&

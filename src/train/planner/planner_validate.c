@@ -125,7 +125,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     }
     /* memory that was freed before must not count */
     trmi_os_trim();
-    int64_t before = trmi_os_own_bytes();
+    int64_t before = trmi_os_own_bytes() + trmi_os_file_bytes();
     trm_status status =
         build_graph(model, comm != NULL ? trm_comm_size(comm) : 1, inputs, &loss, err);
     if (status == TRM_OK) {
@@ -156,7 +156,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         result.activation_bytes = info.activation_bytes;
         result.total_bytes = info.total_bytes;
         trmi_os_trim(); /* give back what choosing kernels used for a moment */
-        result.resident_bytes = trmi_os_own_bytes() - before;
+        result.resident_bytes = trmi_os_own_bytes() + trmi_os_file_bytes() - before;
         result.loss = trm_exec_loss(exec);
         *out = result;
     }
