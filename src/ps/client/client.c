@@ -680,7 +680,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
 trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection *peer,
                                   double deadline, trm_error *err) {
     TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
-    return client->mode == TRM_PS_SYNC ? trmi_client_take_push_error(client, err) : TRM_OK;
+    return client->mode != TRM_PS_ASYNC ? trmi_client_take_push_error(client, err) : TRM_OK;
 }
 
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,

@@ -369,11 +369,22 @@ int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
     return count;
 }
 
-/* Releases pushes that were held for a snapshot whose client has disconnected before it began. */
+/* Returns whether the client that holds pushes for a snapshot has gone, or has come again on another connection:
+ * it then knows nothing of the hold, and of the end of the old connection no word may come. */
+static bool has_holder_gone(const trm_ps_server *server) {
+    const trmi_ps_link *holder = server->holder;
+    bool gone = atomic_load(&holder->ended);
+    for (const trmi_ps_link *l = server->links; l != holder && !gone; l = l->next) {
+        gone = holder->worker >= 0 && l->worker == holder->worker; /* newer links come first */
+    }
+    return gone;
+}
+
+/* Releases pushes that were held for a snapshot whose client has gone before it began. */
 static void release_abandoned_snapshot(trm_ps_server *server) {
     trmi_request *ready = NULL;
     pthread_mutex_lock(&server->mutex);
-    if (server->holder != NULL && server->until == NULL && atomic_load(&server->holder->ended)) {
+    if (server->holder != NULL && server->until == NULL && has_holder_gone(server)) {
         trmi_log(TRM_LOG_WARN, "ps",
                  "server %d: worker %d has gone in the middle of a checkpoint: there is none",
                  server->options.server, server->holder->worker);

@@ -302,6 +302,16 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
              hold_seconds);
 }
 
+/* Returns whether a push that another server has applied is to come here. A server that was started again may
+ * not know its worker, or only an earlier life of it. */
+static bool is_missing(const trm_ps_server *server, const trmi_push_id *id) {
+    const trmi_worker *w = trmi_front_find(server, id->worker);
+    if (w == NULL || w->incarnation < id->incarnation) {
+        return id->sequence > 0;
+    }
+    return w->incarnation == id->incarnation && w->dispatched < id->sequence;
+}
+
 /* Lets the pushes up to `until` go and waits for them, at most hold_seconds, because their
  * worker may have died after it reached only some servers. The front mutex is released while
  * waiting. */
@@ -316,14 +326,7 @@ static void gather_pushes(trm_ps_server *server, trmi_request *r) {
         /* Where pushes are staged nothing is waited for: the client has brought all decided
          * steps. */
         for (uint32_t i = 0; i < server->until_count && !server->staging; i++) {
-            const trmi_push_id *id = &server->until[i];
-            for (int64_t k = 0; k < server->worker_count; k++) {
-                const trmi_worker *w = &server->workers[k];
-                if (w->worker == id->worker && w->incarnation == id->incarnation &&
-                    w->dispatched < id->sequence) {
-                    missing = id;
-                }
-            }
+            missing = is_missing(server, &server->until[i]) ? &server->until[i] : missing;
         }
         if (missing == NULL || trmi_os_now() > deadline || atomic_load(&server->stopping)) {
             say_missing(server, missing, r);
