@@ -12,7 +12,7 @@ set(SIM_CALLS
   getaddrinfo freeaddrinfo getnameinfo
   open flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
   opendir readdir closedir fopen mmap madvise
-  trm_comm_create trm_comm_destroy)
+  trm_comm_create trm_comm_destroy trmi_elastic_adopt)
 list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")
 file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/*.c)
 add_executable(trireme-sim ${sim_sources})

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An elastic job in the simulator: ranks that die, stand still and are cut off, with the real rendezvous, side
- * channel and membership of src/comm/rendezvous.
+/* An elastic job in the simulator: ranks that die, stand still, are cut off, leave and join, with the real
+ * rendezvous, gate, doors, side channel and membership of src/comm/rendezvous.
  *
  *   rank:  meet -> step: a sum over the ranks -> ... -> the last step
  *                    | a rank is lost: the next epoch, the newest state, the same step again
+ *                    | a rank wants to leave, a process waits to join: the next epoch after the step
+ *
+ * Launchers start ranks again that have died; other processes come at random moments.
  *
  * The communicator is simulated by the control channel's all-gather, because engines have threads that spin. A step adds
  * the numbers of its samples, which the ranks divide; so the sum of all steps does not depend on who lived when.
  *
- * Checked: all processes that are in an epoch have the same list of its members; a rank that ends well has the sum of
- * an undisturbed job; no process hangs; where one rank dies, or any number on one host, the others end well. */
+ * Checked: all processes that are in an epoch have the same list of its members; a rank that ends well or leaves has the
+ * sum of an undisturbed job; no process hangs; where one rank dies, or any number on one host, the others end well, and
+ * processes that join do while the job runs. */
 #include "job.h"
 
 #include "base/error.h"
@@ -20,17 +24,24 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { EPOCHS_MAX = 64, SAMPLES = 60, LOST = 7 };
+enum { LISTS_MAX = 256, SAMPLES = 60, LOST = 7 };
 
-/* The state of a rank between steps. */
+/* The state of a rank between steps. step -1: it has none. */
 typedef struct state {
     int64_t step, sum;
 } state;
 
+/* The members of an epoch. A job that all have left may begin again, with another key. */
+typedef struct epoch_list {
+    uint64_t key, digest;
+    int64_t epoch;
+} epoch_list;
+
 static struct {
-    int begun, ended, good;
-    bool seen[EPOCHS_MAX];
-    uint64_t list[EPOCHS_MAX]; /* digest of the members of an epoch */
+    int begun, good, alive, left, failed;
+    trm_elastic *elastic[JOB_PROCESSES]; /* of the processes that are in the job, by place */
+    epoch_list lists[LISTS_MAX];
+    int list_count;
 } watch;
 
 /* ---- the communicator ------------------------------------------------------------------------- */
@@ -52,67 +63,98 @@ void __wrap_trm_comm_destroy(trm_comm *comm) { free(comm); }
 
 /* ---- a rank ----------------------------------------------------------------------------------- */
 
-/* Compares the list of an epoch with that of the other processes that are in it. */
-static void check_list(const trm_elastic *e) {
-    uint64_t digest = 1469598103934665603u;
-    for (int32_t i = 0; i < e->now.count; i++) {
-        digest = (digest ^ e->now.list[i].id) * 1099511628211u;
+/* Compares the list of an epoch with that of the other processes that have it. */
+static void check_list(const trm_elastic *e, const trmi_members *list) {
+    epoch_list mine = {.digest = 1469598103934665603u, .epoch = list->epoch};
+    memcpy(&mine.key, e->key, sizeof mine.key);
+    for (int32_t i = 0; i < list->count; i++) {
+        mine.digest = (mine.digest ^ list->list[i].id) * 1099511628211u;
     }
-    int64_t epoch = e->now.epoch;
-    if (epoch < 1 || epoch >= EPOCHS_MAX) {
-        return;
+    for (int i = 0; i < watch.list_count; i++) {
+        const epoch_list *other = &watch.lists[i];
+        if (other->key == mine.key && other->epoch == mine.epoch) {
+            if (other->digest != mine.digest) {
+                sim_fail("epoch %lld has two lists of members", (long long)mine.epoch);
+            }
+            return;
+        }
     }
-    if (watch.seen[epoch] && watch.list[epoch] != digest) {
-        sim_fail("epoch %lld has two lists of members", (long long)epoch);
+    if (watch.list_count < LISTS_MAX) {
+        watch.lists[watch.list_count++] = mine;
     }
-    watch.seen[epoch] = true;
-    watch.list[epoch] = digest;
+}
+
+trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err);
+trm_status __real_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err);
+
+/* A decision is there: a process may die before it has told the others. */
+trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err) {
+    if (list->epoch > e->now.epoch) {
+        check_list(e, list);
+        sim_job_plan_death_in(sim.current->process, 8, 6);
+    }
+    return __real_trmi_elastic_adopt(e, list, err);
 }
 
 /* Takes the newest state of the ranks of an epoch that begins. */
 static trm_status share_state(trm_elastic *e, state *mine, trm_error *err) {
-    state all[JOB_RANKS];
+    state all[JOB_PROCESSES];
     TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, mine, sizeof *mine, all, 60, err));
     for (int32_t r = 0; r < e->bootstrap->size; r++) {
         *mine = all[r].step > mine->step ? all[r] : *mine;
     }
-    return TRM_OK;
+    return mine->step >= 0 ? TRM_OK : TRMI_FAIL(err, TRM_IO, "no rank that is left has the state");
 }
 
-static int64_t sum_of_step(int64_t step) {
+static int64_t sum_until(int64_t step) {
     int64_t sum = 0;
-    for (int64_t s = 0; s < SAMPLES; s++) {
-        sum += (step * SAMPLES + s) % 1009;
+    for (int64_t s = 0; s < step * SAMPLES; s++) {
+        sum += s % 1009;
     }
     return sum;
 }
 
-/* One step: the ranks divide its samples. */
-static trm_status make_step(trm_elastic *e, state *mine, trm_error *err) {
-    int64_t part = 0, all[JOB_RANKS];
+/* What a rank brings to a step: the sum of its samples, and whether a process wants to leave or join. */
+typedef struct part {
+    int64_t sum;
+    int32_t leaves, wishes;
+} part;
+
+/* One step: the ranks divide its samples. *change: the ranks are to decide on the next epoch. */
+static trm_status make_step(trm_elastic *e, state *mine, bool *change, trm_error *err) {
+    part own = {.leaves = trmi_elastic_count_leavers(e, INT32_MAX),
+                .wishes = trm_elastic_wants_change(e)},
+         all[JOB_PROCESSES];
     for (int64_t s = e->bootstrap->rank; s < SAMPLES; s += e->bootstrap->size) {
-        part += (mine->step * SAMPLES + s) % 1009;
+        own.sum += (mine->step * SAMPLES + s) % 1009;
     }
     usleep((useconds_t)(job.compute * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
-    TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, &part, sizeof part, all, 60, err));
+    TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, &own, sizeof own, all, 60, err));
+    int32_t leaves = 0, wishes = 0;
     for (int32_t r = 0; r < e->bootstrap->size; r++) {
-        mine->sum += all[r];
+        mine->sum += all[r].sum;
+        leaves += all[r].leaves;
+        wishes += all[r].wishes;
     }
     mine->step++;
+    /* where too few ranks would stay, a real job stops; this one goes on */
+    *change = wishes > 0 && trmi_elastic_may_lose(e, leaves);
     return TRM_OK;
 }
 
+/* Trains to the last step. END: this rank has left. */
 static trm_status train(trm_elastic *e, state *mine, trm_error *err) {
+    bool change = e->membership.epoch == 0; /* it has come to a job that runs */
     trm_status status = TRM_OK;
-    check_list(e);
     while (mine->step < job.batches) {
-        status = status == TRM_OK ? make_step(e, mine, err) : status;
-        if (trm_elastic_can_recover(status)) {
-            sim_trace(sim.current->process, "step %d: %s", (int)mine->step, err->message);
-            TRMI_TRY(trm_elastic_recover(e, err, err));
-            check_list(e);
+        status = status == TRM_OK && !change ? make_step(e, mine, &change, err) : status;
+        if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
+            sim_trace(sim.current->process, "step %d: %s", (int)mine->step,
+                      status == TRM_OK ? "a change" : err->message);
+            TRMI_TRY(trm_elastic_recover(e, status == TRM_OK ? NULL : err, err));
             sim_trace(sim.current->process, "epoch %d of %d ranks", (int)e->membership.epoch,
                       (int)e->membership.ranks);
+            change = false;
             status = share_state(e, mine, err);
         }
         if (status != TRM_OK && !trm_elastic_can_recover(status)) {
@@ -123,17 +165,17 @@ static trm_status train(trm_elastic *e, state *mine, trm_error *err) {
 }
 
 static int run_rank(void *argument) {
-    int number = (int)(intptr_t)argument;
-    char place[32], host[16];
+    const int place = (int)(intptr_t)argument, number = place % job.workers;
+    char rendezvous[32], host[16];
     trm_error err = {0};
     trm_cluster *cluster;
     trm_elastic *e;
-    state mine = {0};
     const sim_process *self = sim.current->process;
-    snprintf(place, sizeof place, "10.0.0.%d:5000", JOB_FIRST_WORKER + 1);
+    snprintf(rendezvous, sizeof rendezvous, "10.0.0.%d:5000", JOB_FIRST_WORKER + 1);
     snprintf(host, sizeof host, "host%d", self->host);
-    const trm_cluster_flags flags = {.rank = number, .size = job.workers, .rendezvous = place};
+    const trm_cluster_flags flags = {.rank = number, .size = job.workers, .rendezvous = rendezvous};
     const trm_elastic_options options = {.least = 1,
+                                         .most = job.most,
                                          .decision_seconds = 60,
                                          .join = {.timeout_seconds = 60,
                                                   .heartbeat_seconds = 0.5,
@@ -142,30 +184,63 @@ static int run_rank(void *argument) {
                                                   .insecure = true}};
     trm_status status = trm_cluster_create(&flags, &cluster, &err);
     status = status == TRM_OK ? trm_elastic_create(cluster, &options, &e, &err) : status;
+    state mine = {.step = -1};
     if (status == TRM_OK) { /* from here on the death of a rank does not end the job */
-        watch.begun++;
+        watch.begun += job.restarts[place] == 0 && place < job.workers;
+        watch.elastic[place] = e;
+        mine.step = e->membership.epoch == 0 ? -1 : 0;
         if (sim_random(DRAW_PLAN, 2) == 0) {
             sim_job_plan_death(sim.current->process);
         }
         status = train(e, &mine, &err);
     }
-    if (status != TRM_OK) {
+    watch.elastic[place] = NULL;
+    if (status != TRM_OK && status != TRM_END) {
         sim_trace(self, "error %d: %s", (int)status, err.message);
         return LOST;
     }
-    int64_t expected = 0;
-    for (int64_t s = 0; s < job.batches; s++) {
-        expected += sum_of_step(s);
+    if (mine.step >= 0 && mine.sum != sum_until(mine.step)) {
+        sim_fail("rank %d has the sum %lld after step %lld, %lld expected", number,
+                 (long long)mine.sum, (long long)mine.step, (long long)sum_until(mine.step));
     }
-    if (mine.sum != expected) {
-        sim_fail("rank %d has the sum %lld, %lld expected", number, (long long)mine.sum,
-                 (long long)expected);
-    }
+    watch.left += status == TRM_END;
     trm_elastic_destroy(e);
     return 0;
 }
 
 /* ---- the job ---------------------------------------------------------------------------------- */
+
+static void rank_ended(sim_process *p, int code);
+
+/* Starts a rank: one of the first, one that has died, or one that joins. */
+static void start_rank(void *a, uint64_t place) {
+    (void)a;
+    const int host = JOB_FIRST_WORKER + (int)place % job.workers / job.ranks_of_host;
+    char name[16];
+    if (!sim.hosts[host].up) { /* its launcher waits for the host */
+        sim_at(sim.now + SIM_SECOND, start_rank, NULL, place);
+        return;
+    }
+    snprintf(name, sizeof name, "rank%d", (int)place);
+    job.worker[place] = sim_spawn(name, host, run_rank, (void *)(intptr_t)place, rank_ended);
+}
+
+/* A process comes that was not among the first ranks. */
+static void rank_comes(void *a, uint64_t place) {
+    if (watch.begun == job.workers && watch.alive > 0) {
+        watch.alive++;
+        start_rank(a, place);
+    }
+}
+
+/* A rank gets SIGTERM. */
+static void rank_leaves(void *a, uint64_t place) {
+    (void)a;
+    if (watch.elastic[place] != NULL && sim.hosts[JOB_FIRST_WORKER].up) {
+        sim_trace(job.worker[place], "gets SIGTERM");
+        trm_elastic_request_leave(watch.elastic[place]);
+    }
+}
 
 /* Returns whether all ranks have met, and nothing disturbed them afterwards but one death, or deaths on one host, where
  * each is proven to the others. */
@@ -176,31 +251,54 @@ static bool is_little_disturbed(void) {
         kinds |= (unsigned)job.comes[k] << k;
     }
     return watch.begun == job.workers && (kinds & ~(job.without | harmless)) == 0 &&
-           (job.kills == 0 || (job.kills == 1 && job.workers > 2) ||
+           (job.kills == 0 || (job.kills == 1 && job.workers - watch.left > 2) ||
             job.ranks_of_host >= job.workers);
 }
 
 static void rank_ended(sim_process *p, int code) {
+    const int place = (int)(intptr_t)p->argument;
     job.kills += code < 0;
     watch.good += code == 0;
-    job.worker[(intptr_t)p->argument] = NULL;
+    /* a process that comes too late finds no job */
+    watch.failed +=
+        code > 0 && (watch.good == 0 || (place < job.workers && job.restarts[place] == 0));
+    job.worker[place] = NULL;
+    watch.elastic[place] = NULL;
     sim_job_plan_another_death(code);
-    if (++watch.ended < job.workers) {
+    if (code < 0 && job.restarts[place] < job.restarts_most && watch.begun == job.workers) {
+        job.restarts[place]++;
+        sim_at(sim.now + (int64_t)(2e9 * sim_unit(DRAW_PLAN)), start_rank, NULL, (uint64_t)place);
         return;
     }
-    if (watch.good + job.kills < job.workers && is_little_disturbed()) {
-        sim_fail("%d of %d ranks end well, %d were killed", watch.good, job.workers, job.kills);
+    if (--watch.alive > 0) {
+        return;
+    }
+    if (watch.failed > 0 && is_little_disturbed()) {
+        sim_fail("%d processes end badly, %d well, %d were killed", watch.failed, watch.good,
+                 job.kills);
     }
     sim.over = true;
 }
 
 void sim_elastic_start(void) {
-    sim_trace(NULL, "elastic, %d ranks, %d to a host, %d steps", job.workers, job.ranks_of_host,
-              job.batches);
+    job.restarts_most = (int)sim_random(DRAW_PLAN, 3);
+    job.most = job.workers + (int)sim_random(DRAW_PLAN, 3);
+    const int comers = sim_random(DRAW_PLAN, 2) == 0 ? 0 : job.most - job.workers;
+    const int leavers = sim_random(DRAW_PLAN, 2) == 0 ? 0 : 1 + (int)sim_random(DRAW_PLAN, 3);
+    sim_trace(
+        NULL, "elastic, %d to %d ranks, %d to a host, %d steps, %d restarts, %d come, %d leave",
+        job.workers, job.most, job.ranks_of_host, job.batches, job.restarts_most, comers, leavers);
+    watch.alive = job.workers;
     for (int r = 0; r < job.workers; r++) {
-        char name[16];
-        snprintf(name, sizeof name, "rank%d", r);
-        job.worker[r] = sim_spawn(name, JOB_FIRST_WORKER + r / job.ranks_of_host, run_rank,
-                                  (void *)(intptr_t)r, rank_ended);
+        start_rank(NULL, (uint64_t)r);
+    }
+    const double length = (double)job.batches * job.compute * 1e9; /* of the undisturbed job */
+    for (int i = 0; i < comers; i++) {
+        sim_at(sim.now + (int64_t)(length * sim_unit(DRAW_PLAN)), rank_comes, NULL,
+               (uint64_t)(job.workers + i));
+    }
+    for (int i = 0; i < leavers; i++) {
+        sim_at(sim.now + (int64_t)(length * sim_unit(DRAW_PLAN)), rank_leaves, NULL,
+               sim_random(DRAW_PLAN, (uint64_t)job.workers + (uint64_t)comers));
     }
 }

@@ -9,6 +9,28 @@ sim_job job;
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
 
+/* Aims of a share of the jobs: orders of events that faults at random moments rarely make. A worker leaves
+ * long before the others; a lease ends while its worker pauses, or never; processes die in snapshots and pushes. */
+static void draw_aims(double slowest) {
+    bool uneven = sim_random(DRAW_PLAN, 3) == 0;
+    for (int w = 0; w < JOB_WORKERS; w++) {
+        job.batches_of[w] =
+            uneven ? 1 + (int)sim_random(DRAW_PLAN, (uint64_t)job.batches) : job.batches;
+    }
+    uint64_t leases = sim_random(DRAW_PLAN, 4);
+    job.keeps_leases = leases == 0;
+    if (leases == 0) {
+        job.lease_timeout = 1e6;
+    } else if (leases == 1) {
+        job.lease_timeout = 0.5 + 1.6 * slowest + sim_unit(DRAW_PLAN);
+    }
+    job.dies_at_cuts = sim_random(DRAW_PLAN, 6) == 0;
+    job.dies_at_pushes = sim_random(DRAW_PLAN, 6) == 0;
+    job.spares_servers =
+        !job.dies_at_cuts && sim_random(DRAW_PLAN, job.dies_at_pushes ? 2 : 8) == 0;
+    job.cuts = job.dies_at_cuts ? 1 + (int)sim_random(DRAW_PLAN, 4) : job.cuts;
+}
+
 static void draw_job(void) {
     uint64_t (*draw)(sim_draw, uint64_t) = sim_random;
     job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
@@ -51,6 +73,7 @@ static void draw_job(void) {
             sim.delay[a][b] = 2e-5 + (draw(DRAW_PLAN, 4) == 0 ? 2e-2 : 5e-4) * sim_unit(DRAW_PLAN);
         }
     }
+    draw_aims(slowest);
 }
 
 /* ---- supervisor ------------------------------------------------------------------------------- */
@@ -64,13 +87,16 @@ static void disturb_until(int64_t time) {
     job.disturbed_until = time > job.disturbed_until ? time : job.disturbed_until;
 }
 
+void sim_job_plan_death_in(sim_process *p, uint64_t share, uint64_t calls) {
+    if (job.comes[FAULT_DEATH] && (job.without >> FAULT_DEATH & 1) == 0 &&
+        sim.now < job.faults_end && sim_random(DRAW_PLAN, share) == 0) {
+        p->dies_at = p->calls + 1 + sim_random(DRAW_PLAN, calls);
+    }
+}
+
 /* A process dies at a call that the seed draws, in a life that begins while faults come. */
 void sim_job_plan_death(sim_process *p) {
-    if (job.comes[FAULT_DEATH] && (job.without >> FAULT_DEATH & 1) == 0 &&
-        sim.now < job.faults_end && sim_random(DRAW_PLAN, 2) == 0) {
-        p->dies_at =
-            p->calls + 1 + sim_random(DRAW_PLAN, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
-    }
+    sim_job_plan_death_in(p, 2, sim_random(DRAW_PLAN, 2) == 0 ? 300 : 8000);
     if (job.comes[FAULT_SLOW] && sim_random(DRAW_PLAN, 4) == 0) {
         p->slow = 1 + 200 * sim_unit(DRAW_PLAN);
     }
@@ -87,7 +113,9 @@ static void start_server(void *a, uint64_t number) {
     snprintf(name, sizeof name, "server%d", (int)number);
     job.server[number] =
         sim_spawn(name, (int)number, sim_server_main, (void *)(intptr_t)number, server_ended);
-    sim_job_plan_death(job.server[number]);
+    if (!job.spares_servers) {
+        sim_job_plan_death(job.server[number]);
+    }
 }
 
 static void start_worker(void *a, uint64_t number) {
@@ -139,12 +167,12 @@ static void folder_check_ended(sim_process *p, int code) {
     sim.over = true;
 }
 
-static sim_process *draw_process(void);
+static sim_process *draw_victim(void);
 
 /* Another process dies, which may be one that the death of the first one matters to. */
 static void another_dies(void *a, uint64_t b) {
     (void)a, (void)b;
-    sim_process *p = draw_process();
+    sim_process *p = draw_victim();
     if (p != NULL && sim.now < job.faults_end) {
         sim_trace(p, "fault: is killed, soon after another one");
         sim_kill(p);
@@ -174,6 +202,7 @@ static void server_ended(sim_process *p, int code) {
     if (code > 0) {
         sim_fail("server %d ended with %d", number, code);
     }
+    job.server_deaths++;
     sim_job_plan_another_death(code);
     start_again(start_server, number, &job.starts[number]);
 }
@@ -183,8 +212,10 @@ static void worker_ended(sim_process *p, int code) {
     job.kills += code != 0;
     double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
     /* a slow batch takes 23 s */
-    if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && job.mode == TRM_PS_SYNC &&
-        !job.lent) {
+    /* a worker that waits for the answer to a request of samples does not notice that the server's host has
+     * lost its power */
+    bool notices = job.mode == TRM_PS_SYNC ? !job.lent : !job.comes[FAULT_POWER];
+    if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && notices) {
         sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
                  number, undisturbed);
     }
@@ -196,8 +227,8 @@ static void worker_ended(sim_process *p, int code) {
         }
     }
     /* where samples are lent, a worker may stay away for good: the others use its samples */
-    bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && job.pushes[number] > 8 &&
-                sim_random(DRAW_PLAN, 6) == 0;
+    bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && !job.keeps_leases &&
+                job.pushes[number] > 8 && sim_random(DRAW_PLAN, 6) == 0;
     if (goes) {
         job.gone = true;
         disturb_until(sim.now + seconds(job.worker_timeout + job.lease_timeout));
@@ -240,6 +271,13 @@ static sim_process *draw_process(void) {
     return p == NULL || p->dead ? NULL : p;
 }
 
+/* Returns a process that may die; NULL: none. */
+static sim_process *draw_victim(void) {
+    sim_process *p = draw_process();
+    bool spared = p != NULL && !job.elastic && job.spares_servers && p->host < JOB_SERVERS;
+    return spared ? NULL : p;
+}
+
 static int draw_host(void) {
     int n = (int)sim_random(DRAW_PLAN, (uint64_t)(job.servers + job.workers));
     int worker = n - job.servers;
@@ -262,12 +300,35 @@ static void power_returns(void *a, uint64_t host) {
     }
 }
 
-static void lose_power(void) {
-    int host = draw_disk_host();
-    if (job.durable && sim.hosts[host].up && !job.stopped[host]) {
+static void lose_power(int host) {
+    if (job.durable && !job.spares_servers && sim.hosts[host].up && !job.stopped[host]) {
         sim_job_cut_power(host);
         sim_at(sim.now + seconds(0.2 + 3 * sim_unit(DRAW_PLAN)), power_returns, NULL,
                (uint64_t)host);
+    }
+}
+
+static void dies_at_cut(void *a, uint64_t number) {
+    (void)a;
+    bool is_server = number < (uint64_t)job.servers;
+    sim_process *p = is_server ? job.server[number] : job.worker[0];
+    if (p == NULL || p->dead || sim.now >= job.faults_end) {
+        return;
+    }
+    sim_trace(p, "fault: dies while a snapshot is taken");
+    if (is_server && job.durable && job.comes[FAULT_POWER] && sim_random(DRAW_PLAN, 2) == 0) {
+        lose_power((int)number);
+    } else {
+        sim_kill(p);
+    }
+}
+
+void sim_job_plan_death_at_cut(void) {
+    if (job.dies_at_cuts && (job.without >> FAULT_DEATH & 1) == 0 &&
+        sim_random(DRAW_PLAN, 2) == 0) {
+        double wait = (sim_random(DRAW_PLAN, 2) == 0 ? 0.005 : 0.1) * sim_unit(DRAW_PLAN);
+        sim_at(sim.now + seconds(wait), dies_at_cut, NULL,
+               sim_random(DRAW_PLAN, (uint64_t)job.servers + 1));
     }
 }
 
@@ -330,7 +391,7 @@ static void fault_comes(void *a, uint64_t kind) {
     }
     job.faults++;
     disturb_until(sim.now);
-    sim_process *p = draw_process();
+    sim_process *p = draw_victim();
     switch (kind) {
     case FAULT_DEATH:
         if (p != NULL) {
@@ -343,7 +404,7 @@ static void fault_comes(void *a, uint64_t kind) {
     case FAULT_ONE_WAY: cut_link(true); break;
     case FAULT_SPLIT: split_network(); break;
     case FAULT_PAUSE: pause_process(); break;
-    case FAULT_POWER: lose_power(); break;
+    case FAULT_POWER: lose_power(draw_disk_host()); break;
     case FAULT_CLOCK:
         sim.hosts[draw_host()].wall += seconds(200 * sim_unit(DRAW_PLAN) - 100);
         break;
@@ -356,6 +417,9 @@ void sim_job_plan_faults(void) {
     uint64_t kinds[FAULT_KINDS], count = 0, faults = sim_random(DRAW_PLAN, 24);
     for (uint64_t k = 0; k < FAULT_KINDS; k++) {
         job.comes[k] = sim_random(DRAW_PLAN, 3) == 0;
+        /* what a full disk does not write of the book of leases is found out when the lease ends */
+        job.comes[k] |= k == FAULT_DEATH && (job.dies_at_cuts || job.dies_at_pushes);
+        job.comes[k] = job.comes[k] && (k != FAULT_DISK || !job.keeps_leases);
         if (job.comes[k] && k != FAULT_SLOW) {
             kinds[count++] = k;
         }

@@ -11,7 +11,8 @@
 enum {
     JOB_SERVERS = 3,
     JOB_WORKERS = 4,
-    JOB_RANKS = 6, /* of an elastic job */
+    JOB_RANKS = 6,      /* of an elastic job */
+    JOB_PROCESSES = 12, /* of an elastic job, with those that join */
     JOB_BATCH = 10,
     JOB_BATCHES = 32, /* of an epoch, at most */
     JOB_EPOCHS = 3,
@@ -48,9 +49,15 @@ typedef struct sim_job {
     trm_ps_mode mode;
     int servers, workers, shards, staleness;
     bool elastic; /* workers are the ranks of an elastic job, there are no servers */
-    int ranks_of_host;
+    int ranks_of_host, most;
+    int restarts_most, restarts[JOB_PROCESSES]; /* of an elastic rank that has died */
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
+    int batches_of[JOB_WORKERS]; /* own batches of each worker; some leave early */
+    bool dies_at_cuts;           /* servers, or the worker, die while snapshots are taken */
+    bool dies_at_pushes;         /* workers die while they push */
+    bool spares_servers;         /* no server dies or loses its power */
+    bool keeps_leases;           /* no lease ends by time: each is used or given back */
     double compute, worker_timeout, lease_timeout; /* seconds */
     double patience;          /* seconds after the last fault in which the job must end */
     double pace[JOB_WORKERS]; /* of a worker's computing: factor */
@@ -58,13 +65,16 @@ typedef struct sim_job {
     bool comes[FAULT_KINDS];
     unsigned without; /* bits of kinds of faults that are left out */
     /* state */
-    sim_process *server[JOB_SERVERS], *worker[JOB_RANKS]; /* worker: ranks, too */
+    sim_process *server[JOB_SERVERS], *worker[JOB_PROCESSES]; /* worker: ranks, too */
     bool done[JOB_WORKERS];
-    int pushes[JOB_WORKERS]; /* of leased samples */
+    int pushes[JOB_WORKERS];  /* of leased samples */
+    int started[JOB_WORKERS]; /* own batches of which the push has begun */
+    bool left[JOB_WORKERS];
     bool checking, stopping, gone, stopped[JOB_SERVERS];
     bool starts[JOB_SERVERS + JOB_WORKERS];                /* a start is planned */
     uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
     int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */
+    int server_deaths;
 } sim_job;
 
 extern sim_job job;
@@ -74,8 +84,12 @@ void sim_job_start(void);
 void sim_job_plan_faults(void);
 /* Draws whether and when a process dies that begins. */
 void sim_job_plan_death(sim_process *p);
+/* One time in `share` it dies at one of its next `calls` calls. */
+void sim_job_plan_death_in(sim_process *p, uint64_t share, uint64_t calls);
 /* After a death (code -1), draws whether another process dies soon. */
 void sim_job_plan_another_death(int code);
+/* A snapshot begins: draws whether a server dies while it is taken. */
+void sim_job_plan_death_at_cut(void);
 /* Starts the ranks of an elastic job (elastic.c). */
 void sim_elastic_start(void);
 /* Main functions of processes; `argument` is a number. */

@@ -60,6 +60,14 @@ int sim_server_main(void *argument) {
         } while (status == TRM_TIMEOUT);
         sim_trace(self, "stops: %d", (int)status);
         trm_ps_server_stop(server);
+        bool good = job.server_deaths > 0; /* or a connection that broke took a push with it */
+        for (int k = 0; k < FAULT_KINDS; k++) {
+            good = good || (job.comes[k] && k != FAULT_DEATH && k != FAULT_SLOW &&
+                            k != FAULT_PAUSE && k != FAULT_CLOCK);
+        }
+        if (status == TRM_PENDING && !good) {
+            sim_fail("server %d goes back by a step, although no server has died", number);
+        }
         if (status != TRM_PENDING) {
             return status == TRM_OK ? 0 : 4;
         }
@@ -95,12 +103,15 @@ typedef struct worker_state {
     trm_ps_client *client;
     trm_ps_batch *batch;
     int32_t table;
-    int batches;
+    int batches, pulls;
+    int64_t heard; /* when servers answered it last */
 } worker_state;
 
 static void compute(int worker) {
     usleep((useconds_t)(job.compute * job.pace[worker] * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
 }
+
+static void check_newest_snapshot(void);
 
 /* Takes a snapshot now and then; what goes wrong with it is no fault of training. */
 static void take_snapshot(worker_state *w) {
@@ -109,12 +120,47 @@ static void take_snapshot(worker_state *w) {
     if (w->number != 0 || job.cuts == 0 || ++w->batches % job.cuts != 0) {
         return;
     }
+    sim_job_plan_death_at_cut();
     trm_status status = trm_ps_checkpoint(w->client, sim_random(DRAW_ORDER, 2) == 0, &result, &err);
     if (status == TRM_OK) {
         job.cuts_made++;
         sim_trace(sim.current->process, "snapshot %u", result.cut);
+        if (job.dies_at_cuts || sim_random(DRAW_ORDER, 4) == 0) {
+            check_newest_snapshot();
+        }
     } else {
         sim_trace(sim.current->process, "no snapshot: %s", err.message);
+    }
+}
+
+/* A synchronous pull reads the rows of one step from all servers: the witnesses are equal. Without leases they are
+ * of all the worker's batches before this one; only a new life may find its batch in a step already. Of lent
+ * samples the others go on without a worker that has been silent. */
+static void check_pulled(worker_state *w, const float *rows, int64_t count) {
+    const float *witness = rows + count;
+    const int64_t batch = trm_ps_client_next_batch(w->client) - 1; /* this one */
+    const bool first = w->pulls++ == 0;
+    if (job.lent && sim.now - w->heard > (int64_t)(job.worker_timeout * 1e9)) {
+        return;
+    }
+    for (int i = 0; i < JOB_WITNESSES; i++) {
+        float expected = job.lent || first ? witness[0] : (float)(batch * count);
+        if (witness[i] != expected) {
+            sim_fail("worker %d reads %g of a row before batch %lld, %g expected", w->number,
+                     (double)witness[i], (long long)batch, (double)expected);
+        }
+    }
+}
+
+/* A bounded pull waits until no worker that is waited for is more than `staleness` batches behind. */
+static void check_bound(const worker_state *w) {
+    const int batch = (int)trm_ps_client_next_batch(w->client) - 1;
+    for (int v = 0; v < job.workers; v++) {
+        if (!job.left[v] && job.started[v] < batch - job.staleness) {
+            sim_fail(
+                "worker %d begins batch %d, but worker %d has finished %d at most (staleness %d)",
+                w->number, batch, v, job.started[v], job.staleness);
+        }
     }
 }
 
@@ -134,8 +180,18 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
     if (job.mode != TRM_PS_ASYNC || sim_random(DRAW_ORDER, 2) == 0) {
         TRMI_TRY(trm_ps_pull_start(w->batch, err));
         TRMI_TRY(trm_ps_pull_wait(w->batch, err));
+        if (job.mode == TRM_PS_SYNC) {
+            check_pulled(w, rows, count);
+        } else if (job.mode == TRM_PS_BOUNDED && !job.lent) {
+            check_bound(w);
+        }
     }
+    w->heard = sim.now;
     compute(w->number);
+    if (job.dies_at_pushes) {
+        sim_job_plan_death_in(sim.current->process, 12, 40);
+    }
+    job.started[w->number] = (int)trm_ps_client_next_batch(w->client);
     TRMI_TRY(trm_ps_push(w->batch, o, err));
     take_snapshot(w);
     return TRM_OK;
@@ -158,6 +214,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
     int64_t position = 0;
     for (;;) {
         if (lease.id == 0) {
+            w->heard = sim.now;
             trm_status status = trm_ps_lease_take(w->client, &lo, &lease, err);
             if (status == TRM_END) {
                 return TRM_OK;
@@ -194,7 +251,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
 
 /* Each batch adds 1 to all of the worker's own keys. */
 static trm_status use_own_batches(worker_state *w, trm_error *err) {
-    for (int64_t n = trm_ps_client_next_batch(w->client); n < job.batches; n++) {
+    for (int64_t n = trm_ps_client_next_batch(w->client); n < job.batches_of[w->number]; n++) {
         uint64_t keys[JOB_KEYS + JOB_WITNESSES];
         for (uint64_t i = 0; i < JOB_KEYS; i++) {
             keys[i] = 10000 + (uint64_t)w->number * 1000 + i;
@@ -213,6 +270,7 @@ int sim_worker_main(void *argument) {
         status = job.lent ? use_lent_samples(&w, &err) : use_own_batches(&w, &err);
     }
     status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
+    job.left[w.number] = job.left[w.number] || status == TRM_OK;
     status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
     trm_ps_batch_destroy(w.batch);
     trm_ps_client_destroy(w.client);
@@ -232,7 +290,8 @@ int sim_worker_main(void *argument) {
 
 static int64_t expected_of(uint64_t key) {
     if (!job.lent) {
-        return key >= 20000 ? (int64_t)job.batches * JOB_KEYS : job.batches;
+        const int64_t batches = job.batches_of[(key - (key >= 20000 ? 20000 : 10000)) / 1000];
+        return key >= 20000 ? batches * JOB_KEYS : batches;
     }
     int64_t expected = 0;
     for (int s = 0; s < job.samples; s++) {
@@ -283,9 +342,8 @@ int sim_check_main(void *argument) {
 }
 
 /* One moment: the witnesses are equal, and each is the sum of the keys that were pushed with it. */
-static bool is_one_moment(const trm_ps_folder *files) {
+static void check_one_moment(const trm_ps_folder *files) {
     int groups = job.lent ? 1 : job.workers;
-    bool good = true;
     for (int g = 0; g < groups; g++) {
         double sum = 0, first = 0, of_server[JOB_SERVERS] = {0};
         for (int i = 0; i < JOB_KEYS + JOB_WITNESSES; i++) {
@@ -315,29 +373,32 @@ static bool is_one_moment(const trm_ps_folder *files) {
                          (unsigned long long)key, (double)value,
                          (unsigned long long)key_at(g * (JOB_KEYS + JOB_WITNESSES) + JOB_KEYS),
                          first, sum);
-                good = false;
             }
         }
     }
-    return good;
 }
 
-int sim_check_folder_main(void *argument) {
-    (void)argument;
-    trm_error err = {0};
+static void check_newest_snapshot(void) {
+    trm_error err;
     trm_ps_folder *files;
     trm_ps_folder_options o = {.logs = TRM_OFF};
-    if (job.cuts_made == 0) {
-        return 0;
-    }
     if (trm_ps_folder_open(folder, &o, &files, &err) != TRM_OK) {
         sim_fail("the newest snapshot does not load: %s", err.message);
-        return 1;
+        return;
     }
     trm_ps_folder_info info;
     trm_ps_folder_get_info(files, &info);
     sim_trace(sim.current->process, "snapshot %u loads", info.cut);
-    bool good = info.tables == 0 || is_one_moment(files);
+    if (info.tables > 0) {
+        check_one_moment(files);
+    }
     trm_ps_folder_close(files);
-    return good ? 0 : 1;
+}
+
+int sim_check_folder_main(void *argument) {
+    (void)argument;
+    if (job.cuts_made > 0) {
+        check_newest_snapshot();
+    }
+    return 0;
 }
