@@ -5,7 +5,7 @@ figures over all plans: mean error, Kendall's tau, regret of the chosen plans, m
 Megatron-LM does, too, and plans with stages: those of `trireme plan --stages` for each shape of SHAPES, predicted there and run by
 `trireme bench train --plan`, in turns.
 
-    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep] [--case "gpt2 ... -n 4"]
+    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep] [--quick] [--case "gpt2 ... -n 4"]
 
 --prefix: a command that runs its arguments undisturbed. Costs are measured anew for each case, just before its runs, unless
 --keep. Regret: the chosen plan and the plans that seemed nearly as fast run in turns; the turns cannot separate differences below the
@@ -33,6 +33,9 @@ CASES = [
     "gpt2 --layers 8 --width 128 --heads 4 --context 64 --vocabulary 1000 --batch-size 4 -n 4",
     "gpt2 --layers 8 --width 128 --heads 4 --context 32 --vocabulary 1000 --batch-size 4 -n 8",
 ]
+
+# --quick: 60 plans or more of every kind, without the cases that take longest
+QUICK = [CASES[i] for i in (0, 4, 5, 7, 9, 11)]
 
 # stages, micro-batches, schedule
 SHAPES = [(2, 1, "1f1b"), (2, 4, "1f1b"), (2, 8, "gpipe"), (2, 4, "interleaved"), (4, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (8, 8, "1f1b")]
@@ -123,11 +126,12 @@ def main():
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="each plan with stages")
     parser.add_argument("--case", action="append", help="instead of the built-in list")
+    parser.add_argument("--quick", action="store_true", help="six of the cases, at least 60 plans: some 8 minutes")
     options = parser.parse_args()
     plans, regrets, memory = [], [], 0
     print(f"{'case':50} {'plans':>5} {'mean error':>10} {'tau':>6} {'regret':>7} {'chance':>7} {'memory':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        for case in options.case or CASES:
+        for case in options.case or (QUICK if options.quick else CASES):
             v = run(options, case, folder)
             stages = run_stages(options, case, folder) if case.startswith("gpt2") else []
             ran = [(r["predicted_seconds"], r["measured_seconds"]) for r in v["runs"] + stages]

@@ -35,6 +35,7 @@ typedef struct filling {
     const trmi_prices *prices;
     trmi_spread *spreads; /* [count] */
     lengths *along;       /* [rank of the shape] */
+    uint32_t *masks;      /* [count][rank of the shape]: axes that cut each dimension */
     int32_t look;
     int64_t element;
 } filling;
@@ -238,12 +239,9 @@ static bool is_innermost(const filling *f, const trmi_spread *s, int32_t axis) {
 
 /* Returns the seconds of a move between boxes; partial axes do not change. */
 static double price_boxes(const filling *f, const trmi_spread *from, const trmi_spread *to) {
-    uint32_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
-    for (int32_t d = 0; d < f->t->shape.rank; d++) {
-        before[d] = mask_of(f->mesh, from, (uint8_t)(TRMI_SPLIT + d));
-        after[d] = mask_of(f->mesh, to, (uint8_t)(TRMI_SPLIT + d));
-    }
-    return box_move(f, from, to, before, after);
+    int32_t rank = f->t->shape.rank;
+    return box_move(f, from, to, f->masks + (from - f->spreads) * rank,
+                    f->masks + (to - f->spreads) * rank);
 }
 
 /* Returns the seconds of one direct exchange; INFINITY if it would change a partial axis. */
@@ -280,35 +278,63 @@ static double price_single(const filling *f, int32_t a, int32_t b) {
     return trmi_is_partial(to->at[axis]) ? INFINITY : price_boxes(f, from, to);
 }
 
-/* Adds ways to spreads with additional partial sums: first to whole or cut on that axis, then zeros
- * elsewhere, which sends nothing. row: seconds from one spread to all; spreads with more partial
- * axes are derived from those with fewer. */
-static void add_zeros(const filling *f, float *row, int32_t live, const int32_t *of,
-                      const int32_t *place) {
-    for (int32_t partials = 1; partials <= f->mesh->axes; partials++) {
-        for (int32_t k = 0; k < live; k++) {
-            const trmi_spread *to = &f->spreads[of[k]];
-            int32_t count = 0;
-            for (int32_t i = 0; i < f->mesh->axes; i++) {
-                count += to->at[i] == TRMI_PARTIAL_SUM;
-            }
-            double bytes = (double)trmi_spread_most(f->mesh, &f->t->shape, to) * (double)f->element;
-            float local = (float)trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, bytes);
-            for (int32_t i = 0, step = 1; count == partials && i < f->mesh->axes; i++) {
-                int32_t axis = f->mesh->axes - 1 - i;
-                for (int32_t d = -1; to->at[axis] == TRMI_PARTIAL_SUM && d < f->t->shape.rank;
-                     d++) {
-                    /* digit 1 is P+, 0 whole, 2 + d cut */
-                    int32_t before = of[k] + (d < 0 ? -step : (1 + d) * step);
-                    if (place[before] >= 0 && is_innermost(f, &f->spreads[before], axis)) {
-                        float sum = row[place[before]] + local;
-                        row[k] = sum < row[k] ? sum : row[k];
-                    }
+/* A way to a spread with one partial sum more: to `before`, which is whole or cut on that axis, then zeros
+ * elsewhere, which sends nothing. Numbers of live spreads. */
+typedef struct zero_way {
+    int32_t to, before;
+    float local;
+} zero_way;
+
+/* Lists the ways to all spreads with `partials` partial sums; returns how many. */
+static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, const int32_t *of,
+                          const int32_t *place, zero_way *ways) {
+    int64_t found = 0;
+    for (int32_t k = 0; k < live; k++) {
+        const trmi_spread *to = &f->spreads[of[k]];
+        int32_t count = 0;
+        for (int32_t i = 0; i < f->mesh->axes; i++) {
+            count += to->at[i] == TRMI_PARTIAL_SUM;
+        }
+        if (count != partials) {
+            continue;
+        }
+        double bytes = (double)trmi_spread_most(f->mesh, &f->t->shape, to) * (double)f->element;
+        float local = (float)trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+        for (int32_t i = 0, step = 1; i < f->mesh->axes; i++) {
+            int32_t axis = f->mesh->axes - 1 - i;
+            for (int32_t d = -1; to->at[axis] == TRMI_PARTIAL_SUM && d < f->t->shape.rank; d++) {
+                /* digit 1 is P+, 0 whole, 2 + d cut */
+                int32_t before = of[k] + (d < 0 ? -step : (1 + d) * step);
+                if (place[before] >= 0 && is_innermost(f, &f->spreads[before], axis)) {
+                    ways[found++] = (zero_way){k, place[before], local};
                 }
-                step *= f->t->letters;
             }
+            step *= f->t->letters;
         }
     }
+    return found;
+}
+
+/* Adds ways to spreads with additional partial sums to all rows of a [live x live], each the seconds from one
+ * spread to all. Spreads with more partial axes are derived from those with fewer. False: no memory. */
+static bool add_zeros(const filling *f, float *a, int32_t live, const int32_t *of,
+                      const int32_t *place) {
+    size_t most = (size_t)live * (size_t)f->mesh->axes * (size_t)(f->t->shape.rank + 1);
+    zero_way *ways = trmi_alloc((most + 1) * sizeof *ways);
+    int64_t count = 0;
+    for (int32_t partials = 1; ways != NULL && partials <= f->mesh->axes; partials++) {
+        count += list_zeros(f, partials, live, of, place, ways + count);
+    }
+    for (int32_t i = 0; i < live; i++) {
+        float *row = a + (int64_t)i * live;
+        for (int64_t w = 0; w < count; w++) {
+            float sum = row[ways[w].before] + ways[w].local;
+            row[ways[w].to] = sum < row[ways[w].to] ? sum : row[ways[w].to];
+        }
+    }
+    bool ok = ways != NULL;
+    trmi_free(ways);
+    return ok;
 }
 
 /* ---- all ---- */
@@ -346,8 +372,8 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
         minplus_kernel()(a, b, c, live, live, live);
         memcpy(a, c, (size_t)live * (size_t)live * sizeof *c);
     }
+    ok = ok && add_zeros(f, a, live, of, place);
     for (int32_t i = 0; ok && i < live; i++) {
-        add_zeros(f, a + (int64_t)i * live, live, of, place);
         for (int32_t k = 0; k < live; k++) {
             f->t->seconds[(int64_t)of[i] * f->t->count + of[k]] = a[(int64_t)i * live + k];
         }
@@ -377,8 +403,10 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     t->seconds = trmi_arena_alloc(arena, count * count * sizeof *t->seconds);
     f.spreads = trmi_alloc(count * sizeof *f.spreads);
     f.along = trmi_alloc(((size_t)t->shape.rank + 1) * sizeof *f.along);
+    f.masks = trmi_alloc((count * (size_t)t->shape.rank + 1) * sizeof *f.masks);
     int32_t *of = trmi_alloc(2 * count * sizeof *of), *place = of + count, live = 0;
-    bool ok = t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL;
+    bool ok =
+        t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL && f.masks != NULL;
     if (ok) {
         /* no way, until one is found; then the spreads that fit */
         for (size_t i = 0; i < count * count; i++) {
@@ -386,6 +414,10 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
         }
         for (int32_t i = 0; i < t->count; i++) {
             f.spreads[i] = spread_of(t, mesh, i);
+            for (int32_t d = 0; d < t->shape.rank; d++) {
+                f.masks[(int64_t)i * t->shape.rank + d] =
+                    mask_of(mesh, &f.spreads[i], (uint8_t)(TRMI_SPLIT + d));
+            }
             bool columns = t->no_columns && t->shape.rank == 4 &&
                            mask_of(mesh, &f.spreads[i], TRMI_SPLIT + 3) != 0;
             bool fits = !columns && trmi_spread_fits(mesh, &t->shape, &f.spreads[i]);
@@ -398,6 +430,7 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     }
     trmi_free(f.spreads);
     trmi_free(f.along);
+    trmi_free(f.masks);
     trmi_free(of);
     return ok ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for prices between spreads");
 }

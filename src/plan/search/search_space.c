@@ -53,9 +53,11 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     trmi_text_printf(key, "%d:", (int)op->kind);
     /* kind and attributes, then inputs, outputs and gradient operators */
     const uint8_t *attrs = (const uint8_t *)&op->attrs;
-    for (size_t i = 0; i < offsetof(trmi_attrs, attached) && !trmi_is_leaf(op); i++) {
-        trmi_text_printf(key, "%x", attrs[i]);
+    char hex[2 * offsetof(trmi_attrs, attached)];
+    for (size_t i = 0; i < sizeof hex; i++) {
+        hex[i] = "0123456789abcdef"[attrs[i / 2] >> (i % 2 == 0 ? 4 : 0) & 15];
     }
+    trmi_text_append(key, hex, trmi_is_leaf(op) ? 0 : sizeof hex);
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_value *v = trmi_input_of(g, op, i);
         if (v != NULL) {
