@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills ranks of elastic jobs at random moments, or makes them leave, and compares the weights.
 
-    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--restarts 3] [--seed 1] [--models mlp,resnet18,gpt2] [--ranks 4,8]
+    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--restarts 3] [--seed 1] [--models mlp,resnet18,resnet50,gpt2] [--ranks 4,8]
 
 Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
 random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. With --restarts the launcher
 starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
 alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
-them), steps redone, and the seconds from a kill to the next reported step. The last line of stdout is
+them), steps redone, the seconds from a kill to the next reported step, and the seconds that the members of the job wait
+while processes join. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
 """
 import argparse
@@ -27,15 +28,16 @@ import time
 
 from processes import find_processes
 
-# per model: arguments and the steps of a job
+# per model: arguments, samples of a step of all ranks, and the steps of a job. A rank is killed each 4 steps in the mean, and 3 ranks
+# that come back twice are killed 9 times: a job has at least 36 steps
 IMAGES = ["--data", "synth", "--image-size", "32", "--synth-train", "1024"]
 MODELS = {
-    "mlp": (["mlp", *IMAGES], 120),
-    "resnet18": (["resnet18", *IMAGES, "--stem", "cifar"], 8),
+    "mlp": (["mlp", *IMAGES], 32, 120),
+    "resnet18": (["resnet18", *IMAGES, "--stem", "cifar"], 16, 40),
+    "resnet50": (["resnet50", *IMAGES, "--stem", "cifar"], 8, 40),
     "gpt2": (["gpt2", "--dataset", "text", "--data", "TEXT", "--tokens", "bytes", "--layers", "2", "--heads", "2",
-              "--width", "32", "--context", "32"], 60),
+              "--width", "32", "--context", "32"], 32, 60),
 }
-BATCH = 32
 SLOW_STEPS = 10
 
 
@@ -46,7 +48,7 @@ def ranks_of(launcher):
 
 class Job:
     def __init__(self, options, model, ranks, restarts, folder):
-        words, steps = MODELS[model]
+        words, batch, steps = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         self.folder, self.steps, self.kills, self.leaves = folder, steps, [], 0
@@ -54,7 +56,7 @@ class Job:
         self.starts = {}  # of processes, by rank
         text = pathlib.Path(folder).parent / "text.txt"
         words = [str(text) if word == "TEXT" else word for word in words]
-        command = [options.program, "train", *words, "--batch-size", str(BATCH // ranks), "--steps", str(steps), "--epochs", "1000",
+        command = [options.program, "train", *words, "--batch-size", str(batch // ranks), "--steps", str(steps), "--epochs", "1000",
                    "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
                    f"1:{ranks}", "--elastic-restarts", str(restarts), "--deterministic", "strict", "--eval-every-epochs", "0",
                    "--threads", "1", "--output", f"{folder}/run", "--save-every-steps", "1000000",
@@ -166,7 +168,7 @@ def main():
     parser.add_argument("--restarts", type=int, default=0, help="of each rank")
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--models", default="mlp,resnet18,gpt2")
+    parser.add_argument("--models", default="mlp,resnet18,resnet50,gpt2")
     parser.add_argument("--ranks", default="4,8")
     parser.add_argument("--joins", type=int, default=0, help="go on until so many ranks have joined, too")
     parser.add_argument("--hang", type=float, default=500, help="seconds after which a job counts as one that hangs")
@@ -179,7 +181,7 @@ def main():
     pathlib.Path(top, "text.txt").write_text(" ".join(str(i * i) for i in range(8000)))
     totals = dict(jobs=0, kills=0, leaves=0, joins=0, hangs=0, slow=0, failures=0, wrong_weights=0, wrong_losses=0,
                   memberships=0, redone_steps=0)
-    recovery, steps_of, references, begin = [], {}, {}, time.monotonic()
+    recovery, waits, steps_of, references, begin = [], [], {}, {}, time.monotonic()
     cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
     for model, ranks in cases:
         job = Job(options, model, ranks, 0, f"{top}/reference")
@@ -225,6 +227,7 @@ def main():
         totals["memberships"] += len(changes)
         totals["joins"] += sum(len(e["joined"]) for e in changes)
         totals["redone_steps"] += sum(e["redone_steps"] for e in changes)
+        waits += [e["seconds"] for e in changes if e["joined"] and not e["lost"] and not e["left"]]
         print(f"{model} {ranks} ranks, killed {job.kills}: {bad or 'good'}", flush=True)
         if bad and options.keep:
             shutil.copytree(job.folder, f"{options.keep}/{turn}-{model}-{ranks}")
@@ -234,6 +237,10 @@ def main():
         totals["recovery_seconds_p99"] = sorted(s for s, _ in recovery)[
             min(len(recovery) - 1, int(len(recovery) * 0.99))]
         totals["beyond_two_steps_p99"] = beyond[min(len(beyond) - 1, int(len(beyond) * 0.99))]
+    if waits:
+        totals["join_waits"] = len(waits)
+        totals["join_wait_seconds_median"] = sorted(waits)[len(waits) // 2]
+        totals["join_wait_seconds_worst"] = max(waits)
     shutil.rmtree(top)
     print(json.dumps(totals))
     wrong = ("hangs", "slow", "failures", "wrong_weights", "wrong_losses")
