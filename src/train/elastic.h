@@ -33,6 +33,10 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err);
  *          trm_comm_create */
 trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
                                  int32_t *ranks, trm_error *err);
+/* A collective in which the ranks of the model compare what each of them has read failed with `status`: returns
+ * whether this rank goes on with what it has read, because a rank of the elastic job has died. The ranks that
+ * are left compare their states when they train. */
+bool trmi_elastic_puts_off(const trm_model *model, trm_status status, const trm_error *why);
 void trmi_elastic_close(trm_model *model);
 
 /* Before a step: keeps the variables that a forward pass changes, and the position. */

@@ -79,6 +79,15 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
 }
 
+bool trmi_elastic_puts_off(const trm_model *model, trm_status status, const trm_error *why) {
+    const bool goes_on = model->elastic != NULL && trm_elastic_can_recover(status);
+    if (goes_on) {
+        trmi_log(TRM_LOG_INFO, "train", "%s; this rank meets the others when it trains",
+                 why->message);
+    }
+    return goes_on;
+}
+
 void trmi_elastic_close(trm_model *model) {
     trmi_elastic_model *e = model->elastic;
     if (e != NULL) {

@@ -5,6 +5,7 @@
  *   resume   trm_model_resume   everything; the run continues with the bits that it would have had without interruption
  *
  * A part is checked and converted as a whole before its first variable is written. */
+#include "train/elastic.h"
 #include "train/export/gather.h"
 #include "train/export/weights.h"
 #include "train/job.h"
@@ -150,6 +151,22 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     return status;
 }
 
+/* Compares the outcome of reading the files `path` over the ranks. Where a rank of an elastic job dies
+ * meanwhile, the outcome of this rank holds: the ranks that are left compare their states when they train.
+ *   error  those of trmi_model_agree */
+static trm_status agree_on_files(const trm_model *model, trm_status status, int64_t number,
+                                 const char *path, trm_error *err) {
+    trm_error why;
+    trm_status agreed = trmi_model_agree(model, status, number, path, &why);
+    if (agreed == status || trmi_elastic_puts_off(model, agreed, &why)) {
+        return status;
+    }
+    if (err != NULL) {
+        *err = why;
+    }
+    return agreed;
+}
+
 /* Contract in trireme/train.h. All ranks read the same files; they must agree on the outcome. */
 trm_status trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
                           trm_error *err) {
@@ -157,7 +174,7 @@ trm_status trm_model_load(trm_model *model, const char *path, bool partial, int3
     int32_t unused = 0;
     skipped = skipped != NULL ? skipped : &unused;
     trm_status status = load_here(model, path, partial, skipped, err);
-    return trmi_model_agree(model, status, *skipped, path, err);
+    return agree_on_files(model, status, *skipped, path, err);
 }
 
 /* Loads weights and slots of the newest checkpoint as far as they exist, on this rank alone
@@ -365,5 +382,5 @@ trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) 
         status = resume_from(model, checkpoint, err);
         trm_checkpoint_close(checkpoint);
     }
-    return trmi_model_agree(model, status, (int64_t)trm_exec_step(model->train.exec), path, err);
+    return agree_on_files(model, status, (int64_t)trm_exec_step(model->train.exec), path, err);
 }
