@@ -286,6 +286,9 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
+/* Contract in exec.h. The order matters: options that later calls read, then the ways of
+ * training (which choose threads and the sources of kernels), then the programs of this rank's
+ * stages. A rank that fails aborts the communicator, so that the others do not wait for it. */
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
                             trmi_exec_search *search, const trmi_kernel_source *from,
                             trm_exec **out, trm_error *err) {

@@ -86,6 +86,9 @@ static int64_t page_of(int64_t at, int64_t huge, int64_t *first) {
     return at < huge ? EACH : 1;
 }
 
+/* Contract in exec_memory.h. Moving the casts out of the activations frees only those pages on
+ * which no other activation lies. The pages that remain are counted by marking the pages of
+ * every buffer that stays. */
 int64_t trmi_program_shared_casts(const trm_program *p) {
     int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION],
             huge = (int64_t)trmi_map_huge((size_t)bytes), casts = 0, first;

@@ -200,6 +200,8 @@ static void describe_update(const trm_exec *exec, double seconds, trm_step_profi
                               .first_same = p->steps_count};
 }
 
+/* Contract in trireme/exec.h. The times of a step are the medians over the repeats, not the
+ * minima, so that they add up to about the whole. */
 trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
                             const trm_step_profile **out, int32_t *count, double *step_seconds,
                             trm_error *err) {

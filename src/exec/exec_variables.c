@@ -89,6 +89,9 @@ static void list_all_stages(const trm_program *p, const listed *own, int32_t own
     }
 }
 
+/* Contract in exec.h. The order of variables is part of what checkpoints and callers see. With a
+ * pipeline all stages list the variables of the whole model in one order, also those that this
+ * rank does not hold. */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     int32_t slots = trmi_update_slots(exec->update), own = p->params_count + p->states_count;
@@ -251,6 +254,8 @@ int32_t trm_exec_find(const trm_exec *exec, const char *name) {
     return -1;
 }
 
+/* Contract in trireme/exec.h. `wholes` holds a variable as the last gather assembled it; the
+ * rank's own part in it may be older than the arena, and is copied again. */
 void trm_exec_read(const trm_exec *exec, int32_t index, void *data) {
     TRMI_NEED_OR(, NULL, exec, data);
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
@@ -369,6 +374,8 @@ static trm_status gather_gradient(const trm_exec *exec, const trmi_partition_lea
     return status;
 }
 
+/* Contract in trireme/exec.h. A gradient has one of four forms: rows by id (sparse), never
+ * written (a frozen parameter), a part of a cut parameter, or an array in the arena. */
 trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, trm_error *err) {
     TRMI_NEED(err, exec, data);
     const trm_program *p = exec->program;

@@ -105,6 +105,8 @@ static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph
     return status == TRM_OK && !fits ? fail_over_limit(exec, least, err) : status;
 }
 
+/* Contract in memory_limit.h. Reuses the search of plans on a mesh without axes: what is left to
+ * choose for each operator is whether its output is kept or computed again. */
 trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph,
                                     const trmi_plan_options *options, trmi_partition_plan **plan,
                                     trm_error *err) {

@@ -189,6 +189,9 @@ static bool differs_from_listed(const trmi_ranked *list, int32_t count, const tr
     return true;
 }
 
+/* Contract in auto_parallel.h. Plans can come from several sources (the best of a mesh,
+ * baselines, the frontier, runners-up), so equal choices are dropped before the list is sorted.
+ * Entry 0 stays the best plan. */
 int32_t trmi_auto_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]) {
     const trmi_auto_mesh *m = trmi_auto_best(d);
     int32_t count = 0, kept = 1;
@@ -268,6 +271,11 @@ static trm_status drop_plans_over_limit(trmi_plan_search *d, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in auto_parallel.h. Runs the plans that the prediction cannot separate from the best
+ * and that fit the memory limit. Nothing is run where ranks cannot measure together, where the
+ * search is not the optimal one, and where no plan fits. If another plan than the predicted one
+ * was faster, its mesh is searched again with this choice as given, so that m->found, from which
+ * reports are made, describes the plan that was taken. */
 trm_status trmi_auto_try(trmi_plan_search *d, trm_error *err) {
     const trmi_found *best = &trmi_auto_best(d)->found;
     double seconds = trmi_ties_seconds(d->trials, d->trial_seconds, best->objective);

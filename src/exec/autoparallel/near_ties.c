@@ -255,6 +255,9 @@ void trmi_ties_choose(trmi_near_ties *t) {
     }
 }
 
+/* Contract in near_ties.h. A stored result of the same plans is used first, so that a job that
+ * starts again takes the same plan and computes the same bits. On a busy machine nothing is run:
+ * differences of a few percent could not be told from the load. */
 trm_status trmi_ties_run(trmi_near_ties *t, trmi_op_benchmark *probe, trmi_costs *costs,
                          double seconds, double memory, trm_error *err) {
     t->chosen = 0;

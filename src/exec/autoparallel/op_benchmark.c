@@ -455,6 +455,9 @@ trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err) {
     return broadcast_request(probe, &ask, err);
 }
 
+/* Contract in op_benchmark.h. Every request of rank 0 is a broadcast, followed by the
+ * collectives of that measurement; all ranks therefore handle the same requests in the same
+ * order. Any other request ends the loop. */
 trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
     for (;;) {
         request ask;

@@ -31,6 +31,10 @@ void trmi_op_benchmark_close(trmi_op_benchmark *probe) {
     probe->block_bytes = 0;
 }
 
+/* Empties the caches as the rest of a training step would: reads a block as large as the data
+ * that a step touches between two uses of the measured operator. The block stays allocated
+ * between calls, and is made again when it is too small or when it leaves too little of the
+ * memory limit for the operator. */
 void trmi_op_benchmark_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int part) {
     /* Forward and backward touch an operator's data: on average half a step lies between two
      * uses. */
@@ -86,6 +90,9 @@ trm_status trmi_op_benchmark_largest(const trmi_op_benchmark *probe, double *val
                                                     TRM_REDUCTION_MAX, err);
 }
 
+/* Gives the number of different CPUs that all ranks may use. Each rank marks its own CPUs in an
+ * array, and the maximum over the ranks is their union. Ranks that are bound to separate CPUs
+ * have more together than one has alone; ranks of one set share it. */
 trm_status trmi_op_benchmark_cores(trm_comm *comm, int *cores, trm_error *err) {
     enum { CPUS = 1024 };
     int32_t *used = trmi_alloc(CPUS * sizeof *used);

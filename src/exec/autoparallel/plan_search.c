@@ -306,6 +306,9 @@ static trm_status broadcast_plan(search_state *s, trm_status status, const trm_e
     return status;
 }
 
+/* Contract in auto_parallel.h. Rank 0's error is broadcast like a plan, so that all ranks fail
+ * with the same message. A rank that has failed alone leaves without the broadcast: its peers
+ * end through the broken communicator. */
 trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
                             const trmi_plan_options *options, const trm_graph *training,
                             trm_error *err) {

@@ -57,6 +57,9 @@ static void words_of(const trm_graph *g, const trmi_op *op, const char *letters,
     }
 }
 
+/* Groups the operators of a plan by the words for their cut ("samples", "channels"), sorted by
+ * how often each comes. An operator of a further kind, when KINDS are known, is not counted.
+ * Returns the number of kinds. */
 static int32_t count_kinds(const trmi_space *s, const trmi_choice *choice, cut_kind *kinds) {
     int32_t count = 0;
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -85,6 +88,8 @@ static int32_t count_kinds(const trmi_space *s, const trmi_choice *choice, cut_k
     return count;
 }
 
+/* Contract in progress.h. Lists the KINDS_SHOWN most frequent cuts; a cut of one operator names
+ * the operator. */
 char *trmi_plan_words(const trmi_space *s, const trmi_choice *choice, char *text, size_t size) {
     cut_kind kinds[KINDS];
     char mesh[48];

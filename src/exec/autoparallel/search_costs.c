@@ -66,6 +66,9 @@ static void find_rates(trmi_costs *c, int threads, double *flops, double *bytes)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* Contract in search_costs.h. The rates of the roofline are measured where the fast back-end is
+ * built in, else two fixed numbers. `share` is the factor by which memory becomes slower for a
+ * rank when all ranks of the host use it together. */
 trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error *err) {
     memset(c, 0, sizeof *c);
     c->probe = o->probe;
@@ -537,6 +540,9 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
     return TRM_OK;
 }
 
+/* Contract in search_costs.h. Operators are measured in the order of list_wanted until the time
+ * limit is used up. Measured costs are saved at the end of each call, so that an interrupted
+ * search does not lose them. */
 trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice,
                               int32_t *news, trm_error *err) {
     wanted *list = trmi_alloc(((size_t)space->nodes_count + 1) * sizeof *list);
@@ -623,6 +629,9 @@ static double links_limit(const trmi_costs *c) {
     return fmax(2 * shortest, fmin(2 * longest, steps_of_links * step));
 }
 
+/* Contract in search_costs.h. The file name has everything on which message times depend: host,
+ * cores, ranks, threads and engine. A description with fewer message sizes has a file of its
+ * own, because it must not replace a complete one. */
 trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     char folder[400] = "", path[480] = "", host[64] = "";
     *text = NULL;

@@ -159,6 +159,9 @@ static void write_totals(const norms *n, double *sums) {
     }
 }
 
+/* Contract in strict.h. Sums of squares must not depend on the blocks into which a rank's
+ * optimiser divides a parameter. So all ranks agree on the largest element of each parameter
+ * first, and add the squares relative to it, rounded so that their sums are exact in any order. */
 trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_error *err) {
     trm_exec *exec = context;
     norms n = {

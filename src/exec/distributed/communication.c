@@ -52,6 +52,9 @@ static void unpack_member(const exchange_state *s, int32_t member, const char *i
     }
 }
 
+/* Runs a redistribution: packs the boxes that other members of the group want, exchanges them,
+ * and unpacks what has come. The rank's own box is copied without the network. `fill`: places
+ * that no member has (a halo beyond the edge) and sums begin with zeros. */
 static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const exchange_state *s = k->state;
     const trmi_box_exchange *what = s->what;
@@ -104,6 +107,9 @@ static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return trm_comm_run(env->split->groups[s->what->axes].comm, &op, err);
 }
 
+/* Intersects what each member has with what each member wants. Counts and displacements of the
+ * exchange are counted in elements, in four arrays of `n`: sent counts, received counts, where
+ * each begins in the send memory, and where in the receive memory. */
 static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buffer *out) {
     const trmi_box_exchange *what = s->what;
     int64_t from[TRM_MAX_RANK], to[TRM_MAX_RANK], covered = 0;
@@ -141,6 +147,8 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
 
 static void destroy_exchange(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
+/* Binds a redistribution. Where the boxes are those of a plain collective (all-gather,
+ * reduce-scatter, all-reduce), run_whole calls it directly on the buffers, without packing. */
 static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     size_t n = (size_t)what->members;

@@ -59,6 +59,9 @@ double trm_exec_waiting_seconds(const trm_exec *exec) {
     return p != NULL ? p->waits.total_seconds : 0;
 }
 
+/* Contract in trireme/exec.h. The shortest wait of any rank at a meeting is communication, and
+ * the rest of each rank's wait is imbalance. That needs the same meetings on all ranks; where
+ * their numbers differ, everything counts as communication. */
 trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out, trm_error *err) {
     TRMI_NEED(err, exec, out);
     trmi_parallel *p = trmi_parallel_of(exec);

@@ -242,6 +242,9 @@ static uint64_t digest_of(const trm_exec *exec) {
     return trmi_hash(hash, &o->bucket_bytes, sizeof o->bucket_bytes);
 }
 
+/* Compares the digests of all ranks' programs. Ranks with different programs would call
+ * different collectives: they would wait for each other until a time limit, or add gradients of
+ * different parameters. */
 trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int64_t *all = trmi_alloc((size_t)p->size * sizeof *all);

@@ -21,6 +21,10 @@
 
 #include <string.h>
 
+/* Contract in ranks_state.h. Moves the bfloat16 copies of parameters, which are equal on all
+ * ranks, to the arena CAST that the ranks of a host share. Each cast is made by one rank: the
+ * one with the fewest bytes so far, so that all ranks have about the same work. All ranks
+ * compute the same assignment. */
 trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     trm_program *p = exec->program;
     trmi_parallel *ranks = trmi_parallel_of(exec);

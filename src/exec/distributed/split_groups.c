@@ -39,6 +39,8 @@ static void reserve_group(trmi_split_run *run, bool used[TRMI_PARTITION_MASKS], 
     }
 }
 
+/* Marks the groups of ranks (one for each set of mesh axes) that the program communicates in,
+ * and the most values that norms and losses gather in each. */
 static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI_PARTITION_MASKS]) {
     for (int32_t i = 0; i < p->steps_count; i++) {
         const trmi_step *s = &p->steps[i];
@@ -94,6 +96,10 @@ static trm_status open_group(trmi_split_run *run, trmi_parallel *p, uint32_t axe
     return TRM_OK;
 }
 
+/* Contract in split.h. Makes the communicators of the groups and the staging memory. Creating a
+ * communicator is collective, so all ranks must open the same groups, although the parts of
+ * their programs may differ by one row and need different sizes: the maximum over the ranks is
+ * taken. */
 trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_split_run *run = p->split;

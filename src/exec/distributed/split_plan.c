@@ -82,6 +82,9 @@ static trm_status default_samples(trmi_partition_plan *plan, const trm_graph *gr
     return TRM_OK;
 }
 
+/* Contract in split.h. The plan comes from a search, from the given text (operators that read
+ * the batch and are not named in it are cut by samples), or, without any choice, is "all
+ * operators by samples". The digest ties a saved plan to this graph. */
 trm_status trmi_split_complete(trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err) {
     trmi_split_run *run = trmi_parallel_of(exec)->split;

@@ -13,6 +13,8 @@
 
 /* ---- variables ------------------------------------------------------------------------------- */
 
+/* Contract in split.h. Gathers the parts of all ranks and copies each to its place. Where ranks
+ * hold copies of one part, each copy writes the same values. */
 trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                                const void *part, void *whole, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
@@ -85,6 +87,10 @@ static bool is_first_owner(const trm_exec *exec, const trmi_partition_leaf *leaf
     return first;
 }
 
+/* Contract in split.h. Sums the squares of each parameter over all ranks that have different
+ * parts of it. The first turn adds up this rank's blocks by parameter, each part counted by its
+ * first owner only; after the all-reduce the second turn stores a parameter's total in its first
+ * block, and zeros in the others. */
 trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_error *err) {
     trm_exec *exec = context;
     const trm_program *p = exec->program;
@@ -190,6 +196,8 @@ static trm_status join_parts(trm_exec *exec, const trmi_split_input *in, trm_dty
     return status;
 }
 
+/* Contract in split.h. Makes the memory into which the program feeds whole batches, and finds
+ * for each input how this rank's part is cut from it. */
 trm_status trmi_split_make_inputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     if (p->leaves_count == 0) {

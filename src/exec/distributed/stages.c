@@ -17,6 +17,8 @@ _Static_assert((int)TRM_SCHEDULE_1F1B == (int)TRMI_ORDER_1F1B &&
 
 /* ---- before the ways ------------------------------------------------------------------------- */
 
+/* Checks the options that a pipeline excludes. Searching plans with stages is the planner's
+ * work, which happens before an executor exists. */
 static trm_status check_options(const trm_exec *exec, const trm_exec_options *o, int32_t ranks,
                                 trm_error *err) {
     const trm_parallel_options *p = &o->parallel;

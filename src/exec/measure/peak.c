@@ -133,6 +133,8 @@ static void sample_memory(trm_meter *m) {
 
 /* ---- the machine ----------------------------------------------------------------------------- */
 
+/* Contract in trireme/exec.h. The memory is at most a quarter of the machine's, and every page
+ * is written once. */
 trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     TRMI_NEED(err, out);
     trm_meter *m = trmi_alloc(sizeof *m);

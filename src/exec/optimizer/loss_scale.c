@@ -9,6 +9,7 @@
 #include <float.h>
 #include <math.h>
 
+/* Contract in loss_scale.h. Zeros become the defaults that trm_loss_scale_options documents. */
 trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
                                  trm_error *err) {
     trm_loss_scale_options o = *options;

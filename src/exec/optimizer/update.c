@@ -352,6 +352,9 @@ static void run_table(const trmi_update *u, const trmi_rule *rule, float *parame
     run_pass(u, rule, parameters, gradients + begin, begin, end - begin);
 }
 
+/* Contract in update.h. Norms are measured before any parameter changes, so that a gradient that
+ * is not finite leaves the model as it was. Blocks are independent, and threads take them in any
+ * order. */
 trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradients,
                            double learning_rate, uint64_t step, trm_error *err) {
     if (!(learning_rate >= 0 && isfinite(learning_rate))) {

@@ -138,6 +138,8 @@ static void group_bucket(trmi_update_rows *r, int64_t bucket) {
     r->groups[bucket] = numbers.count;
 }
 
+/* Contract in update_state.h. A two-pass sort: ids are counted and dealt into BUCKETS ranges of
+ * the table, then each bucket is grouped by itself. */
 trm_status trmi_update_group(trmi_update_rows *r, const void *ids, trm_dtype id_dtype,
                              int64_t count, int64_t table_rows, trm_error *err) {
     deal d = {.ids = ids, .wide = id_dtype == TRM_INT64, .count = count};

@@ -53,6 +53,9 @@ static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment,
     return NULL;
 }
 
+/* Contract in update.h. Sums the gradients of equal ids, so that the update visits each row
+ * once. The bucket's sums, and the order in which squares of buckets are added, do not depend on
+ * the number of threads. */
 trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids, trm_dtype id_dtype,
                                const float *rows, int64_t count, int64_t width, trm_error *err) {
     trmi_update_rows *r = &u->rows[segment];

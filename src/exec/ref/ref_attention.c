@@ -114,6 +114,8 @@ static void attend_back(const row *r, double *dq, double *dk, double *dv) {
     }
 }
 
+/* Adds the contributions of all queries to dQ, dK and dV in double precision. In the packed form
+ * all three are in one tensor and share one array of sums. */
 trm_status trmi_ref_attention_grad(const trmi_ref_args *args, trm_error *err) {
     row r = open_row(args, 1);
     double *sums[3] = {NULL, NULL, NULL};

@@ -9,6 +9,8 @@
 /* Calls `visit` for each (output element, input element, weight element) that multiply. */
 typedef void (*visit)(void *context, int64_t y, int64_t x, int64_t w);
 
+/* Calls the visitor with the indices (y, x, w) of each product of the convolution. Forward and
+ * both gradients are this one loop with different visitors. */
 static void each_product(const trmi_attrs *a, const trm_shape *xs, const trm_shape *ws,
                          const trm_shape *ys, visit visitor, void *context) {
     int64_t per_group_in = ws->dim[1], per_group_out = ws->dim[0] / a->conv.groups;

@@ -25,6 +25,9 @@ trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Computes C = A B, with transposes, over batches; `rows`: all leading dimensions of A are rows
+ * of one product, whose columns may begin at `begin` (a part of a cut weight). With a third
+ * input, outputs are zero where that is not positive: the gradient of a ReLU. */
 trm_status trmi_ref_matmul(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *c = &args->outputs[0];

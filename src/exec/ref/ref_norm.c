@@ -252,6 +252,8 @@ static void take_channel(channel *h, const channels *all, int64_t c) {
     h->beta = all->beta != NULL ? trmi_ref_get(all->beta, c) : 0;
 }
 
+/* Computes the gradients of a batch norm channel by channel: sums by block of samples, added
+ * over the ranks where statistics are of all, then dx. */
 static trm_status run_backward(const trmi_ref_args *args, const trm_tensor *y, const channels *all,
                                trm_error *err) {
     channel h = {.dy = &args->inputs[0],

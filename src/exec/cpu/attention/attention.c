@@ -113,6 +113,10 @@ static void run_task(const task *t) {
     }
 }
 
+/* Runs the forward kernel. A task is a chunk of queries of one sample and one group of heads
+ * that share keys; tasks write separate rows of the output, so they need no order. Each thread
+ * has its own scratch: the packed query, output, running maximum and sum of each row, a block of
+ * scores, packed keys and values. */
 static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const forward *f = k->state;

@@ -141,6 +141,9 @@ static void run_task(const task *t) {
     }
 }
 
+/* Runs the backward kernel. A task is one sample and one group of heads, with all its queries:
+ * dK and dV are sums over the queries, and one thread makes each sum, so that its order does not
+ * depend on the number of threads. */
 static trm_status run_attention_grad(const trmi_kernel *k, const trmi_kernel_env *env,
                                      trm_error *err) {
     (void)err;

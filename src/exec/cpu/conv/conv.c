@@ -92,6 +92,9 @@ static void conv_destroy(trmi_kernel *k) {
 
 /* ---- for the back-end's table ---------------------------------------------------------------- */
 
+/* Contract in conv.h. Chooses an algorithm for the shape and keeps its state in the kernel. The
+ * scratch memory was planned when the program was compiled; a choice that needs more is an
+ * internal error, not a larger allocation. */
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
     trmi_conv_problem problem;
     if (!trmi_conv_problem_of_step(k->program, k->step, &problem)) {

@@ -617,6 +617,11 @@ static void gather_destroy(void *state) {
     }
 }
 
+/* Makes the state of the convolution: the geometry's tables, the choice between wide and tall
+ * tiles (plan_wide, plan_tall), and the size of the scratch. `direct`: products are written
+ * straight to the output. `streams`: an output beyond the caches is written with non-temporal
+ * stores. `rounds`: the tile rounds to bfloat16 as it stores, which needs each output tile to be
+ * finished by one product. */
 static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
                               const trmi_conv_problem *p, void **state, int64_t *scratch,
                               trm_error *err) {

@@ -190,6 +190,9 @@ static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     return true;
 }
 
+/* Contract in conv_geometry.h. The gradient of the data is a convolution as well: the result's
+ * gradient is its input, the image's gradient its output, and the filter is flipped. Only this
+ * function knows both directions; its readers see `in` and `out`. */
 trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
                                    trm_error *err) {
     bool data = p->direction == TRMI_CONV_DATA;
@@ -292,6 +295,9 @@ void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, con
     }
 }
 
+/* Contract in conv_geometry.h. Addresses of the next rows are described as grids of evenly
+ * spaced pieces, which the tile's code prefetches between its products. Where they are not
+ * evenly spaced nothing is prefetched: the hint would cost more than it gains. */
 void trmi_conv_prefetches(const trmi_conv_geometry *g, const void *input,
                           const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
                           int64_t count, trmi_prefetch soon[TRMI_CONV_AHEAD]) {

@@ -432,6 +432,9 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
     store_sums(c, t, to, w);
 }
 
+/* Computes a gradient of the weights. Threads take tasks in any order, but each split of the
+ * pixels has its own sum; after a barrier the splits are added in a fixed order, so that the
+ * bits do not depend on which thread had which task. */
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const gradw *c = state;
     (void)err;

@@ -32,6 +32,8 @@ static bool is_consistent(const trmi_conv_problem *p, int64_t weights_inputs,
            p->ow == result_size(p->w, p->kw, p->stride[1], p->dilation[1], p->pad[2], p->pad[3]);
 }
 
+/* Contract in conv.h. The three directions have the same three tensors in different places:
+ * `image` [n, c, h, w], `weights` [o, c, kh, kw], `result` [n, o, oh, ow]. */
 bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi_conv_tensor *in0,
                           const trmi_conv_tensor *in1, const trmi_conv_tensor *out, bool bias,
                           trmi_conv_problem *problem) {

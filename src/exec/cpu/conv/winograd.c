@@ -264,6 +264,9 @@ static void transform_output(const winograd *c, void *output, const float *bias,
     }
 }
 
+/* Runs the convolution. All threads transform their part of the weights to u first; then each
+ * takes blocks of tiles, and takes a block through all three phases alone: input transform,
+ * products, output transform. The transformed values of a block thus stay in the thread's cache. */
 static trm_status winograd_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const winograd *c = state;
     (void)err;
@@ -334,6 +337,10 @@ static int64_t blocks_of(const winograd *c) {
 
 static void winograd_destroy(void *state) { trmi_free(state); }
 
+/* Makes the state: the points of the transform (size: pixels of an output tile in each
+ * direction), the block of tiles that a thread takes at once, and the strides of the transformed
+ * arrays. The added 16 values in strides keep arrays that are written together out of the same
+ * cache sets. */
 static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend,
                               const trmi_conv_problem *p, void **state, int64_t *scratch,
                               trm_error *err) {

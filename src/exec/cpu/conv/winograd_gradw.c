@@ -454,6 +454,9 @@ static void plan_blocks(winograd_gradw *c) {
     c->block = (c->items + parts - 1) / parts; /* of nearly equal length */
 }
 
+/* Makes the state of the form that plan_blocks has chosen (`together` or alone: top of the
+ * file), and lays out its memory. PAD keeps arrays that are read at the same time out of the
+ * same cache sets. */
 static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend,
                               const trmi_conv_problem *p, void **state, int64_t *scratch,
                               trm_error *err) {

@@ -118,6 +118,9 @@ TRMI_INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const i
 
 /* ---- tiles ----------------------------------------------------------------------------------- */
 
+/* Transforms one input tile of (ry + 2) x (rx + 2) pixels, VL channels at a time: columns first,
+ * then rows. Point (i, j) of the result goes to to[(6 i + j) * stride]; smaller tiles leave out
+ * the points that they do not use. `type`, `ry` and `rx` are constants after inlining. */
 TRMI_INLINE void input_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_IN],
                           const trm_dtype type, int64_t first, int64_t count, const int ry,
                           const int rx) {
@@ -171,6 +174,8 @@ static void transform_input(float *to, int64_t stride, const void *const pixels[
                          : input_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
     EACH_SIZE(DO_INPUT)}
 
+/* Transforms the gradient of one output tile, ry x rx pixels, to the points of the product, as
+ * input_as does for inputs. */
 TRMI_INLINE void gradient_as(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
                              const trm_dtype type, int64_t first, int64_t count, const int ry,
                              const int rx) {
@@ -199,11 +204,12 @@ TRMI_INLINE void gradient_as(float *to, int64_t stride, const void *const pixels
 }
 
 static void transform_gradient(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
-                               trm_dtype type, int64_t first, int64_t count, int ry, int rx){
+                               trm_dtype type, int64_t first, int64_t count, int ry, int rx) {
 #define DO_GRADIENT(y, x)                                                                          \
     type == TRM_BFLOAT16 ? gradient_as(to, stride, pixels, TRM_BFLOAT16, first, count, y, x)       \
                          : gradient_as(to, stride, pixels, TRM_FLOAT32, first, count, y, x)
-    EACH_SIZE(DO_GRADIENT)}
+    EACH_SIZE(DO_GRADIENT)
+}
 
 #if defined(__AVX512F__)
 #define STREAM(to, value) stream_vec(to, value)
@@ -211,6 +217,9 @@ static void transform_gradient(float *to, int64_t stride, const void *const pixe
 #define STREAM(to, value) (*(vec_memory *)(to) = (value))
 #endif
 
+/* Transforms the products of one tile back to ry x rx pixels, adds the bias and stores them. A
+ * NULL pixel lies outside of the image. `stream`: non-temporal stores, for an output that the
+ * caches cannot hold. */
 TRMI_INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype type,
                            const bool stream, int64_t first, int64_t count, const float *m,
                            int64_t stride, const float *bias, const int ry, const int rx) {

@@ -298,6 +298,9 @@ static trm_status start_threads(int threads, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in exec/backend.h. `target` says what the compiler may rely on: which fusions have
+ * kernels, and how long a step takes and how much scratch it needs. The threads are started
+ * here, so that no training step pays for it. */
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err) {
     trmi_backend *backend = trmi_alloc(sizeof *backend);

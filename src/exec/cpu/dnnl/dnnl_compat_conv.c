@@ -78,6 +78,9 @@ static dnnl_status_t make_descriptors(trmi_dnnl_conv *c, const trmi_dnnl_conv_op
                : trmi_md_any(&c->any_weights, o->weights.rank, o->weights.dim, type_of(inner));
 }
 
+/* Makes oneDNN's primitive. Weights have the layout that oneDNN prefers (make_all reorders them
+ * if it is another one than the caller's). For a gradient oneDNN wants the descriptor of the
+ * forward pass as a hint; any forward descriptor of these shapes serves. */
 static dnnl_status_t make_conv(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *o,
                                dnnl_primitive_attr_t attr) {
     trmi_conv_mds m = {.image = trmi_md_of(&c->image),
@@ -146,6 +149,8 @@ static void bind_conv_args(trmi_dnnl_conv *c) {
     add_arg(&c->conv, DNNL_ARG_SCRATCHPAD, c->conv_scratch);
 }
 
+/* Makes everything that a run needs: descriptors, the primitive, memory objects without data,
+ * and a reorder of the weights if the primitive wants another layout. */
 static dnnl_status_t make_all(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *o,
                               dnnl_primitive_attr_t attr) {
     dnnl_status_t s = make_descriptors(c, o);
@@ -172,6 +177,8 @@ static dnnl_status_t make_all(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *o
     return s;
 }
 
+/* Contract in dnnl_compat.h. Scratch memory is the caller's (scratchpad mode user), so that a
+ * step allocates nothing. */
 trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *options,
                                  trmi_dnnl_conv **out, trm_error *err) {
     /* oneDNN generates code, and crashes if it gets no memory for it */

@@ -39,6 +39,9 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
+/* Packs k rows of a panel as pairs of bfloat16: element j of rows p and p + 1 lie in one 32-bit
+ * lane, the form that dot-product instructions read. An odd last row is paired with zeros, and
+ * columns from `columns` on are zeros. */
 TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
                          int columns) {
     const char *row = from;

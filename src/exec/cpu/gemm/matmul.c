@@ -314,6 +314,8 @@ static void product_destroy(trmi_kernel *k) {
     k->state = NULL;
 }
 
+/* Contract in matmul.h. prepare_product has chosen the form: `narrow` (narrow.h), `dense`
+ * (dense.h, one product or a batch of them), or a 1x1 convolution. */
 trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
     product *p = trmi_alloc(sizeof *p);
     if (p == NULL) {

@@ -108,6 +108,9 @@ static void finish_rows(const trmi_narrow *p, const float *bias, float *sums, vo
     }
 }
 
+/* Contract in narrow.h. Few rows of x meet a large matrix w, so that the time is that of reading
+ * w once. With w transposed, threads share out the outputs; else they share out the depth, and
+ * the partial sums are added in a fixed order afterwards. */
 void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const float *bias, void *y,
                      void *scratch) {
     const regions r = regions_of(p);

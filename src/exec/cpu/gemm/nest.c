@@ -57,6 +57,8 @@ static bool can_merge(const trmi_nest *n, int32_t i) {
     return true;
 }
 
+/* Contract in nest.h. Fewer and longer dimensions make a faster loop: dimensions of 1 are left
+ * out, the rest is sorted, and neighbours that are contiguous in all operands become one. */
 void trmi_nest_make(trmi_nest *n, const trm_shape *shape, int operands,
                     int64_t (*stride)[TRM_MAX_RANK]) {
     *n = (trmi_nest){.operands = operands};

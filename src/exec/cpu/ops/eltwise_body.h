@@ -204,6 +204,9 @@ static void philox_blocks(uint64_t seed, uint64_t stream, uint64_t counter, uint
     }
 }
 
+/* Applies dropout to elements [begin, begin + count) of a tensor. The decision about an element
+ * depends on seed, stream and its index only (Philox, four elements a block), so that backward
+ * and other thread counts meet the same ones. */
 static void dropout_loop(const void *x, void *y, int64_t begin, int64_t count, bool half,
                          uint64_t seed, uint64_t stream, double rate) {
     uint64_t words[PHILOX_ELEMENTS / 2];

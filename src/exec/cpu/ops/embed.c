@@ -29,6 +29,9 @@ static inline void copy_row(char *to, const char *from, int64_t bytes) {
     }
 }
 
+/* Copies a row of the table for each id, and prefetches the row AHEAD ids later. With a cut
+ * table this rank writes zeros for ids of other ranks, and the sum over the ranks is the result.
+ * The first id outside of the whole table is the error. */
 static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const trmi_buffer *table = trmi_kernel_input_buffer(k, 0),
                       *id_buffer = trmi_kernel_input_buffer(k, 1);

@@ -52,6 +52,9 @@ static trmi_dense_problem problem_of(const expert_state *s, int64_t rows) {
                                 .any_rows = s->any_rows};
 }
 
+/* Fills the state of an expert kernel and lays out its scratch: the order of rows by expert,
+ * then two copies of the rows in that order (operand and result, as float32), then the memory of
+ * the products. */
 static void size_memory(expert_state *s, const trm_program *program, const trmi_step *step,
                         const trmi_onednn *backend) {
     const trmi_buffer *in[3], *out = &program->buffers[step->outputs[0]];

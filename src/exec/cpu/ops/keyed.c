@@ -276,6 +276,9 @@ static void by_groups(const forward *f) {
     }
 }
 
+/* Multiplies rows that are looked up by key with a weight matrix. Equal keys of a field have
+ * equal products, so the keys of each field are grouped first. Where most keys differ, or there
+ * are too few panels for the threads, the plain product over all samples is faster. */
 static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_keyed *q = k->state;

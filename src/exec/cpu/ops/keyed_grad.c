@@ -205,6 +205,9 @@ static void scatter_row_gradients(const back *b, int64_t first_field, int64_t la
     }
 }
 
+/* Computes the gradients of one panel of `nr` output columns for fields [first, last); index
+ * `fields` stands for the dense inputs. Samples of one key have one row, so their gradients are
+ * summed by key before they meet weights and rows. */
 static void run_panel(const back *b, int64_t first, int64_t last, int64_t panel, float *room) {
     const trmi_keyed *q = b->q;
     float *dy = room, *sums = dy + q->samples * q->nr, *turned = sums + q->samples * q->nr;

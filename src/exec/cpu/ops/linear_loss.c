@@ -113,6 +113,9 @@ static int64_t most_classes(const trmi_step *step, int64_t classes) {
     return trmi_pieces(extent, ranks);
 }
 
+/* Fills the state and lays out the scratch. The logits of all rows would not fit: rows go
+ * through in chunks of about CHUNK_FLOATS logits, and within a chunk through blocks of COLUMNS
+ * classes. */
 static void size_memory(loss_state *s, const trm_program *program, const trmi_step *step,
                         int threads) {
     const trmi_buffer *x = &program->buffers[step->inputs[0]],
@@ -346,6 +349,9 @@ static void move_rows(const run *r, bool gather) {
     }
 }
 
+/* Takes one chunk of rows through the whole operator: logits block by block, their maxima and
+ * sums of exponentials, then (for training) logits become their own gradients in place, and are
+ * multiplied into dx, dw and the bias' gradient. */
 static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = r->s;
     move_rows(r, true);
@@ -448,6 +454,8 @@ int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *p
     return s.numbers_bytes + s.list_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
 }
 
+/* Binds the kernel of linear_cross_entropy. Output i of the gradients is that of input i - 1 (x, w) or i (the bias);
+ * each must have its input's type. */
 trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kernel,
                                         trm_error *err) {
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0),

@@ -188,6 +188,10 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     return TRM_OK;
 }
 
+/* Computes dz = scale * (softmax(z) - target) row by row, where scale is d(loss) over the number
+ * of rows that count. The row's kernel treats all classes as wrong ones; the label's element is
+ * corrected afterwards. A row without a label here (ignored, or its class is on another rank)
+ * keeps that. */
 static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
@@ -229,6 +233,9 @@ static int64_t elements_together(const loss_state *s, int32_t blocks) {
     return s->rows * s->classes / (blocks > 0 ? blocks : 1);
 }
 
+/* Computes the mean binary cross-entropy of logits. Sums are made in pieces of fixed length,
+ * whatever the number of threads, and added in order; in strict mode each block of samples has
+ * its own sum, and the blocks of all ranks are gathered before they are added. */
 static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
     trmi_norm_sync *sync = env->block_sync[0];
@@ -323,6 +330,8 @@ static run_function run_of(trmi_op_kind kind) {
     }
 }
 
+/* Binds the kernel of a loss or softmax. Gradients have d(loss) as input 0 and z as input 1; forward operators have
+ * z as input 0. */
 trm_status trmi_onednn_bind_loss(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;

@@ -55,6 +55,8 @@ static void sum_rows(float *into, const float *x, int64_t stride, int64_t rows, 
     }
 }
 
+/* Reduces a contiguous run of values to one: a maximum, in which a NaN wins, or a sum, in four
+ * independent chains so that additions do not wait for each other. */
 static float fold_run(const void *x, int64_t count, bool half, trmi_row_reduction what) {
     if (what == TRMI_REDUCE_MAX_OF) {
         float most = -INFINITY;

@@ -665,6 +665,9 @@ static trmi_norm_backward backward_of(const trmi_kernel *k, const trmi_kernel_en
     return pass;
 }
 
+/* Computes the gradients of a batch norm. With `sync` the two sums over the batch are made first
+ * and gathered from all ranks (or blocks), because every element of dx depends on them;
+ * run_backward then has the sums of the whole batch. */
 static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const norm_state *s = k->state;
     const trmi_attrs *attrs = k->step->attrs;

@@ -167,6 +167,8 @@ static int64_t ring_floats(const pool_state *s) {
     return trmi_round_up(s->row.kernel_rows * s->row.width * stripe_channels(s), 16);
 }
 
+/* Computes the gradient of a pooling. A job is a stripe of channels of one image: windows that
+ * overlap add to the same pixels, and one thread adds them all, in the order of the windows. */
 static trm_status run_pool_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const pool_state *s = k->state;

@@ -46,6 +46,9 @@ static void row_norm(const trmi_row_norm *n, const void *x, void *y, float *mean
     }
 }
 
+/* Computes dx of one row of a layer norm (`centred`) or RMS norm, and adds to dgamma and dbeta.
+ * With u = (x - mean) / deviation and g = dy gamma: dx = (g - mean(g) - u mean(g u)) /
+ * deviation; RMS norm has no mean(g). */
 TRMI_INLINE void row_norm_grad_loop(const trmi_row_norm *n, const void *dy, const void *x, void *dx,
                                     float mean, float inv_std, int half, int centred) {
     vf m = vf_set(mean), v = vf_set(inv_std), sum = vf_zero(), dot = vf_zero();
@@ -90,6 +93,9 @@ TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room) {
     memset(x + count, 0, (size_t)(room - count) * sizeof *x);
 }
 
+/* Turns a block of scores of one query into weights, with a running maximum and sum (online
+ * softmax, Milakov and Gimelshein 2018). Returns the factor by which the sums and outputs of
+ * earlier blocks must be multiplied, because the maximum has grown. */
 static float attend_scores(float *scores, const float *hidden, int64_t count, int64_t room,
                            float *most, float *sum) {
     vf largest = vf_set(*most);

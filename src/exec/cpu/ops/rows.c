@@ -64,6 +64,9 @@ static void add_parts(const rows_state *s, const float *sums, int vector, float 
     }
 }
 
+/* Runs the gradient of a layer norm or RMS norm. Rows are divided into `parts` by their number
+ * only; each part has its own sums of dgamma and dbeta, which add_parts adds in order, so that
+ * the bits do not depend on the number of threads. */
 static trm_status run_norm_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const rows_state *s = k->state;
@@ -104,6 +107,8 @@ int64_t trmi_onednn_row_norm_scratch(trmi_onednn *state, const trm_program *prog
     return gradient ? 2 * 4 * width * parts_of(trm_shape_count(x) / width) : 0;
 }
 
+/* Binds layer norm, RMS norm or their gradients. The norm is over the last dimension; all others
+ * together are the rows. */
 trm_status trmi_onednn_bind_row_norm(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;
@@ -164,6 +169,9 @@ static trm_status run_rotary(const trmi_kernel *k, const trmi_kernel_env *env, t
     return TRM_OK;
 }
 
+/* Binds rotary position embedding (Su et al. 2021). Cosines and sines of all positions are
+ * computed here, in double precision, so that a step only multiplies. The inverse rotation (the
+ * gradient) has the other sign. */
 trm_status trmi_onednn_bind_rotary(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0);

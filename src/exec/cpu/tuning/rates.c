@@ -24,6 +24,9 @@ static double thread_seconds(void) {
                : trmi_os_now();
 }
 
+/* Returns the seconds of TILES products of the register tile, by the CPU's thread clock: the
+ * best of TRIALS runs of each thread, the mean over the threads. The first run warms up and does
+ * not count. All threads run together, because the clock frequency depends on that. */
 static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
     double seconds = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : seconds)

@@ -52,6 +52,9 @@ static void plain_text(char *text) {
     }
 }
 
+/* Contract in tuning.h. `machine` is the first column of the file: entries of another CPU,
+ * library, instruction set, kernel version or thread count stay in the file and are not used. A
+ * file that cannot be read or parsed counts as empty. */
 trm_status trmi_tuning_create(const char *path, int threads, const char *library, const char *isa,
                               trmi_tuning **out, trm_error *err) {
     trmi_tuning *t = trmi_alloc(sizeof *t);
