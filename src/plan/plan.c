@@ -245,6 +245,9 @@ static void predict_steps(trm_program *p, const trmi_target *target, bool has_lo
     }
 }
 
+/* Contract in plan/lower/program.h. First passes over the graph (run_passes), then the lowering
+ * to program steps, then memory. Each stage needs the one before to be complete: steps need
+ * final types and fusions, memory needs the final order of steps. */
 trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *given,
                             trm_program **out, trm_error *err) {
     double begin = trmi_os_now();

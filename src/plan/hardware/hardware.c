@@ -171,6 +171,8 @@ static trm_status read_curve(const hardware_file *f, const json_t *device, trmi_
     return TRM_OK;
 }
 
+/* Reads the object "device": memory, rates and efficiencies. A row of the table is a member's
+ * name, where it goes, its range, and whether it may be missing. */
 static trm_status read_device(const hardware_file *f, const json_t *root, trmi_hardware *out) {
     const json_t *device = json_object_get(root, "device");
     if (!json_is_object(device)) {
@@ -258,6 +260,7 @@ static trm_status read_root(const hardware_file *f, const json_t *root, trmi_har
     return read_numbers(f, hide, table);
 }
 
+/* Contract in hardware.h. The text is written to *out as a whole or not at all. */
 trm_status trmi_hardware_parse(const char *name, const char *text, trmi_hardware *out,
                                trm_error *err) {
     const hardware_file f = {name, text, err};

@@ -220,6 +220,8 @@ static trm_status check_stages(const trmi_transformer *t, const trmi_parallelism
     return TRM_OK;
 }
 
+/* Contract in parallelism.h. The number of data-parallel replicas and of micro-batches follow
+ * from the rest, so that a plan states each number once. */
 trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_parallelism *plan,
                                      trm_error *err) {
     const trmi_transformer *t = problem->model;

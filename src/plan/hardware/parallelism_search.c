@@ -176,6 +176,9 @@ static void try_samples(plan_search *s, trmi_parallelism plan) {
     }
 }
 
+/* Contract in parallelism.h. Prices every plan of the space: all tensor and context sizes that
+ * divide the model here, and all stages, micro-batches, recompute and ZeRO stages within
+ * try_samples. */
 trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parallelism_found *out,
                                    trm_error *err) {
     double begin = trmi_os_now();

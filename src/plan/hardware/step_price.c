@@ -145,6 +145,9 @@ static void price_head(const block_work *w, const trmi_parallelism *plan) {
     add_tensor(w, 1, plan->plain_tensor);
 }
 
+/* Contract in parallelism.h. A model whose first blocks are dense and whose others have experts
+ * is priced as an average block: `share` is the fraction of blocks that have the part being
+ * added. */
 void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelism *plan,
                          trmi_block_price *block, trmi_block_price *head) {
     const trmi_transformer *t = problem->model;
@@ -331,6 +334,9 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
+/* Contract in parallelism.h. The step of the busiest stage decides. Messages of stages and the
+ * bubble follow from the schedule; the reduction of gradients and the gathering of parameters
+ * overlap with backward and forward, except for one block, which has nothing beside it. */
 void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism *p,
                         const trmi_block_price price[2], trmi_step_cost *out) {
     const trmi_transformer *t = problem->model;

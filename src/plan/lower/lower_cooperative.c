@@ -96,6 +96,9 @@ static trm_status move_behind(trm_program *p, int32_t cooperative, trm_error *er
     return TRM_OK;
 }
 
+/* Contract in plan/passes/pass.h. Marks the weight gradients that the ranks of a host compute
+ * together, and moves their two inputs to the arena COOPERATIVE, which all ranks map. The marked
+ * steps go behind all others: their inputs must be complete on all ranks. */
 trm_status trmi_lower_cooperative(trm_program *p, const trmi_plan_options *options,
                                   trm_error *err) {
     int32_t cooperative = 0;

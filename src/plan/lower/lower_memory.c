@@ -155,6 +155,9 @@ static void resolve_aliases(trm_program *p) {
     }
 }
 
+/* Contract in plan/passes/pass.h. Parameters, inputs, states and constants live as long as the
+ * program, and lie one after the other. Activations share memory by their lives
+ * (trmi_lower_places). One scratch area serves all steps, as large as the largest of them needs. */
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err) {
     (void)roots;

@@ -489,6 +489,9 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
                      : list_states_and_inputs(l, err);
 }
 
+/* Contract in plan/passes/pass.h. Allocates the tables of the lowering, which all have one entry
+ * for each value of the graph: buffers by layout, buffers of weights, and the number of readers.
+ * lower_all does the work. */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = program->graph;

@@ -395,6 +395,10 @@ static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals
     return scale_mean(e, &locals[0], err);
 }
 
+/* Contract in partition_state.h. In order: attributes for the part (convolution padding,
+ * ranges), inputs in the spreads that the strategy wants, the local operator, and the collective
+ * that completes a partial result. The local shape is compared with the one that the strategy
+ * predicts, because a difference would be a wrong answer, not a crash. */
 trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
                                const trmi_strategy *strategy, trm_error *err) {
     emission e = {.s = s,

@@ -40,6 +40,8 @@ static const char *parse_name(const char *at, int32_t axis, char name[8]) {
     return equals + 1;
 }
 
+/* Contract in partition.h. Axes of size 1 are dropped, so that "1x4" and "4" are one mesh; the
+ * sizes are limited before they are multiplied. */
 trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
     trmi_mesh mesh = {0};
     int64_t ranks = 1;
@@ -208,6 +210,9 @@ int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d,
     return count;
 }
 
+/* Contract in partition.h. A spread fits if it has nothing on axes that do not exist, cuts only
+ * dimensions that exist into at most as many parts as they have elements, numbers the axes of a
+ * dimension without gaps, and does not mix two kinds of partial values. */
 bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s) {
     /* a sum along one axis and a maximum along another is no one value */
     uint8_t partial = TRMI_WHOLE;
@@ -321,6 +326,8 @@ static const char *parse_letter(const char *at, uint8_t *letter, int *place) {
     return at;
 }
 
+/* Contract in partition.h. Axes that cut one dimension are ordered by `place`; a text that does
+ * not name places means the order of the axes. */
 trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_spread *out,
                              trm_error *err) {
     trmi_spread s = {{0}, {0}};

@@ -195,6 +195,10 @@ static trm_status list_leaves(trmi_partitioner *s, trmi_partition_leaf **leaves,
 
 /* ---- all ---- */
 
+/* Contract in partition.h. Decides first, then emits: trmi_partition_choose fixes the strategy
+ * of every operator, also of those that the plan does not name, and emit_all copies the graph as
+ * this rank runs it. The decisions depend on plan, graph and prices only, so that all ranks make
+ * the same ones. */
 trm_status trmi_partition_graph(const trm_graph *graph, const trmi_partition_plan *plan,
                                 const trmi_prices *prices, int32_t rank, trmi_roots *roots,
                                 trm_graph **out, trmi_partition_leaf **leaves,

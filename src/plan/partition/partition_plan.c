@@ -53,6 +53,7 @@ const trmi_partition_choice *trmi_partition_plan_find(const trmi_partition_plan 
     return NULL;
 }
 
+/* Contract in partition.h. A second call for an operator replaces the first. */
 trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, const char *letters,
                                    bool pinned, const trmi_spread *output, trm_error *err) {
     if (strlen(letters) != (size_t)plan->mesh.axes) {
@@ -122,6 +123,8 @@ trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name
     return TRM_OK;
 }
 
+/* Contract in partition.h. Makes the plan "data parallel": every forward operator that has a
+ * loop over samples is cut along it. Backward operators follow their forward ones. */
 trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
                                        trmi_partition_plan **out, trm_error *err) {
     trmi_partition_plan *plan;
@@ -179,6 +182,8 @@ static void write_name(trmi_text *text, const char *name) {
     trmi_plan_name_write(text, name, strlen(name));
 }
 
+/* Contract in partition.h. The form is described in docs/reference/plan-file.md. A NULL result
+ * means that memory was out. */
 char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
     char word[64];
     trmi_text text = {0};
@@ -388,6 +393,8 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
                     err);
 }
 
+/* Contract in partition.h. Lines are cut in a copy of the text. The first line may name the file
+ * from which the plan came, so that errors of a plan that rank 0 has sent name that file. */
 trm_status trmi_partition_plan_parse(const char *text, size_t length, const char *file,
                                      trmi_partition_plan **out, trm_error *err) {
     char *copy = trmi_alloc(length + 1);

@@ -40,6 +40,9 @@ void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, 
 
 /* ---- exchange ---- */
 
+/* Contract in partition_state.h. Computes the boxes that each member of this rank's group has
+ * and wants. They are stored in the operator's attributes, because they depend on mesh and plan
+ * only. */
 trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t axes,
                                    trmi_combine combine, trmi_partition_part has,
                                    const void *has_context, trmi_partition_part wants,
@@ -192,6 +195,8 @@ static trm_status record_version(trmi_partitioner *s, int32_t value, const trmi_
     return TRM_OK;
 }
 
+/* Contract in partition_state.h. A route is a list of moves; the value after each move is kept
+ * as a version, so that a later reader can begin from the nearest one. */
 trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                              const char *what, int32_t *out, trm_error *err) {
     double seconds;
@@ -221,6 +226,9 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
     return TRM_OK;
 }
 
+/* Contract in partition_state.h. A convolution whose rows are cut reads a few rows of its
+ * neighbours. Versions with a halo are kept by their window, so that two convolutions with equal
+ * windows exchange once. */
 trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_loops *loops,
                                 const trm_shape *out_shape, const trmi_spread *own,
                                 const trmi_spread *made, int32_t *out, trm_error *err) {

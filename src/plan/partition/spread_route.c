@@ -28,6 +28,8 @@ const char *trmi_move_name(trmi_move move) { return move < TRMI_MOVES ? move_nam
 
 /* ---- prices ---- */
 
+/* Contract in partition.h. `bytes`: of an all-reduce, a gather or a scatter those of the whole
+ * vector; of an exchange those that one rank receives. */
 double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move move, uint32_t axes,
                   double bytes) {
     if (prices != NULL && prices->seconds != NULL) {
@@ -96,6 +98,8 @@ static double count_received_bytes(const trmi_mesh *mesh, const trm_shape *shape
     return most;
 }
 
+/* Contract in partition.h. Recognises all-gather and all-to-all, which engines run faster than
+ * an exchange of boxes; everything else is an exchange. */
 trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
                              const trm_shape *shape, int64_t element, const trmi_spread *from,
                              const trmi_spread *to, trmi_route_step *out) {
@@ -602,6 +606,8 @@ static bool same_query(const entry *a, const entry *b) {
            a->bound == b->bound && trm_shape_equal(&a->shape, &b->shape);
 }
 
+/* Contract in partition.h. Routes are cached by shape, spreads and memory bound, also the answer
+ * that there is none: the operators of a network ask for the same few routes again and again. */
 trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dtype,
                            const trmi_spread *from, const trmi_spread *to, int64_t peak_elements,
                            trmi_route *out, trm_error *err) {

@@ -264,6 +264,10 @@ static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l
 
 /* ---- the strategy ---- */
 
+/* Contract in partition.h. Derives everything from the letters: an axis cuts one loop of the
+ * operator, and so every dimension of its inputs and outputs over which that loop runs. Where
+ * the loop is a sum, the output is partial. Returns false if a part would be empty or uneven
+ * where the operator cannot bear it. */
 bool trmi_partition_strategy(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                              const char *letters, trmi_strategy *out) {
     trmi_loops l;

@@ -170,6 +170,9 @@ static int64_t rows_of_output(const marking *m, const trmi_op *op, const trm_sha
     return 0;
 }
 
+/* Marks one operator and its outputs: does it read values that belong to samples, does it sum
+ * over them (`over`), or does it need all samples at once (`whole`)? An operator that mixes
+ * samples in any other way, or rounds a sum before it is complete, is refused. */
 static trm_status mark_op(const marking *m, int64_t index, trm_error *err) {
     const trmi_op *op = &m->graph->ops[index];
     bool any = op->kind == TRMI_OP_BROADCAST && op->attrs.shape.block_rows > 0;

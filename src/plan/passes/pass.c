@@ -55,6 +55,9 @@ void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin) {
     }
 }
 
+/* Contract in pass.h. The copy keeps name, attributes and origin; inputs are looked up in the
+ * map from old to new values. A pass changes a graph by filling the map differently for some
+ * values. */
 int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     int32_t *inputs =
         trmi_arena_alloc(&pass->to->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);

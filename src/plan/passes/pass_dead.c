@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+/* Leaves out operators of which no root needs an output. Inputs, states and parameters stay
+ * although nothing reads them, because callers feed and list them by name. */
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err) {
     (void)options;

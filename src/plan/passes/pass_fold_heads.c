@@ -42,6 +42,8 @@ static void mark_layer(const trmi_pass *pass, const trmi_op *attention, bool *fo
     }
 }
 
+/* Gives the weights of packed attention layers one dimension more, so that queries, keys and
+ * values can be cut separately (mark_layer finds the layers). */
 trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *options,
                                 const trmi_roots *roots, trm_error *err) {
     (void)options, (void)roots;

@@ -72,6 +72,9 @@ static void mark_fused(const trmi_pass *pass, const trmi_op *op, bool tables, bo
     }
 }
 
+/* Replaces "gradient of a sum of two" by a gradient that reads both summands, and the same for
+ * sums of gradients of tables. First all fused sums are marked; then the graph is copied without
+ * them. */
 trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *options,
                                    const trmi_roots *roots, trm_error *err) {
     (void)roots;

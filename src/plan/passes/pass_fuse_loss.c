@@ -131,6 +131,9 @@ static bool is_closed(const trmi_pass *pass, const trmi_roots *roots, const matc
     return true;
 }
 
+/* Replaces softmax, logarithm and the mean of the chosen classes by one operator, which is
+ * faster and does not overflow. A match is taken only if no other operator reads its inner
+ * values (is_closed). */
 trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     (void)options;

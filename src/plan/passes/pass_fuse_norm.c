@@ -94,6 +94,9 @@ static bool has_read_statistics(const trmi_pass *pass, const trmi_op *norm) {
     return read;
 }
 
+/* Replaces chains norm -> add -> ReLU by one operator. `claimed` says which chain an operator
+ * belongs to, so that an addition of two norms joins one of them only. The fused operator is
+ * emitted at the place of the chain's last one, where all its inputs exist. */
 trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     (void)options;

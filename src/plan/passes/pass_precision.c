@@ -83,6 +83,8 @@ static trm_dtype wanted_dtype(const trmi_pass *pass, const trmi_op *op, uint32_t
     return any ? TRM_BFLOAT16 : TRM_FLOAT32;
 }
 
+/* Inserts the casts of mixed precision. Each operator has a type that it computes with; inputs
+ * of another type are cast, and the map points to the casts only while that operator is copied. */
 trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;

@@ -350,6 +350,9 @@ static void keep_roots(bool *dropped, const trmi_roots *roots) {
     }
 }
 
+/* Copies the forward operators whose values are dropped into backward, before their readers. The
+ * choice comes from the rules, then from lines of the plan, which have precedence; roots are
+ * always kept. */
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;

@@ -36,6 +36,9 @@ static void write_sum_in_float32(trmi_pass *pass, const trmi_op *op) {
     pass->map[op->outputs[0]] = cast != 0 ? pass->to->ops[cast].outputs[0] : 0;
 }
 
+/* Removes casts of weight gradients to float32: the operator before writes float32 itself,
+ * because its sums have that type anyway. In strict mode sums over rows are written in float32
+ * as well, for they are added to those of other blocks. */
 trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;

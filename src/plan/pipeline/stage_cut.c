@@ -160,6 +160,8 @@ static trm_status cut_by_names(const cutter *c, const char *text, int32_t runs, 
     return TRM_OK;
 }
 
+/* Contract in stages.h. Operators are in the order of the graph; a stage (with chunks: a run) is
+ * a range of them, which begins at given names or so that all runs take about equal time. */
 trm_status trmi_stage_cut(const trm_graph *training, const trmi_stage_options *options,
                           trmi_arena *arena, trmi_stage_map *out, trm_error *err) {
     cutter c = {.graph = training};

@@ -160,6 +160,9 @@ static void note_reader(stager *s, int32_t value, int32_t to, bool backward, uin
     *cell = *cell == 1 || !backward ? 1 : 2;
 }
 
+/* Lists the values that go from one stage to another. A value is sent once to each stage that
+ * reads it, however many operators there read it, and it is marked if only backward does.
+ * crossings[first[v]] to crossings[first[v + 1] - 1] are those of value v. */
 static trm_status find_crossings(stager *s, trm_error *err) {
     const trm_graph *g = s->g;
     int32_t runs = s->o->stages * s->o->chunks;
@@ -453,6 +456,9 @@ static void renumber_parts(stager *s, trm_program *program) {
     }
 }
 
+/* Contract in stages.h. Assigns each operator to a stage (backward goes where its forward is),
+ * finds the values that cross, and copies this stage's operators into a graph of its own:
+ * leaves, the chunks forward, then the chunks backward in reverse order. */
 trm_status trmi_stage_graph(trm_program *program, const trmi_plan_options *options,
                             const trmi_stage_map *map, trmi_roots *roots, trm_error *err) {
     const trmi_stage_options *o = options->stages;

@@ -225,6 +225,8 @@ static bool advance_rank(play *w, int32_t rank) {
     return moved;
 }
 
+/* Plays the schedules of all ranks until none can go on. A rank that has actions left then waits
+ * for a message that never comes: the schedule has a deadlock. */
 static trm_status play_all(play *w, trm_error *err) {
     int32_t unwanted;
     for (bool moved = true; moved;) {

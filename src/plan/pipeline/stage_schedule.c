@@ -64,6 +64,8 @@ static int32_t forwards_ahead(const trmi_pipeline *p, int32_t rank) {
     }
 }
 
+/* Contract in stage_schedule.h. Every rank has 2 * chunks * micros actions, so that the schedule
+ * is one array with rows of equal length. */
 trm_status trmi_pipeline_create(trmi_pipeline_order order, int32_t stages, int32_t chunks,
                                 int32_t micros, trmi_pipeline *out, trm_error *err) {
     if (stages < 1 || stages > TRMI_STAGES_MAX || chunks < 1 ||

@@ -205,6 +205,8 @@ static trm_status take_hardware(const char *text, trmi_links *out, trm_error *er
     return TRM_OK;
 }
 
+/* Contract in links.h. The text is a hardware file (JSON), or a description of lines "level",
+ * "points" and "NAME NUMBER". */
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
     memset(out, 0, sizeof *out);
     out->overlap = 1;
@@ -371,6 +373,9 @@ static const trmi_level *level_of(const trmi_links *l, uint32_t axes, double *sh
     return &l->levels[at];
 }
 
+/* Contract in links.h. In this order: a copy within the rank, a measured curve, the model alpha
+ * + bytes * beta of the level that the axes cross. The scales serve the question "what if this
+ * link were faster", without new measurements. */
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes) {
     const trmi_links *l = context;
     double n = trmi_mesh_group(l->mesh, axes), sharing;

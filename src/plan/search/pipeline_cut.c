@@ -241,6 +241,10 @@ static trm_status sum_atoms(cutting *c) {
     return TRM_OK;
 }
 
+/* Contract in pipeline_cut.h. Dynamic programming over the cuts between stages, from the last
+ * stage to the first: value[r][a] is V[r][a] of the drawing above. `quick` uses bounds of runs
+ * that need no search inside; otherwise `known` keeps the searched times of runs (NAN: not asked
+ * for yet). */
 trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
                          const trmi_cut_visit *visit, trmi_pipe_cut *out, trm_error *err) {

@@ -277,6 +277,8 @@ static trm_status play_schedule(pricing *p) {
     return TRM_OK;
 }
 
+/* Contract in pipeline_search.h. Prices each run by itself, then the values that cross between
+ * runs and parameters that several runs share, and plays the schedule with these times. */
 trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan, trmi_arena *arena,
                              trm_error *err) {
     const trmi_space *s = plan->space;

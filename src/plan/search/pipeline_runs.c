@@ -83,6 +83,8 @@ double trmi_runs_copied(const trmi_runs *r, int32_t a, int32_t b) {
     return seconds;
 }
 
+/* Contract in pipeline_runs.h. Lists the cuts, the places where a run may begin, and measures
+ * what crosses each of them. */
 trm_status trmi_runs_open(trmi_runs *r, const trmi_space *s, int32_t micros, const int32_t *begins,
                           int32_t begins_count, trmi_arena *arena, trm_error *err) {
     *r = (trmi_runs){.space = s, .micros = micros, .arena = arena};
@@ -213,6 +215,8 @@ static trm_status search_part(trmi_runs *r, const trmi_space *part, const trmi_r
     return TRM_OK;
 }
 
+/* Contract in pipeline_runs.h. Equal runs (the repeated blocks of a network) have one key and
+ * are searched once. */
 trm_status trmi_runs_least(trmi_runs *r, const trmi_run_ask *from, const trmi_least_run **out,
                            trm_error *err) {
     trmi_space part;

@@ -92,6 +92,9 @@ static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
     }
 }
 
+/* Lists the rows of the search: all numbers of stages that divide the ranks, each with all
+ * meshes of the remaining ranks (three axes at most, unless a mesh is given) and all numbers of
+ * micro-batches. */
 static trm_status list_rows(searching *s) {
     const trmi_pipe_options *o = s->o;
     s->found->rows = trmi_arena_alloc(s->arena, ROWS * sizeof *s->found->rows);
@@ -129,6 +132,8 @@ static trm_status list_rows(searching *s) {
 
 /* ---- spaces ---------------------------------------------------------------------------------- */
 
+/* Contract in pipeline_search.h. Names must come in the order of the graph, because stages are
+ * runs of neighbours. */
 trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t *out,
                             int32_t *count, trm_error *err) {
     char name[512];
@@ -283,6 +288,9 @@ static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *cei
     return TRM_OK;
 }
 
+/* Searches one row. The quick cut gives a lower bound, by which the caller skips rows, and a
+ * first plan; its price, or the best of other rows, is the ceiling above which the full search
+ * looks no further. */
 static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     trmi_pipe_cut cut;
     double ceiling = INFINITY;

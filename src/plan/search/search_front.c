@@ -83,6 +83,8 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
     return TRM_OK;
 }
 
+/* Contract in search.h. The solver knows nodes with states and options only; this function
+ * translates the points of its front back to strategies and ways. */
 trm_status trmi_space_front(const trmi_space *s, const trmi_objective *weights, double limit,
                             trmi_arena *arena, trmi_front *out, trmi_choice **points,
                             trm_error *err) {

@@ -163,6 +163,9 @@ static bool extends_letters(const trmi_space *s, const char *letters, const char
     return true;
 }
 
+/* Decides one mesh axis after the other, in each the costliest operators first: an operator
+ * takes the letter that is cheapest beside the neighbours already decided. As MindSpore's
+ * recursive programming; fast, not optimal. */
 trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error *err) {
     int32_t *order = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *order);
     int32_t *before = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *before);
@@ -236,6 +239,9 @@ static bool has_decided_neighbour(const trmi_space *s, int32_t n, const int32_t 
     return false;
 }
 
+/* Spreads the decisions of pinned operators to their neighbours, breadth first: each takes the
+ * strategy that moves the least data. As MindSpore's sharding propagation. Without pins, the
+ * first operators are cut by samples. */
 trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error *err) {
     uint8_t *next;
     TRMI_TRY(TRMI_NEW(err, next, (size_t)s->nodes_count + 1, "to search a plan"));

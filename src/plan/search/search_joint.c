@@ -40,6 +40,8 @@ static const trmi_op *gradient_of(const trmi_space *s, const trmi_space_node *no
     return NULL;
 }
 
+/* Contract in search.h. The rule by which the compiler makes a gradient cooperative is asked
+ * here, too, so that the price is of the program that will run. */
 trmi_cooperative_cost trmi_space_cooperative(const trmi_space *s, const trmi_space_node *node,
                                              const trmi_strategy *strategy,
                                              const trmi_node_seconds *roof,

@@ -63,6 +63,8 @@ static trm_status pick_plans(const trmi_space *s, const trmi_objective *weights,
     return TRM_OK;
 }
 
+/* Contract in search.h. The marginal of a strategy is the least cost of any whole plan that has
+ * it; sorted, they name the plans that differ from the best at the least cost. */
 trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int32_t wanted,
                               trmi_arena *arena, trmi_candidate *out, int32_t *count,
                               trm_error *err) {

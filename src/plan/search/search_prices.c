@@ -384,6 +384,8 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     return ok;
 }
 
+/* Contract in search.h. Prices direct moves between all spreads that fit, then closes the table:
+ * a move through other spreads may be cheaper than the direct one (shortest paths). */
 trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
                                  const trmi_prices *prices, trmi_arena *arena, trm_error *err) {
     filling f = {

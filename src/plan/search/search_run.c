@@ -470,6 +470,8 @@ trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_
     return TRM_OK;
 }
 
+/* Contract in search.h. Collects candidates in a pool: a given winner, the plans that the algorithm
+ * finds, and baselines. choose_winner then takes one of them that fits the memory. */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err) {
     static const trmi_search_options plain;

@@ -37,6 +37,7 @@ bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_sp
            memcmp(a->again, b->again, (size_t)s->nodes_count) == 0;
 }
 
+/* Contract in search.h. Operators without loops to cut have no line in a plan. */
 trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
                            trmi_partition_plan **out, trm_error *err) {
     trmi_partition_plan *plan;

@@ -695,6 +695,9 @@ static trm_status mark_blocks(trmi_space *s, trm_error *err) {
     return trmi_mark_blocks(s->graph, samples, &s->arena, &s->marks, err);
 }
 
+/* Contract in search.h. A node is an operator, its states are strategies; operators of one kind
+ * with equal shapes share a class, which is priced once. An edge has the price of moving a value
+ * between the strategies of its two ends. */
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err) {

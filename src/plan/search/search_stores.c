@@ -297,6 +297,10 @@ static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read
     }
 }
 
+/* Contract in search.h. Adds the cost of one parameter to a strategy of the operator that reads
+ * it, for three ways at once: stored as it is read (stores[0]), stored in parts (stores[1]), and
+ * updated in slices (slices). A parameter that several operators read is counted at its owner;
+ * the other readers pay only for what joins their gradients. */
 void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, const trmi_op *op,
                               int32_t input, trmi_space_class *c, int32_t i) {
     const trmi_strategy *strategy = &c->strategies[i];

@@ -85,6 +85,9 @@ static trm_status price_foreign(trmi_space *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in search.h. The part shares classes and prices with the whole space; only nodes and
+ * edges are copied. Operators that read parameters owned by another part (`foreign`) get classes of
+ * their own, without the costs that the owner pays. */
 trm_status trmi_space_part(const trmi_space *s, int32_t begin, int32_t end, const bool *foreign,
                            trmi_arena *arena, trmi_space *out, trm_error *err) {
     trmi_space part = *s;

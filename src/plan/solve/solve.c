@@ -71,6 +71,8 @@ static trm_status solve_core(trmi_solve_work *work, const trmi_cost_graph *g,
     return status;
 }
 
+/* Contract in solve.h. A certificate needs a lower bound as well as a choice: where no core is
+ * left, the constant of the reduced graph is the optimum itself; else solve_core gives both. */
 trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *options, int32_t *choice,
                       trmi_solution *out, trm_error *err) {
     static const trmi_solve_options plain;

@@ -405,6 +405,8 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
     return status;
 }
 
+/* Contract in solve_reduce.h. Good first plans matter more than the order of branches, because
+ * each branch above the best known cost is cut: coordinate descent gives two of them. */
 trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
                             const trmi_solve_options *options, int32_t *best, double *best_cost,
                             double *bound, int64_t *branches, trm_error *err) {

@@ -374,6 +374,9 @@ static trm_status prepare_lists(lists *l, bool *narrow) {
     return first_edges(l, of);
 }
 
+/* Contract in solve_front.h. Eliminates nodes as trmi_solve does, but each state keeps a list of
+ * (time, memory) points. *done is false, and the caller uses another method, where the graph is
+ * not narrow enough or the work exceeds its limit. */
 trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_options *options,
                             trmi_arena *arena, trmi_front_point **out, int32_t *count,
                             double *slack, int64_t *work, bool *done, trm_error *err) {
