@@ -43,6 +43,7 @@ expect 2 "nearest is exit-codes" help exit-code
 # ---- wrong use
 expect 2 "the nearest is train" trian
 expect 2 "needs one of: synth" data
+expect 2 "trireme bench: no 'foo'; it needs one of: " bench foo
 expect 2 "the nearest is 'data synth'" data sinth
 expect 2 "the nearest is --learning-rate" train mlp --learning-rat 1
 expect 2 "--seed is given twice" train mlp --seed 1 --seed=2
@@ -51,7 +52,8 @@ expect 2 "--sink takes no value" train mlp --sink=yes
 expect 2 "an integer from 1" train mlp --epochs 0
 expect 2 "onednn|ref" train mlp --backend cuda
 expect 2 "trireme train needs MODEL" train
-expect 2 "one argument too many" train mlp lenet
+expect 2 "'lenet' is one argument too many; expected MODEL" train mlp lenet
+expect 2 "'somewhere' is one argument too many; expected MODEL" train mlp --data synth --resume somewhere
 expect 2 "--data is needed" train mlp
 expect 2 "no model 'resnet51'; the nearest is resnet" train resnet51
 expect 2 "there are: resnet18" train perceptron --data synth

@@ -193,7 +193,7 @@ expect 2 "line 1" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
 printf 'level host 8 5 10\npoints allreduce 2 100:5 50:9\n' >"$dir/bad"
 expect 2 "line 2" plan mlp --batch-size 4 -n 2 --links "$dir/bad"
 echo "no plan" >"$dir/bad"
-expect 3 "$dir/bad: line 1" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess
+expect 3 "$dir/bad: line 1: found 'no plan', expected trireme-plan 1" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess
 printf 'trireme-plan 1\nmesh 2\nop nobody n\n' >"$dir/bad"
 expect 2 "'nobody', which this graph does not have" plan mlp --batch-size 4 -n 2 --plan "$dir/bad" --links guess --no-measure
 expect 2 "the plan was made for graph" plan mlp --classes 1000 --batch-size 4 --plan "$dir/plan" --links guess --no-measure

@@ -65,6 +65,10 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
             return app_fail(err, TRM_INVALID, "no command '%.30s %.30s'; the nearest is '%s %s'",
                             argv[1], argv[2], argv[1], nearest);
         }
+        if (argc > 2 && argv[2][0] != '-') {
+            return app_fail(err, TRM_INVALID, "trireme %s: no '%.30s'; it needs one of: %s",
+                            argv[1], argv[2], list);
+        }
         return app_fail(err, TRM_INVALID, "trireme %s needs one of: %s", argv[1], list);
     }
     if (app_ends_in(argv[1], ".py")) {
@@ -91,9 +95,12 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
     }
     if (count > c->arguments_max) {
         const app_flag *flag = app_given_optional(&app->parsed);
-        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many%s%s%s%s",
+        return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many; %s%s%s%s",
                         c->name, app->parsed.arguments[c->arguments_max],
-                        flag != NULL ? "; behind --" : "", flag != NULL ? flag->name : "",
+                        flag != NULL ? "behind --" : "expected ",
+                        flag != NULL            ? flag->name
+                        : c->arguments_max == 0 ? "flags only"
+                                                : c->arguments,
                         flag != NULL ? " may stand " : "", flag != NULL ? flag->value : "");
     }
     if (app->parsed.rest != NULL && strncmp(c->arguments, "--", 2) != 0) {

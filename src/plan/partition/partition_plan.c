@@ -221,17 +221,19 @@ char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
     return text.data;
 }
 
+enum { WORDS = 7 };
+
 /* State of the parser. */
 typedef struct reader {
     const char *file;
     int line;
+    char *words[WORDS]; /* of the line; `count` may be above WORDS */
+    int count;
     trmi_partition_plan *plan;
-    bool has_mesh;
+    bool has_mesh; /* the line "mesh" was read */
     trmi_plan_stages staged;
     trmi_text begins; /* names, with ',' between */
 } reader;
-
-enum { WORDS = 7 };
 
 /* Splits a line at blanks, up to '#'. Returns the number of words; words beyond WORDS are counted,
  * not stored. */
@@ -285,9 +287,19 @@ static bool read_name(const char *word, char name[NAME_LIMIT]) {
     return *word == '\0' && used > 0;
 }
 
-/* Reports a line and what was expected. */
+/* Reports a line, with its first words, and what was expected. The words come from a file that may
+ * be anything: bytes that are not ASCII text are shown as '?'. */
 static trm_status bad_line(const reader *r, const char *expected, trm_error *err) {
-    return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: expected %s", r->file, r->line, expected);
+    char found[80] = "";
+    for (int i = 0; i < r->count && i < WORDS; i++) {
+        size_t used = strlen(found);
+        snprintf(found + used, sizeof found - used, "%s%s", i > 0 ? " " : "", r->words[i]);
+    }
+    for (char *at = found; *at != '\0'; at++) {
+        *at = *at < ' ' || *at > '~' ? '?' : *at;
+    }
+    return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %d: found '%s', expected %s", r->file, r->line,
+                     found, expected);
 }
 
 /* Adds file and line to an error about a mesh or spread. */
@@ -335,10 +347,10 @@ static trm_status read_op(reader *r, char *const *words, int count, trm_error *e
 
 /* Reads one line of a plan. */
 static trm_status read_line(reader *r, char *line, trm_error *err) {
-    char *words[WORDS], name[NAME_LIMIT], *end;
+    char **words = r->words, name[NAME_LIMIT], *end;
     trm_error local;
     err = err != NULL ? err : &local;
-    int count = split_line(line, words);
+    int count = r->count = split_line(line, words);
     if (count == 0) {
         return TRM_OK;
     }
