@@ -77,6 +77,9 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
     }
 }
 
+/* Contract in trireme/graph.h. Reverse mode: walks the operators backwards from the loss, and
+ * adds up the gradients of each value that leads from `nodes` to the loss. The seed is a
+ * constant, marked so that loss scaling can find it. */
 void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32_t count,
                    trm_node *grads) {
     if (graph == NULL || count > 0) {

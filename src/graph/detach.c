@@ -32,6 +32,8 @@ static int32_t gathers_of(const trm_graph *graph, int32_t table) {
     return found;
 }
 
+/* Contract in detach.h. A table can leave the program if it is trained row by row and only
+ * gathers read it. */
 trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, int32_t *count,
                                   trm_error *err) {
     trmi_detached *list = trmi_alloc((size_t)graph->ops_count * sizeof *list);

@@ -248,6 +248,8 @@ static bool keep_attached(trm_graph *graph, trmi_attrs *attrs) {
     return from == NULL || attrs->attached != NULL;
 }
 
+/* Contract in graph_ir.h. A graph with an error ignores all further calls, so that a builder of
+ * networks needs one check at its end. */
 int32_t trmi_graph_add(trm_graph *graph, trmi_op_kind kind, const char *name,
                        const trm_node *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs) {

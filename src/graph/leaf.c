@@ -263,6 +263,8 @@ void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_sh
     fill_run(&rule, seed, 0, trm_shape_count(shape), dtype, data, 0);
 }
 
+/* Contract in graph_ir.h. Each element is a function of its index in the whole leaf, so that
+ * ranks with parts have the values of one device. */
 void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                         const trmi_box *box, trm_dtype dtype, void *data) {
     trmi_init_rule rule = trmi_init_rule_of(init, name, shape);

@@ -71,6 +71,8 @@ static trm_status refuse_shapes(const trm_graph *graph, const trmi_op *op, trm_e
                      op->name, q, k, v);
 }
 
+/* Checks the inputs of an attention and sets its outputs: the result, in the shape of the
+ * queries, and the logarithm of each row's sum, which backward needs. */
 static trm_status infer_attention(trm_graph *graph, trmi_op *op, trm_error *err) {
     extents e;
     if (!read_extents(graph, op, 0, &e)) {

@@ -149,6 +149,9 @@ static trm_node add_balance(trm_graph *graph, trm_node shares, trm_node chosen, 
                      (double)experts);
 }
 
+/* Contract in trireme/graph.h. Built of small operators: the router's k best experts with their
+ * weights, each row repeated k times, two or three linear layers of the chosen experts, and the
+ * weighted sum. */
 trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts *experts,
                                 trm_node *load_balance) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, experts);

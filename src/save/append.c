@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Contract in append.h. Cuts an existing file at keep_bytes: what a killed process wrote after
+ * its last checkpoint goes away. */
 trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *path, bool exclusive,
                             int64_t keep_bytes, trm_error *err) {
     memset(file, 0, sizeof *file);

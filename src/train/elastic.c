@@ -258,6 +258,9 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
 }
 
+/* Contract in elastic.h. Captures this rank's state, then meets the other ranks until an epoch
+ * begins: a rank that dies meanwhile makes the meeting fail, and it begins again without that
+ * rank. Other errors end the training. */
 trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     if (e == NULL || !trm_elastic_can_recover(status)) {

@@ -49,6 +49,9 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t
     return status;
 }
 
+/* Contract in elastic_state.h. Every rank declares the step of its state, and a rank with the
+ * newest one sends it to the others. Ranks with the newest step may differ in their position in
+ * the data; the earliest position counts. */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err) {
     trmi_declaration *all;

@@ -247,6 +247,8 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
     return TRM_OK;
 }
 
+/* Contract in communicator.h. Everything that can be wrong with a message is found here, before
+ * the first one is sent: an exchange that fails half-way would leave peers waiting. */
 trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *messages, int32_t count,
                                       trm_request *request, trm_error *err) {
     if (count < 0 || (count > 0 && messages == NULL)) {

@@ -59,6 +59,8 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
     return status;
 }
 
+/* Contract in communicator.h. Called while no message moves. An exchange may have messages in
+ * shared memory and on the network; each engine can sleep only for its own. */
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err) {
     /* Which engines have open messages, and which peers this rank waits for. */
     bool local = false, remote = false;
@@ -133,6 +135,7 @@ void trmi_comm_set_trace(trm_comm *comm, trmi_trace *trace) {
     atomic_store(&comm->root->trace, trace);
 }
 
+/* Contract in communicator.h. Without a trace this costs one atomic load. */
 void trmi_comm_record(trm_comm *comm, const trm_request *request, bool background,
                       const char *category, double begin) {
     trmi_trace *trace = atomic_load(&comm->root->trace);

@@ -136,6 +136,9 @@ static void list_missing(const trmi_group *group, const bool *missing, char *tex
     }
 }
 
+/* Contract in engine.h. Three reasons end a wait, in this order: the job has failed elsewhere
+ * (that error is returned, with this rank's place added), the deadline has passed, or nothing is
+ * wrong and the caller waits on. */
 trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool *missing,
                            const char *what, trm_error *err) {
     char who[80];

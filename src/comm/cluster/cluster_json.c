@@ -115,6 +115,8 @@ static trm_status check_shape(const char *name, const char *text, size_t bytes,
     return TRM_OK;
 }
 
+/* Contract in cluster_json.h. Mistakes that users make often (an empty file, the guide's
+ * placeholder, a key given twice) have messages of their own. */
 trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
                            const trmi_cjson_limits *limits, json_t **out, trm_error *err) {
     if (bytes > limits->bytes) {

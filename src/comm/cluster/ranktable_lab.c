@@ -196,6 +196,9 @@ static trm_status check_group_servers(trm_rank_table *table, const trmi_cjson_at
     return TRM_OK;
 }
 
+/* Contract in ranktable.h. Two forms have a group_list: the lab's form, with one instance for
+ * each device, and template 2, with one for each pod. Counts that the file repeats are checked
+ * against the lists. */
 trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const json_t *groups, *instances;

@@ -161,6 +161,8 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
     return TRM_OK;
 }
 
+/* Contract in trireme/dist.h. The table is checked as one that was read from a file, so that a
+ * table which this function writes is one that it accepts. */
 trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
                                trm_rank_table_form form, char **json, trm_error *err) {
     TRMI_NEED(err, json);

@@ -536,6 +536,9 @@ static trm_status check_counts(const trmi_tfconfig *config, const char *source, 
     return TRM_OK;
 }
 
+/* Contract in tfconfig.h. Without a cluster the job is this process. Otherwise the task of this
+ * process must be one of the listed ones; only an evaluator may be missing, because no other
+ * task connects to it. */
 trm_status trmi_tfconfig_check(const trmi_tfconfig *config, const char *source, trm_error *err) {
     /* Without a cluster, the job is this process alone. */
     if (!config->has_cluster) {

@@ -604,6 +604,7 @@ static trm_status run_job(trmi_launch *launch, job_state *job, trm_error *err) {
     return status;
 }
 
+/* Contract in trireme/dist.h. Planning has no effect on the system, so --dry-run ends after it. */
 trm_status trm_launch(const trm_launch_options *options, trm_launch_result *result,
                       trm_error *err) {
     TRMI_NEED(err, options, result);

@@ -167,6 +167,9 @@ static void tell_guard(const trmi_launch *launch, int32_t group) {
     }
 }
 
+/* Contract in launch.h. Whether exec succeeded is known through a pipe that exec closes: an end
+ * without data means success, four bytes are the child's errno. The guard learns of the child at
+ * once, so that it ends it if the launcher dies. */
 trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_error *err) {
     int outputs[2] = {-1, -1}, report[2], problem = 0;
     char part[64];

@@ -158,6 +158,9 @@ trm_status trm_comm_check(const trm_comm_options *options, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in engines.h. "auto" takes shared memory inside a host and TCP between hosts. A
+ * network that is named takes all traffic, also inside a host, so that it can be tested and
+ * measured there. */
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err) {
     const char *name = comm->engine_name;
     bool automatic = strcmp(name, "auto") == 0, shm = strcmp(name, "shm") == 0;

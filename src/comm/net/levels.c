@@ -36,6 +36,8 @@ typedef struct levels {
 
 static levels *levels_of(const trm_comm *comm) { return comm->levels; }
 
+/* Contract in engines.h. A collective in two levels runs inside the hosts and between ranks of
+ * equal place on different hosts (same_index). `even`: all hosts have equally many ranks. */
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
     if (comm->net == NULL || comm->group.size == comm->host_count) {
         return TRM_OK; /* one rank on each host: the flat collective is the same */

@@ -154,6 +154,8 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
     return TRM_OK;
 }
 
+/* Contract in engines.h. A part is a whole collective, or one level of a two-level one. Its
+ * schedule depends on sizes only and is cached; playing it moves the data. */
 trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *p, trm_error *err) {
     const trmi_engine_call *op = p->op;
     size_t element = p->kind == TRM_BARRIER ? 1 : trm_dtype_bytes(p->dtype);
@@ -297,6 +299,7 @@ static const trmi_engine_table net_table = {
     .destroy = net_destroy,
 };
 
+/* Contract in engines.h. Takes ownership of transport and plug-in at once, also when it fails. */
 trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, void *plugin,
                            const char *algorithm, double spin_seconds, const trmi_model *known,
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err) {

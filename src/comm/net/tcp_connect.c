@@ -172,6 +172,8 @@ static trm_status open_acceptor(const trmi_group *group, trmi_acceptor **out, pl
     return status;
 }
 
+/* Contract in tcp.h. Of two ranks the higher one connects and the lower one accepts,
+ * TRMI_CHANNELS times. */
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
                             trmi_tcp_link *links, trm_error *err) {
     trmi_acceptor *acceptor = NULL;

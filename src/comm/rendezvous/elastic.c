@@ -190,6 +190,9 @@ static trm_status stand_outside(trm_elastic *e, trm_error *err) {
     return meet_nobody(e, err);
 }
 
+/* Contract in trireme/elastic.h. END of the rendezvous means that the job runs already: this
+ * process then stands outside, with a communicator of its own, and knows where to ask for
+ * admission. */
 trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_options *options,
                               trm_elastic **out, trm_error *err) {
     TRMI_NEED(err, cluster, out);
@@ -389,6 +392,9 @@ trm_status trmi_elastic_stand_alone(trm_elastic *e, const trm_error *cause, trm_
     return meet_nobody(e, err);
 }
 
+/* Contract in trireme/elastic.h. Abandons the old epoch, which makes every rank that still waits
+ * in it fail and come here, decides with the survivors on the next epoch, and compares both
+ * lists of members. */
 trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error *err) {
     TRMI_NEED(err, e);
     double begin = trmi_os_now();

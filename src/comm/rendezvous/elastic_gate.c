@@ -105,6 +105,9 @@ static void visit_place(const trmi_join *place) {
     explicit_bzero(&join, sizeof join);
 }
 
+/* The gate's thread: listens at the rendezvous of the job, so that processes that come later
+ * learn that it runs and can ask for admission. One rank holds the gate; the others try from
+ * time to time, because the holder may have died. */
 static void *gate_main(void *context) {
     trm_elastic *e = context;
     trmi_join place = *e->place; /* its token is chosen anew each time */

@@ -91,6 +91,8 @@ size_t trmi_members_encode(const trmi_members *members, uint8_t *wire) {
     return (size_t)(entry - wire);
 }
 
+/* Contract in membership.h. The counts come from another process: they are compared with the
+ * bytes that are there before memory is taken. */
 trm_status trmi_members_decode(const uint8_t *wire, size_t bytes, trmi_members *out, size_t *used,
                                trm_error *err) {
     trmi_members read = {.ballot = -1};
@@ -237,6 +239,9 @@ static int32_t count_came(const trmi_ballot *b, bool stay) {
     return count;
 }
 
+/* Contract in membership.h. The list of the next epoch: members that came to the decision and do
+ * not leave, then newcomers as far as there is room, then (behind the members) those that leave.
+ * Members keep their numbers; newcomers get higher ones than any before. */
 trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     /* A list that some member has accepted may be chosen already: it is proposed again. */
     if (b->list.ballot >= 0) {

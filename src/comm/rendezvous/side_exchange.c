@@ -101,6 +101,9 @@ static bool fail_for_gone(trmi_side *side) {
     return false;
 }
 
+/* Contract in side.h. Rank 0 only. Collects the blobs of one exchange, and sends all of them to
+ * all ranks with the last one. Ranks in different exchanges, or with blobs of different sizes,
+ * have made different calls: that is an error of the program, told to the rank that differs. */
 void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
                           size_t bytes) {
     trmi_exchange_state *exchange = &side->exchange;
@@ -249,6 +252,8 @@ static trm_status wait_for_result(trmi_side *side, int64_t id, double timeout_se
     return (trm_status)result->status;
 }
 
+/* Contract in side.h. The call registers where its result goes, sends the blob to rank 0, and
+ * waits; the service thread writes the result and wakes it. */
 trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                                double timeout_seconds, trm_error *err) {
     trmi_side *side = (trmi_side *)(void *)bootstrap;

@@ -44,6 +44,8 @@ static void frame_mac(const uint8_t key[32], const uint8_t *frame, size_t bytes,
     memcpy(out, full, TRMI_FRAME_CHECK_BYTES);
 }
 
+/* Contract in side_link.h. Frames are numbered and authenticated with a key of this connection,
+ * so that a frame can be neither changed, repeated nor left out. */
 bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void *payload,
                    size_t bytes) {
     if (link->fd < 0) {

@@ -181,6 +181,9 @@ static void log_reports(const trmi_stragglers *stragglers) {
     }
 }
 
+/* Contract in stragglers.h. Only every 50th step exchanges anything. A rank's own computing time
+ * is the step without waiting for data and for other ranks: by that, not by the step's time, a
+ * slow rank differs from those that wait for it. */
 trm_status trmi_stragglers_step(trmi_stragglers *stragglers, double step_seconds,
                                 double data_seconds, trm_error *err) {
     if (stragglers == NULL) {

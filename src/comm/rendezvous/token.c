@@ -107,6 +107,8 @@ trm_status trm_token_read(const char *path, uint8_t token[32], trm_error *err) {
     return read_token(path, 0, token, err);
 }
 
+/* Contract in trireme/dist.h. Ranks that share a folder agree on a token without talking: the
+ * first complete file that has the name wins. */
 trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) {
     TRMI_NEED(err, path, token);
     char own[4096], name[48];

@@ -157,6 +157,8 @@ typedef struct kept_card {
     int32_t found, reserved; /* 1: the file has figures of this cluster; 0 */
 } kept_card;
 
+/* Contract in calibration.h. Rank 0 alone reads and writes the kept figures, and gives them to
+ * all: ranks with different figures would choose different algorithms, and wait for each other. */
 trm_status trmi_calibrate(trmi_transport *transport, const trmi_exchange *exchange, trmi_model *out,
                           trm_error *err) {
     /* A cluster without a digest (threads, tests) has no line: measure each time. */

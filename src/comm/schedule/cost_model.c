@@ -89,6 +89,8 @@ static double sum_seconds_per_byte(char *data) {
     return best / (LARGE_BYTES / 2);
 }
 
+/* Contract in comm/net/engines.h. alpha: seconds of an 8-byte message; beta: seconds a byte,
+ * from the difference to a large message; gamma: seconds to sum a byte. */
 trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *exchange,
                               trmi_model *out, trm_error *err) {
     const trmi_group *group = &transport->group;

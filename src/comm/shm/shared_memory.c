@@ -38,6 +38,9 @@ static const char *check_file(int fd, size_t bytes, const struct stat *info) {
                                                            : NULL;
 }
 
+/* Contract in shared_memory.h. The descriptor is another process's, and may be replaced at any
+ * time by one that this process must not open; so its type, owner and mode are checked before it
+ * is opened for writing, and its size and seals afterwards. */
 trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm_error *err) {
     char path[64], own[64];
     struct stat info;

@@ -156,6 +156,9 @@ static trm_status agree_on_segments(trm_status status, segment_card *mine, segme
     return status;
 }
 
+/* Contract in shm.h. Both agreements are needed: after the first one each rank has rank 0's
+ * descriptor, after the second one rank 0 may close it. A rank that fails in between makes all
+ * of them fail. */
 trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
                                    const trmi_exchange *exchange, trmi_shm_process *processes,
                                    trmi_shm_segment *out, trm_error *err) {
@@ -285,6 +288,9 @@ static void publish_region(trmi_shm_host *host, const trmi_shm_region *own) {
     atomic_fetch_add(&host->changes, 1);
 }
 
+/* Contract in shm.h. The table of regions is in shared memory. Its generation is odd while a
+ * region is in use, and rises with each allocation and free, so that peers notice a buffer that
+ * has changed. */
 void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
     size_t wanted = trmi_shared_resident(bytes);
     if (wanted == 0) {
@@ -384,6 +390,8 @@ static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_plac
     return TRM_OK;
 }
 
+/* Contract in shm.h. Two ranks of one process use the address as it is. Otherwise the peer's
+ * region is mapped once, and again when its generation has changed. */
 trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place place, size_t bytes,
                           char **out, trm_error *err) {
     if (place.region == TRMI_SHM_ADDRESS &&

@@ -51,6 +51,8 @@ static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *
     return trmi_block_norm(g, "output.LayerNorm", x, o->epsilon);
 }
 
+/* Adds embeddings of tokens, places and types, the encoder blocks, and the transform before the
+ * output layer, whose weights are the token embedding. */
 static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_language_options *o,
                                          const trmi_language_cache *cache) {
     enum { TOKEN_TYPES = 2 };

@@ -92,6 +92,8 @@ static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
+/* Adds embeddings, blocks and the last norm. With a cache (generation) the positions come from
+ * the caller, because the tokens of a call do not begin at position 0. */
 static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_language_options *o,
                                          const trmi_language_cache *cache) {
     trm_init init = trm_init_normal(TRMI_BLOCK_DEVIATION);

@@ -279,6 +279,9 @@ static float choose_rate_scale(const trm_ps_push_options *options) {
     return options->rate_scale == TRM_NONE ? 0 : options->rate_scale;
 }
 
+/* Sends the gradients of a batch, summed by key. The order of the checks matters: nothing has
+ * been sent, and no number of a push used up, until all messages exist. A push under a lease
+ * that the server has refused is given up here. */
 static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *options,
                              trm_error *err) {
     trm_ps_client *c = batch->client;

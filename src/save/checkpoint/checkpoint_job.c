@@ -232,6 +232,8 @@ static trm_status replace_checkpoint(const char *dir, const char *temporary, con
     return TRM_OK;
 }
 
+/* Contract in checkpoint_job.h. Everything is written under a temporary name and flushed; one
+ * rename makes it the checkpoint. */
 trm_status trmi_checkpoint_job_write(trmi_checkpoint_job *job, const char *dir, const trmi_os *os,
                                      trm_error *err) {
     char name[TRMI_CHECKPOINT_NAME_BYTES], temporary_name[TRMI_CHECKPOINT_NAME_BYTES * 2];

@@ -228,6 +228,9 @@ static bool is_left_over(const char *name) {
            (starts_with(name, "ckpt-") && strstr(name, ".tmp.") != NULL);
 }
 
+/* Contract in checkpoint.h. Removes what killed processes have left: unfinished saves, ".old"
+ * copies, and marks of readers that no longer live. The caller holds the lock, so that no save
+ * is running. */
 void trmi_checkpoint_tidy(const char *dir, const trmi_os *os) {
     char path[TRMI_PATH_BYTES];
     int64_t step;

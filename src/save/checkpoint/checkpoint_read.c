@@ -226,6 +226,8 @@ static trm_status open_newest(const char *dir, const trm_checkpoint_open_options
     return status;
 }
 
+/* Contract in trireme/io.h. In a directory the newest checkpoint is opened; the writer may
+ * remove it at that moment, so the search is repeated. */
 trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_options *options,
                                trm_checkpoint **out, trm_error *err) {
     TRMI_NEED(err, path, out);

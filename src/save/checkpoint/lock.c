@@ -371,6 +371,8 @@ static trm_status start_touching(trmi_lock *lock, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in lock.h. Waits a little for an owner that was just killed, or that is about to end,
+ * even if the caller does not want to wait. */
 trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, trmi_lock **out,
                           trm_error *err) {
     trmi_lock *lock;

@@ -142,6 +142,7 @@ static bool take_escape(trmi_json *json) { /* the cursor is after the backslash 
     return true;
 }
 
+/* Contract in json_cursor.h. Returns the text without escapes, in memory of the parser. */
 const char *trmi_json_string(trmi_json *json) {
     if (!accept_letter(json, '"')) {
         trmi_json_fault(json, "a string expected");
@@ -177,6 +178,8 @@ const char *trmi_json_string(trmi_json *json) {
     return NULL;
 }
 
+/* Contract in json_cursor.h. Accepts what JSON accepts as an integer without sign; leading
+ * zeros, fractions and exponents are faults. */
 bool trmi_json_uint(trmi_json *json, int64_t *out) {
     if (json->fault != NULL) {
         return false;

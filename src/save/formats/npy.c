@@ -208,6 +208,8 @@ static trm_status find_dict(const uint8_t *data, size_t bytes, const char *what,
     return TRM_OK;
 }
 
+/* Contract in npy.h. The header is a Python dict; only the form that NumPy writes is accepted,
+ * and the data must be exactly as long as it says. */
 trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, trmi_npy *out,
                           trm_error *err) {
     trmi_npy array = {0};

@@ -329,6 +329,8 @@ static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *
     return TRM_OK;
 }
 
+/* Contract in onnx_reader.h. Data may be in three places: raw_data, a field by type, or another
+ * file. Whichever it is, their size must be that of type and shape. */
 trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_field *message,
                                  trm_named_tensor *out) {
     tensor_parts parts = {.name = "", .at = message->data, .count = 1, .count_fits = true};
