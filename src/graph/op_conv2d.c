@@ -85,6 +85,8 @@ static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds the gradients of image, weights and bias. The attribute `shape` gives the gradient
+ * operators the shape of their result, which their inputs do not determine. */
 static void grad_conv(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = op->attrs;
     const trm_shape x = trmi_input_of(graph, op, 0)->shape, w = trmi_input_of(graph, op, 1)->shape;

@@ -455,6 +455,8 @@ static const int64_t update_rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15,
  * every rank, each updates its own copy; SLICED: one copy, which the ranks update in slices. */
 typedef enum kind { CUT, OWN, SLICED } kind;
 
+/* Makes an executor with one parameter of `rows` rows and next to no arithmetic: the time of its
+ * step is almost only that of its update. */
 static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind what,
                              trm_exec **out, trm_error *err) {
     trm_graph *g;

@@ -44,6 +44,8 @@ typedef struct cut_kind {
     int32_t count;
 } cut_kind;
 
+/* Writes the loops that the letters cut, each once: "samples and output channels"; "" if the
+ * operator is not cut. */
 static void words_of(const trm_graph *g, const trmi_op *op, const char *letters, char *words) {
     size_t used = 0;
     words[0] = '\0';

@@ -75,6 +75,8 @@ static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI
     }
 }
 
+/* Makes the communicator of the ranks that differ from this one only along `axes`, and the
+ * memory for the statistics that they gather. */
 static trm_status open_group(trmi_split_run *run, trmi_parallel *p, uint32_t axes, trm_error *err) {
     trmi_split_group *g = &run->groups[axes];
     int32_t at[TRMI_MESH_AXES];

@@ -49,6 +49,8 @@ static trm_status finish_message(trmi_stage_edge *edge, int32_t slot, trm_error 
     return request != NULL ? trm_request_wait(request, -1, err) : TRM_OK;
 }
 
+/* Copies a value into the edge's slot of this micro-batch and starts the message. A slot is free
+ * when its last message has arrived. Between chunks of one rank the slot itself is the message. */
 static trm_status run_send(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const message_state *m = k->state;
     trmi_stages *s = trmi_stages_of(m->exec);
@@ -74,6 +76,7 @@ static trm_status ask_for(trm_exec *exec, int32_t e, int32_t micro, trm_error *e
     return TRM_OK;
 }
 
+/* Waits for the message of this micro-batch and copies it to its buffer. */
 static trm_status run_receive(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const message_state *m = k->state;
     trmi_stages *s = trmi_stages_of(m->exec);
@@ -107,6 +110,7 @@ trm_status trmi_stages_bind(trm_exec *exec, trmi_kernel *kernel, trm_error *err)
 
 /* ---- staging --------------------------------------------------------------------------------- */
 
+/* Takes the memory of an edge: as many slots as the schedule has messages in flight on it. */
 static trm_status open_edge(trm_exec *exec, int32_t e, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     const trmi_staged *staged = exec->program->staged;

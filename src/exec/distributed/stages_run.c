@@ -68,6 +68,8 @@ static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bo
     return TRM_OK;
 }
 
+/* Runs the schedule of this stage: each action is the forward or the backward of one chunk for
+ * one micro-batch. */
 static trm_status run_actions(trm_exec *exec, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
     const trmi_pipeline *p = &staged->pipeline;

@@ -39,6 +39,7 @@ static void fill_views(const trmi_kernel *kernel, const trmi_kernel_env *env, bo
     }
 }
 
+/* Calls the reference function of the operator, with all that operators may need. */
 static trm_status run_op(const trmi_kernel *kernel, const trmi_kernel_env *env, trm_error *err) {
     bound *views = kernel->state;
     const trmi_step *step = kernel->step;

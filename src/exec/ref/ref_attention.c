@@ -57,6 +57,8 @@ static double score_key(const row *r, int64_t key) {
                         dot_product(r, r->q, q_at(r), r->k, kv_at(r, &r->s.k, key));
 }
 
+/* Computes one query's output and log-sum-exp in double precision. A query without any key gives
+ * zeros. */
 static void attend_row(const row *r) {
     double most = -INFINITY, sum = 0;
     for (int64_t key = 0; key < r->s.keys; key++) {

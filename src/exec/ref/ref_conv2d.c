@@ -55,6 +55,7 @@ static void to_weights(void *context, int64_t y, int64_t x, int64_t w) {
     j->sum[w] += trmi_ref_get(j->a, y) * trmi_ref_get(j->b, x);
 }
 
+/* Adds up all products in double precision, and then the bias. */
 static trm_status run_products(const trmi_ref_args *args, const trm_shape *xs, const trm_shape *ws,
                                const trm_shape *ys, visit visitor, trm_error *err) {
     const trm_tensor *out = &args->outputs[0];

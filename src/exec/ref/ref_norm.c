@@ -79,6 +79,8 @@ static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
     return sync == NULL && axes == 0 ? args->norm_sync : sync;
 }
 
+/* Writes mean, sum of squared distances from it, and number of elements of one channel in
+ * samples [begin, end): two passes, for accuracy. */
 static void measure_block(const trmi_ref_args *args, const extents *e, int64_t c, int64_t begin,
                           int64_t end, double *to) {
     double sum = 0, squares = 0, count = (double)((end - begin) * e->rest);

@@ -69,6 +69,7 @@ trm_status trm_language_size(const char *model, const char *size, trm_language_o
 
 /* ---- options --------------------------------------------------------------------------------- */
 
+/* Returns the options with the model's defaults in place of zeros. */
 static trm_language_options complete_options(const trmi_language *model,
                                              const trm_language_options *given) {
     trm_language_options o = given != NULL ? *given : (trm_language_options){0};

@@ -64,6 +64,8 @@ static void attend_rows(const task *t, int64_t row, int64_t query, int64_t rows,
     trmi_attention_apply(a, t->scores, rows, t->packed_v, most, t->o + row * width);
 }
 
+/* Packs one block of keys and values, then lets all queries of the task, of all heads of the
+ * group, read it: a packed block serves group * count rows. */
 static void attend_block(const task *t, int64_t begin) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t count = trmi_min_i64(a->keys, a->s.keys - begin), block = t->f->block;
@@ -90,6 +92,8 @@ static void write_query(const task *t, int64_t head, int64_t i) {
     t->lse[(t->b * a->s.heads + h) * a->s.queries + query] = sum > 0 ? t->most[row] + logf(sum) : 0;
 }
 
+/* Runs a task: copies the scaled queries, takes the blocks of keys that they may read (causal:
+ * up to the last query), and writes the outputs divided by their sums. */
 static void run_task(const task *t) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t rows = t->count * a->group;

@@ -23,6 +23,7 @@ typedef struct backward {
     int64_t thread_floats;
 } backward;
 
+/* Chooses the queries of a block, and computes the scratch of a thread (divide_memory). */
 static void size_blocks(backward *f) {
     trmi_attention_blocks *a = &f->a;
     f->block = trmi_min_i64(QUERY_TILES * a->isa->mr, a->keys);
@@ -45,6 +46,7 @@ typedef struct task {
     float *columns_k, *columns_v, *rows_k, *own_dk, *own_dv, *room;
 } task;
 
+/* Cuts a thread's scratch into the arrays of a task. size_blocks counts the same arrays. */
 static void divide_memory(task *t, float *at) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t packed = trmi_attention_packed_floats(a), rows = a->group * a->s.queries;
@@ -119,6 +121,8 @@ static void run_block(const task *t, int64_t begin) {
         t->own_dv, count, 1);
 }
 
+/* Runs a task. e[i] is the dot product of row i's dy and y, which the gradient of the softmax
+ * needs; dQ is summed over the blocks of keys, and written last. */
 static void run_task(const task *t) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t queries = a->s.queries, bytes = (int64_t)trm_dtype_bytes(a->dtype);

@@ -475,6 +475,8 @@ static bool gradw_can(const trmi_conv_problem *p) {
            p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
 }
 
+/* Returns the predicted seconds, by rates that were measured on one machine; small images reach
+ * a part of them because their sums are short. */
 static double gradw_guess(const trmi_conv_problem *p, int threads) {
     double flops = trmi_conv_flops(p);
     if (p->kh * p->kw > 1 && p->oh * p->ow <= 16 && p->n >= 8) {
@@ -547,6 +549,8 @@ static void add_rows(const block_sum *sum, int64_t *cuts, piece **next, piece ro
     }
 }
 
+/* Plans the sum of one block of dW's rows: lists the pieces of all groups of pixels that use its
+ * taps, in the order of the tree's blocks, and cuts them into chunks. */
 static bool plan_block(gradw *c, int32_t block) {
     block_sum *sum = &c->blocks[block];
     int64_t all = trmi_tree_blocks(&c->tree), cuts = 0, groups = c->g.groups_count;
@@ -667,6 +671,8 @@ static void gradw_destroy(void *state) {
     }
 }
 
+/* Makes the state for rows [begin, end) of dW: all of them for one rank, a part for a
+ * cooperative gradient. */
 static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
                               const trmi_conv_problem *p, int64_t begin, int64_t end, bool splits,
                               void **state, int64_t *scratch, trm_error *err) {

@@ -120,6 +120,8 @@ typedef struct item {
     bool below;
 } item;
 
+/* Returns the item of an index. With pairs, an item is two tiles side by side; where the number
+ * of columns is odd, two tiles of the last column, one below the other. */
 static item item_at(const winograd_gradw *c, int64_t index) {
     if (!c->pairs) {
         return (item){.tile = index};
@@ -157,6 +159,8 @@ typedef struct pixels {
     bool turned;
 } pixels;
 
+/* Returns the addresses of an item's pixels. For two tiles below each other rows and columns are
+ * exchanged, so that the pair's kernel sees them side by side. */
 static pixels pixels_of(const winograd_gradw *c, const trmi_conv_args *args, item it,
                         const workspace *w) {
     pixels p = {.turned = it.below};

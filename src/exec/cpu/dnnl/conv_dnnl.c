@@ -87,6 +87,7 @@ static double dnnl_guess(const trmi_conv_problem *p, int threads) {
     return (trmi_conv_flops(p) / rate + stored) / threads + 20e-6;
 }
 
+/* Makes oneDNN's convolution for the problem, as one of the algorithms that are timed. */
 static trm_status dnnl_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                               int64_t *scratch, trm_error *err) {
     trmi_dnnl_conv_options options = {

@@ -60,6 +60,8 @@ static dnnl_status_t bare_memory(trmi_dnnl *dnnl, trmi_md_ref md, dnnl_memory_t 
     return dnnl_memory_create(out, md, dnnl->engine, DNNL_MEMORY_NONE);
 }
 
+/* Describes the tensors. Inside oneDNN the weights have any layout, and are bfloat16 where image
+ * or result are; a gradient of the weights has the type of the weights. */
 static dnnl_status_t make_descriptors(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *o) {
     trm_dtype inner = o->image.dtype == TRM_BFLOAT16 || o->result.dtype == TRM_BFLOAT16
                           ? TRM_BFLOAT16
@@ -115,6 +117,8 @@ static dnnl_status_t make_conv(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *
     return s != dnnl_success ? s : dnnl_primitive_create(&c->conv.primitive, c->conv.pd);
 }
 
+/* Makes the reorder between the caller's weights and oneDNN's layout: before the convolution, or
+ * behind it for a gradient of weights. */
 static dnnl_status_t make_reorder(trmi_dnnl_conv *c, trmi_md_ref inner,
                                   dnnl_primitive_attr_t attr) {
     bool gradient = c->direction == TRMI_CONV_WEIGHTS;

@@ -33,6 +33,8 @@ static bool cooperative_problem(const trm_program *program, const trmi_step *ste
 
 static int image_input(const trmi_step *step) { return step->op_kind == TRMI_OP_MATMUL ? 0 : 1; }
 
+/* Runs the kernel on the samples of all ranks; addresses begin at rank 0's part of the shared
+ * arena. */
 static trm_status cooperative_run(const trmi_kernel *k, const trmi_kernel_env *env,
                                   trm_error *err) {
     const slice *s = k->state;

@@ -351,6 +351,8 @@ static void run_block(const trmi_dense_plan *d, const float *a, const float *b, 
     }
 }
 
+/* Runs a product whose depth is long beside its result (a weight gradient): the depth is cut
+ * into splits with sums of their own, which are then added in order. */
 static void run_weights(const trmi_dense_plan *d, const float *a, const float *b, float *c,
                         float *scratch) {
     int64_t total = d->problem.m * d->problem.n, parts = trmi_pieces(total, REDUCE);

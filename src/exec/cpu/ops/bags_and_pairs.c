@@ -97,6 +97,8 @@ static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_err
     return TRM_OK;
 }
 
+/* Collects what both bag kernels read. With a cut table this rank has the keys [begin, end) of
+ * all. */
 static bag_view view_of(const trmi_kernel *k, const trmi_kernel_env *env, const trm_shape *rows) {
     const trmi_buffer *offsets = trmi_kernel_input_buffer(k, 1);
     const trmi_attrs *attrs = k->step->attrs;
@@ -114,6 +116,8 @@ static bag_view view_of(const trmi_kernel *k, const trmi_kernel_env *env, const 
         .pooling = attrs->bag.pooling};
 }
 
+/* Returns the factor of a bag: 1, 1 / sum of weights, or 1 / root of the sum of squares; 0 for a
+ * bag without weight. */
 static float factor_of(const bag_view *v, int64_t begin, int64_t end) {
     double sum = 0, squares = 0;
     for (int64_t i = begin; i < end; i++) {
@@ -127,6 +131,7 @@ static float factor_of(const bag_view *v, int64_t begin, int64_t end) {
     return over != 0 ? (float)(1 / over) : 0;
 }
 
+/* Adds the weighted rows of each bag, as far as this rank has them, and scales the sum. */
 static trm_status run_bags(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     bag_view v = view_of(k, env, &trmi_kernel_input_buffer(k, 0)->shape);
     const float *rows = trmi_kernel_input(k, env, 0);
@@ -149,6 +154,8 @@ static trm_status run_bags(const trmi_kernel *k, const trmi_kernel_env *env, trm
     return TRM_OK;
 }
 
+/* Writes the gradient of each row of a bag: the bag's gradient times weight and factor. Rows of
+ * no bag get zeros. */
 static trm_status run_bags_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     bag_view v = view_of(k, env, &trmi_kernel_output_buffer(k, 0)->shape);
     const float *dy = trmi_kernel_input(k, env, 0);

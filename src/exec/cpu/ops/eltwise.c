@@ -27,6 +27,7 @@ typedef struct eltwise_state {
     char *base[TRMI_NEST_OPERANDS];
 } eltwise_state;
 
+/* Returns the kernel of an operator with one input; -1: there is none. */
 static int unary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     switch (kind) {
     case TRMI_OP_GELU: return attrs->gelu.tanh ? TRMI_UNARY_GELU_TANH : TRMI_UNARY_GELU;
@@ -43,6 +44,7 @@ static int unary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     }
 }
 
+/* Returns the kernel of an operator with two inputs; -1: there is none. */
 static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     switch (kind) {
     case TRMI_OP_GELU_GRAD:

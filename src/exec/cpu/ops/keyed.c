@@ -154,6 +154,8 @@ static float *weights_of(const forward *f, int64_t j) {
            j * q->nr * (q->fields * q->chunks * TRMI_TILE_COLS + q->dense);
 }
 
+/* Packs the weights of one panel of output columns: those of the dense inputs, then those of
+ * each field, chunk by chunk of its width. */
 static void pack_panel(const forward *f, int64_t j) {
     const trmi_keyed *q = f->q;
     int columns = (int)trmi_min_i64(q->nr, q->outputs - j * q->nr);

@@ -172,6 +172,8 @@ static void find_rest(const back *b) {
     }
 }
 
+/* Copies the columns of one panel of dy, with zeros behind the last column, so that kernels need
+ * no edge. */
 static void copy_panel(const back *b, int64_t panel, float *out) {
     const trmi_keyed *q = b->q;
     int64_t columns = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
@@ -234,6 +236,9 @@ static void run_panel(const back *b, int64_t first, int64_t last, int64_t panel,
     }
 }
 
+/* Computes the gradients with groups of equal keys. Threads share out the fields by their number
+ * of groups, and a thread takes its fields through all panels, so that no two threads add to the
+ * same rows. */
 static void by_groups(const back *b) {
     const trmi_keyed *q = b->q;
 #pragma omp parallel num_threads(q->threads)

@@ -58,6 +58,7 @@ static int64_t filled_rows(const loss_state *s, int64_t count) {
 /* The three products of a block: logits, dx, dW. */
 typedef enum product { LOGITS, DX, DW } product;
 
+/* Returns one of the three products: logits = x w^T, dx = dz w, dw = dz^T x. */
 static trmi_dense_problem problem_of(const loss_state *s, product which, int64_t rows,
                                      int64_t columns, bool add) {
     switch (which) {
@@ -82,6 +83,8 @@ static int64_t block_at(const loss_state *s, int64_t block) {
     return trmi_min_i64(block * COLUMNS, s->classes);
 }
 
+/* Returns the most scratch that a product needs, over all sizes of chunks and blocks that a run
+ * can meet. */
 static int64_t product_bytes(const loss_state *s) {
     int64_t most = 0;
     int64_t sizes = 2 + chunk_rows(s) / ROWS_STEP;
@@ -211,6 +214,7 @@ static float *logits_of(const run *r, int64_t row, int64_t block) {
     return r->z + begin * r->rows + row * (end - begin);
 }
 
+/* Runs one of the three products for a block of classes. */
 static void multiply_block(const run *r, product which, int64_t block, bool add) {
     int64_t begin = block_at(r->s, block), columns = block_at(r->s, block + 1) - begin;
     trmi_dense_problem p = problem_of(r->s, which, r->rows, columns, add);

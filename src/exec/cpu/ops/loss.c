@@ -27,6 +27,7 @@ static const char *row_of(const loss_state *s, const void *base, int64_t row) {
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
+/* Computes a softmax over the last dimension, or its gradient. */
 static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;
@@ -269,6 +270,8 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_
     return TRM_OK;
 }
 
+/* Computes dz = d(loss) (sigmoid(z) - t) / count, where count is of the batch of all ranks if
+ * the loss is. */
 static trm_status run_bce_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const loss_state *s = k->state;

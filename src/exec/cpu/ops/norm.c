@@ -563,6 +563,8 @@ static void gradient_pass(const void *job, int64_t begin, int64_t end) {
     f->s->kernels->gradient_apply(&f->pass, begin, end);
 }
 
+/* Adds up the sums of this rank (in strict mode: of each block of samples), and gathers those of
+ * all ranks with the number of rows that they are of. */
 static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, const double **all,
                               trm_error *err) {
     const norm_state *s = f->s;

@@ -32,6 +32,8 @@ typedef struct pool_state {
     bool max;
 } pool_state;
 
+/* Fills the state. In a layout with channels first, each channel counts as an image of one
+ * channel. */
 static void make_state(pool_state *s, const trmi_buffer *x, const trmi_buffer *y,
                        const trmi_attrs *a) {
     bool last = x->layout == TRMI_CHANNELS_LAST;
@@ -61,6 +63,7 @@ static void window_rows(const pool_state *s, int64_t at, trmi_pool_row *row) {
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* Pools; a job is one row of the output. */
 static trm_status run_pool(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const pool_state *s = k->state;
@@ -133,6 +136,8 @@ static void write_rows(stripe *t, int64_t end) {
     t->begun = trmi_max_i64(t->begun, t->written);
 }
 
+/* Adds the gradients of one stripe row by row. Rows of dx that later windows still reach are
+ * kept in a ring of float32 sums, and written when no window reaches them any more. */
 static void run_stripe(stripe *t) {
     const pool_state *s = t->s;
     int64_t out_row = s->row.out_width * s->row.channels * s->bytes;

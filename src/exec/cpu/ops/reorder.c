@@ -47,6 +47,7 @@ typedef struct move_job {
         }                                                                                          \
     } while (0)
 
+/* Copies n elements between two strides. */
 static void copy_run(char *out, int64_t so, const char *in, int64_t si, int64_t n, int64_t bytes) {
     if (so == 1 && si == 1) {
         memcpy(out, in, (size_t)(n * bytes));
@@ -95,6 +96,8 @@ enum { COLOURS = 3 };
         }                                                                                          \
     } while (0)
 
+/* Moves a piece in which input and output are contiguous along different dimensions, tile by
+ * tile. */
 static void transpose_body(const void *context, const int64_t *offset, int64_t n) {
     const move_job *job = context;
     const trmi_nest *nest = &job->part->nest;
@@ -121,6 +124,8 @@ static void fill_all(const move_state *s, char *out, int64_t count) {
     }
 }
 
+/* Moves all parts of the result (one for a reorder or a slice, several for a concatenation).
+ * `fill`: places of the result that no part covers. */
 static trm_status run_move(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const move_state *s = k->state;
@@ -277,6 +282,8 @@ trm_status trmi_onednn_bind_move(trmi_backend *backend, trmi_kernel *kernel, trm
 
 /* ---- one-hot --------------------------------------------------------------------------------- */
 
+/* Writes one row of `classes` values for each label. A rank with a part of the classes writes
+ * its columns only; other labels give a row of `off`. */
 static trm_status run_one_hot(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_buffer *labels = trmi_kernel_input_buffer(k, 0);

@@ -18,6 +18,7 @@ TRMI_INLINE float sum_squares(const void *x, int64_t count, int half, float mean
     return vf_sum(vf_add(a, b));
 }
 
+/* Normalises one row: layer norm (`centred`) or RMS norm, whose mean is 0 by definition. */
 TRMI_INLINE void row_norm_loop(const trmi_row_norm *n, const void *x, void *y, float *mean,
                                float *inv_std, int half, int centred) {
     float by = 1 / (float)n->width;
@@ -126,6 +127,8 @@ static float attend_scores(float *scores, const float *hidden, int64_t count, in
     return factor;
 }
 
+/* Turns a block of scores into weights p = exp(score - lse), and dp into the gradient of the
+ * scores, p (dp - e). */
 static void attend_grad(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
                         float lse, float e) {
     vf shift = vf_set(lse), less = vf_set(e);
