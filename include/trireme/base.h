@@ -234,9 +234,9 @@ TRM_API const char *trm_version(void);
 
 /* ==== optimisers ============================================================================= */
 
-/* How a parameter w, or a row of a servers' table, is updated from its gradient g; lr is the
- * learning rate. "Models": parameters that a process updates itself. "Tables": rows of parameter servers.
- * Values are part of the wire and file formats: append only. */
+/* The rule that updates a parameter w, or a row of a servers' table, from its gradient g; lr is the
+ * learning rate. "Models": parameters that a process updates itself. "Tables": rows of parameter
+ * servers. Values are part of the wire and file formats: append only. */
 typedef enum trm_optimizer_kind {
     TRM_OPTIMIZER_DEFAULT, /* models: SGD; tables: ADAGRAD */
     TRM_SGD,               /* w -= lr g */

@@ -43,8 +43,8 @@ typedef struct trm_dataset trm_dataset;
 
 /* ---- sources: each makes a dataset in the source's order, of batch size 1 until refined ---- */
 
-/* Which files are read. The default is the training set, because reading all would leak the test
- * set. */
+/* The part of a data set that a source reads. The default is the training set: a program that
+ * forgets the option must not train on test samples. */
 typedef enum trm_usage { TRM_USAGE_TRAIN, TRM_USAGE_TEST, TRM_USAGE_ALL } trm_usage;
 
 /* Opens CIFAR-10 in its binary form: records of a label byte and 3072 planar R, G, B bytes. Train
@@ -174,10 +174,10 @@ TRM_API void trm_dataset_destroy(trm_dataset *dataset);
 
 /* ---- transforms of images --------------------------------------------------------------- */
 
-/* Where bilinear sampling reads. Half-pixel: output i reads at (i + 0.5) * in / out - 0.5
- * (TensorFlow 2, PyTorch, OpenCV). Original: at i * in / out (TensorFlow 1 and MindSpore's first
- * versions, for comparison). Antialias: half-pixel with a triangle as wide as the reduction (PIL,
- * torchvision). */
+/* The positions that bilinear sampling reads. Half-pixel: output i reads at (i + 0.5) * in / out -
+ * 0.5 (TensorFlow 2, PyTorch, OpenCV). Original: at i * in / out (TensorFlow 1 and MindSpore's
+ * first versions, for comparison). Antialias: half-pixel with a triangle as wide as the reduction
+ * (PIL, torchvision). */
 typedef enum trm_resize_align {
     TRM_RESIZE_HALF_PIXEL,
     TRM_RESIZE_ORIGINAL,
@@ -207,7 +207,7 @@ typedef struct trm_transform {
     double scale, shift;            /* of rescaling */
     double mean[3], std[3];         /* of channels R, G, B */
     double area[2], ratio[2]; /* least and greatest: part of the image's area; width / height */
-    trm_resize_align align;   /* where resizing reads */
+    trm_resize_align align;   /* positions that resizing reads */
     trm_dtype dtype;          /* of the result of a cast */
     bool exact;               /* decoding without shortcuts */
 } trm_transform;
@@ -252,7 +252,7 @@ TRM_API trm_transform trm_transform_type_cast(trm_dtype dtype);
 TRM_API TRM_MUST_USE trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed,
                                                  trm_error *err);
 
-/* How the last samples are shared when the count N is no multiple of the number of shards S.
+/* The rule for the last samples when the count N is no multiple of the number of shards S.
  *
  *   wrap  every shard has ceil(N/S); the first samples of the order come twice (training)
  *   drop  every shard has floor(N/S); the last samples of the order are left out
@@ -366,10 +366,10 @@ TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_fi
 /* Returns the bytes of all batches that reading keeps: those made ahead and the current one,
  * without images that threads are decoding; 0 if the pipeline does not check. */
 TRM_API int64_t trm_dataset_buffer_bytes(trm_dataset *dataset);
-/* Computes a number of the data: of the count of samples and classes, and of the content of samples
- * spread over the source (256 images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays).
- * Other data have another number unless they differ only in other samples. Shards, order, batches
- * and transforms have no effect.
+/* Computes a digest that identifies the data, so that a resume can detect another data set. It
+ * covers the counts of samples and classes, and the content of samples spread over the source (256
+ * images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays): two data sets that differ only
+ * in other samples have one digest. Shards, order, batches and transforms have no effect.
  *   errors   NOMEM, those of reading a sample of the program's own data */
 TRM_API TRM_MUST_USE trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out,
                                                         trm_error *err);
@@ -453,22 +453,22 @@ typedef struct trm_column {
     int32_t last_chars;   /* keys: only the last so many characters are used; 0 = all */
 } trm_column;
 
-/* How dense inputs are transformed. */
+/* The transform of dense inputs. */
 typedef enum trm_dense_form {
     TRM_DENSE_DEFAULT, /* log for Criteo, raw otherwise */
     TRM_DENSE_RAW,
     TRM_DENSE_LOG /* log(1 + max(x, 0)), as DLRM */
 } trm_dense_form;
 
-/* Whether a CSV file begins with a header line; AUTO: by the first line. */
+/* Presence of a header line in a CSV file. AUTO: the first line decides. */
 typedef enum trm_header_line { TRM_HEADER_AUTO, TRM_HEADER_YES, TRM_HEADER_NO } trm_header_line;
 
 /* A vocabulary: for each field of click data, the values that have an id. */
 typedef struct trm_vocabulary trm_vocabulary;
 
-/* How text becomes keys and numbers. Equal texts in two fields are different keys, unless same_as
- * says otherwise. A missing value is key 0 where keys are bounded (buckets or vocabulary); with
- * unbounded keys each field has a key for "missing". Zero means the default. */
+/* Options of turning text into keys and numbers. Equal texts in two fields are different keys,
+ * unless same_as says otherwise. A missing value is key 0 where keys are bounded (buckets or
+ * vocabulary); with unbounded keys each field has a key for "missing". Zero means the default. */
 typedef struct trm_click_options {
     /* keys are 1 + hash % (buckets - 1), 0 = missing; 0 = unbounded: 63-bit hashes, for dynamic
      * tables */
@@ -758,16 +758,16 @@ TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *to
                                                 trm_error *err);
 
 /* ---- datasets of tokens -------------------------------------------------------------------- */
-/* How text becomes samples. A sample is `context` tokens and, for each, the next token: fields
- * "tokens" and "targets", both int32 [context]. Sample i begins at token i * stride of its part;
- * samples do not reach from one file into the next. A target of -100 is to be ignored: behind the
- * last token of a sample that is shorter than the context, and in rows of a batch that have no
+/* Options of cutting text into samples. A sample is `context` tokens and, for each, the next token:
+ * fields "tokens" and "targets", both int32 [context]. Sample i begins at token i * stride of its
+ * part; samples do not reach from one file into the next. A target of -100 is to be ignored: behind
+ * the last token of a sample that is shorter than the context, and in rows of a batch that have no
  * sample. There the token is the tokenizer's [PAD] or <pad>, else 0.
  *
  * With `masking` the tokens to predict are in the sample itself: of n tokens round(n * masking), at
  * least one, are targets, and the others' targets are to be ignored. Of these tokens 80 % are read
- * as the mask token, 10 % as a random one and 10 % as they are (Devlin et al. 2018). Which, is a
- * function of the sample's number, in training also of seed and epoch. A field "mask", int32
+ * as the mask token, 10 % as a random one and 10 % as they are (Devlin et al. 2018). The choice is
+ * a function of the sample's number, in training also of seed and epoch. A field "mask", int32
  * [context], has 1 for tokens of the sample and 0 behind its last one. With `boundary_tokens` [CLS]
  * and [SEP] (or <s> and </s>) stand around the tokens of a sample, two fewer; they are no targets.
  *

@@ -380,8 +380,8 @@ typedef struct trm_launch_options {
     double grace_seconds;   /* from SIGTERM to SIGKILL; 0 = 10 */
     /* servers that still run so long after all others have ended get SIGTERM; 0 = 10 */
     double drain_seconds;
-    /* ranks that die do not end the job while so many are left; 0 = each death ends it. The launcher
-     * passes on the output of the lowest rank that is left */
+    /* ranks that die do not end the job while so many are left; 0 = each death ends it. The
+     * launcher passes on the output of the lowest rank that is left */
     int32_t elastic_least;
     /* how often each rank that has died is started again, to join the ranks that are left; with
      * elastic_least */
@@ -444,8 +444,8 @@ typedef struct trm_comm trm_comm;
 /* An asynchronous operation. */
 typedef struct trm_request trm_request;
 
-/* How values of ranks are combined. Part of the wire format: append only. The mean of integers is
- * rounded towards zero. */
+/* The operation that combines the values of ranks. Part of the wire format: append only. The mean
+ * of integers is rounded towards zero. */
 typedef enum trm_reduction {
     TRM_REDUCTION_NONE = 0,
     TRM_REDUCTION_SUM = 1,
@@ -520,9 +520,9 @@ typedef struct trm_collective {
     const char *tag;
 } trm_collective;
 
-/* In which order values are summed. FALSE: the fastest. TRUE: equal bits from run to run with equal
- * ranks and hosts. STRICT: element by element in rank order, whatever the algorithm, chunks, hosts
- * or buffers. */
+/* The order in which values are summed. FALSE: the fastest. TRUE: equal bits from run to run with
+ * equal ranks and hosts. STRICT: element by element in rank order, whatever the algorithm, chunks,
+ * hosts or buffers. */
 typedef enum trm_deterministic {
     TRM_DETERMINISTIC_FALSE = 0,
     TRM_DETERMINISTIC_TRUE = 1,
@@ -616,8 +616,8 @@ TRM_API void *trm_comm_alloc_shared(trm_comm *comm, size_t bytes, trm_error *err
 /* Frees shared memory. No operation on it may be running on any rank. NULL is accepted. */
 TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
 /* Takes shared memory from the communicator without freeing it, so that its values can be used
- * after the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
- * on it may be running on any rank.
+ * after the communicator is destroyed. Collectives treat it as ordinary memory from then on. No
+ * operation on it may be running on any rank.
  *   returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
  *   owns     caller: munmap(memory, returned size) */
 TRM_API size_t trm_comm_keep_shared(trm_comm *comm, void *memory);
@@ -744,8 +744,8 @@ TRM_API void trm_comm_abort(trm_comm *comm, const trm_error *cause);
  *   threads  one thread at a time per trm_distribute; NULL counts as one */
 
 /* Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds
- * this process's rank in the environment and meets the others. Models of this process, and the calls
- * below with NULL, then use them. Without a launcher there is one rank. Further calls have no
+ * this process's rank in the environment and meets the others. Models of this process, and the
+ * calls below with NULL, then use them. Without a launcher there is one rank. Further calls have no
  * effect.
  *   errors   those of trm_distribute_begin */
 TRM_API TRM_MUST_USE trm_status trm_join(trm_error *err);

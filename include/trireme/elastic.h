@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/elastic.h: a job that goes on when ranks die, leave or join (door: dist). A model of trireme/train.h needs
- * only exec.parallel.elastic; the calls below are for training loops of your own.
+/* trireme/elastic.h: a job that goes on when ranks die, leave or join (door: dist). A model of
+ * trireme/train.h needs only exec.parallel.elastic; the calls below are for training loops of your
+ * own.
  *
- * The ranks of the job form *epochs*: in each epoch the ranks are numbered anew, in their old order,
- * and have a communicator of their own.
+ * The ranks of the job form *epochs*: in each epoch the ranks are numbered anew, in their old
+ * order, and have a communicator of their own.
  *
  *     trm_elastic_create(cluster, &options, &job, &err);
- *     status = membership.epoch == 0 ? trm_elastic_recover(job, NULL, &err) : TRM_OK;   joins a running job
+ *     status = TRM_OK;
+ *     if (membership.epoch == 0) {
+ *         status = trm_elastic_recover(job, NULL, &err);        joins a running job
+ *     }
  *     while (status == TRM_OK && step < steps) {
  *         status = one_step(trm_elastic_comm(job), ..., &err);
  *         if (trm_elastic_can_recover(status) || (all ranks have agreed that one wants a change)) {
@@ -42,9 +46,9 @@ typedef struct trm_elastic_options {
 typedef struct trm_membership {
     int64_t epoch;       /* 1 = the first, 0 = this process has not joined yet */
     int32_t rank, ranks; /* of this process, -1: it is in no epoch; of the epoch */
-    /* numbers of the ranks that the last epoch had and this one has not, because they were lost or have
-     * left in order, and of those that are new: a number is the rank in the first epoch, and stays the
-     * same. Texts "2, 5" */
+    /* numbers of the ranks that the last epoch had and this one has not, because they were lost or
+     * have left in order, and of those that are new: a number is the rank in the first epoch, and
+     * stays the same. Texts "2, 5" */
     char lost[96], left[96], joined[96];
     int32_t lost_count, left_count, joined_count;
     double seconds; /* that the last trm_elastic_recover took; of a model, until it could go on */
@@ -52,9 +56,10 @@ typedef struct trm_membership {
     int32_t redone_steps, spare_ranks;
 } trm_membership;
 
-/* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this process
- * comes later: it is alone, with a communicator of its own, until trm_elastic_recover has made it a
- * member. It needs what the first ranks had: the rendezvous, and the token if it is on another host.
+/* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
+ * process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
+ * made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
+ * another host.
  *   param    cluster: may be destroyed afterwards
  *            options: NULL = defaults
  *   errors   as trm_cluster_join and trm_comm_create
@@ -76,16 +81,17 @@ TRM_API bool trm_elastic_can_recover(trm_status status);
  * fewer than `least` ranks would be left, it stays.
  *   threads  any; may be called from a signal handler */
 TRM_API void trm_elastic_request_leave(trm_elastic *elastic);
-/* Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree on it between
- * two steps, and all call trm_elastic_recover.
+/* Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree
+ * on it between two steps, and all call trm_elastic_recover.
  *   threads  any */
 TRM_API bool trm_elastic_wants_change(trm_elastic *elastic);
 /* Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
  * communicator of the old epoch is gone: those split from it must be destroyed before the call.
  *   param    cause: error of the operation that failed; NULL = not known, or none failed
- *   errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free in
- *            join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority and the death of the
- *            others is not proven; this rank was given up by the others), NOMEM, IO */
+ *   errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
+ *            in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority
+ *            and the death of the others is not proven; this rank was given up by the others),
+ *            NOMEM, IO */
 TRM_API TRM_MUST_USE trm_status trm_elastic_recover(trm_elastic *elastic, const trm_error *cause,
                                                     trm_error *err);
 

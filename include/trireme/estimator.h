@@ -64,9 +64,9 @@ typedef struct trm_input_context {
 typedef trm_status (*trm_input_fn)(const trm_input_context *context, void *params,
                                    trm_dataset **out, trm_error *err);
 
-/* How workers share the data. Leased: server 0 lends ranges of batches, and the unused part of a
- * dead worker's range goes to other workers. Assigned: each worker has a fixed part and continues
- * it after a restart, so that synchronous results do not depend on the workers' speed. */
+/* The rule by which workers share data. Leased: server 0 lends ranges of batches, and the unused
+ * part of a dead worker's range goes to others. Assigned: each worker has a fixed part and
+ * continues it after a restart, so that synchronous results do not depend on the workers' speed. */
 typedef enum trm_ps_lend {
     TRM_PS_LEND_AUTO,   /* leased in ASYNC mode and with backup workers, else assigned */
     TRM_PS_LEND_ALWAYS, /* leased */
@@ -137,7 +137,7 @@ typedef struct trm_train_spec {
     trm_callback callbacks[TRM_MAX_CALLBACKS - 4];
 } trm_train_spec;
 
-/* Which evaluated weights are exported, as model_dir/export/<name>/model-<step>.<format>. */
+/* The evaluated weights that are exported, as model_dir/export/<name>/model-<step>.<format>. */
 typedef enum trm_exporter_kind {
     TRM_EXPORT_NONE,   /* ends the list */
     TRM_EXPORT_LATEST, /* all that were evaluated */
@@ -192,9 +192,11 @@ TRM_API TRM_MUST_USE trm_status trm_estimator_create(trm_model_fn model_fn, void
 /* Frees the estimator. NULL is accepted. */
 TRM_API void trm_estimator_destroy(trm_estimator *estimator);
 
-/* Does the work of this process's role, to its end.
+/* Does the work of this process's role to its end: a worker or chief trains, a server serves until
+ * the chief ends the job, an evaluator evaluates each new checkpoint.
  *   param    train: NULL = allowed on a server
  *            eval: NULL = nothing is evaluated
+ *            out: result of this process's part, written
  *   errors   INVALID (specs), TIMEOUT and PEER (naming the process that was waited for), CANCELLED
  *            (trm_estimator_request_stop, after saving), those of training and of checkpoints */
 TRM_API TRM_MUST_USE trm_status trm_train_and_evaluate(trm_estimator *estimator,
@@ -218,7 +220,7 @@ TRM_API TRM_MUST_USE trm_status trm_estimator_plan(const trm_estimator *estimato
  *   owns     caller: trm_ps_initial_close(out) */
 TRM_API TRM_MUST_USE trm_status trm_ps_initial_open(const char *folder, trm_ps_source *out,
                                                     trm_error *err);
-/* Closes the rows. */
+/* Closes what trm_ps_initial_open has opened. An empty source ({0}) is accepted. */
 TRM_API void trm_ps_initial_close(trm_ps_source *source);
 
 #ifdef __cplusplus

@@ -28,17 +28,17 @@
 extern "C" {
 #endif
 
-/* Which gradients one all-reduce takes together. */
+/* The rule by which gradients are grouped into buckets: one all-reduce takes a whole bucket. */
 typedef enum trm_bucket_mode {
-    /* the cut that ends first by measured times; one bucket where ranks fill the cores */
+    /* buckets whose reduction ends first, by measured times; one where ranks fill the cores */
     TRM_BUCKET_AUTO,
-    TRM_BUCKET_OFF,  /* one for each gradient */
-    TRM_BUCKET_SIZE, /* bucket_bytes each, or a little more */
-    /* cut before the gradients of these numbers (MindSpore's all_reduce_fusion_config) */
+    TRM_BUCKET_OFF,  /* one bucket for each gradient */
+    TRM_BUCKET_SIZE, /* buckets of bucket_bytes each, or a little more */
+    /* a bucket ends before each gradient of bucket_list (MindSpore's all_reduce_fusion_config) */
     TRM_BUCKET_LIST
 } trm_bucket_mode;
 
-/* How a graph is split over ranks (MindSpore's semi_auto_parallel and auto_parallel). */
+/* The source of a split graph's plan (MindSpore's semi_auto_parallel and auto_parallel). */
 typedef enum trm_split_kind {
     TRM_SPLIT_NONE, /* each rank runs the whole graph on its own samples */
     /* operators as the plan says; operators that read an input by samples, the rest follows */
@@ -57,11 +57,11 @@ typedef enum trm_batch_scope {
     TRM_BATCH_OF_JOB
 } trm_batch_scope;
 
-/* How a graph whose shapes are those of the batch of all ranks is split, operator by operator, over
- * a mesh of the ranks. Results are those of one device; gradients are sums. Zero is the default of
- * every member. */
+/* Options of splitting one graph, operator by operator, over a mesh of the ranks. The shapes of the
+ * graph are those of the batch of all ranks. Results are those of one device; gradients are sums.
+ * Zero is the default of every member. */
 typedef struct trm_split_options {
-    trm_split_kind kind; /* whether, and by what */
+    trm_split_kind kind; /* no split, a given plan, or a searched one */
     const char
         *mesh; /* "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best) */
     /* text of a plan file (trireme plan --save), strategies by operator; NULL = none */
@@ -91,9 +91,9 @@ typedef struct trm_split_options {
     const char *input_cuts;
 } trm_split_options;
 
-/* Which weight gradients the processes of a host compute cooperatively: each its slice from the
- * samples of all, in place of a sum over ranks. Pays where weights are large beside the values that
- * they are computed from. Sums have another order. */
+/* The weight gradients that the processes of a host compute cooperatively: each process computes
+ * its rows from the samples of all, in place of a sum over ranks. This is faster where weights are
+ * large beside the values that they are computed from. The order of additions, and bits, change. */
 typedef enum trm_cooperative {
     TRM_COOPERATIVE_OFF,
     TRM_COOPERATIVE_CONV, /* of convolutions */
@@ -125,9 +125,9 @@ typedef struct trm_pipeline_options {
 /* Value of sync_batch_norm: each rank normalises its own samples. */
 enum { TRM_NORM_LOCAL = 1 };
 
-/* How the ranks of a communicator train one model: each rank with its part of the batch, gradients
- * reduced while backward runs; or one graph split over them. Zero is the default of every member.
- * Equal on all ranks. */
+/* Options of training one model on the ranks of a communicator: each rank with its part of the
+ * batch, gradients reduced while backward runs; or one graph split over them. Zero is the default
+ * of every member. Equal on all ranks. */
 typedef struct trm_parallel_options {
     /* ranks that train together. NULL: a model uses the ranks that its process has joined
      * (trm_join), an executor is one rank. With one rank all below is without effect. Borrowed,
@@ -161,9 +161,9 @@ typedef struct trm_parallel_options {
     int32_t layerwise_count; /* 0 = none */
     /* models, with one rank too: samples in a block of strict determinism, which gives the same
      * bits on any number of ranks and threads, and under any plan, for an equal global batch.
-     * Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8 blocks or
-     * more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the global
-     * batch. Costs: trireme help deterministic */
+     * Divides each rank's batch; -1 = the largest power of 2 that divides the global batch into 8
+     * blocks or more, from 32 samples a block on into 64 or more; 0 = off. Batch norm is over the
+     * global batch. Costs: trireme help deterministic */
     int32_t block;
     /* expert: creation sends rank 0's parameters and states to all ranks. Default: on */
     trm_switch broadcast;
@@ -274,8 +274,8 @@ TRM_API void trm_exec_destroy(trm_exec *exec);
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,
                                                trm_error *err);
-/* Copies a tensor into an input. Shape and type must match (with trm_exec_options.blocks
- * trm_exec_input and trm_exec_output have the rows in another order, block by block).
+/* Copies a tensor into an input; shape and type must match. With trm_exec_options.blocks it orders
+ * the rows by block; trm_exec_input and trm_exec_output have them in that order, too.
  *   errors   INVALID (with both shapes or types, or the names of the inputs) */
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);
@@ -313,7 +313,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_set_loss_scale(trm_exec *exec,
                                                         const trm_loss_scale_state *state,
                                                         trm_error *err);
 
-/* Returns the loss of the last step. */
+/* Returns the loss of the last forward pass; once gradients are reduced, the mean of all ranks. */
 TRM_API float trm_exec_loss(const trm_exec *exec);
 /* Gives output `index` of trm_exec_options.outputs, in plain layout, float32 or integer.
  *   errors   INVALID (no such output)
@@ -386,7 +386,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gather(trm_exec *exec, trm_error *err);
  *   level    expert */
 TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
 
-/* How gradients are reduced over ranks. */
+/* Facts about the reduction of gradients over ranks. */
 typedef struct trm_parallel_info {
     int32_t rank, size; /* 0 and 1 without a communicator */
     int32_t buckets;    /* number of buckets */
@@ -435,7 +435,7 @@ typedef struct trm_waiting {
  * executor was created; 0 with one rank. Nothing is sent.
  *   level    expert */
 TRM_API double trm_exec_waiting_seconds(const trm_exec *exec);
-/* Starts the measurement of trm_exec_get_waiting anew. Called between steps, on all ranks.
+/* Starts the measurement of trm_exec_get_waiting anew. All ranks call it, between the same steps.
  *   level    expert */
 TRM_API void trm_exec_begin_waiting(trm_exec *exec);
 /* Gives the time spent waiting since trm_exec_begin_waiting; all zero with one rank. Collective.
@@ -498,7 +498,7 @@ typedef struct trm_machine_peak {
     trm_peak_memory memory[TRM_PEAK_SETS]; /* [memory_count] by rising working set */
     int32_t memory_count;
 } trm_machine_peak;
-/* Repeated measurement of the machine's peak rates. One meter exists at a time. */
+/* A meter: repeated measurement of the machine's peak rates. One meter exists at a time. */
 typedef struct trm_meter trm_meter;
 /* Creates a meter. It holds at most 400 MB until it is destroyed.
  *   param    threads: 0 = the CPUs that this process may use

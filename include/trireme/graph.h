@@ -83,8 +83,8 @@ TRM_API char *trm_graph_to_string(const trm_graph *graph);
 
 /* ---- leaves ---------------------------------------------------------------------------- */
 
-/* How initial values are drawn: a pure function of (seed, name, element), the same on every rank
- * and under every plan. */
+/* The distribution of initial values. Each value is a pure function of (seed, name, element), the
+ * same on every rank and under every plan. */
 typedef enum trm_init {
     TRM_INIT_ZERO,
     TRM_INIT_ONE,

@@ -357,8 +357,8 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_write(trm_metrics *metrics, const ch
  *   errors   IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_error *err);
 
-/* A record of a run: JSON lines that are only appended. trm_run_recorder (trireme/train.h) writes it;
- * `trireme report` and `top` read FOLDER/run.jsonl. */
+/* A record of a run: JSON lines that are only appended. trm_run_recorder (trireme/train.h) writes
+ * it; `trireme report` and `top` read FOLDER/run.jsonl. */
 typedef struct trm_record trm_record;
 
 /* Opens or creates a record and its folders. Half a line at its end (from a crash) gets a line end.

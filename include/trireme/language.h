@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trireme/language.h: what language models do besides training (door train): they generate text, and
- * exchange weights with Hugging Face. A generator reads tokens and gives the logits of the next one.
- * It keeps the keys and values of all tokens that it has read, so that a token costs one pass over
- * the weights.
+/* trireme/language.h: what language models do besides training (door train): they generate text,
+ * and exchange weights with Hugging Face. A generator reads tokens and gives the logits of the next
+ * one. It keeps the keys and values of all tokens that it has read, so that a token costs one pass
+ * over the weights.
  *
  *     trm_generator *generator;
  *     trm_generator_create(model, &(trm_generator_options){.model = "gpt2", .network = &network},
@@ -58,11 +58,11 @@ TRM_API TRM_MUST_USE trm_status trm_generator_read(trm_generator *generator, con
 /* Returns the logits [vocabulary] of the token behind those that were read; NULL before the first.
  *   owns     the generator: valid until its next call */
 TRM_API const float *trm_generator_logits(const trm_generator *generator);
-/* Returns the bytes that one token reads: the weights of all products, in the types in which they
- * are kept. */
+/* Returns the bytes of weights that the computation of one token reads: the weights of all
+ * products, in the types in which they are kept. */
 TRM_API int64_t trm_generator_weight_bytes(const trm_generator *generator);
 
-/* How a token is chosen from logits. Zero means the default. */
+/* Options of choosing a token from logits. Zero means the default. */
 typedef struct trm_sampling {
     double temperature; /* divides the logits; 0 = the most probable token */
     int64_t top_k;      /* of the k most probable tokens only; 0 = all */
@@ -78,7 +78,8 @@ TRM_API int32_t trm_generator_choose(const trm_generator *generator, const trm_s
 /* ---- Hugging Face folders -------------------------------------------------------------------- */
 
 /* Folders as transformers writes and reads them: config.json, weights as safetensors, tokenizer.
- * There are those of language models, and of the image model vit. trm_model_load takes them, too. */
+ * There are those of language models, and of the image model vit. trm_model_load takes them, too.
+ */
 
 /* Options of an exported folder. Zero means the default, except for `model`. */
 typedef struct trm_huggingface_options {
@@ -90,8 +91,8 @@ typedef struct trm_huggingface_options {
     /* a network with adapters: they are added to the weights; false: the folder has the adapters
      * alone, as peft loads them beside the weights that training began with */
     bool merge;
-    /* vit: mean and deviation with which images are normalised after a factor of 1 / 255, written to
-     * preprocessor_config.json; image_std all 0 = not known, not written */
+    /* vit: mean and deviation with which images are normalised after a factor of 1 / 255, written
+     * to preprocessor_config.json; image_std all 0 = not known, not written */
     double image_mean[3], image_std[3];
 } trm_huggingface_options;
 /* Writes a folder that AutoModelForCausalLM.from_pretrained loads (bert: BertForMaskedLM, vit:

@@ -57,7 +57,8 @@ typedef struct trm_planner_options {
     trm_switch measure;
     /* lists the plans of less memory and more time, too. Default: on */
     trm_switch frontier;
-    /* limit for measuring operators; 0 = as long as 500 steps, 3 to 30, or 40 steps if those are longer */
+    /* limit for measuring operators; 0 = as long as 500 steps, 3 to 30, or 40 steps if those are
+     * longer */
     double measure_seconds;
     bool refresh; /* measures again the costs that the cache directory has */
     /* number of additional candidate plans for trm_planner_plan, spaced by predicted step time */
@@ -72,8 +73,8 @@ typedef struct trm_planner_options {
     const char *schedule; /* with stages: "1f1b", "gpipe", "interleaved"; NULL = any */
     const char
         *stage_begins; /* operators with which the second and further runs begin; NULL = any */
-    /* with stages = TRM_ALL: plans with stages must be predicted faster by this part of a step to be
-     * chosen, and their operators are measured only if they may be; a network without marked
+    /* with stages = TRM_ALL: plans with stages must be predicted faster by this part of a step to
+     * be chosen, and their operators are measured only if they may be; a network without marked
      * segments is planned without stages. 0 = any faster plan is chosen */
     double stages_gain;
 } trm_planner_options;
@@ -346,8 +347,8 @@ TRM_API void trm_hardware_plan_get_info(const trm_hardware_plan *plan, trm_hardw
  *   owns     caller: trm_free */
 TRM_API char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json);
 /* Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
- * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported
- * if it was given.
+ * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is
+ * exported if it was given.
  *   errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_hardware_plan_export(const trm_hardware_plan *plan,
                                                          const char *engine, const char *directory,
@@ -377,7 +378,7 @@ typedef struct trm_verify_options {
     bool bitwise;  /* in place of both: every bit must be equal */
 } trm_verify_options;
 
-/* Which values are compared. */
+/* The kinds of values that verification compares. */
 typedef enum trm_verify_kind {
     TRM_VERIFY_LOSS,     /* one a step */
     TRM_VERIFY_FORWARD,  /* output of an operator for the first batch, before any update */
@@ -392,7 +393,7 @@ TRM_API const char *trm_verify_kind_name(trm_verify_kind kind);
 
 /* One compared tensor. */
 typedef struct trm_verify_tensor {
-    trm_verify_kind kind;   /* which values */
+    trm_verify_kind kind;   /* of its values */
     const char *name;       /* of operator, parameter or variable */
     int64_t count;          /* elements */
     double error;           /* |split - one device| / |one device|, Euclidean */

@@ -47,8 +47,8 @@ typedef struct trm_row_init {
     uint64_t stream;
 } trm_row_init;
 
-/* Which new keys get a row. Until then their gradients are dropped whole, and pulls read the
- * initial value. Counts are kept in checkpoints. */
+/* The rule by which a new key gets a row. Until it has one, its gradients are dropped whole, and
+ * pulls read the initial value. Counts are kept in checkpoints. */
 typedef enum trm_admission_kind {
     TRM_ADMIT_ALL,        /* every pushed key */
     TRM_ADMIT_COUNT,      /* from the min_count-th push on, counted exactly for `capacity` keys */
@@ -64,11 +64,11 @@ typedef struct trm_admission {
     double probability;      /* in (0, 1] */
 } trm_admission;
 
-/* Which rows leave first when a table has max_rows: the least recently or the least often updated.
- */
+/* The order in which rows leave a table that has max_rows: the least recently updated first, or the
+ * least often updated first. */
 typedef enum trm_cap_policy { TRM_CAP_LRU, TRM_CAP_LFU } trm_cap_policy;
 
-/* When rows leave. Each rule is off at 0. Each push checks a few rows. */
+/* The rules by which rows leave a table. Each rule is off at 0. Each push checks a few rows. */
 typedef struct trm_expiry {
     double after_seconds; /* time without an update of the row */
     int64_t after_ticks;  /* pushes of any row without an update of this one */
@@ -84,15 +84,15 @@ typedef struct trm_expiry {
     float min_norm;
 } trm_expiry;
 
-/* On which server a row is. Checkpoints load at any number of servers. */
+/* The rule that assigns rows to servers. Checkpoints load at any number of servers. */
 typedef enum trm_placement_kind {
     TRM_PLACE_BY_HASH,     /* any keys */
     TRM_PLACE_ROUND_ROBIN, /* part p on server (first + p) % servers */
     TRM_PLACE_BY_SIZE      /* equal bytes on all servers */
 } trm_placement_kind;
 
-/* Where a table's rows are; trm_ps_place fills it in. A dense variable is a table of keys 0 to rows
- * - 1 whose parts, ranges of rows of (nearly) equal length, are each on one server. */
+/* The placement of a table's rows; trm_ps_place fills it in. A dense variable is a table of keys 0
+ * to rows - 1, cut into parts of (nearly) equal length; all rows of a part are on one server. */
 typedef struct trm_placement {
     trm_placement_kind kind; /* the rule */
     /* parts; 0 = 1. ROUND_ROBIN: parts of the variables before this one */
@@ -128,12 +128,12 @@ typedef struct trm_table_options {
     /* rule of the rows, whose slots are float32, whatever their dtype; zero = ADAGRAD */
     trm_optimizer_options optimizer;
     trm_row_init init;       /* initial values */
-    trm_admission admission; /* which new keys get a row */
+    trm_admission admission; /* rule for new keys */
     trm_expiry expiry;       /* when rows leave */
     trm_placement placement; /* 0 = by hash */
 } trm_table_options;
 
-/* Into how many parts a variable is cut, along its rows, by TensorFlow's rules. */
+/* The rule for the number of parts into which a variable's rows are cut, as in TensorFlow. */
 typedef enum trm_partition_kind {
     TRM_PARTITION_NONE,     /* one part */
     TRM_PARTITION_FIXED,    /* max_parts */
@@ -165,7 +165,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, i
                                              const trm_partition *partition,
                                              trm_placement_kind kind, trm_placement *out,
                                              trm_error *err);
-/* Returns the server of a row.
+/* Returns the index, 0 to servers - 1, of the server that holds a row.
  *   param    servers: number of servers
  *   threads  any */
 TRM_API int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers);
@@ -235,7 +235,7 @@ TRM_API uint64_t trm_feature_key(uint32_t feature, const void *value, size_t byt
 /* A server of this process. */
 typedef struct trm_ps_server trm_ps_server;
 
-/* How far workers may run apart. */
+/* The rule by which servers apply pushes, and by which pulls wait for other workers. */
 typedef enum trm_ps_mode {
     TRM_PS_ASYNC, /* every push is applied when it arrives */
     /* the same, but a pull of batch t waits until every worker has pushed batch t - staleness */
@@ -258,7 +258,7 @@ typedef struct trm_ps_server_options {
     /* for rows beyond the memory, made if it is missing; NULL = cold rows are evicted */
     const char *spill_folder;
     int64_t spill_bytes; /* 0 = as much as the disk has */
-    trm_ps_mode mode;    /* how far workers may run apart */
+    trm_ps_mode mode;    /* when pushes are applied and pulls wait */
     int32_t workers;     /* BOUNDED, SYNC: expected workers; 0 = 1 */
     /* BOUNDED: batches; 0 = every worker finishes batch t before any starts t + 1. Tables may have
      * their own; TRM_STALENESS_ANY = only those count */
@@ -352,8 +352,8 @@ typedef struct trm_ps_client_options {
 TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options *options,
                                                      trm_ps_client **out, trm_error *err);
 /* Announces to the servers that this worker has finished, and frees the client. Unanswered pushes
- * are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has failed
- * is not announced as finished: the servers wait for its next life. NULL is accepted. */
+ * are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has
+ * failed is not announced as finished: the servers wait for its next life. NULL is accepted. */
 TRM_API void trm_ps_client_destroy(trm_ps_client *client);
 /* Returns the mode of the servers. */
 TRM_API trm_ps_mode trm_ps_client_mode(const trm_ps_client *client);

@@ -75,7 +75,7 @@ TRM_API trm_node trm_softmax_cross_entropy_expand(trm_graph *graph, trm_node log
 
 /* ---- learning rate ------------------------------------------------------------------------ */
 
-/* How the learning rate falls after warm-up; progress runs from 0 to 1. */
+/* The curve of the learning rate after warm-up; progress runs from 0 to 1. */
 typedef enum trm_decay {
     TRM_DECAY_CONSTANT,
     TRM_DECAY_STEP,       /* base * gamma^(number of boundaries passed) */
@@ -188,9 +188,9 @@ typedef struct trm_model_options {
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
     /* elastic job whose ranks train the model, data parallel: when ranks die, the others share the
-     * same global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and
-     * what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the
-     * model. NULL = the ranks do not change */
+     * same global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model,
+     * and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives
+     * the model. NULL = the ranks do not change */
     trm_elastic *elastic;
 } trm_model_options;
 
@@ -218,9 +218,9 @@ TRM_API uint64_t trm_model_global_step(const trm_model *model);
  * next one returns at once.
  *   threads  any; may be called from a signal handler */
 TRM_API void trm_model_request_stop(trm_model *model);
-/* Makes this rank leave its elastic job after the current step; its trm_model_train returns TRM_END,
- * and the others go on. Where too few ranks would be left, all stop as by trm_model_request_stop; so
- * does a model of no elastic job.
+/* Makes this rank leave its elastic job after the current step; its trm_model_train returns
+ * TRM_END, and the others go on. Where too few ranks would be left, all stop as by
+ * trm_model_request_stop; so does a model of no elastic job.
  *   threads  any; may be called from a signal handler */
 TRM_API void trm_model_request_leave(trm_model *model);
 
@@ -515,9 +515,9 @@ TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
  *            every: 0 = 1 */
 TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
 
-/* Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
- * (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank 0
- * writes. A line that cannot be written is logged once, and training goes on.
+/* Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top`
+ * read (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end.
+ * Rank 0 writes. A line that cannot be written is logged once, and training goes on.
  *   param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
  *            100 */
 TRM_API trm_callback trm_run_recorder(const char *directory, int64_t every);

@@ -482,7 +482,7 @@ class trm_transform(Structure):
     std: of channels R, G, B
     area: of channels R, G, B
     ratio: least and greatest: part of the image's area; width / height
-    align: where resizing reads
+    align: positions that resizing reads
     dtype: of the result of a cast
     exact: decoding without shortcuts
     """
@@ -854,7 +854,7 @@ class trm_custom_op(Structure):
 
 
 class trm_split_options(Structure):
-    """kind: whether, and by what
+    """kind: no split, a given plan, or a searched one
     mesh: "2x4"; NULL = the plan's, else one axis of all ranks (searched: the best)
     plan: text of a plan file (trireme plan --save), strategies by operator; NULL = none
     search: searched: "optimal", "recursive", "propagation", or MindSpore's names for them; NULL = optimal
@@ -1263,7 +1263,7 @@ class trm_table_options(Structure):
     learning_rate: 0 = 0.01
     optimizer: rule of the rows, whose slots are float32, whatever their dtype; zero = ADAGRAD
     init: initial values
-    admission: which new keys get a row
+    admission: rule for new keys
     expiry: when rows leave
     placement: 0 = by hash
     """
@@ -1324,7 +1324,7 @@ class trm_ps_server_options(Structure):
     log_sync: flushes each push to the disk: a machine that fails loses none either
     spill_folder: for rows beyond the memory, made if it is missing; NULL = cold rows are evicted
     spill_bytes: 0 = as much as the disk has
-    mode: how far workers may run apart
+    mode: when pushes are applied and pulls wait
     workers: BOUNDED, SYNC: expected workers; 0 = 1
     staleness: BOUNDED: batches; 0 = every worker finishes batch t before any starts t + 1. Tables may have their own; TRM_STALENESS_ANY = only those count
     backup_workers: SYNC: a step does not wait for the slowest so many; their pushes are dropped, or, with leased samples, added to the next sum
@@ -1963,7 +1963,7 @@ class trm_verify_options(Structure):
 
 
 class trm_verify_tensor(Structure):
-    """kind: which values
+    """kind: of its values
     name: of operator, parameter or variable
     count: elements
     error: |split - one device| / |one device|, Euclidean
@@ -3783,10 +3783,10 @@ FUNCTIONS = {
         """),
     'trm_dataset_fingerprint': (c_int, (c_void_p, POINTER(c_uint64), POINTER(trm_error),),
         'dataset out err',
-        """Computes a number of the data: of the count of samples and classes, and of the content of samples
-        spread over the source (256 images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays).
-        Other data have another number unless they differ only in other samples. Shards, order, batches
-        and transforms have no effect.
+        """Computes a digest that identifies the data, so that a resume can detect another data set. It
+        covers the counts of samples and classes, and the content of samples spread over the source (256
+        images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays): two data sets that differ only
+        in other samples have one digest. Shards, order, batches and transforms have no effect.
           errors   NOMEM, those of reading a sample of the program's own data
         """),
     'trm_dataset_json': (c_void_p, (c_void_p,),
@@ -4314,8 +4314,8 @@ FUNCTIONS = {
     'trm_comm_keep_shared': (c_size_t, (c_void_p, c_void_p,),
         'comm memory',
         """Takes shared memory from the communicator without freeing it, so that its values can be used
-        after the communicator is destroyed. Collectives treat it as ordinary memory from then on. No operation
-        on it may be running on any rank.
+        after the communicator is destroyed. Collectives treat it as ordinary memory from then on. No
+        operation on it may be running on any rank.
           returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
           owns     caller: munmap(memory, returned size)
         """),
@@ -4420,8 +4420,8 @@ FUNCTIONS = {
     'trm_join': (c_int, (POINTER(trm_error),),
         'err',
         """Joins the ranks that a launcher has started (trireme run, mpirun, srun, torchrun, ...): finds
-        this process's rank in the environment and meets the others. Models of this process, and the calls
-        below with NULL, then use them. Without a launcher there is one rank. Further calls have no
+        this process's rank in the environment and meets the others. Models of this process, and the
+        calls below with NULL, then use them. Without a launcher there is one rank. Further calls have no
         effect.
           errors   those of trm_distribute_begin
         """),
@@ -4491,9 +4491,10 @@ FUNCTIONS = {
         """),
     'trm_elastic_create': (c_int, (c_void_p, POINTER(trm_elastic_options), POINTER(c_void_p), POINTER(trm_error),),
         'cluster options out err',
-        """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this process
-        comes later: it is alone, with a communicator of its own, until trm_elastic_recover has made it a
-        member. It needs what the first ranks had: the rendezvous, and the token if it is on another host.
+        """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
+        process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
+        made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
+        another host.
           param    cluster: may be destroyed afterwards
                    options: NULL = defaults
           errors   as trm_cluster_join and trm_comm_create
@@ -4523,8 +4524,8 @@ FUNCTIONS = {
         """),
     'trm_elastic_wants_change': (c_bool, (c_void_p,),
         'elastic',
-        """Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree on it between
-        two steps, and all call trm_elastic_recover.
+        """Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree
+        on it between two steps, and all call trm_elastic_recover.
           threads  any
         """),
     'trm_elastic_recover': (c_int, (c_void_p, POINTER(trm_error), POINTER(trm_error),),
@@ -4532,9 +4533,10 @@ FUNCTIONS = {
         """Decides with the other survivors on the ranks of the next epoch and makes its communicator. Every
         communicator of the old epoch is gone: those split from it must be destroyed before the call.
           param    cause: error of the operation that failed; NULL = not known, or none failed
-          errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free in
-                   join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority and the death of the
-                   others is not proven; this rank was given up by the others), NOMEM, IO
+          errors   END (this process has left: trm_elastic_request_leave), TIMEOUT (no place became free
+                   in join.timeout_seconds), PEER (fewer than `least` ranks; the survivors are no majority
+                   and the death of the others is not proven; this rank was given up by the others),
+                   NOMEM, IO
         """),
     'trm_graph_create': (c_int, (POINTER(trm_graph_options), POINTER(c_void_p), POINTER(trm_error),),
         'options out err',
@@ -4899,8 +4901,8 @@ FUNCTIONS = {
         """),
     'trm_exec_feed': (c_int, (c_void_p, c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
         'exec name tensor err',
-        """Copies a tensor into an input. Shape and type must match (with trm_exec_options.blocks
-        trm_exec_input and trm_exec_output have the rows in another order, block by block).
+        """Copies a tensor into an input; shape and type must match. With trm_exec_options.blocks it orders
+        the rows by block; trm_exec_input and trm_exec_output have them in that order, too.
           errors   INVALID (with both shapes or types, or the names of the inputs)
         """),
     'trm_exec_forward': (c_int, (c_void_p, POINTER(trm_error),),
@@ -4937,7 +4939,7 @@ FUNCTIONS = {
         """),
     'trm_exec_loss': (c_float, (c_void_p,),
         'exec',
-        """Returns the loss of the last step."""),
+        """Returns the loss of the last forward pass; once gradients are reduced, the mean of all ranks."""),
     'trm_exec_output': (c_int, (c_void_p, c_int32, POINTER(trm_tensor), POINTER(trm_error),),
         'exec index out err',
         """Gives output `index` of trm_exec_options.outputs, in plain layout, float32 or integer.
@@ -5026,7 +5028,7 @@ FUNCTIONS = {
         """),
     'trm_exec_begin_waiting': (None, (c_void_p,),
         'exec',
-        """Starts the measurement of trm_exec_get_waiting anew. Called between steps, on all ranks.
+        """Starts the measurement of trm_exec_get_waiting anew. All ranks call it, between the same steps.
           level    expert
         """),
     'trm_exec_get_waiting': (c_int, (c_void_p, POINTER(trm_waiting), POINTER(trm_error),),
@@ -5500,7 +5502,7 @@ FUNCTIONS = {
         """),
     'trm_ps_server_of': (c_int32, (POINTER(trm_placement), c_uint64, c_int32,),
         'placement key servers',
-        """Returns the server of a row.
+        """Returns the index, 0 to servers - 1, of the server that holds a row.
           param    servers: number of servers
           threads  any
         """),
@@ -5566,8 +5568,8 @@ FUNCTIONS = {
     'trm_ps_client_destroy': (None, (c_void_p,),
         'client',
         """Announces to the servers that this worker has finished, and frees the client. Unanswered pushes
-        are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has failed
-        is not announced as finished: the servers wait for its next life. NULL is accepted.
+        are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has
+        failed is not announced as finished: the servers wait for its next life. NULL is accepted.
         """),
     'trm_ps_client_mode': (c_int, (c_void_p,),
         'client',
@@ -5841,9 +5843,9 @@ FUNCTIONS = {
         """),
     'trm_model_request_leave': (None, (c_void_p,),
         'model',
-        """Makes this rank leave its elastic job after the current step; its trm_model_train returns TRM_END,
-        and the others go on. Where too few ranks would be left, all stop as by trm_model_request_stop; so
-        does a model of no elastic job.
+        """Makes this rank leave its elastic job after the current step; its trm_model_train returns
+        TRM_END, and the others go on. Where too few ranks would be left, all stop as by
+        trm_model_request_stop; so does a model of no elastic job.
           threads  any; may be called from a signal handler
         """),
     'trm_model_set_note': (c_int, (c_void_p, c_char_p, c_double, POINTER(trm_error),),
@@ -6002,9 +6004,9 @@ FUNCTIONS = {
         """),
     'trm_run_recorder': (trm_callback, (c_char_p, c_int64,),
         'directory every',
-        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
-        (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank 0
-        writes. A line that cannot be written is logged once, and training goes on.
+        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top`
+        read (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end.
+        Rank 0 writes. A line that cannot be written is logged once, and training goes on.
           param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
                    100
         """),
@@ -6101,9 +6103,11 @@ FUNCTIONS = {
         """Frees the estimator. NULL is accepted."""),
     'trm_train_and_evaluate': (c_int, (c_void_p, POINTER(trm_train_spec), POINTER(trm_eval_spec), POINTER(trm_job_result), POINTER(trm_error),),
         'estimator train eval out err',
-        """Does the work of this process's role, to its end.
+        """Does the work of this process's role to its end: a worker or chief trains, a server serves until
+        the chief ends the job, an evaluator evaluates each new checkpoint.
           param    train: NULL = allowed on a server
                    eval: NULL = nothing is evaluated
+                   out: result of this process's part, written
           errors   INVALID (specs), TIMEOUT and PEER (naming the process that was waited for), CANCELLED
                    (trm_estimator_request_stop, after saving), those of training and of checkpoints
         """),
@@ -6128,7 +6132,7 @@ FUNCTIONS = {
         """),
     'trm_ps_initial_close': (None, (POINTER(trm_ps_source),),
         'source',
-        """Closes the rows."""),
+        """Closes what trm_ps_initial_open has opened. An empty source ({0}) is accepted."""),
     'trm_resnet': (trm_node, (c_void_p, trm_node, POINTER(trm_resnet_options),),
         'graph image options',
         """Adds a ResNet in the "v1.5" form (stride on the 3x3 of a bottleneck), as torchvision's: image [N,
@@ -6287,8 +6291,8 @@ FUNCTIONS = {
         """),
     'trm_generator_weight_bytes': (c_int64, (c_void_p,),
         'generator',
-        """Returns the bytes that one token reads: the weights of all products, in the types in which they
-        are kept.
+        """Returns the bytes of weights that the computation of one token reads: the weights of all
+        products, in the types in which they are kept.
         """),
     'trm_generator_choose': (c_int32, (c_void_p, POINTER(trm_sampling),),
         'generator sampling',
@@ -6476,8 +6480,8 @@ FUNCTIONS = {
     'trm_hardware_plan_export': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
         'plan engine directory err',
         """Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
-        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is exported
-        if it was given.
+        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is
+        exported if it was given.
           errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE
         """),
     'trm_verify_kind_name': (c_char_p, (c_int,),
