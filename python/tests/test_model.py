@@ -81,6 +81,18 @@ def test_options_inside_are_found_by_their_names():
         trireme.Model(mlp, small(), optimizer='adma')
 
 
+def test_wrong_kinds_of_arguments_are_named():
+    with pytest.raises(TypeError, match="learning_rate: a number or a dictionary .* expected, found 'fast'"):
+        trireme.Model(mlp, small(), learning_rate='fast')
+    model = trireme.Model(mlp, small())
+    with pytest.raises(TypeError, match='a callback is a Callback or a function, found 3'):
+        model.train(until_step=1, callbacks=[3])
+    with pytest.raises(TypeError, match='data: a Dataset, .* expected, found None'):
+        model.evaluate(None)
+    with pytest.raises(trireme.Error, match='no end in epochs or steps .found 0 and 0.; set until_epoch or until_step'):
+        model.train()
+
+
 def test_evaluate_predict_and_metrics():
     data, test = small(), small(usage='test')
     wrong = trireme.Metric('wrong', lambda logits, batch: ((logits.argmax(1) != batch['label']).sum(), len(logits)))

@@ -321,6 +321,8 @@ def as_dataset(data, batch_size=None):
     if isinstance(data, dict):
         made = Dataset.arrays(data)
         return made.batch(batch_size) if batch_size else made
+    if not hasattr(data, '__iter__') and not hasattr(data, '__getitem__'):
+        raise TypeError(f'data: a Dataset, a dictionary of arrays or an iterable of batches expected, found {data!r}')
     return Dataset.iterable(data)
 
 

@@ -7,6 +7,7 @@
 """
 import ctypes
 import inspect
+from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
@@ -156,6 +157,9 @@ class Model:
         data = self.data if data is None else as_dataset(data)
         given = _c.trm_train_options(data.handle, until_epoch, until_step, sink)
         given.profile = text(profile)
+        for c in callbacks:
+            if not hasattr(c, 'c_callback') and not callable(c):
+                raise TypeError(f'Model.train: a callback is a Callback or a function, found {c!r}')
         callbacks = [c if hasattr(c, 'c_callback') else Lambda(on_step_end=c) for c in callbacks]
         if len(callbacks) > _c.TRM_MAX_CALLBACKS:
             raise Error(f'Model.train: {len(callbacks)} callbacks, at most {_c.TRM_MAX_CALLBACKS} expected')
@@ -313,7 +317,11 @@ def optimizer_options(value):
 
 
 def rate_options(value):
-    return {'base': float(value)} if isinstance(value, (int, float)) else dict(value)
+    if isinstance(value, (int, float)):
+        return {'base': float(value)}
+    if not isinstance(value, Mapping):
+        raise TypeError(f"learning_rate: a number or a dictionary of trm_learning_rate's members expected, found {value!r}")
+    return dict(value)
 
 
 def learning_rate_at(schedule, step):

@@ -309,8 +309,14 @@ static trm_status check_options(const trmi_run *r, trm_error *err) {
     if (r->model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID, "the model was made with evaluation_only");
     }
-    if (r->options->data == NULL || (r->options->until_epoch <= 0 && r->options->until_step <= 0)) {
-        return TRMI_FAIL(err, TRM_INVALID, "training needs a dataset and epochs or steps");
+    if (r->options->data == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "training: no dataset (found NULL); set data");
+    }
+    if (r->options->until_epoch <= 0 && r->options->until_step <= 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "training: no end in epochs or steps (found %lld and %lld); set "
+                         "until_epoch or until_step",
+                         (long long)r->options->until_epoch, (long long)r->options->until_step);
     }
     return TRM_OK;
 }
