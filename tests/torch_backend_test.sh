@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The backend of torch.distributed (python/torch_trireme): it builds against the torch that is there; collectives and messages give
-# the values that this test computes; a dead rank is named; DistributedDataParallel, FSDP2 and tensor parallel lose as with gloo; and
-# PyTorch's own tests of torch.distributed for gloo pass.
+# the values that this test computes, over shared memory, TCP and UCX; dead, stopped and late ranks are named;
+# DistributedDataParallel, FSDP2 and tensor parallel lose as with gloo; and PyTorch's own tests of torch.distributed for gloo pass.
 . "$(dirname "$0")/common.sh"
 sanitized && skip "PyTorch is not built with a sanitizer"
 python=
@@ -26,6 +26,16 @@ ranks() { timeout 300 "$python" -m torch.distributed.run --nproc_per_node "$@"; 
 for n in 2 3; do
     ranks "$n" "$tests/collectives.py" > "$work/log" 2>&1 && grep -q 'all right: shm' "$work/log" || { cat "$work/log"; fail "collectives on $n ranks"; }
 done
+# Between hosts: the engines of the network, here over the loopback.
+for engine in tcp ucx; do
+    if [ $engine = ucx ] && [ ! -e "$TRIREME_BUILD/plugins/trireme_comm_ucx.so" ]; then
+        echo "not run over UCX: this build has none"
+        continue
+    fi
+    TRIREME_ENGINE=$engine ranks 2 "$tests/collectives.py" > "$work/log" 2>&1 && grep -q "all right: $engine" "$work/log" || { cat "$work/log"; fail "collectives over $engine"; }
+done
+TRIREME_ENGINE=carrier ranks 2 "$tests/collectives.py" > "$work/log" 2>&1 && fail "an engine that does not exist is accepted"
+grep -q "engine.*carrier" "$work/log" || { cat "$work/log"; fail "an engine that does not exist is not named"; }
 # Under mpirun, as the guide says: the launcher's ranks become PyTorch's by a line of shell.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
 if command -v mpirun > /dev/null && timeout 60 mpirun -n 2 true > "$work/log" 2>&1; then
@@ -37,17 +47,29 @@ else
     [ ! -s "$work/log" ] || tail -n 3 "$work/log"
 fi
 ranks 2 "$tests/shared_memory.py" > "$work/log" 2>&1 && [ "$(grep -c 'all right' "$work/log")" = 2 ] || { cat "$work/log"; fail "tensors in shared memory"; }
-mkdir "$work/lost"
-ranks 3 "$tests/lost_rank.py" "$work/lost" > "$work/log" 2>&1 && fail "a job whose rank was killed ends well"
-for r in 0 2; do
-    grep -qE '^[0-9]\.[0-9]+ s: .*rank 1 .*died' "$work/lost/rank$r" || { cat "$work/lost"/* "$work/log"; fail "rank $r did not learn that rank 1 died"; }
-done
-for way in ddp fsdp tensor; do
-    for backend in gloo trireme; do
-        ranks 2 "$tests/train.py" $backend $way > "$work/log" 2>&1 || { cat "$work/log"; fail "$way on $backend"; }
-        grep '^losses' "$work/log" > "$work/$backend.$way"
+for how in KILL STOP; do
+    mkdir "$work/lost.$how"
+    ranks 3 "$tests/lost_rank.py" $how "$work/lost.$how" > "$work/log" 2>&1 && fail "a job whose rank was lost by $how ends well"
+    [ $how = KILL ] && why=died || why="sent no heartbeat"
+    for r in "0 all_reduce" "2 recv"; do
+        grep -qE "^[0-9]+\.[0-9]+ s: .*${r#* }: .*rank 1 .*$why" "$work/lost.$how/rank${r% *}" ||
+            { cat "$work/lost.$how"/* "$work/log"; fail "$how: rank ${r% *} did not learn in ${r#* } that rank 1 is lost"; }
     done
-    cmp "$work/gloo.$way" "$work/trireme.$way" || fail "$way: losses differ from gloo's"
+done
+ranks 4 "$tests/late_ranks.py" > "$work/log" 2>&1 && grep -q 'all right' "$work/log" || { cat "$work/log"; fail "late ranks are not named"; }
+ways=("ddp" "fsdp" "tensor")
+if "$python" -c 'import transformers' 2> /dev/null; then
+    ways+=("fsdp llama" "tensor llama")
+else
+    echo "no Llama is trained: no transformers"
+fi
+for way in "${ways[@]}"; do
+    for backend in gloo trireme; do
+        # shellcheck disable=SC2086
+        ranks 2 "$tests/train.py" $backend $way > "$work/log" 2>&1 || { cat "$work/log"; fail "$way on $backend"; }
+        grep '^losses' "$work/log" > "$work/$backend"
+    done
+    cmp "$work/gloo" "$work/trireme" || fail "$way: losses differ from gloo's"
 done
 if "$python" -c 'import expecttest' 2> /dev/null; then
     timeout 1200 "$python" "$tests/torch_own_tests.py" > "$work/log" 2>&1 || { grep -E '^(ERROR|FAIL)' "$work/log"; tail -n 5 "$work/log"; fail "PyTorch's own tests"; }

@@ -41,7 +41,9 @@ struct Place {
 
 class Backend : public c10d::Backend {
  public:
-  Backend(int rank, int size, const std::string &rendezvous, const std::string &token_file, milliseconds timeout, const std::string &name);
+  // engine: as in trm_comm_options; empty: chosen. stall_seconds: as in trm_join_options.
+  Backend(int rank, int size, const std::string &rendezvous, const std::string &token_file, milliseconds timeout, const std::string &name,
+          const std::string &engine, double stall_seconds);
   ~Backend() override;
 
   const std::string getBackendName() const override { return "trireme"; }
@@ -169,7 +171,8 @@ void copy_back(const at::Tensor &from, at::Tensor to) {
   }
 }
 
-Backend::Backend(int rank, int size, const std::string &rendezvous, const std::string &token_file, milliseconds timeout, const std::string &name)
+Backend::Backend(int rank, int size, const std::string &rendezvous, const std::string &token_file, milliseconds timeout, const std::string &name,
+                 const std::string &engine, double stall_seconds)
     : c10d::Backend(rank, size), options_(c10::make_intrusive<Options>("trireme", timeout)), queue_(std::make_unique<Queue>()) {
   trm_error error;
   trm_cluster_flags flags{};
@@ -181,12 +184,14 @@ Backend::Backend(int rank, int size, const std::string &rendezvous, const std::s
   check(trm_cluster_create(&flags, &cluster, &error), error, "init_process_group");
   trm_join_options join{};
   join.timeout_seconds = std::chrono::duration<double>(timeout).count();
+  join.stall_seconds = stall_seconds;
   trm_status status = trm_cluster_join(cluster, &join, &place_.bootstrap, &error);
   trm_cluster_destroy(cluster);
   check(status, error, "init_process_group");
   trm_comm_options options{};
   options.timeout_seconds = std::chrono::duration<double>(timeout).count();
   options.name = name.c_str();
+  options.engine = engine.empty() ? nullptr : engine.c_str();
   trm_comm *messages = nullptr;
   status = trm_comm_create(place_.bootstrap, &options, &place_.comm, &error);
   if (status == TRM_OK && size > 1) {
@@ -901,18 +906,21 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_r
     }
     return work;
   };
+  std::string cause; /* of the first message that failed */
   auto passes = [&](const WorkPtr &work) {
     try {
-      work->wait(timeout + milliseconds(1000));
+      work->wait(timeout + milliseconds(6000));
       return true;
-    } catch (const std::exception &) {
+    } catch (const std::exception &error) {
+      std::string text = error.what();
+      cause = cause.empty() ? text.substr(0, text.find('\n')) : cause;
       return false;
     }
   };
   if (rank_ != 0) {
     WorkPtr sent = begin(true, 0, kArrived, timeout), answer = begin(false, 0, kAnswer, timeout + milliseconds(5000));
     if (!passes(sent) || !passes(answer)) {
-      TORCH_CHECK(false, "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.");
+      TORCH_CHECK(false, "Rank ", rank_, " successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank. ", cause);
     }
     return;
   }
@@ -932,11 +940,11 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_r
     }
   }
   if (!missing.empty()) {
-    TORCH_CHECK(false, "[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    TORCH_CHECK(false, "[Rank 0]: Rank", missing.size() > 1 ? "s " : " ", c10::Join(", ", missing), " failed to pass monitoredBarrier in ", timeout.count(), " ms: ", cause);
   }
   for (int r = 1; r < size_; r++) {
     WorkPtr answer = begin(true, r, kAnswer, timeout);
-    TORCH_CHECK(passes(answer), "[Rank 0]: Rank ", r, " failed to pass monitoredBarrier in ", timeout.count(), " ms");
+    TORCH_CHECK(passes(answer), "[Rank 0]: Rank ", r, " failed to pass monitoredBarrier in ", timeout.count(), " ms: ", cause);
   }
 }
 
@@ -981,11 +989,14 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace trireme;
   m.def(
       "create",
-      [](int rank, int size, const std::string &rendezvous, const std::string &token_file, double seconds, const std::string &name) {
+      [](int rank, int size, const std::string &rendezvous, const std::string &token_file, double seconds, const std::string &name, const std::string &engine,
+         double stall_seconds) {
         py::gil_scoped_release without_gil;
-        return Ptr<c10d::Backend>(c10::make_intrusive<Backend>(rank, size, rendezvous, token_file, milliseconds(static_cast<int64_t>(seconds * 1000)), name));
+        return Ptr<c10d::Backend>(
+            c10::make_intrusive<Backend>(rank, size, rendezvous, token_file, milliseconds(static_cast<int64_t>(seconds * 1000)), name, engine, stall_seconds));
       },
-      py::arg("rank"), py::arg("size"), py::arg("rendezvous"), py::arg("token_file"), py::arg("seconds"), py::arg("name"));
+      py::arg("rank"), py::arg("size"), py::arg("rendezvous"), py::arg("token_file"), py::arg("seconds"), py::arg("name"), py::arg("engine"),
+      py::arg("stall_seconds"));
   m.def("empty", [](const Ptr<c10d::Backend> &backend, std::vector<int64_t> sizes, py::object dtype) {
     auto type = reinterpret_cast<THPDtype *>(dtype.ptr())->scalar_type;
     py::gil_scoped_release without_gil;

@@ -31,7 +31,8 @@ void Work::end(std::exception_ptr error) {
 }
 
 bool Work::wait(milliseconds timeout) {
-  milliseconds limit = timeout == kNoTimeout ? timeout_ : timeout;
+  // The operation has the same limit, and its error names the missing ranks: this wait lasts a little longer.
+  milliseconds limit = timeout == kNoTimeout ? timeout_ + milliseconds(1000) : timeout;
   std::unique_lock<std::mutex> lock(mutex_);
   if (!cv_.wait_for(lock, limit, [this] { return completed_; })) {
     C10_THROW_ERROR(DistBackendError, c10::str("trireme: ", title_, ": Timed out waiting ", limit.count(), "ms for this operation of rank ", rank_));

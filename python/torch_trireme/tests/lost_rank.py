@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Started by torchrun: rank 1 is killed; the others must get an error that names it within 10 s. Usage: lost_rank.py FOLDER"""
+"""Started by torchrun: rank 1 dies (KILL) or is stopped (STOP) while the others wait for it, in a collective or a message. They must
+get an error that names it and the call. Usage: lost_rank.py KILL|STOP FOLDER"""
 import os
 import signal
 import sys
@@ -16,12 +17,20 @@ r = dist.get_rank()
 t = torch.ones(1000)
 dist.all_reduce(t)
 if r == 1:
-    os.kill(os.getpid(), signal.SIGKILL)
+    own = os.getpid()
+    if sys.argv[1] == 'STOP' and os.fork() == 0:  # a helper ends the stopped rank once both others have reported
+        while not all(os.path.exists(os.path.join(sys.argv[2], f'rank{other}')) for other in (0, 2)) and os.getppid() == own:
+            time.sleep(0.1)
+        os.kill(own, signal.SIGKILL)
+        os._exit(0)
+    os.kill(own, getattr(signal, 'SIG' + sys.argv[1]))
 begin = time.monotonic()
 try:
-    dist.all_reduce(t)
+    dist.all_reduce(t) if r == 0 else dist.recv(t, 1)
     text = 'no error'
 except RuntimeError as error:
     text = str(error).split('\n')[0]
-with open(os.path.join(sys.argv[1], f'rank{r}'), 'w') as f:
+place = os.path.join(sys.argv[2], f'rank{r}')
+with open(place + '.new', 'w') as f:
     f.write(f'{time.monotonic() - begin:.2f} s: {text}\n')
+os.rename(place + '.new', place)

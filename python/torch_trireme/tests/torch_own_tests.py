@@ -4,6 +4,7 @@ contain) with this backend in gloo's place. Usage: torch_own_tests.py [-k PATTER
 import os
 import sys
 import tempfile
+import unittest
 
 os.environ.setdefault('BACKEND', 'gloo')
 os.environ.setdefault('WORLD_SIZE', '3')
@@ -25,7 +26,7 @@ common_distributed.PROFILING_SUPPORTED_BACKENDS = distributed_test.PROFILING_SUP
 
 
 # These compare the backend's name with "gloo" while they run.
-BY_NAME = ['test_accumulate_gradients_no_sync', 'test_accumulate_gradients_no_sync_allreduce_hook', 'test_ddp_logging_data_cpu',
+BY_NAME = ['test_accumulate_gradients_no_sync', 'test_accumulate_gradients_no_sync_allreduce_hook',
            'test_accumulate_gradients_no_sync_allreduce_with_then_hook', 'test_accumulate_gradients_no_sync_grad_is_view']
 
 
@@ -36,6 +37,10 @@ class TestTrireme(distributed_test.TestDistBackend, distributed_test.Distributed
             dist.Backend._plugins['GLOO'] = dist.Backend._plugins['TRIREME']
             distributed_test.BACKEND = os.environ['BACKEND'] = 'gloo'
         super()._run(rank, test_name, *arguments, **options)
+
+    @unittest.skip("DistributedDataParallel's log names every backend from outside PyTorch 'custom'; the test expects dist.get_backend()")
+    def test_ddp_logging_data_cpu(self):
+        pass
 
     def setUp(self):
         super().setUp()

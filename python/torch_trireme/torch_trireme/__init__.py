@@ -6,6 +6,8 @@
 
 Ranks of one host use shared memory; ranks of several hosts the network as well. Ranks are started as for any backend (torchrun,
 mpirun, srun). `empty` makes tensors in memory that the ranks of a host share: collectives on them need no copy.
+TRIREME_ENGINE names another transport than the default: "ucx", "tcp" (equal on all ranks). A rank whose process is stopped for
+TRIREME_STALL_SECONDS (8) counts as lost.
 """
 import atexit
 import ctypes
@@ -71,6 +73,18 @@ def _free_port():
         return s.getsockname()[1]
 
 
+def _stall_seconds():
+    """After so many seconds without a heartbeat a rank counts as stopped: the others get an error."""
+    text = os.environ.get('TRIREME_STALL_SECONDS') or '8'
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0
+    if not 0 < seconds < 1e9:
+        raise ValueError(f'TRIREME_STALL_SECONDS: no number of seconds (found {text!r}, expected for example 8); correct or unset it')
+    return seconds
+
+
 def _create(options, backend_options=None):
     """Makes the backend of one process group: its ranks agree on a rendezvous and a token through the group's store."""
     store, rank, size = options.store, options.group_rank, options.group_size
@@ -87,7 +101,8 @@ def _create(options, backend_options=None):
         with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
             f.write(bytes.fromhex(store.get('trireme/token').decode()))
         place = store.get('trireme/rendezvous').decode()
-        return _backend.create(rank, size, place, token, seconds, str(options.group_id or 'world'))
+        return _backend.create(rank, size, place, token, seconds, str(options.group_id or 'world'), os.environ.get('TRIREME_ENGINE', ''),
+                               _stall_seconds())
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
