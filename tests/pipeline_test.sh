@@ -55,9 +55,9 @@ searched() {
     local file=$1
     shift
     # shellcheck disable=SC2086
-    timeout 60 "$trireme" plan gpt2 $tiny --no-measure --links guess --save "$file" --json "$@" > plan.json 2> out || fail "plan $*: $(tail -3 out)"
+    timeout 300 "$trireme" plan gpt2 $tiny --no-measure --links guess --save "$file" --json "$@" > plan.json 2> out || fail "plan $*: $(tail -3 out)"
     # shellcheck disable=SC2086
-    timeout 100 "$trireme" verify gpt2 $tiny --plan "$file" --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
+    timeout 300 "$trireme" verify gpt2 $tiny --plan "$file" --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
         fail "verify --plan of $*: $(tail -3 out)"
 }
 searched two.txt --stages 2 --micro-batches 4
@@ -114,15 +114,15 @@ expect 2 "a batch that 3 micro-batches divide expected, found 4 ranks and 16 sam
 search="--parallel-mode auto_parallel --backend ref"
 small="--layers 1 --width 16 --heads 2 --vocabulary 50 -n 4"
 # shellcheck disable=SC2086
-timeout 60 "$trireme" plan gpt2 $small --context 24 --full-batch --batch-size 4 --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
+timeout 300 "$trireme" plan gpt2 $small --context 24 --full-batch --batch-size 4 --backend ref --no-measure --links guess --stages 2 --micro-batches 4 --save planned.txt > out 2>&1 ||
     fail "plan --backend ref: $(tail -3 out)"
 # shellcheck disable=SC2086
-timeout 100 "$trireme" verify gpt2 $small --batch-size 1 --steps 1 $search --stages 2 --micro-batches 4 --context "24; strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
+timeout 300 "$trireme" verify gpt2 $small --batch-size 1 --steps 1 $search --stages 2 --micro-batches 4 --context "24; strategy_ckpt_save_file=$PWD/taken.txt" --launch-dir logs \
     > out 2>&1 && grep -q "agrees with one device" out || fail "verify of a search: $(tail -3 out)"
 grep -q "plan: 2 stages on mesh .* each, 4 micro-batches, .*; predicted .* no plan takes less than" out || fail "the plan is not told: $(grep plan out)"
 sed "s/^trireme-plan 1.*/trireme-plan 1/" taken.txt | cmp - planned.txt || fail "the job takes another plan than trireme plan saves"
 # shellcheck disable=SC2086
-timeout 100 "$trireme" train gpt2 $data --layers 3 --width 48 --heads 4 --batch-size 4 -n 4 $search --stages auto --steps 3 --eval-every-epochs 0 --json \
+timeout 300 "$trireme" train gpt2 $data --layers 3 --width 48 --heads 4 --batch-size 4 -n 4 $search --stages auto --steps 3 --eval-every-epochs 0 --json \
     --launch-dir logs > out 2> error.log || fail "train --stages auto: $(tail -3 error.log)"
 python3 - << 'END' || fail "the event of a searched plan: $(grep -m1 '"plan"' out)"
 import json
@@ -134,10 +134,10 @@ END
 
 # ---- without --stages: stages are searched, too, of a model with blocks; none where an option says how the job is planned
 # shellcheck disable=SC2086
-timeout 60 "$trireme" verify gpt2 $tiny $search --steps 1 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out &&
+timeout 300 "$trireme" verify gpt2 $tiny $search --steps 1 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out &&
     grep -q "plan: .*; predicted .* no plan takes less than" out || fail "auto_parallel without --stages: $(tail -3 out)"
 # shellcheck disable=SC2086
-timeout 60 "$trireme" verify gpt2 $tiny $search --mesh 4 --steps 1 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out &&
+timeout 300 "$trireme" verify gpt2 $tiny $search --mesh 4 --steps 1 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out &&
     ! grep -q "no plan takes less than" out || fail "auto_parallel with a mesh: $(tail -3 out)"
 
 # ---- searched stages in strict mode: the bits of one device with as many micro-batches
@@ -146,7 +146,7 @@ same strict
 
 # ---- a step is all micro-batches of an update, also where the parts of one are fewer than ranks
 # shellcheck disable=SC2086
-timeout 60 "$trireme" train gpt2 $data $network --batch-size 8 --full-batch -n 4 $search --stages 1 --micro-batches 4 --steps 1 --eval-every-epochs 0 \
+timeout 300 "$trireme" train gpt2 $data $network --batch-size 8 --full-batch -n 4 $search --stages 1 --micro-batches 4 --steps 1 --eval-every-epochs 0 \
     --launch-dir logs > out 2>&1 && grep -q "a step has 2 samples a rank, 8 together" out || fail "the samples of a step: $(cat out)"
 
 # ---- wrong use
@@ -162,7 +162,7 @@ expect 2 "--mesh 4 has 4 ranks; -n says 2 for each of the stages" verify gpt2 $d
 # ---- a rank dies
 : > out # the background job opens it later
 # shellcheck disable=SC2086
-timeout 100 "$trireme" train gpt2 $data $network --batch-size 8 --micro-batches 4 --steps 100000 -n 3 --stages 3 --launch-dir dying --log-every 1 \
+timeout 300 "$trireme" train gpt2 $data $network --batch-size 8 --micro-batches 4 --steps 100000 -n 3 --stages 3 --launch-dir dying --log-every 1 \
     --eval-every-epochs 0 > out 2>&1 &
 job=$!
 for _ in $(seq 200); do

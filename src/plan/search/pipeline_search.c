@@ -161,16 +161,26 @@ trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t 
     return TRM_OK;
 }
 
-/* Finds or makes the space of a row. */
-static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs **out) {
-    trmi_pipe_found *f = s->found;
+/* Returns the number of a row's space; -1: it is not made. */
+static int32_t find_space(const searching *s, const trmi_pipe_row *row) {
+    const trmi_pipe_found *f = s->found;
     for (int32_t i = 0; i < f->spaces_count; i++) {
         if (s->runs[i]->micros == row->shape.micros &&
             s->runs[i]->recompute == row->shape.recompute &&
             memcmp(&f->spaces[i]->mesh, &row->mesh, sizeof row->mesh) == 0) {
-            *out = s->runs[i];
-            return TRM_OK;
+            return i;
         }
+    }
+    return -1;
+}
+
+/* Finds or makes the space of a row. */
+static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs **out) {
+    trmi_pipe_found *f = s->found;
+    int32_t known = find_space(s, row);
+    if (known >= 0) {
+        *out = s->runs[known];
+        return TRM_OK;
     }
     trmi_space **space = &f->spaces[f->spaces_count];
     int32_t begins[TRMI_VIRTUAL_STAGES_MAX], count = 0;
@@ -338,6 +348,37 @@ static int by_step(const void *a, const void *b) {
     return (p > q) - (p < q);
 }
 
+/* Returns whether a row's bound is not below the best plan that is known. */
+static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
+    return row->bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
+}
+
+/* Frees the space that the rows [first, end) share if all of them are hopeless: many meshes are priced, few are
+ * searched. It is made again if it is needed after all. */
+static void close_hopeless(searching *s, int32_t first, int32_t end) {
+    trmi_pipe_found *f = s->found;
+    int32_t at = find_space(s, &f->rows[first]), last = f->spaces_count - 1;
+    for (int32_t i = first; i < end; i++) {
+        if (!is_hopeless(s, &f->rows[i]) || f->rows[i].plan.space != NULL) {
+            return;
+        }
+    }
+    if (at >= 0) {
+        trmi_runs_close(s->runs[at]);
+        trmi_space_destroy(f->spaces[at]);
+        s->runs[at] = s->runs[last];
+        f->spaces[at] = f->spaces[last];
+        f->spaces[last] = NULL;
+        s->runs[last] = NULL;
+        f->spaces_count--;
+    }
+}
+
+static bool share_space(const trmi_pipe_row *a, const trmi_pipe_row *b) {
+    return a->shape.micros == b->shape.micros && a->shape.recompute == b->shape.recompute &&
+           memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0;
+}
+
 static trm_status search_rows(searching *s) {
     trmi_pipe_found *f = s->found;
     f->spaces = trmi_alloc((size_t)f->count * sizeof(trmi_space *));
@@ -345,13 +386,16 @@ static trm_status search_rows(searching *s) {
     if (f->spaces == NULL || s->runs == NULL) {
         return no_memory(s);
     }
-    for (int32_t i = 0; i < f->count; i++) {
+    for (int32_t i = 0, first = 0; i < f->count; i++) {
         TRMI_TRY(search_row(s, &f->rows[i], true));
+        if (i + 1 == f->count || !share_space(&f->rows[i], &f->rows[i + 1])) {
+            close_hopeless(s, first, i + 1);
+            first = i + 1;
+        }
     }
     qsort(f->rows, (size_t)f->count, sizeof *f->rows, by_bound);
     for (int32_t i = 0; i < f->count; i++) {
-        bool hopeless = f->rows[i].bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
-        if (f->rows[i].bound < INFINITY && (!hopeless || i == 0)) {
+        if (f->rows[i].bound < INFINITY && (!is_hopeless(s, &f->rows[i]) || i == 0)) {
             TRMI_TRY(search_row(s, &f->rows[i], false));
         }
     }
