@@ -56,6 +56,9 @@ code=$?
 for event in '"event":"membership".*"lost":\[0\]' '"event":"done".*"global_step":600'; do
     grep -q "$event" run/run.jsonl || fail "without rank 0: no $event in the record: $(tail -n 3 run/run.jsonl)"
 done
+grep -q '"event":"step"' run/run-rank-1.jsonl || fail "rank 1 has no record of its own before it is rank 0"
+"$trireme" report run > report.txt || fail "report of an elastic job"
+grep -q "mlp, done, step 600" report.txt || fail "report of an elastic job: $(cat report.txt)"
 # A rank leaves: the job goes on without redoing a step, and both end with 0.
 start_and_signal TERM 0 --steps 600 -n 2 --elastic 1:2 --output left
 code=$?

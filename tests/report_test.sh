@@ -27,9 +27,23 @@ assert [e["top1"] for e in one["evaluations"]] == [l["top1"] for l in lines if l
 assert [c["global_step"] for c in one["checkpoints"]] == [20, 40] and one["checkpoints"][1]["bytes"] > 1e6
 assert one["peak_bytes"] == [l for l in lines if l["event"] == "done"][0]["peak_bytes"]
 assert "rank_wait_seconds" not in one["curves"] and max(two["curves"]["rank_wait_seconds"]) > 0 and two["ranks"] == 2
+assert [p["who"] for p in one["roles"]] == ["rank 0"] and [p["who"] for p in two["roles"]] == ["rank 0", "rank 1"], two["roles"]
+for rank, p in enumerate(two["roles"]): # shares of the time of a step, from the means that the rank has written
+    lines = [json.loads(l) for l in open("two/run-rank-1.jsonl" if rank else "two/run.jsonl")]
+    steps = [l for l in lines if l["event"] == "step"]
+    whole = sum(l["step_seconds"] + l["data_wait_seconds"] for l in steps)
+    for key in ("data_wait", "rank_wait"):
+        share = sum(l[key + "_seconds"] for l in steps) / whole
+        assert abs(p[key + "_fraction"] - share) < 1e-4, (p, key, share)
+    assert len(steps) == 10 and p["rank_wait_fraction"] > 0 and p["state"] == "done", p
+assert len(two["curves"]["step"]) == 10 and len(two["evaluations"]) == len(one["evaluations"]) - 1 and len(two["checkpoints"]) == 1
+assert all(e["who"] != "rank 1" for e in two["events"]), two["events"]
 differ = {d["option"]: d["values"] for d in r["differences"]}
 assert differ["learning-rate"] == [0.01, 0.02] and differ["epochs"] == [2, 1] and "seed" not in differ and "output" not in differ, differ
 END
+
+expect 0 "    rank 1: data " report two
+expect 0 "waiting: data" top two --once
 
 # ---- a killed run that is resumed: steps that are computed again count once
 train killed --steps 30 --save-every-steps 20

@@ -515,9 +515,10 @@ TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
  *            every: 0 = 1 */
 TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
 
-/* Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top`
- * read (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end.
- * Rank 0 writes. A line that cannot be written is logged once, and training goes on.
+/* Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
+ * (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank N
+ * writes run-rank-N.jsonl beside it, from which reports have its waiting. A line that cannot be
+ * written is logged once, and training goes on.
  *   param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
  *            100 */
 TRM_API trm_callback trm_run_recorder(const char *directory, int64_t every);

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks: the three calls and the collectives, in place on NumPy arrays and torch tensors; a callback that raises on one rank."""
+import json
+import subprocess
+
 import numpy as np
 import pytest
 
 import trireme
-from conftest import run_ranks
+from conftest import PROGRAM, run_ranks
 from trireme import distribute
 
 JOB = '''
@@ -120,3 +123,21 @@ def test_other_ranks_are_told_of_a_callback_that_raises(tmp_path):
     out = run_ranks(2, ['job.py'], tmp_path, code=2, timeout=60)
     log = ''.join(p.read_text() for p in tmp_path.glob('device*/train.log*'))
     assert 'got:' in log and 'on fire' in log.split('got:')[1].split('\n')[0], (out, log)
+
+
+RECORDS = '''
+import trireme
+from trireme import distribute, ops
+distribute.init()
+model = trireme.Model(lambda image: ops.mlp(image, [16], 10), trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 160}))
+model.train(until_step=6, callbacks=[trireme.RunRecorder(%r, 1)])
+'''
+
+
+def test_each_rank_has_a_record(tmp_path):
+    (tmp_path / 'job.py').write_text(RECORDS % str(tmp_path / 'run'))
+    run_ranks(2, ['job.py'], tmp_path)
+    done = subprocess.run([PROGRAM, 'report', str(tmp_path / 'run'), '--json'], stdout=subprocess.PIPE, timeout=60, check=True)
+    report = json.loads(done.stdout)['runs'][0]
+    assert [p['who'] for p in report['roles']] == ['rank 0', 'rank 1'] and all(p['state'] == 'done' for p in report['roles'])
+    assert all(p['rank_wait_fraction'] > 0 for p in report['roles']) and report['curves']['step'] == [1, 2, 3, 4, 5, 6]

@@ -6004,9 +6004,10 @@ FUNCTIONS = {
         """),
     'trm_run_recorder': (trm_callback, (c_char_p, c_int64,),
         'directory every',
-        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top`
-        read (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end.
-        Rank 0 writes. A line that cannot be written is logged once, and training goes on.
+        """Appends the events of training to DIRECTORY/run.jsonl, which `trireme report` and `trireme top` read
+        (docs/guides/reports.md): start, steps, evaluations, checkpoints, changes of ranks, end. Rank N
+        writes run-rank-N.jsonl beside it, from which reports have its waiting. A line that cannot be
+        written is logged once, and training goes on.
           param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
                    100
         """),

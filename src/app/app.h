@@ -437,6 +437,9 @@ void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
  *   error  those of app_record_open */
 TRM_MUST_USE trm_status app_begin_record(const app_context *app, const char *folder,
                                          const char *who, trm_error *err);
+/* Opens the record of a rank in --output unless it is open: run.jsonl of rank 0, else run-rank-N.jsonl.
+ *   error  those of app_record_open, for rank 0; other ranks warn */
+TRM_MUST_USE trm_status app_begin_rank_record(const app_context *app, int32_t rank, trm_error *err);
 
 /* ---- predictions (predictions.c) ------------------------------------------------------------- */
 

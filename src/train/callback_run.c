@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The callback that keeps the record of a run, which `trireme report` and `top` read. Rank 0 writes;
- * when it dies in an elastic job, the rank that follows it goes on with the same file.
+/* The callback that keeps the record of a run, which `trireme report` and `top` read. Rank 0 writes
+ * run.jsonl, rank N run-rank-N.jsonl. When the ranks of an elastic job change, each process goes on with
+ * the file of the rank that it is from then on.
  *
  *      on_begin    options, start          on_checkpoint  checkpoint
  *      on_step_end step, every N-th one    on_membership  membership
@@ -25,9 +26,10 @@
 
 /* State of trm_run_recorder. */
 typedef struct run_record {
-    char *path;
+    char *directory;
     int64_t every;
-    trm_record *record; /* NULL: not open; of other ranks */
+    trm_record *record; /* NULL: not open */
+    int32_t rank;       /* whose record is open */
     bool ended, warned;
     uint64_t first_step; /* global step at which this call began */
     trmi_text line;      /* the object under construction */
@@ -102,15 +104,35 @@ static void write_start(run_record *r, const trm_progress *p) {
     end_line(r);
 }
 
-/* Opens the record on rank 0. */
-static trm_status begin_record(void *context, const trm_progress *p, trm_error *err) {
-    run_record *r = context;
-    if (trmi_model_rank(p->model) != 0 || r->record != NULL) {
+/* Opens the record of a rank, in place of an open one of another rank.
+ *   error  those of trm_record_open, NOMEM */
+static trm_status open_record(run_record *r, const trm_progress *p, int32_t rank, trm_error *err) {
+    if (r->record != NULL && r->rank == rank) {
         return TRM_OK;
     }
-    TRMI_TRY(trm_record_open(r->path, &r->record, err));
-    r->first_step = r->told_step = p->global_step;
-    write_start(r, p);
+    trmi_text path = {0};
+    trm_record *opened = NULL;
+    trmi_text_printf(&path, rank == 0 ? "%s/run.jsonl" : "%s/run-rank-%d.jsonl", r->directory,
+                     (int)rank);
+    trm_status status = TRMI_CHECK_MEMORY(err, &path, "for the path of a record");
+    status = status == TRM_OK ? trm_record_open(path.data, &opened, err) : status;
+    trmi_text_free(&path);
+    if (status == TRM_OK) {
+        trm_record_close(r->record);
+        r->record = opened;
+        r->rank = rank;
+        r->first_step = r->told_step = p->global_step;
+    }
+    return status;
+}
+
+/* Opens the record of this rank and writes its first lines. */
+static trm_status begin_record(void *context, const trm_progress *p, trm_error *err) {
+    run_record *r = context;
+    if (r->record == NULL) {
+        TRMI_TRY(open_record(r, p, trmi_model_rank(p->model), err));
+        write_start(r, p);
+    }
     return TRM_OK;
 }
 
@@ -220,17 +242,11 @@ static trm_status record_checkpoint(void *context, const trm_progress *p, trm_er
     return TRM_OK;
 }
 
-/* Writes who was lost and who has joined; the new rank 0 opens the record first. */
+/* Writes who was lost and who has joined, in the record of the rank that this process is now. */
 static trm_status record_membership(void *context, const trm_progress *p, trm_error *err) {
     run_record *r = context;
     const trm_membership *m = p->membership;
-    if (m->rank != 0) {
-        return TRM_OK;
-    }
-    if (r->record == NULL) {
-        TRMI_TRY(trm_record_open(r->path, &r->record, err));
-        r->first_step = r->told_step = p->global_step;
-    }
+    TRMI_TRY(open_record(r, p, m->rank, err));
     begin_line(r, "membership");
     put_whole(r, "epoch", m->epoch);
     put_whole(r, "ranks", m->ranks);
@@ -265,26 +281,25 @@ static void close_record(void *context) {
     }
     trm_record_close(r->record);
     trmi_text_free(&r->line);
-    trmi_free(r->path);
+    trmi_free(r->directory);
     trmi_free(r);
 }
 
 trm_callback trm_run_recorder(const char *directory, int64_t every) {
-    static const char name[] = "/run.jsonl";
     enum { EVERY = 100 };
     if (directory == NULL) {
         return trmi_callback_unusable();
     }
-    size_t bytes = strlen(directory) + sizeof name;
+    size_t bytes = strlen(directory) + 1;
     run_record *r = trmi_alloc(sizeof *r);
-    char *path = trmi_alloc(bytes);
-    if (r == NULL || path == NULL) {
+    char *copy = trmi_alloc(bytes);
+    if (r == NULL || copy == NULL) {
         trmi_free(r);
-        trmi_free(path);
+        trmi_free(copy);
         return trmi_callback_no_memory();
     }
-    snprintf(path, bytes, "%s%s", directory, name);
-    *r = (run_record){.path = path, .every = every > 0 ? every : EVERY};
+    memcpy(copy, directory, bytes);
+    *r = (run_record){.directory = copy, .every = every > 0 ? every : EVERY};
     return (trm_callback){.on_begin = begin_record,
                           .on_step_end = record_step,
                           .on_epoch_end = record_epoch,

@@ -54,6 +54,20 @@ static void print_checkpoints(const json_t *run) {
     }
 }
 
+/* Prints of each process of a job what it waited for. */
+static void print_processes(const json_t *run) {
+    const json_t *roles = json_object_get(run, "roles"), *role;
+    size_t i;
+    json_array_foreach(roles, i, role) {
+        const json_t *data = json_object_get(role, "data_wait_fraction");
+        if (json_array_size(roles) > 1 && json_is_real(data)) {
+            app_print("    %s: data %.1f %%, other ranks %.1f %%\n",
+                      json_string_value(json_object_get(role, "who")), 100 * json_real_value(data),
+                      100 * json_number_value(json_object_get(role, "rank_wait_fraction")));
+        }
+    }
+}
+
 /* Prints one run in some lines. */
 static void print_run(const json_t *run) {
     char text[32];
@@ -88,6 +102,7 @@ static void print_run(const json_t *run) {
                   100 * json_number_value(json_object_get(run, "data_wait_fraction")));
         app_print(" other ranks %.1f %% of the time\n",
                   100 * json_number_value(json_object_get(run, "rank_wait_fraction")));
+        print_processes(run);
     }
     print_evaluation(run);
     print_checkpoints(run);

@@ -158,11 +158,18 @@ static void put_processes(FILE *to, const json_t *report, screen size, int rows)
     size_t i, count = json_array_size(events);
     json_array_foreach(roles, i, role) {
         if (json_array_size(roles) > 1 && rows-- > 4) {
-            snprintf(
+            const json_t *data = json_object_get(role, "data_wait_fraction");
+            int length = snprintf(
                 line, sizeof line, "  %-14s %-9s last line after %s",
                 json_string_value(json_object_get(role, "who")),
                 json_string_value(json_object_get(role, "state")),
                 app_time(json_number_value(json_object_get(role, "last_seconds")), at, sizeof at));
+            if (json_is_real(data)) {
+                snprintf(line + length, sizeof line - (size_t)length,
+                         ", waiting: data %.1f %%, other ranks %.1f %%",
+                         100 * json_real_value(data),
+                         100 * json_number_value(json_object_get(role, "rank_wait_fraction")));
+            }
             put_plain(to, line, size.columns);
         }
     }

@@ -266,8 +266,8 @@ static trm_status prepare_job(job *j, trm_error *err) {
         return status;
     }
     keep_choices(j->app);
-    if (app_rank(j->app) == 0 &&
-        (status = app_begin_record(j->app, j->app->o.output, NULL, err)) != TRM_OK) {
+    if (!app_is_newcomer(j->app) &&
+        (status = app_begin_rank_record(j->app, app_rank(j->app), err)) != TRM_OK) {
         return status;
     }
     app_warn_idle_flags(j->app, APP_STAGE_RANKS);

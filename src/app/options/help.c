@@ -342,9 +342,10 @@ static const topic TOPICS[] = {
      "    {\"event\":\"error\",\"status\":..,\"message\":..,\"exit_code\":..}\n"
      "    step also has step_seconds, data_wait_seconds, rank_wait_seconds (means since the report "
      "before) and peak_bytes.\n"
-     "    With --output the events are also in run.jsonl there, with the time, log lines and "
-     "options "
-     "(trireme report, top).\n"
+     "    With --output the events are also in run.jsonl there (rank N: run-rank-N.jsonl), with "
+     "the "
+     "time, log lines and "
+     "options (trireme report, top).\n"
      "    Losses have 9 significant digits, so that equal bits print equal.\n"},
 };
 enum { TOPICS_COUNT = sizeof TOPICS / sizeof TOPICS[0] };

@@ -13,6 +13,7 @@
 
 static _Atomic(trm_record *) record; /* NULL: none is open */
 static atomic_bool failed;           /* a line could not be written */
+static char recorded[64];            /* the role of the open record; "" = run.jsonl */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
@@ -30,6 +31,7 @@ trm_status app_record_open(const char *folder, const char *who, trm_error *err) 
     }
     app_record_close();
     atomic_store(&failed, false);
+    snprintf(recorded, sizeof recorded, "%s", who != NULL ? who : "");
     atomic_store(&record, opened);
     return TRM_OK;
 }
@@ -37,6 +39,10 @@ trm_status app_record_open(const char *folder, const char *who, trm_error *err) 
 void app_record_close(void) { trm_record_close(atomic_exchange(&record, NULL)); }
 
 bool app_record_is_open(void) { return atomic_load(&record) != NULL; }
+
+bool app_record_is_of(const char *who) {
+    return app_record_is_open() && strcmp(recorded, who != NULL ? who : "") == 0;
+}
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 

@@ -5,8 +5,8 @@
  *                                               --> a line of the record, with the time in front
  *      report, top (run.h) <-- FOLDER/run*.jsonl
  *
- * Rank 0 of a job writes run.jsonl; of a job with parameter servers each role writes a file of its
- * own (run-ps-0.jsonl). Lines are only ever appended: a resumed run continues the file, and its
+ * Rank 0 of a job writes run.jsonl, each other rank run-rank-N.jsonl; of a job with parameter servers
+ * each role writes a file of its own (run-ps-0.jsonl). Lines are only ever appended: a resumed run continues the file, and its
  * event "start" has the step from which it continues. A line is written by one call, so that a
  * reader sees whole lines, except the last one of a process that was killed. */
 #ifndef TRIREME_APP_RECORD_H
@@ -17,11 +17,13 @@
 #include <stdio.h>
 
 /* Creates the folder and opens the record for appending. A second call closes the first record.
- *   param  who: name of the role ("ps-0"); NULL = run.jsonl
+ *   param  who: name of the role ("ps-0", "rank-1"); NULL = run.jsonl
  *   error  IO, INVALID if the path is too long */
 TRM_MUST_USE trm_status app_record_open(const char *folder, const char *who, trm_error *err);
 void app_record_close(void);
 bool app_record_is_open(void);
+/* Returns whether the open record is the file of this role. */
+bool app_record_is_of(const char *who);
 /* Appends a JSON object, which is not empty. Does nothing without a record. Returns false the first
  * time that a line cannot be written; the run goes on without it.
  *   threads  any */

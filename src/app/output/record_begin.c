@@ -92,3 +92,19 @@ trm_status app_begin_record(const app_context *app, const char *folder, const ch
     app_end();
     return TRM_OK;
 }
+
+/* Contract in app.h. The record of rank 0 is the run's. Another rank trains on without its own. */
+trm_status app_begin_rank_record(const app_context *app, int32_t rank, trm_error *err) {
+    char who[32];
+    snprintf(who, sizeof who, "rank-%d", (int)rank);
+    const char *name = rank == 0 ? NULL : who;
+    if (app_record_is_of(name)) {
+        return TRM_OK;
+    }
+    trm_status status = app_begin_record(app, app->o.output, name, err);
+    if (status != TRM_OK && rank != 0) {
+        app_warn("%s; reports do not have the waiting of rank %d", err->message, (int)rank);
+        status = TRM_OK;
+    }
+    return status;
+}

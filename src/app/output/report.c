@@ -206,7 +206,7 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
 }
 
 /* After the ranks of an elastic job have changed: which, and what it cost. The first rank of those that are
- * left shows its output and keeps the run's record from now on. */
+ * left shows its output; each rank goes on with the record of the rank that it is from now on. */
 static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
     app_report_state *r = context;
     const trm_membership *m = p->membership;
@@ -216,10 +216,9 @@ static trm_status tell_membership(void *context, const trm_progress *p, trm_erro
     snprintf(joined, sizeof joined, "[%s]", m->joined);
     if (m->rank == 0) {
         app_output_show();
-        if (!app_record_is_open() &&
-            app_begin_record(r->app, r->app->o.output, NULL, err) != TRM_OK) {
-            app_warn("%s; the run is not recorded any more", err->message);
-        }
+    }
+    if (app_begin_rank_record(r->app, m->rank, err) != TRM_OK) {
+        app_warn("%s; the run is not recorded any more", err->message);
     }
     r->is_spare = m->rank >= m->ranks - m->spare_ranks;
     app_begin(APP_PROGRESS, "event", "membership");

@@ -42,6 +42,10 @@ static trm_status add_file(app_run *run, const char *path, const char *who, trm_
     }
     snprintf(file->path, sizeof file->path, "%s", path);
     snprintf(file->who, sizeof file->who, "%s", who);
+    file->is_peer = strncmp(who, "rank-", 5) == 0;
+    if (file->is_peer) {
+        file->who[4] = ' '; /* as people name it */
+    }
     run->files[run->file_count++] = file;
     run->main = *who == '\0' ? file : run->main;
     return TRM_OK;
@@ -102,6 +106,21 @@ static trm_status find_files(app_run *run, trm_error *err) {
 static double number_of(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return json_is_number(value) ? json_number_value(value) : NAN;
+}
+
+/* Adds the steps since the line before to the time of the process. The event has means of a step. */
+static void add_time(app_run_time *time, const json_t *event) {
+    double step = number_of(event, "global_step"), seconds = number_of(event, "step_seconds");
+    double data = number_of(event, "data_wait_seconds");
+    double rank_wait = number_of(event, "rank_wait_seconds");
+    if (isnan(step + seconds)) {
+        return;
+    }
+    double count = step > time->step ? step - time->step : 1;
+    time->step = step;
+    time->steps += count * seconds;
+    time->data += isfinite(data) ? count * data : 0;
+    time->rank_wait += isfinite(rank_wait) ? count * rank_wait : 0;
 }
 
 /* Appends a point. Points of this step and later ones are of an attempt that was resumed before
@@ -219,7 +238,11 @@ static void keep_event(json_t **place, json_t *event) {
 static void take_log(app_run *run, const app_run_file *file, double seconds, json_t *event) {
     const char *text = json_string_value(json_object_get(event, "text"));
     const char *level = json_string_value(json_object_get(event, "level"));
-    if (text != NULL && level != NULL && strncmp(text, "loss = ", 7) != 0) {
+    if (text == NULL || level == NULL) {
+        return;
+    }
+    bool alarms = strcmp(level, "warning") == 0 || strcmp(level, "error") == 0;
+    if (file->is_peer ? alarms : strncmp(text, "loss = ", 7) != 0) {
         add_text(run, file, seconds, level, text);
     }
 }
@@ -229,7 +252,9 @@ static void take_start(app_run *run, app_run_file *file, double seconds, json_t 
     char text[96];
     keep_event(&file->start, event);
     keep_event(&file->end, NULL);
-    if (json_is_true(json_object_get(event, "resumed"))) {
+    double step = number_of(event, "global_step");
+    file->time = (app_run_time){.step = isfinite(step) ? step : 0};
+    if (json_is_true(json_object_get(event, "resumed")) && !file->is_peer) {
         snprintf(text, sizeof text, "resumed after step %.0f", number_of(event, "global_step"));
         add_text(run, file, seconds, "event", text);
         mark_step(run, event);
@@ -245,7 +270,8 @@ static void take_end(app_run *run, app_run_file *file, double seconds, json_t *e
     }
 }
 
-/* Takes one event. Evaluations may come from any role, points from the main file only. */
+/* Takes one event. Evaluations may come from any role, points from the main file only, and nothing
+ * that rank 0 records from another rank. */
 static trm_status take_event(app_run *run, app_run_file *file, json_t *event, trm_error *err) {
     const char *name = json_string_value(json_object_get(event, "event"));
     double time = number_of(event, "time");
@@ -259,6 +285,7 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
     file->last_time = time;
     double seconds = time - run->begin;
     if (strcmp(name, "step") == 0) {
+        add_time(&file->time, event);
         return file == run->main ? add_point(run, event, seconds, err) : TRM_OK;
     }
     if (strcmp(name, "options") == 0) {
@@ -267,14 +294,16 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
         file->longest_gap = 0; /* not the pause before a resume */
     } else if (strcmp(name, "start") == 0) {
         take_start(run, file, seconds, event);
-    } else if (strcmp(name, "eval") == 0) {
-        add_entry(run->evaluations, event, seconds);
-    } else if (strcmp(name, "checkpoint") == 0) {
-        add_entry(run->checkpoints, event, seconds);
     } else if (strcmp(name, "log") == 0) {
         take_log(run, file, seconds, event);
     } else if (strcmp(name, "done") == 0 || strcmp(name, "error") == 0) {
         take_end(run, file, seconds, event);
+    } else if (file->is_peer) {
+        return TRM_OK;
+    } else if (strcmp(name, "eval") == 0) {
+        add_entry(run->evaluations, event, seconds);
+    } else if (strcmp(name, "checkpoint") == 0) {
+        add_entry(run->checkpoints, event, seconds);
     } else if (strcmp(name, "epoch") != 0 && strcmp(name, "state") != 0) {
         add_other(run, file, seconds, name, event);
     }

@@ -3,6 +3,9 @@
  *
  *      FOLDER/run.jsonl, run-ROLE.jsonl --> app_run_read --> app_run --> report, top
  *
+ * Rank 0 and the other ranks (run-rank-N.jsonl) report the same steps: curves, evaluations and events
+ * are those of rank 0, of the others only warnings, the end, and where the time goes are read.
+ *
  * app_run_read continues behind the last whole line of each file, so that top reads each line once.
  * A step that was computed again after a resume replaces the earlier one. */
 #ifndef TRIREME_APP_RUN_H
@@ -37,17 +40,25 @@ typedef enum app_run_state {
 } app_run_state;
 const char *app_run_state_name(app_run_state state);
 
+/* Where the time of a process goes: seconds over all steps since it was started. */
+typedef struct app_run_time {
+    double step;                   /* newest reported one */
+    double steps, data, rank_wait; /* of steps, without waiting for data; of these for ranks */
+} app_run_time;
+
 /* One file: of rank 0 or the chief, or of another role. */
 typedef struct app_run_file {
     char path[4096];
-    char who[64]; /* "ps-0"; "" for the first file */
+    char who[64]; /* "ps-0", "rank 1"; "" for the first file */
     int64_t offset, lines;
     int64_t damaged, first_damaged; /* lines that are no JSON object; number of the first one */
     bool cut;                       /* the last line is not whole yet */
-    double last_time;               /* of the newest line, in seconds since 1970 */
-    double longest_gap;             /* seconds between two lines */
-    json_t *options, *start;        /* newest events; NULL = none */
-    json_t *end;                    /* event done or error behind the newest start; NULL = none */
+    bool is_peer;                   /* of a rank other than 0 */
+    app_run_time time;
+    double last_time;        /* of the newest line, in seconds since 1970 */
+    double longest_gap;      /* seconds between two lines */
+    json_t *options, *start; /* newest events; NULL = none */
+    json_t *end;             /* event done or error behind the newest start; NULL = none */
 } app_run_file;
 
 enum { APP_RUN_FILES = 256, APP_RUN_EVENTS = 1000 };

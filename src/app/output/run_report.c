@@ -239,11 +239,11 @@ static json_t *roles_of(const app_run *run) {
     for (int i = 0; i < run->file_count; i++) {
         const app_run_file *f = run->files[i];
         const char *role = json_string_value(json_object_get(f->start, "role"));
-        double seconds = f->last_time - run->begin;
+        double seconds = f->last_time - run->begin, whole = f->time.steps + f->time.data;
         json_array_append_new(
             list,
             json_pack(
-                "{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "who",
+                "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "who",
                 *f->who != '\0' ? f->who
                 : role != NULL  ? "chief"
                                 : "rank 0",
@@ -259,7 +259,8 @@ static json_t *roles_of(const app_run *run) {
                 json_whole_number(json_is_integer(json_object_get(f->end, "peak_bytes"))
                                       ? json_number_value(json_object_get(f->end, "peak_bytes"))
                                       : NAN),
-                "lines", json_integer(f->lines)));
+                "data_wait_fraction", json_number(f->time.data / whole), "rank_wait_fraction",
+                json_number(f->time.rank_wait / whole), "lines", json_integer(f->lines)));
     }
     return list;
 }

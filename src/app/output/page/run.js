@@ -105,6 +105,8 @@
     const rows = withRun(run => run.roles.length > 1 ? run.roles : []);
     return rows.length ? table({name: "roles", title: "Processes", rows, columns: [...runColumn, {key: "who", name: "process"}, {key: "state", name: "state"},
       {key: "host", name: "host"}, {key: "global_step", name: "step", show: format.whole, number: true},
+      {key: "data_wait_fraction", name: "waiting for data", show: format.percent, number: true},
+      {key: "rank_wait_fraction", name: "waiting for ranks", show: format.percent, number: true},
       {key: "peak_bytes", name: "peak memory", show: format.bytes, number: true}, {key: "last_seconds", name: "last line after", show: format.seconds, number: true}]}) : null;
   };
   const differences = () => many ? (r.differences.length ? table({name: "differences", title: "Options that differ",
