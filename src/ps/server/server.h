@@ -261,8 +261,11 @@ struct trm_ps_server {
     int lease_fd;             /* server 0: log of the leases, -1: none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
-    int away_fd;          /* log of away workers, lives and chief, -1: none */
-    uint32_t last_cut;    /* latest cut, begun or loaded */
+    int away_fd;       /* log of away workers, lives and chief, -1: none */
+    uint32_t last_cut; /* latest cut, begun or loaded */
+    /* number of the newest log that was there at the start: of last_cut, or of a later cut that was given
+     * up after its log began. Logs are replayed in the order of their numbers */
+    uint32_t newest_log;
     bool last_cut_failed; /* it is incomplete: the next one must be full */
     /* shards that are still writing their part of it */
     _Atomic int32_t writing;

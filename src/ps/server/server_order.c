@@ -209,6 +209,11 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
+/* Returns the number of the latest cut of which there is anything here: the next one has a higher number. */
+static uint32_t newest_cut(const trm_ps_server *server) {
+    return server->last_cut > server->newest_log ? server->last_cut : server->newest_log;
+}
+
 /* HOLD: begins to hold pushes back and answers with the last push of each worker.
  *   error  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
 static void order_hold(trm_ps_server *server, trmi_request *r) {
@@ -237,8 +242,9 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
         memcpy(r->trailer + (size_t)i * sizeof id, &id, sizeof id);
     }
     r->trailer_bytes = (size_t)server->worker_count * sizeof(trmi_push_id);
-    r->note.value[1] = server->last_cut;
-    r->note.value[2] = server->last_cut_failed || server->last_cut == 0;
+    r->note.value[1] = newest_cut(server);
+    r->note.value[2] =
+        server->last_cut_failed || server->last_cut < newest_cut(server) || server->last_cut == 0;
     server->held = true;
     server->holder = r->link;
 }
@@ -399,10 +405,10 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
     r->trailer = trmi_alloc(server->shards * sizeof(trmi_cut_file) + 1);
-    if (!server->held || number <= server->last_cut) {
+    if (!server->held || number <= newest_cut(server)) {
         /* restarted since HOLD, or the connection to the client broke */
         TRMI_FAIL(&r->err, TRM_PEER, "server %d: cut %u without hold, or after cut %u",
-                  server->options.server, number, server->last_cut);
+                  server->options.server, number, newest_cut(server));
     } else if (until == NULL || r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
     } else if (trmi_os_make_dirs(NULL, folder, &r->err) == TRM_OK) {

@@ -523,7 +523,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
     /* the logs since then, then the state of the front */
-    TRMI_TRY(find_logs(server, server->last_cut, &newest, err));
-    TRMI_TRY(replay_logs(server, server->last_cut, newest, err));
+    TRMI_TRY(find_logs(server, server->last_cut, &server->newest_log, err));
+    TRMI_TRY(replay_logs(server, server->last_cut, server->newest_log, err));
     return adopt_state(server, err);
 }
