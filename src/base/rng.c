@@ -10,29 +10,28 @@
 #include <math.h>
 #include <string.h>
 
+/* Words of 32 bits are held in 64, so that vector loops multiply them without moving lanes. */
 TRMI_INLINE void compute_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
     enum { ROUNDS = 10 };
-    const uint32_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u;
+    const uint64_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u, word = 0xFFFFFFFFu;
     const uint32_t weyl0 = 0x9E3779B9u, weyl1 = 0xBB67AE85u;
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
-    uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);
-    uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+    uint64_t c0 = counter & word, c1 = counter >> 32;
+    uint64_t c2 = stream & word, c3 = stream >> 32;
     for (int round = 0; round < ROUNDS; round++) {
-        uint64_t product0 = (uint64_t)multiplier0 * c0;
-        uint64_t product1 = (uint64_t)multiplier1 * c2;
-        uint32_t next0 = (uint32_t)(product1 >> 32) ^ c1 ^ key0;
-        uint32_t next2 = (uint32_t)(product0 >> 32) ^ c3 ^ key1;
-        c1 = (uint32_t)product1;
-        c3 = (uint32_t)product0;
-        c0 = next0;
-        c2 = next2;
+        uint64_t product0 = multiplier0 * c0;
+        uint64_t product1 = multiplier1 * c2;
+        c0 = (product1 >> 32) ^ c1 ^ key0;
+        c2 = (product0 >> 32) ^ c3 ^ key1;
+        c1 = product1 & word;
+        c3 = product0 & word;
         key0 += weyl0;
         key1 += weyl1;
     }
-    out[0] = c0;
-    out[1] = c1;
-    out[2] = c2;
-    out[3] = c3;
+    out[0] = (uint32_t)c0;
+    out[1] = (uint32_t)c1;
+    out[2] = (uint32_t)c2;
+    out[3] = (uint32_t)c3;
 }
 
 void trmi_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
@@ -125,21 +124,20 @@ static void make_normals(uint64_t seed, uint64_t stream, uint64_t block, int64_t
                          float *normal) {
     enum { LANES = TRMI_NORMAL_GROUP / 4 };
     for (int64_t g = 0; g < groups; g++, block += LANES, normal += TRMI_NORMAL_GROUP) {
-        uint32_t bits[LANES][4];
+        uint32_t bits[4][LANES];
         float made[4][LANES];
         for (int l = 0; l < LANES; l++) {
-            compute_philox(seed, stream, block + (uint64_t)l, bits[l]);
+            uint32_t words[4];
+            compute_philox(seed, stream, block + (uint64_t)l, words);
+            for (int k = 0; k < 4; k++) {
+                bits[k][l] = words[k];
+            }
         }
         for (int half = 0; half < 4; half += 2) {
-            uint32_t first[LANES], second[LANES];
-            for (int l = 0; l < LANES; l++) {
-                first[l] = bits[l][half];
-                second[l] = bits[l][half + 1];
-            }
             for (int l = 0; l < LANES; l++) {
                 double cosine, sine;
-                compute_circle(second[l], &cosine, &sine);
-                const double radius = sqrt(-2.0 * log_of_unit((double)first[l] + 1.0));
+                compute_circle(bits[half + 1][l], &cosine, &sine);
+                const double radius = sqrt(-2.0 * log_of_unit((double)bits[half][l] + 1.0));
                 made[half][l] = (float)(radius * cosine);
                 made[half + 1][l] = (float)(radius * sine);
             }

@@ -48,7 +48,7 @@ void trmi_normal_pair(const uint32_t bits[2], float normal[2]);
 /* Standard normals of many blocks, faster: `groups` times TRMI_NORMAL_GROUP numbers, four for each
  * Philox block from `block` on, with the bits of trmi_philox() and two calls of trmi_normal_pair().
  */
-enum { TRMI_NORMAL_GROUP = 32 };
+enum { TRMI_NORMAL_GROUP = 64 };
 void trmi_normal_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
                         float *normal);
 

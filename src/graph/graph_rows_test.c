@@ -3,6 +3,7 @@
  * shapes. */
 #include "check.h"
 
+#include "base/rng.h"
 #include "graph/graph_ir.h"
 
 static trm_graph *graph;
@@ -422,12 +423,40 @@ static void scopes_close_what_their_push_opened(void **state) {
     trm_graph_destroy(graph);
 }
 
+/* Vector loops fill long runs, single blocks short ones: every element has the number of its block,
+ * in leaves of any length and in parts that begin anywhere; nothing behind the last is written. */
+static void normal_values_are_those_of_their_blocks(void **state) {
+    enum { MOST = 2400, SEED = 7 };
+    static const int64_t counts[] = {1, 15, 16, 17, 63, 64, 65, 100, 1023, 1024, 1025, 1056, 2100};
+    static const int64_t begins[] = {0, 3, 4, 256};
+    trm_shape whole = trm_shape_of(MOST);
+    trmi_init_rule rule = trmi_init_rule_of(TRM_INIT_NORMAL_002, "w", &whole);
+    float expected[MOST], filled[MOST + 1];
+    for (uint32_t i = 0; i < MOST; i += 2) {
+        uint32_t bits[4];
+        trmi_philox(SEED, rule.stream, i / 4, bits);
+        trmi_normal_pair(bits + i % 4, expected + i);
+        expected[i] *= 0.02f;
+        expected[i + 1] *= 0.02f;
+    }
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
+        for (size_t k = 0; k < sizeof begins / sizeof begins[0]; k++) {
+            trmi_box part = {.rank = 1, .begin = {begins[k]}, .end = {begins[k] + counts[i]}};
+            filled[counts[i]] = -1;
+            trmi_init_fill_box(TRM_INIT_NORMAL_002, SEED, "w", &whole, &part, TRM_FLOAT32, filled);
+            assert_memory_equal(filled, expected + begins[k], (size_t)counts[i] * sizeof(float));
+            assert_true(filled[counts[i]] == -1);
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(impossible_shapes_get_one_clear_sentence),
         cmocka_unit_test(shapes_follow_the_rules),
         cmocka_unit_test(costs_are_counted),
         cmocka_unit_test(scopes_close_what_their_push_opened),
+        cmocka_unit_test(normal_values_are_those_of_their_blocks),
         cmocka_unit_test(gradients_of_another_dtype_start_as_that_dtype),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

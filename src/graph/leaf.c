@@ -218,6 +218,25 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     return rule;
 }
 
+/* Writes elements [begin, begin + count) of a normal leaf to `data`, in chunks that stay in the
+ * cache until they are scaled; begin is a multiple of four. Returns how many it wrote: all, or none
+ * if there are so few that single blocks take less time. */
+static int64_t fill_normals(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
+                            float *data) {
+    enum { FEW = TRMI_NORMAL_GROUP / 4, CHUNK = 16 * TRMI_NORMAL_GROUP };
+    const float scale = (float)rule->scale;
+    float normal[CHUNK];
+    for (int64_t at = 0; at < count && count >= FEW; at += CHUNK) {
+        int64_t left = count - at < CHUNK ? count - at : CHUNK,
+                groups = (left + TRMI_NORMAL_GROUP - 1) / TRMI_NORMAL_GROUP;
+        trmi_normal_groups(seed, rule->stream, (uint64_t)(begin + at) / 4, groups, normal);
+        for (int64_t i = 0; i < left; i++) {
+            data[at + i] = scale * normal[i];
+        }
+    }
+    return count >= FEW ? count : 0;
+}
+
 /* Writes elements [begin, begin + count) of a leaf to data[to ...]. */
 static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
                      trm_dtype dtype, void *data, int64_t to) {
@@ -225,12 +244,7 @@ static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, i
         trmi_element_set(data, dtype, to + i, (double)(float)rule->value);
     }
     if (rule->kind == TRMI_INIT_NORMAL && dtype == TRM_FLOAT32 && begin % 4 == 0) {
-        int64_t groups = count / TRMI_NORMAL_GROUP, made = groups * TRMI_NORMAL_GROUP;
-        float *normal = (float *)data + to;
-        trmi_normal_groups(seed, rule->stream, (uint64_t)begin / 4, groups, normal);
-        for (int64_t i = 0; i < made; i++) {
-            normal[i] = (float)rule->scale * normal[i];
-        }
+        int64_t made = fill_normals(rule, seed, begin, count, (float *)data + to);
         begin += made;
         count -= made;
         to += made;
