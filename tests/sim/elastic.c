@@ -40,6 +40,9 @@ typedef struct epoch_list {
 static struct {
     int begun, good, alive, left, failed;
     trm_elastic *elastic[JOB_PROCESSES]; /* of the processes that are in the job, by place */
+    /* of each process: whether others were in the job when it started, and not all of them have died since. A
+     * process that was started again and finds nobody may end badly */
+    bool has_peers[JOB_PROCESSES];
     epoch_list lists[LISTS_MAX];
     int list_count;
 } watch;
@@ -212,6 +215,15 @@ static int run_rank(void *argument) {
 
 static void rank_ended(sim_process *p, int code);
 
+/* Returns whether a process is in the job. */
+static bool has_members(void) {
+    bool has = false;
+    for (int i = 0; i < JOB_PROCESSES; i++) {
+        has = has || watch.elastic[i] != NULL;
+    }
+    return has;
+}
+
 /* Starts a rank: one of the first, one that has died, or one that joins. */
 static void start_rank(void *a, uint64_t place) {
     (void)a;
@@ -222,6 +234,7 @@ static void start_rank(void *a, uint64_t place) {
         return;
     }
     snprintf(name, sizeof name, "rank%d", (int)place);
+    watch.has_peers[place] = job.restarts[place] == 0 || has_members();
     job.worker[place] = sim_spawn(name, host, run_rank, (void *)(intptr_t)place, rank_ended);
 }
 
@@ -260,10 +273,14 @@ static void rank_ended(sim_process *p, int code) {
     job.kills += code < 0;
     watch.good += code == 0;
     /* a process that comes too late finds no job */
-    watch.failed +=
-        code > 0 && (watch.good == 0 || (place < job.workers && job.restarts[place] == 0));
+    watch.failed += code > 0 &&
+                    (watch.good == 0 || (place < job.workers && job.restarts[place] == 0)) &&
+                    watch.has_peers[place];
     job.worker[place] = NULL;
     watch.elastic[place] = NULL;
+    for (int i = 0; i < JOB_PROCESSES && !has_members(); i++) {
+        watch.has_peers[i] = watch.has_peers[i] && job.restarts[i] == 0;
+    }
     sim_job_plan_another_death(code);
     if (code < 0 && job.restarts[place] < job.restarts_most && watch.begun == job.workers) {
         job.restarts[place]++;

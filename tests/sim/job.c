@@ -36,7 +36,7 @@ static void draw_job(void) {
     job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
     job.servers = 1 + (int)draw(DRAW_PLAN, JOB_SERVERS);
     job.workers = 1 + (int)draw(DRAW_PLAN, JOB_WORKERS);
-    job.shards = 1 + (int)draw(DRAW_PLAN, 2);
+    job.shards = 1 + (int)draw(DRAW_PLAN, JOB_SHARDS);
     job.staleness = (int)draw(DRAW_PLAN, 3);
     /* without leases an asynchronous worker that dies may leave half a push: documented */
     job.lent = job.mode == TRM_PS_ASYNC || draw(DRAW_PLAN, 2) == 0;

@@ -10,6 +10,7 @@
 
 enum {
     JOB_SERVERS = 3,
+    JOB_SHARDS = 2, /* of a server, at most */
     JOB_WORKERS = 4,
     JOB_RANKS = 6,      /* of an elastic job */
     JOB_PROCESSES = 12, /* of an elastic job, with those that join */

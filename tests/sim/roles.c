@@ -4,6 +4,7 @@
 #include "job.h"
 
 #include "base/error.h"
+#include "ps/table/row.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -345,7 +346,7 @@ int sim_check_main(void *argument) {
 static void check_one_moment(const trm_ps_folder *files) {
     int groups = job.lent ? 1 : job.workers;
     for (int g = 0; g < groups; g++) {
-        double sum = 0, first = 0, of_server[JOB_SERVERS] = {0};
+        double sum = 0, first = 0, of_shard[JOB_SERVERS * JOB_SHARDS] = {0};
         for (int i = 0; i < JOB_KEYS + JOB_WITNESSES; i++) {
             float value = 0;
             trm_row_info info;
@@ -359,14 +360,15 @@ static void check_one_moment(const trm_ps_folder *files) {
                       status == TRM_OK ? info.count : 0);
             sum += i < JOB_KEYS ? (double)value : 0;
             first = i == JOB_KEYS ? (double)value : first;
-            /* a worker that died or lost its lease may have left a push on some servers only: its samples are lent
-             * again, and each server learns from them once */
-            int server = trm_ps_server_of(&(trm_placement){0}, key, job.servers);
-            bool halves =
-                job.mode != TRM_PS_SYNC && job.kills + job.leases_lost > 0 && job.servers > 1;
+            /* a worker that died or lost its lease may have left a push on some servers only, and one that died with
+             * its server on some shards: its samples are lent again, and each shard learns from them once */
+            uint32_t shard = trmi_shard_of_row(&(trm_placement){0}, key, (uint32_t)job.servers,
+                                               (uint32_t)job.shards);
+            bool halves = job.mode != TRM_PS_SYNC && job.kills + job.leases_lost > 0 &&
+                          job.servers * job.shards > 1;
             if (halves && i >= JOB_KEYS) {
-                first = of_server[server] == 0 ? (double)value : of_server[server];
-                of_server[server] = sum = first;
+                first = of_shard[shard] == 0 ? (double)value : of_shard[shard];
+                of_shard[shard] = sum = first;
             }
             if (i >= JOB_KEYS && ((double)value != first || first != sum)) {
                 sim_fail("snapshot: key %llu is %g, key %llu %g, the sum of keys %g",
