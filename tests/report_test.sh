@@ -116,7 +116,7 @@ wait $pid
 expect 0 "mlp, stopped" report live
 
 # ---- parameter servers: each role has a record
-timeout 200 "$trireme" train widedeep --data clicks --synth-train 4000 --synth-test 500 --table-rows 1000 --batch-size 500 --log-every 1 -n 2 --ps 2 --output servers \
+timeout 200 "$trireme" train widedeep --data clicks --synth-train 4000 --synth-test 500 --table-rows 1000 --batch-size 500 --log-every 1 -n 2 --ps 2 --lend never --output servers \
     --quiet > /dev/null 2> err || fail "servers: $(tail -1 err)"
 "$trireme" report servers --json > servers.json || fail "report servers"
 python3 - << 'END' || fail "the roles of a job"

@@ -264,7 +264,7 @@ struct trm_ps_server {
     int away_fd;       /* log of away workers, lives and chief, -1: none */
     uint32_t last_cut; /* latest cut, begun or loaded */
     /* number of the newest log that was there at the start: of last_cut, or of a later cut that was given
-     * up after its log began. Logs are replayed in the order of their numbers */
+     * up after its log began. Logs are replayed in the order of their numbers, so no later cut has a lower one */
     uint32_t newest_log;
     bool last_cut_failed; /* it is incomplete: the next one must be full */
     /* shards that are still writing their part of it */

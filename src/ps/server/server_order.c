@@ -209,9 +209,10 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
-/* Returns the number of the latest cut of which there is anything here: the next one has a higher number. */
+/* Returns the number that the next cut must exceed. Its log is the newest one: a cut of the same number that
+ * was given up may have begun it. */
 static uint32_t newest_cut(const trm_ps_server *server) {
-    return server->last_cut > server->newest_log ? server->last_cut : server->newest_log;
+    return server->last_cut + 1 > server->newest_log ? server->last_cut : server->newest_log - 1;
 }
 
 /* HOLD: begins to hold pushes back and answers with the last push of each worker.
@@ -382,6 +383,7 @@ static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
         trm_error log_err;
         if (trmi_shard_log_open(runner->shard, NULL, path, server->options.log_sync, &log_err) !=
                 TRM_OK ||
+            trmi_shard_log_held(runner->shard, &log_err) != TRM_OK ||
             trmi_server_flush_names(server, &log_err) != TRM_OK) {
             /* the snapshot will be complete, but later pushes would be lost: the shard serves no
              * more */

@@ -88,6 +88,15 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
                         err);
 }
 
+trm_status trmi_shard_log_held(trmi_shard *shard, trm_error *err) {
+    for (int64_t i = 0; i < shard->held_count && shard->log.fd >= 0; i++) {
+        trmi_record_head head = shard->held[i].head;
+        const size_t bytes = (size_t)head.body_bytes;
+        TRMI_TRY(write_record(shard, &head, (const void *[]){shard->held[i].body}, &bytes, 1, err));
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_shard_log_void(trmi_shard *shard, int64_t step, trm_error *err) {
     trmi_record_head head = {.kind = TRMI_RECORD_VOID, .clock = step};
     return shard->log.fd < 0 ? TRM_OK : write_record(shard, &head, NULL, NULL, 0, err);

@@ -209,6 +209,40 @@ static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard_destroy(first);
 }
 
+/* A snapshot is taken while the last step of the old log is held: the log that begins then has it, whether it
+ * is applied or void afterwards. */
+static void the_log_of_a_cut_has_the_held_step(void **state) {
+    trm_error err;
+    bool applied;
+    int64_t pushes = 0, valid;
+    const char *old = in_folder("log-held");
+    trmi_shard *first = make_shard(1 << 26, 2);
+    CHECK_OK(trmi_shard_log_open(first, NULL, old, false, &err), err);
+    CHECK_OK(push_number(first, 0, 1, 1, &applied, &err), err);
+    for (int is_void = 0; is_void < 2; is_void++) {
+        char path[300];
+        snprintf(path, sizeof path, "%s-%d", old, is_void);
+        trmi_shard *again = make_shard(1 << 26, 0), *third = make_shard(1 << 26, 0);
+        CHECK_OK(trmi_shard_replay(again, old, &pushes, &valid, &err), err);
+        assert_int_equal(again->tick, 0);
+        CHECK_OK(trmi_shard_log_open(again, NULL, path, false, &err), err);
+        CHECK_OK(trmi_shard_log_held(again, &err), err);
+        CHECK_OK(is_void ? trmi_shard_void_held(again, &err)
+                         : trmi_shard_apply_held(again, NULL, &err),
+                 err);
+        assert_int_equal(again->tick, !is_void);
+        CHECK_OK(push_number(again, 1, 1, 1, &applied, &err), err);
+        CHECK_OK(trmi_shard_replay(third, path, &pushes, &valid, &err), err);
+        CHECK_OK(trmi_shard_apply_held(third, &pushes, &err), err);
+        assert_int_equal(third->tick, 1 + !is_void);
+        assert_same_rows(again, third);
+        trmi_shard_destroy(again);
+        trmi_shard_destroy(third);
+    }
+    trmi_shard_destroy(first);
+    (void)state;
+}
+
 /* ---- cuts ------------------------------------------------------------------------------------ */
 
 typedef struct finished {
@@ -558,6 +592,7 @@ int main(void) {
         cmocka_unit_test(windows_know_every_push),
         cmocka_unit_test(reordered_pushes_are_applied_once_each),
         cmocka_unit_test(a_log_brings_back_every_answered_push),
+        cmocka_unit_test(the_log_of_a_cut_has_the_held_step),
         cmocka_unit_test(cut_files_hold_the_state_of_their_moment),
         cmocka_unit_test(damaged_files_never_load),
         cmocka_unit_test(files_of_other_versions),
