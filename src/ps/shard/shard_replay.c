@@ -4,6 +4,9 @@
  *     record   step 6    step 7   fill   VOID 7                      step 7   fill
  *     effect   applied   held     held   step 7 dropped, fill used   held     held
  *
+ * A fill marks a push as done without its gradients. One that repeats a push of a void step is dropped with it:
+ * the push comes again and forms the step.
+ *
  * Each shard of each server applies a synchronous step on its own. When all processes of a job
  * die, some logs may have the last step and others not. The replay therefore holds the last step
  * back; the caller then applies it or logs that it is void (server/server_last_step.c). */
@@ -145,14 +148,34 @@ static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, co
     return status;
 }
 
-/* Applies the held records from number `first` on, and forgets all of them. They are not logged
- * again. */
-static trm_status use_held(trmi_shard *shard, int64_t first, int64_t *pushes, trm_error *err) {
+/* Returns whether held record `number`, which only fills a window, is of a push that repeats one of the held
+ * step: a new life of its worker has sent it when the step counted. */
+static bool repeats_the_step(const trmi_shard *shard, int64_t number) {
+    const trmi_held *step = &shard->held[0], *fill = &shard->held[number];
+    trmi_push_id id, member;
+    bool repeats = false;
+    if (fill->head.body_bytes < sizeof id ||
+        step->head.body_bytes < step->head.id_count * sizeof member) {
+        return false; /* a damaged record: using it gives the error */
+    }
+    memcpy(&id, fill->body, sizeof id);
+    for (uint32_t i = 0; i < step->head.id_count && fill->head.clock == step->head.clock; i++) {
+        memcpy(&member, step->body + i * sizeof member, sizeof member);
+        repeats = repeats || (member.worker == id.worker && member.incarnation < id.incarnation);
+    }
+    return repeats;
+}
+
+/* Applies the held records and forgets all of them. They are not logged again. is_void: without the step, and
+ * without what marks pushes that repeat it as done, because they form it again. */
+static trm_status use_held(trmi_shard *shard, bool is_void, int64_t *pushes, trm_error *err) {
     const int fd = shard->log.fd;
     trm_status status = TRM_OK;
     shard->log.fd = -1;
-    for (int64_t i = first; i < shard->held_count && status == TRM_OK; i++) {
-        status = use_record(shard, &shard->held[i].head, shard->held[i].body, pushes, err);
+    for (int64_t i = is_void; i < shard->held_count && status == TRM_OK; i++) {
+        if (!is_void || !repeats_the_step(shard, i)) {
+            status = use_record(shard, &shard->held[i].head, shard->held[i].body, pushes, err);
+        }
     }
     shard->log.fd = fd;
     trmi_shard_drop_held(shard);
@@ -201,7 +224,7 @@ uint32_t trmi_shard_held_ids(const trmi_shard *shard, trmi_push_id *ids, uint32_
 
 trm_status trmi_shard_apply_held(trmi_shard *shard, int64_t *pushes, trm_error *err) {
     int64_t unused = 0;
-    return use_held(shard, 0, pushes == NULL ? &unused : pushes, err);
+    return use_held(shard, false, pushes == NULL ? &unused : pushes, err);
 }
 
 trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err) {
@@ -210,7 +233,7 @@ trm_status trmi_shard_void_held(trmi_shard *shard, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_shard_log_void(shard, trmi_shard_held_step(shard), err));
-    return use_held(shard, 1, &unused, err);
+    return use_held(shard, true, &unused, err);
 }
 
 /* ---- one log --------------------------------------------------------------------------------- */
@@ -235,7 +258,7 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
         return use_held(shard, trmi_shard_held_step(shard) >= head->clock, pushes, err);
     }
     if (changes_rows(head, body)) {
-        TRMI_TRY(use_held(shard, 0, pushes, err));
+        TRMI_TRY(use_held(shard, false, pushes, err));
     }
     return head->kind == TRMI_RECORD_PUSH || shard->held_count > 0
                ? keep_record(shard, head, body, err)
