@@ -35,6 +35,8 @@ class SharedAllocator final : public c10::Allocator {
     }
     return {memory, memory, &release, at::DeviceType::CPU};
   }
+  // oneDNN's scratch memory comes and goes as plain pointers, of this allocator or of PyTorch's own.
+  c10::DeleterFnPtr raw_deleter() const override { return &release_raw; }
   void copy_data(void *to, const void *from, size_t bytes) const override { std::memcpy(to, from, bytes); }
 
   c10::Allocator *own = nullptr;  // PyTorch's own, for small tensors
@@ -47,6 +49,11 @@ class SharedAllocator final : public c10::Allocator {
 
  private:
   static void release(void *memory);
+  static void release_raw(void *memory);
+  bool is_shared(void *memory) {
+    std::lock_guard<std::mutex> lock(mutex);
+    return blocks.count(static_cast<char *>(memory)) != 0;
+  }
 
   void *take(size_t bytes) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -102,6 +109,15 @@ SharedAllocator &shared_allocator() {
 }
 
 void SharedAllocator::release(void *memory) { shared_allocator().give_back(static_cast<char *>(memory)); }
+
+void SharedAllocator::release_raw(void *memory) {
+  SharedAllocator &allocator = shared_allocator();
+  if (allocator.is_shared(memory)) {
+    release(memory);
+  } else {
+    allocator.own->raw_deallocate(memory);
+  }
+}
 
 // A forked child (a worker of a DataLoader) must not write into its parent's tensors: it gets a private copy of each used block in
 // the place of the shared one.

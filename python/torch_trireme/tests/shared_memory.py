@@ -61,6 +61,9 @@ network = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(512, 512), g
 for _ in range(2):
     network(torch.ones(4, 512) * rank).sum().backward()
 assert is_shared(network.module.weight.grad)
+# oneDNN takes its scratch memory from PyTorch's allocator as plain pointers
+layers = torch.nn.Sequential(*[torch.nn.Conv2d(c, 64, 3, padding=1, bias=False) for c in (3, 64, 64)], torch.nn.BatchNorm2d(64), torch.nn.MaxPool2d(2))
+layers(torch.randn(32, 3, 32, 32).to(memory_format=torch.channels_last)).sum().backward()
 # a child's writes stay its own
 kept = torch.full((50000,), float(rank))
 child = os.fork()
