@@ -22,7 +22,8 @@ typedef struct shared {
 } shared;
 
 /* Measures messages and one operator within the limit. */
-static trm_status measure(shared *all, trmi_op_benchmark *probe, int32_t op, trm_error *err) {
+static trm_status measure_within_limit(shared *all, trmi_op_benchmark *probe, int32_t op,
+                                       trm_error *err) {
     trmi_mesh mesh;
     trmi_text text = {0};
     TRMI_TRY(trmi_mesh_parse("2", &mesh, err));
@@ -38,7 +39,7 @@ static trm_status measure(shared *all, trmi_op_benchmark *probe, int32_t op, trm
     return status == TRM_OK ? ended : status;
 }
 
-static void body(rank_context *context, trm_comm *comm) {
+static void run_rank(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     trm_error err;
     trm_graph *g;
@@ -58,17 +59,19 @@ static void body(rank_context *context, trm_comm *comm) {
                                .cores = RANKS,
                                .load = 1,
                                .optimizer = {.kind = TRM_SGD}};
-    all->status[context->rank] = context->rank == 0 ? measure(all, &probe, op, &all->error)
-                                                    : trmi_op_benchmark_serve(&probe, &all->error);
+    all->status[context->rank] = context->rank == 0
+                                     ? measure_within_limit(all, &probe, op, &all->error)
+                                     : trmi_op_benchmark_serve(&probe, &all->error);
     trmi_op_benchmark_close(&probe);
     trm_graph_destroy(g);
 }
 
-static shared *run(double seconds) {
+/* Runs the ranks with this limit. */
+static shared *run_ranks(double seconds) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
-    ranks_run_joined(RANKS, false, body, all, "limit");
+    ranks_run_joined(RANKS, false, run_rank, all, "limit");
     for (int r = 0; r < RANKS; r++) {
         CHECK_OK(all->status[r], all->error);
     }
@@ -80,7 +83,7 @@ static void a_limit_that_is_passed_leaves_no_curves(void **state) {
     (void)state;
     trmi_links links;
     trm_error err;
-    shared *all = run(1e-9);
+    shared *all = run_ranks(1e-9);
     CHECK_OK(trmi_links_parse(all->text, &links, &err), err);
     assert_true(links.curves_count == 0 && links.update.count == 0 && links.levels_count == 1);
     assert_true(strstr(all->text, TRMI_LINKS_CUT) != NULL);
@@ -95,7 +98,7 @@ static void a_long_limit_leaves_every_curve(void **state) {
                                         "alltoall 2",     "gradients 2",   "copy 1",
                                         "gatherstore 2",  "slices 2",      "update 1",
                                         "scatterstore 2", "sliceupdate 2", "overhead"};
-    shared *all = run(3600);
+    shared *all = run_ranks(3600);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         assert_non_null(strstr(all->text, words[i]));
     }
