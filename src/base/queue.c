@@ -10,11 +10,12 @@
 #include <time.h>
 
 struct trmi_queue {
-    pthread_mutex_t mutex;
-    pthread_cond_t not_full, not_empty;
-    int64_t capacity, count, head;
-    bool closed;
-    void **slots;
+    pthread_mutex_t mutex;              /* protects all members below */
+    pthread_cond_t not_full, not_empty; /* signalled by a pop, by a push; both by a close */
+    int64_t capacity, count;            /* of slots (an append doubles them); of items */
+    int64_t head;                       /* slot of the oldest item */
+    bool closed;                        /* pushes are refused; pops go on until it is empty */
+    void **slots;                       /* [capacity], a ring; the items belong to the caller */
 };
 
 trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err) {

@@ -15,9 +15,11 @@ typedef struct trmi_attention_view {
     int64_t begin, batch, row;
 } trmi_attention_view;
 
+/* Sizes and places of the four tensors. */
 typedef struct trmi_attention_shape {
-    int64_t batch, queries, keys, heads, kv_heads, width;
-    bool packed;
+    int64_t batch, queries, keys;   /* B; T and S, positions of a sample */
+    int64_t heads, kv_heads, width; /* H; G, which divides H; D, elements of a head's row */
+    bool packed;                    /* q, k and v are columns of one tensor */
     trmi_attention_view q, k, v, y;
 } trmi_attention_shape;
 

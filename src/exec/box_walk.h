@@ -7,10 +7,13 @@
 
 #include "plan/lower/program.h"
 
-/* Loops over a box, longest steps first, and where its corner lies in two tensors. */
+/* Nested loops over a box of two tensors a and b, those with the longest steps in a outermost.
+ * Loops whose elements follow each other in both tensors are one loop. */
 typedef struct trmi_box_walk {
-    int32_t rank;
-    int64_t length[TRM_MAX_RANK], a[TRM_MAX_RANK], b[TRM_MAX_RANK], a0, b0;
+    int32_t rank;                             /* loops; 0: the box is one element */
+    int64_t length[TRM_MAX_RANK];             /* iterations of a loop */
+    int64_t a[TRM_MAX_RANK], b[TRM_MAX_RANK]; /* elements from one to the next */
+    int64_t a0, b0;                           /* element at which the box begins */
 } trmi_box_walk;
 
 /* Writes the element strides of a tensor of `box` in a layout. */
@@ -20,8 +23,8 @@ void trmi_box_strides(const trmi_box *box, trmi_layout layout, bool weights,
  * memory order of `of`. */
 trmi_box_walk trmi_box_walk_of(const trmi_box *box, const trmi_box *of, const int64_t *stride,
                                const trmi_box *with, const int64_t *with_stride);
-/* Moves the box: a's side to b's (`pack`), or b's to a's; there `reduce` puts it together with what
- * is there. */
+/* Copies the box from a to b (`pack`), or from b to a; then `reduce` combines it with the values
+ * that a has (TRM_REDUCTION_NONE: replaces them). */
 void trmi_move_box(const trmi_box_walk *walk, char *a, char *b, trm_dtype dtype, bool pack,
                    trm_reduction reduce);
 /* Copies the part `box` out of (or, with `into`, into) a whole tensor in plain layout. */

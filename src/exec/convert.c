@@ -14,10 +14,12 @@
 
 enum { BLOCK = 16 };
 
-/* The position, in elements, of element (a, b, pixel):
- * a / 16 * a_block + a % 16 * a_one + b / 16 * b_block + b % 16 * b_one + pixel * pixel. */
+/* The position, in elements, of element (a, b, p), p a pixel:
+ * a / 16 * a_block + a % 16 * a_one + b / 16 * b_block + b % 16 * b_one + p * pixel. */
 typedef struct element_steps {
-    int64_t a_block, a_one, b_block, b_one, pixel;
+    int64_t a_block, a_one; /* from one block of 16 to the next; from one index to the next */
+    int64_t b_block, b_one;
+    int64_t pixel;
 } element_steps;
 
 /* Returns the steps of a tensor of rank 4 and shape `dim`. Activations are (sample, channel, y, x),

@@ -22,17 +22,22 @@
 
 enum { TRMI_FRAME_HEAD_BYTES = 64, TRMI_FRAME_CHECK_AT = 48, TRMI_FRAME_CHECK_BYTES = 16 };
 
+/* The fields of a head, in the byte order of this machine. */
 typedef struct trmi_frame_head {
-    uint16_t service, type;
-    uint64_t bytes, number, id, signature[2];
+    uint16_t service, type; /* type: the service's own */
+    uint64_t bytes;         /* of payload */
+    /* of the frame, or of the operation; of the exchange, or of the step */
+    uint64_t number, id;
+    uint64_t signature[2]; /* of the operation; {0, 0} without one */
 } trmi_frame_head;
 
 /* Writes the head, with zeros for its check. */
 void trmi_frame_encode(const trmi_frame_head *head, uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
-/* False: these are no bytes of a frame of `service`. Sizes and the check are the caller's to judge. */
+/* Reads the head of a frame of `service`. Returns false for other bytes. The caller compares sizes
+ * with its limits and verifies the check. */
 bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t service,
                        trmi_frame_head *out);
-/* The check that needs no key: sets it, and whether it is right. */
+/* The check that needs no key (XXH3): sets it; returns whether it is right. */
 void trmi_frame_write_checksum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 bool trmi_frame_sum_is_right(const uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 

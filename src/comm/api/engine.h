@@ -72,7 +72,7 @@ typedef struct trmi_group {
  * the same number of times: `mine` of `bytes` from each rank, `all` of size * bytes in rank
  * order. */
 typedef struct trmi_exchange {
-    void *context;
+    void *context; /* first argument of allgather; borrowed */
     trm_status (*allgather)(void *context, const void *mine, size_t bytes, void *all,
                             trm_error *err);
 } trmi_exchange;

@@ -210,21 +210,22 @@ void trmi_ties_narrow(trmi_near_ties *t, double seconds) {
  * one is in memory at a time. Too few turns: t->turns stays 0 and predictions decide. */
 static trm_status run_benchmark(trmi_near_ties *t, trmi_op_benchmark *probe, double seconds,
                                 double memory, trm_error *err) {
-    trmi_plan_benchmark race = {
+    trmi_plan_benchmark benchmark = {
         .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TIES_FINE};
     trmi_plan_times result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
     for (int32_t i = 0; i < t->count; i++) {
-        race.plans[i] = t->list[i].text;
+        benchmark.plans[i] = t->list[i].text;
         all += t->list[i].bytes;
     }
-    race.one_at_a_time = all > (memory > 0 ? memory : 0.5 * (double)trmi_os_memory_bytes() / ranks);
+    benchmark.one_at_a_time =
+        all > (memory > 0 ? memory : 0.5 * (double)trmi_os_memory_bytes() / ranks);
     trmi_log(TRM_LOG_INFO, "plan",
              "%d plans are predicted within %.0f %% of each other: they are run in turns, %.0f s "
              "at most",
              (int)t->count, 100 * (t->list[t->count - 1].predicted / t->list[0].predicted - 1),
              seconds);
-    TRMI_TRY(trmi_op_benchmark_plans(probe, &race, &result, err));
+    TRMI_TRY(trmi_op_benchmark_plans(probe, &benchmark, &result, err));
     t->seconds = trmi_os_now() - begin;
     if (result.turns < TURNS_LEAST) {
         trmi_log(TRM_LOG_INFO, "plan",

@@ -30,15 +30,21 @@ enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
 enum { BACKWARD_PART = 4 };
 static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 
-enum { ASK_END, ASK_OP, ASK_LINKS, ASK_LOAD, ASK_RACE };
+/* What rank 0 requests of all ranks: to end the loop, to time one operator, the messages, the load
+ * of the machine, or whole plans. */
+enum { REQUEST_END, REQUEST_OP, REQUEST_LINKS, REQUEST_LOAD, REQUEST_PLANS };
+
+/* A request, as rank 0 broadcasts its bytes. */
 typedef struct request {
-    int32_t what, op, micros;
-    int64_t footprint, reach;
+    int32_t what;
+    /* the operator's number in the graph of a batch (micros 0) or of a micro-batch */
+    int32_t op, micros;
+    int64_t footprint, reach; /* trmi_op_benchmark.footprint, reach, seconds and brief of rank 0 */
     double seconds;
     bool brief;
-    trmi_mesh mesh;
+    trmi_mesh mesh; /* with `letters`: the strategy of the operator */
     char letters[TRMI_MESH_AXES + 1];
-    trmi_plan_benchmark race; /* without what has an address */
+    trmi_plan_benchmark plans; /* all pointers NULL: each rank sets its own */
 } request;
 
 /* ---- load ------------------------------------------------------------------------------------ */
@@ -377,7 +383,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
     return status;
 }
 
-/* ---- asking ---------------------------------------------------------------------------------- */
+/* ---- requests ---------------------------------------------------------------------------------- */
 
 /* Broadcasts a request from rank 0; on the other ranks *what receives it. */
 static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm_error *err) {
@@ -399,7 +405,7 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
     request ask;
     memset(&ask, 0, sizeof ask);
     memset(out, 0, sizeof *out);
-    ask.what = ASK_OP;
+    ask.what = REQUEST_OP;
     ask.op = op;
     ask.micros = probe->micros;
     ask.footprint = probe->footprint;
@@ -410,13 +416,13 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
 }
 
 trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
-    request ask = {.what = ASK_LINKS};
+    request ask = {.what = REQUEST_LINKS};
     TRMI_TRY(broadcast_request(probe, &ask, err));
     return trmi_link_benchmark_run(probe, out, err);
 }
 
 trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err) {
-    request ask = {.what = ASK_LOAD};
+    request ask = {.what = REQUEST_LOAD};
     TRMI_TRY(broadcast_request(probe, &ask, err));
     return find_load(probe, err);
 }
@@ -425,33 +431,33 @@ trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err) {
  * plans need the memory. */
 static trm_status run_plans(trmi_op_benchmark *probe, const request *ask, const char *const *plans,
                             trmi_plan_times *out, trm_error *err) {
-    trmi_plan_benchmark race = ask->race;
+    trmi_plan_benchmark benchmark = ask->plans;
     trmi_op_benchmark_close(probe);
-    race.comm = probe->comm;
-    race.graph = probe->whole;
-    race.options = probe->whole_options;
-    for (int32_t i = 0; i < race.count; i++) {
-        race.plans[i] = plans != NULL ? plans[i] : NULL;
+    benchmark.comm = probe->comm;
+    benchmark.graph = probe->whole;
+    benchmark.options = probe->whole_options;
+    for (int32_t i = 0; i < benchmark.count; i++) {
+        benchmark.plans[i] = plans != NULL ? plans[i] : NULL;
     }
-    return trmi_plan_benchmark_run(&race, out, err);
+    return trmi_plan_benchmark_run(&benchmark, out, err);
 }
 
-trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
+trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *benchmark,
                                    trmi_plan_times *out, trm_error *err) {
     request ask;
     memset(&ask, 0, sizeof ask);
-    ask.what = ASK_RACE;
-    ask.race = *race;
-    ask.race.comm = NULL;
-    ask.race.graph = NULL;
-    ask.race.options = NULL;
-    memset(ask.race.plans, 0, sizeof ask.race.plans);
+    ask.what = REQUEST_PLANS;
+    ask.plans = *benchmark;
+    ask.plans.comm = NULL;
+    ask.plans.graph = NULL;
+    ask.plans.options = NULL;
+    memset(ask.plans.plans, 0, sizeof ask.plans.plans);
     TRMI_TRY(broadcast_request(probe, &ask, err));
-    return run_plans(probe, &ask, race->plans, out, err);
+    return run_plans(probe, &ask, benchmark->plans, out, err);
 }
 
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err) {
-    request ask = {.what = ASK_END};
+    request ask = {.what = REQUEST_END};
     return broadcast_request(probe, &ask, err);
 }
 
@@ -467,17 +473,17 @@ trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
         trm_status status = TRM_OK;
         TRMI_TRY(broadcast_request(probe, &ask, err));
         switch (ask.what) {
-        case ASK_OP:
+        case REQUEST_OP:
             probe->footprint = ask.footprint;
             status = run_op(probe, &ask, &time, err);
             status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 gets the same */
             break;
-        case ASK_LINKS:
+        case REQUEST_LINKS:
             status = trmi_link_benchmark_run(probe, &none, err);
             trmi_text_free(&none);
             break;
-        case ASK_RACE: status = run_plans(probe, &ask, NULL, &result, err); break;
-        case ASK_LOAD: status = find_load(probe, err); break;
+        case REQUEST_PLANS: status = run_plans(probe, &ask, NULL, &result, err); break;
+        case REQUEST_LOAD: status = find_load(probe, err); break;
         default: return TRM_OK;
         }
         TRMI_TRY(status);

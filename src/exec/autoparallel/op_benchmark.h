@@ -2,8 +2,8 @@
 /* exec/autoparallel/op_benchmark.h: times operators and messages on the ranks that will run them,
  * on all ranks at the same time, so that sharing of cores and memory is included:
  *
- *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ... -->
- * median of the slowest rank
+ *      rank 0   search -- "operator 7 cut by k" --> all ranks: build, barrier, run, run ...
+ *               search <-- median of the slowest rank --'
  *      others   trmi_op_benchmark_serve: measure what rank 0 requests, until trmi_op_benchmark_end
  *
  * Ranks with one thread are timed by CPU seconds, which other processes hardly disturb.
@@ -81,9 +81,9 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
 trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 /* Measures probe->load, in 30 ms. Rank 0. */
 trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err);
-/* Runs the plans of `race` with the graph probe->whole on all ranks. Frees the memory of sweeps
+/* Runs the plans of `benchmark` with the graph probe->whole on all ranks. Frees the memory of sweeps
  * first. Rank 0. */
-trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *race,
+trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *benchmark,
                                    trmi_plan_times *out, trm_error *err);
 /* trmi_op_benchmark_serve measures on the other ranks what rank 0 requests, until rank 0 calls
  * trmi_op_benchmark_end. */

@@ -16,12 +16,12 @@
 enum { REPEATS = 11, LEAST = 3, SOME = 0x3c };
 static const double enough = 0.2, little = 1e-6; /* seconds; learning rate */
 
-/* Weights, an optimiser for them and the factors of their gradient. */
+/* Weights, an optimiser for them and the factors of their gradient. Everything is owned. */
 typedef struct weights {
     trmi_update *update;
-    float *parameters;
-    void *left, *right;
-    int64_t count;
+    float *parameters;  /* [count] */
+    void *left, *right; /* [factors][rows], [factors][columns], in the dtype of the gradient */
+    int64_t count;      /* rows x columns */
 } weights;
 
 /* Makes weights of the local shape of the strategy. Left factor: [factors][rows], right:

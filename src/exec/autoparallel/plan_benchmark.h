@@ -17,7 +17,7 @@
 enum { TRMI_BENCHMARK_PLANS = 8, TRMI_BENCHMARK_TURNS = 64 };
 
 typedef struct trmi_plan_benchmark {
-    trm_comm *comm;
+    trm_comm *comm;         /* the ranks that run the plans; NULL: one process. Borrowed */
     const trm_graph *graph; /* with a loss, as trm_exec_create takes it. Borrowed */
     /* options of its executor; plan, comm and files are replaced. Borrowed */
     const trm_exec_options *options;
@@ -33,6 +33,7 @@ typedef struct trmi_plan_benchmark {
     bool one_at_a_time; /* memory for one executor only: each is created again in every turn */
 } trmi_plan_benchmark;
 
+/* Results; the same on all ranks. */
 typedef struct trmi_plan_times {
     int32_t turns; /* complete turns */
     int32_t
@@ -45,7 +46,7 @@ typedef struct trmi_plan_times {
 /* Runs the benchmark. Collective; *out is the same on all ranks. Inputs are random, labels and keys
  * in range; the learning rate is tiny.
  *   error  those of trm_exec_create and of peers, NOMEM */
-trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *race, trmi_plan_times *out,
+trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *benchmark, trmi_plan_times *out,
                                    trm_error *err);
 
 /* Feeds random numbers to an input, the same in every run: floats in [0, 1), integers below

@@ -47,21 +47,21 @@ static void body(rank_context *context, trm_comm *comm) {
                                       .tuning_file = "",
                                       .accumulate = 2,
                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
-    trmi_plan_benchmark race = {.comm = comm,
-                                .graph = g,
-                                .options = &options,
-                                .count = 3,
-                                .steps = 2,
-                                .seconds = all->seconds,
-                                .fine = all->fine,
-                                .one_at_a_time = all->one_at_a_time};
+    trmi_plan_benchmark benchmark = {.comm = comm,
+                                     .graph = g,
+                                     .options = &options,
+                                     .count = 3,
+                                     .steps = 2,
+                                     .seconds = all->seconds,
+                                     .fine = all->fine,
+                                     .one_at_a_time = all->one_at_a_time};
     if (context->rank == 0) {
-        race.plans[0] = samples;
-        race.plans[1] = classes;
-        race.plans[2] = hidden;
+        benchmark.plans[0] = samples;
+        benchmark.plans[1] = classes;
+        benchmark.plans[2] = hidden;
     }
     all->status[context->rank] =
-        trmi_plan_benchmark_run(&race, &all->of[context->rank], &all->error);
+        trmi_plan_benchmark_run(&benchmark, &all->of[context->rank], &all->error);
     trm_graph_destroy(g);
 }
 
@@ -71,7 +71,7 @@ static shared *run(double seconds, double fine, bool one_at_a_time) {
     all->seconds = seconds;
     all->fine = fine;
     all->one_at_a_time = one_at_a_time;
-    ranks_run_joined(RANKS, false, body, all, "race");
+    ranks_run_joined(RANKS, false, body, all, "benchmark");
     for (int r = 0; r < RANKS; r++) {
         CHECK_OK(all->status[r], all->error);
     }

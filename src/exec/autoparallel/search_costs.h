@@ -3,9 +3,8 @@
  * (exec/autoparallel/op_benchmark.h), kept in a file, or estimated.
  *
  *      key is known    --> measured seconds
- *      else            --> roofline x ratio of measured time to roofline of the similar operator
- * that is
- *                          nearest in size */
+ *      else            --> roofline x ratio, where the ratio is measured seconds / roofline of the
+ *                          similar operator that is nearest in size */
 #ifndef TRMI_EXEC_SEARCH_COSTS_H
 #define TRMI_EXEC_SEARCH_COSTS_H
 
@@ -14,8 +13,9 @@
 
 enum { TRMI_COSTS_LOOKS = 8 };
 
+/* The cost of one operator with given local shapes. */
 typedef struct trmi_op_cost_entry {
-    char *key;
+    char *key; /* operator, local shapes, types, threads, ranks (key_of); in the arena */
     /* measured on local shapes (forward < 0: the operator does not run alone); over the roofline */
     trmi_node_seconds seconds, ratio;
     double size; /* the roofline's forward seconds */
@@ -23,8 +23,10 @@ typedef struct trmi_op_cost_entry {
     int look, looks;
     trmi_node_seconds seen[TRMI_COSTS_LOOKS];
 } trmi_op_cost_entry;
+
+/* All costs that this process knows. */
 typedef struct trmi_costs {
-    trmi_arena arena;
+    trmi_arena arena;         /* memory of the keys */
     trmi_op_benchmark *probe; /* NULL: nothing is measured. Borrowed */
     int threads, ranks;       /* of a rank; ranks that run during measurements */
     double flop, byte;        /* seconds a FLOP and a byte on this machine with `threads` */
@@ -36,11 +38,11 @@ typedef struct trmi_costs {
     bool refresh; /* ignore the file and measure again */
     /* present round: entries of earlier rounds are measured again, up to TRMI_COSTS_LOOKS times */
     int look;
-    trmi_op_cost_entry *entries;
+    trmi_op_cost_entry *entries; /* [count], owned */
     int64_t count, capacity;
-    int64_t measured, doubted; /* by this process; of these repeated as doubtful */
-    double measure_seconds, limit_seconds;
-    struct trmi_tuning *file; /* NULL: not kept */
+    int64_t measured, doubted;             /* by this process; of these repeated as doubtful */
+    double measure_seconds, limit_seconds; /* spent on measuring operators; its limit */
+    struct trmi_tuning *file;              /* NULL: not kept */
 } trmi_costs;
 
 #define TRMI_COSTS_BUSY                                                                            \
@@ -53,11 +55,11 @@ static inline double trmi_wire_part(trm_dtype wire) {
 }
 
 typedef struct trmi_costs_options {
-    trmi_op_benchmark *probe;
+    trmi_op_benchmark *probe;          /* NULL: nothing is measured. Borrowed until close */
     const char *backend, *tuning_file; /* tuning_file given: costs are not kept in a file */
-    int threads, ranks;
-    int together; /* threads of all ranks of this machine that run at the same time */
-    bool refresh;
+    int threads, ranks;                /* as in trmi_costs */
+    int together;                      /* threads of all ranks of this machine that run at once */
+    bool refresh;                      /* ignore the file and measure again */
 } trmi_costs_options;
 /* Opens the costs and their file, and finds the machine's rates.   error  NOMEM */
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);

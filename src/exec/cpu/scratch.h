@@ -21,9 +21,9 @@ enum { TRMI_SCRATCH_PAGE = 4096 };
 
 /* The scratch of a run: `shared` bytes, and `own` bytes for each thread, of `bytes` in all. */
 typedef struct trmi_scratch {
-    char *at;
-    int64_t bytes, shared, own;
-    int threads;
+    char *at;                   /* borrowed: the executor's scratch arena */
+    int64_t bytes, shared, own; /* multiples of a page */
+    int threads;                /* of the team that runs the kernel */
 } trmi_scratch;
 
 /* Divides `bytes` from `at` (64-byte aligned); fewer bytes than needed are rounded up to those

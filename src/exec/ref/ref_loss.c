@@ -268,6 +268,8 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     int64_t rows = trm_shape_count(&labels->shape);
     int64_t extent = trmi_part_of(args->attrs)->extent, all = extent > 0 ? extent : classes;
     double total = 0, counted = 0, none = 0;
+    /* Check all labels and count those that are not ignored, over all ranks: `weight` of a row is
+     * known before the first row is computed. */
     for (int64_t r = 0; r < rows; r++) {
         int64_t label = trmi_ref_get_int(labels, r);
         bool skip = trmi_label_is_ignored(args->attrs, label);
@@ -282,6 +284,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     double weight = counted > 0 ? 1 / counted : 0;
     int64_t samples = trmi_part_of(args->attrs)->count;
     double scale = samples > 0 ? 1.0 / (double)samples : weight;
+    /* z: the logits of a row; dw: gradient of the weights, then of the bias, zero at first */
     double *z = trmi_alloc((size_t)(2 * classes + classes * width + 1) * sizeof *z),
            *dw = z + classes;
     if (z == NULL) {
@@ -289,6 +292,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     }
     bool predicts = args->attrs->xent.predicts;
     trm_status status = TRM_OK;
+    /* Row by row: logits, loss, and either the predicted class or the gradients. */
     for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
         double lse, at;
         bool skip = trmi_label_is_ignored(args->attrs, trmi_ref_get_int(labels, r));

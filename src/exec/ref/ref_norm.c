@@ -240,9 +240,10 @@ static void write_channel(const trmi_ref_args *args, const channel *h, double su
     }
 }
 
-/* The vectors with one value a channel. */
+/* The inputs with one value a channel. */
 typedef struct channels {
-    const trm_tensor *gamma, *beta, *mean, *inv_std;
+    const trm_tensor *gamma, *beta;   /* beta NULL: not an input, and no ReLU mask */
+    const trm_tensor *mean, *inv_std; /* of the forward pass */
 } channels;
 
 /* Sets the members of `h` that belong to channel c. */

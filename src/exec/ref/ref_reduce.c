@@ -56,6 +56,8 @@ trm_status trmi_ref_reduce_max(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient of a maximum goes to the elements that equal it, in equal parts: dy / (number of
+ * equal elements). Other elements get 0. */
 trm_status trmi_ref_reduce_max_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *y = &args->inputs[2];
     int64_t outs = trm_shape_count(&y->shape), count = trm_shape_count(&x->shape);

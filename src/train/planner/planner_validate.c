@@ -166,7 +166,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
     return status;
 }
 
-/* Contract in trireme/plan.h. The race (exec/autoparallel/near_ties.h) decides how many
+/* Contract in trireme/plan.h. The benchmark (exec/autoparallel/near_ties.h) decides how many
  * turns are needed. */
 trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
                                const char *const *plans, int32_t count, int32_t steps,
@@ -186,23 +186,23 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     if (inputs == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
     }
-    /* rank 0 has the texts of the plans; the race broadcasts them */
+    /* rank 0 has the texts of the plans; the benchmark broadcasts them */
     trmi_plan_times result;
     trm_status status = build_graph(model, trm_comm_size(comm), inputs, &loss, err);
     if (status == TRM_OK) {
         const trm_exec_options options = options_of(model, comm, NULL, loss);
-        trmi_plan_benchmark race = {.comm = comm,
-                                    .graph = inputs->graph,
-                                    .options = &options,
-                                    .count = count,
-                                    .steps = steps,
-                                    .seconds = seconds,
-                                    .at_least = 4,
-                                    .fine = TRMI_TIES_FINE};
+        trmi_plan_benchmark benchmark = {.comm = comm,
+                                         .graph = inputs->graph,
+                                         .options = &options,
+                                         .count = count,
+                                         .steps = steps,
+                                         .seconds = seconds,
+                                         .at_least = 4,
+                                         .fine = TRMI_TIES_FINE};
         for (int32_t i = 0; i < count && trm_comm_rank(comm) == 0; i++) {
-            race.plans[i] = plans[i];
+            benchmark.plans[i] = plans[i];
         }
-        status = trmi_plan_benchmark_run(&race, &result, err);
+        status = trmi_plan_benchmark_run(&benchmark, &result, err);
     }
     trm_graph_destroy(inputs->graph);
     trmi_free(inputs);

@@ -22,23 +22,24 @@
 
 /* An attention and the sizes of its blocks. */
 typedef struct trmi_attention_blocks {
-    const trmi_memory_kernels *kernels;
-    const trmi_dense_isa *isa;
+    const trmi_memory_kernels *kernels; /* for rows: scale, exp, dot */
+    const trmi_dense_isa *isa;          /* products of a tile of mr rows by nr columns */
     const trmi_gemm_isa *pack;
-    trmi_attention_shape s;
-    trmi_attrs attrs;
-    trm_dtype dtype; /* of queries, keys, values and results */
-    int64_t group;   /* query heads that share keys */
-    int64_t keys;    /* of a block: a multiple of nr */
-    int64_t panels;  /* of nr columns that hold a row of D numbers */
+    trmi_attention_shape s; /* of the whole attention; D is s.width */
+    trmi_attrs attrs;       /* of the operator */
+    trm_dtype dtype;        /* of queries, keys, values and results */
+    int64_t group;          /* query heads that share keys */
+    int64_t keys;           /* of a block: a multiple of nr */
+    int64_t panels;         /* of nr columns that hold a row of D numbers */
     int threads;
 } trmi_attention_blocks;
 
-/* From the step's buffers; q is input number `first`. False: types that this file does not take. */
+/* Computes *out from the step's buffers; q is input number `first`. Returns false if the types are
+ * not supported. */
 bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
                               int threads, trmi_attention_blocks *out);
 
-/* Address of element (b, t, head, 0) of a tensor. */
+/* Returns the address of element (b, t, head, 0) of a tensor. */
 static inline const char *trmi_attention_address(const trmi_attention_blocks *a, const void *base,
                                                  const trmi_attention_view *view, int64_t b,
                                                  int64_t t, int64_t head) {
@@ -46,17 +47,19 @@ static inline const char *trmi_attention_address(const trmi_attention_blocks *a,
            trmi_attention_at(&a->s, view, b, t, head) * (int64_t)trm_dtype_bytes(a->dtype);
 }
 
-/* Copies `count` rows as float32, times `factor`, side by side. `row`: elements between them. */
+/* Reads `count` rows of D numbers as float32, times `factor`, into `to` [count, D]. In `from` they
+ * are `row` elements apart. */
 void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, float factor);
-/* The other way. */
+/* Writes `count` float32 rows `from` [count, D], times `factor`, in the attention's dtype to rows
+ * that are `row` elements apart. */
 void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
                          int64_t count, float factor);
 /* Packs keys [begin, begin + count) of a tensor as columns (transposed: scores = rows * packed) or as
  * rows (results = scores * packed). */
 void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, bool as_columns);
-/* Floats of both forms. */
+/* Returns the floats of a block packed as columns, which are also enough for rows. */
 int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a);
 /* Packs float32 rows, D numbers each, `count` of them, as rows. */
 void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
@@ -71,11 +74,13 @@ void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, i
 /* to [columns of scores, D] += scores^T * packed rows; `columns` of the scores, `rows` of both. */
 void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
                                      int64_t columns, const float *packed, int64_t rows, float *to);
-/* 0 and minus infinity for the keys of a block; returns NULL where there is no mask. */
+/* Writes, for keys [begin, begin + count) of sample b, 0 where the mask shows the key and minus
+ * infinity where it hides it, to be added to scores. Returns `room` [a->keys]; NULL without a mask. */
 const float *trmi_attention_hidden(const trmi_attention_blocks *a, const int32_t *mask, int64_t b,
                                    int64_t begin, int64_t count, float *room);
 
-/* Keys of a block from `begin` on that query t reads. */
+/* Returns how many keys of the block from `begin` on query t reads (all, or with a causal mask those
+ * up to its own position). */
 static inline int64_t trmi_attention_reads(const trmi_attention_blocks *a, int64_t t,
                                            int64_t begin) {
     int64_t limit = trmi_attention_limit(&a->s, &a->attrs, t) - begin;

@@ -19,8 +19,8 @@ enum { QUERY_TILES = 8 };
 
 typedef struct backward {
     trmi_attention_blocks a;
-    int64_t block; /* queries at a time, at most the keys of a block */
-    int64_t thread_floats;
+    int64_t block;         /* queries at a time, at most the keys of a block */
+    int64_t thread_floats; /* scratch of a thread */
 } backward;
 
 /* Chooses the queries of a block, and computes the scratch of a thread (divide_memory). */
@@ -34,16 +34,26 @@ static void size_blocks(backward *f) {
                       16);
 }
 
-/* The operands of a run and the memory of one thread. */
+/* The operands of a run and the memory of one thread. With D = width, rows = group x queries, block
+ * = queries of a block, keys = keys of a block, packed = trmi_attention_packed_floats: */
 typedef struct task {
     const backward *f;
-    const void *dy, *q, *k, *v, *y;
-    const int32_t *mask;
-    const float *lse;
-    void *dq, *dk, *dv;
-    int64_t b, g; /* sample, key head */
-    float *sums, *e, *own_q, *own_dy, *rows_q, *rows_dy, *scores, *dp;
-    float *columns_k, *columns_v, *rows_k, *own_dk, *own_dv, *room;
+    const void *dy, *q, *k, *v, *y; /* inputs, laid out as f->a.s has them */
+    const int32_t *mask;            /* [batch, keys of a sample]; NULL = none */
+    const float *lse;               /* [batch, heads, queries]: log of the sum of exp(scores) */
+    void *dq, *dk, *dv;             /* outputs, laid out as q, k, v */
+    int64_t b, g;                   /* sample, key head */
+    /* written once for the task */
+    float *sums; /* [rows, D]: dQ, summed over the blocks of keys */
+    float *e;    /* [rows]: dot product of dy and y */
+    /* written for each block of queries */
+    float *own_q, *own_dy;   /* [block, D]: q times the scale, and dy, as float32 */
+    float *rows_q, *rows_dy; /* [packed]: the same, packed as rows */
+    float *scores, *dp;      /* [block, keys]: scores, then p; dy V^T, then ds */
+    /* written for each block of keys */
+    float *columns_k, *columns_v, *rows_k; /* [packed]: k and v as columns, k as rows */
+    float *own_dk, *own_dv;                /* [keys, D]: dK and dV, summed over the queries */
+    float *room;                           /* [keys]: what the mask hides */
 } task;
 
 /* Cuts a thread's scratch into the arrays of a task. size_blocks counts the same arrays. */
@@ -66,7 +76,8 @@ static void divide_memory(task *t, float *at) {
     t->room = t->own_dv + a->keys * a->s.width;
 }
 
-/* A block of queries of one head with a block of keys. */
+/* Adds the part of a block of queries of one head and a block of keys to dK, dV and dQ. Queries [query,
+ * query + rows) of head `head` of the group; keys from `begin` on. */
 static void join_block(const task *t, int64_t head, int64_t query, int64_t rows, int64_t begin,
                        const float *hidden) {
     const trmi_attention_blocks *a = &t->f->a;
@@ -74,7 +85,7 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
     int64_t most = trmi_attention_reads(a, query + rows - 1, begin);
     most = trmi_min_i64(most, a->s.keys - begin);
     if (most == 0) {
-        return;
+        return; /* the causal mask hides all these keys from all these queries */
     }
     trmi_attention_take(a, t->own_q, trmi_attention_address(a, t->q, &a->s.q, t->b, query, h),
                         a->s.q.row, rows, (float)a->attrs.attention.scale);
@@ -82,6 +93,7 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
                         a->s.y.row, rows, 1);
     trmi_attention_pack_rows(a, t->rows_q, t->own_q, rows);
     trmi_attention_pack_rows(a, t->rows_dy, t->own_dy, rows);
+    /* scores = q K^T, dp = dy V^T; then p and ds in their places */
     trmi_attention_scores(a, t->own_q, rows, t->columns_k, most, t->scores);
     trmi_attention_scores(a, t->own_dy, rows, t->columns_v, most, t->dp);
     const float *lse = t->lse + (t->b * a->s.heads + h) * a->s.queries + query;
@@ -90,12 +102,13 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
         a->kernels->attend_grad(t->scores + i * a->keys, t->dp + i * a->keys, hidden, reads, most,
                                 lse[i], t->e[row + i]);
     }
+    /* dV += p^T dy, dK += ds^T q, dQ += ds K */
     trmi_attention_apply_transposed(a, t->scores, most, t->rows_dy, rows, t->own_dv);
     trmi_attention_apply_transposed(a, t->dp, most, t->rows_q, rows, t->own_dk);
     trmi_attention_apply(a, t->dp, rows, t->rows_k, most, t->sums + row * a->s.width);
 }
 
-/* The gradients of a block of keys and values. */
+/* Computes dK and dV of the block of keys from `begin` on, and adds its part of dQ to `sums`. */
 static void run_block(const task *t, int64_t begin) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t count = trmi_min_i64(a->keys, a->s.keys - begin),

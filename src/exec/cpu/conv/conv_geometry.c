@@ -17,15 +17,16 @@
 
 #include <string.h>
 
-/* One class of positions of a dimension, and for each tap of the kernel its input offset, if it is
- * used. */
+/* One class of positions of a dimension: position i of the class is output out + i * out_step, and its
+ * tap t reads input offset[t] + i * in_step. */
 typedef struct axis_class {
-    int64_t count, out, out_step, in_step;
-    bool *used;
-    int64_t *offset;
-    int64_t used_count;
+    int64_t count, out, out_step, in_step; /* count: positions */
+    bool *used;                            /* [taps]: the tap may read a pixel of the image */
+    int64_t *offset;    /* [taps]; only of used taps. May be padding (split: never) */
+    int64_t used_count; /* taps that are used */
 } axis_class;
 
+/* The classes of a dimension; they and their arrays are in the arena of the geometry. */
 typedef struct axis {
     axis_class *classes;
     int64_t count;

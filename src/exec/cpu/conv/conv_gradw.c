@@ -48,14 +48,14 @@ enum { PLAIN = 256 }; /* up to so many channels, rows of an image do not conflic
 enum { STREAM_BYTES = 1 << 20 };
 enum { ROUND = 16 }; /* a range of rows is rounded to a multiple of this */
 
-/* Rows of one group that contribute to a block of dW's rows, by its `use`. */
+/* Rows [row, row + rows) of one group of the geometry that contribute to a block of dW's rows. */
 typedef struct piece {
-    const trmi_conv_use *use;
+    const trmi_conv_use *use; /* how the group uses the block; borrowed from the geometry */
     int32_t group;
     int64_t row, rows;
 } piece;
 
-/* Up to CHUNK rows. */
+/* Up to CHUNK rows, as pieces; `rows` is their sum. */
 typedef struct chunk {
     const piece *pieces;
     int64_t pieces_count, rows;

@@ -39,6 +39,7 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
                           trmi_conv_problem *problem) {
     const trmi_conv_tensor *image, *weights, *result;
     trmi_conv_direction direction;
+    /* Find which operand is which tensor. */
     switch (kind) {
     case TRMI_OP_CONV2D:
         direction = TRMI_CONV_FORWARD, image = in0, weights = in1, result = out;
@@ -51,6 +52,7 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
         break;
     default: return false;
     }
+    /* Refuse ranks, types and layouts that no kernel has; image and result have one layout. */
     if (image->shape.rank != 4 || weights->shape.rank != 4 || result->shape.rank != 4 ||
         !real_type(image->dtype) || !real_type(weights->dtype) || !real_type(result->dtype) ||
         !known_layout(image->layout) || !known_layout(weights->layout) ||
@@ -77,6 +79,7 @@ bool trmi_conv_problem_of(trmi_op_kind kind, const trmi_attrs *attrs, const trmi
         .groups = or_one(attrs->conv.groups),
         .bias = bias,
     };
+    /* Attributes that were not set are 0 and mean 1. */
     for (int i = 0; i < 2; i++) {
         problem->stride[i] = or_one(attrs->conv.stride[i]);
         problem->dilation[i] = or_one(attrs->conv.dilation[i]);

@@ -153,9 +153,9 @@ static void ask_for(const winograd_gradw *c, const trmi_conv_args *args, int64_t
 /* The pixels of an item. `turned`: rows and columns are exchanged, for two tiles one below the
  * other. Outputs outside the image are zero, so Z of a missing second tile is zero, too. */
 typedef struct pixels {
-    const void *in[TRMI_WINO_IN];
-    void *out[TRMI_WINO_OUT];
-    int ry, rx;
+    const void *in[TRMI_WINO_IN]; /* addresses of the input patch, row by row */
+    void *out[TRMI_WINO_OUT];     /* addresses of the tile's outputs, row by row */
+    int ry, rx;                   /* outputs of the tile that are in the image: rows, columns */
     bool turned;
 } pixels;
 

@@ -17,9 +17,9 @@ enum { ALIGN = 64, ROOM_BYTES = 32 << 20 };
 
 /* A primitive with its arguments; handles are set in each run. */
 typedef struct call {
-    dnnl_primitive_desc_t pd;
+    dnnl_primitive_desc_t pd; /* owned, like the primitive */
     dnnl_primitive_t primitive;
-    dnnl_exec_arg_t args[5];
+    dnnl_exec_arg_t args[5]; /* [args_count]; memory objects of the convolution, borrowed */
     int args_count;
 } call;
 

@@ -23,9 +23,12 @@ static int64_t parts_of(const trmi_narrow *p) {
     return trmi_max_i64(1, trmi_min_i64(PARTS, p->k / PART_ROWS));
 }
 
-/* Places of the three regions, in floats. */
+/* Where the three regions of the scratch begin, in floats; each begins at a cache line. */
 typedef struct regions {
-    int64_t x, sums, y, end;
+    int64_t x;    /* [m, k]: bfloat16 inputs as float32 */
+    int64_t sums; /* [parts, m, n]: one sum for each part of k; none if w is transposed */
+    int64_t y;    /* [m, n]: the results as float32, before they become bfloat16 */
+    int64_t end;  /* size of the scratch */
 } regions;
 
 static regions regions_of(const trmi_narrow *p) {

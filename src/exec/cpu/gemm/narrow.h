@@ -13,13 +13,13 @@ enum { TRMI_NARROW_ROWS = 4 };
 typedef struct trmi_narrow {
     int64_t m, n, k;
     bool transposed;
-    bool half_x, half_w, half_y; /* bfloat16 */
-    int threads;
+    bool half_x, half_w, half_y; /* the matrix is bfloat16; else float32 */
+    int threads;                 /* of the parallel loops */
 } trmi_narrow;
 
 /* Returns the bytes of scratch. */
 int64_t trmi_narrow_scratch(const trmi_narrow *p);
-/* Computes y. The bits depend on no number of threads.
+/* Computes y. Its bits do not depend on the number of threads.
  *   param  bias: NULL = none */
 void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const float *bias, void *y,
                      void *scratch);

@@ -127,13 +127,18 @@ static bool prepare_sizes(const trm_program *program, const trmi_step *step, int
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* The operands of a run. Sizes are those of trmi_keyed. */
 typedef struct forward {
     const trmi_keyed *q;
-    const float *rows, *w, *dense, *bias;
-    const void *ids;
-    float *y, *scratch;
-    int32_t *groups;
-    int64_t *begin;
+    const float *rows;  /* [samples, fields, width]: looked-up rows */
+    const float *w;     /* [outputs, columns]: columns of the fields, then of the dense inputs */
+    const float *dense; /* [samples, dense]; NULL: none */
+    const float *bias;  /* [outputs]; NULL: none */
+    const void *ids;    /* [samples, fields], int32, or int64 if q->wide */
+    float *y;           /* [samples, outputs] */
+    float *scratch;     /* q->floats; the places of its regions are members of trmi_keyed */
+    int32_t *groups;    /* [fields, 2 samples + 1]: output 1, or in scratch (trmi_keyed_group) */
+    int64_t *begin;     /* [fields + 1]: number of the first group of each field */
 } forward;
 
 static void all_samples(const forward *f) {

@@ -15,10 +15,11 @@
 
 enum { PIECE = 8192 };
 
+/* Sizes of the logits, fixed when the kernel is bound. */
 typedef struct loss_state {
     const trmi_memory_kernels *kernels;
-    int64_t rows, classes;
-    bool half;
+    int64_t rows, classes; /* classes: of a row, the last dimension */
+    bool half;             /* bfloat16; else float32 */
 } loss_state;
 
 static const char *row_of(const loss_state *s, const void *base, int64_t row) {

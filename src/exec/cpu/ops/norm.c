@@ -140,7 +140,8 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
  * shift. */
 typedef struct worker {
     int64_t first, end;
-    float *sums, *scale, *shift;
+    float *sums;          /* [3, channels] */
+    float *scale, *shift; /* [channels] */
 } worker;
 
 static double *group_at(const norm_state *s, char *shared, int64_t group) {
@@ -482,8 +483,11 @@ static trm_status run_given(const trmi_kernel *k, const trmi_kernel_env *env, tr
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* The inputs of the gradient with one value a channel: parameters, and statistics of the forward
+ * pass. */
 typedef struct gradient_vectors {
-    const float *gamma, *beta, *mean, *inv_std;
+    const float *gamma, *beta; /* beta NULL: without ReLU, whose mask needs it */
+    const float *mean, *inv_std;
 } gradient_vectors;
 
 static gradient_vectors vectors_of_gradient(const trmi_kernel *k, const trmi_kernel_env *env) {

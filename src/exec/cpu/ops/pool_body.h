@@ -155,10 +155,12 @@ static void avg_pool_row(const trmi_pool_row *r, const void *x, void *y) {
  * maximum; then `left` is zero.
  * Lanes [c, c + n) of an output column; channel c of the stripe is channel c0 + c of the image. */
 typedef struct pool_grad_lanes {
-    const void *x;
-    float *const *dx;
-    vf left, most;
-    int64_t begin, c0, c, channels;
+    const void *x;    /* the image */
+    float *const *dx; /* [rows of the window]: gradients of the stripe's channels, row by row */
+    vf left, most;    /* of dy that is not yet added; the window's maximum */
+    int64_t begin;    /* first column of the window */
+    int64_t c0, c;
+    int64_t channels; /* of the stripe */
 } pool_grad_lanes;
 
 TRMI_INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n,

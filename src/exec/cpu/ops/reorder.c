@@ -18,7 +18,7 @@ typedef struct move_part {
     trmi_nest nest;   /* operands: out, in */
     int64_t to, from; /* first elements */
     int32_t cross;    /* tiled transpose: the dimension that is dense in `in`; -1 = none */
-    int64_t cross_dim, cross_out;
+    int64_t cross_dim, cross_out; /* elements of it in a piece; its stride in `out` */
 } move_part;
 
 typedef struct move_state {
@@ -29,10 +29,11 @@ typedef struct move_state {
     move_part parts[]; /* one an input */
 } move_state;
 
+/* A part with the addresses of this run. */
 typedef struct move_job {
     const move_part *part;
-    int64_t bytes;
-    char *out;
+    int64_t bytes; /* of an element */
+    char *out;     /* the element that part->nest counts from */
     const char *in;
 } move_job;
 

@@ -28,19 +28,20 @@ enum { KERNELS = 17 };
 static const char header[] = "trireme tuning 1\n";
 enum { FILE_LIMIT = 8 << 20, FIELD_LIMIT = 512, LOCK_TRIES = 200, LOCK_NAP_MS = 5 };
 
+/* A line of the file. */
 typedef struct entry {
-    const char *machine, *problem, *algorithm;
-    double seconds;
+    const char *machine, *problem, *algorithm; /* in the arena, or the file's own machine */
+    double seconds;                            /* of one run of the problem by the algorithm */
 } entry;
 
 struct trmi_tuning {
-    trmi_arena arena;
-    char *path;
-    char machine[192];
-    entry *entries;
+    trmi_arena arena;  /* memory of path and entries' texts */
+    char *path;        /* NULL: entries are not kept in a file */
+    char machine[192]; /* of this process (trmi_tuning_create) */
+    entry *entries;    /* [count], owned: all lines, also those of other machines */
     int64_t count, capacity;
     trmi_hash_index by_problem; /* of machine and problem */
-    bool added;
+    bool added;                 /* entries have changed since the file was read or written */
 };
 
 /* Replaces control characters, which would break the lines of the file. */
