@@ -12,6 +12,8 @@
 #include <unistd.h>
 
 static const double say_seconds = 10; /* between log lines about a server that is awaited */
+/* for what a dead process had sent; its connection ends at once unless its host has gone, too */
+static const double earlier_life_seconds = 2;
 
 /* Checks the options and fills in defaults.
  *   error  INVALID */
@@ -92,18 +94,21 @@ static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_er
 }
 
 /* Asks a server what it has of a batch of the earlier life, until the batch is in no step that is
- * being logged. */
+ * being logged. With batch 0 the server first takes what the earlier life has sent: its connection ends when the
+ * process does. Where its host has gone no end comes, so that the wait is limited. */
 static trm_status ask_for_batch(trm_ps_client *client, trmi_server_connection *peer, int64_t batch,
                                 int64_t *here, trm_error *err) {
-    const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch}};
+    trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch}};
     const double deadline = trmi_client_deadline(client);
+    const double at_once = trmi_os_now() + earlier_life_seconds;
     for (;;) {
+        note.value[3] = trmi_os_now() >= at_once || trmi_os_now() >= deadline;
         TRMI_TRY(trmi_client_order(client, peer, TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
         *here = client->order_note.value[1];
-        if (batch == 0 || *here != TRMI_HERE_SOON) {
+        if (batch == 0 ? client->order_note.value[2] == 0 : *here != TRMI_HERE_SOON) {
             return TRM_OK;
         }
-        if (trmi_os_now() >= deadline) {
+        if (batch != 0 && trmi_os_now() >= deadline) {
             return TRMI_FAIL(err, TRM_TIMEOUT,
                              "server %d has not logged step %lld for %.0f s: its log says why",
                              peer->number, (long long)batch, client->options.timeout_seconds);

@@ -223,10 +223,11 @@ trm_status trm_ps_stop_servers(trm_ps_client *client, trm_error *err) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* The last push of each worker. */
+/* What the servers have together: the last push of each worker, and the last synchronous step. */
 typedef struct vector {
     trmi_push_id *ids;
     int64_t count, capacity;
+    int64_t step;
 } vector;
 
 /* Merges the last pushes of one server into the maximum over all servers. Returns false without
@@ -294,6 +295,7 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
             client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
         result->cut = (uint32_t)trmi_max_i64(result->cut, next);
         result->differential = result->differential && !needs_full;
+        v->step = trmi_max_i64(v->step, client->order_note.value[3]);
         if (!take_maximum(v, client->order_trailer,
                           client->order_trailer_bytes / sizeof(trmi_push_id))) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint");
@@ -318,6 +320,7 @@ static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_resul
         *result = wanted;
         *held = 0;
         v->count = 0;
+        v->step = 0;
         usleep(20000);
     }
 }
@@ -352,7 +355,7 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
     trm_status status =
         numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
-        trmi_ps_note note = {.value = {TRMI_ORDER_CUT, result->cut, result->differential}};
+        trmi_ps_note note = {.value = {TRMI_ORDER_CUT, result->cut, result->differential, v->step}};
         status =
             trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
                                    (size_t)v->count * sizeof *v->ids, &numbers[s], err);

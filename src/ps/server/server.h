@@ -60,8 +60,8 @@ typedef struct trmi_ps_link {
 typedef enum trmi_order {
     TRMI_ORDER_STATS = 1, /* 1: table                    answer: trm_table_stats */
     TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats, writers */
-    TRMI_ORDER_HOLD,      /* 1: cut                      answer: trmi_push_id of every worker */
-    TRMI_ORDER_CUT,       /* 1: cut, 2: differential     trailer: ids; answer: trmi_cut_file[] */
+    TRMI_ORDER_HOLD, /* answer: 1: newest cut, 2: needs a full one, 3: step; trmi_push_id of every worker */
+    TRMI_ORDER_CUT, /* 1: cut, 2: differential, 3: step   trailer: ids; answer: trmi_cut_file[] */
     /* 1: the cut that is complete, 0 = none, 2: differential   trailer: manifest */
     TRMI_ORDER_RELEASE,
     TRMI_ORDER_BYE, /* 1: not 0 = only for a while; it keeps its leases */
@@ -77,7 +77,9 @@ typedef enum trmi_order {
     /* 1: trm_ps_chief_claim   answer: 1: granted, 2: the chief + 1, 3: silent ms, 4: lease ms */
     TRMI_ORDER_CHIEF,
     TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
-    TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0   answer: 1: the last batch that may be in a step here
+    TRMI_ORDER_BEGINS  /* SYNC, of a worker's new life, 1: 0, 3: not 0 = at once
+                           answer: 1: the last batch that may be in a step here, or 2: 1 = ask again, because a
+                           connection of the earlier life is open
                            1: the last one of all servers       answer: 1: trmi_here
                            1: a batch that all servers have, 2: 1
                            1: one that not all have, 2: 2      answer: 1: the server goes back to the rows before it */
@@ -247,6 +249,7 @@ struct trm_ps_server {
     const trmi_push_id
         *until; /* while a snapshot collects pushes: the last push of each worker in it */
     uint32_t until_count;
+    int64_t until_step;    /* SYNC: while a snapshot holds pushes: the last step in it */
     trmi_request *staged;  /* server 0: pushes kept by all its shards, in no step yet */
     trmi_last_step last;   /* SYNC: last step of the logs, while undecided */
     bool staging;          /* SYNC: samples are leased, pushes are staged */
@@ -357,8 +360,9 @@ trmi_request *trmi_front_advance(trm_ps_server *server);
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
 
 /* Returns whether a snapshot holds this push back: it is later than the pushes that belong to
- * the snapshot. */
-bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id);
+ * the snapshot.
+ *   clock  SYNC: the step of the push; the other modes ignore it */
+bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id, int64_t clock);
 
 /* --- pushes of ended lives (server_kept.c): with the front mutex held -------------------------- */
 /* Writes the waiting pushes that are marked `kept` to a file of their own, which replaces the one

@@ -266,7 +266,7 @@ void trmi_last_step_advance(trm_ps_server *server) {
         const trmi_last_member *m = &server->last.members[i];
         bool has_decided = m->is_final || server->last.together ||
                            pushes_again(server, m->id.worker) || is_gone(server, m->id.worker);
-        if (!has_decided || trmi_front_holds(server, &m->id)) {
+        if (!has_decided || trmi_front_holds(server, &m->id, server->last.step)) {
             return;
         }
     }

@@ -5,9 +5,9 @@
  *
  * A snapshot ("cut") of all servers, driven by the client of the chief:
  *
- *       HOLD      each server holds new pushes back and reports the last push of each worker
- *       CUT       with the latest push of each worker on any server: lets pushes up to those go, waits for them, begins to
- *                 write, and releases the held pushes; answers when the files are written
+ *       HOLD      each server holds new pushes back and reports the last push of each worker, and its step
+ *       CUT       with the latest push of each worker on any server, and the latest step: lets pushes up to those go, waits
+ *                 for them, begins to write, and releases the held pushes; answers when the files are written
  *       RELEASE   all files of all servers exist: writes the manifest (or gives the snapshot up) */
 #include "ps/server/server.h"
 #include "ps/wire/table_wire.h"
@@ -246,6 +246,8 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     r->note.value[1] = newest_cut(server);
     r->note.value[2] =
         server->last_cut_failed || server->last_cut < newest_cut(server) || server->last_cut == 0;
+    r->note.value[3] = server->step;
+    server->until_step = server->step;
     server->held = true;
     server->holder = r->link;
 }
@@ -273,6 +275,7 @@ static trmi_request *release_hold(trm_ps_server *server) {
     server->holder = NULL;
     server->until = NULL;
     server->until_count = 0;
+    server->until_step = 0;
     while (server->later_steps != NULL) {
         trmi_request *r = server->later_steps;
         server->later_steps = r->next;
@@ -287,19 +290,26 @@ trmi_request *trmi_order_release(trm_ps_server *server) {
     return server->held && server->until == NULL ? release_hold(server) : NULL;
 }
 
-/* Handles a push that did not come in time: an error in synchronous mode, where the snapshot
- * must be of one step on all servers, else a warning. */
+/* Returns whether the snapshot has a step that this server has not dispatched. Where pushes are staged it has none:
+ * the client has brought all decided steps. */
+static bool lacks_a_step(const trm_ps_server *server) {
+    return server->options.mode == TRM_PS_SYNC && !server->staging &&
+           server->step < server->until_step;
+}
+
+/* Handles pushes that did not come in time: an error in synchronous mode, where the snapshot
+ * must be of one step on all servers, else a warning.
+ *   missing  one of the pushes; NULL: none, or SYNC */
 static void say_missing(const trm_ps_server *server, const trmi_push_id *missing, trmi_request *r) {
-    if (missing == NULL) {
-        return;
+    if (lacks_a_step(server)) {
+        TRMI_FAIL(&r->err, TRM_PEER,
+                  "server %d is at step %lld, another server at %lld: the pushes of the steps "
+                  "between have not come, "
+                  "or their workers have not reported, for %.0f s: no checkpoint",
+                  server->options.server, (long long)server->step, (long long)server->until_step,
+                  hold_seconds);
     }
-    if (server->options.mode == TRM_PS_SYNC) {
-        TRMI_FAIL(
-            &r->err, TRM_PEER,
-            "server %d: push %llu of worker %u, which another server has applied, has not come "
-            "for %.0f s: no checkpoint",
-            server->options.server, (unsigned long long)missing->sequence, missing->worker,
-            hold_seconds);
+    if (missing == NULL) {
         return;
     }
     trmi_log(TRM_LOG_WARN, "ps",
@@ -309,14 +319,20 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
              hold_seconds);
 }
 
-/* Returns whether a push that another server has applied is to come here. A server that was started again may
- * not know its worker, or only an earlier life of it. */
-static bool is_missing(const trm_ps_server *server, const trmi_push_id *id) {
-    const trmi_worker *w = trmi_front_find(server, id->worker);
-    if (w == NULL || w->incarnation < id->incarnation) {
-        return id->sequence > 0;
+/* Returns the first push that another server has applied and that is to come here, NULL: none. A server that was
+ * started again may not know its worker, or only an earlier life of it. Synchronous steps are counted instead. */
+static const trmi_push_id *find_missing(const trm_ps_server *server) {
+    for (uint32_t i = 0; i < server->until_count && server->options.mode != TRM_PS_SYNC; i++) {
+        const trmi_push_id *id = &server->until[i];
+        const trmi_worker *w = trmi_front_find(server, id->worker);
+        bool is_known = w != NULL && w->incarnation >= id->incarnation;
+        bool has_more =
+            is_known && (w->incarnation > id->incarnation || w->dispatched >= id->sequence);
+        if (!has_more && id->sequence > 0) {
+            return id;
+        }
     }
-    return w->incarnation == id->incarnation && w->dispatched < id->sequence;
+    return NULL;
 }
 
 /* Lets the pushes up to `until` go and waits for them, at most hold_seconds, because their
@@ -329,13 +345,9 @@ static void gather_pushes(trm_ps_server *server, trmi_request *r) {
     pthread_mutex_lock(&server->mutex);
     double deadline = trmi_os_now() + hold_seconds;
     for (;;) {
-        const trmi_push_id *missing = NULL;
-        /* Where pushes are staged nothing is waited for: the client has brought all decided
-         * steps. */
-        for (uint32_t i = 0; i < server->until_count && !server->staging; i++) {
-            missing = is_missing(server, &server->until[i]) ? &server->until[i] : missing;
-        }
-        if (missing == NULL || trmi_os_now() > deadline || atomic_load(&server->stopping)) {
+        const trmi_push_id *missing = find_missing(server);
+        bool waits = missing != NULL || lacks_a_step(server);
+        if (!waits || trmi_os_now() > deadline || atomic_load(&server->stopping)) {
             say_missing(server, missing, r);
             return;
         }
@@ -417,6 +429,7 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
         memcpy(until, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), ids * sizeof *until);
         server->until = until;
         server->until_count = (uint32_t)ids;
+        server->until_step = r->note.value[3];
         gather_pushes(server, r);
         bool base_is_here =
             number == server->last_cut + 1 && !server->last_cut_failed && server->last_cut > 0;

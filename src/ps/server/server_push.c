@@ -81,7 +81,7 @@ static void append_waiting(trm_ps_server *server, trmi_request *r) {
 /* Returns whether a snapshot holds the push back. */
 static bool is_held(const trm_ps_server *server, const trmi_request *r) {
     const trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
-    return trmi_front_holds(server, &id);
+    return trmi_front_holds(server, &id, r->header.clock);
 }
 
 /* Returns whether a waiting push belongs to the next step, is on all servers and is not held. */
