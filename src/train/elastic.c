@@ -1,7 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Changes of the membership of a model's job (contracts and drawing in elastic.h). */
-#include "train/elastic.h"
+/* A model that goes on training when ranks die, leave or join: the table of elastic jobs (contracts in
+ * rank_changes.h; docs/internals/elastic.md).
+ *
+ *   step s:  mark --> forward, backward, update (commit of s on this rank) --> hooks
+ *   a failure anywhere:  capture -> next epoch of the job -> hand over the newest state -> compile
+ *                        for the new number of ranks -> write the state -> go on
+ *   a wish to leave, or a process that waits to join:
+ *                        all ranks learn of it with the loss of a step -> the same, after that step
+ *   a process that joins compiles the model for itself -> next epoch -> as above, without a state
+ *
+ * Each rank holds the whole state: parameters, slots, running statistics, position. A step is
+ * committed once one survivor has applied its update: gradients are complete on a rank that updates,
+ * so its state is that of the step. The newest state of the survivors is everybody's.
+ *
+ * *Active* ranks share the samples of a step in equal parts. Where the number of ranks does not divide
+ * the samples (strict determinism: the blocks), the last ranks are *spare*: they wait, and take part
+ * again when a later epoch has a place for them. */
 #include "train/elastic_state.h"
+#include "train/rank_changes.h"
 
 #include "trireme/elastic.h"
 
@@ -18,25 +34,22 @@
 #include <stdio.h>
 #include <string.h>
 
-void trmi_elastic_note_hooks(trmi_run *r) {
-    if (r->model->elastic != NULL) {
-        r->model->elastic->hooked_step = trm_exec_step(r->model->train.exec);
-    }
+static void note_hooks(trmi_run *r) {
+    r->model->elastic->hooked_step = trm_exec_step(r->model->train.exec);
 }
 
-trm_status trmi_elastic_check_data(const trmi_run *r, trm_error *err) {
-    return r->model->elastic == NULL || !r->options->data->sharded
+static trm_status check_data(const trmi_run *r, trm_error *err) {
+    return !r->options->data->sharded
                ? TRM_OK
                : TRMI_FAIL(err, TRM_INVALID,
                            "the data of an elastic model are dealt out anew when ranks die: leave "
                            "trm_dataset_shard out");
 }
 
-int64_t trmi_elastic_epoch_steps(const trmi_run *r, int64_t steps) {
-    const trmi_elastic_model *e = r->model->elastic;
-    const int64_t most = e == NULL ? steps
-                                   : trm_dataset_sample_count(r->options->data) / e->samples /
-                                         trmi_accumulate(r->model);
+/* At most those of whole batches of all ranks. */
+static int64_t count_epoch_steps(const trmi_run *r, int64_t steps) {
+    const int64_t most = trm_dataset_sample_count(r->options->data) / r->model->elastic->samples /
+                         trmi_accumulate(r->model);
     return steps < most ? steps : most;
 }
 
@@ -60,14 +73,14 @@ static void copy_variables(trm_exec *exec, bool states_only, bool write, char *m
     }
 }
 
-void trmi_elastic_mark(trmi_run *r) {
+static void begin_step(trmi_run *r) {
     trmi_elastic_model *e = r->model->elastic;
-    if (e != NULL) {
-        e->begun_step = trm_exec_step(r->model->train.exec);
-        e->begun_epoch = r->model->epoch;
-        e->begun_epoch_step = r->model->epoch_step;
-        copy_variables(r->model->train.exec, true, false, e->marked);
-    }
+    trm_exec *exec = r->model->train.exec;
+    trmi_exec_set_flag(exec, TRMI_FLAG_RANKS, trm_elastic_wants_change(e->job));
+    e->begun_step = trm_exec_step(exec);
+    e->begun_epoch = r->model->epoch;
+    e->begun_epoch_step = r->model->epoch_step;
+    copy_variables(exec, true, false, e->marked);
 }
 
 /* Keeps the state of this rank outside of the executor. A step whose update was not applied leaves
@@ -128,11 +141,9 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
 
 /* ---- ranks that leave or join -------------------------------------------------------------------- */
 
-trm_status trmi_elastic_check_joined(const trmi_run *r, trm_error *err) {
-    trm_membership m = {.rank = 0};
-    if (r->model->elastic != NULL) {
-        trm_elastic_get_membership(r->model->elastic->job, &m);
-    }
+static trm_status check_joined(const trmi_run *r, trm_error *err) {
+    trm_membership m;
+    trm_elastic_get_membership(r->model->elastic->job, &m);
     if (m.rank >= 0) {
         return TRM_OK;
     }
@@ -141,22 +152,14 @@ trm_status trmi_elastic_check_joined(const trmi_run *r, trm_error *err) {
     return status;
 }
 
-void trmi_elastic_raise_wish(trmi_run *r) {
-    trmi_elastic_model *e = r->model->elastic;
-    if (e != NULL) {
-        trmi_exec_set_flag(r->model->train.exec, TRMI_FLAG_RANKS, trm_elastic_wants_change(e->job));
-    }
-}
-
-bool trmi_elastic_is_change_due(const trmi_run *r) {
-    trmi_elastic_model *e = r->model->elastic;
-    return e != NULL && (trmi_model_comm(r->model) != NULL
-                             ? trmi_exec_flagged(r->model->train.exec, TRMI_FLAG_RANKS)
-                             : trm_elastic_wants_change(e->job));
+static bool is_due(const trmi_run *r) {
+    return trmi_model_comm(r->model) != NULL
+               ? trmi_exec_flagged(r->model->train.exec, TRMI_FLAG_RANKS)
+               : trm_elastic_wants_change(r->model->elastic->job);
 }
 
 /* No rank leaves the epoch before all have come to the end of the step: the sum is a barrier. */
-trm_status trmi_elastic_begin_change(trmi_run *r, trm_error *err) {
+static trm_status begin_change(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *comm = trmi_model_comm(r->model);
     /* spare ranks have told rank 0 */
@@ -261,9 +264,9 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
 /* Contract in elastic.h. Captures this rank's state, then meets the other ranks until an epoch
  * begins: a rank that dies meanwhile makes the meeting fail, and it begins again without that
  * rank. Other errors end the training. */
-trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
+static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
-    if (e == NULL || !trm_elastic_can_recover(status)) {
+    if (!trm_elastic_can_recover(status)) {
         return status;
     }
     double begin = trmi_os_now();
@@ -294,11 +297,8 @@ trm_status trmi_elastic_go_on(trmi_run *r, trm_status status, trm_error *err) {
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
-trm_status trmi_elastic_finish(trmi_run *r, trm_status *ended, trm_error *err) {
+static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
-    if (e == NULL) {
-        return TRM_OK;
-    }
     trm_comm *comm = trm_elastic_comm(e->job);
     trmi_declaration *all, mine = {.step = -1, .ended = e->spare ? 1 : (int32_t)*ended};
     if (comm == NULL || trm_comm_size(comm) == 1) {
@@ -320,3 +320,25 @@ trm_status trmi_elastic_finish(trmi_run *r, trm_status *ended, trm_error *err) {
     e->valid = false;
     return status;
 }
+
+extern const trmi_rank_changes trmi_changes_elastic;
+const trmi_rank_changes trmi_changes_elastic = {
+    .name = "elastic",
+    .takes = trmi_elastic_takes,
+    .check = trmi_elastic_check,
+    .open = trmi_elastic_open,
+    .close = trmi_elastic_close,
+    .go_alone = trmi_elastic_go_alone,
+    .puts_off = trmi_elastic_puts_off,
+    .request_leave = trmi_elastic_request_leave,
+    .is_spare = trmi_elastic_is_spare,
+    .check_joined = check_joined,
+    .check_data = check_data,
+    .epoch_steps = count_epoch_steps,
+    .begin_step = begin_step,
+    .note_hooks = note_hooks,
+    .is_due = is_due,
+    .begin_change = begin_change,
+    .finish = finish_run,
+    .go_on = go_on,
+};

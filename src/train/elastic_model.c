@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model becomes one of an elastic job: its options are checked, and its state is made (contracts in
- * elastic.h). */
-#include "train/elastic.h"
+ * rank_changes.h). */
 #include "train/elastic_state.h"
 
 #include "base/error.h"
@@ -10,12 +9,11 @@
 #include "comm/rendezvous/elastic.h"
 #include "exec/distributed/batches.h"
 
-trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
-    trm_model_options *o = &model->options;
-    trm_parallel_options *p = &o->exec.parallel;
-    if (o->elastic == NULL) {
-        return TRM_OK;
-    }
+bool trmi_elastic_takes(const trm_model_options *options) { return options->elastic != NULL; }
+
+trm_status trmi_elastic_check(const trm_model *model, trm_error *err) {
+    const trm_model_options *o = &model->options;
+    const trm_parallel_options *p = &o->exec.parallel;
     const char *why = p->split.kind != TRM_SPLIT_NONE ? "a split graph (semi_auto, auto)"
                       : p->pipeline.stages > 1        ? "a pipeline"
                       : p->shard_optimizer            ? "slices of the optimiser (shard_optimizer)"
@@ -37,7 +35,7 @@ trm_status trmi_elastic_attach(trm_model *model, trm_error *err) {
 trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
                                  int32_t *ranks, trm_error *err) {
     trm_membership m;
-    if (options->elastic == NULL || !trm_elastic_can_recover(status)) {
+    if (!trm_elastic_can_recover(status)) {
         return status;
     }
     trm_elastic_get_membership(options->elastic, &m);
@@ -53,9 +51,6 @@ trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status st
 }
 
 trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
-    if (model->options.elastic == NULL) {
-        return TRM_OK;
-    }
     trmi_elastic_model *e;
     TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
     model->elastic = e;
@@ -79,8 +74,8 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
 }
 
-bool trmi_elastic_puts_off(const trm_model *model, trm_status status, const trm_error *why) {
-    const bool goes_on = model->elastic != NULL && trm_elastic_can_recover(status);
+bool trmi_elastic_puts_off(trm_status status, const trm_error *why) {
+    const bool goes_on = trm_elastic_can_recover(status);
     if (goes_on) {
         trmi_log(TRM_LOG_INFO, "train", "%s; this rank meets the others when it trains",
                  why->message);
@@ -100,12 +95,8 @@ void trmi_elastic_close(trm_model *model) {
 }
 
 bool trmi_elastic_request_leave(trm_model *model) {
-    if (model->elastic != NULL) {
-        trm_elastic_request_leave(model->elastic->job);
-    }
-    return model->elastic != NULL;
+    trm_elastic_request_leave(model->elastic->job);
+    return true;
 }
 
-bool trmi_elastic_is_spare(const trm_model *model) {
-    return model->elastic != NULL && model->elastic->spare;
-}
+bool trmi_elastic_is_spare(const trm_model *model) { return model->elastic->spare; }

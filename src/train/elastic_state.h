@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/elastic_state.h: what a model of an elastic job keeps (elastic.h). */
+/* train/elastic_state.h: what a model of an elastic job keeps (elastic.c). */
 #ifndef TRMI_TRAIN_ELASTIC_STATE_H
 #define TRMI_TRAIN_ELASTIC_STATE_H
 
@@ -61,5 +61,16 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, i
  *   error  IO: no rank has a state, or they have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
+
+/* elastic_model.c: functions of the table of elastic jobs (rank_changes.h). */
+bool trmi_elastic_takes(const trm_model_options *options);
+trm_status trmi_elastic_check(const trm_model *model, trm_error *err);
+trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err);
+void trmi_elastic_close(trm_model *model);
+trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
+                                 int32_t *ranks, trm_error *err);
+bool trmi_elastic_puts_off(trm_status status, const trm_error *why);
+bool trmi_elastic_request_leave(trm_model *model);
+bool trmi_elastic_is_spare(const trm_model *model);
 
 #endif

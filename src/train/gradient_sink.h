@@ -28,6 +28,7 @@ typedef struct trmi_run {
     trm_model *model;
     const trm_train_options *options;
     const struct trmi_gradient_sink *sink;
+    const struct trmi_rank_changes *changes;
     trm_callback callbacks[TRM_MAX_CALLBACKS];
     int32_t callbacks_count;
     trm_learning_rate rate;

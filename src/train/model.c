@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates a trm_model: from the user's options to a compiled program whose inputs are bound to
- * the fields of a dataset.
+/* Creates a trm_model from the user's options (contract in trireme/train.h).
  *
- *       trm_model_create    copy_options (gradient sink, ranks, context, batch)  ->  trmi_compile
- *       trmi_compile        fields of the dataset -> graph (network, loss) -> program (trm_exec) -> feeds
+ *       trm_model_create    copy_options (gradient sink, changes of ranks, ranks, context, batch)  ->  trmi_compile
  *
- * trmi_compile runs once for training at creation, and a second time for evaluation at the first
- * trm_model_evaluate. All strings that the model keeps are in its arena; the dataset of the
- * options is read here only for its shapes. */
-#include "train/elastic.h"
+ * All strings that the model keeps are in its arena; the dataset of the options is read here only for
+ * its shapes. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
+#include "train/rank_changes.h"
 
 #include "trireme/train.h"
 
@@ -18,9 +15,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "exec/distributed/batches.h"
-#include "exec/exec.h"
-#include "graph/detach.h"
-#include "graph/graph_ir.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -30,215 +24,6 @@
 trmi_compiled *trmi_model_owner(trm_model *model) {
     return model->options.evaluation_only ? &model->evaluate : &model->train;
 }
-
-void trmi_compiled_free(trmi_compiled *compiled) {
-    trm_exec_destroy(compiled->exec);
-    trm_graph_destroy(compiled->graph);
-    memset(compiled, 0, sizeof *compiled);
-}
-
-/* Sets *blocks to the number of fixed blocks of samples that the batch is computed in; 0: none.
- *   error  INVALID: the block does not divide the batch, or a field has no row a sample */
-static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs, int32_t *blocks,
-                               trm_error *err) {
-    int64_t batch = inputs->fields[0].tensor.shape.dim[0];
-    TRMI_TRY(trmi_batches_blocks(&model->options.exec.parallel, batch, blocks, err));
-    for (int32_t i = 0; *blocks > 0 && i < inputs->count; i++) {
-        const trm_shape *shape = &inputs->fields[i].tensor.shape;
-        if (shape->rank < 1 || shape->dim[0] != batch) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "field '%s' has not one row a sample; strict determinism cannot "
-                             "deal it out",
-                             inputs->fields[i].name);
-        }
-    }
-    return TRM_OK;
-}
-
-/* Returns by how much the graph's batch is larger than the dataset's: a graph of all ranks' samples
- * of which each rank feeds its own. */
-static int32_t graph_share(const trm_model *model) {
-    const trmi_batch_form form = trmi_batch_form_of(&model->options.exec.parallel);
-    return form.reads > 1 ? form.graph_ranks : 1;
-}
-
-/* Enlarges the first dimension of all fields to the graph's batch. */
-static void enlarge_batch(trm_inputs *inputs, int32_t share) {
-    for (int32_t i = 0; i < inputs->count; i++) {
-        trm_shape *shape = &inputs->fields[i].tensor.shape;
-        shape->dim[0] *= shape->rank > 0 ? share : 1;
-    }
-}
-
-/* ---- compiling ---------------------------------------------------------------------------- */
-
-/* Copies the descriptions of the dataset's fields into `inputs`.
- *   error  INVALID: no fields; those of trm_dataset_check */
-static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *err) {
-    TRMI_TRY(trm_dataset_check(data, err));
-    while (inputs->count < TRM_MAX_BATCH_FIELDS &&
-           trm_dataset_field(data, inputs->count, &inputs->fields[inputs->count])) {
-        inputs->count++;
-    }
-    if (inputs->count == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "the dataset has no fields");
-    }
-    return TRM_OK;
-}
-
-/* Builds network and loss into out->graph, through the functions of the options (default loss:
- * softmax cross-entropy).
- *   error  INVALID: an error of the builders, or a loss that is not a scalar */
-static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
-                              trm_error *err) {
-    const trm_model_options *o = &model->options;
-    out->logits = o->network(out->graph, inputs, o->network_context);
-    trm_loss loss = o->loss != NULL ? o->loss : trm_loss_softmax;
-    out->loss = loss(out->graph, out->logits, inputs, o->loss_context);
-    TRMI_TRY(trm_graph_check(out->graph, err));
-    trm_shape shape = trm_node_shape(out->graph, out->loss);
-    if (trm_shape_count(&shape) != 1 || out->loss.id == 0) {
-        char text[96];
-        return TRMI_FAIL(err, TRM_INVALID, "the loss must be a scalar, its shape is %s",
-                         trm_shape_format(&shape, text, sizeof text));
-    }
-    return TRM_OK;
-}
-
-/* Returns the ids that the operator of the loss predicts in evaluation; TRM_NO_NODE without such an
- * operator. */
-static trm_node find_predictions(const trm_graph *graph) {
-    for (int64_t i = graph->ops_count - 1; i > 0; i--) {
-        const trmi_op *op = &graph->ops[i];
-        if (op->kind == TRMI_OP_LINEAR_XENT && op->attrs.xent.predicts) {
-            return (trm_node){op->outputs[1]};
-        }
-    }
-    return TRM_NO_NODE;
-}
-
-/* Compiles the graph into out->exec. The training program gets optimiser, accumulation, memory
- * limit and ranks; the evaluation program has the logits, and predicted ids if there are any, as its outputs and, where possible, the
- * training program's weights. */
-static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
-    const trm_model_options *o = &model->options;
-    trm_exec_options exec = o->exec;
-    exec.loss = out->loss;
-    out->predicted = training ? TRM_NO_NODE : find_predictions(out->graph);
-    const trm_node outputs[] = {out->logits, out->predicted};
-    if (training) {
-        exec.accumulate = trmi_accumulate(model);
-        exec.parallel.split.input_cuts = NULL; /* a dataset gives samples or whole batches */
-        exec.blocks = out->blocks;
-        exec.updated_elsewhere = model->sink->updates;
-    } else {
-        exec.optimizer = (trm_optimizer_options){0};
-        exec.loss_scale = (trm_loss_scale_options){.on = false};
-        exec.accumulate = 0;
-        exec.memory_bytes = 0;
-        exec.parallel = (trm_parallel_options){.comm = NULL};
-        exec.outputs = outputs;
-        exec.outputs_count = out->predicted.id != 0 ? 2 : 1;
-        exec.parameters_of = trmi_model_shares_weights(model) ? model->train.exec : NULL;
-    }
-    return trm_exec_create(out->graph, &exec, &out->exec, err);
-}
-
-/* Looks up where the program takes each field that the network uses, and the index of the field
- * "label". Names are copied, because the dataset may be destroyed before the model. */
-static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_compiled *out,
-                             trm_error *err) {
-    out->fields = inputs->count;
-    out->label = -1;
-    out->batch = inputs->fields[0].tensor.shape.dim[0];
-    if (out == &model->train) {
-        out->batch /= graph_share(model); /* back from the graph's batch to this rank's part */
-    }
-    for (int32_t i = 0; i < inputs->count; i++) {
-        if (strcmp(inputs->fields[i].name, "label") == 0) {
-            out->label = i;
-        }
-        out->names[i] = trmi_arena_strdup(&model->arena, inputs->fields[i].name);
-        if (out->names[i] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model");
-        }
-        if (inputs->nodes[i].id != 0) {
-            TRMI_TRY(trm_exec_input(out->exec, inputs->fields[i].name, &out->target[i], err));
-        }
-    }
-    return TRM_OK;
-}
-
-/* Order of the stages: fields, batch size as the ranks need it, graph, sink (may take tables
- * out), program, feeds, sink (declares tables). Contract in model.h. */
-trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
-                        trm_error *err) {
-    memset(out, 0, sizeof *out);
-    trm_inputs inputs = {0};
-    trm_status status;
-    TRMI_TRY_GOTO(status, take_fields(data, &inputs, err), failed);
-    if (training) {
-        enlarge_batch(&inputs, graph_share(model));
-        TRMI_TRY_GOTO(status, count_blocks(model, &inputs, &out->blocks, err), failed);
-    }
-    const trm_graph_options options = {.training = training};
-    TRMI_TRY_GOTO(status, trm_graph_create(&options, &out->graph, err), failed);
-    inputs.graph = out->graph;
-    TRMI_TRY_GOTO(status, build_graph(model, &inputs, out, err), failed);
-    if (training) {
-        TRMI_TRY_GOTO(status, trmi_batches_check(&model->options.exec.parallel, out->graph, err),
-                      failed);
-    }
-    const trmi_gradient_sink *sink = model->sink;
-    if (training && sink->prepare != NULL) {
-        TRMI_TRY_GOTO(status, sink->prepare(model, out->graph, err), failed);
-    }
-    TRMI_TRY_GOTO(status, build_exec(model, training, out, err), failed);
-    TRMI_TRY_GOTO(status, bind_feeds(model, &inputs, out, err), failed);
-    if (training && sink->bind != NULL) {
-        TRMI_TRY_GOTO(status, sink->bind(model, err), failed);
-    }
-    return TRM_OK;
-failed:
-    trmi_compiled_free(out);
-    return status;
-}
-
-/* Builds the training graph of the options, finds the tables that would go to the servers, and
- * adds up the bytes of the remaining parameters and of the gathered ids. Contract in model.h. */
-trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err) {
-    trm_model model = {.options = *options};
-    trmi_compiled compiled = {0};
-    trm_inputs inputs = {0};
-    trmi_detached *tables = NULL;
-    int32_t count = 0;
-    *bytes = 0;
-    trm_status status;
-    TRMI_TRY_GOTO(status, take_fields(options->data, &inputs, err), done);
-    TRMI_TRY_GOTO(status,
-                  trm_graph_create(&(trm_graph_options){.training = true}, &compiled.graph, err),
-                  done);
-    inputs.graph = compiled.graph;
-    TRMI_TRY_GOTO(status, build_graph(&model, &inputs, &compiled, err), done);
-    TRMI_TRY_GOTO(status, trmi_graph_find_tables(compiled.graph, &tables, &count, err), done);
-    trmi_graph_detach_tables(compiled.graph, tables, count);
-    for (int64_t i = 1; i < compiled.graph->ops_count; i++) {
-        const trmi_op *op = &compiled.graph->ops[i];
-        if (op->kind == TRMI_OP_PARAMETER) {
-            *bytes += trm_shape_count(&compiled.graph->values[op->outputs[0]].shape) *
-                      (int64_t)sizeof(float);
-        }
-    }
-    for (int32_t i = 0; i < count; i++) {
-        *bytes += tables[i].count * (int64_t)sizeof(uint64_t);
-    }
-done:
-    trmi_free(tables);
-    trmi_compiled_free(&compiled);
-    return status;
-}
-
-/* ---- creation and destruction ---------------------------------------------------------------- */
 
 /* Checks the learning-rate schedule.
  *   error  INVALID: base not above 0, negative steps, values that are not finite */
@@ -372,10 +157,11 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
         o->exec.parallel.comm = trm_elastic_comm(o->elastic);
     }
     model->sink = trmi_gradient_sink_of(o);
+    model->changes = trmi_rank_changes_of(o);
     TRMI_TRY(trmi_model_find_ranks(model, err));
     TRMI_TRY(take_context(given, o, err));
     trmi_batches_settle(&o->exec.parallel);
-    TRMI_TRY(trmi_elastic_attach(model, err));
+    TRMI_TRY(model->changes->check(model, err));
     /* texts of the caller may be freed after creation */
     const char **strings[] = {&o->exec.backend,
                               &o->exec.tuning_file,
@@ -396,7 +182,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return TRM_OK;
 }
 
-/* Makes a model. `alone`: as for trmi_elastic_open. On failure everything made so far is destroyed and *out
+/* Makes a model. `alone`: as for trmi_rank_changes.open. On failure everything made so far is destroyed and *out
  * is not written. */
 static trm_status make_model(const trm_model_options *options, int32_t alone, trm_model **out,
                              trm_error *err) {
@@ -414,7 +200,7 @@ static trm_status make_model(const trm_model_options *options, int32_t alone, tr
     TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(
         status, trmi_compile(model, options->data, training, trmi_model_owner(model), err), failed);
-    TRMI_TRY_GOTO(status, trmi_elastic_open(model, alone, err), failed);
+    TRMI_TRY_GOTO(status, model->changes->open(model, alone, err), failed);
     trmi_model_log_ranks(model);
     *out = model;
     return TRM_OK;
@@ -434,7 +220,7 @@ trm_status trm_model_create(const trm_model_options *options, trm_model **out, t
         return TRM_OK;
     }
     int32_t ranks;
-    TRMI_TRY(trmi_elastic_go_alone(options, status, &ranks, err));
+    TRMI_TRY(trmi_rank_changes_of(options)->go_alone(options, status, &ranks, err));
     return make_model(options, ranks, out, err);
 }
 
@@ -449,7 +235,9 @@ void trm_model_destroy(trm_model *model) {
         &model
              ->evaluate); /* the evaluation program first: it may use the training program's weights */
     trmi_compiled_free(&model->train);
-    trmi_elastic_close(model);
+    if (model->changes != NULL) {
+        model->changes->close(model);
+    }
     trm_auc_destroy(model->auc);
     trmi_text_free(&model->job);
     trmi_text_free(&model->resumed_job);
@@ -483,7 +271,7 @@ void trm_model_request_stop(trm_model *model) {
 
 void trm_model_request_leave(trm_model *model) {
     TRMI_NEED_OR(, NULL, model);
-    if (!trmi_elastic_request_leave(model)) {
+    if (!model->changes->request_leave(model)) {
         trm_model_request_stop(model);
     }
 }

@@ -53,6 +53,7 @@ struct trm_model {
     trmi_arena arena;
     trmi_compiled train, evaluate;
     const struct trmi_gradient_sink *sink;
+    const struct trmi_rank_changes *changes;
     struct trmi_remote *remote; /* state of the sinks on servers; NULL: local parameters */
     /* Borrowed: position in the data of synchronous workers (estimator/dealt.h). NULL: one batch
      * a step, from 0. */

@@ -5,11 +5,11 @@
  *   resume   trm_model_resume   everything; the run continues with the bits that it would have had without interruption
  *
  * A part is checked and converted as a whole before its first variable is written. */
-#include "train/elastic.h"
 #include "train/export/gather.h"
 #include "train/export/weights.h"
 #include "train/job.h"
 #include "train/model.h"
+#include "train/rank_changes.h"
 
 #include "models/lora.h"
 
@@ -158,7 +158,7 @@ static trm_status agree_on_files(const trm_model *model, trm_status status, int6
                                  const char *path, trm_error *err) {
     trm_error why;
     trm_status agreed = trmi_model_agree(model, status, number, path, &why);
-    if (agreed == status || trmi_elastic_puts_off(model, agreed, &why)) {
+    if (agreed == status || model->changes->puts_off(agreed, &why)) {
         return status;
     }
     if (err != NULL) {

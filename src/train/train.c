@@ -8,7 +8,8 @@
  *        on_end
  *
  * The loop reads batches from the run's gradient sink and hands gradients back to it
- * (gradient_sink.h), so that it is the same for a local optimiser and for parameter servers.
+ * (gradient_sink.h), so that it is the same for a local optimiser and for parameter servers. What a
+ * change of the job's ranks means is in the run's table of changes (rank_changes.h).
  * With many ranks, every rank runs this loop in step with the other ranks: the collectives are
  * inside trm_exec_forward_backward and the sink's push.
  *
@@ -16,10 +17,10 @@
  * model->epoch and model->epoch_step then state exactly which steps are done, so a checkpoint
  * that on_end writes resumes with the next step. A status other than OK, CANCELLED and DIVERGED
  * ends the run of all ranks (trm_comm_abort). */
-#include "train/elastic.h"
 #include "train/gradient_sink.h"
 #include "train/job.h"
 #include "train/profile.h"
+#include "train/rank_changes.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -189,8 +190,7 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
     r->p.step_samples = 0;
     r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
     trmi_exec_set_flag(exec, TRMI_FLAG_STOP, atomic_load(&r->model->stop) != 0);
-    trmi_elastic_raise_wish(r);
-    trmi_elastic_mark(r);
+    r->changes->begin_step(r);
     TRMI_TRY(forward_backward(r, err));
     TRMI_TRY(CALL(r, on_gradients, err));
     double updating = trmi_os_now();
@@ -220,7 +220,7 @@ static bool is_over(trmi_run *r) {
 }
 
 /* Returns whether no step follows at once: the run ends, or begins again with other ranks. */
-static bool must_stop(trmi_run *r) { return is_over(r) || trmi_elastic_is_change_due(r); }
+static bool must_stop(trmi_run *r) { return is_over(r) || r->changes->is_due(r); }
 
 /* Returns whether epochs are left to train. */
 static bool has_epochs(const trmi_run *r) {
@@ -236,7 +236,7 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
     if (r->hooks_due) { /* a membership change has interrupted them, on some rank */
         r->hooks_due = false;
         TRMI_TRY(CALL(r, on_step_end, err));
-        trmi_elastic_note_hooks(r);
+        r->changes->note_hooks(r);
     }
     while (!must_stop(r)) {
         if (r->sink->stage != NULL) {
@@ -248,7 +248,7 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
         TRMI_TRY(one_step(r, err));
         if (!r->options->sink) {
             TRMI_TRY(CALL(r, on_step_end, err));
-            trmi_elastic_note_hooks(r);
+            r->changes->note_hooks(r);
         }
     }
     /* Sink mode calls on_step_end once, with the mean step time, also if the run ends inside the
@@ -349,10 +349,10 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
  * another number of samples, another job; those of trm_dataset_check */
 static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
-    TRMI_TRY(trmi_elastic_check_data(r, err));
+    TRMI_TRY(r->changes->check_data(r, err));
     TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
     TRMI_TRY(trm_dataset_check(data, err));
-    r->p.epoch_steps = trmi_elastic_epoch_steps(r, trm_model_epoch_steps(r->model, data));
+    r->p.epoch_steps = r->changes->epoch_steps(r, trm_model_epoch_steps(r->model, data));
     if (r->p.epoch_steps <= 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "an epoch of %lld samples has %lld batches, a step takes %d",
@@ -395,7 +395,7 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     r->begin = r->again ? r->begin : trmi_os_now();
     trmi_exec_forget_flags(r->model->train.exec);
     if (!r->again) {
-        trmi_elastic_note_hooks(r);
+        r->changes->note_hooks(r);
     }
     return CALL(r, on_begin, err);
 }
@@ -409,7 +409,7 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
         TRMI_TRY(one_epoch(r, err));
     }
     if (has_epochs(r) && !is_over(r)) {
-        TRMI_TRY(trmi_elastic_begin_change(r, err));
+        TRMI_TRY(r->changes->begin_change(r, err));
     }
     TRMI_TRY(r->sink->flush != NULL ? r->sink->flush(r, err) : TRM_OK);
     r->p.stopping = is_stopped(r);
@@ -423,23 +423,23 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
 }
 
 /* Runs the call, and begins again at the position of the newest step whenever ranks of an elastic job
- * have died, left or joined. A spare rank waits in trmi_elastic_finish. An active rank that has trained to its end
+ * have died, left or joined. A spare rank waits in trmi_rank_changes.finish. An active rank that has trained to its end
  * does not fail because the others are gone. */
-static trm_status run_elastic(trmi_run *r, trm_error *err) {
-    trm_status status = trmi_elastic_check_joined(r, err);
+static trm_status run_with_changes(trmi_run *r, trm_error *err) {
+    trm_status status = r->changes->check_joined(r, err);
     status = status == TRM_OK ? run_and_finish(r, err) : status;
-    while (r->model->elastic != NULL) {
+    for (;;) {
         bool whole = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
-        bool spare = trmi_elastic_is_spare(r->model);
+        bool spare = r->changes->is_spare(r->model);
         trm_status ended = status;
         trm_error why = *err;
-        status = whole ? trmi_elastic_finish(r, &ended, &why) : status;
+        status = whole ? r->changes->finish(r, &ended, &why) : status;
         if (whole && status == TRM_OK) {
             return ended == TRM_OK || !spare
                        ? ended
                        : TRMI_FAIL(err, ended, "the other ranks have ended the training");
         }
-        status = trmi_elastic_go_on(r, status, &why);
+        status = r->changes->go_on(r, status, &why);
         if (status != TRM_OK && whole && !spare) {
             return ended; /* the message of `ended` is still in err */
         }
@@ -448,11 +448,10 @@ static trm_status run_elastic(trmi_run *r, trm_error *err) {
             return status;
         }
         status = CALL(r, on_membership, err);
-        if (status == TRM_OK && !trmi_elastic_is_spare(r->model)) {
+        if (status == TRM_OK && !r->changes->is_spare(r->model)) {
             status = run_and_finish(r, err);
         }
     }
-    return status;
 }
 
 int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
@@ -467,7 +466,11 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
  * limit. CANCELLED and DIVERGED occur on all ranks alike, END on one that has left the others. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     TRMI_NEED(err, model, options);
-    trmi_run r = {.model = model, .options = options, .sink = model->sink, .begin = trmi_os_now()};
+    trmi_run r = {.model = model,
+                  .options = options,
+                  .sink = model->sink,
+                  .changes = model->changes,
+                  .begin = trmi_os_now()};
     /* callbacks and the abort of the other ranks need the message even if the caller passed no
      * error record */
     trm_error own;
@@ -478,7 +481,7 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
         status = trmi_profile_begin(model, options->data, options->profile, &r.profile, err);
     }
     r.trace = trmi_profile_trace(r.profile);
-    status = status == TRM_OK ? run_elastic(&r, err) : status;
+    status = status == TRM_OK ? run_with_changes(&r, err) : status;
     status = trmi_profile_end(r.profile, status, err);
     trmi_stragglers_destroy(r.stragglers);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
