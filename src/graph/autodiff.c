@@ -86,6 +86,7 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
         TRMI_NEED_IN(graph, , nodes, grads);
         memset(grads, 0, (size_t)count * sizeof *grads);
     }
+    /* Check the arguments. After an error of the builder all gradients are "no node". */
     trm_error err;
     if (graph->first_error.status != TRM_OK) {
         return;
@@ -122,6 +123,7 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
     memcpy(scope, graph->scope, sizeof scope);
     graph->scope[0] = '\0';
     graph->phase = TRMI_BACKWARD;
+    /* The gradient of the loss is 1, in the loss's type and shape. */
     trm_shape loss_shape = graph->values[loss.id].shape;
     trm_node seed = trm_scalar(graph, 1.0);
     if (seed.id > 0) {
@@ -129,6 +131,8 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
     }
     trm_node one = trm_cast(graph, seed, graph->values[loss.id].dtype);
     gradient[loss.id] = loss_shape.rank == 0 ? one : trm_reshape(graph, one, loss_shape);
+    /* Operators are in topological order: when one is reached, all readers of its outputs have
+     * added their parts, so the gradients of its outputs are complete. */
     for (int64_t i = ops_count - 1; i > 0 && graph->first_error.status == TRM_OK; i--) {
         backward_of(graph, i, needed, gradient);
     }

@@ -342,8 +342,8 @@ const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size
  * normal, or uniform in +-scale. Element i is number i % 4 of Philox block i / 4. */
 typedef struct trmi_init_rule {
     enum { TRMI_INIT_CONSTANT, TRMI_INIT_UNIFORM, TRMI_INIT_NORMAL } kind;
-    double value, scale;
-    uint64_t stream;
+    double value, scale; /* value: only of CONSTANT; scale: of the others */
+    uint64_t stream;     /* from the name of the leaf (base/rng.h) */
 } trmi_init_rule;
 /* Returns the rule of an initialiser for a leaf of this name and shape. */
 trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape);

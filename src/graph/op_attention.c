@@ -12,7 +12,8 @@
 
 /* Extents of an attention. */
 typedef struct extents {
-    int64_t batch, queries, keys, heads, kv_heads, width;
+    int64_t batch, queries, keys;   /* samples; positions of a sample */
+    int64_t heads, kv_heads, width; /* H, G and D of the comment above */
 } extents;
 
 /* Returns whether queries, keys and values are one tensor. */

@@ -30,6 +30,7 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
     if (x == NULL || w == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: needs an image and weights", op->name);
     }
+    /* The text of both operands stands in all messages. */
     char image[128], weights[128];
     trmi_value_text(graph, op->inputs[0], image, sizeof image);
     trmi_value_text(graph, op->inputs[1], weights, sizeof weights);
@@ -38,6 +39,7 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
                          "%s: [N,C,H,W] and [O,I,KH,KW] of one dtype expected, found %s and %s",
                          op->name, image, weights);
     }
+    /* Attributes: groups divide the channels, and no extent computed from them overflows. */
     int64_t groups = op->attrs.conv.groups;
     const int64_t *stride = op->attrs.conv.stride, *dilation = op->attrs.conv.dilation;
     const int64_t *pad = op->attrs.conv.pad;
@@ -58,6 +60,7 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
                          "%s: a stride, dilation, pad or extent of %s or %s is beyond 2^31",
                          op->name, image, weights);
     }
+    /* Output: at least one position in each dimension. */
     int64_t height =
         out_extent(x->shape.dim[2], pad[0], pad[1], w->shape.dim[2], stride[0], dilation[0]);
     int64_t width =

@@ -8,7 +8,7 @@
 
 /* The product [m, k] x [k, n]; leading: dimensions of rows. */
 typedef struct trmi_matmul_extents {
-    int64_t m, k, n;
+    int64_t m, k, n; /* after transposition, if there is one */
     int32_t leading;
 } trmi_matmul_extents;
 

@@ -112,8 +112,8 @@ int64_t trmi_click_width(const trm_recommender_options *o) { return o->width == 
 
 /* A table and the keys that are looked up in it. */
 typedef struct source {
-    trm_node keys;
-    int64_t fields, rows, width;
+    trm_node keys;               /* [N, fields]; of bags [K] */
+    int64_t fields, rows, width; /* rows: of the table; width: floats of a row */
     trm_init init;
 } source;
 

@@ -339,6 +339,8 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
                              group->rank, group->size);
         goto done;
     }
+    /* Addresses differ in length, and an exchange has one length for all: exchange the lengths
+     * first. A rank without an address sends 0, so that all ranks fail together. */
     status = exchange->allgather(exchange->context, &mine, sizeof mine, lengths, err);
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         longest = lengths[r] > longest ? lengths[r] : longest;
@@ -350,6 +352,7 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     if (status != TRM_OK) {
         goto done;
     }
+    /* Then the addresses. */
     own = calloc(1, longest);
     all = malloc(longest * n);
     if (own == NULL || all == NULL) {

@@ -87,6 +87,7 @@ trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int6
     const trmi_pixels *pixels = trmi_pixels_best();
     const trmi_rect *rect = &plan->rect;
     const int64_t rows_out = plan->height, pixels_out = plan->width;
+    /* One buffer for the weights, one for the ring of resized rows (4 floats a pixel). */
     axis across = {.taps = axis_taps(rect->left, rect->width, plan->full_width, plan->align)};
     axis down = {.taps = axis_taps(rect->top, rect->height, plan->full_height, plan->align)};
     size_t across_words = (size_t)pixels_out * (size_t)(across.taps + 1);

@@ -32,7 +32,8 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
 
 /* A rectangle in an image, in pixels; fractions are allowed. */
 typedef struct trmi_rect {
-    double top, left, height, width;
+    double top, left; /* distance of the edges from those of the image */
+    double height, width;
 } trmi_rect;
 /* The task of trmi_resize: it scales `rect` to full_height x full_width, and writes only the window
  * of height x width at (top, left) of the result. */

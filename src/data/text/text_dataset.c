@@ -375,8 +375,9 @@ static trm_status add_ids(opening *o, trmi_text_file *file, int64_t index, trm_e
 
 /* A kind of dataset. */
 typedef struct text_kind {
-    const trmi_source_ops *ops;
-    const char *endings[2];
+    const trmi_source_ops *ops; /* names the kind, too */
+    const char *endings[2];     /* of the files' names; unused ones are NULL */
+    /* Adds the parts of file number `index`. Errors: those of reading it */
     trm_status (*add)(opening *o, trmi_text_file *file, int64_t index, trm_error *err);
 } text_kind;
 

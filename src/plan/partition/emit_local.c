@@ -56,8 +56,8 @@ static bool is_cut(const trmi_spread *spread, int32_t dim) {
 
 /* The image side (x) and the window side (y) of a windowed operator. */
 typedef struct sides {
-    const trm_shape *x, *y;
-    const trmi_spread *sx, *sy;
+    const trm_shape *x, *y;     /* shapes on one device */
+    const trmi_spread *sx, *sy; /* spreads by the operator's strategy */
 } sides;
 
 /* Returns both sides of a windowed operator, forward or gradient. */
@@ -180,8 +180,9 @@ static void localize_means(emission *e) {
 /* Adjusts the attributes of the operator to this rank's part. */
 static void localize_attrs(emission *e) {
     const char *letters = e->strategy->letters;
-    int z = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0;
+    int z = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0; /* input that has the logits */
     switch (e->op->kind) {
+    /* Windows: fewer groups, padding only at the border of the image, the shape of this part. */
     case TRMI_OP_CONV2D:
     case TRMI_OP_CONV2D_GRAD_DATA:
     case TRMI_OP_CONV2D_GRAD_WEIGHTS:
@@ -197,6 +198,8 @@ static void localize_attrs(emission *e) {
         localize_target(e, e->attrs.pool.shape);
         break;
     case TRMI_OP_GLOBAL_AVG_POOL_GRAD: localize_target(e, e->attrs.pool.shape); break;
+    /* Statistics and losses: the axes over which the kernel combines its sums with other ranks, and
+     * which classes this rank has. */
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_BATCH_NORM_GRAD:
@@ -218,6 +221,7 @@ static void localize_attrs(emission *e) {
         e->part.begin = in_box(e, 1).begin[0];
         e->part.extent = in_shape(e, 1)->dim[0];
         break;
+    /* Attention and rotary positions: the first position of this rank's part. */
     case TRMI_OP_ATTENTION:
     case TRMI_OP_ATTENTION_GRAD: {
         int32_t parts = trmi_mesh_group(e->s->mesh, trmi_letters_mask(letters, "g"));
@@ -226,6 +230,7 @@ static void localize_attrs(emission *e) {
         e->attrs.attention.kv_heads /= parts;
         break;
     }
+    /* Experts: the first of this rank's, and how many there are on one device. */
     case TRMI_OP_EXPERT_LINEAR:
         e->part.begin = in_box(e, 1).begin[0];
         e->part.extent = in_shape(e, 1)->dim[0];

@@ -18,7 +18,9 @@ enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 /* The window of one dimension: output rows [a, b) read input rows [a*stride - before, (b-1)*stride
  * - before + extent). */
 typedef struct trmi_partition_window {
-    int64_t stride, before, extent, in, out;
+    int64_t stride, before; /* before: padding */
+    int64_t extent;         /* rows of a window, dilation included */
+    int64_t in, out;        /* rows of the whole input and output */
 } trmi_partition_window;
 
 /* The loop nest of one operator. */

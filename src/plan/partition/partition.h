@@ -173,9 +173,9 @@ enum { TRMI_ROUTE_STEPS = 12 };
 /* One move of a route. */
 typedef struct trmi_route_step {
     trmi_move move;
-    uint32_t axes; /* axes of the groups that communicate */
-    trmi_spread to;
-    double bytes, seconds;
+    uint32_t axes;         /* axes of the groups that communicate */
+    trmi_spread to;        /* the tensor's spread after the move */
+    double bytes, seconds; /* bytes in the meaning of the move; seconds by the prices */
 } trmi_route_step;
 
 /* A sequence of moves from one spread to another. */
@@ -287,7 +287,7 @@ typedef enum trmi_recompute_choice {
  * out can[graph->ops_count] */
 void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
-/* The values that are recomputed if the plan does not choose. */
+/* Which values are recomputed where the plan does not choose (TRMI_RECOMPUTE_RULE). */
 typedef struct trmi_again_rules {
     bool norms;    /* outputs of norms (trmi_target.recompute_norm_act) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
@@ -321,8 +321,8 @@ typedef struct trmi_plan_stages {
     int32_t stages, chunks, micros; /* stages 0: the plan has none */
     trmi_pipeline_order order;
     bool recompute; /* values of blocks are computed again (trmi_plan_options.recompute) */
-    const char
-        *begins; /* operators with which the second and further runs begin, "a,b"; "" = one run */
+    /* operators with which the second and further runs begin, "a,b"; "" = one run */
+    const char *begins;
 } trmi_plan_stages;
 
 /* A plan: the mesh, a line for each operator, and stores. */
@@ -433,11 +433,11 @@ typedef struct trmi_partition_work {
 /* Report of a partition. Names are in the arena; the arrays are freed with it. */
 typedef struct trmi_partition_report {
     trmi_arena arena;
-    trmi_partition_message *messages;
+    trmi_partition_message *messages; /* [messages_count] */
     int64_t messages_count, messages_capacity;
-    trmi_partition_work *work;
+    trmi_partition_work *work; /* [work_count] */
     int64_t work_count, work_capacity;
-    double comm_seconds, gradient_seconds;
+    double comm_seconds, gradient_seconds; /* of all messages; of those that are gradients */
 } trmi_partition_report;
 /* Frees the content of a report. */
 void trmi_partition_report_free(trmi_partition_report *report);

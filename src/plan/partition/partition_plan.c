@@ -360,6 +360,7 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
                    ? TRM_OK
                    : bad_line(r, "trireme-plan 1", err);
     }
+    /* the header: mesh and graph */
     if (strcmp(words[0], "mesh") == 0 && count == 2 && !r->has_mesh) {
         r->has_mesh = true;
         return trmi_mesh_parse(words[1], &r->plan->mesh, err) == TRM_OK ? TRM_OK
@@ -374,6 +375,7 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
                    ? TRM_OK
                    : bad_line(r, "graph and 16 hexadecimal digits", err);
     }
+    /* one line for each operator, stage and store; stages are kept in `r` until the last line */
     if (strcmp(words[0], "op") == 0) {
         return read_op(r, words, count, err);
     }

@@ -205,10 +205,10 @@ static int32_t place_of(const trmi_router *r, map *m, const trmi_spread *spread)
 /* State while moves from a place are listed. */
 typedef struct explorer {
     const trmi_router *router;
-    map *map;
-    trmi_spread from;
-    edges *into;
-    bool failed;
+    map *map;         /* the spreads of one shape; grows by the targets of the moves */
+    trmi_spread from; /* the place whose moves are listed */
+    edges *into;      /* receives the moves */
+    bool failed;      /* there was no memory */
 } explorer;
 
 /* Appends a move if its target fits the shape. */

@@ -161,6 +161,7 @@ static trm_status parse_number(trmi_links *l, int number, const char *line, trm_
     form[96] =
         "level, points, flops, bytes, speed, overlap, slowdown, cores, together, load or overhead";
     double value = NAN, cores = l->cores, together = l->together;
+    /* a number in the file: from `least` to `most`; *to receives it times `unit` */
     const struct {
         const char *name;
         double *to, least, most, unit;

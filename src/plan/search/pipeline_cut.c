@@ -13,21 +13,25 @@
 #include <math.h>
 #include <string.h>
 
+/* State of one search for the cuts of a pipeline. The arrays live until trmi_cut_find returns. */
 typedef struct cutting {
-    trmi_runs *runs;
+    trmi_runs *runs; /* gives the least seconds of a run, and keeps them */
     const trmi_pipe_costs *costs;
     const trmi_pipe_shape *shape;
-    bool quick;
-    double ceiling, cap; /* cap: most seconds of a stage with its update */
-    int32_t n;           /* cuts */
-    double *before;      /* [n] least seconds of one micro-batch before a cut */
-    double *known; /* [stages][n][n][TRMI_LEASTS]; NAN: not asked for. One stage without limit */
-    double *value; /* [stages + 1][n] */
-    int32_t *next; /* [stages][n] */
-    const trmi_cut_visit *visit;
-    int32_t visits;
+    bool quick;     /* runs cost the sum of their atoms; none is searched */
+    double ceiling; /* seconds of the best known step: only cuts below it matter */
+    double cap;     /* most seconds of a stage with its update */
+    int32_t n;      /* cuts, the first and the last one included */
+    double *before; /* [n] least seconds of one micro-batch before a cut */
+    /* [stages][n][n][TRMI_LEASTS] seconds of a run from cut a to cut b on a stage; NAN: not asked
+     * for. Without a memory limit all stages are alike: [1][n][n][TRMI_LEASTS] */
+    double *known;
+    double *value;               /* [stages + 1][n]: V of the comment above */
+    int32_t *next;               /* [stages][n]: the cut at which the best run of the stage ends */
+    const trmi_cut_visit *visit; /* prices whole plans; NULL: only the bound is wanted */
+    int32_t visits;              /* plans priced so far */
     trm_error *err;
-    trm_status status;
+    trm_status status; /* first error; later ones are ignored */
 } cutting;
 
 trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v) {
@@ -80,8 +84,8 @@ static bool is_hopeless(const cutting *c, int32_t r, int32_t a, int32_t b, bool 
     return *longer || (others > 0 && c->before[b] + micros * (all - c->before[b]) / others > most);
 }
 
-/* Finds the best run of stage r from cut a on. */
-static void settle_run(cutting *c, int32_t r, int32_t a) {
+/* Computes V[r][a]: tries each cut b at which stage r may end, and keeps the best. */
+static void find_best_run(cutting *c, int32_t r, int32_t a) {
     int32_t stages = c->shape->stages;
     bool last = r == stages - 1;
     double *value = &c->value[r * c->n + a];
@@ -95,6 +99,7 @@ static void settle_run(cutting *c, int32_t r, int32_t a) {
             }
             continue;
         }
+        /* own: the stage computes all micro-batches; whole: one of them also passes the others */
         double micro = least_of(c, r, a, b, TRMI_LEAST_MICRO);
         double own = r == 0 ? least_of(c, r, a, b, TRMI_LEAST_STEP) : c->shape->micros * micro;
         if (r > 0 && c->cap < INFINITY && least_of(c, r, a, b, TRMI_LEAST_STEP) > c->cap) {
@@ -115,7 +120,7 @@ static double run_dynamic(cutting *c, trmi_pipe_cut *out, double *longest) {
     int32_t stages = c->shape->stages;
     for (int32_t r = stages - 1; r >= 0; r--) {
         for (int32_t a = r; a <= (r == 0 ? 0 : c->n - 1 - (stages - r)); a++) {
-            settle_run(c, r, a);
+            find_best_run(c, r, a);
         }
         for (int32_t a = 0; a < r; a++) {
             c->value[r * c->n + a] = INFINITY;
@@ -173,7 +178,9 @@ static void price_cuts_below(cutting *c, trmi_pipe_cut *cut, int32_t r, double b
     }
 }
 
-/* Cuts stages of one chunk. */
+/* Cuts stages of one chunk. The dynamic programming ignores the updates of stages 1 and later, so its
+ * bound may be too low: bisection finds the least cap on a stage's seconds with its update that some
+ * cut keeps. With `visit` all cuts below the ceiling are then priced. */
 static void cut_plain(cutting *c, trmi_pipe_cut *out) {
     enum { HALVES = 24 };
     double longest;
@@ -213,7 +220,7 @@ static void cut_chunks(cutting *c, trmi_pipe_cut *out) {
         sum += c->before[r];
     }
     out->bound = fmax(sum / stages, micro);
-    for (int32_t i = 0; i + 1 < c->n; i++) { /* a rank has it, whole */
+    for (int32_t i = 0; i + 1 < c->n; i++) { /* one rank has all of the longest atom */
         out->bound = fmax(out->bound, c->shape->micros * (c->before[i + 1] - c->before[i]));
     }
     for (int32_t v = 0; v < runs; v++, left--) {

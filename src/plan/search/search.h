@@ -446,9 +446,9 @@ typedef struct trmi_simulated_event {
 } trmi_simulated_event;
 /* The events of a step, in the order of their creation. */
 typedef struct trmi_timeline {
-    trmi_arena arena;
+    trmi_arena arena; /* memory of texts */
     trmi_simulated_event *events;
-    int64_t count, capacity;
+    int64_t count, capacity; /* of events */
 } trmi_timeline;
 /* Simulates one step as trmi_space_measure() and records its events. With a router, each
  * redistribution is recorded as the moves of its cheapest route. error NOMEM; owns: caller,

@@ -20,13 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A gradient to be reduced; after fuse_gradients() a bucket, whose `node` is the number of gradients in it.
- */
+/* A gradient to be reduced; after fuse_gradients() a bucket of gradients with equal axes and move. */
 typedef struct gradient_item {
-    uint32_t axes;
-    trmi_move move;
-    double bytes, ready, seconds;
-    int32_t node;
+    uint32_t axes;         /* of the groups that reduce it, as bits */
+    trmi_move move;        /* GRADIENTS or SLICES */
+    double bytes;          /* of the largest part of a rank */
+    double ready, seconds; /* when backward has made it, since the step began; of the move */
+    int32_t node;          /* the operator; of a bucket: the number of gradients in it */
 } gradient_item;
 
 /* State of one simulation. */

@@ -26,10 +26,12 @@ enum { MU_STEPS = 9, FRONTIER_POINTS = 18 };
 /* One side: all plans, or the plans updated in slices. No plan of the side has a faster step than
  * `bound`. */
 typedef struct side {
-    double bound, additive, additive_bound;
+    double bound; /* seconds of a step: the largest bound of all solves so far */
+    /* of that solve: objective of its best plan; lower bound of the objective; weights; solution */
+    double additive, additive_bound;
     trmi_objective weights;
     trmi_solution solution;
-    trmi_bound limit;
+    trmi_bound limit; /* how the memory limit entered the bound */
 } side;
 
 /* State of one search. */

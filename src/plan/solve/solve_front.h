@@ -105,9 +105,10 @@ trm_status trmi_front_scalar(const trmi_front_graph *graph, double a, double b, 
                              trmi_cost_graph *out, trm_error *err);
 /* Bounds of a search with lists: time + lambda x memory <= bound, memory <= limit (0: any). */
 typedef struct trmi_lists_options {
-    double lambda, bound, limit;
-    int32_t list_limit;
-    int64_t work_limit;
+    double lambda;       /* seconds a byte */
+    double bound, limit; /* seconds; bytes */
+    int32_t list_limit;  /* points of a list; longer ones are thinned */
+    int64_t work_limit;  /* points made in all */
 } trmi_lists_options;
 /* Finds the choices within the bounds of `options` by eliminations with lists (solve_lists.c).
  *   out     *out, *count: the points; *slack: time lost by thinning

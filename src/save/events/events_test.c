@@ -35,14 +35,17 @@ static void golden_bytes(void **state) {
                      "c33fc24a");
 }
 
+/* What a reader finds in an event file. */
 typedef struct seen {
-    int count, versions, scalars, histograms, graphs, sessions;
-    int64_t last_step, session_step, node_count;
-    double last_value;
+    int count, versions, scalars, histograms, graphs, sessions; /* events: all, of each kind */
+    int64_t last_step;                                          /* step of the last event */
+    int64_t session_step; /* step at which a resumed session begins */
+    int64_t node_count;   /* nodes of the graph */
+    double last_value;    /* of the last scalar, like its tag */
     char last_tag[64];
 } seen;
 
-static void look(void *context, const trmi_record_event *event) {
+static void count_event(void *context, const trmi_record_event *event) {
     seen *s = context;
     s->count++;
     s->versions += event->kind == TRMI_EVENT_VERSION;
@@ -73,8 +76,9 @@ static seen read_back(const char *path) {
     CHECK_OK(trmi_os_read_file(path, 1 << 24, &data, &bytes, &err), err);
     trmi_tfrecord_reader reader = {.name = path, .file = data, .bytes = bytes};
     while ((status = trmi_tfrecord_next(&reader, &record, &record_bytes, &err)) == TRM_OK) {
-        CHECK_OK(trmi_event_decode(record, record_bytes, path, reader.number - 1, look, &s, &err),
-                 err);
+        CHECK_OK(
+            trmi_event_decode(record, record_bytes, path, reader.number - 1, count_event, &s, &err),
+            err);
     }
     if (status != TRM_END) {
         CHECK_OK(status, err);
@@ -116,8 +120,9 @@ static void a_run_reads_back(void **state) {
     CHECK_OK(trm_events_close(events, &err), err);
 }
 
-/* Finds field `number` of wire type `wire` in a message; test data are well formed. */
-static const uint8_t *skip_to(const uint8_t *at, uint8_t tag, size_t *bytes) {
+/* Reads the tag, which must be `tag`, and the length of a field of a protobuf message. Returns the
+ * content of the field; *bytes: its length. */
+static const uint8_t *enter_field(const uint8_t *at, uint8_t tag, size_t *bytes) {
     assert_int_equal(at[0], tag);
     size_t length = 0, shift = 0;
     at++;
@@ -144,10 +149,10 @@ static void histogram_counts_every_value(void **state) {
     CHECK_OK(trmi_event_put_histogram(&text, 2, 1, "h", &tensor, &err), err);
     size_t bytes;
     const uint8_t *at = (const uint8_t *)text.data + 12 + 9 + 2; /* frame, time, step */
-    at = skip_to(at, 5 << 3 | 2, &bytes);                        /* summary */
-    at = skip_to(at, 1 << 3 | 2, &bytes);                        /* value */
+    at = enter_field(at, 5 << 3 | 2, &bytes);                    /* summary */
+    at = enter_field(at, 1 << 3 | 2, &bytes);                    /* value */
     at += 3;                                                     /* tag "h" */
-    at = skip_to(at, 5 << 3 | 2, &bytes);                        /* histo */
+    at = enter_field(at, 5 << 3 | 2, &bytes);                    /* histo */
     double scalar[5];
     for (int i = 0; i < 5; i++) {
         assert_int_equal(at[0], (i + 1) << 3 | 1);
@@ -158,8 +163,8 @@ static void histogram_counts_every_value(void **state) {
     CHECK_CLOSE(scalar[3], sum, 1e-9);
     CHECK_CLOSE(scalar[4], squares, 1e-9);
     size_t limit_bytes, count_bytes;
-    const uint8_t *limits = skip_to(at, 6 << 3 | 2, &limit_bytes);
-    const uint8_t *counts = skip_to(limits + limit_bytes, 7 << 3 | 2, &count_bytes);
+    const uint8_t *limits = enter_field(at, 6 << 3 | 2, &limit_bytes);
+    const uint8_t *counts = enter_field(limits + limit_bytes, 7 << 3 | 2, &count_bytes);
     assert_int_equal(limit_bytes, count_bytes);
     assert_in_range(limit_bytes / 8, 10, 400); /* empty runs are one bucket */
     double total = 0, previous = -INFINITY;
@@ -182,8 +187,7 @@ static void histogram_counts_every_value(void **state) {
                 "uint8");
 }
 
-/* A full disk costs records, never the file. */
-/* A FIFO without a reader would keep the job, SIGTERM or not. */
+/* Opening a FIFO that no process reads would block the job, and SIGTERM would not end it. */
 static void only_regular_files_are_appended_to(void **state) {
     trm_error err;
     trmi_append file;
@@ -194,6 +198,7 @@ static void only_regular_files_are_appended_to(void **state) {
                 "(found a directory)");
 }
 
+/* On a full disk records are lost, but the file keeps only whole ones and stays readable. */
 static void a_failed_write_leaves_whole_records(void **state) {
     for (int at = 2; at < 6; at++) {
         trm_error err;
