@@ -530,14 +530,14 @@ TRM_API TRM_MUST_USE trm_status trm_ps_leave(trm_ps_client *client, trm_error *e
 
 /* A checkpoint of the servers. */
 typedef struct trm_ps_checkpoint_result {
-    uint32_t cut;                 /* number of the snapshot */
+    uint32_t snapshot;            /* number of the snapshot */
     bool differential;            /* holds changes only */
     int64_t rows, bytes;          /* written by all servers */
     double seconds, hold_seconds; /* in all; of these, with pushes held back */
 } trm_ps_checkpoint_result;
 /* Writes a consistent snapshot of all shards of all servers, while workers go on: every push is in
  * it on all servers or on none. Files go to each server's folder; their list, written last, to
- * `folder`/MANIFEST-<cut>.json (one folder when servers share it).
+ * `folder`/MANIFEST-<number>.json (one folder when servers share it).
  *   param    differential: true = only changes since the snapshot before (full when there is none)
  *            result: written
  *   errors   INVALID, IO, NOSPACE, TIMEOUT, PEER: the snapshot does not exist; CANCELLED (another
@@ -560,7 +560,7 @@ typedef struct trm_ps_folder trm_ps_folder;
 
 /* Options of opening a folder. Zero means the default. */
 typedef struct trm_ps_folder_options {
-    uint32_t cut;      /* number of the snapshot; 0 = the newest */
+    uint32_t snapshot; /* number of the snapshot; 0 = the newest */
     trm_switch logs;   /* adds the pushes of the logs. Default: on; TRM_OFF: the checkpoint alone */
     const char *table; /* loads only its rows; NULL = all */
     const uint64_t *key; /* and only this row, with its last writers; NULL = all */
@@ -570,7 +570,7 @@ typedef struct trm_ps_folder_options {
 
 /* Summary of a folder. */
 typedef struct trm_ps_folder_info {
-    uint32_t cut;                /* number of the snapshot */
+    uint32_t snapshot;           /* number of the snapshot */
     bool differential;           /* the snapshot holds changes only */
     int32_t servers, shards;     /* of the job; of a server */
     int32_t tables;              /* number of tables */

@@ -1418,7 +1418,7 @@ class trm_ps_chief(Structure):
 
 
 class trm_ps_checkpoint_result(Structure):
-    """cut: number of the snapshot
+    """snapshot: number of the snapshot
     differential: holds changes only
     rows: holds changes only
     bytes: written by all servers
@@ -1428,7 +1428,7 @@ class trm_ps_checkpoint_result(Structure):
 
 
 class trm_ps_folder_options(Structure):
-    """cut: number of the snapshot; 0 = the newest
+    """snapshot: number of the snapshot; 0 = the newest
     logs: adds the pushes of the logs. Default: on; TRM_OFF: the checkpoint alone
     table: loads only its rows; NULL = all
     key: and only this row, with its last writers; NULL = all
@@ -1437,7 +1437,7 @@ class trm_ps_folder_options(Structure):
 
 
 class trm_ps_folder_info(Structure):
-    """cut: number of the snapshot
+    """snapshot: number of the snapshot
     differential: the snapshot holds changes only
     servers: the snapshot holds changes only
     shards: of the job; of a server
@@ -2848,7 +2848,7 @@ trm_ps_chief._fields_ = [
     ('lease_seconds', c_double),
 ]
 trm_ps_checkpoint_result._fields_ = [
-    ('cut', c_uint32),
+    ('snapshot', c_uint32),
     ('differential', c_bool),
     ('rows', c_int64),
     ('bytes', c_int64),
@@ -2856,14 +2856,14 @@ trm_ps_checkpoint_result._fields_ = [
     ('hold_seconds', c_double),
 ]
 trm_ps_folder_options._fields_ = [
-    ('cut', c_uint32),
+    ('snapshot', c_uint32),
     ('logs', c_int),
     ('table', c_char_p),
     ('key', POINTER(c_uint64)),
     ('initial', trm_ps_source),
 ]
 trm_ps_folder_info._fields_ = [
-    ('cut', c_uint32),
+    ('snapshot', c_uint32),
     ('differential', c_bool),
     ('servers', c_int32),
     ('shards', c_int32),
@@ -5697,7 +5697,7 @@ FUNCTIONS = {
         'client differential result err',
         """Writes a consistent snapshot of all shards of all servers, while workers go on: every push is in
         it on all servers or on none. Files go to each server's folder; their list, written last, to
-        `folder`/MANIFEST-<cut>.json (one folder when servers share it).
+        `folder`/MANIFEST-<number>.json (one folder when servers share it).
           param    differential: true = only changes since the snapshot before (full when there is none)
                    result: written
           errors   INVALID, IO, NOSPACE, TIMEOUT, PEER: the snapshot does not exist; CANCELLED (another

@@ -1107,7 +1107,7 @@ class trm_ps_chief(Structure):
     lease_seconds: float
 
 class trm_ps_checkpoint_result(Structure):
-    cut: int
+    snapshot: int
     differential: bool
     rows: int
     bytes: int
@@ -1115,14 +1115,14 @@ class trm_ps_checkpoint_result(Structure):
     hold_seconds: float
 
 class trm_ps_folder_options(Structure):
-    cut: int
+    snapshot: int
     logs: int
     table: Optional[bytes]
     key: Any
     initial: trm_ps_source
 
 class trm_ps_folder_info(Structure):
-    cut: int
+    snapshot: int
     differential: bool
     servers: int
     shards: int

@@ -106,7 +106,7 @@ typedef struct app_options {
     /* cached rows and their age in batches; rows of ps inspect --top */
     int64_t hot_rows, hot_age, top;
     /* number of the snapshot that ps inspect and ps export read; 0: the newest */
-    int64_t cut;
+    int64_t snapshot;
     bool tcp_only, prometheus;
     bool evaluator, check, no_ps_log, hybrid, staleness_aware;
     /* planning */

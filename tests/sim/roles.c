@@ -125,7 +125,7 @@ static void take_snapshot(worker_state *w) {
     trm_status status = trm_ps_checkpoint(w->client, sim_random(DRAW_ORDER, 2) == 0, &result, &err);
     if (status == TRM_OK) {
         job.cuts_made++;
-        sim_trace(sim.current->process, "snapshot %u", result.cut);
+        sim_trace(sim.current->process, "snapshot %u", result.snapshot);
         if (job.dies_at_cuts || sim_random(DRAW_ORDER, 4) == 0) {
             check_newest_snapshot();
         }
@@ -390,7 +390,7 @@ static void check_newest_snapshot(void) {
     }
     trm_ps_folder_info info;
     trm_ps_folder_get_info(files, &info);
-    sim_trace(sim.current->process, "snapshot %u loads", info.cut);
+    sim_trace(sim.current->process, "snapshot %u loads", info.snapshot);
     if (info.tables > 0) {
         check_one_moment(files);
     }

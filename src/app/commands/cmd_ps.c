@@ -37,7 +37,8 @@ static trm_status open_folder(app_context *app, const uint64_t *key, trm_ps_fold
                               trm_error *err) {
     const app_options *o = &app->o;
     const char *path = folder_of(app->parsed.arguments[0]);
-    trm_ps_folder_options options = {.cut = (uint32_t)o->cut, .table = o->table, .key = key};
+    trm_ps_folder_options options = {
+        .snapshot = (uint32_t)o->snapshot, .table = o->table, .key = key};
     trm_error why;
     if (trm_ps_initial_open(path, &options.initial, &why) != TRM_OK) {
         app_warn("rows that were made since the checkpoint have the wrong values here: %s",
@@ -65,11 +66,10 @@ static int32_t find_table(const trm_ps_folder *folder, const char *name) {
 static void tell_folder(const trm_ps_folder *folder, const char *path, const char *only) {
     trm_ps_folder_info i;
     trm_ps_folder_get_info(folder, &i);
-    app_print(
-        "%s: checkpoint %u%s of %d servers with %d shards each, global step %lld (%lld pushes "
-        "from logs)\n",
-        path, i.cut, i.differential ? " (differential)" : "", i.servers, i.shards,
-        (long long)i.global_step, (long long)i.logged);
+    app_print("%s: snapshot %u%s of %d servers with %d shards each, global step %lld (%lld pushes "
+              "from logs)\n",
+              path, i.snapshot, i.differential ? " (differential)" : "", i.servers, i.shards,
+              (long long)i.global_step, (long long)i.logged);
     for (int32_t t = 0; t < i.tables; t++) {
         int64_t rows;
         int32_t slots;
@@ -78,7 +78,7 @@ static void tell_folder(const trm_ps_folder *folder, const char *path, const cha
             continue;
         }
         app_ps_begin_table(o, rows, slots);
-        app_put(app_int("cut", i.cut, NULL), app_int("global_step", i.global_step, NULL));
+        app_put(app_int("snapshot", i.snapshot, NULL), app_int("global_step", i.global_step, NULL));
         app_end();
     }
 }

@@ -289,7 +289,7 @@ const app_flag app_flags[] = {
     TEXT("token-file", token_file, "FILE", NULL, "file with the token of both processes, needed between hosts", .tag = "bench-ps"),
     /* ---- Parameter servers */
     TEXT("table", table, "T", NULL, "name of the table"),
-    INT("cut", cut, "N", 1, 4e9, NULL, "number of the snapshot (the newest)"),
+    INT("snapshot", snapshot, "N", 1, 4e9, NULL, "number of the snapshot (the newest)"),
     /* ---- Looking */
     TEXT("key", key, "K", NULL, "print one row of --table: slots, counts and last writers"),
     INT("top", top, "N", 1, 1e6, NULL, "print the N rows of --table with the most updates, and their part of all updates"),
@@ -413,7 +413,7 @@ GROUP(cluster_make, "Hosts", NULL, "hosts to@cluster-make");
 GROUP(cluster_output, "Table", NULL, "output@cluster-output");
 GROUP(bench_comm, "Measuring", NULL, "n@launch op sizes dtype redop engine algorithm@bench-comm private-buffers min-busbw start-timeout launch-dir timeout");
 GROUP(bench_ps, "Measuring", NULL, "rows batch-size@bench-ps repeats@bench-ps output@bench-ps role-timeout ps-shards@bench-ps wire@bench-ps tcp-only table-bytes ps-memory@bench-ps row-width listen connect token-file@bench-ps");
-GROUP(ps, "Parameter servers", NULL, "table cut");
+GROUP(ps, "Parameter servers", NULL, "table snapshot");
 GROUP(ps_inspect, "Looking", NULL, "key top prometheus token-file@ps-inspect");
 GROUP(ps_export, "Export", NULL, "output@ps-export");
 GROUP(click_data, "Click data", "clicks", "table-rows vocabulary field-tables columns separator header bag-max label-threshold dense-form fields dense zipf click-rate key-scale dense-scale pair-scale");

@@ -292,8 +292,8 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
                                    NULL, 0, err));
         const int64_t next = client->order_note.value[1] + 1;
         bool needs_full =
-            client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->cut);
-        result->cut = (uint32_t)trmi_max_i64(result->cut, next);
+            client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->snapshot);
+        result->snapshot = (uint32_t)trmi_max_i64(result->snapshot, next);
         result->differential = result->differential && !needs_full;
         v->step = trmi_max_i64(v->step, client->order_note.value[3]);
         if (!take_maximum(v, client->order_trailer,
@@ -355,7 +355,8 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
     trm_status status =
         numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
-        trmi_ps_note note = {.value = {TRMI_ORDER_CUT, result->cut, result->differential, v->step}};
+        trmi_ps_note note = {
+            .value = {TRMI_ORDER_CUT, result->snapshot, result->differential, v->step}};
         status =
             trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
                                    (size_t)v->count * sizeof *v->ids, &numbers[s], err);
@@ -364,7 +365,7 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
     trmi_text_printf(manifest,
                      "{\n  \"format\": 1, \"cut\": %u, \"differential\": %s, \"servers\": %u, "
                      "\"shards\": %u,\n  \"files\": [",
-                     result->cut, result->differential ? "true" : "false", client->servers,
+                     result->snapshot, result->differential ? "true" : "false", client->servers,
                      client->shards);
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
         status = trmi_client_order_wait(client, &client->peers[s], numbers[s], err);
@@ -393,7 +394,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
         status = cut_all(client, &v, &r, started, &manifest, err);
     }
     trmi_ps_note note = {
-        .value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.cut : 0, r.differential}};
+        .value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.snapshot : 0, r.differential}};
     release_servers(client, held, &note, status == TRM_OK ? &manifest : NULL, &status, err);
     free(v.ids);
     trmi_text_free(&manifest);

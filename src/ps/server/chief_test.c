@@ -157,7 +157,7 @@ static void a_silent_chief_is_replaced_and_refused(void **state) {
     one_batch(first); /* it may still train as a worker */
     assert_false(ask(first, TRM_PS_CHIEF_IS).mine);
     CHECK_OK(trm_ps_checkpoint(second, true, &result, &err), err);
-    assert_int_equal(result.cut, 2);
+    assert_int_equal(result.snapshot, 2);
     CHECK_OK(trm_ps_stop_servers(second, &err), err);
     CHECK_OK(trm_ps_server_wait(f.servers[1], 30), err);
     trm_ps_client_destroy(first);

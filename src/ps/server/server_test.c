@@ -632,7 +632,7 @@ static void a_restarted_server_loses_nothing(void **state) {
             if (life % 3 == 1 && i == 2) {
                 trm_ps_checkpoint_result result;
                 CHECK_OK(trm_ps_checkpoint(client, life > 1, &result, &err), err);
-                assert_int_equal(result.cut, ++cut);
+                assert_int_equal(result.snapshot, ++cut);
                 assert_int_equal(result.differential, life > 1);
                 assert_true(result.rows > 0 && result.bytes > 0);
             }

@@ -109,7 +109,7 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
     trmi_snapshot_manifest m;
     if (cut == 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: the full cut below cut %u is missing", f->path,
-                         f->info.cut);
+                         f->info.snapshot);
     }
     TRMI_TRY(trmi_manifest_read(f->path, cut, &m, err));
     trm_status status = TRM_OK;
@@ -131,7 +131,7 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
 static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     for (uint32_t i = 0; i < f->count; i++) {
         int64_t pushes = 0, valid;
-        for (uint32_t cut = f->info.cut;; cut++) {
+        for (uint32_t cut = f->info.snapshot;; cut++) {
             char path[400];
             snprintf(path, sizeof path, "%s/log/server-%u-of-%d-shard-%u-of-%d-cut-%06u.log",
                      f->path, i / (uint32_t)f->info.shards, f->info.servers,
@@ -173,7 +173,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
     TRMI_NEED(err, path, options, out);
     trm_ps_folder *f = trmi_alloc(sizeof *f);
     trm_status status = TRM_OK;
-    uint32_t cut = options->cut;
+    uint32_t cut = options->snapshot;
     if (f == NULL || strlen(path) >= sizeof f->path) {
         trmi_free(f);
         return TRMI_FAIL(err, f == NULL ? TRM_NOMEM : TRM_INVALID, "%.60s: cannot be opened", path);
@@ -195,7 +195,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
                            path);
         goto failed;
     }
-    f->info.cut = cut;
+    f->info.snapshot = cut;
     TRMI_TRY_GOTO(status, load_chain(f, cut, err), failed);
     if (options->logs != TRM_OFF) {
         TRMI_TRY_GOTO(status, replay_logs(f, err), failed);

@@ -162,7 +162,7 @@ static void a_folder_shows_what_servers_have(void **state) {
              err);
     trm_ps_folder_info info;
     trm_ps_folder_get_info(f, &info);
-    assert_int_equal(info.cut, 2);
+    assert_int_equal(info.snapshot, 2);
     assert_true(info.differential);
     assert_int_equal(info.servers, 2);
     assert_int_equal(info.shards, 2);
@@ -200,7 +200,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){.table = "c"}, &f, &err),
                 TRM_INVALID, err, "no table 'c': there are a, b");
     /* The previous snapshot, without logs, has the rows of its moment. */
-    trm_ps_folder_options old = {.cut = 1, .logs = TRM_OFF};
+    trm_ps_folder_options old = {.snapshot = 1, .logs = TRM_OFF};
     CHECK_OK(trm_ps_folder_open(folder, &old, &f, &err), err);
     CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
     assert_int_equal(row.count, 1);
