@@ -6,7 +6,12 @@
 #include "base/checked.h"
 
 enum {
-    PAGE_BYTES_MAX = 8 << 20,
+    PAGE_BYTES_MAX =
+        8 << 20, /* of a page in part 0 of the hashes; 512 KB less with each further part */
+    PART_BYTES_LESS = 512 << 10,
+    PARTS_LOG2 = 3,
+    PARTS =
+        1 << PARTS_LOG2, /* of the hashes, by their first bits after those that choose the shard */
     PAGE_BYTES_STEP = 2 << 20,
     FIRST_PLACES = 8, /* fewer when records are huge */
     FIRST_BYTES = 64 << 10,
@@ -20,9 +25,14 @@ static size_t page_bytes(const trmi_rows *rows, uint32_t places) {
     return places * (size_t)rows->stride;
 }
 
-/* Returns the places of the largest page. */
-static uint32_t places_max(const trmi_rows *rows) {
-    return (uint32_t)trmi_max_i64(8, PAGE_BYTES_MAX / (int64_t)rows->stride);
+/* Returns the places of the largest page of a depth that has the hashes of `part`. A page of a small depth has several
+ * parts, of which the first counts. The parts differ so that their pages split at different times: hashing fills all pages alike, and
+ * if all split together, the whole table would need half as much memory again at once. */
+static uint32_t places_max(const trmi_rows *rows, uint32_t depth, uint32_t part) {
+    const uint32_t first =
+        depth >= PARTS_LOG2 ? part : part >> (PARTS_LOG2 - depth) << (PARTS_LOG2 - depth);
+    return (uint32_t)trmi_max_i64(8, (PAGE_BYTES_MAX - (int64_t)first * PART_BYTES_LESS) /
+                                         (int64_t)rows->stride);
 }
 
 /* Returns the places of the first page. */
@@ -459,9 +469,9 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     return true;
 }
 
-/* Returns the next size of a page: half as much again, large pages in whole huge pages. */
-static uint32_t larger_size(const trmi_rows *rows, uint32_t places) {
-    int64_t most = places_max(rows), bytes = (int64_t)page_bytes(rows, places);
+/* Returns the next size of a page: half as much again, large pages in whole huge pages, at most `most` places. */
+static uint32_t larger_size(const trmi_rows *rows, uint32_t places, uint32_t most) {
+    int64_t bytes = (int64_t)page_bytes(rows, places);
     int64_t larger = places + (places + 1) / 2;
     if (bytes * 3 / 2 >= PAGE_BYTES_STEP && rows->stride < PAGE_BYTES_STEP / 16) {
         /* Whole huge pages. */
@@ -475,11 +485,12 @@ static uint32_t larger_size(const trmi_rows *rows, uint32_t places) {
 static bool grow_page(trmi_rows *rows, uint64_t hash) {
     /* the largest pages split, smaller ones grow */
     uint32_t number = trmi_rows_entry(rows, hash)->page;
-    uint32_t places = rows->pages[number].places;
-    return places >= places_max(rows)
-               ? split_page(rows, number, hash)
-               : resize_page(rows, number, first_entry(rows, hash, rows->pages[number].depth),
-                             larger_size(rows, places));
+    const trmi_rows_page *page = &rows->pages[number];
+    uint32_t part = (uint32_t)(hash << TRMI_VIRTUAL_BUCKETS_LOG2 >> (64 - PARTS_LOG2));
+    uint32_t most = places_max(rows, page->depth, part);
+    return page->places >= most ? split_page(rows, number, hash)
+                                : resize_page(rows, number, first_entry(rows, hash, page->depth),
+                                              larger_size(rows, page->places, most));
 }
 
 /* Contract in rows.h. A page grows when it is 80 % full, or when a key finds no place within
@@ -545,55 +556,100 @@ int64_t trmi_rows_bytes(const trmi_rows *rows) {
     return (int64_t)bytes;
 }
 
-/* Computes the directory depth and page size that `count` rows lead to: hashing fills all pages
- * alike, so that they grow and split together. */
-static void shape_for(const trmi_rows *rows, int64_t count, uint32_t *depth, uint32_t *places) {
-    *depth = 0;
-    *places = places_first(rows->stride);
+/* The pages of one part of the hashes: all are alike, because hashing fills them alike, and grow and split together. */
+typedef struct part_shape {
+    uint32_t depth, places;
+} part_shape;
+
+/* Computes the pages that `count` rows lead to, for each part. */
+static void shape_for(const trmi_rows *rows, int64_t count, part_shape parts[PARTS]) {
     count += count / 64; /* margin for the fullest pages */
-    while ((int64_t)*places * 4 / 5 << *depth < count && *depth < DEPTH_MAX) {
-        if (*places >= places_max(rows)) {
-            ++*depth;
-            *places = *places / 4 * 3;
-        } else {
-            *places = larger_size(rows, *places);
+    for (uint32_t part = 0; part < PARTS; part++) {
+        part_shape s = {.places = places_first(rows->stride)};
+        while ((int64_t)s.places * 4 / 5 << s.depth < count && s.depth < DEPTH_MAX) {
+            uint32_t most = places_max(rows, s.depth, part);
+            if (s.places >= most) {
+                s.depth++;
+                s.places = s.places / 4 * 3;
+            } else {
+                s.places = larger_size(rows, s.places, most);
+            }
         }
+        parts[part] = s;
     }
+}
+
+/* Returns how many pages begin in a part: a page of a small depth begins in the first of its parts. */
+static uint32_t pages_of_part(const part_shape *shape, uint32_t part) {
+    if (shape->depth >= PARTS_LOG2) {
+        return (uint32_t)1 << (shape->depth - PARTS_LOG2);
+    }
+    return part % (PARTS >> shape->depth) == 0;
+}
+
+/* Returns the depth of the directory. */
+static uint32_t largest_depth(const part_shape parts[PARTS]) {
+    uint32_t depth = 0;
+    for (uint32_t part = 0; part < PARTS; part++) {
+        depth = parts[part].depth > depth ? parts[part].depth : depth;
+    }
+    return depth;
 }
 
 int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
     trmi_rows rows = {.stride = layout->stride};
-    uint32_t depth, places;
-    shape_for(&rows, count, &depth, &places);
-    return (trmi_account_charge(page_bytes(&rows, places)) +
-            (int64_t)(sizeof(trmi_directory_entry) + sizeof *rows.pages))
-           << depth;
+    part_shape parts[PARTS];
+    shape_for(&rows, count, parts);
+    int64_t bytes = (int64_t)sizeof(trmi_directory_entry) << largest_depth(parts);
+    for (uint32_t part = 0; part < PARTS; part++) {
+        bytes += pages_of_part(&parts[part], part) *
+                 (trmi_account_charge(page_bytes(&rows, parts[part].places)) +
+                  (int64_t)sizeof *rows.pages);
+    }
+    return bytes;
+}
+
+/* Allocates the pages of a part and points their directory entries to them. Returns false if the budget has no room. */
+static bool make_part(trmi_rows *rows, const part_shape *shape, uint32_t part) {
+    const uint64_t entries = (uint64_t)1 << (rows->depth - shape->depth); /* of a page */
+    uint64_t first = ((uint64_t)part << rows->depth) >> PARTS_LOG2;
+    for (uint32_t i = pages_of_part(shape, part); i > 0; i--, first += entries) {
+        trmi_rows_page *page = &rows->pages[rows->page_count];
+        if (!empty_page(rows, shape->places, shape->depth, page)) {
+            return false;
+        }
+        for (uint64_t e = first; e < first + entries; e++) {
+            rows->directory[e] = (trmi_directory_entry){
+                .base = page->base, .places = page->places, .page = rows->page_count};
+        }
+        rows->page_count++;
+    }
+    return true;
 }
 
 /* Contract in rows.h. Allocates the pages of the final shape at once; without room the table
  * stays as it is and grows as usual. */
 void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
-    uint32_t depth, places;
-    shape_for(rows, count, &depth, &places);
-    if (rows->count > 0 || rows->depth > 0 || (depth == 0 && places <= rows->pages[0].places)) {
+    part_shape parts[PARTS];
+    shape_for(rows, count, parts);
+    uint32_t depth = largest_depth(parts), pages = 0;
+    if (rows->count > 0 || rows->depth > 0 ||
+        (depth == 0 && parts[0].places <= rows->pages[0].places)) {
         return;
     }
-    size_t pages = (size_t)1 << depth;
+    for (uint32_t part = 0; part < PARTS; part++) {
+        pages += pages_of_part(&parts[part], part);
+    }
     trmi_rows larger = *rows;
-    larger.directory = trmi_account_alloc(rows->account, pages * sizeof *larger.directory);
+    larger.directory =
+        trmi_account_alloc(rows->account, ((size_t)1 << depth) * sizeof *larger.directory);
     larger.pages = trmi_account_alloc(rows->account, pages * sizeof *larger.pages);
     larger.depth = depth;
     larger.page_count = 0;
-    larger.page_capacity = (uint32_t)pages;
+    larger.page_capacity = pages;
     bool ok = larger.directory != NULL && larger.pages != NULL;
-    for (; ok && larger.page_count < pages; larger.page_count++) {
-        trmi_rows_page *page = &larger.pages[larger.page_count];
-        ok = empty_page(&larger, places, depth, page);
-        if (!ok) {
-            break;
-        }
-        larger.directory[larger.page_count] =
-            (trmi_directory_entry){.base = page->base, .places = places, .page = larger.page_count};
+    for (uint32_t part = 0; part < PARTS && ok; part++) {
+        ok = make_part(&larger, &parts[part], part);
     }
     trmi_rows *unused = ok ? rows : &larger; /* without room: keep the small table */
     for (uint32_t i = 0; unused->pages != NULL && i < unused->page_count; i++) {

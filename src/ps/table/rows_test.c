@@ -111,6 +111,44 @@ static void homes_go_to_those_who_live_there(void **state) {
     (void)state;
 }
 
+/* Pages do not grow at the same time: while the rows increase by 5 %, the memory increases by a quarter at most (half, if
+ * all pages of one size grew together). The forecast is what the table then has, and a table that was reserved for the
+ * rows does not grow. */
+static void growth_is_spread(void **state) {
+    enum { ROWS = 300000, FIRST = 60000, FORECASTS = 6 };
+    trmi_account account = {.limit = INT64_MAX}, other = {.limit = INT64_MAX};
+    const trmi_row_layout layout = {.header_offset = 0, .guide_offset = 8, .stride = 512};
+    trmi_rows rows, reserved;
+    int64_t before = 0;
+    assert_true(trmi_rows_init(&rows, &account, &layout));
+    for (int64_t k = 0; k < ROWS; k++) {
+        assert_non_null(trmi_rows_insert(&rows, trmi_mix(3, (uint64_t)k)));
+        if (k >= FIRST && k % (FIRST / 20) == 0) {
+            assert_true(before == 0 || account.used < before * 5 / 4);
+            before = account.used;
+        }
+        if ((k + 1) % (ROWS / FORECASTS) == 0) {
+            const int64_t forecast = trmi_rows_forecast(&layout, k + 1);
+            assert_true(forecast > account.used * 9 / 10 && forecast < account.used * 11 / 10);
+        }
+    }
+    trmi_rows_free(&rows);
+    assert_true(trmi_rows_init(&reserved, &other, &layout));
+    trmi_rows_reserve(&reserved, ROWS);
+    const int64_t used = other.used;
+    for (int64_t k = 0; k < ROWS; k++) {
+        assert_non_null(trmi_rows_insert(&reserved, trmi_mix(3, (uint64_t)k)));
+    }
+    assert_int_equal(other.used, used);
+    for (int64_t k = 0; k < ROWS; k++) {
+        assert_non_null(trmi_rows_find(&reserved, trmi_mix(3, (uint64_t)k)));
+    }
+    trmi_rows_free(&reserved);
+    assert_int_equal(account.used, 0);
+    assert_int_equal(other.used, 0);
+    (void)state;
+}
+
 /* Where the budget lets a page not grow it fills to its last place, and a row that leaves makes
  * room for another. */
 static void full_pages(void **state) {
@@ -139,8 +177,8 @@ static void full_pages(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_one_home),
-                                       cmocka_unit_test(homes_go_to_those_who_live_there),
-                                       cmocka_unit_test(full_pages)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(keys_of_one_home), cmocka_unit_test(homes_go_to_those_who_live_there),
+        cmocka_unit_test(growth_is_spread), cmocka_unit_test(full_pages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
