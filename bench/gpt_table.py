@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Training steps of GPT-2, Llama, BERT and ViT in Trireme and in PyTorch (gpt_torch.py and resnet_torch.py of the peers), in turns in one
-run; GPT-2 on two ranks of one thread beside DistributedDataParallel over gloo; and generation of GPT-2.
+run; GPT-2 on two ranks of one thread beside DistributedDataParallel over gloo; and generation of GPT-2 beside transformers.
 
 usage: gpt_table.py [--trireme build/release/trireme] [--peers ../shared/peers] [--rounds 3] [--threads 2] [--only TEXT] [--no-compile]
                     [--short]
@@ -10,14 +10,20 @@ tokens/s of both, memory of both.
 PyTorch is the python of ~/.cache/trireme-peers/oracle (tools/readers.sh and README of the peers); without it only Trireme's figures are
 printed. A ratio is Trireme's median over the better of PyTorch's medians, eager and torch.compile; memory is Trireme's peak over
 PyTorch's smaller one. --only selects rows whose name has TEXT; --short takes 3 steps a round instead of 5.
+Generation: one sequence, greedy, from a folder with random weights that transformers writes. Both programs print the tokens a second behind
+the first; in float32 their tokens must be equal. The share of the bound is that of `trireme bench generate`. The column "CPU" is the ratio of the
+CPU time of a token: with --threads 1 it is the one to read on a machine that is not quiet, because PyTorch's threads wait for each other in
+loops.
 """
 import argparse
 import json
 import os
+import resource
 import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 
 # name, Trireme's model and size, PyTorch's model, batch of a rank, tokens (ViT: pixels of a side), bfloat16, wanted ratio of rates, wanted ratio
 # of memory, ranks (each of one thread)
@@ -37,6 +43,7 @@ ROWS = [
     ("ddp gpt2 T=256 fp32", "gpt2", "gpt2", "gpt2", 2, 256, False, 1.6, 0.7, 2),
     ("ddp gpt2 T=256 bf16", "gpt2", "gpt2", "gpt2", 2, 256, True, 2.0, 0.7, 2),
 ]
+GENERATION = "{:22} {:>9} {:>9} {:>6} {:>7} {:>6} {:>6} {:>7}"
 COLUMNS = "{:22} {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>6} {:>7} {:>10} {:>6}"
 
 
@@ -71,6 +78,13 @@ def run_all(lines, environments):
 
 def run(line):
     return run_all([line], [{}])[0]
+
+
+def timed(line):
+    """Runs one command; returns its event and its CPU time (user)."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+    event = run(line)
+    return event, resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
 
 
 def repeats_of(args, row):
@@ -133,12 +147,32 @@ def measure(args, python, row):
                          f"{median(mine, 'first_step_done_seconds'):.2f}"), flush=True)
 
 
-def generation(args):
-    for precision in ("fp32", "mixed"):
-        events = [run([args.trireme, "bench", "generate", "gpt2", "--size", "gpt2", "--precision", precision, "--threads", str(args.threads),
-                       "--repeats", "40", "--json"]) for _ in range(args.rounds)]
-        print(f"generate gpt2 {precision:8} {median(events, 'tokens_per_second'):9.1f} tokens/s   {median(events, 'bound_fraction'):.2f} of the "
-              f"bound by the weights' bytes (wanted: 0.70)", flush=True)
+def generation(args, python):
+    """Prints the rows of generation."""
+    many, few, prompt = 64 if args.short else 120, 4, "the rank sends a"
+    peer = os.path.join(os.path.dirname(os.path.abspath(__file__)), "peer_transformers_generate.py")
+    print(GENERATION.format("generation", "Trireme", "transf.", "ratio", "wanted", "CPU", "bound", "wanted"))
+    with tempfile.TemporaryDirectory() as folder:
+        if python:
+            subprocess.run([python, peer, "make", folder, "gpt2"], check=True, capture_output=True)
+        for precision in ("fp32", "mixed"):
+            mine, theirs, bounds = [], [], []
+            for _ in range(args.rounds if python else 0):
+                for events, line in ((mine, [args.trireme, "generate", "gpt2", "--checkpoint", folder, "--prompt", prompt, "--precision", precision,
+                                             "--threads", str(args.threads), "--json", "--tokens"]),
+                                     (theirs, [python, peer, "generate", folder, prompt, str(args.threads), precision])):
+                    (short, before), (event, cpu) = timed(line + [str(few)]), timed(line + [str(many)])
+                    assert event["token_ids"][:few] == short["token_ids"], f"{' '.join(line)}: other tokens in the second run"
+                    events.append({**event, "cpu": (cpu - before) / (many - few)})
+                assert precision != "fp32" or mine[-1]["token_ids"] == theirs[-1]["token_ids"], (mine[-1]["token_ids"], theirs[-1]["token_ids"])
+            for _ in range(args.rounds):
+                bounds.append(run([args.trireme, "bench", "generate", "gpt2", "--size", "gpt2", "--precision", precision, "--threads", str(args.threads),
+                                   "--repeats", "40", "--json"]))
+            rate = median(mine or bounds, "tokens_per_second")
+            ratios = [f"{median(theirs, 'tokens_per_second'):.1f}", f"{rate / median(theirs, 'tokens_per_second'):.2f}"] if python else ["-", "-"]
+            print(GENERATION.format(f"gpt2 {precision}", f"{rate:.1f}", *ratios, "3.00",
+                                    f"{median(theirs, 'cpu') / median(mine, 'cpu'):.2f}" if python else "-",
+                                    f"{median(bounds, 'bound_fraction'):.2f}", "0.70"), flush=True)
 
 
 def main():
@@ -161,7 +195,7 @@ def main():
         if args.only in row[0]:
             measure(args, python, row)
     if args.only in "generate":
-        generation(args)
+        generation(args, python)
 
 
 main()
