@@ -51,7 +51,7 @@ OPTIONAL = {
     'trm_onnx_int': '*', 'trm_onnx_ints': '*', 'trm_onnx_float': '*', 'trm_onnx_string': '*',
     'trm_onnx_create': 'graph_name', 'trm_onnx_write': 'options',
     'trm_model_graph': 'logits', 'trm_model_predict': 'context out',
-    'trm_model_load': 'skipped', 'trm_model_save': 'writer',
+    'trm_event_members': 'mean text', 'trm_record_open': 'role', 'trm_model_load': 'skipped', 'trm_model_save': 'writer',
 }
 # The value that a function returns for NULL, if it is not zero.
 ANSWERS = {'trm_exec_find': '-1', 'trm_tokenizer_find': '-1', 'trm_tokenizer_end': '-1', 'trm_generator_choose': '-1', 'trm_shape_count': '-1', 'trm_tensor_bytes': '-1', 'trm_comm_size': '1',

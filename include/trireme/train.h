@@ -523,6 +523,44 @@ TRM_API trm_callback trm_metrics_recorder(const char *path, int64_t every);
  *            100 */
 TRM_API trm_callback trm_run_recorder(const char *directory, int64_t every);
 
+/* Where a training stood when a report of steps was made. Zero at first; `step` is that from which the
+ * training began. */
+typedef struct trm_report_mark {
+    uint64_t step;
+    int64_t samples, epoch;
+    double seconds, data_seconds, rank_seconds; /* in steps; waited for data, for other ranks */
+} trm_report_mark;
+/* The mean of the steps since a report. */
+typedef struct trm_mean_step {
+    double step_seconds, data_wait_seconds;
+    double rank_wait_seconds;  /* of step_seconds: waiting for other ranks */
+    double samples_per_second; /* 0 = unknown */
+} trm_mean_step;
+/* Returns the mean of the steps since the mark, and moves the mark.
+ *   level    expert */
+TRM_API trm_mean_step trm_take_mean_step(trm_report_mark *mark, const trm_progress *progress);
+
+/* Events of training that `trireme train --json` prints and trm_run_recorder writes. */
+typedef enum trm_training_event {
+    TRM_EVENT_STEP,       /* "step" */
+    TRM_EVENT_EPOCH,      /* "epoch" */
+    TRM_EVENT_EVALUATION, /* "eval"; the progress has the evaluation */
+    TRM_EVENT_CHECKPOINT, /* "checkpoint"; the progress has the path */
+    TRM_EVENT_MEMBERSHIP  /* "membership"; the progress has the membership */
+} trm_training_event;
+/* Returns the name of an event in JSON ("step").
+ *   owns     static string
+ *   level    expert */
+TRM_API const char *trm_event_name(trm_training_event event);
+/* Writes the members of an event as JSON, without the braces: "epoch":1,"step":20,...
+ *   param    mean: of a step; NULL = left out
+ *            text: [size] receives the text, cut at its end if it is longer; NULL with 0 = not wanted
+ *   returns  bytes of the whole text without the terminating zero; 0 = there is no memory, or the
+ *            progress has no such event
+ *   level    expert */
+TRM_API size_t trm_event_members(trm_training_event event, const trm_progress *progress,
+                                 const trm_mean_step *mean, char *text, size_t size);
+
 /* Options of trm_tensorboard. Zero means the default, except for `directory`. */
 typedef struct trm_tensorboard_options {
     const char *directory;    /* of the event files */

@@ -299,6 +299,13 @@ TRM_WATCH_EVALUATION_LOSS = 0
 TRM_WATCH_TOP1 = 1
 TRM_WATCH_LOSS = 2
 
+# trm_training_event
+TRM_EVENT_STEP = 0
+TRM_EVENT_EPOCH = 1
+TRM_EVENT_EVALUATION = 2
+TRM_EVENT_CHECKPOINT = 3
+TRM_EVENT_MEMBERSHIP = 4
+
 # trm_run_mode
 TRM_MODE_TRAIN = 0
 TRM_MODE_EVAL = 1
@@ -367,6 +374,7 @@ ENUMS = {
     'trm_ps_chief_claim': {'stands_in': 0, 'is': 1},
     'trm_decay': {'constant': 0, 'step': 1, 'cosine': 2, 'polynomial': 3, 'wsd': 4},
     'trm_watch': {'evaluation_loss': 0, 'top1': 1, 'loss': 2},
+    'trm_training_event': {'step': 0, 'epoch': 1, 'evaluation': 2, 'checkpoint': 3, 'membership': 4},
     'trm_run_mode': {'train': 0, 'eval': 1},
     'trm_ps_lend': {'auto': 0, 'always': 1, 'never': 2},
     'trm_exporter_kind': {'none': 0, 'latest': 1, 'best': 2, 'final': 3},
@@ -1602,6 +1610,24 @@ class trm_early_stop_options(Structure):
     """watch: the value
     patience: epochs (evaluations) without an improvement until training stops; 0 = 1
     min_delta: an improvement is more than this
+    """
+
+
+class trm_report_mark(Structure):
+    """step: 
+    samples: 
+    epoch: 
+    seconds: in steps; waited for data, for other ranks
+    data_seconds: in steps; waited for data, for other ranks
+    rank_seconds: in steps; waited for data, for other ranks
+    """
+
+
+class trm_mean_step(Structure):
+    """step_seconds: 
+    data_wait_seconds: 
+    rank_wait_seconds: of step_seconds: waiting for other ranks
+    samples_per_second: 0 = unknown
     """
 
 
@@ -3011,6 +3037,20 @@ trm_early_stop_options._fields_ = [
     ('patience', c_int64),
     ('min_delta', c_double),
 ]
+trm_report_mark._fields_ = [
+    ('step', c_uint64),
+    ('samples', c_int64),
+    ('epoch', c_int64),
+    ('seconds', c_double),
+    ('data_seconds', c_double),
+    ('rank_seconds', c_double),
+]
+trm_mean_step._fields_ = [
+    ('step_seconds', c_double),
+    ('data_wait_seconds', c_double),
+    ('rank_wait_seconds', c_double),
+    ('samples_per_second', c_double),
+]
 trm_tensorboard_options._fields_ = [
     ('directory', c_char_p),
     ('every_steps', c_int64),
@@ -3439,6 +3479,8 @@ ENUM_OF = {
     ('trm_pool_rows', 0): 'trm_pooling',
     ('trm_pool_rows_gradient', 0): 'trm_pooling',
     ('trm_ps_chief_request', 1): 'trm_ps_chief_claim',
+    ('trm_event_name', 0): 'trm_training_event',
+    ('trm_event_members', 0): 'trm_training_event',
     ('trm_verify_kind_name', 0): 'trm_verify_kind',
 }
 
@@ -5294,9 +5336,12 @@ FUNCTIONS = {
         """Flushes to the disk and frees the object, also after an error. NULL is accepted.
           errors   IO, NOSPACE
         """),
-    'trm_record_open': (c_int, (c_char_p, POINTER(c_void_p), POINTER(trm_error),),
-        'path out err',
-        """Opens or creates a record and its folders. Half a line at its end (from a crash) gets a line end.
+    'trm_record_open': (c_int, (c_char_p, c_char_p, c_int32, POINTER(c_void_p), POINTER(trm_error),),
+        'directory role number out err',
+        """Opens or creates the record of a process in a folder, with the folder. Half a line at its end (from
+        a crash) gets a line end.
+          param    role: the process is task `number` of it; the record is DIRECTORY/run-ROLE-NUMBER.jsonl.
+                   NULL, or "rank" with 0: DIRECTORY/run.jsonl
           errors   IO, NOMEM
           owns     caller: trm_record_close(*out)
         """),
@@ -6011,6 +6056,26 @@ FUNCTIONS = {
           param    every: a step is written every `every` steps, the first, and the last of an epoch; 0 =
                    100
         """),
+    'trm_take_mean_step': (trm_mean_step, (POINTER(trm_report_mark), POINTER(trm_progress),),
+        'mark progress',
+        """Returns the mean of the steps since the mark, and moves the mark.
+          level    expert
+        """),
+    'trm_event_name': (c_char_p, (c_int,),
+        'event',
+        """Returns the name of an event in JSON ("step").
+          owns     static string
+          level    expert
+        """),
+    'trm_event_members': (c_size_t, (c_int, POINTER(trm_progress), POINTER(trm_mean_step), c_char_p, c_size_t,),
+        'event progress mean text size',
+        """Writes the members of an event as JSON, without the braces: "epoch":1,"step":20,...
+          param    mean: of a step; NULL = left out
+                   text: [size] receives the text, cut at its end if it is longer; NULL with 0 = not wanted
+          returns  bytes of the whole text without the terminating zero; 0 = there is no memory, or the
+                   progress has no such event
+          level    expert
+        """),
     'trm_tensorboard': (trm_callback, (POINTER(trm_tensorboard_options),),
         'options',
         """Writes an event file: loss, learning rate, images per second, evaluation, on request histograms
@@ -6639,6 +6704,8 @@ STRUCTS = (
     trm_top_k,
     trm_model_checkpoint_options,
     trm_early_stop_options,
+    trm_report_mark,
+    trm_mean_step,
     trm_tensorboard_options,
     trm_context_option,
     trm_input_context,

@@ -415,13 +415,9 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
 /* State of the progress report of one training. */
 typedef struct app_report_state {
     app_context *app;
-    uint64_t first_step; /* first of this process; the remaining time is computed from it */
-    /* at the report before: steps and samples, seconds in steps; seconds that were waited for data, in
-     * its epoch, and for other ranks */
-    uint64_t reported_step;
-    int64_t reported_samples, waited_epoch;
-    double reported_seconds, waited_data, waited_ranks;
-    bool is_spare; /* of an elastic job: this rank has no samples */
+    uint64_t first_step;  /* first of this process; the remaining time is computed from it */
+    trm_report_mark mark; /* at the report before */
+    bool is_spare;        /* of an elastic job: this rank has no samples */
     trm_progress last;
 } app_report_state;
 /* Returns the callback that reports steps, epochs, evaluations and checkpoints. `state` must
@@ -433,11 +429,11 @@ void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
 
 /* Opens the record of this run in `folder` (record.h) and writes its first line: the command, the
  * machine, all options. Does nothing with --dry-run.
- *   param  folder: NULL = there is no record; who: as in app_record_open
+ *   param  folder: NULL = there is no record; role, number: as in app_record_open
  *   error  those of app_record_open */
 TRM_MUST_USE trm_status app_begin_record(const app_context *app, const char *folder,
-                                         const char *who, trm_error *err);
-/* Opens the record of a rank in --output unless it is open: run.jsonl of rank 0, else run-rank-N.jsonl.
+                                         const char *role, int32_t number, trm_error *err);
+/* Opens the record of a rank in --output unless it is open.
  *   error  those of app_record_open, for rank 0; other ranks warn */
 TRM_MUST_USE trm_status app_begin_rank_record(const app_context *app, int32_t rank, trm_error *err);
 

@@ -12,6 +12,7 @@
 #include "trireme/train.h"
 
 #include "train/callback.h"
+#include "train/event.h"
 #include "train/model.h"
 
 #include "base/error.h"
@@ -31,12 +32,9 @@ typedef struct run_record {
     trm_record *record; /* NULL: not open */
     int32_t rank;       /* whose record is open */
     bool ended, warned;
-    uint64_t first_step; /* global step at which this call began */
-    trmi_text line;      /* the object under construction */
-    /* at the report before */
-    uint64_t told_step;
-    int64_t told_samples, told_epoch;
-    double told_seconds, told_wait, told_ranks;
+    uint64_t first_step;  /* global step at which this call began */
+    trmi_text line;       /* the object under construction */
+    trm_report_mark mark; /* at the step that was written last */
 } run_record;
 
 /* ---- lines ----------------------------------------------------------------------------------- */
@@ -49,10 +47,6 @@ static void begin_line(run_record *r, const char *event) {
 
 static void put_text(run_record *r, const char *key, const char *value) {
     trmi_text_json_string_member(&r->line, key, value);
-}
-
-static void put_real(run_record *r, const char *key, double value) {
-    trmi_text_json_number_member(&r->line, key, value);
 }
 
 static void put_whole(run_record *r, const char *key, int64_t value) {
@@ -105,23 +99,18 @@ static void write_start(run_record *r, const trm_progress *p) {
 }
 
 /* Opens the record of a rank, in place of an open one of another rank.
- *   error  those of trm_record_open, NOMEM */
+ *   error  those of trm_record_open */
 static trm_status open_record(run_record *r, const trm_progress *p, int32_t rank, trm_error *err) {
     if (r->record != NULL && r->rank == rank) {
         return TRM_OK;
     }
-    trmi_text path = {0};
     trm_record *opened = NULL;
-    trmi_text_printf(&path, rank == 0 ? "%s/run.jsonl" : "%s/run-rank-%d.jsonl", r->directory,
-                     (int)rank);
-    trm_status status = TRMI_CHECK_MEMORY(err, &path, "for the path of a record");
-    status = status == TRM_OK ? trm_record_open(path.data, &opened, err) : status;
-    trmi_text_free(&path);
+    trm_status status = trm_record_open(r->directory, "rank", rank, &opened, err);
     if (status == TRM_OK) {
         trm_record_close(r->record);
         r->record = opened;
         r->rank = rank;
-        r->first_step = r->told_step = p->global_step;
+        r->first_step = r->mark.step = p->global_step;
     }
     return status;
 }
@@ -136,124 +125,57 @@ static trm_status begin_record(void *context, const trm_progress *p, trm_error *
     return TRM_OK;
 }
 
+/* Writes an event, if the record is open.
+ *   param  mean: of a step; NULL = none */
+static void write_event(run_record *r, trm_training_event event, const trm_progress *p,
+                        const trm_mean_step *mean) {
+    if (r->record != NULL) {
+        begin_line(r, trm_event_name(event));
+        trmi_text_event(&r->line, event, p, mean);
+        if (mean != NULL && mean->samples_per_second > 0) {
+            trmi_text_json_number_member(&r->line, "samples_per_second", mean->samples_per_second);
+        }
+        end_line(r);
+    }
+}
+
 /* Writes a step every `every` steps, the first, and the last of an epoch, with means since the line
- * before. Only waiting of this epoch is known for data. */
+ * before. */
 static trm_status record_step(void *context, const trm_progress *p, trm_error *err) {
     run_record *r = context;
     (void)err;
     bool due =
         p->step % r->every == 0 || p->step == p->epoch_steps || p->global_step == r->first_step + 1;
-    if (r->record == NULL || !due) {
-        return TRM_OK;
+    if (due) {
+        trm_mean_step mean = trm_take_mean_step(&r->mark, p);
+        write_event(r, TRM_EVENT_STEP, p, &mean);
     }
-    uint64_t before = r->told_step;
-    double steps = p->global_step > before ? (double)(p->global_step - before) : 1;
-    double seconds = p->busy_seconds - r->told_seconds;
-    double waited = p->wait_seconds - (r->told_epoch == p->epoch ? r->told_wait : 0);
-    double ranks = trm_exec_waiting_seconds(trm_model_exec(p->model));
-    begin_line(r, "step");
-    put_whole(r, "epoch", p->epoch);
-    put_whole(r, "step", p->step);
-    put_whole(r, "global_step", (int64_t)p->global_step);
-    put_real(r, "loss", (double)p->loss);
-    put_real(r, "step_seconds", seconds / steps);
-    put_real(r, "data_wait_seconds", waited / steps);
-    put_real(r, "rank_wait_seconds", (ranks - r->told_ranks) / steps);
-    put_whole(r, "peak_bytes", trm_peak_bytes());
-    if (seconds > 0) {
-        put_real(r, "samples_per_second", (double)(p->samples - r->told_samples) / seconds);
-    }
-    put_real(r, "learning_rate", p->learning_rate);
-    end_line(r);
-    r->told_step = p->global_step;
-    r->told_samples = p->samples;
-    r->told_seconds = p->busy_seconds;
-    r->told_epoch = p->epoch;
-    r->told_wait = p->wait_seconds;
-    r->told_ranks = ranks;
     return TRM_OK;
 }
 
 static trm_status record_epoch(void *context, const trm_progress *p, trm_error *err) {
-    run_record *r = context;
     (void)err;
-    if (r->record != NULL) {
-        begin_line(r, "epoch");
-        put_whole(r, "epoch", p->epoch);
-        put_whole(r, "steps", p->epoch_steps);
-        put_whole(r, "global_step", (int64_t)p->global_step);
-        put_real(r, "loss", (double)p->loss);
-        put_real(r, "seconds", p->epoch_seconds);
-        put_real(r, "wait_seconds", p->wait_seconds);
-        end_line(r);
-    }
+    write_event(context, TRM_EVENT_EPOCH, p, NULL);
     return TRM_OK;
 }
 
-/* Writes the figures that this kind of model has, and the user's metrics. */
 static trm_status record_evaluation(void *context, const trm_progress *p, trm_error *err) {
-    run_record *r = context;
-    const trm_evaluation *e = p->evaluation;
     (void)err;
-    if (r->record == NULL) {
-        return TRM_OK;
-    }
-    begin_line(r, "eval");
-    put_whole(r, "epoch", p->epoch);
-    put_whole(r, "global_step", (int64_t)p->global_step);
-    put_real(r, "loss", e->loss);
-    const struct {
-        bool is_there;
-        const char *key;
-        double value;
-    } figures[] = {{e->has_top, "top1", e->top1},
-                   {e->has_top, "top5", e->top5},
-                   {e->has_auc, "auc", e->auc},
-                   {e->has_auc, "logloss", e->logloss},
-                   {e->has_auc, "calibration", e->calibration},
-                   {e->has_tokens, "perplexity", e->perplexity},
-                   {e->has_accuracy, "accuracy", e->accuracy},
-                   {e->bits_per_byte > 0, "bits_per_byte", e->bits_per_byte}};
-    for (size_t i = 0; i < sizeof figures / sizeof figures[0]; i++) {
-        if (figures[i].is_there) {
-            put_real(r, figures[i].key, figures[i].value);
-        }
-    }
-    for (int32_t i = 0; i < e->metric_count; i++) {
-        trmi_text_append(&r->line, ",", 1);
-        trmi_text_json_string(&r->line, e->metrics[i].name);
-        trmi_text_append(&r->line, ":", 1);
-        trmi_text_json_number(&r->line, e->metrics[i].value);
-    }
-    put_whole(r, "samples", e->samples);
-    end_line(r);
+    write_event(context, TRM_EVENT_EVALUATION, p, NULL);
     return TRM_OK;
 }
 
 static trm_status record_checkpoint(void *context, const trm_progress *p, trm_error *err) {
-    run_record *r = context;
     (void)err;
-    if (r->record != NULL) {
-        begin_line(r, "checkpoint");
-        put_text(r, "path", p->checkpoint);
-        put_whole(r, "global_step", (int64_t)p->global_step);
-        end_line(r);
-    }
+    write_event(context, TRM_EVENT_CHECKPOINT, p, NULL);
     return TRM_OK;
 }
 
 /* Writes who was lost and who has joined, in the record of the rank that this process is now. */
 static trm_status record_membership(void *context, const trm_progress *p, trm_error *err) {
     run_record *r = context;
-    const trm_membership *m = p->membership;
-    TRMI_TRY(open_record(r, p, m->rank, err));
-    begin_line(r, "membership");
-    put_whole(r, "epoch", m->epoch);
-    put_whole(r, "ranks", m->ranks);
-    trmi_text_printf(&r->line, ",\"lost\":[%s],\"joined\":[%s]", m->lost, m->joined);
-    put_real(r, "seconds", m->seconds);
-    put_whole(r, "global_step", (int64_t)p->global_step);
-    end_line(r);
+    TRMI_TRY(open_record(r, p, p->membership->rank, err));
+    write_event(r, TRM_EVENT_MEMBERSHIP, p, NULL);
     return TRM_OK;
 }
 
@@ -263,7 +185,7 @@ static trm_status end_record(void *context, const trm_progress *p, trm_error *er
     if (r->record != NULL) {
         begin_line(r, "done");
         put_whole(r, "global_step", (int64_t)p->global_step);
-        put_real(r, "seconds", p->seconds);
+        trmi_text_json_number_member(&r->line, "seconds", p->seconds);
         put_flag(r, "stopped", p->stopping);
         end_line(r);
     }

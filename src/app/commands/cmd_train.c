@@ -276,7 +276,7 @@ static trm_status prepare_job(job *j, trm_error *err) {
         (status = restore_model(j, err)) != TRM_OK) {
         return status;
     }
-    j->report.first_step = trm_model_global_step(j->model);
+    j->report.first_step = j->report.mark.step = trm_model_global_step(j->model);
     j->report.last.model = j->model;
     return TRM_OK;
 }

@@ -354,9 +354,8 @@ static void tell_done(const trm_job_result *result, double seconds) {
 static trm_status begin_record(const role *r, trm_error *err) {
     const trm_cluster_info *me = trm_cluster_get(r->cluster);
     const char *folder = r->app->o.output != NULL ? r->app->o.output : me->model_dir;
-    char who[64];
-    snprintf(who, sizeof who, "%s-%d", trm_role_name(me->role), (int)me->task_index);
-    return app_begin_record(r->app, folder, me->is_chief ? NULL : who, err);
+    const char *name = me->is_chief ? NULL : trm_role_name(me->role);
+    return app_begin_record(r->app, folder, name, me->task_index, err);
 }
 
 /* Appends an exporter from FORMAT[:METRIC], split in place. */

@@ -13,25 +13,19 @@
 
 static _Atomic(trm_record *) record; /* NULL: none is open */
 static atomic_bool failed;           /* a line could not be written */
-static char recorded[64];            /* the role of the open record; "" = run.jsonl */
+static int32_t recorded;             /* number of the role whose record is open */
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-trm_status app_record_open(const char *folder, const char *who, trm_error *err) {
-    char path[4096];
+trm_status app_record_open(const char *folder, const char *role, int32_t number, trm_error *err) {
     trm_record *opened;
-    int length = snprintf(path, sizeof path, "%s/run%s%s.jsonl", folder, who != NULL ? "-" : "",
-                          who != NULL ? who : "");
-    if (length < 0 || (size_t)length >= sizeof path) {
-        return app_fail(err, TRM_INVALID, "--output %.60s...: the path is too long", folder);
-    }
-    trm_status status = trm_record_open(path, &opened, err);
+    trm_status status = trm_record_open(folder, role, number, &opened, err);
     if (status != TRM_OK) {
         return status;
     }
     app_record_close();
     atomic_store(&failed, false);
-    snprintf(recorded, sizeof recorded, "%s", who != NULL ? who : "");
+    recorded = number;
     atomic_store(&record, opened);
     return TRM_OK;
 }
@@ -40,9 +34,7 @@ void app_record_close(void) { trm_record_close(atomic_exchange(&record, NULL)); 
 
 bool app_record_is_open(void) { return atomic_load(&record) != NULL; }
 
-bool app_record_is_of(const char *who) {
-    return app_record_is_open() && strcmp(recorded, who != NULL ? who : "") == 0;
-}
+bool app_record_is_of(int32_t number) { return app_record_is_open() && recorded == number; }
 
 /* ---- lines ----------------------------------------------------------------------------------- */
 

@@ -17,13 +17,14 @@
 #include <stdio.h>
 
 /* Creates the folder and opens the record for appending. A second call closes the first record.
- *   param  who: name of the role ("ps-0", "rank-1"); NULL = run.jsonl
- *   error  IO, INVALID if the path is too long */
-TRM_MUST_USE trm_status app_record_open(const char *folder, const char *who, trm_error *err);
+ *   param  role, number: as in trm_record_open
+ *   error  those of trm_record_open */
+TRM_MUST_USE trm_status app_record_open(const char *folder, const char *role, int32_t number,
+                                        trm_error *err);
 void app_record_close(void);
 bool app_record_is_open(void);
-/* Returns whether the open record is the file of this role. */
-bool app_record_is_of(const char *who);
+/* Returns whether a record is open, and is that of this task of the process's role. */
+bool app_record_is_of(int32_t number);
 /* Appends a JSON object, which is not empty. Does nothing without a record. Returns false the first
  * time that a line cannot be written; the run goes on without it.
  *   threads  any */

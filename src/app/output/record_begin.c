@@ -68,24 +68,26 @@ static void put_given(const app_parsed *parsed) {
 }
 
 /* Contract in app.h. */
-trm_status app_begin_record(const app_context *app, const char *folder, const char *who,
-                            trm_error *err) {
+trm_status app_begin_record(const app_context *app, const char *folder, const char *role,
+                            int32_t number, trm_error *err) {
+    char who[64];
     char host[256] = "";
     trm_machine machine;
     if (folder == NULL || app->o.dry_run) {
         return TRM_OK;
     }
-    trm_status status = app_record_open(folder, who, err);
+    trm_status status = app_record_open(folder, role, number, err);
     if (status != TRM_OK) {
         return status;
     }
     (void)gethostname(host, sizeof host - 1);
     trm_machine_get(&machine);
+    snprintf(who, sizeof who, "%s-%d", role != NULL ? role : "", (int)number);
     app_begin(APP_RECORD, "event", "options");
     app_put(app_text("version", trm_version(), NULL), app_text("command", app->command->name, NULL),
-            app_text("model", app->parsed.arguments[0], NULL), app_text("role", who, NULL),
-            app_text("host", host, NULL), app_int("cores", machine.cores, NULL),
-            app_int("ranks", app_rank_count(app), NULL),
+            app_text("model", app->parsed.arguments[0], NULL),
+            app_text("role", role != NULL ? who : NULL, NULL), app_text("host", host, NULL),
+            app_int("cores", machine.cores, NULL), app_int("ranks", app_rank_count(app), NULL),
             app_text("unit", app->model != NULL ? app_unit(app) : NULL, NULL));
     put_given(&app->parsed);
     put_options(app);
@@ -95,13 +97,10 @@ trm_status app_begin_record(const app_context *app, const char *folder, const ch
 
 /* Contract in app.h. The record of rank 0 is the run's. Another rank trains on without its own. */
 trm_status app_begin_rank_record(const app_context *app, int32_t rank, trm_error *err) {
-    char who[32];
-    snprintf(who, sizeof who, "rank-%d", (int)rank);
-    const char *name = rank == 0 ? NULL : who;
-    if (app_record_is_of(name)) {
+    if (app_record_is_of(rank)) {
         return TRM_OK;
     }
-    trm_status status = app_begin_record(app, app->o.output, name, err);
+    trm_status status = app_begin_record(app, app->o.output, "rank", rank, err);
     if (status != TRM_OK && rank != 0) {
         app_warn("%s; reports do not have the waiting of rank %d", err->message, (int)rank);
         status = TRM_OK;

@@ -9,6 +9,20 @@
 #include "trireme/base.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+
+/* Begins the report of an event with the library's members of it. People read what the caller puts
+ * behind. */
+static void begin_event(app_stream stream, trm_training_event event, const trm_progress *p,
+                        const trm_mean_step *mean) {
+    size_t bytes = trm_event_members(event, p, mean, NULL, 0) + 1;
+    char *members = bytes > 1 ? malloc(bytes) : NULL;
+    app_begin(stream, "event", trm_event_name(event));
+    if (members != NULL && trm_event_members(event, p, mean, members, bytes) > 0) {
+        app_put(app_members(members));
+    }
+    free(members);
+}
 
 /* Refreshes the progress line of a terminal, with the remaining time at the mean rate so far. */
 static void status_line(const app_report_state *r, const trm_progress *p, double speed) {
@@ -29,8 +43,8 @@ static void status_line(const app_report_state *r, const trm_progress *p, double
 
 /* Returns units (app_unit) per second since the last report. */
 static double speed_since_report(const app_report_state *r, const trm_progress *p) {
-    double seconds = p->busy_seconds - r->reported_seconds;
-    double units = (double)(p->samples - r->reported_samples) * app_units_a_sample(r->app);
+    double seconds = p->busy_seconds - r->mark.seconds;
+    double units = (double)(p->samples - r->mark.samples) * app_units_a_sample(r->app);
     return seconds > 0 ? units / seconds : 0;
 }
 
@@ -57,30 +71,6 @@ static bool is_told(const app_report_state *r, const trm_progress *p, bool *last
     return *last || p->step % o->log_every == 0 || p->global_step == r->first_step + 1;
 }
 
-/* Mean seconds of a step since the previous report. */
-typedef struct mean_step {
-    double seconds, data_seconds, rank_seconds; /* of these: waiting for data, for other ranks */
-} mean_step;
-
-/* Returns the mean step since the report before, and begins anew. Only waiting of this epoch is known
- * for data. */
-static mean_step take_mean_step(app_report_state *r, const trm_progress *p) {
-    uint64_t before = r->reported_step > r->first_step ? r->reported_step : r->first_step;
-    double steps = p->global_step > before ? (double)(p->global_step - before) : 1;
-    double waited = p->wait_seconds - (r->waited_epoch == p->epoch ? r->waited_data : 0);
-    trm_exec *exec = trm_model_exec(p->model);
-    double ranks = exec != NULL ? trm_exec_waiting_seconds(exec) : 0;
-    mean_step mean = {(p->busy_seconds - r->reported_seconds) / steps, waited / steps,
-                      (ranks - r->waited_ranks) / steps};
-    r->reported_step = p->global_step;
-    r->reported_samples = p->samples;
-    r->reported_seconds = p->busy_seconds;
-    r->waited_epoch = p->epoch;
-    r->waited_data = p->wait_seconds;
-    r->waited_ranks = ranks;
-    return mean;
-}
-
 /* After each step: the progress line, a requested state, a skipped update, and the report of the
  * step if it is due. */
 static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
@@ -104,23 +94,14 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     if (!is_told(r, p, &last)) {
         return TRM_OK;
     }
-    mean_step mean = take_mean_step(r, p);
-    bool told = !app_out.terminal || last; /* a terminal has the progress line */
-    app_begin(APP_PROGRESS, "event", "step");
-    app_put(app_int("epoch", p->epoch, told ? "epoch: %d" : NULL),
-            app_int("step", p->step, told ? " step: %d" : NULL),
-            app_int("global_step", (int64_t)p->global_step, NULL),
-            app_real("loss", (double)p->loss, told ? ", loss is %.8g" : NULL),
-            app_real("step_seconds", mean.seconds, NULL),
-            app_real("data_wait_seconds", mean.data_seconds, NULL),
-            app_real("rank_wait_seconds", mean.rank_seconds, NULL),
-            app_int("peak_bytes", trm_peak_bytes(), NULL),
-            app_real(app_rate_key(r->app), speed, told ? ", %.0f " : NULL),
-            app_text(NULL, app_unit(r->app), told ? "%s/s" : NULL),
-            app_real("learning_rate", p->learning_rate, told ? ", learning rate %.4g" : NULL));
-    if (p->loss_scale != NULL) {
-        app_put(app_real("loss_scale", p->loss_scale->scale, NULL),
-                app_int("skipped_updates", p->loss_scale->skipped, NULL));
+    trm_mean_step mean = trm_take_mean_step(&r->mark, p);
+    begin_event(APP_PROGRESS, TRM_EVENT_STEP, p, &mean);
+    app_put(app_real(app_rate_key(r->app), speed, NULL));
+    if (!app_out.terminal || last) { /* a terminal has the progress line */
+        app_put(app_int(NULL, p->epoch, "epoch: %d"), app_int(NULL, p->step, " step: %d"),
+                app_real(NULL, (double)p->loss, ", loss is %.8g"), app_real(NULL, speed, ", %.0f "),
+                app_text(NULL, app_unit(r->app), "%s/s"),
+                app_real(NULL, p->learning_rate, ", learning rate %.4g"));
     }
     app_end();
     return TRM_OK;
@@ -136,14 +117,11 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
             ? p->step_samples
             : app_whole_batch(r->app) * (r->app->o.accumulate > 0 ? r->app->o.accumulate : 1);
     int64_t steps = step_samples > 0 ? p->epoch_samples / step_samples : 0;
-    app_tell(APP_PROGRESS, "event", "epoch", app_int("epoch", p->epoch, NULL),
-             app_int("steps", p->epoch_steps, NULL),
-             app_int("global_step", (int64_t)p->global_step, NULL),
-             app_real("loss", (double)p->loss, NULL),
-             app_real("seconds", p->epoch_seconds, "epoch time: %5.3f{1e3} ms"),
-             app_real(NULL, p->epoch_seconds / (double)(steps > 0 ? steps : 1),
-                      ", per step time: %5.3f{1e3} ms"),
-             app_real("wait_seconds", p->wait_seconds, NULL));
+    begin_event(APP_PROGRESS, TRM_EVENT_EPOCH, p, NULL);
+    app_put(app_real(NULL, p->epoch_seconds, "epoch time: %5.3f{1e3} ms"),
+            app_real(NULL, p->epoch_seconds / (double)(steps > 0 ? steps : 1),
+                     ", per step time: %5.3f{1e3} ms"));
+    app_end();
     return TRM_OK;
 }
 
@@ -152,39 +130,35 @@ static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *er
 void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
                           const trm_evaluation *e) {
     trm_clicks_bayes bayes;
-    app_begin(APP_RESULT, "event", "eval");
+    begin_event(
+        APP_RESULT, TRM_EVENT_EVALUATION,
+        &(trm_progress){.epoch = epoch, .global_step = (uint64_t)global_step, .evaluation = e},
+        NULL);
     if (epoch > 0) {
-        app_put(app_int("epoch", epoch, "epoch %d: "));
+        app_put(app_int(NULL, epoch, "epoch %d: "));
     }
-    if (global_step > 0) {
-        app_put(app_int("global_step", global_step, NULL));
-    }
-    app_put(app_real("loss", e->loss, "evaluation loss %.6f"));
+    app_put(app_real(NULL, e->loss, "evaluation loss %.6f"));
     if (e->has_top) {
-        app_put(app_real("top1", e->top1, ", top-1 %.4f"),
-                app_real("top5", e->top5, ", top-5 %.4f"));
+        app_put(app_real(NULL, e->top1, ", top-1 %.4f"), app_real(NULL, e->top5, ", top-5 %.4f"));
     }
     if (e->has_auc) {
-        app_put(app_real("auc", e->auc, ", auc %.6f"),
-                app_real("logloss", e->logloss, ", logloss %.6f"),
-                app_real("calibration", e->calibration, ", calibration %.4f"));
+        app_put(app_real(NULL, e->auc, ", auc %.6f"), app_real(NULL, e->logloss, ", logloss %.6f"),
+                app_real(NULL, e->calibration, ", calibration %.4f"));
     }
     if (e->has_tokens) {
-        app_put(app_real("perplexity", e->perplexity, ", perplexity %.4f"),
-                app_int("tokens", e->tokens, NULL));
+        app_put(app_real(NULL, e->perplexity, ", perplexity %.4f"));
     }
     if (e->has_accuracy) {
-        app_put(app_real("accuracy", e->accuracy, ", accuracy %.4f"));
+        app_put(app_real(NULL, e->accuracy, ", accuracy %.4f"));
     }
     if (e->bits_per_byte > 0) {
-        app_put(app_real("bits_per_byte", e->bits_per_byte, ", bits per byte %.4f"));
+        app_put(app_real(NULL, e->bits_per_byte, ", bits per byte %.4f"));
     }
     if (e->has_auc && app_click_bayes(app, &bayes)) { /* of the same rows as the model's */
         app_put(app_real("bayes_auc", bayes.realized_auc, "; nothing beats auc %.6f"),
                 app_real("bayes_logloss", bayes.realized_logloss, ", logloss %.6f"));
     }
-    app_put(app_int("samples", e->samples, " (%d samples"),
-            app_real("seconds", e->seconds, ", %.1f s)"));
+    app_put(app_int(NULL, e->samples, " (%d samples"), app_real(NULL, e->seconds, ", %.1f s)"));
     app_end();
 }
 
@@ -200,8 +174,9 @@ static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error
 static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
     (void)context;
     (void)err;
-    app_tell(APP_PROGRESS, "event", "checkpoint", app_text("path", p->checkpoint, "saved %s"),
-             app_int("global_step", (int64_t)p->global_step, NULL));
+    begin_event(APP_PROGRESS, TRM_EVENT_CHECKPOINT, p, NULL);
+    app_put(app_text(NULL, p->checkpoint, "saved %s"));
+    app_end();
     return TRM_OK;
 }
 
@@ -210,10 +185,6 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
 static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
     app_report_state *r = context;
     const trm_membership *m = p->membership;
-    char lost[112], left[112], joined[112];
-    snprintf(lost, sizeof lost, "[%s]", m->lost);
-    snprintf(left, sizeof left, "[%s]", m->left);
-    snprintf(joined, sizeof joined, "[%s]", m->joined);
     if (m->rank == 0) {
         app_output_show();
     }
@@ -221,16 +192,15 @@ static trm_status tell_membership(void *context, const trm_progress *p, trm_erro
         app_warn("%s; the run is not recorded any more", err->message);
     }
     r->is_spare = m->rank >= m->ranks - m->spare_ranks;
-    app_begin(APP_PROGRESS, "event", "membership");
-    app_put(app_int("epoch", m->epoch, "membership %d"), app_int("ranks", m->ranks, ": %d ranks"),
-            app_int("spare", m->spare_ranks, m->spare_ranks > 0 ? ", %d of them spare" : NULL),
-            app_raw("lost", lost), app_raw("left", left), app_raw("joined", joined),
+    begin_event(APP_PROGRESS, TRM_EVENT_MEMBERSHIP, p, NULL);
+    app_put(app_int(NULL, m->epoch, "membership %d"), app_int(NULL, m->ranks, ": %d ranks"),
+            app_int(NULL, m->spare_ranks, m->spare_ranks > 0 ? ", %d of them spare" : NULL),
             app_text(NULL, m->lost, m->lost_count > 0 ? ", lost: %s" : NULL),
             app_text(NULL, m->left, m->left_count > 0 ? ", left: %s" : NULL),
             app_text(NULL, m->joined, m->joined_count > 0 ? ", joined: %s" : NULL),
-            app_int("redone_steps", m->redone_steps, ", %d step redone"),
-            app_real("seconds", m->seconds, ", %.2f s"),
-            app_int("global_step", (int64_t)trm_model_global_step(p->model), ", after step %d"));
+            app_int(NULL, m->redone_steps, ", %d step redone"),
+            app_real(NULL, m->seconds, ", %.2f s"),
+            app_int(NULL, (int64_t)p->global_step, ", after step %d"));
     app_end();
     return TRM_OK;
 }

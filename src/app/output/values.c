@@ -53,7 +53,7 @@ static void put_ids(const int32_t *ids, int64_t count) {
 
 /* Writes one member of the open object. */
 static void put_member(const app_value *v) {
-    put_key(v->kind != APP_VALUE_ELEMENT ? v->key : NULL);
+    put_key(v->kind == APP_VALUE_ELEMENT || v->kind == APP_VALUE_MEMBERS ? NULL : v->key);
     if (v->kind == APP_VALUE_INT || v->kind == APP_VALUE_ELEMENT) {
         fprintf(report.json, "%lld", (long long)v->of.integer);
     } else if (v->kind == APP_VALUE_REAL && isfinite(v->of.real)) {
@@ -64,7 +64,7 @@ static void put_member(const app_value *v) {
         put_ids(v->of.ids, v->count);
     } else if (v->kind == APP_VALUE_REAL || v->of.text == NULL) {
         fputs("null", report.json);
-    } else if (v->kind == APP_VALUE_RAW) {
+    } else if (v->kind == APP_VALUE_RAW || v->kind == APP_VALUE_MEMBERS) {
         fputs(v->of.text, report.json);
     } else {
         app_put_json_string(report.json, v->of.text);

@@ -42,7 +42,8 @@ typedef enum app_value_kind {
     APP_VALUE_REAL,
     APP_VALUE_TEXT,
     APP_VALUE_BOOL,
-    APP_VALUE_RAW, /* already JSON */
+    APP_VALUE_RAW,     /* already JSON */
+    APP_VALUE_MEMBERS, /* already JSON: members with their keys */
     APP_VALUE_IDS
 } app_value_kind;
 
@@ -78,10 +79,13 @@ static inline app_value app_bool(const char *key, bool value, const char *format
 static inline app_value app_words(const char *words) {
     return (app_value){APP_VALUE_TEXT, NULL, words, {.text = NULL}, 0};
 }
-/* JSON alone: a value that is JSON already, an integer of an open array, and a whole array of ids
- * ([3,1,4]). */
+/* JSON alone: a value that is JSON already, members with their keys, an integer of an open array, and a
+ * whole array of ids ([3,1,4]). */
 static inline app_value app_raw(const char *key, const char *json) {
     return (app_value){APP_VALUE_RAW, key, NULL, {.text = json}, 0};
+}
+static inline app_value app_members(const char *json) {
+    return (app_value){APP_VALUE_MEMBERS, "", NULL, {.text = json}, 0};
 }
 static inline app_value app_element(int64_t value) {
     return (app_value){APP_VALUE_ELEMENT, "", NULL, {.integer = value}, 0};

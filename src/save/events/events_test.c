@@ -347,6 +347,25 @@ static void json_lines(void **state) {
     assert_null(strstr(text, "\"global_step\":3"));
 }
 
+/* Returns the text of the record of this process, after one line was appended to it. */
+static char *record_of(const char *role, int32_t number, const char *file) {
+    trm_error err;
+    trm_record *record;
+    CHECK_OK(trm_record_open(in_folder("run"), role, number, &record, &err), err);
+    CHECK_OK(trm_record_line(record, "{\"a\":1}", 7, &err), err);
+    CHECK_FAILS(trm_record_line(record, "[]", 2, &err), TRM_INVALID, err, "run/run");
+    trm_record_close(record);
+    return read_text(in_folder(file));
+}
+
+static void each_process_has_a_record(void **state) {
+    assert_non_null(strstr(record_of(NULL, 7, "run/run.jsonl"), ",\"a\":1}\n"));
+    char *twice = record_of("rank", 0, "run/run.jsonl"); /* rank 0 goes on with the same file */
+    assert_non_null(strstr(strchr(twice, '\n'), ",\"a\":1}\n"));
+    assert_memory_equal(record_of("rank", 12, "run/run-rank-12.jsonl"), "{\"time\":", 8);
+    assert_memory_equal(record_of("ps", 0, "run/run-ps-0.jsonl"), "{\"time\":", 8);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(golden_bytes),
@@ -357,6 +376,7 @@ int main(void) {
         cmocka_unit_test(records_are_checked),
         cmocka_unit_test(csv_lines),
         cmocka_unit_test(json_lines),
+        cmocka_unit_test(each_process_has_a_record),
     };
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

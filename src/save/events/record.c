@@ -17,7 +17,7 @@
 /* An open record. */
 struct trm_record {
     int fd;
-    char *path; /* for messages */
+    trmi_text path; /* for messages */
 };
 
 /* Returns whether the file ends inside a line, as a killed process leaves it. */
@@ -27,23 +27,35 @@ static bool ends_inside_line(int fd) {
     return bytes > 0 && pread(fd, &last, 1, bytes - 1) == 1 && last != '\n';
 }
 
+/* Opens the file of a record, whose path is known.
+ *   error  IO */
+static trm_status open_file(trm_record *record, trm_error *err) {
+    TRMI_TRY(trmi_os_make_parent(NULL, record->path.data, err));
+    record->fd =
+        open(record->path.data, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
+    return record->fd >= 0 ? TRM_OK : trmi_os_cannot_create(record->path.data, err);
+}
+
 /* Contract in io.h. Half a line of an earlier process is ended, so that readers skip that line
  * only. */
-trm_status trm_record_open(const char *path, trm_record **out, trm_error *err) {
-    TRMI_NEED(err, path, out);
-    TRMI_TRY(trmi_os_make_parent(NULL, path, err));
+trm_status trm_record_open(const char *directory, const char *role, int32_t number,
+                           trm_record **out, trm_error *err) {
+    TRMI_NEED(err, directory, out);
     trm_record *record;
+    bool is_main = role == NULL || (strcmp(role, "rank") == 0 && number == 0);
     TRMI_TRY(TRMI_NEW(err, record, 1, "for the record of a run"));
-    record->path = trmi_alloc(strlen(path) + 1);
-    record->fd = open(path, O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    trm_status status = record->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", path)
-                        : record->fd < 0     ? trmi_os_cannot_create(path, err)
-                                             : TRM_OK;
+    if (is_main) {
+        trmi_text_printf(&record->path, "%s/run.jsonl", directory);
+    } else {
+        trmi_text_printf(&record->path, "%s/run-%s-%d.jsonl", directory, role, (int)number);
+    }
+    trm_status status = TRMI_CHECK_MEMORY(err, &record->path, "for the path of a record");
+    record->fd = -1;
+    status = status == TRM_OK ? open_file(record, err) : status;
     if (status != TRM_OK) {
         trm_record_close(record);
         return status;
     }
-    memcpy(record->path, path, strlen(path) + 1);
     if (ends_inside_line(record->fd)) {
         (void)!write(record->fd, "\n", 1);
     }
@@ -58,7 +70,7 @@ void trm_record_close(trm_record *record) {
     if (record->fd >= 0) {
         close(record->fd);
     }
-    trmi_free(record->path);
+    trmi_text_free(&record->path);
     trmi_free(record);
 }
 
@@ -69,19 +81,20 @@ trm_status trm_record_line(trm_record *record, const char *json, size_t bytes, t
     struct timespec now;
     trmi_text line = {0};
     if (bytes < LEAST || json[0] != '{') {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: a JSON object with members expected", record->path);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: a JSON object with members expected",
+                         record->path.data);
     }
     clock_gettime(CLOCK_REALTIME, &now);
     trmi_text_printf(&line, "{\"time\":%lld.%03ld,", (long long)now.tv_sec, now.tv_nsec / 1000000);
     trmi_text_append(&line, json + 1, bytes - 1);
     trmi_text_append(&line, "\n", 1);
-    trm_status status = TRMI_CHECK_MEMORY(err, &line, "for a line of %s", record->path);
+    trm_status status = TRMI_CHECK_MEMORY(err, &line, "for a line of %s", record->path.data);
     if (status == TRM_OK) {
         ssize_t written = write(record->fd, line.data, line.length);
         errno = written >= 0 && written < (ssize_t)line.length ? ENOSPC : errno;
         status = written == (ssize_t)line.length
                      ? TRM_OK
-                     : TRMI_FAIL_SYS(err, "%s: cannot append a line", record->path);
+                     : TRMI_FAIL_SYS(err, "%s: cannot append a line", record->path.data);
     }
     trmi_text_free(&line);
     return status;
