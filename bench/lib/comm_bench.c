@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_comm: one size of one collective, timed back to back, checked, and compared with a bound by
- * this host's memory. */
+/* bench_comm: times one collective of one size, checks its result, and compares its time with a bound
+ * by this host's memory.
+ *
+ *   values (check_once) -> bound (make_bound) -> timing (take_samples: collective and bounds in turn)
+ *
+ * All ranks call it together; each result is that of the slowest rank. */
 #include "bench/lib/bench.h"
 
 #include "comm/api/communicator.h"
@@ -23,22 +27,28 @@
 #endif
 
 enum {
-    SAMPLES = 31,
+    SAMPLES = 31, /* samples of a measurement, at most and at least */
     LEAST_SAMPLES = 5,
-    SAMPLES_IN_A_ROW = 4,
-    WARMUP = 2,
-    PATIENCE = 1000,
-    PATIENCE_TIMES = 4
+    SAMPLES_IN_A_ROW = 4, /* where one run is a sample: of the collective, then of each bound */
+    WARMUP = 2,           /* runs before the first sample */
+    POLLS = 1000,         /* polls of a flag before a rank gives its CPU away */
+    TIMES_LONGER = 4      /* a measurement ends early when it takes so many times options.seconds */
 };
-#define TRIED_SECONDS 0.002
-enum { READY_AT = 128, VECTOR_AT = 4096 }; /* of a bound's region */
+#define TRIED_SECONDS 0.002 /* the trial runs that estimate the time of one run take so long */
+/* Places in a bound's region: the flag "ready" and the vector; the flag "here" is at 0. */
+enum { READY_AT = 128, VECTOR_AT = 4096 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
+
+/* Returns element i that a rank contributes: a small integer, so that sums are exact in every type, and
+ * for products 1 or 2, so that they do not overflow. */
 static int value_of(int32_t rank, int64_t i, trm_reduction reduce) {
     int mix = (int)((i * 7 + rank * 3) % 5);
     return reduce == TRM_REDUCTION_PROD ? 1 + (mix == 0) : mix;
 }
 
+/* Returns element i of the reduction over `size` ranks. `whole`: of an integer type, whose mean is
+ * truncated. */
 static double reduced_value(int32_t size, int64_t i, trm_reduction reduce, bool whole) {
     double total = value_of(0, i, reduce);
     for (int32_t r = 1; r < size; r++) {
@@ -59,13 +69,14 @@ static double reduced_value(int32_t size, int64_t i, trm_reduction reduce, bool 
 /* ---- one benchmark --------------------------------------------------------------------------- */
 typedef struct bench {
     trm_comm *comm;
-    bench_comm_options options;
-    trm_collective op;
-    int64_t count, vector; /* elements of the operation and of each buffer */
-    char *send, *recv;
-    bool reduces, whole;
+    bench_comm_options options; /* with defaults filled in */
+    trm_collective op;          /* the collective that is timed */
+    int64_t count, vector;      /* elements of the operation and of each buffer */
+    char *send, *recv;          /* [vector] */
+    bool reduces, whole;        /* the collective reduces; the type is an integer */
 } bench;
 
+/* Returns whether the buffers have a block of `count` elements for each rank. */
 static bool is_blocked(trm_collective_kind kind) {
     return kind == TRM_ALLGATHER || kind == TRM_REDUCE_SCATTER || kind == TRM_SCATTER ||
            kind == TRM_GATHER || kind == TRM_ALLTOALL;
@@ -96,6 +107,7 @@ static bool expected_value(const bench *b, int64_t i, double *value) {
     }
 }
 
+/* Runs the collective once. *wrong: elements of all ranks that differ from the expected ones. */
 static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype);
     for (int64_t i = 0; i < b->vector; i++) {
@@ -117,7 +129,8 @@ static trm_status check_once(bench *b, int64_t *wrong, trm_error *err) {
     return trm_comm_allreduce(b->comm, wrong, 1, TRM_INT64, TRM_REDUCTION_SUM, err);
 }
 
-static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
+/* Runs the collective `times` times. */
+static trm_status run_collective(bench *b, int64_t times, trm_error *err) {
     for (int64_t i = 0; i < times; i++) {
         TRMI_TRY(trm_comm_run(b->comm, &b->op, err));
     }
@@ -127,29 +140,33 @@ static trm_status run_ours(bench *b, int64_t times, trm_error *err) {
 /* ---- the bound ------------------------------------------------------------------------------- */
 /* SUMMING: between two bare barriers every rank sums its slice of all buffers into all buffers. With
  * more ranks than CPUs one rank per CPU does so for all, while the others sleep.
- * HANDING: a bare barrier of all ranks. With more ranks than CPUs no sum can begin before each rank
+ * BARRIER: a bare barrier of all ranks. With more ranks than CPUs no sum can begin before each rank
  * has had a CPU, so the time of this barrier is added. */
-typedef enum { SUMMING, HANDING, BOUNDS } bound_kind;
+typedef enum { SUMMING, BARRIER, BOUNDS } bound_kind;
 
+/* A bound, as one rank runs it. Flags count the runs: a rank writes the number of the run. */
 typedef struct bound {
-    /* comes: this rank is one of those that meet; works: of those that sum */
-    bool usable, works, comes;
-    int32_t n, workers, worker; /* worker number `worker` is rank worker * n / workers */
-    const void **sources;
-    void **targets;
-    /* cache lines: of those that meet, of workers; this rank's */
-    _Atomic uint64_t **come, **done, *here, *ready;
-    int32_t meeting;
-    uint64_t turn;
-    int64_t first, beyond;
+    bool usable;                    /* the collective is an all-reduce within this host */
+    bool works, comes;              /* this rank is one of those that sum; of those that meet */
+    int32_t n;                      /* ranks */
+    int32_t workers, worker;        /* worker number `worker` is rank worker * n / workers */
+    const void **sources;           /* [n] this rank's slice of each rank's vector */
+    void **targets;                 /* [n] the same addresses */
+    _Atomic uint64_t **come;        /* [meeting] flags of the ranks that meet */
+    _Atomic uint64_t **done;        /* [workers] flags of the workers: the slice is summed */
+    _Atomic uint64_t *here, *ready; /* this rank's own flags of both kinds */
+    int32_t meeting;                /* ranks that meet: the workers, or all */
+    uint64_t turn;                  /* number of the run */
+    int64_t first, beyond;          /* this rank's slice: elements [first, beyond) */
     trmi_reduce_fn *reduce;
     trmi_reduction what;
-    bool far;
-    char *region;
+    bool far;     /* sums go by blocks (trmi_reduce_needs_blocks) */
+    char *region; /* shared memory: flags, then the vector; owned */
 } bound;
 
+/* Waits until the first `count` flags have reached the present run. */
 static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t count) {
-    int patience = b->meeting > b->workers ? 0 : PATIENCE; /* an awaited rank may need this CPU */
+    int patience = b->meeting > b->workers ? 0 : POLLS; /* an awaited rank may need this CPU */
     for (int32_t i = 0; i < count; i++) {
         for (int polls = 0; atomic_load_explicit(flags[i], memory_order_acquire) < b->turn;
              polls++) {
@@ -162,6 +179,7 @@ static void wait_for_all(const bound *b, _Atomic uint64_t *const *flags, int32_t
     }
 }
 
+/* Runs the bound `times` times: meet, sum the own slice, wait for all slices. */
 static void run_bound(bound *b, int64_t times) {
     for (int64_t i = 0; i < times && b->comes; i++) {
         b->turn++;
@@ -188,6 +206,7 @@ static void free_bound(trm_comm *comm, bound *b) {
     trmi_free(b->done);
 }
 
+/* Returns whether a rank is a worker; *worker: its number. */
 static bool is_worker(const bound *b, int32_t rank, int32_t *worker) {
     for (*worker = 0; *worker < b->workers; ++*worker) {
         if ((int32_t)((int64_t)*worker * b->n / b->workers) == rank) {
@@ -212,6 +231,8 @@ static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
     b->sources[rank] = b->targets[rank];
 }
 
+/* Prepares a bound: which ranks meet and sum, the shared regions, and this rank's slice. Collective.
+ * *out is not usable where the bound does not apply. */
 static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *err) {
     trm_comm *comm = b->comm;
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
@@ -219,7 +240,7 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     int64_t bytes = (int64_t)trm_dtype_bytes(b->op.dtype), vector = kind == SUMMING ? b->vector : 0;
     *out = (bound){.n = (int32_t)n};
     out->workers = shm->cpus < out->n ? shm->cpus : out->n;
-    out->meeting = kind == HANDING ? out->n : out->workers;
+    out->meeting = kind == BARRIER ? out->n : out->workers;
     out->works = is_worker(out, comm->group.rank, &out->worker);
     out->comes = out->works || out->meeting == out->n;
     out->usable = b->op.kind == TRM_ALLREDUCE && comm->net == NULL && n > 1 &&
@@ -242,6 +263,7 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     memset(out->region, 0, region_bytes);
     out->here = (_Atomic uint64_t *)(void *)out->region;
     out->ready = (_Atomic uint64_t *)(void *)(out->region + READY_AT);
+    /* Exchange where each rank's region is, so that each rank can reach all of them. */
     trmi_shm_place mine = trmi_shm_find(comm->host, out->region, region_bytes, shm->one_process);
     trm_collective gather = {.kind = TRM_ALLGATHER,
                              .send = &mine,
@@ -249,6 +271,7 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
                              .count = sizeof mine,
                              .dtype = TRM_UINT8};
     trm_status status = trm_comm_run(comm, &gather, err);
+    /* The slice: whole cache lines, the same number for each worker. */
     int64_t unit = 64 / bytes, units = (vector + unit - 1) / unit;
     out->first = trmi_min_i64(vector, units * out->worker / out->workers * unit);
     out->beyond = trmi_min_i64(vector, units * (out->worker + 1) / out->workers * unit);
@@ -271,11 +294,11 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
  * samples last `seconds`. The trial runs last long enough to include the load of other
  * processes. */
 static trm_status choose_times(bench *b, int64_t *times, int64_t *samples, trm_error *err) {
-    TRMI_TRY(run_ours(b, WARMUP, err));
+    TRMI_TRY(run_collective(b, WARMUP, err));
     double all = 0, each = 0;
     for (int64_t tried = 3; all < TRIED_SECONDS && tried < 20000; tried *= 4) {
         double start = trmi_os_now();
-        TRMI_TRY(run_ours(b, tried, err));
+        TRMI_TRY(run_collective(b, tried, err));
         all = trmi_os_now() - start;
         TRMI_TRY(trm_comm_allreduce(b->comm, &all, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
         each = all / (double)tried;
@@ -301,7 +324,7 @@ static trm_status take_one(bench *b, bound *limit, int64_t times, double *second
     if (limit != NULL) {
         run_bound(limit, times);
     } else {
-        TRMI_TRY(run_ours(b, times, err));
+        TRMI_TRY(run_collective(b, times, err));
     }
     *seconds = (trmi_os_now() - start) / (double)times;
     return TRM_OK;
@@ -321,7 +344,7 @@ static trm_status take_row(bench *b, bound *limit, int64_t times, int64_t s, int
 }
 
 /* Replaces each sample by that of its slowest rank, and sorts them. */
-static trm_status settle(bench *b, double *seconds, int64_t count, trm_error *err) {
+static trm_status combine_ranks(bench *b, double *seconds, int64_t count, trm_error *err) {
     TRMI_TRY(trm_comm_allreduce(b->comm, seconds, count, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
     trmi_sort(seconds, count);
     return TRM_OK;
@@ -338,7 +361,7 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, sa
     for (int64_t s = 0; s < out->count; s += row) {
         double spent = trmi_os_now() - begun;
         TRMI_TRY(trm_comm_allreduce(b->comm, &spent, 1, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
-        if (s >= LEAST_SAMPLES && spent > PATIENCE_TIMES * b->options.seconds) {
+        if (s >= LEAST_SAMPLES && spent > TIMES_LONGER * b->options.seconds) {
             out->count = s;
             break;
         }
@@ -350,14 +373,15 @@ static trm_status take_samples(bench *b, bound limits[BOUNDS], int64_t times, sa
             }
         }
     }
-    TRMI_TRY(settle(b, out->ours, out->count, err));
+    TRMI_TRY(combine_ranks(b, out->ours, out->count, err));
     for (int kind = 0; kind < BOUNDS; kind++) {
-        TRMI_TRY(settle(b, out->bounds[kind], out->count, err));
+        TRMI_TRY(combine_ranks(b, out->bounds[kind], out->count, err));
     }
     return TRM_OK;
 }
 
-static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
+/* Checks, prepares the bounds, takes the samples and computes the result. */
+static trm_status measure_collective(bench *b, bench_comm_result *result, trm_error *err) {
     samples taken = {0};
     bound limits[BOUNDS] = {{0}};
     int64_t times = 1, wrong = -1, n = b->comm->group.size;
@@ -366,7 +390,7 @@ static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
     memset(b->send, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     memset(b->recv, 0, (size_t)b->vector * trm_dtype_bytes(b->op.dtype));
     trm_status status = make_bound(b, SUMMING, &limits[SUMMING], err);
-    status = status == TRM_OK ? make_bound(b, HANDING, &limits[HANDING], err) : status;
+    status = status == TRM_OK ? make_bound(b, BARRIER, &limits[BARRIER], err) : status;
     if (status == TRM_OK && (status = choose_times(b, &times, &taken.count, err)) == TRM_OK) {
         status = take_samples(b, limits, times, &taken, err);
     }
@@ -381,7 +405,8 @@ static trm_status measure(bench *b, bench_comm_result *result, trm_error *err) {
     /* the least time of the bare barriers, because their ranks poll more often than necessary, and
      * a bound must not exceed the time that it bounds */
     double sum = trmi_middle(taken.bounds[SUMMING], taken.count),
-           bare = sum + taken.bounds[HANDING][0];
+           bare = sum + taken.bounds[BARRIER][0];
+    /* bytes that cross a link of each rank, as a fraction of the vector (nccl-tests) */
     if (b->op.kind == TRM_ALLREDUCE) {
         bus = 2.0 * (double)(n - 1) / (double)n;
     } else if (b->op.kind == TRM_ALLGATHER || b->op.kind == TRM_REDUCE_SCATTER ||
@@ -441,7 +466,7 @@ trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *o
     b.op.recv = b.recv;
     b.op.send = blocked ? b.send : NULL; /* the others are timed in place */
     trm_status status = b.send != NULL && b.recv != NULL
-                            ? measure(&b, result, err)
+                            ? measure_collective(&b, result, err)
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes", size);
     if (o->private_buffers) {
         trmi_free(b.send);

@@ -13,14 +13,20 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { WIDTH = 16, BATCH = 65536, BATCH_LEAST = 1024, SHARDS_TRIED = 8 };
+enum {
+    WIDTH = 16,         /* default floats of a row */
+    BATCH = 65536,      /* keys of a batch of rows of that width */
+    BATCH_LEAST = 1024, /* keys of a batch, at least */
+    SHARDS_TRIED = 8
+};
 
-/* Of the table: keys of a batch, as many as make batches of equal bytes. */
+/* The table and its batches. Batches of any width have the same number of bytes. */
 typedef struct form {
-    int64_t rows, batch;
-    int32_t width;
+    int64_t rows, batch; /* batch: keys */
+    int32_t width;       /* floats of a row */
 } form;
 
+/* Returns the memory that this process has in RAM. */
 static int64_t resident_bytes(void) {
     long pages = 0, resident = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -33,9 +39,11 @@ static int64_t resident_bytes(void) {
     return (int64_t)resident * sysconf(_SC_PAGESIZE);
 }
 
-static trm_status train(trm_ps_client *client, int32_t table, const form *f, bool fill,
-                        int64_t batches, const float *gradients, float *out, uint64_t *keys,
-                        trm_error *err) {
+/* Pushes `batches` batches. `fill`: keys 0, 1, 2 ... in order, which creates all rows; otherwise random
+ * keys of existing rows, which are pulled before. keys [batch], out and gradients [batch, width]. */
+static trm_status run_batches(trm_ps_client *client, int32_t table, const form *f, bool fill,
+                              int64_t batches, const float *gradients, float *out, uint64_t *keys,
+                              trm_error *err) {
     trm_ps_batch *batch;
     TRMI_TRY(trm_ps_batch_create(client, &batch, err));
     trm_status status = TRM_OK;
@@ -58,6 +66,7 @@ static trm_status train(trm_ps_client *client, int32_t table, const form *f, boo
     return status;
 }
 
+/* Creates all rows, trains some batches, and reports memory and rates. */
 static trm_status fill_and_train(trm_ps_client *client, const trm_table_options *t, const form *f,
                                  int64_t budget, int64_t forecast, const bench_say *say,
                                  trm_error *err) {
@@ -77,12 +86,12 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
             trained = trmi_min_i64(200, 4 + batches / 4);
     double at = trmi_os_now();
     if (status == TRM_OK) {
-        status = train(client, table, f, true, batches, gradients, out, keys, err);
+        status = run_batches(client, table, f, true, batches, gradients, out, keys, err);
     }
     double filled = trmi_os_now() - at;
     at = trmi_os_now();
     if (status == TRM_OK) {
-        status = train(client, table, f, false, trained, gradients, out, keys, err);
+        status = run_batches(client, table, f, false, trained, gradients, out, keys, err);
     }
     double seconds = trmi_os_now() - at;
     trm_table_stats stats = {0};
@@ -105,9 +114,9 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     return TRM_OK;
 }
 
-/* Adds rows until the budget is used. */
-static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t shards,
-                            int64_t *rows, int64_t *forecast, trm_error *err) {
+/* Finds the most rows whose forecast is at most `bytes`, by bisection; *forecast is theirs. */
+static trm_status find_most_rows(const trm_table_options *t, int64_t bytes, int32_t shards,
+                                 int64_t *rows, int64_t *forecast, trm_error *err) {
     *rows = 0;
     for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
         TRMI_TRY(trm_ps_forecast(t, *rows + step, shards, forecast, err));
@@ -116,19 +125,22 @@ static trm_status most_rows(const trm_table_options *t, int64_t bytes, int32_t s
     return trm_ps_forecast(t, *rows, shards, forecast, err);
 }
 
-/* All pages of a shard grow (by a third) and split (by a half) together, so that several shards of
- * different sizes cover nearly every size of a table. */
+/* Chooses the number of shards with which the table uses the budget best. All pages of a shard grow (by
+ * a third) and split (by a half) at the same number of rows, so with a given number of shards only some
+ * sizes of a table are possible. */
 static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards,
                                 trm_error *err) {
     int64_t rows, forecast, largest = -1;
     for (int32_t s = 1; s <= SHARDS_TRIED; s++) {
-        TRMI_TRY(most_rows(t, bytes, s, &rows, &forecast, err));
+        TRMI_TRY(find_most_rows(t, bytes, s, &rows, &forecast, err));
         *shards = forecast > largest ? s : *shards;
         largest = trmi_max_i64(forecast, largest);
     }
     return TRM_OK;
 }
 
+/* Contract in ps_bench.h. The budget of the server is the forecast and a reserve of 5 % and 64 MiB,
+ * unless the caller gives one. */
 trm_status bench_ps_budget(const bench_ps_options *options, const bench_say *say, trm_error *err) {
     const int32_t width = options->width > 0 ? options->width : WIDTH;
     trm_table_options t = {.name = "large",
@@ -141,7 +153,7 @@ trm_status bench_ps_budget(const bench_ps_options *options, const bench_say *say
     if (shards == 0) {
         TRMI_TRY(choose_shards(&t, options->table_bytes, &shards, err));
     }
-    TRMI_TRY(most_rows(&t, options->table_bytes, shards, &rows, &forecast, err));
+    TRMI_TRY(find_most_rows(&t, options->table_bytes, shards, &rows, &forecast, err));
     int64_t budget =
         options->memory_bytes > 0 ? options->memory_bytes : forecast + forecast / 20 + (64 << 20);
     char forecast_text[TRMI_BYTES_TEXT], budget_text[TRMI_BYTES_TEXT];

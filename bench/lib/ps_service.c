@@ -20,14 +20,16 @@
 #include <unistd.h>
 
 enum {
-    FIELDS = 26,
-    WIDTH = 16,
-    BATCH = 4096,
-    LOOKUPS = FIELDS * BATCH,
-    BATCHES = 8,
-    DISTANCE = 32
+    FIELDS = 26,              /* tables; Criteo has so many categorical fields */
+    WIDTH = 16,               /* floats of a row */
+    BATCH = 4096,             /* samples */
+    LOOKUPS = FIELDS * BATCH, /* of a batch */
+    BATCHES = 8,              /* different batches of keys, used in turn */
+    DISTANCE = 32             /* look-ups by which the plain loops prefetch ahead */
 };
 
+/* The worker, its server, and the plain arrays that it is compared with. Everything but the options is
+ * owned. */
 typedef struct service {
     const bench_ps_options *options;
     bench_say say;
@@ -35,7 +37,7 @@ typedef struct service {
     trm_ps_client *client;
     trm_ps_batch *batch;
     int32_t tables[FIELDS];
-    int64_t rows;           /* a table */
+    int64_t rows;           /* of a table */
     uint64_t *keys;         /* [BATCHES][FIELDS][BATCH] */
     float *out, *gradients; /* [FIELDS][BATCH][WIDTH] */
     float *plain, *sums;    /* [FIELDS][rows][WIDTH]; [FIELDS][rows] */
@@ -74,7 +76,8 @@ static trm_status connect_worker(service *s, int32_t worker, trm_ps_client **out
     return trm_ps_client_create(&co, out, err);
 }
 
-static trm_status declare(service *s, trm_ps_client *client, trm_error *err) {
+/* Declares the tables to the server of a client. */
+static trm_status declare_tables(service *s, trm_ps_client *client, trm_error *err) {
     for (int f = 0; f < FIELDS; f++) {
         char name[16];
         snprintf(name, sizeof name, "field-%d", f);
@@ -87,6 +90,7 @@ static trm_status declare(service *s, trm_ps_client *client, trm_error *err) {
     return TRM_OK;
 }
 
+/* Makes s->batch batch number `number` of the keys: rows are pulled to s->out, gradients pushed. */
 static trm_status add_batch(service *s, int64_t number, bool pull, bool push, trm_error *err) {
     const uint64_t *keys = s->keys + number % BATCHES * LOOKUPS;
     trm_ps_batch_clear(s->batch);
@@ -118,7 +122,8 @@ static trm_status fill_tables(service *s, trm_error *err) {
     return status == TRM_OK ? trm_ps_flush(s->client, err) : status;
 }
 
-static void plain_gather(const service *s, const uint64_t *keys) {
+/* Copies the row of every look-up from the plain array: the bound of a pull. */
+static void gather_plainly(const service *s, const uint64_t *keys) {
     for (int64_t f = 0; f < FIELDS; f++) {
         const float *table = s->plain + f * s->rows * WIDTH;
         const uint64_t *k = keys + f * BATCH;
@@ -132,8 +137,8 @@ static void plain_gather(const service *s, const uint64_t *keys) {
     }
 }
 
-/* Applies row-wise Adagrad at every look-up. */
-static void plain_update(const service *s, const uint64_t *keys) {
+/* Applies row-wise Adagrad at every look-up of the plain array: the bound of a push. */
+static void update_plainly(const service *s, const uint64_t *keys) {
     for (int64_t f = 0; f < FIELDS; f++) {
         float *table = s->plain + f * s->rows * WIDTH, *sums = s->sums + f * s->rows;
         const uint64_t *k = keys + f * BATCH;
@@ -157,7 +162,7 @@ static void plain_update(const service *s, const uint64_t *keys) {
 }
 
 /* Reads the row of every look-up in a table of this process. */
-static trm_status keyed_read(service *s, const uint64_t *keys, trm_error *err) {
+static trm_status read_keyed(service *s, const uint64_t *keys, trm_error *err) {
     for (int64_t f = 0; f < FIELDS; f++) {
         TRMI_TRY(trmi_row_table_read(s->keyed[f], keys + f * BATCH, BATCH, TRM_FLOAT32,
                                      s->out + f * BATCH * WIDTH, err));
@@ -165,6 +170,7 @@ static trm_status keyed_read(service *s, const uint64_t *keys, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates the tables of this process, with all rows. */
 static trm_status fill_keyed(service *s, trm_error *err) {
     uint64_t keys[1024];
     s->account.limit = INT64_MAX;
@@ -186,6 +192,8 @@ static trm_status fill_keyed(service *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Measures pulls and pushes of the server beside the same work without one, in turns. Values 0 to TIMES
+ * - 1 are milliseconds, the others ratios. */
 static trm_status measure_service(service *s, trm_error *err) {
     enum { MEASURES = 8, TIMES = 5, ROUNDS = 3 };
     static const char *const names[MEASURES] = {
@@ -212,13 +220,13 @@ static trm_status measure_service(service *s, trm_error *err) {
             at = trmi_os_now();
             t[1] += at - now;
             if (s->plain != NULL) {
-                plain_gather(s, keys);
+                gather_plainly(s, keys);
                 now = trmi_os_now();
                 t[2] += now - at;
-                plain_update(s, keys);
+                update_plainly(s, keys);
                 at = trmi_os_now();
                 t[3] += at - now;
-                TRMI_TRY(keyed_read(s, keys, err));
+                TRMI_TRY(read_keyed(s, keys, err));
                 t[4] += trmi_os_now() - at;
             }
         }
@@ -275,6 +283,7 @@ static trm_status pull_ahead(service *s, trm_ps_batch *const batches[2], uint64_
     return TRM_OK;
 }
 
+/* Runs `count` pushes and waits for the last one. */
 static trm_status push_ahead(service *s, trm_ps_batch *batch, uint64_t *keys, int64_t count,
                              trm_error *err) {
     for (int64_t n = 0; n < count; n++) {
@@ -353,13 +362,14 @@ static trm_status disk_rate(const char *folder, int64_t bytes, double *write_rat
     return status;
 }
 
+/* A client of its own that takes a checkpoint on a thread while the worker trains. */
 typedef struct chief {
     service *s;
     trm_ps_client *client;
-    trm_ps_checkpoint_result result;
+    trm_ps_checkpoint_result result; /* with status and err: written by the thread before `over` */
     trm_status status;
     trm_error err;
-    _Atomic bool over;
+    _Atomic bool over; /* the checkpoint has ended */
 } chief;
 
 static void *take_checkpoint(void *context) {
@@ -369,8 +379,10 @@ static void *take_checkpoint(void *context) {
     return NULL;
 }
 
-static trm_status steps(service *s, int64_t from, int64_t count, _Atomic bool *until, int64_t *done,
-                        double *seconds, trm_error *err) {
+/* Trains `count` batches from number `from` on, or (until not NULL) until *until is set, and at least
+ * `count`. *done: batches; *seconds: their time. */
+static trm_status run_steps(service *s, int64_t from, int64_t count, _Atomic bool *until,
+                            int64_t *done, double *seconds, trm_error *err) {
     double at = trmi_os_now();
     int64_t n = 0;
     while (n < count || (until != NULL && !atomic_load(until))) {
@@ -386,6 +398,7 @@ static trm_status steps(service *s, int64_t from, int64_t count, _Atomic bool *u
     return TRM_OK;
 }
 
+/* Measures a checkpoint alone, then one beside training, and a server that starts from it. */
 static trm_status measure_checkpoint(service *s, trm_error *err) {
     enum { STEPS = 100, EVERY_SECONDS = 600 };
     chief c = {.s = s};
@@ -394,14 +407,14 @@ static trm_status measure_checkpoint(service *s, trm_error *err) {
     int64_t n;
     pthread_t thread;
     TRMI_TRY(connect_worker(s, -1, &c.client, err));
-    trm_status status = declare(s, c.client, err);
+    trm_status status = declare_tables(s, c.client, err);
     status = status == TRM_OK ? trm_ps_checkpoint(c.client, false, &alone, err) : status;
-    status = status == TRM_OK ? steps(s, 0, STEPS, NULL, &n, &quiet, err) : status;
+    status = status == TRM_OK ? run_steps(s, 0, STEPS, NULL, &n, &quiet, err) : status;
     if (status == TRM_OK && pthread_create(&thread, NULL, take_checkpoint, &c) != 0) {
         status = TRMI_FAIL(err, TRM_NOMEM, "bench ps: no thread");
     }
     if (status == TRM_OK) {
-        status = steps(s, STEPS, 1, &c.over, &n, &busy, err);
+        status = run_steps(s, STEPS, 1, &c.over, &n, &busy, err);
         pthread_join(thread, NULL);
     }
     trm_ps_client_destroy(c.client);
@@ -411,6 +424,7 @@ static trm_status measure_checkpoint(service *s, trm_error *err) {
         return c.status;
     }
     TRMI_TRY(disk_rate(s->options->folder, c.result.bytes, &write_rate, &read_seconds, err));
+    /* lost: seconds that the steps beside the checkpoint took longer than as many quiet ones */
     double rate = (double)alone.bytes / alone.seconds;
     double lost = busy - (double)n * quiet / STEPS;
     bench_say_one(&s->say, "checkpoint.bytes", "GB", (double)c.result.bytes * 1e-9);
@@ -439,6 +453,7 @@ static trm_status measure_checkpoint(service *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Allocates the arrays, with gradients and keys. Against a server elsewhere nothing is compared. */
 static trm_status take_memory(service *s, trm_error *err) {
     size_t floats = (size_t)LOOKUPS * WIDTH;
     bool compares = s->options->connect == NULL;
@@ -462,6 +477,7 @@ static trm_status take_memory(service *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Destroys the tables of this process. */
 static void drop_keyed(service *s) {
     for (int f = 0; f < FIELDS; f++) {
         trmi_row_table_destroy(s->keyed[f]);
@@ -469,6 +485,7 @@ static void drop_keyed(service *s) {
     }
 }
 
+/* Contract in ps_bench.h. */
 trm_status bench_ps_service(const bench_ps_options *options, int64_t rows, const bench_say *say,
                             trm_error *err) {
     service s = {.options = options, .say = *say};
@@ -479,7 +496,7 @@ trm_status bench_ps_service(const bench_ps_options *options, int64_t rows, const
         TRMI_TRY_GOTO(status, start_server(&s, err), done);
     }
     TRMI_TRY_GOTO(status, connect_worker(&s, 0, &s.client, err), done);
-    TRMI_TRY_GOTO(status, declare(&s, s.client, err), done);
+    TRMI_TRY_GOTO(status, declare_tables(&s, s.client, err), done);
     TRMI_TRY_GOTO(status, trm_ps_batch_create(s.client, &s.batch, err), done);
     TRMI_TRY_GOTO(status, fill_tables(&s, err), done);
     if (s.plain != NULL) {
