@@ -8,8 +8,8 @@
 
 /* Statistics of repeated measurements of one quantity. */
 typedef struct app_sample {
-    double median, minimum, maximum;
-    int64_t repeats;
+    double median, minimum, maximum; /* in the unit of the values, usually seconds */
+    int64_t repeats;                 /* number of values */
 } app_sample;
 /* Computes the statistics of `count` values; sorts `values`. */
 app_sample app_summarise(double *values, int64_t count);

@@ -134,6 +134,7 @@ int app_run_bench_train(app_context *app) {
     trm_model *model = NULL;
     app_network network;
     int64_t before = 0;
+    /* Jobs with servers, and dry runs, are for others. */
     app->o.dry_run |= app->o.check;
     if (app_is_job(app)) {
         return app_run_job(app);
@@ -148,6 +149,7 @@ int app_run_bench_train(app_context *app) {
     w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);
     app->o.retune_seconds = 0.3; /* as in training: the first step is measured, too */
+    /* With -n this process starts the ranks, which run this function again, and ends with them. */
     bool launched;
     int code = 0;
     trm_status status = app_launch_self(app, app_check_job, &launched, &code, &err);

@@ -38,11 +38,11 @@ static int64_t ranks_of(const app_options *o) {
 
 /* The planner and what it borrows; ended by destroy_planning. */
 typedef struct planning {
-    trm_dataset *data;
-    app_network network;
-    char description[APP_DESCRIPTION_BYTES];
+    trm_dataset *data;                       /* random samples of the model's shapes */
+    app_network network;                     /* `model` points to it */
+    char description[APP_DESCRIPTION_BYTES]; /* `model` points to it */
     trm_model_options model;
-    char *links, *given;
+    char *links, *given; /* text of --links or --hardware, text of --plan; NULL: none. Owned */
     trm_planner *planner;
 } planning;
 
@@ -99,6 +99,7 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
     if (status != TRM_OK) {
         return status;
     }
+    /* the ranks, their memory, and what the user has fixed */
     trm_parallel_options *parallel = &p->model.exec.parallel;
     p->model.exec.memory_bytes = o->plan_memory;
     parallel->comm = simulate ? NULL : app_comm(app);

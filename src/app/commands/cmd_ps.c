@@ -217,10 +217,11 @@ int app_run_ps_inspect(app_context *app) {
 
 /* All rows of a table as arrays, in the order of the folder. */
 typedef struct columns {
-    int64_t count;
-    int32_t width, slot_count;
-    int64_t *keys, *updates;
-    float *values, *slots;
+    int64_t count;           /* rows so far */
+    int32_t width;           /* floats of a row */
+    int32_t slot_count;      /* floats of a row's slots, all of them together */
+    int64_t *keys, *updates; /* [count]; updates: of the row since it was made */
+    float *values, *slots;   /* [count, width], [count, slot_count] */
 } columns;
 
 /* Appends a row; for trm_ps_folder_each. */

@@ -12,10 +12,10 @@
 
 /* The inputs of a search, and its planner (NULL on ranks other than 0). */
 typedef struct search {
-    trm_dataset *data;
-    app_network network;
-    char description[APP_DESCRIPTION_BYTES];
-    trm_model_options model;
+    trm_dataset *data;                       /* owned, like the planner */
+    app_network network;                     /* `model` points to it */
+    char description[APP_DESCRIPTION_BYTES]; /* `model` points to it */
+    trm_model_options model;                 /* of a model without stages */
     trm_planner *planner;
 } search;
 

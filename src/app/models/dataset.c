@@ -124,9 +124,11 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     if (status != TRM_OK) {
         return status;
     }
+    /* Which samples: whole batches of all, or the share of a rank. */
     app_context *shared = (app_context *)(uintptr_t)app;
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
     int32_t ranks = training ? app_feeding_ranks(shared) : app_rank_count(app);
+    /* Which data: the flags, then what the kind of model makes of them. */
     const trm_text_options text = {.tokenizer = o->tokenizer,
                                    .tokens = o->tokens,
                                    .text_field = o->text_field,

@@ -59,12 +59,12 @@ static bool plans_alone(const app_context *app) { return !plans_ranks(app); }
 
 static bool validates_plan(const app_context *app) { return app->o.plan_validate; }
 
-/* The named conditions. */
+/* The named conditions under which a flag has an effect. */
 static const struct {
-    const char *name;
-    app_stage stage;
-    bool (*holds)(const app_context *app);
-    const char *is_for;
+    const char *name;                      /* as the rows of options.c write it (.use) */
+    app_stage stage;                       /* from which the condition is known */
+    bool (*holds)(const app_context *app); /* true: flags of this use have an effect */
+    const char *is_for;                    /* for the warning: "--x is for ..." */
 } conditions[] = {
     {"generated", APP_STAGE_MODEL, generates_data, "--data synth"},
     {"images", APP_STAGE_MODEL, reads_images, "models of images"},

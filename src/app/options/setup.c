@@ -135,6 +135,7 @@ static void describe_run(const app_options *o, const app_network *n, char *text,
 trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
                              bool evaluation_only, app_network *network, char *description,
                              trm_model_options *out, trm_error *err) {
+    /* Network, optimiser, loss scale and context, each of which may refuse its flags. */
     const app_options *o = &app->o;
     const app_model *model = app_model_of(name); /* not NULL: main.c has checked the name */
     *network = (app_network){
@@ -179,6 +180,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     if (app_rank(app) == 0 && !app_is_job(app)) {
         app_warn_idle_flags(app, APP_STAGE_MODEL);
     }
+    /* The options. A kind of model with a loss of its own gets its network as context. */
     describe_run(o, network, description, APP_DESCRIPTION_BYTES);
     bool expand = strcmp(o->loss, "expand") == 0;
     *out = (trm_model_options){

@@ -94,8 +94,11 @@ static json_t *curves_of(const app_run *run) {
 
 /* Sums over all points of the last attempt, weighted by the steps between reports. */
 typedef struct means {
-    double steps, step_seconds, data_seconds, rank_seconds, samples;
-    double least_loss, least_step, peak_bytes;
+    double steps, step_seconds;        /* steps; seconds of all steps */
+    double data_seconds, rank_seconds; /* of these, waiting for data, for other ranks */
+    double samples;
+    double least_loss, least_step; /* step of the least loss */
+    double peak_bytes;             /* NaN: not recorded */
 } means;
 
 static means mean_of(const app_run *run) {

@@ -50,13 +50,14 @@ typedef enum app_value_kind {
 /* A value of a report; its texts must live until it is put. */
 typedef struct app_value {
     app_value_kind kind;
-    const char *key, *format;
+    const char *key;    /* name in JSON; NULL: only text */
+    const char *format; /* for text; NULL: only JSON */
     union {
-        int64_t integer;
+        int64_t integer; /* INT, ELEMENT */
         double real;
-        const char *text;
+        const char *text; /* TEXT, RAW */
         bool boolean;
-        const int32_t *ids;
+        const int32_t *ids; /* [count] */
     } of;
     int64_t count; /* of ids */
 } app_value;
