@@ -22,9 +22,9 @@
 enum { BINS = 1 << 16 };
 
 struct trm_auc {
-    int64_t positives[BINS], negatives[BINS];
-    int64_t nans;
-    double loss_sum, prediction_sum;
+    int64_t positives[BINS], negatives[BINS]; /* samples by label and bin of the logit */
+    int64_t nans;                             /* samples whose logit is NaN; in no bin */
+    double loss_sum, prediction_sum;          /* log losses; predicted probabilities */
 };
 
 trm_status trm_auc_create(trm_auc **out, trm_error *err) {

@@ -44,10 +44,10 @@ static double speed_of(const trm_progress *p) {
 
 /* State of trm_metrics_recorder. */
 typedef struct metrics_file {
-    char *path;
-    int64_t every;
-    trm_metrics *metrics;
-    bool warned;
+    char *path;           /* owned */
+    int64_t every;        /* steps between lines; the last step of an epoch has one, too */
+    trm_metrics *metrics; /* NULL before training begins, and on ranks other than 0 */
+    bool warned;          /* a failed write has been reported */
 } metrics_file;
 
 /* Columns of the file; the model's own metrics follow. */

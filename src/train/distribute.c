@@ -112,10 +112,10 @@ void trm_distribute_end(trm_distribute *d) {
 /* The ranks that the handle NULL stands for. If joining failed, the error is kept and returned
  * by every later call. */
 static struct {
-    trm_distribute *ranks;
-    trm_error err;
-    pid_t process;
-    bool begun;
+    trm_distribute *ranks; /* NULL: not joined, or ended */
+    trm_error err;         /* of joining */
+    pid_t process;         /* that has joined: not a child that it forked */
+    bool begun;            /* joining has been tried */
 } own;
 
 #ifdef __GLIBC__

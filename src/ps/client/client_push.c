@@ -286,6 +286,8 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
                              trm_error *err) {
     trm_ps_client *c = batch->client;
     double deadline = trmi_client_deadline(c);
+    /* Nothing is sent for a client that only reads, a batch that is being pulled, or samples that
+     * other workers have by now. */
     if (c->reader || batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID,
                          c->reader ? "this client (worker -1) only reads"
@@ -295,12 +297,15 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
         return give_up_batch(batch, err);
     }
     TRMI_TRY(trmi_batch_deduplicate(batch, err));
+    /* At most pushes_ahead pushes may wait for an answer of each server; an error of an earlier push
+     * is returned by this call. */
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) >= c->options.pushes_ahead) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));
         }
     }
     TRMI_TRY(trmi_client_take_push_error(c, err));
+    /* Sums by key, in the order of servers, shards and tables. */
     if (batch->blocks.nodes > 1) {
         TRMI_TRY(trmi_batch_split_blocks(batch, err));
     }
@@ -320,6 +325,7 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
         TRMI_TRY(name_samples(c, options, &header, err));
     }
     header.rate_scale = choose_rate_scale(options);
+    /* One message for each server. The push takes its number only when all of them exist. */
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
     trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
                                          : fill_messages(batch, &header, messages, err);

@@ -12,11 +12,13 @@
 
 #include <stdlib.h>
 
-/* A granted lease. `position`: samples before it are used; `deadline` 0: not known yet. */
+/* A granted lease. */
 typedef struct granted_lease {
-    int64_t id, epoch, begin, end, position;
+    int64_t id, epoch;
+    int64_t begin, end,
+        position; /* samples [begin, end) of the epoch; those before position are used */
     uint32_t worker;
-    double deadline;
+    double deadline; /* time at which the samples are free again; 0: not known yet */
 } granted_lease;
 
 /* Samples that were lost by a worker and are free again. */

@@ -650,6 +650,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     if (server == NULL) {
         return;
     }
+    /* No new connections; requests that wait for others are answered with CANCELLED. */
     atomic_store(&server->stopping, true);
     if (server->gate != NULL) {
         trmi_acceptor_stop(server->gate);
@@ -681,7 +682,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
     for (uint32_t s = 0; s < server->shards && server->runners != NULL; s++) {
         free_runner(&server->runners[s]);
     }
-    /* requests that came in the meantime */
+    /* No thread is left. Requests that came in the meantime are answered, then all is freed. */
     answer_all(server, server->waiting);
     answer_all(server, server->parked);
     answer_all(server, server->later_steps);

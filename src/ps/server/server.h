@@ -127,14 +127,15 @@ struct trmi_request {
     trmi_request *next;
 };
 
-/* A shard with its queue and owner thread. `cut`: the snapshot writer, NULL without a folder. */
+/* A shard with its queue and owner thread. Only that thread touches shard and cut while it runs. */
 struct trmi_shard_thread {
-    trm_ps_server *server;
+    trm_ps_server *server; /* that it belongs to */
     trmi_shard *shard;
-    trmi_cut *cut;
-    trmi_queue *queue;
+    trmi_cut *cut; /* the snapshot writer; NULL without a folder */
+    trmi_queue
+        *queue; /* of trmi_request, filled by the links' threads; closing it ends the thread */
     pthread_t thread;
-    bool started;
+    bool started; /* `thread` runs, or has to be joined */
 };
 
 /* The latest incarnation of each worker that this server has given out. */

@@ -58,6 +58,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
                                  int32_t *number, trm_error *err) {
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    /* A table that exists must be declared alike by all workers. */
     for (uint32_t i = 0; i < server->table_count; i++) {
         if (strcmp(server->tables[i].name, checked.name) != 0) {
             continue;
@@ -83,6 +84,8 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
         return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
     }
     memcpy(name, checked.name, length);
+    /* Every shard creates its part. The request lives on this stack: `pending` begins one higher
+     * than the shards, so that no shard finishes it, and 1 means that all have run. */
     table_order order = {.options = &checked};
     order.request.run = run_table;
     pthread_mutex_init(&order.request.mutex, NULL);
@@ -102,6 +105,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
         server->failed = order.request.err;
         return TRMI_FAIL(err, (trm_status)server->failed.status, "%s", server->failed.message);
     }
+    /* All shards have the table: it gets the next number. */
     server->widths[server->table_count] = checked.width;
     server->tables[server->table_count] = checked;
     server->tables[server->table_count].name = name;
@@ -519,6 +523,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     bool answer = true, waits = false;
     const trmi_order order = (trmi_order)r->note.value[0];
     pthread_mutex_lock(&server->mutex);
+    /* Any message shows that its sender lives. */
     trmi_chief_note_message(server, r);
     trmi_last_step_note_message(server, r);
     trmi_last_step_advance(server);
@@ -589,6 +594,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         trmi_request_dispatch(server, r);
     }
     pthread_mutex_unlock(&server->mutex);
+    /* Without the mutex: send the answer, and start the pulls that the order has made possible. */
     if (answer) {
         trmi_request_answer(r);
     }

@@ -97,6 +97,7 @@ static bool form_group(trm_ps_server *server) {
     if (!trmi_last_step_allows_group(server)) {
         return false;
     }
+    /* Count the pushes of the next step that wait, and those whose workers are not waited for. */
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         const trmi_worker *w = trmi_front_find(server, r->header.worker);
         bool next = is_of_next_step(server, r);
@@ -119,6 +120,7 @@ static bool form_group(trm_ps_server *server) {
         trmi_free(members);
         return false; /* no memory: the next push tries again */
     }
+    /* Move them from the waiting requests to the group. */
     for (trmi_request **at = &server->waiting; *at != NULL;) {
         trmi_request *r = *at;
         if (!is_of_next_step(server, r)) {

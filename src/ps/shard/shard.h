@@ -86,11 +86,11 @@ typedef struct trmi_push {
 /* A push that waits for its step, with a copy of its sections in one block of memory. */
 typedef struct trmi_staged_push {
     trmi_push_id id;
-    trm_dtype dtype;
-    float rate_scale;
-    trmi_ps_section *sections;
+    trm_dtype dtype;           /* of the gradients */
+    float rate_scale;          /* factor of the tables' learning rates */
+    trmi_ps_section *sections; /* [section_count]; keys and values lie in the same block */
     uint32_t section_count;
-    struct trmi_staged_push *next;
+    struct trmi_staged_push *next; /* list of the shard */
 } trmi_staged_push;
 
 /* The sections of one member of a sum. */

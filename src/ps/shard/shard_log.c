@@ -125,6 +125,8 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to log a push", shard->log.path);
         goto done;
     }
+    /* trmi_ps_encode points the copies of the sections into the message; their content is copied
+     * there. The log belongs to one shard, so each section names shard 0. */
     if (sections_bytes > 0) {
         memcpy(copy, push->sections, sections_bytes);
     }

@@ -66,6 +66,7 @@ static trm_status repeat_push(trmi_shard *shard, const trmi_push *push, bool *ap
  *   error  CORRUPT: sizes do not fit */
 static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                               bool *applied, trm_error *err) {
+    /* The sizes in the head must add up before memory is allocated by them. */
     const size_t mark_bytes = head->kind == TRMI_RECORD_MARKED ? sizeof(trmi_push_mark) : 0;
     if (head->message_bytes > head->body_bytes ||
         head->body_bytes - head->message_bytes !=
@@ -92,6 +93,7 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to replay a push");
         goto done;
     }
+    /* The body: ids, marks, and the sections as an encoded message (trmi_shard_log_push). */
     memcpy(ids, body, ids_bytes);
     body += ids_bytes;
     memcpy(marks, body, head->id_count * mark_bytes);
@@ -104,6 +106,7 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
     }
     TRMI_TRY_GOTO(status, trmi_ps_decode(body, head->message_bytes, &header, &shape, sections, err),
                   done);
+    /* The push as it was when it was logged; the shard applies it as it did then. */
     trmi_push push = {.ids = ids,
                       .id_count = head->id_count,
                       .time = head->time,

@@ -55,6 +55,7 @@ bool trmi_cut_busy(const trmi_cut *cut);
 
 /* Selects the keys that a shard loads. */
 typedef struct trmi_cut_filter {
+    /* Returns whether the row of `key` in table number `table` is loaded */
     bool (*wants)(void *context, uint32_t table, uint64_t key);
     void *context;
 } trmi_cut_filter;

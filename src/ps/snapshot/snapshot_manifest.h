@@ -9,10 +9,11 @@
 
 /* A parsed manifest. */
 typedef struct trmi_snapshot_manifest {
-    json_t *root;
-    char path[400];
-    uint32_t cut, servers, shards;
-    bool differential;
+    json_t *root;             /* the file; owned */
+    char path[400];           /* of the file, for errors */
+    uint32_t cut;             /* number of the snapshot */
+    uint32_t servers, shards; /* of the job; of each server */
+    bool differential;        /* holds what changed since snapshot cut - 1 */
 } trmi_snapshot_manifest;
 
 /* Writes the path of a cut's manifest. */

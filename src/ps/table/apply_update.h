@@ -6,10 +6,10 @@
 typedef struct updating {
     trmi_rule rule;
     trmi_tick tick;
-    uint32_t generation;
-    uint32_t slot_offset, header_offset;
-    const float *g;
-    int32_t width;
+    uint32_t generation;                 /* of the table: number of its latest snapshot */
+    uint32_t slot_offset, header_offset; /* of a record, in bytes */
+    const float *g;                      /* [rows of the push][width] gradients */
+    int32_t width;                       /* floats of a row */
 } updating;
 
 TRMI_INLINE updating begin_update(const trmi_row_update *u, const float *g, int32_t width) {

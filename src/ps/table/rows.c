@@ -300,8 +300,8 @@ static char *place_key(const trmi_rows *rows, trmi_rows_page *page, uint64_t has
 
 /* A record that moves to another page. */
 typedef struct move {
-    const char *record;
-    uint64_t key, hash;
+    const char *record; /* where it is now */
+    uint64_t key, hash; /* hash: trmi_key_hash of the key */
     trmi_rows_page *to;
 } move;
 

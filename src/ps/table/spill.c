@@ -17,14 +17,15 @@
 
 enum { SLOTS_MAX = INT32_MAX };
 
-/* An open file. `next`: first place never used. */
+/* An open file of records. */
 struct trmi_spill {
-    trmi_account *account;
+    trmi_account *account; /* that the list of free places is charged to; borrowed */
     int fd;
-    uint32_t record_bytes, next, slots_max;
-    uint32_t *free_slots;
+    uint32_t record_bytes;
+    uint32_t next, slots_max; /* first place that was never used; number of places, at most */
+    uint32_t *free_slots;     /* [free_count] places whose records were taken out, a stack */
     int64_t free_count, free_capacity;
-    char path[256];
+    char path[256]; /* for errors: the file has no name any more */
 };
 
 /* Contract in spill.h. */

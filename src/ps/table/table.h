@@ -33,8 +33,9 @@ typedef struct trmi_cut_sink {
  * which its expiry depends. Tables without expiry and cap keep only place and key, without a
  * gap. */
 typedef struct trmi_cold {
-    uint32_t slot, last_tick, last_time;
-    float score;
+    uint32_t slot;                 /* place in the spill file */
+    uint32_t last_tick, last_time; /* of the row's last change: tick of the shard, second */
+    float score;                   /* that expiry compares (trm_expiry.min_score) */
     uint64_t key;
 } trmi_cold;
 

@@ -64,9 +64,9 @@ static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
 
 /* The head of a block, in front of the message. */
 typedef struct tcp_block {
-    size_t capacity;
-    struct tcp_block *next;
-    outgoing out;
+    size_t capacity;        /* bytes of message that fit */
+    struct tcp_block *next; /* in the queue of the channel */
+    outgoing out;           /* the message, of which some bytes may have been sent */
     uint8_t pad[128 - 2 * sizeof(size_t) - sizeof(outgoing)];
 } tcp_block;
 _Static_assert(sizeof(tcp_block) % 64 == 0, "a message begins on a cache line");

@@ -70,14 +70,14 @@ typedef struct trmi_ps_header {
 } trmi_ps_header;
 _Static_assert(sizeof(trmi_ps_header) == 64, "the header is one line");
 
-/* A section on the wire. */
+/* A section on the wire; the members are those of trmi_ps_section. */
 typedef struct trmi_ps_wire_section {
     uint32_t shard, table, count, node;
 } trmi_ps_wire_section;
 
 /* A section in memory: views into a message. */
 typedef struct trmi_ps_section {
-    uint32_t shard, table;
+    uint32_t shard, table; /* numbers: of the server's shard; of the table, by declaration */
     /* strict determinism: 1 + the position of this sum in the tree of all workers' blocks
      * (base/tree.h); 0: a sum like any other */
     uint32_t node;

@@ -34,15 +34,15 @@ enum {
     TRMI_MODES
 };
 
-/* One option. `fallback`: the text of its default. */
+/* One option. */
 typedef struct trmi_context_row {
-    const char *name, *alias;
+    const char *name, *alias; /* alias: another name, or NULL */
     trmi_context_form form;
-    int64_t low, high;
-    const char *words;
-    const char *fallback;
-    uint32_t modes;
-    const char *meaning;
+    int64_t low, high;    /* of numbers: the least and the largest value */
+    const char *words;    /* of WORD and FIXED */
+    const char *fallback; /* the text of the default */
+    uint32_t modes;       /* modes in which it may be set, as bits */
+    const char *meaning;  /* for help */
 } trmi_context_row;
 
 /* The rows, by number: context_table.c. */

@@ -110,6 +110,7 @@ static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
  * allows. */
 static trm_status check_roles(const trm_estimator *e, trm_error *err) {
     const trm_run_config *c = &e->config;
+    /* servers, and a strategy for them, come together */
     if (!e->has_roles) {
         return c->distribute == NULL || c->cluster == NULL
                    ? TRM_OK

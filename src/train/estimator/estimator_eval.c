@@ -27,9 +27,9 @@ static const double say_seconds = 600; /* seconds between repeated warnings, as 
 
 /* State of an evaluator: model, data and event file, which are created when first needed. */
 typedef struct judge {
-    trm_estimator *e;
+    trm_estimator *e; /* borrowed, like spec */
     const trm_eval_spec *spec;
-    trm_dataset *data;
+    trm_dataset *data; /* owned, like model and events; NULL until needed */
     trm_model *model;
     trm_events *events;
 } judge;

@@ -21,17 +21,18 @@
 
 static const uint64_t magic = 0x3153657461745354u;
 
+/* The head of a slot, as it is in the file. */
 typedef struct slot_head {
     uint64_t magic;
-    int64_t batch;
-    uint64_t bytes, digest;
+    int64_t batch;          /* number of the batch after which the states had these values */
+    uint64_t bytes, digest; /* of the values; of batch, bytes and values */
 } slot_head;
 
 struct trmi_states_file {
     int fd;
-    size_t bytes; /* of the values */
-    uint8_t *slot;
-    char path[4096];
+    size_t bytes;    /* of the values */
+    uint8_t *slot;   /* a slot in memory: head and values */
+    char path[4096]; /* of the file, for errors */
 };
 
 static bool is_state(const trm_variable *v) { return v->kind == TRM_VARIABLE_STATE; }

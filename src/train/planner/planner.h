@@ -51,9 +51,9 @@ typedef struct trmi_looks {
 
 /* The graph of one micro-batch of a pipeline. */
 typedef struct trmi_micro_graph {
-    int32_t micros;
-    trm_graph *forward, *training;
-    trm_node loss;
+    int32_t micros;                /* micro-batches of the batch */
+    trm_graph *forward, *training; /* as the model builds it; trmi_training_graph of it. Owned */
+    trm_node loss;                 /* of `forward` */
 } trmi_micro_graph;
 enum { TRMI_MICRO_GRAPHS = 32 };
 

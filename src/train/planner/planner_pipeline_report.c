@@ -52,7 +52,9 @@ static const char *reason_of(const trm_planner *p) {
 
 /* Where the seconds of a step go on the rank that ends last. */
 typedef struct step_parts {
-    double step, work, waits, update;
+    double step;        /* the whole step */
+    double work, waits; /* computing micro-batches; waiting for those of other stages */
+    double update;      /* optimiser and reduction of gradients */
 } step_parts;
 
 static step_parts parts_of(const trmi_pipe_plan *plan, double overhead) {

@@ -20,10 +20,11 @@ typedef struct trmi_report_row {
 /* Messages of one kind over one set of mesh axes. */
 typedef struct trmi_report_traffic {
     trmi_move move;
-    uint32_t axes;
-    bool gradient;
-    int32_t count;
-    double bytes, seconds, exposed;
+    uint32_t axes;         /* of the groups, as bits */
+    bool gradient;         /* messages of gradients, which may overlap with backward */
+    int32_t count;         /* messages of a step */
+    double bytes, seconds; /* of all of them */
+    double exposed;        /* seconds that no computation hides */
 } trmi_report_traffic;
 
 enum { TRMI_REPORT_TRAFFIC = 96 };

@@ -21,11 +21,14 @@
  * rank. */
 typedef struct point {
     int32_t ranks;
-    trmi_mesh mesh;
-    int64_t batch;
-    double step, bound, data_parallel, exposed, bytes;
-    bool fits;
-    char plan[96];
+    trmi_mesh mesh;       /* of the best plan */
+    int64_t batch;        /* samples of all ranks */
+    double step, bound;   /* of the best plan; no plan is faster than the bound */
+    double data_parallel; /* a step of the data parallel plan */
+    double exposed;       /* communication of the step that no computation hides */
+    double bytes;         /* memory */
+    bool fits;            /* within the memory limit */
+    char plan[96];        /* the plan in words */
 } point;
 
 enum { POINTS = 24 };
@@ -165,6 +168,7 @@ static trm_status what_if(simulation *s, trm_error *err) {
     trm_planner *p = s->p;
     trmi_links links = p->links;
     double factor = p->costs.factor;
+    /* factors of the seconds of a byte, of a message's latency, of operators */
     static const struct {
         const char *what;
         double beta, alpha, operators;

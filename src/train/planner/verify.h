@@ -10,10 +10,10 @@
 
 /* One recorded tensor; memory of the recording's arena. */
 typedef struct trmi_recorded {
-    trm_verify_kind kind;
+    trm_verify_kind kind; /* decides what `count` and `values` are */
     const char *name;
-    int64_t count;
-    float *values;
+    int64_t count; /* elements */
+    float *values; /* [count], plain layout */
 } trmi_recorded;
 
 /* Everything recorded of one job. */
