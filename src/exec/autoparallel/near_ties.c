@@ -154,10 +154,11 @@ static bool load_result(trmi_near_ties *t, const trmi_op_benchmark *probe, const
             sscanf(how, "turns %d;behind %lf;resolution %lf", &t->turns, &p->behind,
                    &p->resolution) != 3) {
             t->turns = 0;
+            t->kept = false;
             break;
         }
+        t->kept = true;
     }
-    t->kept = t->turns > 0;
 #else
     (void)t, (void)probe, (void)c;
 #endif
@@ -210,8 +211,11 @@ void trmi_ties_narrow(trmi_near_ties *t, double seconds) {
  * one is in memory at a time. Too few turns: t->turns stays 0 and predictions decide. */
 static trm_status run_benchmark(trmi_near_ties *t, trmi_op_benchmark *probe, double seconds,
                                 double memory, trm_error *err) {
-    trmi_plan_benchmark benchmark = {
-        .count = t->count, .steps = steps_of(t), .seconds = seconds, .fine = TRMI_TIES_FINE};
+    trmi_plan_benchmark benchmark = {.count = t->count,
+                                     .steps = steps_of(t),
+                                     .seconds = seconds,
+                                     .useful = TURNS_LEAST,
+                                     .fine = TRMI_TIES_FINE};
     trmi_plan_times result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
     for (int32_t i = 0; i < t->count; i++) {
@@ -229,8 +233,8 @@ static trm_status run_benchmark(trmi_near_ties *t, trmi_op_benchmark *probe, dou
     t->seconds = trmi_os_now() - begin;
     if (result.turns < TURNS_LEAST) {
         trmi_log(TRM_LOG_INFO, "plan",
-                 "%d turns in %.1f s are too few to tell them apart: predictions decide",
-                 (int)result.turns, t->seconds);
+                 "%d turns of %d do not fit into %.0f s (found after %.1f s): predictions decide",
+                 (int)TURNS_LEAST, (int)t->count, seconds, t->seconds);
         return TRM_OK;
     }
     int32_t first = trmi_plan_benchmark_fastest(&result, t->count);
@@ -276,12 +280,10 @@ trm_status trmi_ties_run(trmi_near_ties *t, trmi_op_benchmark *probe, trmi_costs
             return TRM_OK;
         }
         TRMI_TRY(run_benchmark(t, probe, seconds, memory, err));
+        store_result(t, probe, costs);
     }
     if (t->turns > 0) {
         trmi_ties_choose(t);
-        if (!t->kept) {
-            store_result(t, probe, costs);
-        }
     }
     return TRM_OK;
 }

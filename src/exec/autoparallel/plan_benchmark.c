@@ -198,8 +198,14 @@ static trm_status open_all(const trmi_plan_benchmark *r, runner *runners, double
     return TRM_OK;
 }
 
-/* Runs turns, in alternating order, until plans are settled or the time is up; drops plans that are
- * clearly slower. A turn that is not complete is not counted. */
+/* Returns whether the useful number of turns does not fit into the limit, if `used` seconds had gone before this turn and it
+ * takes `turn` seconds. The first turn says nothing: executors that are made first choose their kernels. */
+static bool is_hopeless(const trmi_plan_benchmark *r, int32_t turns, double used, double turn) {
+    return turns > 0 && turns < r->useful && used + (r->useful - turns) * turn > r->seconds;
+}
+
+/* Runs turns, in alternating order, until plans are settled, the time is up or will be before the turns are of use; drops
+ * plans that are clearly slower. A turn that is not complete is not counted. */
 static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi_plan_times *out,
                              trm_error *err) {
     double start = trmi_os_now(), used = 0, last = 0;
@@ -218,7 +224,9 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
                 continue;
             }
             TRMI_TRY(time_turn(r, &runners[k], start, &out->took[k][out->turns], &used, err));
-            if (used > r->seconds && i + 1 < r->count && out->turns >= r->at_least) {
+            const double turn = (used - before) / (i + 1) * r->count; /* at this pace */
+            if (out->turns >= r->at_least && ((used > r->seconds && i + 1 < r->count) ||
+                                              is_hopeless(r, out->turns, before, turn))) {
                 return TRM_OK;
             }
         }

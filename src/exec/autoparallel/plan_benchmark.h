@@ -28,6 +28,8 @@ typedef struct trmi_plan_benchmark {
      * each executor and each plan of a turn. A turn that would exceed it is not started, or is broken off ... */
     double seconds;
     int32_t at_least; /* ... but so many turns are completed */
+    /* Fewer turns say nothing: the run ends as soon as so many do not fit into the limit; 0: any number is of use. */
+    int32_t useful;
     /* relative differences below this need not be resolved; 0: no plan is dropped */
     double fine;
     bool one_at_a_time; /* memory for one executor only: each is created again in every turn */

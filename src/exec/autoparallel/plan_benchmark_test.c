@@ -17,6 +17,7 @@ typedef struct shared {
     trmi_plan_times of[RANKS];
     double seconds, fine;
     bool one_at_a_time;
+    int32_t useful;
     trm_status status[RANKS];
     trm_error error;
 } shared;
@@ -54,6 +55,7 @@ static void body(rank_context *context, trm_comm *comm) {
                                      .steps = 2,
                                      .seconds = all->seconds,
                                      .fine = all->fine,
+                                     .useful = all->useful,
                                      .one_at_a_time = all->one_at_a_time};
     if (context->rank == 0) {
         benchmark.plans[0] = samples;
@@ -65,18 +67,24 @@ static void body(rank_context *context, trm_comm *comm) {
     trm_graph_destroy(g);
 }
 
-static shared *run(double seconds, double fine, bool one_at_a_time) {
+/* Runs the benchmark on all ranks. */
+static shared *run_useful(double seconds, double fine, bool one_at_a_time, int32_t useful) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
     all->fine = fine;
     all->one_at_a_time = one_at_a_time;
+    all->useful = useful;
     ranks_run_joined(RANKS, false, body, all, "benchmark");
     for (int r = 0; r < RANKS; r++) {
         CHECK_OK(all->status[r], all->error);
     }
     assert_memory_equal(&all->of[0], &all->of[1], sizeof all->of[0]); /* they all know the same */
     return all;
+}
+
+static shared *run(double seconds, double fine, bool one_at_a_time) {
+    return run_useful(seconds, fine, one_at_a_time, 0);
 }
 
 static void every_plan_runs_in_every_turn(void **state) {
@@ -104,6 +112,16 @@ static void time_that_is_up_ends_it(void **state) {
     all = run(1e-9, 0, false); /* the first turn is broken off */
     assert_int_equal(all->of[0].turns, 0);
     munmap(all, sizeof *all);
+}
+
+/* The limit has room for many turns, but not for as many as would be of use. */
+static void turns_that_would_be_too_few_end_it(void **state) {
+    (void)state;
+    for (int alone = 0; alone < 2; alone++) {
+        shared *all = run_useful(3600, 0, alone, INT32_MAX);
+        assert_int_equal(all->of[0].turns, 1);
+        munmap(all, sizeof *all);
+    }
 }
 
 /* A slowdown of all plans in some turns does not change their difference; `resolution` says how
@@ -224,6 +242,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_plan_runs_in_every_turn),
         cmocka_unit_test(time_that_is_up_ends_it),
+        cmocka_unit_test(turns_that_would_be_too_few_end_it),
         cmocka_unit_test(differences_are_those_within_a_turn),
         cmocka_unit_test(who_is_behind_rests_and_the_others_run_until_they_are_told_apart),
         cmocka_unit_test(a_few_near_the_best_are_run),
