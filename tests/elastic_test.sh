@@ -67,6 +67,13 @@ grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_st
     fail "a rank leaves: no event: $(grep membership left/run.jsonl)"
 grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(tail -n 3 out.txt)"
 
+# Each rank keeps its batch: the rate of one rank is half of that of two.
+start_and_signal KILL 1 --steps 600 -n 2 --elastic 1:2 --elastic-batch rank --learning-rate 0.01 --output kept
+code=$?
+[ $code = 0 ] || fail "ranks keep their batches: exit code $code: $(cat err.txt)"
+grep '"event":"step"' kept/run.jsonl | sed -n '1s/.*"learning_rate":\([0-9.e-]*\).*/\1/p;$s/.*"learning_rate":\([0-9.e-]*\).*/\1/p' | tr '\n' ' ' > out.txt
+[ "$(cat out.txt)" = "0.01 0.005 " ] || fail "ranks keep their batches: rates $(cat out.txt)"
+
 # One more process with the environment of a rank joins by hand, up to MOST ranks.
 : > out.txt
 "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 --eval-every-epochs 0 --log-every 1 --json -n 2 --elastic 1:3 \

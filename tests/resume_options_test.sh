@@ -69,6 +69,7 @@ lenet|--exact-guide|differs
 ranks|-n 1|ranks
 ranks|--stem imagenet|network differs
 ranks|--reduce sum|reduce mean -> sum
+ranks|--elastic 1:2 --elastic-batch rank|elastic_batch global -> rank
 ranks|--wire bf16|wire float32 -> bfloat16
 ranks|--sync-batch-norm off|batch_norm over all ranks' samples -> over each rank's own samples
 ranks|--parallel-mode semi_auto_parallel --full-batch|batch size
@@ -138,7 +139,7 @@ log-every tensorboard histogram-epochs metrics profile summary-every: records
 export-latest export-best export-final export-bytes: files of servers' jobs
 synth-test evaluator: evaluation only
 plan mesh memory trial-seconds stages micro-batches pipeline-schedule chunks stage-begins bucket shard-optimizer layerwise: how ranks share the work; sums in another order
-elastic elastic-deadline elastic-restarts: the same samples and batch on fewer ranks
+elastic-deadline elastic-restarts: the same samples and batch on fewer ranks
 engine algorithm rank-table start-timeout launch-dir timeout: transport
 ps restarts role-timeout ps-shards ps-memory ps-spill placement no-ps-log token-file: where rows lie; state is kept
 lend hot-rows hot-age: of asynchronous servers, whose order is that of time

@@ -158,6 +158,18 @@ typedef struct trm_ps_training {
     void *context; /* for `table` */
 } trm_ps_training;
 
+/* What stays as it is when the ranks of an elastic job change.
+ *
+ *   global  the batch of all ranks, and with it the learning rate: each rank has another part of it
+ *   rank    the batch of each rank: the batch of all ranks, and the learning rate, are multiplied by
+ *           ranks now / ranks when the training began (linear scaling rule; not with parallel.sum,
+ *           where gradients scale with the ranks). The schedule goes on with the samples: its
+ *           position is the number of steps that the first ranks would have made with as many */
+typedef enum trm_elastic_batch {
+    TRM_ELASTIC_BATCH_GLOBAL,
+    TRM_ELASTIC_BATCH_RANK
+} trm_elastic_batch;
+
 /* Options of a model. Zero means the default, except for network, data and learning_rate.base. */
 typedef struct trm_model_options {
     trm_network network;   /* adds the network; must be given */
@@ -188,10 +200,11 @@ typedef struct trm_model_options {
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
     /* elastic job whose ranks train the model, data parallel: when ranks die, the others share the
-     * same global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model,
+     * same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model,
      * and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives
      * the model. NULL = the ranks do not change */
     trm_elastic *elastic;
+    trm_elastic_batch elastic_batch; /* of an elastic job */
 } trm_model_options;
 
 /* Builds the graphs and compiles them. Collective with many ranks.

@@ -294,6 +294,10 @@ TRM_DECAY_COSINE = 2
 TRM_DECAY_POLYNOMIAL = 3
 TRM_DECAY_WSD = 4
 
+# trm_elastic_batch
+TRM_ELASTIC_BATCH_GLOBAL = 0
+TRM_ELASTIC_BATCH_RANK = 1
+
 # trm_watch
 TRM_WATCH_EVALUATION_LOSS = 0
 TRM_WATCH_TOP1 = 1
@@ -373,6 +377,7 @@ ENUMS = {
     'trm_ps_mode': {'async': 0, 'bounded': 1, 'sync': 2},
     'trm_ps_chief_claim': {'stands_in': 0, 'is': 1},
     'trm_decay': {'constant': 0, 'step': 1, 'cosine': 2, 'polynomial': 3, 'wsd': 4},
+    'trm_elastic_batch': {'global': 0, 'rank': 1},
     'trm_watch': {'evaluation_loss': 0, 'top1': 1, 'loss': 2},
     'trm_training_event': {'step': 0, 'epoch': 1, 'evaluation': 2, 'checkpoint': 3, 'membership': 4},
     'trm_run_mode': {'train': 0, 'eval': 1},
@@ -1514,7 +1519,8 @@ class trm_model_options(Structure):
     evaluation_only: no gradients and no optimiser: the model evaluates, loads and exports
     accept_changes: a checkpoint of other data, network, precision, backend or optimiser is resumed; false: it is refused. Learning rate, schedule, momentum, weight decay, epochs and steps may always change, with one warning that says how
     description: JSON object kept in checkpoints; NULL = "{}"
-    elastic: elastic job whose ranks train the model, data parallel: when ranks die, the others share the same global batch and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
+    elastic: elastic job whose ranks train the model, data parallel: when ranks die, the others share the same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
+    elastic_batch: of an elastic job
     """
 
 
@@ -2952,6 +2958,7 @@ trm_model_options._fields_ = [
     ('accept_changes', c_bool),
     ('description', c_char_p),
     ('elastic', c_void_p),
+    ('elastic_batch', c_int),
 ]
 trm_evaluation._fields_ = [
     ('loss', c_double),
@@ -3421,6 +3428,7 @@ ENUM_OF = {
     ('trm_learning_rate', 'decay'): 'trm_decay',
     ('trm_ps_training', 'prefetch'): 'trm_switch',
     ('trm_ps_training', 'placement'): 'trm_placement_kind',
+    ('trm_model_options', 'elastic_batch'): 'trm_elastic_batch',
     ('trm_early_stop_options', 'watch'): 'trm_watch',
     ('trm_input_context', 'mode'): 'trm_run_mode',
     ('trm_ps_strategy', 'lend'): 'trm_ps_lend',

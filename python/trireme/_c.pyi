@@ -213,6 +213,8 @@ TRM_DECAY_STEP: int
 TRM_DECAY_COSINE: int
 TRM_DECAY_POLYNOMIAL: int
 TRM_DECAY_WSD: int
+TRM_ELASTIC_BATCH_GLOBAL: int
+TRM_ELASTIC_BATCH_RANK: int
 TRM_WATCH_EVALUATION_LOSS: int
 TRM_WATCH_TOP1: int
 TRM_WATCH_LOSS: int
@@ -1187,6 +1189,7 @@ class trm_model_options(Structure):
     accept_changes: bool
     description: Optional[bytes]
     elastic: Any
+    elastic_batch: int
 
 class trm_evaluation(Structure):
     loss: float

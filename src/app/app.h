@@ -78,6 +78,7 @@ typedef struct app_options {
     /* seconds: for the whole job, for meeting the other ranks, for roles that are silent */
     double timeout, start_timeout, role_timeout;
     const char *elastic; /* least and most ranks */
+    const char *elastic_batch;
     double elastic_deadline;
     int64_t elastic_restarts;
     /* collectives: bench comm; engine and algorithm of every command with ranks */

@@ -39,18 +39,60 @@ static void note_hooks(trmi_run *r) {
 }
 
 static trm_status check_data(const trmi_run *r, trm_error *err) {
-    return !r->options->data->sharded
+    const trm_dataset *data = r->options->data;
+    return !data->sharded && data->order.window <= 1
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_INVALID,
-                           "the data of an elastic model are dealt out anew when ranks die: leave "
-                           "trm_dataset_shard out");
+               : TRMI_FAIL(
+                     err, TRM_INVALID,
+                     "the data of an elastic model are dealt out anew when ranks die: leave %s "
+                     "out",
+                     data->sharded ? "trm_dataset_shard"
+                                   : "the window of trm_dataset_shuffle, which mixes the "
+                                     "samples of one rank,");
 }
 
-/* At most those of whole batches of all ranks. */
+/* ---- samples and rates ----------------------------------------------------------------------- */
+
+/* The steps that are done, and those of whole batches of all ranks in what is left: the number does not
+ * depend on how many ranks share a batch. */
 static int64_t count_epoch_steps(const trmi_run *r, int64_t steps) {
-    const int64_t most = trm_dataset_sample_count(r->options->data) / r->model->elastic->samples /
-                         trmi_accumulate(r->model);
-    return steps < most ? steps : most;
+    const trm_model *model = r->model;
+    const int64_t left = trm_dataset_sample_count(r->options->data) - model->epoch_samples;
+    (void)steps;
+    return model->epoch_step + left / (model->elastic->samples * trmi_accumulate(model));
+}
+
+static trm_status deal_data(trmi_run *r, trm_error *err) {
+    const trm_model *model = r->model;
+    return model->first_ranks == 0 ? TRM_OK
+                                   : trmi_dataset_deal(r->options->data, model->epoch,
+                                                       model->epoch_samples, &r->batch, err);
+}
+
+/* Returns the samples of a step of the ranks with which the training began. */
+static int64_t first_step_samples(const trm_model *model) {
+    const trmi_elastic_model *e = model->elastic;
+    return trmi_accumulate(model) *
+           (model->first_ranks > 0 ? e->rank_samples * model->first_ranks : e->samples);
+}
+
+static int64_t count_schedule_steps(const trmi_run *r) {
+    return trm_dataset_sample_count(r->options->data) / first_step_samples(r->model);
+}
+
+/* Where each rank keeps its batch, the rate grows with the samples of a step (the linear scaling rule of
+ * Goyal et al., arXiv 1706.02677), and the schedule goes on with the samples. A sum of the ranks'
+ * gradients grows by itself. */
+static double rate_of_step(const trmi_run *r) {
+    const trm_model *model = r->model;
+    if (model->first_ranks == 0) {
+        return trm_learning_rate_at(&r->rate, trm_exec_step(model->train.exec));
+    }
+    const int64_t at =
+        model->epoch * count_schedule_steps(r) + model->epoch_samples / first_step_samples(model);
+    const double scale =
+        model->options.exec.parallel.sum ? 1 : (double)trmi_model_size(model) / model->first_ranks;
+    return scale * trm_learning_rate_at(&r->rate, (uint64_t)at);
 }
 
 /* ---- the state of this rank -------------------------------------------------------------------- */
@@ -104,13 +146,17 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
     at->step = trm_exec_step(exec);
     at->samples = e->samples;
     at->blocks = e->blocks;
+    at->rank_samples = e->rank_samples;
+    at->first_ranks = model->first_ranks;
     e->interrupted = in_step && at->step == e->begun_step;
     if (e->interrupted) {
         copy_variables(exec, true, true, e->marked);
     }
     at->epoch = model->epoch;
-    at->epoch_step = model->epoch_step + (in_step && at->step > e->begun_step);
-    at->loss = in_step && at->step > e->begun_step ? r->p.loss : model->loss;
+    const bool unnoted = in_step && at->step > e->begun_step;
+    at->epoch_step = model->epoch_step + unnoted;
+    at->epoch_samples = model->epoch_samples + (unnoted ? e->samples * trmi_accumulate(model) : 0);
+    at->loss = unnoted ? r->p.loss : model->loss;
     at->data_samples = model->data_samples;
     at->notes_count = model->notes_count;
     memcpy(at->notes, model->notes, sizeof at->notes);
@@ -129,6 +175,7 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
     trm_exec_set_step(model->train.exec, at->step);
     model->epoch = at->epoch;
     model->epoch_step = at->epoch_step;
+    model->epoch_samples = at->epoch_samples;
     model->loss = at->loss;
     model->data_samples = at->data_samples;
     model->notes_count = at->notes_count;
@@ -183,9 +230,12 @@ static trm_status begin_change(trmi_run *r, trm_error *err) {
 
 /* ---- a new number of ranks --------------------------------------------------------------------- */
 
-/* Returns how many of `ranks` ranks share a step: the most that divide its samples and its blocks. */
-static int32_t count_active(const trmi_elastic_model *e, int32_t ranks) {
-    while (ranks > 1 && (e->samples % ranks != 0 || e->blocks % ranks != 0)) {
+/* Returns how many of `ranks` ranks share a step: the most that divide its samples and its blocks; all
+ * where each keeps its batch. */
+static int32_t count_active(const trm_model *model, int32_t ranks) {
+    const trmi_elastic_model *e = model->elastic;
+    while (model->first_ranks == 0 && ranks > 1 &&
+           (e->samples % ranks != 0 || e->blocks % ranks != 0)) {
         ranks--;
     }
     return ranks;
@@ -204,10 +254,23 @@ static void drop_programs(trmi_run *r) {
     model->options.exec.parallel.comm = NULL;
 }
 
+/* Makes the batch and the blocks of all ranks those of `ranks` ranks, where each keeps its own. */
+static void follow_ranks(trm_model *model, int32_t ranks) {
+    trmi_elastic_model *e = model->elastic;
+    if (model->first_ranks > 0) {
+        const int64_t block = e->blocks > 0 ? e->samples / e->blocks : 0;
+        e->samples = e->rank_samples * ranks;
+        e->blocks = block > 0 ? e->samples / block : 0;
+        /* else it is chosen anew for the batch of all ranks, and need not divide a rank's */
+        model->options.exec.parallel.block = block;
+    }
+}
+
 /* Compiles the model for the ranks of `comm`, which share a step; NULL: for this process alone. */
 static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
     trm_model *model = r->model;
     const int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
+    follow_ranks(model, ranks);
     model->options.exec.parallel.comm = comm;
     model->options.exec.parallel.broadcast = TRM_OFF; /* each rank writes the state that all have */
     model->options.exec.choices_file = NULL;          /* of programs of another batch */
@@ -223,7 +286,7 @@ static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
 static trm_status compile_epoch(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *all = trm_elastic_comm(e->job);
-    int32_t active = count_active(e, trm_comm_size(all));
+    int32_t active = count_active(r->model, trm_comm_size(all));
     e->spare = trm_comm_rank(all) >= active;
     if (active < trm_comm_size(all)) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
@@ -239,7 +302,7 @@ static void report_epoch(trmi_run *r, bool redone, double begin) {
     trm_elastic_get_membership(e->job, &r->membership);
     r->membership.seconds = trmi_os_now() - begin;
     r->membership.redone_steps = redone;
-    r->membership.spare_ranks = r->membership.ranks - count_active(e, r->membership.ranks);
+    r->membership.spare_ranks = r->membership.ranks - count_active(r->model, r->membership.ranks);
     r->p.membership = &r->membership;
     trmi_log(TRM_LOG_INFO, "train",
              "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s], joined [%s]; goes on "
@@ -257,6 +320,7 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     drop_programs(r);
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
+    r->model->first_ranks = e->at.first_ranks;
     TRMI_TRY(compile_epoch(r, err));
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
 }
@@ -335,6 +399,9 @@ const trmi_rank_changes trmi_changes_elastic = {
     .check_joined = check_joined,
     .check_data = check_data,
     .epoch_steps = count_epoch_steps,
+    .schedule_steps = count_schedule_steps,
+    .deal_data = deal_data,
+    .learning_rate = rate_of_step,
     .begin_step = begin_step,
     .note_hooks = note_hooks,
     .is_due = is_due,

@@ -58,6 +58,7 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     const trmi_declaration mine = {.step = e->valid ? (int64_t)e->at.step : -1,
                                    .epoch = e->at.epoch,
                                    .epoch_step = e->at.epoch_step,
+                                   .epoch_samples = e->at.epoch_samples,
                                    .bytes = e->kept_bytes,
                                    .hooks_due = e->hooked_step != e->at.step};
     TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
@@ -68,16 +69,16 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
         source = all[i].step > all[source].step ? i : source;
     }
     const trmi_declaration best = all[source];
-    int64_t epoch = best.epoch, epoch_step = best.epoch_step;
+    trmi_declaration first = best;
     *hooks_due = false;
     for (int32_t i = 0; i < size; i++) {
         if (all[i].step != best.step) {
             continue;
         }
         *hooks_due = *hooks_due || all[i].hooks_due != 0;
-        if (all[i].epoch < epoch || (all[i].epoch == epoch && all[i].epoch_step < epoch_step)) {
-            epoch = all[i].epoch;
-            epoch_step = all[i].epoch_step;
+        if (all[i].epoch < first.epoch ||
+            (all[i].epoch == first.epoch && all[i].epoch_step < first.epoch_step)) {
+            first = all[i];
         }
     }
     bool same_size = best.bytes == e->kept_bytes;
@@ -91,9 +92,11 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     if (!equal) {
         TRMI_TRY(trmi_elastic_hand_over(e, comm, source, err));
     }
-    e->at.epoch = epoch;
-    e->at.epoch_step = epoch_step;
+    e->at.epoch = first.epoch;
+    e->at.epoch_step = first.epoch_step;
+    e->at.epoch_samples = first.epoch_samples;
     e->samples = e->at.samples;
     e->blocks = e->at.blocks;
+    e->rank_samples = e->at.rank_samples;
     return TRM_OK;
 }

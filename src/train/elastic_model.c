@@ -14,6 +14,11 @@ bool trmi_elastic_takes(const trm_model_options *options) { return options->elas
 trm_status trmi_elastic_check(const trm_model *model, trm_error *err) {
     const trm_model_options *o = &model->options;
     const trm_parallel_options *p = &o->exec.parallel;
+    if ((unsigned)o->elastic_batch > TRM_ELASTIC_BATCH_RANK) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "elastic_batch: global or rank (found %d, expected 0 or 1)",
+                         (int)o->elastic_batch);
+    }
     const char *why = p->split.kind != TRM_SPLIT_NONE ? "a split graph (semi_auto, auto)"
                       : p->pipeline.stages > 1        ? "a pipeline"
                       : p->shard_optimizer            ? "slices of the optimiser (shard_optimizer)"
@@ -58,6 +63,8 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     e->begun_epoch = -1;
     int32_t shares = alone > 0 ? alone : trmi_model_shares(model);
     e->samples = model->train.batch * shares;
+    e->rank_samples = model->train.batch;
+    model->first_ranks = model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK ? shares : 0;
     int32_t blocks = model->train.blocks * shares;
     if (alone > 0) { /* the block that is chosen depends on the batch of all ranks */
         TRMI_TRY(trmi_batches_blocks(&model->options.exec.parallel, e->samples, &blocks, err));

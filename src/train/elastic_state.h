@@ -12,9 +12,10 @@
 typedef struct trmi_elastic_position {
     uint64_t step; /* updates applied */
     /* of a step of all ranks: see trmi_elastic_model */
-    int64_t samples, blocks;
-    int64_t epoch, epoch_step;
+    int64_t samples, blocks, rank_samples;
+    int64_t epoch, epoch_step, epoch_samples;
     int64_t data_samples;
+    int32_t first_ranks; /* as in trm_model */
     float loss;
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];
@@ -23,9 +24,12 @@ typedef struct trmi_elastic_position {
 
 typedef struct trmi_elastic_model {
     trm_elastic *job;
-    trm_comm *active;        /* of the active ranks, where there are spare ones; NULL: all */
-    int64_t samples;         /* of a batch of all ranks */
+    trm_comm *active; /* of the active ranks, where there are spare ones; NULL: all */
+    /* of a batch of all ranks. Where each rank keeps its batch (trm_model.first_ranks): of the present
+     * number of ranks */
+    int64_t samples;
     int64_t blocks;          /* of it (strict determinism); 0: none */
+    int64_t rank_samples;    /* of a rank's batch when the training began */
     bool spare, interrupted; /* interrupted: the failure came before the update of its step */
     /* of the step under way */
     uint64_t begun_step;
@@ -43,7 +47,7 @@ typedef struct trmi_elastic_model {
 /* A rank's declaration to the others after a membership change, and at the end of a run. */
 typedef struct trmi_declaration {
     int64_t step; /* -1: this rank has no state */
-    int64_t epoch, epoch_step, bytes;
+    int64_t epoch, epoch_step, epoch_samples, bytes;
     int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
     int32_t ended;     /* status of the run; 1: it has not ended */
 } trmi_declaration;

@@ -116,6 +116,7 @@ static void add_gradients(trmi_text *text, const trm_model *model) {
                      : o->exec.loss_scale.dynamic ? "dynamic"
                                                   : "fixed");
     trmi_text_json_number_member(text, "strict_block", ranks->block);
+    trmi_text_printf(text, ",\"elastic_batch\":\"%s\"", model->first_ranks > 0 ? "rank" : "global");
     if (trmi_model_size(model) > 1) {
         trmi_text_printf(text, ",\"reduce\":\"%s\",\"wire\":\"%s\"", ranks->sum ? "sum" : "mean",
                          trm_dtype_name(ranks->wire == 0 ? TRM_FLOAT32 : ranks->wire));

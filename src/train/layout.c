@@ -278,7 +278,7 @@ static const uint32_t layout[] = {
     AT(trm_model_options, loss_context), AT(trm_model_options, data), AT(trm_model_options, learning_rate),
     AT(trm_model_options, exec), AT(trm_model_options, ps), AT(trm_model_options, context), AT(trm_model_options, metrics),
     AT(trm_model_options, evaluation_only), AT(trm_model_options, accept_changes), AT(trm_model_options, description),
-    AT(trm_model_options, elastic),
+    AT(trm_model_options, elastic), AT(trm_model_options, elastic_batch),
     SIZE(trm_evaluation), AT(trm_evaluation, loss), AT(trm_evaluation, samples), AT(trm_evaluation, seconds),
     AT(trm_evaluation, has_top), AT(trm_evaluation, top1), AT(trm_evaluation, top5), AT(trm_evaluation, has_auc),
     AT(trm_evaluation, auc), AT(trm_evaluation, logloss), AT(trm_evaluation, calibration), AT(trm_evaluation, has_tokens),

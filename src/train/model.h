@@ -61,6 +61,7 @@ struct trm_model {
     struct trm_auc *auc;                 /* of evaluations; created when first needed */
     int64_t epoch;                       /* epochs done */
     int64_t epoch_step;                  /* steps done of the epoch after those */
+    int64_t epoch_samples;               /* samples of it that the steps of all ranks have used */
     int64_t data_samples;                /* samples in the dataset of the latest training call */
     const trm_dataset *data;             /* dataset of the running training; NULL: none runs */
     int64_t wanted_epochs, wanted_steps; /* length of the running training */
@@ -69,6 +70,9 @@ struct trm_model {
     int64_t resumed_samples;            /* samples in the resumed run's dataset; 0: not resumed */
     float loss;                         /* of the last step */
     struct trmi_elastic_model *elastic; /* of an elastic job; NULL: its ranks do not change */
+    /* ranks when the training began, where each rank keeps its batch (TRM_ELASTIC_BATCH_RANK); 0: the
+     * batch of all ranks is always the same */
+    int32_t first_ranks;
     double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];

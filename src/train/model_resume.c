@@ -206,7 +206,7 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
 /* The fields of info.state_json. */
 typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;
-    int accumulate;
+    int accumulate, first_ranks;
     double loss;
     json_t *scale, *notes, *job; /* borrowed from the root; scale NULL = no loss was scaled */
 } saved_state;
@@ -218,26 +218,27 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
     json_error_t bad;
     *root = json_loads(text, 0, &bad);
     if (*root == NULL ||
-        json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s:F,s?o,s?o,s:o}", "epoch", &s->epoch,
+        json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s?i,s:F,s?o,s?o,s:o}", "epoch", &s->epoch,
                     "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate", &s->accumulate,
-                    "samples", &s->samples, "loss", &s->loss, "loss_scale", &s->scale, "job",
-                    &s->job, "notes", &s->notes) != 0) {
+                    "samples", &s->samples, "first_ranks", &s->first_ranks, "loss", &s->loss,
+                    "loss_scale", &s->scale, "job", &s->job, "notes", &s->notes) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: its training state cannot be read; only its weights "
                          "can be used (load, --init)",
                          where);
     }
     if (s->epoch < 0 || s->epoch_step < 0 || s->accumulate < 1 || s->batch < 0 ||
-        !json_is_object(s->notes) || json_object_size(s->notes) > TRMI_NOTES_MAX) {
+        s->first_ranks < 0 || !json_is_object(s->notes) ||
+        json_object_size(s->notes) > TRMI_NOTES_MAX) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: its training state is out of range", where);
     }
     return TRM_OK;
 }
 
-/* Checks that the checkpoint can be resumed by this model: same seed, same global batch and
- * accumulation, a network with the same parameters, an optimiser with as many slots. The number
- * of ranks may differ as long as the global batch is the same, because a step then reads the
- * same samples.
+/* Checks that the checkpoint can be resumed by this model: same seed, same global batch (where each
+ * rank keeps its batch: same batch of a rank) and accumulation, a network with the same parameters, an
+ * optimiser with as many slots. The number of ranks may differ as long as the global batch is the
+ * same, because a step then reads the same samples; or where the position counts samples.
  *   error  INVALID */
 static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
                                  const saved_state *s, trm_error *err) {
@@ -254,10 +255,17 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          (unsigned long long)info->seed,
                          (unsigned long long)model->options.exec.seed);
     }
-    /* The global batch must be the same: a step then reads the same samples on any number of
-     * ranks. */
+    const bool keeps = model->first_ranks > 0;
+    if (s->first_ranks > 0 && !keeps) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s was made by ranks that kept their batches; resume it in the same way "
+                         "(elastic_batch, --elastic-batch rank)",
+                         where);
+    }
     int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
-    if (s->batch * ranks != model->train.batch * now || s->accumulate != trmi_accumulate(model)) {
+    bool same =
+        keeps ? s->batch == model->train.batch : s->batch * ranks == model->train.batch * now;
+    if (!same || s->accumulate != trmi_accumulate(model)) {
         return TRMI_FAIL(
             err, TRM_INVALID,
             "%s was made with batch size %lld, ranks: %lld, batches a step: %d; this run has "
@@ -328,6 +336,10 @@ static void take_state(trm_model *model, const trm_checkpoint_info *info, const 
     trm_exec_set_step(model->train.exec, (uint64_t)info->global_step);
     model->epoch = s->epoch;
     model->epoch_step = s->epoch_step;
+    model->epoch_samples = info->data_position;
+    if (model->first_ranks > 0) {
+        model->first_ranks = s->first_ranks > 0 ? s->first_ranks : info->world_size;
+    }
     model->resumed_samples = s->samples;
     model->loss = (float)s->loss;
     model->notes_count = 0;

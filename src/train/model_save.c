@@ -5,7 +5,7 @@
  *        part "optimizer"  slots                      "conv1.weight/momentum"
  *        part "layerwise"  parameters of the other ranks in hybrid_parallel     layerwise.c
  *        info              step, seed, data position, the model's description
- *        info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "loss", "loss_scale", "notes"}
+ *        info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "first_ranks", "loss", "loss_scale", "notes"}
  *
  * All ranks gather, rank 0 writes (save/checkpoint/checkpoint_write.c). model_resume.c reads it.
  *
@@ -23,10 +23,14 @@
 static void write_state(const trm_model *model, trmi_text *text) {
     trmi_text_printf(text,
                      "{\"epoch\":%lld,\"epoch_step\":%lld,\"batch\":%lld,\"accumulate\":%d,"
-                     "\"samples\":%lld,\"loss\":",
+                     "\"samples\":%lld,",
                      (long long)model->epoch, (long long)model->epoch_step,
                      (long long)model->train.batch, trmi_accumulate(model),
                      (long long)model->data_samples);
+    if (model->first_ranks > 0) {
+        trmi_text_printf(text, "\"first_ranks\":%d,", (int)model->first_ranks);
+    }
+    trmi_text_printf(text, "\"loss\":");
     trmi_text_json_number(text, model->loss);
     trm_loss_scale_state scale;
     if (model->train.exec != NULL && trm_exec_get_loss_scale(model->train.exec, &scale)) {
@@ -121,8 +125,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     const trm_checkpoint_info info = {
         .global_step = (int64_t)trm_exec_step(exec),
         .epoch = model->epoch,
-        .data_position = model->epoch_step * trmi_accumulate(model) * model->train.batch *
-                         trmi_model_shares(model),
+        .data_position = model->epoch_samples,
         .seed = model->options.exec.seed,
         .world_size = trmi_model_shares(model),
         .config_json = model->options.description,

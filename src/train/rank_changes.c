@@ -59,6 +59,12 @@ static int64_t keep_steps(const trmi_run *run, int64_t steps) {
     return steps;
 }
 
+static int64_t count_schedule_steps(const trmi_run *run) { return run->p.epoch_steps; }
+
+static double rate_of_step(const trmi_run *run) {
+    return trm_learning_rate_at(&run->rate, trm_exec_step(run->model->train.exec));
+}
+
 static void note_nothing(trmi_run *run) { (void)run; }
 
 static bool is_never_due(const trmi_run *run) {
@@ -98,6 +104,9 @@ static const trmi_rank_changes changes_none = {
     .check_joined = accept_run,
     .check_data = accept_run,
     .epoch_steps = keep_steps,
+    .schedule_steps = count_schedule_steps,
+    .deal_data = change_nothing,
+    .learning_rate = rate_of_step,
     .begin_step = note_nothing,
     .note_hooks = note_nothing,
     .is_due = is_never_due,

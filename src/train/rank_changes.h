@@ -3,8 +3,9 @@
  *
  *        trm_model_create          takes  check  [the graph is compiled]  open     where that fails: go_alone
  *        trm_model_load, _resume   puts_off
- *        trm_model_train           check_joined  check_data  epoch_steps
- *          each step               begin_step  [hooks]  note_hooks  is_due
+ *        trm_model_train           check_joined  check_data  schedule_steps  deal_data
+ *          each epoch              epoch_steps
+ *          each step               learning_rate  begin_step  [hooks]  note_hooks  is_due
  *          between two steps       begin_change
  *          the end                 finish
  *          a failure               go_on
@@ -54,8 +55,16 @@ typedef struct trmi_rank_changes {
     trm_status (*check_joined)(const trmi_run *run, trm_error *err);
     /* Checks that the dataset can be dealt out to another number of ranks.   error  INVALID */
     trm_status (*check_data)(const trmi_run *run, trm_error *err);
-    /* Returns the steps of an epoch: `steps`, or fewer where the number must not depend on how many ranks share the data. */
+    /* Returns the steps of the current epoch: `steps`, those of ranks that stay as they are, or another number
+     * where ranks change. */
     int64_t (*epoch_steps)(const trmi_run *run, int64_t steps);
+    /* Returns the steps of an epoch as the schedule of the learning rate counts them. */
+    int64_t (*schedule_steps)(const trmi_run *run);
+    /* Deals the samples out that the current epoch has left, where other numbers of ranks have used the first
+     * ones: run->batch becomes the batch of the data that comes next.   error  those of trmi_dataset_deal */
+    trm_status (*deal_data)(trmi_run *run, trm_error *err);
+    /* Returns the learning rate of the next step. */
+    double (*learning_rate)(const trmi_run *run);
     /* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to join, and keeps
      * what a forward pass changes. */
     void (*begin_step)(trmi_run *run);

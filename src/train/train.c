@@ -166,6 +166,7 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
         return trmi_run_diverged(r, err);
     }
     r->model->epoch_step++;
+    r->model->epoch_samples += r->p.step_samples;
     r->model->loss = r->p.loss;
     double now = trmi_os_now();
     r->p.global_step = trm_exec_step(exec);
@@ -188,7 +189,7 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
     double begin = trmi_os_now(), waited = r->p.wait_seconds;
     r->p.step = r->model->epoch_step + 1;
     r->p.step_samples = 0;
-    r->p.learning_rate = trm_learning_rate_at(&r->rate, trm_exec_step(exec));
+    r->p.learning_rate = r->changes->learning_rate(r);
     trmi_exec_set_flag(exec, TRMI_FLAG_STOP, atomic_load(&r->model->stop) != 0);
     r->changes->begin_step(r);
     TRMI_TRY(forward_backward(r, err));
@@ -264,7 +265,13 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
 static trm_status next_epoch(trmi_run *r, trm_error *err) {
     r->model->epoch++;
     r->model->epoch_step = 0;
+    r->model->epoch_samples = 0;
     return r->sink->next_epoch(r, err);
+}
+
+/* Returns the steps of the current epoch. */
+static int64_t count_epoch_steps(const trmi_run *r) {
+    return r->changes->epoch_steps(r, trm_model_epoch_steps(r->model, r->options->data));
 }
 
 /* Runs one epoch from the model's position. Ordinary on_epoch_end hooks see the position at the
@@ -273,6 +280,7 @@ static trm_status next_epoch(trmi_run *r, trm_error *err) {
 static trm_status one_epoch(trmi_run *r, trm_error *err) {
     r->epoch_begin = trmi_os_now();
     r->p.epoch = r->model->epoch + 1;
+    r->p.epoch_steps = count_epoch_steps(r);
     r->p.epoch_samples = 0;
     r->p.wait_seconds = 0;
     r->p.epoch_seconds = 0;
@@ -352,7 +360,7 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
     TRMI_TRY(r->changes->check_data(r, err));
     TRMI_TRY(trmi_model_share_data(r->model, data, true, err));
     TRMI_TRY(trm_dataset_check(data, err));
-    r->p.epoch_steps = r->changes->epoch_steps(r, trm_model_epoch_steps(r->model, data));
+    r->p.epoch_steps = count_epoch_steps(r);
     if (r->p.epoch_steps <= 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "an epoch of %lld samples has %lld batches, a step takes %d",
@@ -380,11 +388,13 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     TRMI_TRY(r->sink->find != NULL ? r->sink->find(r, err) : TRM_OK);
     r->rate = r->model->options.learning_rate;
     if (r->rate.total_steps == 0) {
-        int64_t total =
-            o->until_epoch > 0 ? o->until_epoch * r->p.epoch_steps - r->ahead : o->until_step;
+        int64_t total = o->until_epoch > 0
+                            ? o->until_epoch * r->changes->schedule_steps(r) - r->ahead
+                            : o->until_step;
         r->rate.total_steps = o->until_step > 0 && o->until_step < total ? o->until_step : total;
     }
     r->batch = r->model->epoch_step * trmi_accumulate(r->model);
+    TRMI_TRY(r->changes->deal_data(r, err));
     TRMI_TRY(r->sink->seek(r, err));
     r->p.model = r->model;
     r->p.epoch = r->model->epoch + 1;

@@ -206,7 +206,8 @@ const app_flag app_flags[] = {
     TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
     TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
     TEXT("rank-table", rank_table, "FILE", NULL, "rank table (RANK_TABLE_FILE)"),
-    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die or leave, while LEAST of them are left, and up to MOST join; data parallel, with the global batch that it began with", .use = "ranks"),
+    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die or leave, while LEAST of them are left, and up to MOST join; data parallel", .use = "ranks"),
+    CHOICE("elastic-batch", elastic_batch, "global|rank", "global", "elastic: what stays when ranks change: the batch of all ranks, or that of each rank; then the learning rate is multiplied by ranks now / ranks at the beginning", .use = "ranks;elastic"),
     REAL("elastic-deadline", elastic_deadline, "S", 0.5, 1e6, "30", "elastic: a rank without a sign of life for so long is given up, and ended if it is on this machine", .use = "ranks;elastic"),
     INT("elastic-restarts", elastic_restarts, "N", 0, 1000, "0", "elastic: how often each rank that has died is started again, to join the others", .use = "ranks;elastic"),
     REAL("start-timeout", start_timeout, "S", 0.1, 1e6, NULL, "seconds for all ranks to meet; missing ranks are logged every 10 s (HCCL_CONNECT_TIMEOUT, or 120)", .use = "ranks"),
@@ -403,7 +404,7 @@ GROUP(bench, "Measuring", NULL, "repeats@bench");
 GROUP(preset, "Model", NULL, "preset");
 GROUP(synth, "Generated data", NULL, "output@synth synth-train@synth synth-test@synth seed@synth");
 GROUP(info, "Reading", NULL, "read");
-GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table elastic elastic-deadline elastic-restarts start-timeout launch-dir timeout");
+GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table elastic elastic-batch elastic-deadline elastic-restarts start-timeout launch-dir timeout");
 GROUP(verify, "Comparison", NULL, "plan@verify mesh@verify stages micro-batches pipeline-schedule chunks stage-begins tolerance bitwise parallel-mode@verify deterministic@verify full-batch wire context");
 GROUP(job, "Many ranks", NULL, "n@ranks rank-table launch-dir timeout");
 GROUP(roles, "Parameter servers", NULL, "ps mode staleness-aware backup-workers evaluator hybrid lend hot-rows hot-age placement restarts role-timeout ps-shards ps-memory ps-spill export-bytes tables no-ps-log export-latest export-best export-final job_name task_index ps_hosts worker_hosts chief_hosts evaluator_hosts model_dir token-file summary-every check");

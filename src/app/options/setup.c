@@ -224,6 +224,9 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
                           .stand_alone = app_comm(app) == NULL},
         .context = app->context,
         .elastic = app_elastic(app),
+        .elastic_batch = o->elastic_batch != NULL && strcmp(o->elastic_batch, "rank") == 0
+                             ? TRM_ELASTIC_BATCH_RANK
+                             : TRM_ELASTIC_BATCH_GLOBAL,
     };
     return TRM_OK;
 }

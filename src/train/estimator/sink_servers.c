@@ -89,6 +89,8 @@ static trm_status find_position(trmi_run *r, trm_error *err) {
             trmi_dealt_begin(model->dealt, r->options->data, model->train.batch, done, &s, err));
     }
     trmi_stretch_at(&s, done, &model->epoch, &model->epoch_step);
+    model->epoch_samples =
+        model->epoch_step * trmi_accumulate(model) * model->train.batch * trmi_model_shares(model);
     r->ahead = model->epoch * s.batches + model->epoch_step - done;
     return TRM_OK;
 }
