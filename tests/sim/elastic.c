@@ -40,8 +40,10 @@ typedef struct epoch_list {
 static struct {
     int begun, good, alive, left, failed;
     trm_elastic *elastic[JOB_PROCESSES]; /* of the processes that are in the job, by place */
-    /* of each process: whether others were in the job when it started, and not all of them have died since. A
-     * process that was started again and finds nobody may end badly */
+    const state
+        *states[JOB_PROCESSES]; /* of the processes in the job; a step of -1: it has no state */
+    /* of each process: whether others had the state of the job when it started, and not all of them have died since.
+     * A process that was started again, or has come later, and finds no state may end badly */
     bool has_peers[JOB_PROCESSES];
     epoch_list lists[LISTS_MAX];
     int list_count;
@@ -191,6 +193,7 @@ static int run_rank(void *argument) {
     if (status == TRM_OK) { /* from here on the death of a rank does not end the job */
         watch.begun += job.restarts[place] == 0 && place < job.workers;
         watch.elastic[place] = e;
+        watch.states[place] = &mine;
         mine.step = e->membership.epoch == 0 ? -1 : 0;
         if (sim_random(DRAW_PLAN, 2) == 0) {
             sim_job_plan_death(sim.current->process);
@@ -215,14 +218,17 @@ static int run_rank(void *argument) {
 
 static void rank_ended(sim_process *p, int code);
 
-/* Returns whether a process is in the job. */
-static bool has_members(void) {
+/* Returns whether a process in the job has its state. */
+static bool has_state(void) {
     bool has = false;
     for (int i = 0; i < JOB_PROCESSES; i++) {
-        has = has || watch.elastic[i] != NULL;
+        has = has || (watch.elastic[i] != NULL && watch.states[i]->step >= 0);
     }
     return has;
 }
+
+/* Returns whether a process is one of the first ranks, in its first life. */
+static bool is_first(int place) { return place < job.workers && job.restarts[place] == 0; }
 
 /* Starts a rank: one of the first, one that has died, or one that joins. */
 static void start_rank(void *a, uint64_t place) {
@@ -234,7 +240,7 @@ static void start_rank(void *a, uint64_t place) {
         return;
     }
     snprintf(name, sizeof name, "rank%d", (int)place);
-    watch.has_peers[place] = job.restarts[place] == 0 || has_members();
+    watch.has_peers[place] = is_first((int)place) || has_state();
     job.worker[place] = sim_spawn(name, host, run_rank, (void *)(intptr_t)place, rank_ended);
 }
 
@@ -258,7 +264,8 @@ static void rank_leaves(void *a, uint64_t place) {
 /* Returns whether all ranks have met, and nothing disturbed them afterwards but one death, or deaths on one host, where
  * each is proven to the others. */
 static bool is_little_disturbed(void) {
-    const unsigned harmless = 1u << FAULT_DEATH | 1u << FAULT_CLOCK | 1u << FAULT_DISK;
+    const unsigned harmless = 1u << FAULT_DEATH | 1u << FAULT_CLOCK | 1u << FAULT_DISK |
+                              1u << FAULT_RESET | 1u << FAULT_SLOW;
     unsigned kinds = 0;
     for (int k = 0; k < FAULT_KINDS; k++) {
         kinds |= (unsigned)job.comes[k] << k;
@@ -273,13 +280,11 @@ static void rank_ended(sim_process *p, int code) {
     job.kills += code < 0;
     watch.good += code == 0;
     /* a process that comes too late finds no job */
-    watch.failed += code > 0 &&
-                    (watch.good == 0 || (place < job.workers && job.restarts[place] == 0)) &&
-                    watch.has_peers[place];
+    watch.failed += code > 0 && (watch.good == 0 || is_first(place)) && watch.has_peers[place];
     job.worker[place] = NULL;
     watch.elastic[place] = NULL;
-    for (int i = 0; i < JOB_PROCESSES && !has_members(); i++) {
-        watch.has_peers[i] = watch.has_peers[i] && job.restarts[i] == 0;
+    for (int i = 0; i < JOB_PROCESSES && !has_state(); i++) {
+        watch.has_peers[i] = watch.has_peers[i] && is_first(i);
     }
     sim_job_plan_another_death(code);
     if (code < 0 && job.restarts[place] < job.restarts_most && watch.begun == job.workers) {

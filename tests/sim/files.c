@@ -45,8 +45,21 @@ sim_file *sim_file_of(int fd) {
     return file;
 }
 
+static void unwatch(sim_file *epoll, int fd) {
+    for (int i = 0; i < epoll->watched_count; i++) {
+        if (epoll->watched[i].fd == fd) {
+            epoll->watched[i] = epoll->watched[--epoll->watched_count];
+        }
+    }
+}
+
 void sim_file_close(sim_file *file) {
     files[file->fd - SIM_FD] = NULL;
+    for (int i = 0; i < file_count; i++) { /* an epoll watches a descriptor until it is closed */
+        if (files[i] != NULL && files[i]->kind == KIND_EPOLL && files[i]->owner == file->owner) {
+            unwatch(files[i], file->fd);
+        }
+    }
     if (file->kind == KIND_STREAM) {
         sim_stream_close(file->stream);
     } else if (file->kind == KIND_LISTENER) {
@@ -152,11 +165,7 @@ WRAP(int, epoll_create1, (int flags)) {
 
 WRAP(int, epoll_ctl, (int epoll, int operation, int fd, struct epoll_event *event)) {
     sim_file *e = sim_file_of(epoll);
-    for (int i = 0; i < e->watched_count; i++) {
-        if (e->watched[i].fd == fd) {
-            e->watched[i] = e->watched[--e->watched_count];
-        }
-    }
+    unwatch(e, fd);
     if (operation == EPOLL_CTL_ADD) {
         if (e->watched_count == 128) {
             sim_fail("more than 128 descriptors in an epoll");

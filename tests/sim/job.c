@@ -464,6 +464,11 @@ static void start_servers_and_workers(void) {
 
 void sim_job_start(void) {
     draw_job();
+    job.passed_over = job.only != 0 && job.only != (job.elastic ? 'e' : 's');
+    if (job.passed_over) {
+        sim.over = true;
+        return;
+    }
     sim_job_plan_faults();
     job.elastic ? sim_elastic_start() : start_servers_and_workers();
     sim_at(job.faults_end, faults_end, NULL, 0);

@@ -4,7 +4,8 @@
  *   trireme-sim --seed N [--trace]                  one seed
  *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail
  *   trireme-sim --list FILE                         the seeds that begin the lines of a file
- *   --without K                                     leaves a kind of faults out (job.h) */
+ *   --without K                                     leaves a kind of faults out (job.h)
+ *   --only servers|elastic                          passes over seeds of other jobs */
 #include "job.h"
 
 #include "base/log.h"
@@ -35,6 +36,7 @@ typedef struct outcome {
     double simulated, cpu; /* seconds */
     uint64_t hash, switches;
     int faults, cuts;
+    bool passed_over;
     char failure[256];
 } outcome;
 
@@ -52,6 +54,7 @@ static outcome run_seed(uint64_t seed, bool trace) {
                  sim.switches,
                  job.faults,
                  job.cuts_made,
+                 job.passed_over,
                  ""};
     snprintf(o.failure, sizeof o.failure, "%.255s", sim.failure);
     return o;
@@ -101,6 +104,9 @@ typedef struct total {
 
 static void add_seed(total *t, uint64_t seed) {
     outcome o = run_apart(seed);
+    if (o.passed_over) {
+        return;
+    }
     if (o.failure[0] != '\0') {
         t->failed++;
         printf("trireme-sim --seed %llu: %s\n", (unsigned long long)seed, o.failure);
@@ -184,7 +190,7 @@ int main(int argc, char **argv) {
         if (value == NULL) {
             fprintf(stderr,
                     "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                    "S] [--failures N] | --list FILE; --without K\n");
+                    "S] [--failures N] | --list FILE; --without K, --only servers|elastic\n");
             return 2;
         }
         seed = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : seed;
@@ -192,6 +198,7 @@ int main(int argc, char **argv) {
         list = strcmp(argv[i], "--list") == 0 ? value : list;
         seconds = strcmp(argv[i], "--seconds") == 0 ? atof(value) : seconds;
         failures_most = strcmp(argv[i], "--failures") == 0 ? atoi(value) : failures_most;
+        job.only = strcmp(argv[i], "--only") == 0 ? value[0] : job.only;
         job.without |= strcmp(argv[i], "--without") == 0 ? 1u << atoi(value) : 0;
         i++;
     }

@@ -106,6 +106,7 @@ typedef enum sim_draw {
     DRAW_DISK,
     DRAW_PLAN,
     DRAW_BYTES,
+    DRAW_AIMS, /* of aims that were added later: the draws of the others stay */
     DRAWS
 } sim_draw;
 

@@ -168,9 +168,14 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limi
         return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request while connecting to %.60s:%d",
                          host, port);
     }
-    return problem == 0 ? TRM_OK
-                        : TRMI_FAIL(err, TRM_PEER, "%.60s:%d: cannot connect: %s", host, port,
-                                    strerror(problem));
+    if (problem == 0) {
+        return TRM_OK;
+    }
+    TRMI_FAIL(err, TRM_PEER, "%.60s:%d: cannot connect: %s", host, port, strerror(problem));
+    if (err != NULL) {
+        err->sys_errno = problem;
+    }
+    return TRM_PEER;
 }
 
 /* Returns whether an address is a loopback address. */

@@ -78,6 +78,9 @@ void trmi_door_close(trm_elastic *elastic);
 trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error *err);
 /* Replaces the present list by a later one; older lists are ignored. Called with the lock held. */
 trm_status trmi_elastic_adopt(trm_elastic *elastic, const trmi_members *list, trm_error *err);
+/* Tells members that wait for a ballot which this process no longer serves, because it has promised a later one.
+ * Called with the lock held. */
+void trmi_door_refuse_late(trm_elastic *elastic);
 /* Sends a list, and frees a guest. */
 void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list);
 void trmi_guest_free(trmi_join_guest *guest);

@@ -10,9 +10,13 @@
  * has it; from then on it decides as a member, also while it has not met the others yet. The members hear
  * of it by trm_elastic_wants_change.
  *
- * A member that neither comes nor dies is given up: one that the failure has named after a short
- * time (if it is stopped, or on another host), any other after decision_seconds. On this host its process is then ended, so that its death
- * is proven and it cannot write into memory that it shares with the others. */
+ * A member that neither comes nor dies is given up: after a short time one that the failure has named (if it is
+ * stopped, or on another host and its door does not answer), and one of another host whose door refuses connections;
+ * any other after decision_seconds. On this host its process is then ended, so that its death is proven and it cannot write into
+ * memory that it shares with the others.
+ *
+ * The list may have reached some members only when its coordinator goes. So a member that waits asks the others
+ * whether the epoch is over, and a process that leaves goes only when the members of the next epoch have its list. */
 #include "comm/rendezvous/elastic.h"
 
 #include "base/error.h"
@@ -20,6 +24,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -27,13 +32,17 @@
 #include <unistd.h>
 
 /* a member that the failure has named comes within this time, if it lives: if its process is seen to
- * run, within the second; interval in which deaths are looked for */
+ * run, or its door answers, within the second; interval in which deaths are looked for */
 static const double suspect_seconds = 1, running_seconds = 10, look_seconds = 0.01;
-/* a coordinator that has waited so long asks those that it waits for whether the epoch is over, and gives
- * each so long to answer */
+/* a member that has waited so long asks others whether the epoch is over, and gives each so long to answer */
 static const double ask_seconds = 0.25, over_seconds = 0.2;
+/* a process that leaves waits so long for the last members to answer, once most of them have the list */
+static const double farewell_seconds = 2;
 /* a job none of whose doors has answered for so long has ended */
 static const double gone_seconds = 3;
+
+/* What the door of a member did: its thread answers also while the process computes a step. */
+typedef enum door_state { DOOR_SILENT, DOOR_ANSWERS, DOOR_REFUSES } door_state;
 
 /* One decision. */
 typedef struct decision {
@@ -44,6 +53,10 @@ typedef struct decision {
     double begin;     /* of the present wait, trmi_os_now */
     trmi_ballot ballot;
     trmi_join_guest *guests; /* [now.count] of the ballot, by index; link.fd -1: not here */
+    door_state *doors;       /* [now.count] of the members */
+    double asked;            /* when this member has asked another one whether the epoch is over */
+    int32_t asks;            /* index of that one */
+    double heard;            /* of a process that is no member: when a door was open to it */
 } decision;
 
 /* Returns whether the epoch of the decision has ended, because a list of a later epoch has
@@ -70,7 +83,10 @@ static bool is_given_up(decision *d, int32_t index, bool *dead) {
     double waited = trmi_os_now() - d->begin;
     double limit = d->e->options.decision_seconds;
     if (member->id == d->suspect) { /* it has been silent for the deadline of heartbeats already */
-        limit = trmi_process_is_running(&d->e->me, member) ? running_seconds : suspect_seconds;
+        bool runs = trmi_process_is_running(&d->e->me, member) || d->doors[index] == DOOR_ANSWERS;
+        limit = runs ? running_seconds : suspect_seconds;
+    } else if (d->doors[index] == DOOR_REFUSES && !trmi_process_is_running(&d->e->me, member)) {
+        limit = suspect_seconds; /* a process has its door open as long as it is in the job */
     }
     *dead = trmi_process_is_dead(&d->e->me, member);
     if (*dead || waited < limit) {
@@ -107,6 +123,8 @@ static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *fr
                 trmi_link_put(link, TRMI_FRAME_ACK, list.epoch, NULL, 0) && trmi_link_flush(link);
             status = sent ? TRM_PENDING : TRMI_FAIL(err, TRM_PEER, "ACK could not be sent");
         }
+    } else if (status == TRM_OK && frame->type == TRMI_FRAME_OVER) {
+        status = TRMI_FAIL(err, TRM_CANCELLED, "its coordinator has gone to a later ballot");
     } else if (status == TRM_OK) {
         status = TRMI_FAIL(err, TRM_PEER, "frame type %u is not expected here", frame->type);
     }
@@ -114,30 +132,72 @@ static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *fr
     return status;
 }
 
-/* Asks a member whether the epoch is over: the last coordinator may have died after it had told some
- * members of its list, but not this one. They would wait for this process, and it for them. */
-static void ask_whether_over(decision *d, int32_t index) {
-    trm_elastic *e = d->e;
+/* Notes what the door of member `index` did: `err` is the error where a call of it failed. */
+static void note_door(decision *d, int32_t index, trm_status status, const trm_error *err) {
+    d->doors[index] = status == TRM_OK                 ? DOOR_ANSWERS
+                      : err->sys_errno == ECONNREFUSED ? DOOR_REFUSES
+                                                       : d->doors[index];
+}
+
+/* Sends the list `mine` to the door of a process, which takes it if it is later than its own and has the process.
+ * *theirs: the list that the process has then. Errors: PEER if it does not answer. */
+static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const trmi_members *mine,
+                                 trmi_members *theirs, trm_error *err) {
     trmi_link link = {.fd = -1};
     trmi_frame frame;
-    trm_error err;
-    trm_status status = trmi_door_call(e, &d->now.list[index], &link, &err);
-    if (status == TRM_OK) {
-        pthread_mutex_lock(&e->lock);
-        status = trmi_door_send_join(e, &link, -1, &d->now, &err);
-        pthread_mutex_unlock(&e->lock);
-    }
-    double deadline = trmi_os_now() + over_seconds;
-    for (bool closed = false; status == TRM_OK && !closed && trmi_os_now() < deadline;) {
+    size_t used;
+    TRMI_TRY(trmi_door_call(e, with, &link, err));
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_door_send_join(e, &link, -1, mine, err);
+    pthread_mutex_unlock(&e->lock);
+    const double deadline = trmi_os_now() + over_seconds;
+    bool closed = false;
+    while (status == TRM_OK && (status = trmi_link_next(&link, &frame, err)) == TRM_END) {
+        if (closed || trmi_os_now() >= deadline) {
+            status = TRMI_FAIL(err, TRM_PEER, "the door of rank %d does not answer", with->number);
+            break;
+        }
         struct pollfd wait = {.fd = link.fd, .events = POLLIN};
         poll(&wait, 1, 20);
         closed = trmi_link_fill(&link) < 0;
-        if (trmi_link_next(&link, &frame, &err) == TRM_OK) {
-            status = take_answer(d, &link, &frame, &err);
+        status = TRM_OK;
+    }
+    if (status == TRM_OK) {
+        status = frame.type == TRMI_FRAME_COMMIT
+                     ? trmi_members_decode(frame.payload, frame.bytes, theirs, &used, err)
+                     : TRMI_FAIL(err, TRM_CORRUPT, "frame type %u, COMMIT expected", frame.type);
+    }
+    trmi_link_close(&link);
+    return status;
+}
+
+/* Asks a member whether the epoch is over: the last coordinator may have died after it had told some
+ * members of its list, but not this one. They would wait for this process, and it for them. */
+static void ask_whether_over(decision *d, int32_t index) {
+    trmi_members theirs = {.ballot = -1};
+    trm_error err = {0};
+    trm_status status = exchange_lists(d->e, &d->now.list[index], &d->now, &theirs, &err);
+    note_door(d, index, status, &err);
+    if (status == TRM_OK) {
+        (void)adopt_list(d, &theirs, &err);
+    }
+    trmi_members_free(&theirs);
+}
+
+/* Asks the next of the members but for the coordinator, ask_seconds after the one before. */
+static void ask_another(decision *d, int32_t coordinator) {
+    if (trmi_os_now() - d->asked < ask_seconds) {
+        return;
+    }
+    for (int32_t n = 0; n < d->now.count; n++) {
+        d->asks = (d->asks + 1) % d->now.count;
+        if (d->asks != d->mine && d->asks != coordinator &&
+            !trmi_process_is_dead(&d->e->me, &d->now.list[d->asks])) {
+            ask_whether_over(d, d->asks);
             break;
         }
     }
-    trmi_link_close(&link);
+    d->asked = trmi_os_now();
 }
 
 /* ---- coordinating ---------------------------------------------------------------------------- */
@@ -269,6 +329,7 @@ static trm_status collect_acks(decision *d, trm_error *err) {
 /* Runs the ballot of this process. */
 static trm_status run_ballot(decision *d, trm_error *err) {
     trm_elastic *e = d->e;
+    d->begin = trmi_os_now();
     TRMI_TRY(
         trmi_ballot_begin(&d->now, d->mine, e->options.least, e->options.most, &d->ballot, err));
     /* Its own promise and vote are those of a member. */
@@ -321,6 +382,7 @@ static trm_status send_join(decision *d, int32_t index, trmi_link *link, trm_err
         trmi_vote_promise(&e->vote, index)
             ? trmi_door_send_join(e, link, index, &d->now, err)
             : TRMI_FAIL(err, TRM_CANCELLED, "ballot %d is over: a higher one is promised", index);
+    trmi_door_refuse_late(e);
     pthread_mutex_unlock(&e->lock);
     return status;
 }
@@ -344,25 +406,31 @@ static trm_status wait_for_answer(decision *d, int32_t index, trmi_link *link, t
         struct pollfd wait = {.fd = link->fd, .events = POLLIN};
         poll(&wait, 1, 20);
         closed = trmi_link_fill(link) < 0;
+        if (trmi_os_now() - d->begin > suspect_seconds) {
+            ask_another(d, index);
+        }
     }
     return TRM_OK;
 }
 
 /* Takes part in the ballot of member `index`, again if the connection is lost while the member
- * lives. OK: the epoch is decided; else the coordinator is lost. */
+ * lives. OK: the epoch is decided; CANCELLED: the ballot is over; else the coordinator is lost. */
 static trm_status ask_coordinator(decision *d, int32_t index, trm_error *err) {
     bool dead;
     trm_status status = TRM_OK;
+    d->begin = trmi_os_now();
     while (!is_decided(d)) {
         trmi_link link = {.fd = -1};
         status = trmi_door_call(d->e, &d->now.list[index], &link, err);
+        note_door(d, index, status, err);
         status = status == TRM_OK ? send_join(d, index, &link, err) : status;
         status = status == TRM_OK ? wait_for_answer(d, index, &link, err) : status;
         trmi_link_close(&link);
-        if (status == TRM_OK || is_given_up(d, index, &dead)) {
+        if (status == TRM_OK || status == TRM_CANCELLED || is_given_up(d, index, &dead)) {
             return status;
         }
         poll(NULL, 0, 10);
+        ask_another(d, index); /* the coordinator may have told it and be gone */
     }
     return TRM_OK;
 }
@@ -380,6 +448,7 @@ static trm_status wait_at_door(decision *d, int32_t index, double deadline, trm_
         status = trmi_door_send_join(e, &link, index, &d->now, err);
         pthread_mutex_unlock(&e->lock);
     }
+    const bool open = status == TRM_OK;
     for (bool closed = false; status == TRM_OK && !is_decided(d);) {
         status = trmi_link_next(&link, &frame, err);
         if (status == TRM_OK) {
@@ -399,6 +468,7 @@ static trm_status wait_at_door(decision *d, int32_t index, double deadline, trm_
         poll(&wait, 1, 100);
         closed = trmi_link_fill(&link) < 0;
     }
+    d->heard = open ? trmi_os_now() : d->heard;
     trmi_link_close(&link);
     return status;
 }
@@ -416,7 +486,7 @@ static trm_status look_for_place(decision *d, bool *member, trm_error *err) {
 static trm_status apply_for_membership(decision *d, trm_error *err) {
     trm_elastic *e = d->e;
     const double limit = e->options.join.timeout_seconds, deadline = d->begin + limit;
-    double heard = d->begin;
+    d->heard = d->begin;
     for (;;) {
         bool member, answered = false;
         TRMI_TRY(look_for_place(d, &member, err));
@@ -428,7 +498,6 @@ static trm_status apply_for_membership(decision *d, trm_error *err) {
                        wait_at_door(d, i, deadline, err) == TRM_OK;
         }
         double now = trmi_os_now();
-        heard = answered ? now : heard;
         if (atomic_load(&e->leaving)) {
             return TRMI_FAIL(err, TRM_END, "this process left before it had joined the job");
         }
@@ -437,7 +506,7 @@ static trm_status apply_for_membership(decision *d, trm_error *err) {
                              "waited %.0f s to join the job: epoch %lld has %d of at most %d ranks",
                              limit, (long long)d->now.epoch, d->now.count, e->options.most);
         }
-        if (now - heard > gone_seconds) {
+        if (now - d->heard > gone_seconds) {
             return TRMI_FAIL(err, TRM_PEER,
                              "the job has ended before this process could join it: no rank of "
                              "epoch %lld answers",
@@ -466,7 +535,47 @@ static trm_status run_ballots(decision *d, trm_error *err) {
                      (long long)d->now.epoch + 1, err->message);
         }
     }
+    if (status == TRM_CANCELLED && !is_decided(d)) {
+        status =
+            TRMI_FAIL(err, TRM_PEER, "no ballot about the ranks after epoch %lld had a majority",
+                      (long long)d->now.epoch);
+    }
     return is_decided(d) ? TRM_OK : status;
+}
+
+/* Gives the members of the next epoch its list, which this process, that leaves, has decided on with others: after
+ * it has gone they may find no one that has it, and then decide on another, or not have a majority. Ends when each
+ * member has the list or has gone, or the time is over. */
+static void tell_members(trm_elastic *e) {
+    trmi_members list = {.ballot = -1}, theirs = {.ballot = -1};
+    trm_error err = {0};
+    pthread_mutex_lock(&e->lock);
+    trm_status status = trmi_members_copy(&list, &e->now, &err);
+    pthread_mutex_unlock(&e->lock);
+    bool *told = trmi_alloc((size_t)list.count * sizeof *told);
+    const double begin = trmi_os_now();
+    for (int32_t count = 0, left = 1; status == TRM_OK && told != NULL && left > 0;) {
+        left = 0;
+        for (int32_t i = 0; i < list.count; i++) {
+            if (told[i] || trmi_process_is_dead(&e->me, &list.list[i])) {
+                continue;
+            }
+            err.sys_errno = 0;
+            trm_status answer = exchange_lists(e, &list.list[i], &list, &theirs, &err);
+            told[i] = answer == TRM_OK && theirs.epoch >= list.epoch;
+            count += told[i];
+            left += !told[i] && err.sys_errno != ECONNREFUSED;
+        }
+        const double waited = trmi_os_now() - begin;
+        const bool most = 2 * count > list.count;
+        if (waited > (most ? farewell_seconds : e->options.decision_seconds)) {
+            break;
+        }
+        poll(NULL, 0, left > 0 ? 20 : 0);
+    }
+    trmi_free(told);
+    trmi_members_free(&list);
+    trmi_members_free(&theirs);
 }
 
 /* Fails unless this process is a member of the new epoch: END if it has left, as it wanted to. */
@@ -478,6 +587,7 @@ static trm_status check_own_place(trm_elastic *e, trm_error *err) {
     e->me.number = is_member ? e->now.list[index].number : e->me.number;
     pthread_mutex_unlock(&e->lock);
     if (!is_member && leaves) {
+        tell_members(e);
         return TRMI_FAIL(err, TRM_END, "rank %d has left the job; epoch %lld goes on without it",
                          e->me.number, (long long)epoch);
     }
@@ -495,6 +605,7 @@ static trm_status decide_as_member(decision *d, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(TRMI_NEW(err, d->guests, d->now.count, "for a decision"));
+    TRMI_TRY(TRMI_NEW(err, d->doors, d->now.count, "for a decision"));
     for (int32_t i = 0; i < d->now.count; i++) {
         d->guests[i].link.fd = -1;
         d->guests[i].accepted.ballot = -1;
@@ -518,6 +629,7 @@ trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err)
     }
     status = status == TRM_OK ? check_own_place(e, err) : status;
     trmi_free(d.guests);
+    trmi_free(d.doors);
     trmi_members_free(&d.now);
     return status;
 }

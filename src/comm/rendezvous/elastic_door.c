@@ -2,9 +2,11 @@
 /* The door of a process in an elastic job: the socket at which it hears JOIN, and its thread.
  *
  *   JOIN of an older epoch      COMMIT with the present list: its sender learns what was decided
- *   JOIN of the present epoch   a guest, for the ballot that this process coordinates or will
+ *   JOIN of the present epoch   a guest, for the ballot that this process coordinates or will; OVER if it has
+ *                               promised a later one
  *   JOIN of a later epoch       its sender knows the list of that epoch and has sent it along
- *   JOIN with ballot -1         its sender wants to leave: the ranks are to end the epoch
+ *   JOIN with ballot -1         COMMIT with the present list; says whether its sender wants to leave, so that the
+ *                               ranks end the epoch
  *
  * JOIN on the wire: i32 ballot, i32 0, the sender's entry, its present list, its accepted list. */
 #include "comm/rendezvous/elastic.h"
@@ -113,6 +115,7 @@ static bool keep_guest(trm_elastic *e, trmi_join_guest *guest, const trmi_member
         if (index >= 0) {
             e->now.list[index].leaves = guest->entry.leaves;
         }
+        trmi_guest_send(guest, TRMI_FRAME_COMMIT, &e->now);
         return false;
     }
     if (guest->epoch > e->now.epoch || e->guest_count >= TRMI_MEMBERS_MAX ||
@@ -121,8 +124,21 @@ static bool keep_guest(trm_elastic *e, trmi_join_guest *guest, const trmi_member
         return false;
     }
     e->guests[e->guest_count++] = *guest;
+    trmi_door_refuse_late(e);
     pthread_cond_broadcast(&e->changed);
     return true;
+}
+
+void trmi_door_refuse_late(trm_elastic *e) {
+    for (int32_t g = e->guest_count - 1; g >= 0; g--) {
+        trmi_join_guest *guest = &e->guests[g];
+        if (guest->epoch == e->now.epoch && guest->ballot < e->vote.promised &&
+            trmi_members_find(&e->now, guest->entry.id) >= 0) {
+            trmi_guest_send(guest, TRMI_FRAME_OVER, &e->now);
+            trmi_guest_free(guest);
+            *guest = e->guests[--e->guest_count];
+        }
+    }
 }
 
 /* Serves one connection. */

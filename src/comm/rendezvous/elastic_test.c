@@ -28,6 +28,9 @@ typedef struct board {
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
     volatile int32_t stop, leave[RANKS_MAX], came_later[RANKS_MAX];
     volatile int32_t dies[RANKS_MAX]; /* when the next epoch is decided, before its ranks meet */
+    /* at the next change: rank 1 asks for ballot 0, which is over; the connection of a rank breaks before the
+     * next epoch's list comes */
+    volatile int32_t late_ballot, loses_list[RANKS_MAX];
     char lost[RANKS_MAX][96], left[RANKS_MAX][96], joined[RANKS_MAX][96];
     char message[RANKS_MAX][256];
 } board;
@@ -67,6 +70,72 @@ static trm_status add_round(trm_elastic *job, int32_t number, float *values, trm
                                            TRM_REDUCTION_SUM, err);
     for (int32_t i = 1; status == TRM_OK && i < FLOATS; i++) {
         seen->wrong[number] += values[i] != values[0];
+    }
+    return status;
+}
+
+/* Sends JOIN for ballot 0 to rank 0's door, and receives a frame. */
+static trm_status ask_rank_0(trm_elastic *job, trmi_link *link, trmi_frame *frame, trm_error *err) {
+    TRMI_TRY(trmi_door_call(job, &job->now.list[0], link, err));
+    pthread_mutex_lock(&job->lock);
+    (void)trmi_vote_promise(&job->vote, 0);
+    trm_status status = trmi_door_send_join(job, link, 0, &job->now, err);
+    pthread_mutex_unlock(&job->lock);
+    bool closed = false; /* what came before the end of the connection counts */
+    while (status == TRM_OK && (status = trmi_link_next(link, frame, err)) == TRM_END && !closed) {
+        poll(&(struct pollfd){.fd = link->fd, .events = POLLIN}, 1, 100);
+        closed = trmi_link_fill(link) < 0;
+        status = TRM_OK;
+    }
+    return status;
+}
+
+/* Rank 0 has gone to ballot 1, and the other one asks it for ballot 0. Returns CANCELLED where it is told. */
+static trm_status ask_for_late_ballot(trm_elastic *job, int32_t number, trm_error *err) {
+    if (number == 0) {
+        pthread_mutex_lock(&job->lock);
+        (void)trmi_vote_promise(&job->vote, 1);
+        pthread_mutex_unlock(&job->lock);
+        seen->rounds[2] = 1;
+        while (seen->stop == 0) {
+            poll(NULL, 0, 1);
+        }
+        return TRM_CANCELLED;
+    }
+    trmi_link link;
+    trmi_frame frame;
+    while (seen->rounds[2] == 0) {
+        poll(NULL, 0, 1);
+    }
+    trm_status status = ask_rank_0(job, &link, &frame, err);
+    trmi_link_close(&link);
+    seen->stop = 1;
+    return status == TRM_OK && frame.type == TRMI_FRAME_OVER ? TRM_CANCELLED : TRM_PEER;
+}
+
+/* Votes for the list of the coordinator as a member does, but loses the connection before COMMIT comes. Asks nobody:
+ * returns when another process has brought the list. */
+static trm_status lose_list(trm_elastic *job, trm_error *err) {
+    trmi_link link;
+    trmi_frame frame;
+    trmi_members list = {.ballot = -1};
+    size_t used;
+    trm_status status = ask_rank_0(job, &link, &frame, err);
+    status = status == TRM_OK ? trmi_members_decode(frame.payload, frame.bytes, &list, &used, err)
+                              : status;
+    if (status == TRM_OK) {
+        pthread_mutex_lock(&job->lock);
+        status = trmi_vote_accept(&job->vote, &list, err);
+        pthread_mutex_unlock(&job->lock);
+        trmi_link_put(&link, TRMI_FRAME_ACK, list.epoch, NULL, 0);
+        trmi_link_flush(&link);
+    }
+    trmi_link_close(&link);
+    trmi_members_free(&list);
+    for (int64_t epoch = 1; status == TRM_OK && epoch == 1; poll(NULL, 0, 1)) {
+        pthread_mutex_lock(&job->lock);
+        epoch = job->now.epoch;
+        pthread_mutex_unlock(&job->lock);
     }
     return status;
 }
@@ -120,6 +189,12 @@ static int run_rank(const elastic_case *c, int32_t number) {
         seen->rounds[number] += status == TRM_OK;
         if (change && seen->dies[number] != 0 && trmi_elastic_decide(job, 0, &err) == TRM_OK) {
             raise(SIGKILL);
+        }
+        if (change && seen->loses_list[number] != 0) {
+            status = lose_list(job, &err);
+        }
+        if (change && seen->late_ballot != 0) {
+            return ask_for_late_ballot(job, number, &err) == TRM_CANCELLED ? 0 : 10;
         }
         if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
             status = trm_elastic_recover(job, status != TRM_OK ? &err : NULL, &err);
@@ -296,6 +371,43 @@ static void ranks_leave(void **state) {
     (void)state;
 }
 
+/* The rank that coordinates leaves, and the other one has voted for the list but has not got it: the rank that leaves
+ * brings it. */
+static void a_rank_that_leaves_brings_the_list(void **state) {
+    const elastic_case c = {.ranks = 2, .hosts = true, .engine = "tcp"};
+    bool alive[RANKS_MAX] = {true, true};
+    pid_t pids[RANKS_MAX];
+    int status;
+    start(&c, pids);
+    wait_for_rounds(alive, 2, 2);
+    seen->loses_list[1] = 1;
+    seen->leave[0] = 1;
+    alive[0] = false;
+    wait_for_rounds(alive, 2, 1);
+    assert_int_equal(waitpid(pids[0], &status, 0), pids[0]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 11);
+    pids[0] = -1;
+    finish(alive, pids, 2);
+    (void)state;
+}
+
+/* A process that has gone to a later ballot does not let members wait for its own one. */
+static void a_late_ballot_is_refused(void **state) {
+    const elastic_case c = {.ranks = 2, .hosts = true, .engine = "tcp"};
+    bool alive[RANKS_MAX] = {true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 2, 2);
+    seen->late_ballot = 1;
+    seen->leave[1] = 1;
+    for (int32_t r = 0; r < 2; r++) {
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    (void)state;
+}
+
 /* Ranks die and are started again with the command and environment of before: they join the job. Rank 0 is
  * one of them, which held the place. */
 static void replace_ranks(const elastic_case *c) {
@@ -375,6 +487,24 @@ static void newcomers_wait_for_room(void **state) {
     (void)state;
 }
 
+/* A process has waited at a door for longer than a job without doors is looked for; the rank of that door dies. */
+static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
+    const elastic_case c = {.ranks = 2, .most = 2};
+    bool alive[RANKS_MAX] = {true, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    wait_for_rounds(alive, 2, 2);
+    pids[2] = start_rank(&(elastic_case){.ranks = 3, .most = 2}, 2);
+    poll(NULL, 0, 3500);
+    kill(pids[0], SIGKILL);
+    alive[0] = false;
+    alive[2] = true;
+    wait_for_rounds(alive, 3, 2);
+    assert_string_equal(seen->joined[1], "2");
+    finish(alive, pids, 3);
+    (void)state;
+}
+
 /* A member dies when the list with a newcomer is decided and its ranks have not met: the newcomer takes part
  * in the next decision. The others would wait for it until they end it. */
 static void a_newcomers_first_meeting_fails(void **state) {
@@ -434,9 +564,12 @@ int main(void) {
                                        cmocka_unit_test(two_die_at_once),
                                        cmocka_unit_test(a_stopped_rank_is_given_up),
                                        cmocka_unit_test(ranks_leave),
+                                       cmocka_unit_test(a_rank_that_leaves_brings_the_list),
+                                       cmocka_unit_test(a_late_ballot_is_refused),
                                        cmocka_unit_test(killed_ranks_come_back),
                                        cmocka_unit_test(a_false_start_is_told),
                                        cmocka_unit_test(newcomers_wait_for_room),
+                                       cmocka_unit_test(a_newcomer_outlasts_the_rank_of_its_door),
                                        cmocka_unit_test(a_newcomers_first_meeting_fails),
                                        cmocka_unit_test(too_few_are_left)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);

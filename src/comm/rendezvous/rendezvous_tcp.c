@@ -388,10 +388,10 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
     }
     /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of the
      * job tells it (PENDING). It then leaves the place to the members. A member may also open the place
-     * between the question and the meeting (INVALID). */
+     * between the question and the meeting, or a question may be lost (INVALID). */
     const bool asks = join->running != NULL && join->hello.size > 1 && join->hello.rank == 0;
     trm_status status = TRM_PENDING;
-    for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 2);
+    for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 5);
          attempts++) {
         trmi_join attempt = *join;
         if (attempts > 0) {

@@ -152,7 +152,7 @@ trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
                          "frame %llu has another magic number (bytes %02x %02x %02x %02x)", number,
                          wire[0], wire[1], wire[2], wire[3]);
     }
-    if (head.type < TRMI_FRAME_PING || head.type > TRMI_FRAME_RUNNING) {
+    if (head.type < TRMI_FRAME_PING || head.type > TRMI_FRAME_OVER) {
         return TRMI_FAIL(err, TRM_CORRUPT, "frame %llu has unknown type %u", number, head.type);
     }
     if (head.bytes > TRMI_FRAME_PAYLOAD_MAX) {

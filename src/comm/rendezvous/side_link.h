@@ -31,7 +31,9 @@ typedef enum trmi_frame_type {
     TRMI_FRAME_PROPOSE = 11, /* from it: a list */
     TRMI_FRAME_ACK = 12,     /* to it: the list is accepted */
     TRMI_FRAME_COMMIT = 13,  /* from it: the list of the next, or of a later epoch */
-    TRMI_FRAME_RUNNING = 14  /* at the place of a job that runs: its key, masked, and a list */
+    TRMI_FRAME_RUNNING = 14, /* at the place of a job that runs: its key, masked, and a list */
+    TRMI_FRAME_OVER =
+        15 /* to a member: the ballot of its JOIN is over, a later one has begun; a list */
 } trmi_frame_type;
 
 /* A frame that has been received and checked. */
