@@ -55,18 +55,21 @@ static inline int64_t case_to(int64_t count, int from, int to) { /* all-to-allv 
     return (from + 2 * to) % 3 == 2 ? 0 : count / (from + to + 1);
 }
 
+/* The buffers of one rank, used by all its cases. */
 typedef struct case_state {
     trm_comm *comm;
     int rank, size;
     char *send, *recv, *expected;
-    int64_t capacity;
-    buffer_kind buffers;
+    int64_t capacity;    /* bytes of each buffer */
+    buffer_kind buffers; /* where they lie */
 } case_state;
 
+/* One operation of a rank. */
 typedef struct case_op {
     trm_collective c;
-    int64_t counts[64], recv_counts[64];
-    int64_t send_elements, recv_elements, result_at, result_elements;
+    int64_t counts[64], recv_counts[64]; /* that `c` points to, in kinds with counts */
+    int64_t send_elements, recv_elements;
+    int64_t result_at, result_elements; /* elements of recv that the operation writes */
 } case_op;
 
 /* Fills the caller's operation, its input and the expected result for one rank. */

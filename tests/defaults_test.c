@@ -16,11 +16,13 @@
 
 enum { RANKS = 2, BATCH = 8, STEPS = 6, WEIGHTS = 32 };
 
+/* What a rank has seen, in memory that it shares with the test. */
 typedef struct record {
-    double loss[STEPS], evaluated;
-    float weight[WEIGHTS];
-    int64_t epoch_steps, evaluated_samples, warnings, norm_lines, joined_lines;
-    char warning[256];
+    double loss[STEPS], evaluated; /* evaluated: loss of the evaluation */
+    float weight[WEIGHTS];         /* after the last step */
+    int64_t epoch_steps, evaluated_samples;
+    int64_t warnings, norm_lines, joined_lines; /* lines of the log: all warnings, of two kinds */
+    char warning[256];                          /* the last one */
     trm_error err;
 } record;
 

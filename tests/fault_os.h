@@ -30,8 +30,10 @@ enum { FAULT_EVENTS_MAX = 512, FAULT_PATH = 400 };
 
 /* An event that a power cut would undo. */
 typedef struct fault_event {
-    enum { EVENT_GONE, EVENT_CREATED, EVENT_DIRTY, EVENT_RENAMED } what;
-    char path[FAULT_PATH], from[FAULT_PATH], backup[FAULT_PATH];
+    enum { EVENT_GONE, EVENT_CREATED, EVENT_DIRTY, EVENT_RENAMED } what; /* GONE: made durable */
+    char path[FAULT_PATH];
+    char from[FAULT_PATH],
+        backup[FAULT_PATH]; /* RENAMED: the old name; the file that it replaced */
 } fault_event;
 
 typedef struct fault_os {

@@ -370,10 +370,10 @@ static inline void try_all(network_function network, uint64_t first, int count, 
 /* How one network runs under many layouts of 1 to 8 ranks. */
 typedef struct bits {
     network_function network;
-    uint64_t variant;
+    uint64_t variant; /* which network of the function */
     const char *backend;
-    int64_t batch;
-    int32_t blocks;
+    int64_t batch;  /* samples of all ranks */
+    int32_t blocks; /* of strict determinism */
     trm_optimizer_options optimizer;
     trm_precision precision;
 } bits;

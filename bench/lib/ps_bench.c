@@ -41,6 +41,7 @@ typedef struct table_bench {
 
 typedef float four __attribute__((vector_size(16)));
 
+/* Sums the rows of a batch: the bound of any gather, because nothing is written. */
 static void sum_gather(const table_bench *b, const uint32_t *rows) {
     four sum[WIDTH / 4] = {{0}};
     for (int64_t i = 0; i < b->batch; i++) {
@@ -143,6 +144,7 @@ static trm_status run_once(table_bench *b, int32_t repeat, trm_error *err) {
     return TRM_OK;
 }
 
+/* Creates all rows of the table, in order, and measures the rate. */
 static trm_status fill(table_bench *b, trm_error *err) {
     double start = trmi_os_now();
     for (int64_t first = 0; first < b->rows; first += b->batch) {
@@ -171,6 +173,7 @@ static void report_ratio(const table_bench *b, const bench_say *say, const char 
     bench_say_sorted(say, name, "ratio", ratio, b->repeats);
 }
 
+/* Reports the ratios of the table's rates to the bounds, then all rates and the memory of a row. */
 static void report_all(table_bench *b, const bench_say *say) {
     static const char *const names[MEASURES] = {"gather.sum", "gather.plain", "read",
                                                 "update.rowwise_adagrad", "gather.in_table"};
@@ -197,6 +200,7 @@ static void bench_free(table_bench *b) {
     trmi_free(b);
 }
 
+/* Fills in the defaults, and allocates the table and the arrays that it is compared with. */
 static trm_status bench_make(const bench_ps_options *options, table_bench *b, trm_error *err) {
     int64_t fitting = trmi_os_memory_bytes() / 2 / 256;
     b->rows = options->rows > 0 ? options->rows : trmi_min_i64(fitting, 16 << 20);
@@ -234,6 +238,7 @@ static trm_status bench_make(const bench_ps_options *options, table_bench *b, tr
                                  &b->table, err);
 }
 
+/* Measures one table in this process; *rows: how many it has. */
 static trm_status bench_table(const bench_ps_options *options, const bench_say *say, int64_t *rows,
                               trm_error *err) {
     table_bench *b = trmi_alloc(sizeof *b);

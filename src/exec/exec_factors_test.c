@@ -20,6 +20,7 @@ static float random_value(uint64_t stream, int64_t i) {
 
 /* ---- the optimiser --------------------------------------------------------------------------- */
 
+/* The factors of a gradient: left [factors, ROWS], right [factors, COLUMNS], in both types. */
 typedef struct pair {
     float left[MOST * ROWS], right[MOST * COLUMNS];
     uint16_t left_half[MOST * ROWS], right_half[MOST * COLUMNS];

@@ -110,10 +110,11 @@ static void one_device_makes_again_what_does_not_fit(void **state) {
     assert_non_null(strstr(err.message, "the smallest plan"));
 }
 
+/* Two ranks that create an executor, in memory that they share with the test. */
 typedef struct shared {
     trm_split_kind split;
-    int64_t limit;
-    trm_status status[2];
+    int64_t limit;        /* bytes */
+    trm_status status[2]; /* by rank, like bytes (0: none was made) and message */
     int64_t bytes[2];
     char message[2][400];
 } shared;

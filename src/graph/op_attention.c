@@ -118,6 +118,8 @@ static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds one operator with the gradients of q, k and v (packed: of their one tensor). It reads the output
+ * and log_sum_exp of forward, and the mask. */
 static void grad_attention(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     if (dy[0].id == 0) {
         return;

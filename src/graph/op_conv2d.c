@@ -110,6 +110,7 @@ static void grad_conv(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
     }
 }
 
+/* Returns FLOPs and bytes of the forward operator or of one of its gradients. */
 static trmi_cost cost_conv(const trm_graph *graph, const trmi_op *op) {
     /* forward and both gradients do the same multiply-adds: |y| * C/groups * KH * KW */
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);

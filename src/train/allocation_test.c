@@ -98,6 +98,7 @@ __attribute__((visibility("default"))) void *mmap(void *at, size_t bytes, int pr
 /* Ranks cut their buckets anew, once, after the first steps have been timed. */
 enum { BATCH = 4, WARM = 5, STEPS = 9 };
 
+/* A training whose steps must not allocate. size: ranks. */
 typedef struct setup {
     const char *model;
     trm_precision precision;

@@ -140,6 +140,7 @@ static void end_own(void) {
 static int at_exit(void) { return atexit(end_own); }
 #endif
 
+/* Joins the ranks that NULL stands for, and arranges that they are left at exit. */
 static void begin_own(void) {
     own.begun = true;
     own.process = getpid();

@@ -361,6 +361,8 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
 
 /* ---- the end ----------------------------------------------------------------------------------- */
 
+/* Ends training on all ranks together: all learn how rank 0 ended, and spare ranks, which have not
+ * trained, receive its state. */
 static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *comm = trm_elastic_comm(e->job);

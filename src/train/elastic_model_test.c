@@ -21,10 +21,10 @@ enum { RANKS = 3, BATCH = 24, SIZE = 32, CLASSES = 10, STEPS = 6, INPUTS = 3 * S
 
 /* The results of a rank, in memory that it shares with the test. */
 typedef struct outcome {
-    volatile int32_t done;
+    volatile int32_t done; /* 1: the other members are written */
     float weights[CLASSES * INPUTS];
-    trm_membership membership;
-    char message[256];
+    trm_membership membership; /* the last one */
+    char message[256];         /* of its error; "": none */
 } outcome;
 
 /* When a rank dies. */

@@ -11,14 +11,15 @@
 
 enum { GLOBAL_BATCH = 16, EPOCH_STEPS = 16, LOSSES = 64, SEED = 11 };
 
+/* What a rank has seen, in memory that it shares with the test. */
 typedef struct outcome {
-    float loss[LOSSES];
+    float loss[LOSSES]; /* step s at s % LOSSES */
     int32_t steps;
     trm_evaluation evaluation;
-    trm_status status;
+    trm_status status; /* of training, with its error */
     trm_error error;
     float weights[2048];
-    int32_t checkpoints;
+    int32_t checkpoints; /* that it was told of */
 } outcome;
 
 typedef struct plan {
@@ -52,6 +53,7 @@ static trm_status shapes(trm_usage usage, int size, int rank, trm_dataset **out,
     return trm_dataset_open(&spec, out, err);
 }
 
+/* Context of a rank's callbacks. */
 typedef struct watcher {
     plan *p;
     outcome *o;

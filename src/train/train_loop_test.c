@@ -58,10 +58,11 @@ static trm_dataset *shapes(trm_usage usage, int64_t batch, uint64_t seed) {
 
 enum { BATCH = 16, EPOCH_STEPS = 16, SEED = 11 }; /* 260 / 16: four samples left out */
 
+/* A model with the data that it trains on and is evaluated with. */
 typedef struct job {
     trm_dataset *train, *test;
     trm_model *model;
-    trm_model_options options;
+    trm_model_options options; /* that the model was made with */
 } job;
 
 static job begin_with(trm_model_options options, int64_t batch) {

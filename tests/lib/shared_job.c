@@ -40,17 +40,18 @@ typedef struct seat {
     char pad[60];
 } seat;
 
+/* A job in memory that all its processes have mapped at the same address. */
 struct trmi_job {
     int32_t size, ranks_per_host;
-    size_t mapped_bytes;
-    _Atomic uint32_t arrivals, generation;
-    _Atomic uint32_t claimed;
-    uint32_t alarm;
-    trm_error cause;
+    size_t mapped_bytes;                   /* of the whole mapping */
+    _Atomic uint32_t arrivals, generation; /* of the barrier: ranks that have come; its number */
+    _Atomic uint32_t claimed;              /* 1: a rank has written `cause`, or is doing so */
+    uint32_t alarm;                        /* futex: set when the job is poisoned */
+    trm_error cause;                       /* the first error of the job */
     uint8_t secret[32];
-    int32_t *host_of;
-    seat *seats;
-    uint8_t *blobs;
+    int32_t *host_of; /* [size] */
+    seat *seats;      /* [size] processes of the ranks */
+    uint8_t *blobs;   /* [size][EXCHANGE_BYTES] what each rank contributes to an exchange */
 };
 
 typedef struct shared_bootstrap {

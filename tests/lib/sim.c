@@ -25,26 +25,30 @@
 #include <time.h>
 #include <unistd.h>
 
+/* A frame on its way. */
 typedef struct frame {
-    struct frame *next;
-    double arrival;
+    struct frame *next; /* in the queue of its pair */
+    double arrival;     /* time at which it may be received */
     trmi_tag tag;
-    uint64_t bytes;
-    uint64_t sum;
+    uint64_t bytes; /* of data */
+    uint64_t sum;   /* checksum of the data before bits were flipped */
     char data[];
 } frame;
 
+/* The frames from one rank to another, in the order in which they arrive. */
 typedef struct pair {
     frame *first, **last;
     uint64_t sent;
     double latest; /* arrival of the last frame: none overtakes it */
 } pair;
 
+/* The faults that are injected. */
 typedef struct faults {
-    double delay_seconds;
-    uint32_t reorder_permille, flip_permille;
-    int32_t close_rank, stall_rank;
-    uint64_t seed, close_after, stall_after;
+    double delay_seconds;                     /* of a frame, at most */
+    uint32_t reorder_permille, flip_permille; /* of the frames */
+    int32_t close_rank, stall_rank;           /* ranks that close, or stop; -1: none */
+    uint64_t seed;
+    uint64_t close_after, stall_after; /* transfers that the rank starts before */
 } faults;
 
 typedef struct world {

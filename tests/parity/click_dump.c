@@ -44,9 +44,10 @@ static void write_weights(trm_exec *exec, const char *dir, const char *name) {
 /* The batches of all steps, one after the other. */
 typedef struct batches {
     int64_t steps;
-    bool bags;
-    float *label, *dense, *values;
-    int64_t *keys, *offsets, keys_step, offsets_step;
+    bool bags;                       /* several keys a field, with weights `values` */
+    float *label, *dense, *values;   /* of all steps */
+    int64_t *keys, *offsets;         /* of all steps */
+    int64_t keys_step, offsets_step; /* numbers from one step to the next */
 } batches;
 
 /* Bags of 0 to 3 of the batch's own keys, some weights 0. */

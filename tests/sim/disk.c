@@ -570,8 +570,8 @@ WRAP(int, link, (const char *from, const char *to)) {
 
 /* A listing: the names as they were when it began. */
 typedef struct listing {
-    int count, at;
-    struct dirent one;
+    int count, at;     /* names; the next one that readdir returns */
+    struct dirent one; /* returned by readdir */
     char names[][256];
 } listing;
 

@@ -11,11 +11,12 @@
 
 enum { STACK_BYTES = 256 << 10, CALL_COST = 1500, SLICE = 300000 };
 
+/* A call at a moment of the virtual clock. */
 typedef struct event {
-    int64_t time;
-    uint64_t number;
+    int64_t time;    /* nanoseconds of the virtual clock */
+    uint64_t number; /* events of one time run in the order of their numbers */
     void (*run)(void *a, uint64_t b);
-    void *a;
+    void *a; /* arguments of run; borrowed */
     uint64_t b;
 } event;
 

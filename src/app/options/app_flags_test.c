@@ -4,6 +4,7 @@
 
 #include "app/options/flags.c"
 
+/* The options that FLAGS sets, one member for each form of a flag. */
 typedef struct options {
     bool json;
     int64_t epochs, limit;

@@ -17,13 +17,14 @@
 static const uint8_t token[TRMI_TOKEN_BYTES] = "the token of this job";
 enum { VERSION = 3, IDLE = 500 };
 
+/* An acceptor and the thread that serves it. */
 typedef struct gate {
     trmi_acceptor *acceptor;
-    char host[64];
+    char host[64]; /* with port: where it listens */
     int32_t port;
     pthread_t thread;
-    trmi_session last;
-    _Atomic int accepted;
+    trmi_session last;    /* of the last peer that proved the token */
+    _Atomic int accepted; /* such peers */
 } gate;
 
 static void open_gate(gate *g, const char *(*refuses)(void *context, bool is_local)) {

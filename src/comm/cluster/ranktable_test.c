@@ -120,6 +120,7 @@ static void every_spelling_is_read(void **state) {
     trm_rank_table_destroy(table);
 }
 
+/* A table that must be refused: `base` with `from` replaced by `to`, and a part of the message. */
 typedef struct bad_case {
     const char *base, *from, *to, *message;
 } bad_case;

@@ -182,6 +182,8 @@ static void tell_leaving(trm_elastic *e, int64_t *told_epoch) {
     trmi_link_close(&link);
 }
 
+/* The thread of the door: serves one session after another until the job ends. It also tells rank 0
+ * that this process wants to leave. */
 static void *door_main(void *context) {
     trm_elastic *e = context;
     trmi_session session;

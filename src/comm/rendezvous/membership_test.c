@@ -12,14 +12,14 @@ enum { MOST = 7 };
 /* The state of one run: members that vote, and one ballot for each. A message is delivered in the
  * step that draws it; a message that is never drawn is lost. */
 typedef struct run {
-    int32_t n;
+    int32_t n; /* members */
     uint64_t seed, drawn;
-    trmi_members now;
+    trmi_members now; /* the members that vote */
     trmi_vote votes[MOST];
     trmi_ballot ballots[MOST];
-    bool dead[MOST], begun[MOST], proposed[MOST], counts_dead;
-    bool chosen;
-    trmi_members choice;
+    bool dead[MOST], begun[MOST], proposed[MOST], counts_dead; /* begun, proposed: the ballot */
+    bool chosen;                                               /* a ballot has won */
+    trmi_members choice; /* with these members; every later winner must have the same */
 } run;
 
 static uint32_t draw(run *r, uint32_t below) {

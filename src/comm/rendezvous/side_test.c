@@ -26,13 +26,14 @@
 
 enum { RANKS_MAX = 8 };
 
+/* A rank that joins on a thread, and how that ended. */
 typedef struct rank_case {
     trm_cluster_flags flags;
     const char *device;
     trm_join_options options;
     trm_status status;
     trm_error err;
-    double seconds;
+    double seconds; /* that joining took */
     trm_bootstrap *bootstrap;
 } rank_case;
 

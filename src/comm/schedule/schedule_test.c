@@ -17,6 +17,7 @@ typedef struct player {
 
 static player players[MAX_RANKS];
 
+/* The elements that one rank has sent to another: [head, tail) are on their way. */
 typedef struct wire {
     int64_t *data;
     int64_t capacity, head, tail;

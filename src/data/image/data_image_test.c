@@ -201,9 +201,10 @@ static void damaged_scans_are_refused(void **state) {
     tjFree(jpeg);
 }
 
+/* A form of PNG that must be read. */
 typedef struct png_case {
     const char *name;
-    int color, depth, channels;
+    int color, depth, channels; /* libpng's colour type; bits of a channel; channels in the file */
     bool interlaced;
 } png_case;
 

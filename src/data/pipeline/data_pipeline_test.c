@@ -16,10 +16,15 @@
 
 static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.2010};
 
+/* A dataset of generated shapes. */
 typedef struct setup {
-    int64_t samples, shards, shard, window, batch, depth, threads;
+    int64_t samples;
+    int64_t shards, shard; /* 0: not sharded */
+    int64_t window;        /* of the shuffle */
+    int64_t batch;
+    int64_t depth, threads; /* of the prefetch */
     trm_shard_mode mode;
-    bool shuffled, drop, plain;
+    bool shuffled, drop, plain; /* drop: the last short batch; plain: without transforms */
 } setup;
 
 static trm_dataset *make(const setup *s) {

@@ -688,6 +688,8 @@ static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Measures all curves and writes them as text. If the time limit ends the measurement too early, the
+ * text has the latency and bandwidth of a model instead. */
 static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe,
                .ranks = trm_comm_size(probe->comm),

@@ -13,9 +13,10 @@
 
 enum { RANKS = 2, BATCH = 8, WIDTH = 24, CLASSES = 10 };
 
+/* The options of a benchmark and its results, in memory that ranks share with the test. */
 typedef struct shared {
     trmi_plan_times of[RANKS];
-    double seconds, fine;
+    double seconds, fine; /* as in trmi_plan_benchmark, like one_at_a_time */
     bool one_at_a_time;
     int32_t useful;
     trm_status status[RANKS];

@@ -33,6 +33,7 @@ typedef struct exchange_state {
     int64_t *counts;
 } exchange_state;
 
+/* Puts the part of a member into the output. `received`: all parts in the order of members. */
 static void unpack_member(const exchange_state *s, int32_t member, const char *in, char *out,
                           char *received) {
     const trmi_box_exchange *what = s->what;
@@ -181,6 +182,7 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
 
 /* ---- ALL_REDUCE ------------------------------------------------------------------------------ */
 
+/* Reduces a value over the ranks of its axes: by the fixed tree in strict mode, else by a collective. */
 static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);

@@ -222,6 +222,8 @@ static void cut_slices(trm_exec *exec, trmi_range *range, int64_t *block) {
     }
 }
 
+/* Marks the optimiser's blocks that this rank updates, and those that every rank updates because no
+ * range holds them. */
 static void slice_all(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int64_t block = 0;

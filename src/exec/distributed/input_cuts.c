@@ -44,6 +44,7 @@ static const char *read_tuple(const char *at, trmi_input_cut *out) {
     return out->dimensions > 0 ? at + 1 : NULL;
 }
 
+/* Parses "((1,1,1,2),(2,))", a tuple for each input. Returns false for other text. */
 static bool read_tuples(const char *at, trmi_input_cuts *out) {
     out->count = 0;
     at = skip_spaces(at);
@@ -87,6 +88,8 @@ bool trmi_input_cuts_by_samples(const trmi_input_cuts *cuts, int32_t ranks) {
 
 /* ---- the inputs of a graph --------------------------------------------------------------------- */
 
+/* Checks that a tuple fits its input and the number of ranks.
+ *   error  INVALID */
 static trm_status check_one(const trmi_input_cut *cut, const char *input, const trm_shape *shape,
                             int32_t ranks, trm_error *err) {
     char text[96];

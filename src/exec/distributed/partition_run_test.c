@@ -333,10 +333,11 @@ static void what_the_search_takes_for_factors_is_compiled_so(void **state) {
 /* ---- batch norm over each rank's samples ----------------------------------------------------- */
 
 enum { NORM_BATCH = 8, NORM_WIDTH = 6, NORM_VALUES = 512 };
+/* Two ranks in memory that they share with the test. */
 typedef struct normed {
-    bool split, local;
+    bool split, local; /* by a plan, or data parallel; norm over each rank's samples, or all */
     double loss[2];
-    float values[2][NORM_VALUES];
+    float values[2][NORM_VALUES]; /* of all variables, by rank */
 } normed;
 
 static void norm_rank(rank_context *context, trm_comm *comm) {

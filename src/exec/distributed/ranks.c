@@ -186,6 +186,7 @@ static void *alloc_reachable(trm_exec *exec, size_t bytes, trm_error *err) {
     return trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
 }
 
+/* Frees the memory and the communicators of the way. */
 static void close_ranks(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_parallel_leave_turns(exec);

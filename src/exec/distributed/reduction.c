@@ -40,6 +40,7 @@ static void pack_wire(trmi_parallel *p, const float *from, int64_t begin, int64_
     }
 }
 
+/* Converts `count` reduced gradients from the type of the wire to float32. */
 static void unpack_wire(trm_exec *exec, int64_t begin, int64_t count) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     float *to = gradients_of(exec);
@@ -119,6 +120,7 @@ void trmi_parallel_wire_arrived(trm_exec *exec, int64_t begin, int64_t count) {
 
 /* ---- the loss and the flags ------------------------------------------------------------------ */
 
+/* Starts the reduction of loss and flags to their means over all ranks. */
 static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) {
     (void)item;
     trmi_parallel *p = trmi_parallel_of(exec);
@@ -213,6 +215,7 @@ static bool is_in_no_range(const trmi_parallel *p, const trmi_param *param, int3
     return p->items[index].skip && !group;
 }
 
+/* Adds the gradients that no range reduces to the accumulator, like those of the ranges. */
 static void accumulate_skipped(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;

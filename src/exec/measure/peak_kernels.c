@@ -12,6 +12,8 @@
 #define PEAK_STEP(n) s##n = vf_fma(s##n, slope, shift);
 #define PEAK_END(n) total = vf_add(total, s##n);
 
+/* Runs chains of multiply-adds in registers. Returns their FLOPs. `sink` keeps the compiler from
+ * removing them. */
 static double multiply_add(int64_t rounds, float *sink) {
     /* Known only at run time: no step can be folded into another. */
     const vf slope = vf_set(1.0f + sink[0]), shift = vf_set(sink[1]);
@@ -28,6 +30,7 @@ static double multiply_add(int64_t rounds, float *sink) {
     return 2.0 * VL * 12 * 4 * (double)rounds;
 }
 
+/* Reads all of a. */
 static void read_all(float *a, const float *b, const float *c, int64_t count) {
     vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;

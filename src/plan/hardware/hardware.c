@@ -89,6 +89,7 @@ typedef struct number_member {
     bool optional; /* *to keeps its value where the member is missing */
 } number_member;
 
+/* Reads a number and checks its range. */
 static trm_status read_number(const hardware_file *f, const json_t *object,
                               const number_member *m) {
     const json_t *value = json_object_get(object, m->key);
@@ -235,6 +236,7 @@ static trm_status read_levels(const hardware_file *f, const json_t *root, trmi_h
     return TRM_OK;
 }
 
+/* Reads the whole file: name, device, links, and the parts of communication that computation hides. */
 static trm_status read_root(const hardware_file *f, const json_t *root, trmi_hardware *out) {
     const json_t *hide = json_object_get(root, "overlap");
     const number_member step = {"step_seconds", &out->step, 0, 100, true};

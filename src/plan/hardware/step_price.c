@@ -230,6 +230,7 @@ static double find_again(const trmi_parallelism *p, const trmi_block_price *b, d
     return p->recompute == TRMI_RECOMPUTE_FULL ? *again * b->full : 0;
 }
 
+/* Finds the stage whose work is longest, and the sum of the work of all stages. */
 static void find_busiest(const trmi_transformer *t, const trmi_parallelism *p,
                          const trmi_block_price price[2], stage_work *out) {
     double block = sum_phase(&price[0], 0) + sum_phase(&price[0], 1),

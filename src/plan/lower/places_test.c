@@ -17,7 +17,8 @@ typedef struct sketch {
     trm_program program;
     trmi_buffer buffers[BUFFERS + 1];
     trmi_step steps[STEPS];
-    int32_t read[STEPS], written[STEPS], input;
+    int32_t read[STEPS], written[STEPS]; /* buffers of each step */
+    int32_t input;
 } sketch;
 
 static void begin(sketch *s, int32_t steps, int32_t buffers) {

@@ -51,6 +51,7 @@ static trm_status infer_all_reduce(trm_graph *graph, trmi_op *op, trm_error *err
     return TRM_OK;
 }
 
+/* Checks that the input is the part that this rank holds; the output is the part that it wants. */
 static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     const trmi_box_exchange *what = trmi_exchange_of(&op->attrs);

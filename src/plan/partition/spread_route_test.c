@@ -12,15 +12,17 @@
 
 enum { RANKS = 8, ELEMENTS = 256 };
 
+/* One tensor on all ranks of a mesh. */
 typedef struct world {
     trmi_mesh mesh;
     trm_shape shape;
     int32_t ranks;
-    uint8_t partial; /* letter of partial axes: sum, maximum or minimum */
-    double global[ELEMENTS];
+    uint8_t partial;              /* letter of partial axes: sum, maximum or minimum */
+    double global[ELEMENTS];      /* the tensor, row-major */
     double part[RANKS][ELEMENTS]; /* row-major in the rank's box */
 } world;
 
+/* Returns the index in the tensor of element `local` of a box. */
 static int64_t global_index(const trm_shape *s, const trmi_box *box, int64_t local) {
     int64_t index = 0, stride = 1;
     for (int32_t d = s->rank - 1; d >= 0; d--) {
@@ -48,6 +50,7 @@ static int64_t local_index(const trm_shape *s, const trmi_box *box, int64_t glob
     return index;
 }
 
+/* Returns whether ranks a and b differ only on `axes`. */
 static bool same_group(const trmi_mesh *m, uint32_t axes, int32_t a, int32_t b) {
     int32_t x[TRMI_MESH_AXES], y[TRMI_MESH_AXES];
     trmi_mesh_coordinates(m, a, x);
@@ -60,6 +63,7 @@ static bool same_group(const trmi_mesh *m, uint32_t axes, int32_t a, int32_t b) 
     return true;
 }
 
+/* Returns whether a rank is the first one of its group over the partial axes. */
 static bool first_of_partials(const world *w, const trmi_spread *s, int32_t rank) {
     int32_t at[TRMI_MESH_AXES];
     trmi_mesh_coordinates(&w->mesh, rank, at);
@@ -70,6 +74,7 @@ static bool first_of_partials(const world *w, const trmi_spread *s, int32_t rank
     return first;
 }
 
+/* Returns a and b combined as the partial axes of the test are: sum, maximum or minimum. */
 static double combined(const world *w, double a, double b) {
     return w->partial == TRMI_PARTIAL_SUM   ? a + b
            : w->partial == TRMI_PARTIAL_MAX ? fmax(a, b)
@@ -122,7 +127,7 @@ static void fill(world *w, const trmi_spread *s, uint64_t *counter) {
 /* Plays one move on all ranks: exchanges, reductions, local copies. */
 static void play(world *w, const trmi_spread *from, const trmi_route_step *step) {
     static double next[RANKS][ELEMENTS];
-    bool puts = step->move == TRMI_MOVE_ALL_REDUCE || step->move == TRMI_MOVE_REDUCE_SCATTER;
+    bool combines = step->move == TRMI_MOVE_ALL_REDUCE || step->move == TRMI_MOVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < w->ranks; r++) {
         trmi_box wants = trmi_spread_box(&w->mesh, &w->shape, &step->to, r);
         /* S or R to P(sum): zeros, except where this rank holds the data */
@@ -142,8 +147,8 @@ static void play(world *w, const trmi_spread *from, const trmi_route_step *step)
                 int64_t there =
                     same_group(&w->mesh, step->axes, r, o) ? local_index(&w->shape, &has, g) : -1;
                 if (there >= 0) {
-                    value =
-                        puts && found ? combined(w, value, w->part[o][there]) : w->part[o][there];
+                    value = combines && found ? combined(w, value, w->part[o][there])
+                                              : w->part[o][there];
                     found = true;
                 }
             }
@@ -154,7 +159,8 @@ static void play(world *w, const trmi_spread *from, const trmi_route_step *step)
     memcpy(w->part, next, sizeof next);
 }
 
-static void is_right(world *w, const trmi_spread *s) {
+/* Checks that the parts, combined over the partial axes, are the tensor. */
+static void check_parts(world *w, const trmi_spread *s) {
     uint32_t partial = 0;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
         partial |= trmi_is_partial(s->at[i]) ? 1u << i : 0;
@@ -232,6 +238,7 @@ static double one_move(const world *w, const trmi_prices *prices, const trmi_spr
     return step.seconds;
 }
 
+/* Returns whether the same axes are partial in both spreads, so that a move only exchanges boxes. */
 static bool boxes_only(const world *w, const trmi_spread *a, const trmi_spread *b) {
     bool same = true;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
@@ -239,6 +246,7 @@ static bool boxes_only(const world *w, const trmi_spread *a, const trmi_spread *
     }
     return same;
 }
+
 /* Returns 1 if the spreads differ on one axis only, with the order of the other axes unchanged;
  * else TRMI_MESH_AXES. */
 static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b) {
@@ -258,6 +266,7 @@ static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b
     }
     return best;
 }
+
 /* Returns whether a move leads towards the target: exchanges along several axes go to the target's
  * cuts, in its order. */
 static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
@@ -274,7 +283,8 @@ static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
     return same;
 }
 
-/* Compares prices of the router with shortest paths over all spreads. */
+/* Compares prices of the router with shortest paths over all spreads (Dijkstra's algorithm on the whole
+ * table of moves). cost[a][b]: from spread a to spread b. */
 static void compare_prices(const world *w, trmi_router *router, const trmi_prices *prices,
                            const trmi_spread *list, int32_t count) {
     assert_true(count > 0);
@@ -338,8 +348,9 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
     free(done);
 }
 
-/* Returns whether there is a route: no value becomes a maximum that was none. */
-static bool has_way(const world *w, const trmi_spread *from, const trmi_spread *to) {
+/* Returns whether there is a route: a value that is not a partial maximum (or minimum) never becomes
+ * one. */
+static bool has_route(const world *w, const trmi_spread *from, const trmi_spread *to) {
     bool way = true;
     for (int32_t i = 0; i < w->mesh.axes && w->partial != TRMI_PARTIAL_SUM; i++) {
         way = way && (to->at[i] != w->partial || from->at[i] == w->partial);
@@ -379,7 +390,7 @@ static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_
         for (int32_t b = 0; b < count; b++) {
             trmi_route route;
             trmi_spread at = list[a];
-            if (!has_way(&w, &list[a], &list[b])) {
+            if (!has_route(&w, &list[a], &list[b])) {
                 CHECK_FAILS(trmi_route_find(router, &shape, TRM_FLOAT32, &list[a], &list[b], 0,
                                             &route, &err),
                             TRM_INVALID, err, "no way");
@@ -397,7 +408,7 @@ static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_
             }
             assert_true(trmi_spread_equal(&at, &list[b]));
             CHECK_CLOSE(seconds, route.seconds, 1e-12);
-            is_right(&w, &list[b]);
+            check_parts(&w, &list[b]);
         }
     }
     compare_prices(&w, router, &prices, list, count);

@@ -401,6 +401,7 @@ static int32_t root_here(const stager *s, int32_t value) {
     return run % s->o->stages == s->o->stage ? s->maps[run / s->o->stages][value] : 0;
 }
 
+/* Replaces the roots by the values of this stage's graph; parameters of other stages are left out. */
 static void map_roots(const stager *s, trmi_roots *roots) {
     int32_t count = 0;
     roots->loss = root_here(s, roots->loss);
@@ -424,6 +425,7 @@ static void map_roots(const stager *s, trmi_roots *roots) {
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
+/* Allocates the tables of the stager in its arena. */
 static trm_status take_tables(stager *s, trm_error *err) {
     size_t chunks = (size_t)s->o->chunks;
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, s->stage, s->g->ops_count, "for stages"));

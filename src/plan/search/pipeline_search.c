@@ -379,6 +379,8 @@ static bool share_space(const trmi_pipe_row *a, const trmi_pipe_row *b) {
            memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0;
 }
 
+/* Searches all rows twice: quickly, for bounds that sort them and rule many out; then exactly, best
+ * bound first, as long as a row's bound is below the best plan. Leaves the rows sorted by step. */
 static trm_status search_rows(searching *s) {
     trmi_pipe_found *f = s->found;
     f->spaces = trmi_alloc((size_t)f->count * sizeof(trmi_space *));

@@ -11,6 +11,7 @@
 
 enum { NODES = 7, STATES = 4, OPTIONS = 3, EDGES = 12, GRAPHS = 260 };
 
+/* A graph with its arrays: `graph` points to the other members. */
 typedef struct problem {
     trmi_front_graph graph;
     int32_t states[NODES];

@@ -11,6 +11,7 @@
 
 enum { NODES = 9, STATES = 7, EDGES = 40 };
 
+/* A graph with its arrays: `graph` points to the other members. */
 typedef struct problem {
     trmi_cost_graph graph;
     int32_t states[NODES];

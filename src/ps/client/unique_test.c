@@ -10,6 +10,7 @@
 
 #include <stdlib.h>
 
+/* A server in this process and its only client. */
 typedef struct job {
     trm_ps_server *server;
     trm_ps_client *client;

@@ -12,10 +12,11 @@
 
 enum { KEYS = 16, PATIENCE = 4 };
 
+/* A server that can be started again with the same folder and address. */
 typedef struct fixture {
     char folder[64], address[64];
     trm_ps_server *server;
-    trm_ps_server_options options;
+    trm_ps_server_options options; /* of the next start */
 } fixture;
 
 static void start(fixture *f) {
@@ -29,6 +30,7 @@ static void restart(fixture *f) {
     start(f);
 }
 
+/* A worker whose batches have all keys; each push adds 1 to each row. */
 typedef struct worker {
     trm_ps_client *client;
     trm_ps_batch *batch;

@@ -20,11 +20,11 @@ enum { SHARDS = 2, SERVERS = 2, WORKERS_MAX = 2, WIDTH = 4, KEYS = 200, BATCH = 
 
 /* A server and the thread that starts it again when it has to go back. */
 typedef struct keeper {
-    trm_ps_server_options options;
-    char address[96];
+    trm_ps_server_options options; /* of the next start */
+    char address[96];              /* chosen at the first start, then kept */
     pthread_t thread;
-    _Atomic bool kill;
-    _Atomic int restarts;
+    _Atomic bool kill;    /* the test asks for the server's death */
+    _Atomic int restarts; /* starts, the first one included */
 } keeper;
 
 typedef struct worker {

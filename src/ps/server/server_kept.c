@@ -37,6 +37,7 @@ static size_t record_bytes(uint64_t message_bytes) {
     return sizeof(kept_head) + (size_t)(message_bytes + (-message_bytes & 7)) + sizeof(uint64_t);
 }
 
+/* Writes the record of a kept push: head, message, padding, and a seal that shows a torn record. */
 static void write_record(const trm_ps_server *server, const trmi_request *r, uint8_t *to) {
     const kept_head head = {.worker = r->header.worker,
                             .incarnation = r->header.incarnation,

@@ -20,11 +20,12 @@ static int make_folder(void **state) {
 }
 static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK; }
 
+/* The servers of a job, in this process. */
 typedef struct cluster {
     int servers;
     trm_ps_server *server[4];
-    trm_ps_server_options options;
-    bool tcp;
+    trm_ps_server_options options; /* the same for all, but for the number */
+    bool tcp;                      /* clients connect over TCP */
 } cluster;
 
 static void start_server(cluster *c, int number) {

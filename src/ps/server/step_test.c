@@ -65,14 +65,15 @@ static void end(cluster *c) {
 static _Atomic bool breaks;
 static _Atomic int idle; /* pulls at server 1 that had to wait */
 
+/* A worker with leased samples. */
 typedef struct worker {
     trm_ps_client *client;
     trm_ps_batch *batch;
     int32_t table;
     trm_ps_lease lease;
-    int64_t position;
-    bool dies;
-    int channels;
+    int64_t position; /* samples of the lease before it are pushed */
+    bool dies;        /* its next push fails as if the process had died */
+    int channels;     /* connections made so far */
 } worker;
 
 static trm_status die_before_a_push(wrapped_channel *channel, const trmi_message *m,
@@ -178,9 +179,10 @@ static void check_rows(cluster *c, int64_t used) {
     leave(&reader);
 }
 
+/* A request that reads a shard's counters on the thread that owns it. */
 typedef struct look {
     trmi_request request;
-    int64_t clock, tick;
+    int64_t clock, tick; /* written by the shard's thread before `done` */
     _Atomic bool done;
 } look;
 

@@ -28,11 +28,11 @@ static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder
 
 typedef struct job {
     trm_ps_server_options options;
-    trm_ps_server *server[2];
+    trm_ps_server *server[2]; /* options.servers of them are used */
     trm_ps_client *client;
     trm_ps_batch *batch;
     int32_t table;
-    int64_t steps;
+    int64_t steps; /* pushed so far */
     uint64_t keys[BATCH];
     float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
 } job;

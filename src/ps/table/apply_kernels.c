@@ -124,6 +124,7 @@ static inline float float16_grid(float x, uint32_t random) {
     return out;
 }
 
+/* Converts a row of float16 gradients to float32. */
 static void load_float16(const void *values, int32_t width, float *out) {
     const uint16_t *in = values;
     int32_t i = 0;

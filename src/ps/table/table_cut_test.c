@@ -8,10 +8,11 @@
 
 enum { CUT_ROWS = 20000 };
 
+/* The records that a snapshot has saved. */
 typedef struct saved {
     const trmi_row_table *table;
-    int times[CUT_ROWS];
-    float value[CUT_ROWS];
+    int times[CUT_ROWS];   /* by key: how often it was saved (1 expected) */
+    float value[CUT_ROWS]; /* by key */
     int64_t total;
 } saved;
 

@@ -178,7 +178,7 @@ static void two_threads(void **state) {
 enum { HEAD = 256, BLOCK = 64, RING = HEAD + RING_BYTES };
 typedef struct raw_block {
     _Atomic uint32_t state, empty;
-    _Atomic uint64_t block_bytes, bytes;
+    _Atomic uint64_t block_bytes, bytes; /* of the block in the ring; of the message in it */
 } raw_block;
 enum { DATA_BYTES_AT = 8, TAIL_AT = 64, HEAD_AT = 128 };
 

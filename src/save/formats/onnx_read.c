@@ -64,6 +64,8 @@ static trm_status take_integers(const trmi_onnx_reader *r, const trmi_proto_fiel
     return trmi_onnx_finish(r, &packed);
 }
 
+/* Appends the numbers of a repeated 32-bit field, packed or one at a time.
+ *   error  CORRUPT, NOMEM */
 static trm_status take_numbers(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                node_parts *parts) {
     if (field->wire != TRMI_PROTO_BYTES) {

@@ -210,6 +210,7 @@ static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) 
     trmi_proto_message(node, 5, &out);
 }
 
+/* Appends a NodeProto to a graph; empty names are left out. */
 static void put_node(trmi_text *graph, const trm_onnx_node *node) {
     trmi_text out = {0};
     for (int64_t i = 0; i < node->input_count; i++) {
@@ -231,6 +232,7 @@ static void put_node(trmi_text *graph, const trm_onnx_node *node) {
     trmi_proto_message(graph, 1, &out);
 }
 
+/* Appends a ValueInfoProto as field `field` of a graph. */
 static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *value) {
     trmi_text out = {0}, type = {0}, tensor = {0}, shape = {0};
     /* The shape: a symbol or a size for each dimension. */

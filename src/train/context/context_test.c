@@ -221,10 +221,11 @@ static void options_become_those_of_an_executor(void **state) {
 
 /* ---- ranks ----------------------------------------------------------------------------------- */
 
+/* A training of two ranks with one option set, in memory that they share with the test. */
 typedef struct play {
     const char *option, *value;
-    float loss[2][4];
-    int32_t buckets;
+    float loss[2][4]; /* by rank and step */
+    int32_t buckets;  /* of gradients */
     int64_t epoch_steps;
 } play;
 

@@ -354,9 +354,10 @@ static int free_port(void) {
     return ntohs(a.sin_port);
 }
 
+/* One role of a job, on a thread of its own, and how it ended. */
 typedef struct member {
-    const char *job, *index, *dir;
-    char ps[64];
+    const char *job, *index, *dir; /* --job_name, --task_index, model_dir */
+    char ps[64];                   /* --ps_hosts */
     trm_ps_mode mode;
     trm_status status;
     trm_error err;

@@ -81,9 +81,9 @@ typedef struct worker {
     const setting *s;
     trm_ps_server **servers;
     int number, steps;
-    float losses[64];
+    float losses[64]; /* [count], of each batch */
     int count;
-    uint64_t global_step;
+    uint64_t global_step; /* of the model at the end, like the weights */
     float fc0[37 * 43], fc1[37];
     trm_error err;
     trm_status status;
@@ -298,7 +298,7 @@ typedef struct hybrid {
     const setting *s;
     trm_ps_server **servers;
     int steps;
-    float losses[64];
+    float losses[64]; /* [count], of each step */
     int count;
 } hybrid;
 

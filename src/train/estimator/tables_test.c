@@ -116,7 +116,7 @@ static trm_model_options options_of(trm_dataset *data) {
 typedef struct rows {
     float w[VOCABULARY * WIDTH_MAX], slots[2][VOCABULARY * WIDTH_MAX],
         gradient[VOCABULARY * WIDTH_MAX];
-    int seen[VOCABULARY];
+    int seen[VOCABULARY]; /* steps that touched the row */
 } rows;
 
 static float nearest_half(float x) {

@@ -33,6 +33,7 @@ static double message_seconds(void *context, int32_t stages, int32_t from, int32
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
+/* Sets the schedule that the user has chosen; without one, all are searched. */
 static trm_status settle_order(const trm_planner *p, trmi_pipe_options *o, trm_error *err) {
     const char *name = p->options.schedule;
     o->one_order = name != NULL;
@@ -47,6 +48,7 @@ static trm_status settle_order(const trm_planner *p, trmi_pipe_options *o, trm_e
                                     "schedule '%.40s': 1f1b, gpipe or interleaved expected", name);
 }
 
+/* Sets the options of the search of stages from those of planner and model. */
 static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
     const trm_planner_options *from = &p->options;
     const trmi_auto_mesh *plain = trmi_auto_best(&p->drive);

@@ -57,6 +57,7 @@ typedef struct step_parts {
     double update;      /* optimiser and reduction of gradients */
 } step_parts;
 
+/* Returns the parts of a plan's step on the rank that ends last. */
 static step_parts parts_of(const trmi_pipe_plan *plan, double overhead) {
     step_parts parts = {.step = plan->step};
     for (int32_t i = 0; i < plan->shape.stages; i++) {
@@ -151,6 +152,7 @@ static void print_given(trmi_report *r) {
     trmi_text_printf(t, "%s\n", any ? "" : "all takes as long");
 }
 
+/* Prints a line for each run of the plan: its stage, ranks, operators, times and memory. */
 static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
     char a[24], b[24], c[24], d[24], ranks[32], name[48];
     int32_t inner = trmi_mesh_ranks(&plan->space->mesh);
@@ -174,6 +176,7 @@ static void print_runs(trmi_report *r, const trmi_pipe_plan *plan) {
     }
 }
 
+/* Prints the plans with stages that were searched, best first, with their bounds. */
 static void print_rows(trmi_report *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;

@@ -678,6 +678,7 @@ static double pairs_guess(const trmi_conv_problem *p, int threads) {
     return gather_guess(p, threads) * copies / trmi_onednn_pairs_gain();
 }
 
+/* Runs a convolution or the gradient of its image: `flipped` swaps input and output. */
 static trm_status gather_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const gather_conv *c = state;
     (void)err;

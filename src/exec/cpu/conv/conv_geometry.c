@@ -32,6 +32,7 @@ typedef struct axis {
     int64_t count;
 } axis;
 
+/* Allocates the classes of a dimension with their tables of taps. Returns false without memory. */
 static bool axis_alloc(trmi_arena *arena, axis *a, int64_t classes, int64_t taps) {
     a->count = classes;
     a->classes = trmi_arena_alloc(arena, (size_t)classes * sizeof *a->classes);

@@ -93,6 +93,7 @@ typedef struct workspace {
     int64_t *pixel, *out, *far; /* rows of the sums; of dW */
 } workspace;
 
+/* Divides the scratch of the calling thread, in the order of the drawing above. */
 static workspace workspace_of(const gradw *c, const trmi_scratch *scratch) {
     workspace w;
     w.b = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());

@@ -64,6 +64,7 @@ typedef struct workspace {
 
 static int64_t whole_floats(const winograd *c) { return c->pairs ? XI * SLICE_STRIDE : 0; }
 
+/* Divides the scratch of the calling thread. Pixels outside the image read `zero`. */
 static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
     workspace w;
     w.m = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());

@@ -78,6 +78,8 @@ typedef struct workspace {
     int32_t *places; /* of the chunk's items in V and Z */
 } workspace;
 
+/* Divides the scratch. With `together` V, Z and the sums are shared by all threads; otherwise each
+ * thread has its own. */
 static workspace workspace_of(const winograd_gradw *c, const trmi_conv_args *args) {
     const trmi_scratch scratch = trmi_scratch_cut(
         args->scratch, args->scratch_bytes, c->shared_floats * 4, c->thread_floats * 4, c->threads);
@@ -391,6 +393,8 @@ static void finish_gradient(const winograd_gradw *c, const trmi_conv_args *args,
     }
 }
 
+/* Runs the gradient of the weights: all threads on one gradient at a time (together), or each on parts
+ * of its own. */
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const winograd_gradw *c = state;
     (void)err;

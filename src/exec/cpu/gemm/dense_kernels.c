@@ -78,6 +78,7 @@ typedef struct place {
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
 } place;
 
+/* Adds the products of k values of a with k rows of b to the sums of a tile, and advances both. */
 TRMI_INLINE void add_products(place *at, int64_t k, const int rows, const int vectors,
                               vec sum[MR][VN]) {
     for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
@@ -160,6 +161,7 @@ static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tile
 static void compute_rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
 static void compute_columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
 
+/* Copies `columns` columns (at most TRMI_TILE_COLS) of `rows` rows side by side. */
 static void copy_columns(float *to, const float *from, int64_t stride, int64_t rows, int columns) {
     for (int64_t r = 0; r < rows; r++, to += TRMI_TILE_COLS, from += stride) {
         if (columns < TRMI_TILE_COLS) {
@@ -240,6 +242,8 @@ TRMI_INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int ro
     }
 }
 
+/* Computes a product of few rows, for all columns: whole vectors in groups of three or two, then the
+ * columns that are left. */
 TRMI_INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
     int64_t column = 0;
     /* threes, and twos rather than a single one */

@@ -208,6 +208,8 @@ TRMI_INLINE void tile_leave(const int rows, const trmi_tile *t, vec sum[MR][VN])
     }
 }
 
+/* Computes one tile: its sums stay in registers for all k, and prefetches for the next tile stand
+ * between the first products. */
 TRMI_INLINE void compute_tile(const int rows, const int64_t row_stride, int64_t k_stride,
                               int64_t b_stride, const trmi_tile *t, trmi_prefetch *soon) {
     const float *a = t->a, *b = t->b;
@@ -245,6 +247,7 @@ static void tile_cols(const trmi_tile *t, trmi_prefetch *soon) { cols_tiles[t->r
 
 /* ---- rows in and out ------------------------------------------------------------------------- */
 
+/* Writes a row as float32 or bfloat16, with a bias if there is one. */
 static void narrow_row(void *to, trm_dtype type, const float *from, const float *bias,
                        int64_t count) {
     int64_t i = 0;
@@ -267,6 +270,7 @@ static void narrow_row(void *to, trm_dtype type, const float *from, const float 
     }
 }
 
+/* Writes the sums of `terms` rows that lie `stride` apart, in their order. */
 static void sum_rows(float *to, const float *from, int64_t stride, int64_t terms, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
@@ -299,6 +303,7 @@ TRMI_INLINE __m512 load_quarters(const char *from, int64_t step) {
     return _mm512_insertf32x4(v, _mm_loadu_ps((const float *)(const void *)(from + 12 * step)), 3);
 }
 
+/* Transposes VL x VL floats, four columns at a time. */
 TRMI_INLINE void turn_floats(float *to, const char *from, int64_t step) {
     UNROLL for (int c = 0; c < VL; c += 4, from += 16, to += 4 * NR) {
         __m512 a = load_quarters(from, step), b = load_quarters(from + step, step);
@@ -345,6 +350,8 @@ TRMI_INLINE void turn_block(float *to, const char *from, const trm_dtype type, i
 }
 #endif
 
+/* Packs a matrix whose columns lie in memory row by row: to[p][j] = from[j][p], NR columns, with zeros
+ * for the missing ones. */
 TRMI_INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
                                     int64_t k, int columns) {
     int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
@@ -412,6 +419,7 @@ static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
+/* Packs k rows of `columns` numbers, NR a row, with zeros for the missing ones. */
 TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int64_t ld, int64_t k,
                          int columns) {
     const char *row = from;

@@ -233,6 +233,7 @@ static void transpose_result(const product *p, const float *t, void *c) {
     }
 }
 
+/* Runs a float32 product by dense.h. Input 2 is the bias of LINEAR, or the mask of a gradient. */
 static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const product *p = k->state;

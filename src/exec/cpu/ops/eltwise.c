@@ -173,6 +173,7 @@ static trm_status run_eltwise(const trmi_kernel *k, const trmi_kernel_env *env, 
     return TRM_OK;
 }
 
+/* Runs dropout, forward or backward: the mask is computed again from seed, step and element. */
 static trm_status run_dropout(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const eltwise_state *s = k->state;

@@ -269,6 +269,7 @@ static void run_panel(const forward *f, int64_t j, float *room) {
     }
 }
 
+/* Computes y from the products of the groups of equal ids. Threads share the panels of output columns. */
 static void by_groups(const forward *f) {
     const trmi_keyed *q = f->q;
 #pragma omp parallel num_threads(q->threads)

@@ -26,6 +26,7 @@ static void copy_columns(const back *b, const float *from, int64_t count, int64_
     }
 }
 
+/* Computes the gradients by plain products over all samples, where ids repeat little. */
 static void all_samples(const back *b) {
     const trmi_keyed *q = b->q;
     int64_t own = q->fields * q->width;
@@ -73,6 +74,7 @@ static float *weights_of(const back *b, int64_t field, int64_t panel, int64_t pa
            ((field * q->panels + panel) * parts + part) * q->nr * q->nr;
 }
 
+/* Packs the weights of all fields for the products that give the gradients of rows. */
 static void pack_weights(const back *b) {
     const trmi_keyed *q = b->q;
     int64_t parts = trmi_pieces(q->width, q->nr);
@@ -156,6 +158,7 @@ static int32_t *rest_of(const back *b, int64_t field) {
     return (int32_t *)(void *)(b->scratch + b->q->rest_at) + field * b->q->samples;
 }
 
+/* Lists, for each field, the samples that are not the first of their group. */
 static void find_rest(const back *b) {
     const trmi_keyed *q = b->q;
 #pragma omp for schedule(dynamic, 1)

@@ -55,6 +55,7 @@ TRMI_INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t 
     put_lanes(square, c, 0, n, q);
 }
 
+/* Adds rows [begin, end) of a strip of channels to the sums of x - first and of its square. */
 TRMI_INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_t end,
                                   int64_t channels, int64_t strip, float *first, float *sum,
                                   float *square) {
@@ -104,6 +105,7 @@ TRMI_INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream
     }
 }
 
+/* Computes y = x * scale + shift (+ residual), with ReLU, for n channels of a row. */
 TRMI_INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu,
                              int stream, int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
@@ -143,6 +145,7 @@ TRMI_INLINE void apply_any(const trmi_norm_forward *job, int half, int residual,
     }
 }
 
+/* Runs the pass over rows [begin, end) in the form that was compiled for this type, residual and ReLU. */
 static void apply_forward(const trmi_norm_forward *job, int64_t begin, int64_t end) {
     int form = (job->half ? 4 : 0) + (job->residual ? 2 : 0) + (job->relu ? 1 : 0);
     switch (form) {
@@ -189,6 +192,8 @@ TRMI_INLINE void prefetch_gradient(const trmi_norm_backward *job, int half, int 
     }
 }
 
+/* Adds dz and dz (x - mean) of some rows to the sums of n channels, and keeps dz where the pass has a
+ * place for it. */
 TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
                             int along, int64_t row, int64_t rows, int64_t c, int n, float *sum,
                             float *sum_x) {
@@ -260,6 +265,7 @@ static int mask_of(const trmi_norm_backward *job) {
                       : MASK_FROM_X;
 }
 
+/* Runs the pass of the sums over rows [begin, end) in the form that was compiled for this type and mask. */
 static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
                           float *sum_x) {
     switch (mask_of(job) + (job->half ? MASKS : 0)) {
@@ -274,6 +280,7 @@ static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t 
     }
 }
 
+/* Computes dx = dz * of_dz + x * of_x + constant for n channels of a row. */
 TRMI_INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
                                 int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
