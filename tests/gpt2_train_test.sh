@@ -66,6 +66,18 @@ cmp m1/ckpt-6/model.safetensors m2/ckpt-6/model.safetensors && cmp m1/ckpt-6/mod
 # shellcheck disable=SC2086
 "$trireme" verify gpt2 $data $network --batch-size 4 -n 2 --steps 2 --launch-dir logs > out 2>&1 && grep -q "agrees with one device" out ||
     fail "verify: $(tail -3 out)"
+# contexts in four parts, attention as a ring; three heads cannot be divided. Strict: the keys are gathered
+{
+    printf 'trireme-plan 1\nmesh 4\n'
+    for i in 0 1; do
+        printf 'op h.%d.attn.c_attn.linear%d m\nop h.%d.attn.attention%d r\n' $i $((4 * i)) $i $i
+    done
+} > ring.txt
+for mode in "" "--precision mixed --loss-scale fixed:1024" "--deterministic strict --bitwise"; do
+    # shellcheck disable=SC2086
+    timeout 300 "$trireme" verify gpt2 $data --layers 2 --width 24 --heads 3 --batch-size 4 -n 4 --plan ring.txt --steps 2 $mode --launch-dir logs > out 2>&1 &&
+        grep -q "agrees with one device" out || fail "verify of a ring $mode: $(tail -3 out)"
+done
 # shellcheck disable=SC2086
 "$trireme" train gpt2 $data $network --batch-size 8 -n 2 --ps 1 --mode sync --weight-decay 0.5 --learning-rate 3e-3 --steps 20 --output ps --launch-dir logs \
     > out 2>&1 || fail "servers: $(tail -3 out)"

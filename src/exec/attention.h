@@ -10,6 +10,11 @@
 
 #include "graph/graph_ir.h"
 
+#include <float.h>
+
+/* The log-sum-exp of a query that reads no key: it weighs nothing beside one that reads some. */
+#define TRMI_ATTENTION_NO_KEYS (-FLT_MAX)
+
 /* Element (b, t, h, d) is number begin + b * batch + t * row + h * D + d. */
 typedef struct trmi_attention_view {
     int64_t begin, batch, row;
@@ -48,7 +53,7 @@ static inline int64_t trmi_attention_at(const trmi_attention_shape *s, const trm
     return v->begin + b * v->batch + t * v->row + head * s->width;
 }
 
-/* Keys that query t may read at most: those before this one. */
+/* Keys that query t may read at most: those before this one; 0 or less: none. */
 static inline int64_t trmi_attention_limit(const trmi_attention_shape *s, const trmi_attrs *attrs,
                                            int64_t t) {
     int64_t limit = attrs->attention.begin + t + 1;

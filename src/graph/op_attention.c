@@ -87,13 +87,6 @@ static trm_status infer_attention(trm_graph *graph, trmi_op *op, trm_error *err)
                          op->name, (long long)e.batch, (long long)e.keys,
                          trmi_value_text(graph, op->inputs[3], text, sizeof text));
     }
-    if (op->attrs.attention.causal && op->attrs.attention.begin < 0) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "%s: %lld queries of %lld keys: a causal attention has no more queries than "
-            "keys",
-            op->name, (long long)e.queries, (long long)e.keys);
-    }
     if (!isfinite(op->attrs.attention.scale)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: scale %g, a finite number expected", op->name,
                          op->attrs.attention.scale);
@@ -134,6 +127,23 @@ static void grad_attention(trm_graph *graph, const trmi_op *op, const trm_node *
     }
 }
 
+/* Results and log-sum-exps of the same queries with different keys. */
+static trm_status infer_join(trm_graph *graph, trmi_op *op, trm_error *err) {
+    const trmi_value *y = trmi_input_of(graph, op, 0), *lse = trmi_input_of(graph, op, 1),
+                     *other = trmi_input_of(graph, op, 2), *sums = trmi_input_of(graph, op, 3);
+    bool fits = y != NULL && lse != NULL && other != NULL && sums != NULL && y->shape.rank == 4 &&
+                lse->shape.rank == 3 && trm_shape_equal(&y->shape, &other->shape) &&
+                trm_shape_equal(&lse->shape, &sums->shape);
+    if (!fits) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: two results [B, T, H, D] with their sums [B, H, T] expected",
+                         op->name);
+    }
+    trmi_set_output(graph, op, 0, y->dtype, y->shape);
+    trmi_set_output(graph, op, 1, TRM_FLOAT32, lse->shape);
+    return TRM_OK;
+}
+
 /* Two products of queries by keys forward, five backward; all tensors once. */
 static trmi_cost cost_attention(const trm_graph *graph, const trmi_op *op) {
     bool gradient = op->kind == TRMI_OP_ATTENTION_GRAD;
@@ -143,9 +153,9 @@ static trmi_cost cost_attention(const trm_graph *graph, const trmi_op *op) {
         return cost;
     }
     double pairs = (double)e.queries * (double)e.keys;
-    if (op->attrs.attention.causal) { /* query t reads begin + t + 1 keys */
+    if (op->attrs.attention.causal) { /* query t reads begin + t + 1 keys, at most all */
         double first = (double)op->attrs.attention.begin + 1;
-        pairs = (double)e.queries * (first + ((double)e.queries - 1) / 2);
+        pairs = fmin(pairs, (double)e.queries * fmax(0, first + ((double)e.queries - 1) / 2));
     }
     cost.flops = (gradient ? 10.0 : 4.0) * (double)(e.batch * e.heads * e.width) * pairs;
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -187,6 +197,7 @@ static void grad_rotary(trm_graph *graph, const trmi_op *op, const trm_node *dy,
 const trmi_op_def trmi_op_attention = {"attention", infer_attention, grad_attention,
                                        cost_attention};
 const trmi_op_def trmi_op_attention_grad = {"attention_grad", infer_grad, NULL, cost_attention};
+const trmi_op_def trmi_op_attention_join = {"attention_join", infer_join, NULL, NULL};
 const trmi_op_def trmi_op_rotary = {"rotary", infer_rotary, grad_rotary, NULL};
 
 /* Adds the operator and returns y. */
@@ -196,7 +207,20 @@ static trm_node add_attention(trm_graph *graph, const trm_node inputs[4], trmi_a
     attrs->attention.causal = o.causal;
     attrs->attention.scale = o.scale != 0 ? o.scale : 1 / sqrt(width > 0 ? (double)width : 1);
     int32_t index = trmi_graph_add(graph, TRMI_OP_ATTENTION, NULL, inputs, 4, 2, attrs);
-    return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
+    if (index == 0) {
+        return TRM_NO_NODE;
+    }
+    const trmi_op *op = &graph->ops[index];
+    extents e;
+    if (o.causal && attrs->attention.begin < 0 && read_extents(graph, op, 0, &e)) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_INVALID,
+                  "%s: %lld queries of %lld keys: a causal attention has no more queries than keys",
+                  op->name, (long long)e.queries, (long long)e.keys);
+        trmi_graph_fail(graph, &err);
+        return TRM_NO_NODE;
+    }
+    return (trm_node){op->outputs[0]};
 }
 
 trm_node trm_attention(trm_graph *graph, trm_node q, trm_node k, trm_node v, trm_node mask,

@@ -81,15 +81,15 @@ static bool is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
 }
 
-/* Adds a leaf for input i of the operator. Activations become parameters, so that backward computes
- * their gradients. */
+/* Adds a leaf like input i of the operator, as input `number`. Activations become parameters, so that
+ * backward computes their gradients. */
 static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
-                         trm_shape shape) {
+                         int32_t number, trm_shape shape) {
     const trmi_value *v = trmi_input_of(g, op, i);
     trmi_op_kind kind =
         trmi_parameter_of(g, op->inputs[i]) != NULL ? TRMI_OP_PARAMETER : g->ops[v->op].kind;
     char name[32];
-    snprintf(name, sizeof name, "input%d", (int)i);
+    snprintf(name, sizeof name, "input%d", (int)number);
     if (kind == TRMI_OP_STATE) {
         return trm_state(to, name, v->dtype, shape, TRM_INIT_ONE);
     }
@@ -101,11 +101,38 @@ static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, i
     trm_shape small = image ? trm_shape_of(shape.dim[0], 4, shape.dim[2], shape.dim[3]) : shape;
     trm_node x = trm_parameter(to, name, small, TRM_INIT_LINEAR);
     if (image) {
-        snprintf(name, sizeof name, "weights%d", (int)i);
+        snprintf(name, sizeof name, "weights%d", (int)number);
         trm_node w = trm_parameter(to, name, trm_shape_of(shape.dim[1], 4, 1, 1), TRM_INIT_LINEAR);
         x = trm_conv2d(to, x, w, TRM_NO_NODE, &(trm_conv_options){.stride = {1, 1}});
     }
     return v->dtype == TRM_FLOAT32 ? x : trm_cast(to, x, v->dtype);
+}
+
+/* Returns whether an operator is a ring of queries, keys and values that are one tensor. */
+static bool is_packed_ring(const trmi_op *op, const trmi_strategy *s) {
+    return op->kind == TRMI_OP_ATTENTION && op->inputs[1] == 0 &&
+           trmi_letters_mask(s->letters, "r") != 0;
+}
+
+/* Sets what an attention reads on the rank with the last queries, which reads most keys. A ring attends
+ * to blocks of the size of one attention with all keys, which are not packed with the queries. */
+static void set_attention(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                          const trmi_strategy *s, trm_graph *to, trmi_attrs *attrs,
+                          trm_node *inputs) {
+    int32_t parts = trmi_mesh_group(mesh, trmi_letters_mask(s->letters, "g"));
+    attrs->attention.heads /= parts; /* packed */
+    attrs->attention.kv_heads /= parts;
+    attrs->attention.begin += trmi_op_benchmark_first_query(g, op, s);
+    if (!is_packed_ring(op, s)) {
+        return;
+    }
+    const trm_shape *y = &s->local_output;
+    int64_t heads = attrs->attention.heads, width = y->dim[2] / heads;
+    trm_shape keys = trm_shape_of(y->dim[0], trmi_input_of(g, op, 0)->shape.dim[1],
+                                  attrs->attention.kv_heads, width);
+    inputs[0] = leaf_for(to, g, op, 0, 0, trm_shape_of(y->dim[0], y->dim[1], heads, width));
+    inputs[1] = leaf_for(to, g, op, 0, 1, keys);
+    inputs[2] = leaf_for(to, g, op, 0, 2, keys);
 }
 
 /* Builds a training graph of the operator alone: leaves of its local shapes under the strategy, the
@@ -114,20 +141,19 @@ static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, co
                                        const trmi_strategy *s, trm_graph *to, trm_node *loss,
                                        trm_error *err) {
     trm_node inputs[TRMI_PARTITION_INPUTS];
-    for (int32_t i = 0; i < op->inputs_count; i++) {
+    for (int32_t i = is_packed_ring(op, s) ? 3 : 0; i < op->inputs_count; i++) {
         inputs[i] = TRM_NO_NODE;
         if (op->inputs[i] != 0) {
             trmi_box box = trmi_spread_box(mesh, &trmi_input_of(g, op, i)->shape, &s->inputs[i], 0);
-            inputs[i] = leaf_for(to, g, op, i, i < 4 ? s->local_inputs[i] : trmi_box_shape(&box));
+            inputs[i] =
+                leaf_for(to, g, op, i, i, i < 4 ? s->local_inputs[i] : trmi_box_shape(&box));
         }
     }
     trmi_attrs attrs = op->attrs;
     trmi_op_part part = *trmi_part_of(&op->attrs);
     attrs.attached = &part.head;
-    if (op->kind == TRMI_OP_ATTENTION) { /* packed */
-        int32_t parts = trmi_mesh_group(mesh, trmi_letters_mask(s->letters, "g"));
-        attrs.attention.heads /= parts;
-        attrs.attention.kv_heads /= parts;
+    if (op->kind == TRMI_OP_ATTENTION) {
+        set_attention(g, op, mesh, s, to, &attrs, inputs);
     }
     if (op->kind == TRMI_OP_BAG_POOL) {
         attrs.bag.some = true;

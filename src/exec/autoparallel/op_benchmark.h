@@ -69,6 +69,13 @@ typedef struct trmi_op_benchmark_time {
     double spread;
 } trmi_op_benchmark_time;
 
+/* Returns the position of the first query on the rank with the last ones, which has most work. */
+static inline int64_t trmi_op_benchmark_first_query(const trm_graph *graph,
+                                                    const trmi_op *attention,
+                                                    const trmi_strategy *strategy) {
+    return trmi_input_of(graph, attention, 0)->shape.dim[1] - strategy->local_inputs[0].dim[1];
+}
+
 /* Times operator `op` of the graph, and its gradients, on the local shapes that `letters` give.
  * Rank 0, or a single process.
  *   error  UNSUPPORTED: the operator does not run alone; NOMEM, those of peers */

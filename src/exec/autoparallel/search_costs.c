@@ -172,6 +172,10 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
         used += (size_t)snprintf(key + used, size - used, " %s:%d", text,
                                  v != NULL ? (int)v->dtype : 0);
     }
+    int64_t first = op->kind == TRMI_OP_ATTENTION ? trmi_op_benchmark_first_query(g, op, s) : 0;
+    if (used < size && first > 0) {
+        used += (size_t)snprintf(key + used, size - used, " from %lld", (long long)first);
+    }
     if (used < size && c->probe != NULL && c->probe->strict) {
         used += (size_t)snprintf(key + used, size - used, " strict");
     }

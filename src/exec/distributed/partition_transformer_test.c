@@ -6,8 +6,9 @@
 
 #include "trireme/nn.h"
 
-/* One network under one plan: its lines of operators. */
-static void try_plan(network_function network, const char *mesh, const char *lines,
+/* One network under one plan: its lines of operators. blocks: of samples, bit for bit; 0 = to
+ * rounding. */
+static void try_plan(network_function network, const char *mesh, const char *lines, int32_t blocks,
                      double tolerance) {
     trm_error err;
     trmi_mesh parsed;
@@ -19,12 +20,17 @@ static void try_plan(network_function network, const char *mesh, const char *lin
                          .variant = 1,
                          .mesh = mesh,
                          .backend = "onednn",
+                         .blocks = blocks,
                          .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
     CHECK_OK(trmi_mesh_parse(mesh, &parsed, &err), err);
     CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
     snprintf(all->trial.plan, TEXT, "trireme-plan 1\nmesh %s\n%s", mesh, lines);
     ranks_run_joined(trmi_mesh_ranks(&parsed), false, rank_main, all, "ranks");
-    compare(all, &one, trmi_mesh_ranks(&parsed), 0, tolerance);
+    if (blocks > 0) {
+        compare_bits(all, &one, trmi_mesh_ranks(&parsed), 0);
+    } else {
+        compare(all, &one, trmi_mesh_ranks(&parsed), 0, tolerance);
+    }
     munmap(all, sizeof *all);
 }
 
@@ -77,7 +83,7 @@ static trm_node many_words(trm_graph *g, uint64_t v) {
 
 static void chunks_of_uneven_vocabularies_are_alike(void **state) {
     (void)state;
-    try_plan(many_words, "2", "op embedding0 v\nop linear_xent0 k\n", 1e-5);
+    try_plan(many_words, "2", "op embedding0 v\nop linear_xent0 k\n", 0, 1e-5);
 }
 
 static void words_cut_at_random(void **state) {
@@ -102,10 +108,13 @@ static void bert_cut_at_random(void **state) {
 /* ---- the plans of the literature ------------------------------------------------------------- */
 
 /* Sequence parallel: products by columns and by inputs, attention by heads, all else by tokens.
- * Context: all by tokens, attention by heads. */
-typedef enum form { SEQUENCE, CONTEXT } form;
+ * Context: all by tokens, attention by heads. Ring: all by tokens, attention, too. */
+typedef enum form { SEQUENCE, CONTEXT, RING } form;
 
 static char letter_of(const trmi_op *op, form form) {
+    if (form == RING) {
+        return op->kind == TRMI_OP_ATTENTION ? 'r' : letter_of(op, CONTEXT);
+    }
     bool second = strstr(op->name, "c_proj") != NULL || strstr(op->name, "o_proj") != NULL ||
                   strstr(op->name, "down_proj") != NULL;
     switch (op->kind) {
@@ -127,7 +136,7 @@ static char letter_of(const trmi_op *op, form form) {
 
 /* A model of one block with even sizes. */
 static trm_node even(trm_graph *g, const char *model) {
-    enum { BATCH = 2, TOKENS = 8 };
+    enum { BATCH = 2, TOKENS = 16 };
     const trm_language_options o = {.layers = 1,
                                     .width = 16,
                                     .heads = 4,
@@ -142,8 +151,29 @@ static trm_node even(trm_graph *g, const char *model) {
 static trm_node even_gpt2(trm_graph *g, uint64_t v) { return (void)v, even(g, "gpt2"); }
 static trm_node even_llama(trm_graph *g, uint64_t v) { return (void)v, even(g, "llama"); }
 
-/* Writes the plan's lines, and counts the messages of activations that it needs on two ranks. */
-static void name_plan(network_function network, form form, char *lines, int moves[TRMI_MOVES]) {
+/* A model of one block whose heads and tokens no mesh divides. */
+static trm_node uneven(trm_graph *g, const char *model, int64_t kv_heads) {
+    enum { BATCH = 2, TOKENS = 15 };
+    const trm_language_options o = {.layers = 1,
+                                    .width = 12,
+                                    .heads = 3,
+                                    .kv_heads = kv_heads,
+                                    .context = TOKENS,
+                                    .vocabulary = 12,
+                                    .dropout = 0.1};
+    trm_node ids = ids_of(g, BATCH, TOKENS);
+    return trm_language_loss(g, model, ids,
+                             trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)), &o);
+}
+static trm_node uneven_gpt2(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "gpt2", 3); }
+static trm_node grouped_gpt2(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "gpt2", 1); }
+static trm_node uneven_llama(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "llama", 1); }
+static trm_node uneven_bert(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "bert", 3); }
+
+/* Writes the plan's lines, and counts the messages of activations that it needs. Returns the bytes of
+ * activations of rank 0. */
+static int64_t name_plan(network_function network, form form, const char *mesh_text, char *lines,
+                         int moves[TRMI_MOVES]) {
     trm_error err;
     trm_graph *g, *training;
     trmi_arena arena = {0};
@@ -158,12 +188,13 @@ static void name_plan(network_function network, form form, char *lines, int move
     trmi_plan_options options = {
         .target = &backend->target, .loss = network(g, 1), .dense_gradients = true};
     CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
-    CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
+    CHECK_OK(trmi_mesh_parse(mesh_text, &mesh, &err), err);
     CHECK_OK(trmi_partition_plan_create(&mesh, &plan, &err), err);
     size_t used = 0;
     for (int64_t i = 1; i < training->ops_count; i++) {
         const trmi_op *op = &training->ops[i];
-        char letters[] = {letter_of(op, form), '\0'};
+        char letters[TRMI_MESH_AXES + 1] = "";
+        memset(letters, letter_of(op, form), (size_t)mesh.axes);
         if (op->phase == TRMI_FORWARD && op->inputs_count > 0 && letters[0] != '.') {
             CHECK_OK(trmi_partition_plan_set(plan, op->name, letters, false, NULL, &err), err);
             used += (size_t)snprintf(lines + used, TEXT - used, "op %s %s\n", op->name, letters);
@@ -179,6 +210,7 @@ static void name_plan(network_function network, form form, char *lines, int move
         bool activation = !m->gradient && m->bytes > SCALARS && strncmp(m->what, "loss", 4) != 0;
         moves[m->move] += activation;
     }
+    int64_t bytes = program->arena_bytes[TRMI_ARENA_ACTIVATION];
     trmi_partition_report_free(&report);
     trmi_plan_destroy(program);
     trmi_partition_plan_destroy(plan);
@@ -186,6 +218,7 @@ static void name_plan(network_function network, form form, char *lines, int move
     trm_graph_destroy(g);
     trmi_arena_free(&arena);
     backend->destroy(backend);
+    return bytes;
 }
 
 /* Of a block: before each first product a gather, behind each second one a reduce-scatter, and the
@@ -196,13 +229,13 @@ static void sequence_parallel_needs_no_all_reduce(void **state) {
     for (int i = 0; i < 2; i++) {
         char lines[TEXT] = "";
         int moves[TRMI_MOVES];
-        name_plan(networks[i], SEQUENCE, lines, moves);
+        name_plan(networks[i], SEQUENCE, "2", lines, moves);
         assert_int_equal(moves[TRMI_MOVE_ALL_REDUCE], 0);
         assert_int_equal(moves[TRMI_MOVE_ALL_TO_ALL] + moves[TRMI_MOVE_EXCHANGE], 0);
         assert_int_equal(moves[TRMI_MOVE_ALL_GATHER], 5);
         /* where several layers read one value, their gradients are added before they travel */
         assert_int_equal(moves[TRMI_MOVE_REDUCE_SCATTER], 5);
-        try_plan(networks[i], "2", lines, 1e-5);
+        try_plan(networks[i], "2", lines, 0, 1e-5);
     }
 }
 
@@ -214,12 +247,52 @@ static void a_context_in_parts_exchanges_heads(void **state) {
     for (int i = 0; i < 2; i++) {
         char lines[TEXT] = "";
         int moves[TRMI_MOVES];
-        name_plan(networks[i], CONTEXT, lines, moves);
+        name_plan(networks[i], CONTEXT, "2", lines, moves);
         assert_int_equal(moves[TRMI_MOVE_ALL_REDUCE] + moves[TRMI_MOVE_ALL_GATHER] +
                              moves[TRMI_MOVE_REDUCE_SCATTER],
                          0);
         assert_int_equal(moves[TRMI_MOVE_ALL_TO_ALL], 2 * tensors[i]);
-        try_plan(networks[i], "2", lines, 1e-5);
+        try_plan(networks[i], "2", lines, 0, 1e-5);
+    }
+}
+
+/* Keys and values pass from neighbour to neighbour, forward and backward: nothing else is sent. Heads need
+ * not be divisible, and a rank has less memory than where heads are exchanged. */
+static void a_ring_passes_keys_around(void **state) {
+    (void)state;
+    static const network_function networks[] = {even_gpt2,    even_llama,   uneven_gpt2,
+                                                grouped_gpt2, uneven_llama, uneven_bert};
+    static const char *const meshes[] = {"2", "4", "2x2"};
+    for (int i = 0; i < 6; i++) {
+        for (int m = 0; m < 3; m++) {
+            char lines[TEXT] = "", other[TEXT] = "";
+            int moves[TRMI_MOVES];
+            int64_t ring = name_plan(networks[i], RING, meshes[m], lines, moves);
+            assert_int_equal(moves[TRMI_MOVE_EXCHANGE], 2);
+            assert_int_equal(moves[TRMI_MOVE_ALL_REDUCE] + moves[TRMI_MOVE_ALL_GATHER] +
+                                 moves[TRMI_MOVE_REDUCE_SCATTER] + moves[TRMI_MOVE_ALL_TO_ALL],
+                             0);
+            if (i < 2) {
+                int64_t heads = name_plan(networks[i], CONTEXT, meshes[m], other, moves);
+                print_message("mesh %s: %lld bytes of activations as a ring, %lld by heads\n",
+                              meshes[m], (long long)ring, (long long)heads);
+                assert_true(ring < heads);
+            }
+            try_plan(networks[i], meshes[m], lines, 0, 1e-5);
+        }
+    }
+}
+
+/* Strict determinism has no order of keys that ranks share: they gather the keys instead, or, where one
+ * layer makes queries, keys and values, cut samples. */
+static void a_strict_ring_gathers(void **state) {
+    (void)state;
+    static const network_function networks[] = {even_gpt2, uneven_llama};
+    for (int i = 0; i < 2; i++) {
+        char lines[TEXT] = "";
+        int moves[TRMI_MOVES];
+        name_plan(networks[i], RING, "2", lines, moves);
+        try_plan(networks[i], "2", lines, 2, 0);
     }
 }
 
@@ -239,6 +312,8 @@ int main(void) {
         cmocka_unit_test(bert_cut_at_random),
         cmocka_unit_test(sequence_parallel_needs_no_all_reduce),
         cmocka_unit_test(a_context_in_parts_exchanges_heads),
+        cmocka_unit_test(a_ring_passes_keys_around),
+        cmocka_unit_test(a_strict_ring_gathers),
         cmocka_unit_test(bit_for_bit),
     };
     cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */

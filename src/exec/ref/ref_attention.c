@@ -70,7 +70,7 @@ static void attend_row(const row *r) {
         r->scores[key] = exp(r->scores[key] - most);
         sum += r->scores[key];
     }
-    trmi_ref_set(&r->args->outputs[1], lse_at(r), any ? most + log(sum) : 0);
+    trmi_ref_set(&r->args->outputs[1], lse_at(r), any ? most + log(sum) : TRMI_ATTENTION_NO_KEYS);
     for (int64_t d = 0; d < r->s.width; d++) {
         double y = 0;
         for (int64_t key = 0; any && key < r->s.keys; key++) {
@@ -147,6 +147,26 @@ done:
         trmi_free(sums[i]);
     }
     return status;
+}
+
+/* Weighs both results by their shares of the sum over all keys. */
+trm_status trmi_ref_attention_join(const trmi_ref_args *args, trm_error *err) {
+    (void)err;
+    const trm_tensor *in = args->inputs;
+    const int64_t *dim = in[0].shape.dim;
+    for (int64_t i = 0; i < dim[0] * dim[1] * dim[2]; i++) {
+        int64_t h = i % dim[2], t = i / dim[2] % dim[1], b = i / dim[2] / dim[1],
+                at = (b * dim[2] + h) * dim[1] + t;
+        double first = trmi_ref_get(&in[1], at), second = trmi_ref_get(&in[3], at),
+               most = fmax(first, second), sum = exp(first - most) + exp(second - most);
+        trmi_ref_set(&args->outputs[1], at, most + log(sum));
+        for (int64_t d = i * dim[3]; d < (i + 1) * dim[3]; d++) {
+            trmi_ref_set(&args->outputs[0], d,
+                         exp(first - most) / sum * trmi_ref_get(&in[0], d) +
+                             exp(second - most) / sum * trmi_ref_get(&in[2], d));
+        }
+    }
+    return TRM_OK;
 }
 
 trm_status trmi_ref_rotary(const trmi_ref_args *args, trm_error *err) {

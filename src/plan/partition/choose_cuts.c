@@ -150,7 +150,7 @@ static double comms_seconds(const trmi_partitioner *s, const trmi_partition_comm
                             int32_t count) {
     double seconds = 0;
     for (int32_t i = 0; i < count; i++) {
-        seconds += trmi_price(s->prices, s->mesh, comms[i].move, comms[i].axes, comms[i].bytes);
+        seconds += trmi_comm_seconds(s->prices, s->mesh, &comms[i]);
     }
     return seconds;
 }

@@ -358,8 +358,8 @@ static void note_work(emission *e) {
     trmi_partition_report *r = s->report;
     for (int32_t i = 0; i < e->strategy->comms_count; i++) {
         const trmi_partition_comm *c = &e->strategy->comms[i];
-        trmi_partition_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes, c->bytes,
-                            trmi_price(s->prices, s->mesh, c->move, c->axes, c->bytes), false);
+        trmi_partition_note(s, e->op->name, c->what, e->op->phase, c->move, c->axes,
+                            c->times * c->bytes, trmi_comm_seconds(s->prices, s->mesh, c), false);
     }
     if (r == NULL ||
         !trmi_grow((void **)&r->work, &r->work_capacity, r->work_count + 1, sizeof *r->work)) {
@@ -383,6 +383,9 @@ static void note_work(emission *e) {
 static trm_status emit_local(emission *e, const int32_t *inputs, int32_t *locals, trm_error *err) {
     trmi_partitioner *s = e->s;
     const trmi_op *op = e->op;
+    if (trmi_letters_mask(e->strategy->letters, "r") != 0) {
+        return trmi_partition_emit_ring(s, op, e->strategy, &e->attrs, inputs, locals, err);
+    }
     e->attrs.attached = &e->part.head;
     int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, inputs,
                                    op->inputs_count, op->outputs_count, &e->attrs);

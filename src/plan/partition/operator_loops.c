@@ -163,19 +163,18 @@ static void loops_row_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l)
 
 /* ---- attention ---- */
 
-/* Attention: cut by samples, by groups of heads that share keys, and by queries, all of which then
- * read all keys. Packed queries, keys and values are one tensor: by samples, and by heads where the
- * three are a dimension (plan/passes/pass_fold_heads.c). */
+/* Attention: cut by samples, by groups of heads that share keys, by queries, all of which then read
+ * all keys, and by queries and keys (a ring, emit_ring.c). Packed queries, keys and values are one
+ * tensor: by samples, as a ring, and by heads where the three are a dimension
+ * (plan/passes/pass_fold_heads.c). */
 static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_ATTENTION_GRAD, packed = op->inputs[gradient ? 2 : 1] == 0;
     bool folded = packed && trmi_input_of(g, op, gradient ? 1 : 0)->shape.rank == 4;
-    const char *q = folded   ? "n--g"
-                    : packed ? "n--"
+    const char *q = folded   ? "nq-g"
+                    : packed ? "nq-"
                              : "nqg-",
-               *k = packed ? "" : "n-g-", *y = folded ? "n-g" : q,
-               *lse = folded   ? "ng-"
-                      : packed ? "n--"
-                               : "ngq";
+               *k = packed ? "" : "nsg-", *y = folded ? "nqg" : q,
+               *lse = packed && !folded ? "n-q" : "ngq";
     const char *forward[] = {q, k, k, "n-"}, *backward[] = {y, q, k, k, "n-", y, lse};
     for (int i = 0; i < op->inputs_count; i++) {
         set_letters(l->in[i], gradient ? backward[i] : forward[i]);
@@ -184,7 +183,7 @@ static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l
     for (int i = 1; i < op->outputs_count; i++) {
         set_letters(l->out[i], gradient ? k : lse);
     }
-    set_letters(l->letters, folded ? "ng" : packed ? "n" : "nqg");
+    set_letters(l->letters, folded ? "nrg" : packed ? "nr" : "nqrg");
     l->groups = folded   ? op->attrs.attention.kv_heads
                 : packed ? 0
                          : trmi_input_of(g, op, gradient ? 2 : 1)->shape.dim[2];
@@ -654,6 +653,7 @@ const char *trmi_partition_loop_name(const trm_graph *graph, const trmi_op *op, 
         return op->kind == TRMI_OP_ATTENTION || op->kind == TRMI_OP_ATTENTION_GRAD ? "heads"
                                                                                    : "groups";
     case 'q': return "queries";
+    case 'r': return "queries and keys, a ring";
     case 'e': return "experts";
     case 'h': return "rows";
     case 'w': return "columns";

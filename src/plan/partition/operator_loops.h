@@ -13,6 +13,8 @@
 
 #include "plan/partition/partition.h"
 
+#include <string.h>
+
 enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 
 /* The window of one dimension: output rows [a, b) read input rows [a*stride - before, (b-1)*stride
@@ -58,5 +60,10 @@ static inline const char *trmi_norm_loops(const trmi_op *norm) {
 }
 /* Returns the axes whose letter is one of `loops`, as bits. */
 uint32_t trmi_letters_mask(const char *letters, const char *loops);
+/* Returns the place in `dims` of the dimension that a letter cuts; NULL: none. A ring 'r' cuts queries 'q'
+ * and keys 's' alike. */
+static inline const char *trmi_dimension_of(const char *dims, char letter) {
+    return letter != 'r' ? strchr(dims, letter) : strpbrk(dims, "qs");
+}
 
 #endif

@@ -224,8 +224,15 @@ typedef struct trmi_partition_comm {
     trmi_move move;
     uint32_t axes;
     double bytes;     /* in the meaning of the move */
-    const char *what; /* "halo", "statistics", "loss" */
+    const char *what; /* "halo", "statistics", "loss", "ring" */
+    int32_t times;    /* so many of them, one after the other */
 } trmi_partition_comm;
+
+/* Returns the seconds of a message. */
+static inline double trmi_comm_seconds(const trmi_prices *prices, const trmi_mesh *mesh,
+                                       const trmi_partition_comm *c) {
+    return c->times * trmi_price(prices, mesh, c->move, c->axes, c->bytes);
+}
 
 /* How an operator runs on a mesh. */
 typedef struct trmi_strategy {
@@ -235,7 +242,7 @@ typedef struct trmi_strategy {
     trmi_spread inputs[TRMI_PARTITION_INPUTS];
     trmi_spread outputs[TRMI_OP_OUTPUTS_MAX];
     /* shapes on rank 0, which has the largest part of everything; calibration measures these */
-    trm_shape local_inputs[4]; /* of the first four inputs, halo included */
+    trm_shape local_inputs[4]; /* of the first four inputs, halo and keys that pass by included */
     trm_shape local_output;
     /* work of the largest part / work of the whole operator, at least 1 / ranks; uneven cuts and
      * rows that are computed twice are included */

@@ -91,6 +91,11 @@ void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, 
 trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
                                const trmi_strategy *strategy, trm_error *err);
 trm_status trmi_partition_emit_leaf(trmi_partitioner *s, const trmi_op *op, trm_error *err);
+/* Emits an attention, or its gradient, whose queries and keys are cut alike (emit_ring.c). attrs: those of
+ * this rank's part. inputs: its local inputs. locals: its outputs. */
+trm_status trmi_partition_emit_ring(trmi_partitioner *s, const trmi_op *op,
+                                    const trmi_strategy *strategy, const trmi_attrs *attrs,
+                                    const int32_t *inputs, int32_t *locals, trm_error *err);
 /* Strict plans: changes a strategy so that sums do not stay partial. Returns whether it computes the
  * bits of one device; true for other plans. */
 bool trmi_partition_settle(const trmi_partitioner *s, const trmi_op *op, trmi_strategy *strategy);

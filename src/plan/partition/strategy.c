@@ -53,12 +53,12 @@ static trmi_spread spread_of(const trmi_mesh *mesh, const char *letters, const c
     for (int32_t i = 0; i < mesh->axes; i++) {
         const char *at = letters[i] == '.' || letters[i] == '+' || dims == NULL
                              ? NULL
-                             : strchr(dims, letters[i]);
+                             : trmi_dimension_of(dims, letters[i]);
         if (letters[i] == '+') {
             s.at[i] = TRMI_PARTIAL_SUM;
         } else if (at != NULL) {
             for (int32_t j = 0; j < i; j++) {
-                s.place[i] = (uint8_t)(s.place[i] + (letters[j] == letters[i]));
+                s.place[i] = (uint8_t)(s.place[i] + (s.at[j] == TRMI_SPLIT + (at - dims)));
             }
             s.at[i] = (uint8_t)(TRMI_SPLIT + (at - dims));
         } else if (letters[i] != '.') {
@@ -140,7 +140,7 @@ static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
 static void add_comm(trmi_partition_comm *list, int32_t *count, trmi_move move, uint32_t axes,
                      double bytes, const char *what) {
     if (axes != 0 && bytes > 0 && *count < TRMI_PARTITION_COMMS) {
-        list[(*count)++] = (trmi_partition_comm){move, axes, bytes, what};
+        list[(*count)++] = (trmi_partition_comm){move, axes, bytes, what, 1};
     }
 }
 
@@ -154,13 +154,13 @@ static double largest_part(const trmi_mesh *mesh, const char *letters, char lett
 /* Returns the length of a loop, from the first tensor that has it. */
 static int64_t length_of(const trm_graph *g, const trmi_op *op, const trmi_loops *l, char letter) {
     for (int i = 0; i < op->outputs_count; i++) {
-        const char *at = strchr(l->out[i], letter);
+        const char *at = trmi_dimension_of(l->out[i], letter);
         if (at != NULL) {
             return trmi_output_of(g, op, i)->shape.dim[at - l->out[i]];
         }
     }
     for (int i = 0; i < op->inputs_count && i < TRMI_LOOP_TENSORS; i++) {
-        const char *at = strchr(l->in[i], letter);
+        const char *at = trmi_dimension_of(l->in[i], letter);
         if (at != NULL && op->inputs[i] != 0) {
             return trmi_input_of(g, op, i)->shape.dim[at - l->in[i]];
         }
@@ -177,7 +177,10 @@ static double fraction_of(const trm_graph *g, const trmi_op *op, const trmi_loop
         int64_t length = l->letters[i] == 'g' ? l->groups
                          : window             ? l->window[l->letters[i] == 'w'].out
                                               : length_of(g, op, l, l->letters[i]);
-        fraction *= largest_part(mesh, letters, l->letters[i], length);
+        double part = largest_part(mesh, letters, l->letters[i], length);
+        /* the last queries read all keys, the first ones few */
+        bool growing = (l->letters[i] == 'q' || l->letters[i] == 'r') && op->attrs.attention.causal;
+        fraction *= growing ? part * (2 - part) : part;
     }
     return fraction;
 }
@@ -226,6 +229,40 @@ static void add_statistics(const trm_graph *g, const trmi_op *op, const trmi_mes
     }
 }
 
+/* Adds the messages of a ring (emit_ring.c), and the copies of what it joins and takes apart: a
+ * sum reads two and writes one, as long as one and a half copies. */
+static void add_ring(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
+                     const char *letters, trmi_strategy *out) {
+    uint32_t axes = trmi_letters_mask(letters, "r");
+    bool gradient = op->kind == TRMI_OP_ATTENTION_GRAD;
+    int32_t first = gradient ? 1 : 0, turns = trmi_mesh_group(mesh, axes) - 1;
+    const trmi_value *q = trmi_input_of(g, op, first), *k = trmi_input_of(g, op, first + 1);
+    double size = (double)trm_dtype_bytes(q->dtype),
+           own = size * (double)trmi_spread_most(mesh, &q->shape, &out->inputs[first]), block;
+    if (k != NULL) {
+        block = size * (double)trmi_spread_most(mesh, &k->shape, &out->inputs[first + 1]);
+    } else { /* packed */
+        double heads = (double)op->attrs.attention.heads,
+               other = (double)op->attrs.attention.kv_heads;
+        block = own * other / (heads + 2 * other);
+    }
+    double packed = k == NULL ? own : 0, queries = k == NULL ? own - 2 * block : own;
+    for (int backward = gradient; backward < 2 && axes != 0; backward++) {
+        bool later = backward && !gradient;
+        trmi_partition_comm *list = later ? out->backward : out->comms;
+        int32_t *count = later ? &out->backward_count : &out->comms_count;
+        const trmi_partition_comm ring = {TRMI_MOVE_EXCHANGE, axes, block, "ring",
+                                          (backward ? 4 : 2) * turns},
+                                  sums = {TRMI_MOVE_LOCAL, axes,
+                                          1.5 * (queries + (backward ? 2 * block : 0)), "ring",
+                                          turns},
+                                  parts = {TRMI_MOVE_LOCAL, axes, packed, "ring", 1 + backward};
+        list[(*count)++] = ring;
+        list[(*count)++] = sums;
+        list[(*count)++] = parts;
+    }
+}
+
 /* Adds the messages of the operator itself. */
 static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
                       const trmi_mesh *mesh, const char *letters, trmi_strategy *out) {
@@ -237,6 +274,8 @@ static void add_comms(const trm_graph *g, const trmi_op *op, const trmi_loops *l
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_BATCH_NORM_GRAD:
     case TRMI_OP_NORM_ACT_GRAD: add_statistics(g, op, mesh, letters, out); break;
+    case TRMI_OP_ATTENTION:
+    case TRMI_OP_ATTENTION_GRAD: add_ring(g, op, mesh, letters, out); break;
     case TRMI_OP_SOFTMAX_XENT: {
         uint32_t classes = trmi_letters_mask(letters, "k"), rows = trmi_letters_mask(letters, "n");
         int64_t n = trmi_input_of(g, op, 0)->shape.dim[0], parts = parts_of(mesh, letters, 'n');
@@ -324,6 +363,11 @@ bool trmi_partition_strategy(const trm_graph *g, const trmi_op *op, const trmi_m
                                       second ? &out->inputs[0] : &out->outputs[0], 0);
             }
             out->local_inputs[i] = trmi_box_shape(&box);
+            /* blocks of keys that pass by */
+            const char *keys = strchr(letters, 'r') != NULL ? strchr(l.in[i], 's') : NULL;
+            if (keys != NULL) {
+                out->local_inputs[i].dim[keys - l.in[i]] = v->shape.dim[keys - l.in[i]];
+            }
         }
     }
     trmi_box box = trmi_spread_box(mesh, &trmi_output_of(g, op, 0)->shape, &out->outputs[0], 0);

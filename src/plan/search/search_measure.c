@@ -124,21 +124,20 @@ static void simulate_redistribution(step_simulation *w, int32_t node, trmi_phase
     }
 }
 
-/* Spends the time of a list of halo exchanges and statistics. */
+/* Spends the time of a list of halo exchanges, statistics and rings. */
 static void simulate_exchanges(step_simulation *w, int32_t node, trmi_phase phase,
                                const trmi_partition_comm *list, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
-        simulate_event(
-            w, &w->m->exchange,
-            (trmi_simulated_event){.kind = TRMI_EVENT_MOVE,
-                                   .node = node,
-                                   .phase = phase,
-                                   .what = list[i].what,
-                                   .move = list[i].move,
-                                   .axes = list[i].axes,
-                                   .bytes = list[i].bytes,
-                                   .seconds = trmi_price(&w->s->prices, &w->s->mesh, list[i].move,
-                                                         list[i].axes, list[i].bytes)});
+        simulate_event(w, &w->m->exchange,
+                       (trmi_simulated_event){
+                           .kind = TRMI_EVENT_MOVE,
+                           .node = node,
+                           .phase = phase,
+                           .what = list[i].what,
+                           .move = list[i].move,
+                           .axes = list[i].axes,
+                           .bytes = list[i].times * list[i].bytes,
+                           .seconds = trmi_comm_seconds(&w->s->prices, &w->s->mesh, &list[i])});
     }
 }
 

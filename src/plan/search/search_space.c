@@ -9,6 +9,8 @@
  * not change. */
 #include "plan/search/search.h"
 
+#include "plan/partition/operator_loops.h"
+
 #include "base/error.h"
 #include "base/os.h"
 
@@ -189,12 +191,10 @@ double trmi_space_move_seconds(const trmi_space *s, int32_t value, const trmi_sp
 static double exchange_seconds(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
     double sum = 0;
     for (int32_t i = 0; i < strategy->comms_count; i++) {
-        const trmi_partition_comm *c = &strategy->comms[i];
-        sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
+        sum += trmi_comm_seconds(&s->prices, &s->mesh, &strategy->comms[i]);
     }
     for (int32_t i = 0; backward && i < strategy->backward_count; i++) {
-        const trmi_partition_comm *c = &strategy->backward[i];
-        sum += trmi_price(&s->prices, &s->mesh, c->move, c->axes, c->bytes);
+        sum += trmi_comm_seconds(&s->prices, &s->mesh, &strategy->backward[i]);
     }
     return sum;
 }
@@ -226,8 +226,9 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
         c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
     }
-    /* recomputation: optional, or by the rule of the back-end */
-    if (node->repeats || node->dropped) {
+    /* recomputation: optional, or by the rule of the back-end; the joined result of a ring is kept */
+    bool ring = trmi_letters_mask(strategy->letters, "r") != 0;
+    if ((node->repeats || node->dropped) && !ring) {
         bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
         c->saved[i] = kept ? trmi_space_bytes(s, op->outputs[0], &strategy->outputs[0]) : 0;
         c->again[i] = c->forward[i] * (op->kind == TRMI_OP_NORM_ACT ? apply_share : 1);

@@ -235,45 +235,109 @@ static net small_net(uint64_t seed) {
     return n;
 }
 
-/* 240 small graphs, meshes, costs and prices of memory: compares the exact search with every
- * strategy of every operator, with parameters whole and in parts. */
+/* What the plans of a test have. */
+typedef struct seen {
+    int64_t looked, parts;         /* plans; operators that store in parts */
+    int64_t rings, heads, queries; /* attentions by letter */
+} seen;
+
+/* Compares the exact search with every strategy of every operator, with parameters whole and in
+ * parts. k: draws costs and the price of memory. */
+static void compare_with_all(const net *n, const char *mesh, uint64_t k, seen *all) {
+    trmi_space *s = space_of(n, mesh, (double)(k % 3) / 2, NULL);
+    const trmi_objective w = {.gradient = (double)(k % 5) / 2,
+                              .memory = k % 7 < 3 ? 0 : pow(10, -12 + (double)(k % 7))};
+    trmi_arena arena = {0};
+    trmi_choice choice;
+    trmi_solution solution;
+    assert_true(trmi_choice_open(&choice, s, &arena));
+    CHECK_OK(trmi_space_solve(s, &w, &choice, &solution, NULL, &arena, &err), err);
+    int32_t at[8] = {0}, v;
+    double least = INFINITY;
+    assert_true(s->nodes_count <= 5);
+    do { /* cost_of() uses the cheaper way of storing each parameter */
+        least = fmin(least, cost_of(s, at, &w));
+        all->looked++;
+        for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
+            at[v] = 0;
+        }
+    } while (v < s->nodes_count);
+    CHECK_CLOSE(solution.objective / least, 1, 1e-5);
+    CHECK_CLOSE(cost_of(s, choice.strategy, &w) / least, 1, 1e-5);
+    assert_true(solution.lower_bound <= least * (1 + 1e-5));
+    for (v = 0; v < s->nodes_count; v++) {
+        all->parts += choice.parts[v];
+        if (trmi_space_op(s, v)->kind == TRMI_OP_ATTENTION) {
+            const char *letters = trmi_space_class_of(s, v)->strategies[choice.strategy[v]].letters;
+            all->rings += strchr(letters, 'r') != NULL;
+            all->heads += strchr(letters, 'g') != NULL;
+            all->queries += strchr(letters, 'q') != NULL;
+        }
+    }
+    trmi_arena_free(&arena);
+    trmi_space_destroy(s);
+}
+
+/* 240 small graphs, meshes, costs and prices of memory. */
 static void equal_to_brute_force(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "3", "4", "2x2"};
-    int64_t looked = 0, parts = 0;
+    seen all = {0};
     for (uint64_t k = 0; k < 240; k++) {
         net n = small_net(k);
-        trmi_space *s = space_of(&n, meshes[k % 4], (double)(k % 3) / 2, NULL);
-        const trmi_objective w = {.gradient = (double)(k % 5) / 2,
-                                  .memory = k % 7 < 3 ? 0 : pow(10, -12 + (double)(k % 7))};
-        trmi_arena arena = {0};
-        trmi_choice choice;
-        trmi_solution solution;
-        assert_true(trmi_choice_open(&choice, s, &arena));
-        CHECK_OK(trmi_space_solve(s, &w, &choice, &solution, NULL, &arena, &err), err);
-        int32_t at[8] = {0}, v;
-        double least = INFINITY;
-        assert_true(s->nodes_count <= 5);
-        do { /* cost_of() uses the cheaper way of storing each parameter */
-            least = fmin(least, cost_of(s, at, &w));
-            looked++;
-            for (v = 0; v < s->nodes_count && ++at[v] == trmi_space_class_of(s, v)->count; v++) {
-                at[v] = 0;
-            }
-        } while (v < s->nodes_count);
-        CHECK_CLOSE(solution.objective / least, 1, 1e-5);
-        CHECK_CLOSE(cost_of(s, choice.strategy, &w) / least, 1, 1e-5);
-        assert_true(solution.lower_bound <= least * (1 + 1e-5));
-        for (v = 0; v < s->nodes_count; v++) {
-            parts += choice.parts[v];
-        }
-        trmi_arena_free(&arena);
-        trmi_space_destroy(s);
+        compare_with_all(&n, meshes[k % 4], k, &all);
         free_net(&n);
     }
-    print_message("%lld plans looked at, %lld operators store in parts\n", (long long)looked,
-                  (long long)parts);
-    assert_true(looked > 20000 && parts > 20);
+    print_message("%lld plans looked at, %lld operators store in parts\n", (long long)all.looked,
+                  (long long)all.parts);
+    assert_true(all.looked > 20000 && all.parts > 20);
+}
+
+/* One layer of an attention: packed as in GPT-2, or queries beside keys and values of fewer heads. */
+static net attention_net(uint64_t seed) {
+    enum { WIDTH = 16 };
+    net n;
+    uint32_t r[5];
+    for (uint64_t i = 0; i < 5; i++) {
+        r[i] = trmi_random_u32(23, TRMI_STREAM_TEST, seed * 5 + i);
+    }
+    int64_t batch = 1 + r[0] % 4, tokens = 64 << r[1] % 6, heads = 1 + r[2] % 6,
+            shared = heads % 2 == 0 && r[3] % 2 ? heads / 2 : heads;
+    const trm_attention_options options = {.causal = r[4] % 2};
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
+    trm_graph *g = n.graph;
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(batch, tokens, WIDTH)), y;
+    if (seed % 2) {
+        trm_node w = trm_parameter(g, "w", trm_shape_of((heads + 2 * shared) * WIDTH, WIDTH),
+                                   TRM_INIT_LINEAR);
+        y = trm_attention_packed(g, trm_linear(g, x, w, TRM_NO_NODE), heads, shared, TRM_NO_NODE,
+                                 &options);
+    } else {
+        trm_node keys = trm_input(g, "k", TRM_FLOAT32, trm_shape_of(batch, tokens, shared, WIDTH)),
+                 q = trm_parameter(g, "q", trm_shape_of(batch, tokens, heads, WIDTH),
+                                   TRM_INIT_LINEAR);
+        y = trm_attention(g, trm_tanh(g, q), keys, keys, TRM_NO_NODE, &options);
+    }
+    trm_node loss = trm_reduce_mean(g, y, NULL, 0, false);
+    CHECK_OK(trm_graph_check(g, &err), err);
+    CHECK_OK(trmi_plan_create(g, &(trmi_plan_options){.loss = loss}, &n.program, &err), err);
+    return n;
+}
+
+/* Attention in all its cuts: each is the best one for some sizes. */
+static void attentions_equal_brute_force(void **state) {
+    (void)state;
+    static const char *const meshes[] = {"2", "3", "4", "2x2", "8"};
+    seen all = {0};
+    for (uint64_t k = 0; k < 120; k++) {
+        net n = attention_net(k);
+        compare_with_all(&n, meshes[k % 5], k, &all);
+        free_net(&n);
+    }
+    print_message("%lld plans looked at; best: %lld rings, %lld by heads, %lld by queries\n",
+                  (long long)all.looked, (long long)all.rings, (long long)all.heads,
+                  (long long)all.queries);
+    assert_true(all.rings > 0 && all.heads > 0);
 }
 
 /* Enumerates every way of each operator for given strategies; finds the fastest within two limits.
@@ -763,6 +827,7 @@ int main(void) {
         cmocka_unit_test(prices_are_the_routers),
         cmocka_unit_test(no_other_plan_is_cheaper),
         cmocka_unit_test(equal_to_brute_force),
+        cmocka_unit_test(attentions_equal_brute_force),
         cmocka_unit_test(limits_equal_brute_force),
         cmocka_unit_test(plans_in_slices_equal_brute_force),
         cmocka_unit_test(never_slower_than_data_parallel),

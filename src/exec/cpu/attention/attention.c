@@ -89,7 +89,8 @@ static void write_query(const task *t, int64_t head, int64_t i) {
     char *to = (char *)t->y + trmi_attention_at(&a->s, &a->s.y, t->b, query, h) *
                                   (int64_t)trm_dtype_bytes(a->dtype);
     trmi_attention_give(a, to, 0, t->o + row * a->s.width, 1, sum > 0 ? 1 / sum : 0);
-    t->lse[(t->b * a->s.heads + h) * a->s.queries + query] = sum > 0 ? t->most[row] + logf(sum) : 0;
+    t->lse[(t->b * a->s.heads + h) * a->s.queries + query] =
+        sum > 0 ? t->most[row] + logf(sum) : TRMI_ATTENTION_NO_KEYS;
 }
 
 /* Runs a task: copies the scaled queries, takes the blocks of keys that they may read (causal:

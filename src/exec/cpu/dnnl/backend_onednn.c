@@ -131,11 +131,13 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
                                trmi_onednn_experts_scratch, NULL},
     [TRMI_OP_EXPERT_GRAD_WEIGHTS] = {trmi_onednn_bind_experts, trmi_onednn_plain_supports, NULL,
                                      trmi_onednn_experts_scratch, NULL},
-    /* attention.c, attention_grad.c */
+    /* attention*.c */
     [TRMI_OP_ATTENTION] = {trmi_onednn_bind_attention, trmi_onednn_plain_supports, NULL,
                            trmi_onednn_attention_scratch, NULL},
     [TRMI_OP_ATTENTION_GRAD] = {trmi_onednn_bind_attention_grad, trmi_onednn_plain_supports, NULL,
                                 trmi_onednn_attention_grad_scratch, NULL},
+    [TRMI_OP_ATTENTION_JOIN] = {trmi_onednn_bind_attention_join, trmi_onednn_plain_supports, NULL,
+                                NULL, trmi_onednn_attention_join_in_place},
     /* embed.c */
     [TRMI_OP_EMBEDDING] = {trmi_onednn_bind_embedding, trmi_onednn_plain_supports, NULL, NULL,
                            NULL},

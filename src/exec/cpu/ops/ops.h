@@ -63,6 +63,8 @@ TRMI_MEMORY_BIND(attention);
 TRMI_MEMORY_SCRATCH(attention);
 TRMI_MEMORY_BIND(attention_grad);
 TRMI_MEMORY_SCRATCH(attention_grad);
+TRMI_MEMORY_BIND(attention_join);
+TRMI_MEMORY_IN_PLACE(attention_join);
 
 TRMI_MEMORY_SUPPORTS(plain); /* only TRMI_PLAIN */
 
