@@ -378,12 +378,15 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
     if (shm->counted && is_slice_kind(op->kind)) {
         return sum_in_parts(shm, op, err);
     }
+    /* Long operations wake sleeping peers first; the sum of a short one is over before they wake. */
     if (published > WORTH_RINGING) {
         trmi_shm_settle(shm);
     }
     if (find_vectors(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
         return report_unreachable(shm, op, &cause, err);
     }
+    /* Reductions: this rank sums its slice of all vectors into all targets, and a short operation is
+     * kept for its repetition. Other kinds: this rank copies the blocks that it receives. */
     if (is_slice_kind(op->kind)) {
         int64_t mine = sum_own_slice(shm, op, op->count, target_count);
         if (mine > 0 && published <= WORTH_RINGING) {

@@ -327,6 +327,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
                          "%s cut by '%s' needs more memory to be measured than there is", op->name,
                          ask->letters);
     }
+    /* A graph of the operator alone, on the shapes of rank 0's part, with a loss behind it. */
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build_operator_graph(g, op, &ask->mesh, strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss,
@@ -344,6 +345,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
     if (op->kind == TRMI_OP_BAG_POOL) {
         TRMI_TRY(fill_bags(*exec, g, op, err));
     }
+    /* Mark the steps that count as this operator, forward and backward; the others are not timed. */
     int32_t kinds[BACKWARD_MAX];
     int32_t kinds_count = backward_of(g, ask->op, kinds);
     *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);

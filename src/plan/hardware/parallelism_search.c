@@ -189,6 +189,8 @@ trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parall
     for (int k = 0; k < TRMI_KINDS; k++) {
         s.kinds[k] = (best_two){none, none};
     }
+    /* A tensor size must divide heads and widths; a context size the tokens, in two halves each
+     * (balanced causal attention), and what a rank then has must divide by the tensor size. */
     for (int64_t tensor = 1; tensor <= t->heads && tensor <= problem->devices; tensor++) {
         bool divides = problem->devices % tensor == 0 && t->heads % tensor == 0 &&
                        t->hidden % tensor == 0 && t->width % tensor == 0 &&
@@ -209,6 +211,8 @@ trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parall
                          (long long)problem->devices, (long long)problem->batch, t->name,
                          (long long)t->heads, (long long)t->layers, (long long)t->context);
     }
+    /* All kinds have the same best plan; their runners-up differ from it in that kind. If no plan fits
+     * the memory, the best is that of least memory. */
     out->best = s.kinds[0].best;
     out->fits = out->best.cost.seconds < INFINITY;
     for (int k = 0; k < TRMI_KINDS; k++) {

@@ -403,7 +403,7 @@ double trmi_plan_utilisation(const trmi_plan_problem *problem, double seconds) {
 /* Contract in parallelism.h. */
 trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_parallelism *p,
                           const trmi_step_cost *cost, double *seconds, trm_error *err) {
-    trmi_block_price price[2];
+    trmi_block_price price[2]; /* of a block; of the output layer */
     trmi_pipeline pipeline = {0};
     int64_t runs = p->stages * p->chunks;
     trmi_pipeline_order order = p->gpipe        ? TRMI_ORDER_GPIPE
@@ -418,6 +418,7 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory to play a schedule");
     if (status == TRM_OK) {
         trmi_block_price_of(problem, p, &price[0], &price[1]);
+        /* Seconds of one micro-batch in each run, forward and backward; backward has the recompute. */
         double left = (double)p->blocks / (double)p->chunks;
         for (int64_t v = 0; v < runs; v++) {
             double blocks = (double)count_blocks(problem->model, p, v), head = v == runs - 1,
@@ -428,6 +429,7 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
             forward[runs + v] +=
                 p->recompute == TRMI_RECOMPUTE_SELECTIVE ? blocks * price[0].selective : 0;
         }
+        /* A message between neighbouring runs takes the part that computation does not hide. */
         int32_t count = trmi_pipeline_chain(&pipeline, edges);
         for (int32_t i = 0; i < count; i++) {
             edges[i].seconds = (1 - problem->hardware->hide_stage) * cost->message;

@@ -246,6 +246,7 @@ static trm_status play_schedule(pricing *p) {
     }
     memcpy(plan->pipeline.actions, made.actions, actions * sizeof *made.actions);
     trmi_pipeline_free(&made);
+    /* Seconds of each run, and of the work and the update of each rank. */
     for (int32_t v = 0; v < p->runs; v++) {
         seconds[v] = plan->runs[v].forward;
         seconds[p->runs + v] = plan->runs[v].backward;
@@ -260,6 +261,7 @@ static trm_status play_schedule(pricing *p) {
                                 .waiting = counts + p->runs + p->edges_count,
                                 .ends = plan->ends};
     TRMI_TRY(trmi_pipeline_run(&plan->pipeline, p->edges, p->edges_count, &found, p->err));
+    /* A step ends when the last rank has made its update. */
     double busy = 0;
     plan->step = 0;
     for (int32_t r = 0; r < shape->stages; r++) {

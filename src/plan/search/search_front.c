@@ -55,6 +55,7 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
     if (bytes == NULL || classes == NULL || nodes == NULL || states == NULL || edges == NULL) {
         return no_memory(err);
     }
+    /* Nodes: the states are strategies, the options of a state its ways. */
     for (int64_t k = 0; k < s->classes_count; k++) {
         classes[k] = ways_of(s, &s->classes[k], w, arena);
         if (classes[k] == NULL) {
@@ -65,6 +66,7 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
         nodes[n] = classes[s->nodes[n].group];
         states[n] = trmi_space_class_of(s, n)->count;
     }
+    /* Edges: seconds of a redistribution, and the bytes that it keeps, once for each table. */
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *from = &s->edges[e];
         const float **kept = &bytes[from->table];

@@ -365,6 +365,7 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
     double said = 0;
     trmi_client_drop(client, peer);
     for (;;) {
+        /* Try for at most 2 s at a time, so that the checks below are made often. */
         double patience = trmi_os_now() + 2;
         trm_status status = trmi_client_connect(client, peer, false,
                                                 patience < deadline ? patience : deadline, err);
@@ -379,6 +380,7 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
             }
             trmi_client_drop(client, peer);
         }
+        /* Other errors do not pass by waiting. The first cause is the one that is returned. */
         if (status != TRM_PEER && status != TRM_TIMEOUT && status != TRM_CORRUPT) {
             return status;
         }
@@ -390,6 +392,7 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
             return TRMI_FAIL(err, TRM_PEER, "server %d (%s) has gone, and the job is over",
                              peer->number, peer->address);
         }
+        /* A chief that waits for another server must not lose its place at server 0. */
         if (peer->number != 0) {
             send_chief_heartbeat(client, deadline);
         }

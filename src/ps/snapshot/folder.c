@@ -186,6 +186,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
         status = TRMI_FAIL(err, TRM_INVALID, "a key without a table");
         goto failed;
     }
+    /* The snapshot: the one of the options, or the newest whose manifest is complete. */
     if (cut == 0) {
         TRMI_TRY_GOTO(status, trmi_manifest_newest(path, &cut, err), failed);
     }
@@ -195,6 +196,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
                            path);
         goto failed;
     }
+    /* The last full snapshot, the differential ones since, and what the logs have after them. */
     f->info.snapshot = cut;
     TRMI_TRY_GOTO(status, load_chain(f, cut, err), failed);
     if (options->logs != TRM_OFF) {

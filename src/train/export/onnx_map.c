@@ -250,6 +250,7 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
     const char *turned = trmi_arena_printf(&x->arena, "%s/turned", output),
                *products = trmi_arena_printf(&x->arena, "%s/products", output),
                *row = trmi_arena_printf(&x->arena, "%s/row", output);
+    /* places of the elements i > j in the flattened product */
     int64_t *places;
     TRMI_TRY(TRMI_NEW_IN(err, &x->arena, places, pairs + 1, "to export '%s'", op->name));
     for (int64_t i = 1, at = 0; i < rows; i++) {
@@ -703,6 +704,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     trm_onnx_attribute attribute;
     const char *extra;
     switch (op->kind) {
+    /* convolution and pooling */
     case TRMI_OP_CONV2D: add_conv(x, op); return TRM_OK;
     case TRMI_OP_BATCH_NORM_INFER:
         attribute = trm_onnx_float("epsilon", (float)op->attrs.norm.epsilon);
@@ -711,6 +713,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_MAX_POOL:
     case TRMI_OP_AVG_POOL: add_pool(x, op); return TRM_OK;
     case TRMI_OP_GLOBAL_AVG_POOL: return add_global_pool(x, op, err);
+    /* products, and the layers of transformers */
     case TRMI_OP_LINEAR: return add_linear(x, op, err);
     case TRMI_OP_MATMUL: return add_matmul(x, op, err);
     case TRMI_OP_LAYER_NORM:
@@ -726,6 +729,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_EXPERT_LINEAR: return add_expert_linear(x, op, err);
     case TRMI_OP_ATTENTION: return add_attention(x, op, err);
     case TRMI_OP_PAIR_DOTS: return add_pair_dots(x, op, err);
+    /* one element at a time, or moves of elements */
     case TRMI_OP_SCALE:
         extra = add_number(x, op->attrs.scale.factor);
         return with_constants(x, op, "Mul", &extra, 1, err);

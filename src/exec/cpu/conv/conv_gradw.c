@@ -403,6 +403,7 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
         } else if (next != NULL && next->begin < next->end) {
             ask_for(c, args, chunk_at(c, next, 0), next, soon);
         }
+        /* A single chunk: its sums are complete and go to their place at once. */
         if (chunks == 1 && sum->inner == 1) {
             multiply_once(c, part, a, b, k, height, t->count, to, soon, w);
             return;
@@ -411,10 +412,13 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
             multiply_inner(c, sum, a, b, k, height, t->count, to, c->problem.o, soon);
             return;
         }
+        /* Without blocks of samples all chunks are added to one sum. */
         if (c->problem.blocks == 0) {
             multiply_chunk(c, part, a, b, k, height, t->count, i > 0, soon, w->sums, w);
             continue;
         }
+        /* With blocks each unit has a sum of its own, on a stack of levels; when a unit ends, the sums
+         * that the tree joins there are added. */
         bool begins = i % sum->unit_chunks == 0, ends = (i + 1) % sum->unit_chunks == 0;
         float *level = w->sums + (depth + begins - 1) * LEVEL;
         depth += begins;

@@ -139,12 +139,14 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
     float *second = (float *)(void *)(scratch + s->order_bytes + s->first_bytes);
     char *products = scratch + s->order_bytes + s->first_bytes + s->second_bytes;
     int64_t weights = s->outs * s->ins;
+    /* Sort: expert e has rows order[begins[e] .. begins[e + 1]); rows of no expert here come last. */
     TRMI_TRY(sort_rows(s, k->step->attrs, trmi_kernel_input(k, env, 2), begins, order, err));
     gather_rows(s, first, trmi_kernel_input(k, env, 0), s->half[0], first_width(s), order);
     if (s->weights) {
         gather_rows(s, second, trmi_kernel_input(k, env, 1), s->half[1], s->ins, order);
         memset(out, 0, (size_t)(s->experts * weights) * sizeof(float));
     }
+    /* One product for each expert that has rows. */
     for (int64_t e = 0; e < s->experts; e++) {
         int64_t begin = begins[e], rows = begins[e + 1] - begin;
         if (rows == 0) {
@@ -161,6 +163,7 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
             trmi_dense_run(&plan, a, w, NULL, NULL, b, products);
         }
     }
+    /* Results return to the places of their rows. */
     int64_t width = second_width(s), bytes = width * (s->half[1] ? 2 : 4);
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t i = 0; i < (s->weights ? 0 : s->rows); i++) {

@@ -417,6 +417,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
                       .inv_std = trmi_kernel_output(k, env, 2),
                       .momentum = attrs->norm.momentum,
                       .epsilon = attrs->norm.epsilon};
+    /* Statistics that no backward step reads are kept in scratch. */
     f.mean = f.mean != NULL ? f.mean : vectors + 2 * s->channels;
     f.inv_std = f.inv_std != NULL ? f.inv_std : vectors + 3 * s->channels;
     f.pass = (trmi_norm_forward){.x = trmi_kernel_input(k, env, 0),
@@ -428,6 +429,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                  .scale = f.scale,
                                  .shift = f.shift};
     f.pass.stream = is_streamed(s, f.pass.y);
+    /* Several ranks: each measures its own samples, and all gather the results of all. */
     trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
