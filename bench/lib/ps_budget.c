@@ -125,9 +125,9 @@ static trm_status find_most_rows(const trm_table_options *t, int64_t bytes, int3
     return trm_ps_forecast(t, *rows, shards, forecast, err);
 }
 
-/* Chooses the number of shards with which the table uses the budget best. All pages of a shard grow (by
- * a third) and split (by a half) at the same number of rows, so with a given number of shards only some
- * sizes of a table are possible. */
+/* Chooses the number of shards with which the table uses the budget best. Many pages of a shard grow, or
+ * split, at the same number of rows (places_max in ps/table/rows.c), so its memory grows in jumps, and
+ * where they are depends on the number of shards. */
 static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards,
                                 trm_error *err) {
     int64_t rows, forecast, largest = -1;

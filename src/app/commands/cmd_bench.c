@@ -134,7 +134,7 @@ int app_run_bench_train(app_context *app) {
     trm_model *model = NULL;
     app_network network;
     int64_t before = 0;
-    /* Jobs with servers, and dry runs, are for others. */
+    /* A job with servers runs its roles, which measure; a dry run only prints what it would do. */
     app->o.dry_run |= app->o.check;
     if (app_is_job(app)) {
         return app_run_job(app);

@@ -64,7 +64,7 @@ static outgoing outgoing_of(const uint8_t *data, size_t bytes) {
 
 /* The head of a block, in front of the message. */
 typedef struct tcp_block {
-    size_t capacity;        /* bytes of message that fit */
+    size_t capacity;        /* bytes of the block's memory, this head included */
     struct tcp_block *next; /* in the queue of the channel */
     outgoing out;           /* the message, of which some bytes may have been sent */
     uint8_t pad[128 - 2 * sizeof(size_t) - sizeof(outgoing)];

@@ -131,8 +131,8 @@ static void run_group(const trmi_dense_plan *d, const float *a, const float *bia
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, from = depth_at(d, block), depth = depth_at(d, block + 1) - from;
     int64_t tiles = trmi_pieces(end - begin, d->isa->mr);
-    /* Bias, ReLU and mask belong to the complete sum. Rows that several panels read are copied first,
-     * so that they lie in few cache lines. */
+    /* Bias, ReLU and mask belong to the complete sum. Rows of A that several panels read are copied
+     * side by side first. */
     bool last = block + 1 == d->blocks, copies = count > 1;
     for (int64_t i = 0; i < tiles; i++) {
         int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
