@@ -12,8 +12,7 @@ refused() { # TEXT FLAGS...
     [ $code = 2 ] || fail "$*: exit code $code, 2 expected: $(cat err.txt)"
     cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
 }
-refused "slices of the optimiser" --elastic 1:2 --shard-optimizer
-refused "a split graph" --elastic 1:2 --parallel-mode semi_auto_parallel
+refused "batch norm over groups of ranks" --elastic 1:2 --sync-batch-norm 2
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 

@@ -54,6 +54,8 @@ typedef struct trm_membership {
     double seconds; /* that the last trm_elastic_recover took; of a model, until it could go on */
     /* of a model: steps that were computed again; ranks at the end without samples, which wait */
     int32_t redone_steps, spare_ranks;
+    /* of a model: step of the checkpoint from which the ranks went on, because a part of the state was lost; 0 = none */
+    int64_t restored_step;
 } trm_membership;
 
 /* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this

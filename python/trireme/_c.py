@@ -798,6 +798,7 @@ class trm_membership(Structure):
     seconds: that the last trm_elastic_recover took; of a model, until it could go on
     redone_steps: of a model: steps that were computed again; ranks at the end without samples, which wait
     spare_ranks: of a model: steps that were computed again; ranks at the end without samples, which wait
+    restored_step: of a model: step of the checkpoint from which the ranks went on, because a part of the state was lost; 0 = none
     """
 
 
@@ -2366,6 +2367,7 @@ trm_membership._fields_ = [
     ('seconds', c_double),
     ('redone_steps', c_int32),
     ('spare_ranks', c_int32),
+    ('restored_step', c_int64),
 ]
 trm_node._fields_ = [
     ('id', c_int32),

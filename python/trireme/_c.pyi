@@ -601,6 +601,7 @@ class trm_membership(Structure):
     seconds: float
     redone_steps: int
     spare_ranks: int
+    restored_step: int
 
 class trm_node(Structure):
     id: int

@@ -146,6 +146,7 @@ typedef struct checkpoints {
  * opens the writer, which locks the directory. */
 static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
+    trmi_run_set_checkpoints(p, c->directory);
     c->saved_at = trmi_os_now();
     c->asked_at = p->global_step;
     c->epoch = p->model->epoch;

@@ -9,9 +9,11 @@
  *                        all ranks learn of it with the loss of a step -> the same, after that step
  *   a process that joins compiles the model for itself -> next epoch -> as above, without a state
  *
- * Each rank holds the whole state: parameters, slots, running statistics, position. A step is
+ * Data parallel each rank holds the whole state: parameters, slots, running statistics, position. A step is
  * committed once one survivor has applied its update: gradients are complete on a rank that updates,
- * so its state is that of the step. The newest state of the survivors is everybody's.
+ * so its state is that of the step. The newest state of the survivors is everybody's. Other ways of training
+ * have parts of it on each rank; these are kept after each step, here and on another rank (elastic_copies.h). Where a part is
+ * lost with both, the newest checkpoint serves.
  *
  * *Active* ranks share the samples of a step in equal parts. Where the number of ranks does not divide
  * the samples (strict determinism: the blocks), the last ranks are *spare*: they wait, and take part
@@ -29,6 +31,7 @@
 #include "comm/rendezvous/elastic.h"
 #include "comm/rendezvous/stragglers.h"
 #include "data/pipeline/dataset.h"
+#include "exec/distributed/batches.h"
 #include "exec/exec.h"
 
 #include <stdio.h>
@@ -97,10 +100,12 @@ static double rate_of_step(const trmi_run *r) {
 
 /* ---- the state of this rank -------------------------------------------------------------------- */
 
-/* Copies variables between the executor and memory in which they lie one after the other: all, or
- * those that a forward pass changes. */
-static void copy_variables(trm_exec *exec, bool states_only, bool write, char *memory) {
-    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+/* Copies variables between the executor and memory in which they lie one after the other, in the order of their names:
+ * all, or those that a forward pass changes. */
+static void copy_variables(const trmi_elastic_model *e, trm_exec *exec, bool states_only,
+                           bool write, char *memory) {
+    for (int32_t k = 0; k < e->variables; k++) {
+        const int32_t i = e->sorted[k];
         trm_variable v = trm_exec_variable(exec, i);
         const trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
         if (states_only && v.kind != TRM_VARIABLE_STATE) {
@@ -115,19 +120,84 @@ static void copy_variables(trm_exec *exec, bool states_only, bool write, char *m
     }
 }
 
-static void begin_step(trmi_run *r) {
+/* Returns whether a step is under way: its position is not noted yet. */
+static bool is_in_step(const trmi_run *r) {
+    const trmi_elastic_model *e = r->model->elastic;
+    return e->begun_epoch == r->model->epoch && e->begun_epoch_step == r->model->epoch_step;
+}
+
+/* Notes where the training is: between two steps, or in one whose update was applied. */
+static void note_position(const trmi_run *r, trmi_elastic_position *at) {
+    const trm_model *model = r->model;
+    const trmi_elastic_model *e = model->elastic;
+    memset(at, 0, sizeof *at);
+    at->step = trm_exec_step(model->train.exec);
+    at->samples = e->samples;
+    at->blocks = e->blocks;
+    at->rank_samples = e->rank_samples;
+    at->first_ranks = model->first_ranks;
+    const bool updated = is_in_step(r) && at->step > e->begun_step;
+    at->epoch = model->epoch;
+    at->epoch_step = model->epoch_step + updated;
+    at->epoch_samples = model->epoch_samples + (updated ? e->samples * trmi_accumulate(model) : 0);
+    at->loss = updated ? r->p.loss : model->loss;
+    at->data_samples = model->data_samples;
+    at->notes_count = model->notes_count;
+    memcpy(at->notes, model->notes, sizeof at->notes);
+    (void)trm_exec_get_loss_scale(model->train.exec, &at->scale);
+}
+
+/* Keeps the whole state outside of the executor, which has it. */
+static trm_status keep_whole(trmi_run *r, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    if (e->kept == NULL) {
+        TRMI_TRY(TRMI_NEW(err, e->kept, e->kept_bytes, "for a copy of the model"));
+    }
+    note_position(r, &e->at);
+    copy_variables(e, r->model->train.exec, false, false, e->kept);
+    e->valid = true;
+    return TRM_OK;
+}
+
+/* Does the same where ranks have parts, between two steps. Collective. */
+static trm_status gather_whole(trmi_run *r, trm_error *err) {
+    TRMI_TRY(trm_exec_gather(r->model->train.exec, err));
+    return keep_whole(r, err);
+}
+
+/* Keeps the parts of the state, where ranks have parts, unless this rank has done so after the last step. Once all ranks have them,
+ * what was kept whole is not needed any more. */
+static trm_status keep_parts(trmi_run *r, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    const uint64_t step = trm_exec_step(r->model->train.exec);
+    if (!e->copies.on || trmi_copies_find(&e->copies, (int64_t)step) >= 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_copies_keep(&e->copies, trmi_model_comm(r->model), step, err));
+    e->valid = false;
+    trmi_free(e->kept);
+    e->kept = NULL;
+    return TRM_OK;
+}
+
+static trm_status begin_step(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_exec *exec = r->model->train.exec;
     trmi_exec_set_flag(exec, TRMI_FLAG_RANKS, trm_elastic_wants_change(e->job));
+    TRMI_TRY(keep_parts(r, err));
+    e->begun_epoch = -1;
+    note_position(r, &e->copies.at[e->copies.newest]);
     e->begun_step = trm_exec_step(exec);
     e->begun_epoch = r->model->epoch;
     e->begun_epoch_step = r->model->epoch_step;
-    copy_variables(exec, true, false, e->marked);
+    copy_variables(e, exec, true, false, e->marked);
+    return TRM_OK;
 }
 
 /* Keeps the state of this rank outside of the executor. A step whose update was not applied leaves
  * no trace: what its forward pass changed is taken back. A step whose update was applied counts,
- * also where the loop has not noted it yet. */
+ * also where the loop has not noted it yet. Where ranks have parts, these are kept already; where a
+ * failure came behind the last of them, the position of that step may have moved on. */
 static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     trmi_elastic_model *e = model->elastic;
@@ -135,35 +205,23 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(e->job, &m);
     if (e->valid || exec == NULL || m.epoch == 0) { /* a process that joins has none */
+        e->reached = e->valid ? (int64_t)e->at.step : 0;
         return TRM_OK;
     }
-    if (e->kept == NULL) {
-        TRMI_TRY(TRMI_NEW(err, e->kept, e->kept_bytes, "for a copy of the model"));
+    const uint64_t step = trm_exec_step(exec);
+    e->interrupted = is_in_step(r) && step == e->begun_step;
+    e->reached = (int64_t)step + e->interrupted;
+    if (e->copies.on) {
+        const int32_t g = trmi_copies_find(&e->copies, (int64_t)step);
+        if (g >= 0) {
+            note_position(r, &e->copies.at[g]);
+        }
+        return TRM_OK;
     }
-    const bool in_step = e->begun_epoch == model->epoch && e->begun_epoch_step == model->epoch_step;
-    trmi_elastic_position *at = &e->at;
-    memset(at, 0, sizeof *at);
-    at->step = trm_exec_step(exec);
-    at->samples = e->samples;
-    at->blocks = e->blocks;
-    at->rank_samples = e->rank_samples;
-    at->first_ranks = model->first_ranks;
-    e->interrupted = in_step && at->step == e->begun_step;
     if (e->interrupted) {
-        copy_variables(exec, true, true, e->marked);
+        copy_variables(e, exec, true, true, e->marked);
     }
-    at->epoch = model->epoch;
-    const bool unnoted = in_step && at->step > e->begun_step;
-    at->epoch_step = model->epoch_step + unnoted;
-    at->epoch_samples = model->epoch_samples + (unnoted ? e->samples * trmi_accumulate(model) : 0);
-    at->loss = unnoted ? r->p.loss : model->loss;
-    at->data_samples = model->data_samples;
-    at->notes_count = model->notes_count;
-    memcpy(at->notes, model->notes, sizeof at->notes);
-    (void)trm_exec_get_loss_scale(exec, &at->scale);
-    copy_variables(exec, false, false, e->kept);
-    e->valid = true;
-    return TRM_OK;
+    return keep_whole(r, err);
 }
 
 /* Writes the kept state into the model. */
@@ -171,7 +229,7 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const trmi_elastic_position *at = &e->at;
     trm_loss_scale_state own;
-    copy_variables(model->train.exec, false, true, e->kept);
+    copy_variables(e, model->train.exec, false, true, e->kept);
     trm_exec_set_step(model->train.exec, at->step);
     model->epoch = at->epoch;
     model->epoch_step = at->epoch_step;
@@ -186,13 +244,26 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
                : TRM_OK;
 }
 
+/* Prepares the ranks of a program of which each has parts only: lists them, and keeps the whole until the first step begins.
+ * Collective. */
+static trm_status open_parts(trmi_run *r, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    trm_comm *comm = trmi_model_comm(r->model);
+    trmi_copies_close(&e->copies);
+    if (comm == NULL || !trmi_elastic_has_parts(e)) {
+        return TRM_OK;
+    }
+    TRMI_TRY(e->valid ? TRM_OK : gather_whole(r, err));
+    return trmi_copies_open(&e->copies, r->model->train.exec, comm, e->order, err);
+}
+
 /* ---- ranks that leave or join -------------------------------------------------------------------- */
 
-static trm_status check_joined(const trmi_run *r, trm_error *err) {
+static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(r->model->elastic->job, &m);
     if (m.rank >= 0) {
-        return TRM_OK;
+        return open_parts(r, err);
     }
     trm_status status = TRMI_FAIL(err, TRM_PEER, "this process is in no epoch of the job");
     err->rank = -1;
@@ -222,6 +293,7 @@ static trm_status begin_change(trmi_run *r, trm_error *err) {
         r->stop = true;
         return TRM_OK;
     }
+    TRMI_TRY(e->copies.on ? gather_whole(r, err) : TRM_OK); /* a rank that leaves keeps the model */
     trm_status status = TRMI_FAIL(err, TRM_PEER, "the ranks change after step %llu",
                                   (unsigned long long)trm_exec_step(r->model->train.exec));
     err->rank = -1; /* of none */
@@ -229,17 +301,6 @@ static trm_status begin_change(trmi_run *r, trm_error *err) {
 }
 
 /* ---- a new number of ranks --------------------------------------------------------------------- */
-
-/* Returns how many of `ranks` ranks share a step: the most that divide its samples and its blocks; all
- * where each keeps its batch. */
-static int32_t count_active(const trm_model *model, int32_t ranks) {
-    const trmi_elastic_model *e = model->elastic;
-    while (model->first_ranks == 0 && ranks > 1 &&
-           (e->samples % ranks != 0 || e->blocks % ranks != 0)) {
-        ranks--;
-    }
-    return ranks;
-}
 
 /* Frees what belongs to the ranks of the old epoch. */
 static void drop_programs(trmi_run *r) {
@@ -269,16 +330,21 @@ static void follow_ranks(trm_model *model, int32_t ranks) {
 /* Compiles the model for the ranks of `comm`, which share a step; NULL: for this process alone. */
 static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
     trm_model *model = r->model;
+    trmi_elastic_model *e = model->elastic;
+    trm_parallel_options *p = &model->options.exec.parallel;
     const int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
     follow_ranks(model, ranks);
-    model->options.exec.parallel.comm = comm;
-    model->options.exec.parallel.broadcast = TRM_OFF; /* each rank writes the state that all have */
-    model->options.exec.choices_file = NULL;          /* of programs of another batch */
-    model->options.exec.initialise = model->elastic->valid ? TRM_OFF : TRM_DEFAULT;
-    TRMI_TRY(trmi_dataset_rebatch(r->options->data, model->elastic->samples / ranks, err));
+    p->comm = comm;
+    TRMI_TRY(trmi_elastic_fit(model, ranks, err));
+    trmi_batches_settle(p);
+    p->broadcast = TRM_OFF;                  /* each rank writes the state that all have */
+    model->options.exec.choices_file = NULL; /* of programs of another batch */
+    model->options.exec.initialise = e->valid ? TRM_OFF : TRM_DEFAULT;
+    TRMI_TRY(trmi_dataset_rebatch(r->options->data, e->samples / trmi_model_shares(model), err));
     TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
     TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
-    return model->elastic->valid ? restore_state(model, err) : TRM_OK;
+    TRMI_TRY(trmi_elastic_sort(e, model->train.exec, err));
+    return e->valid ? restore_state(model, err) : TRM_OK;
 }
 
 /* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it has
@@ -286,7 +352,7 @@ static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
 static trm_status compile_epoch(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *all = trm_elastic_comm(e->job);
-    int32_t active = count_active(r->model, trm_comm_size(all));
+    int32_t active = trmi_elastic_count_active(r->model, trm_comm_size(all));
     e->spare = trm_comm_rank(all) >= active;
     if (active < trm_comm_size(all)) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
@@ -297,12 +363,14 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
 }
 
 /* Tells callbacks and log of the new epoch. */
-static void report_epoch(trmi_run *r, bool redone, double begin) {
+static void report_epoch(trmi_run *r, int64_t newest, double begin) {
     trmi_elastic_model *e = r->model->elastic;
     trm_elastic_get_membership(e->job, &r->membership);
     r->membership.seconds = trmi_os_now() - begin;
-    r->membership.redone_steps = redone;
-    r->membership.spare_ranks = r->membership.ranks - count_active(r->model, r->membership.ranks);
+    r->membership.redone_steps = e->reached > newest ? (int32_t)(e->reached - newest) : 0;
+    r->membership.restored_step = e->restored;
+    r->membership.spare_ranks =
+        r->membership.ranks - trmi_elastic_count_active(r->model, r->membership.ranks);
     r->p.membership = &r->membership;
     trmi_log(TRM_LOG_INFO, "train",
              "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s], joined [%s]; goes on "
@@ -310,18 +378,71 @@ static void report_epoch(trmi_run *r, bool redone, double begin) {
              "(%.2f s)",
              (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
              e->spare ? " (spare)" : "", r->membership.lost, r->membership.left,
-             r->membership.joined, (unsigned long long)e->at.step, r->membership.seconds);
+             r->membership.joined, (unsigned long long)newest, r->membership.seconds);
+}
+
+/* What a rank knows of the checkpoints of the job. Sent as bytes. */
+typedef struct checkpoints {
+    char directory[4096]; /* empty: nothing */
+    int64_t samples, blocks;
+} checkpoints;
+
+/* Finds the directory of the job's checkpoints for all ranks: the lowest that knows it tells the others.
+ *   error  IO: none does; those of the collectives */
+static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    trm_comm *comm = trm_elastic_comm(e->job);
+    const char *own = r->checkpoints != NULL ? r->checkpoints : "";
+    int32_t rank =
+        own[0] != '\0' && strlen(own) < sizeof out->directory ? trm_comm_rank(comm) : INT32_MAX;
+    *out = (checkpoints){.samples = e->samples, .blocks = e->blocks};
+    snprintf(out->directory, sizeof out->directory, "%s", own);
+    TRMI_TRY(trm_comm_allreduce(comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
+    if (rank == INT32_MAX) {
+        return TRMI_FAIL(
+            err, TRM_IO,
+            "no rank that is left has the state of the model, or knows checkpoints of it; "
+            "--resume continues the job from its newest checkpoint");
+    }
+    TRMI_TRY(trm_comm_broadcast(comm, out, (int64_t)sizeof *out, TRM_UINT8, rank, err));
+    e->samples = out->samples;
+    e->blocks = out->blocks;
+    return TRM_OK;
+}
+
+/* The newest checkpoint of the job serves for a state that is lost. *newest: its step. */
+static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *newest,
+                               trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    trm_status status = r->resume(r->model, from->directory, err);
+    if (status == TRM_END) {
+        return TRMI_FAIL(
+            err, TRM_IO,
+            "no rank that is left has the state of the model, and %s has no checkpoint "
+            "yet; start the job again",
+            from->directory);
+    }
+    TRMI_TRY(status);
+    e->begun_epoch = -1;
+    e->restored = *newest = (int64_t)trm_exec_step(r->model->train.exec);
+    return TRM_OK;
 }
 
 /* One attempt: the next epoch of the job, and the model in it. */
 static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_due, int64_t *newest,
                               trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
+    checkpoints from;
     drop_programs(r);
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
-    r->model->first_ranks = e->at.first_ranks;
+    const bool lost = *newest < 0;
+    e->restored = 0;
+    TRMI_TRY(lost ? find_checkpoints(r, &from, err) : TRM_OK);
+    r->model->first_ranks = lost ? r->model->first_ranks : e->at.first_ranks;
     TRMI_TRY(compile_epoch(r, err));
+    TRMI_TRY(lost ? resume_epoch(r, &from, newest, err) : TRM_OK);
+    TRMI_TRY(open_parts(r, err));
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
 }
 
@@ -348,13 +469,13 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         *err = why;
     }
     if (status == TRM_OK) {
-        e->valid = false;
+        e->valid = e->valid && e->copies.on; /* until the ranks have kept their parts */
         r->again = true;
         r->stop = false;
         r->hooks_due = hooks_due && newest > 0 && !r->options->sink;
         e->hooked_step = r->hooks_due ? e->hooked_step : (uint64_t)newest;
         r->finish = false;
-        report_epoch(r, e->interrupted && newest == (int64_t)e->begun_step, begin);
+        report_epoch(r, newest, begin);
     }
     return status;
 }
@@ -378,8 +499,9 @@ static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
         return TRM_OK;
     }
     e->valid = false;
+    TRMI_TRY(e->copies.on ? trm_exec_gather(r->model->train.exec, err) : TRM_OK);
     if (trm_comm_rank(comm) == 0) {
-        TRMI_TRY(capture_state(r, err));
+        TRMI_TRY(keep_whole(r, err));
     }
     TRMI_TRY(trmi_elastic_hand_over(e, comm, 0, err));
     trm_status status = e->spare ? restore_state(r->model, err) : TRM_OK;
@@ -391,7 +513,7 @@ extern const trmi_rank_changes trmi_changes_elastic;
 const trmi_rank_changes trmi_changes_elastic = {
     .name = "elastic",
     .takes = trmi_elastic_takes,
-    .check = trmi_elastic_check,
+    .settle = trmi_elastic_settle,
     .open = trmi_elastic_open,
     .close = trmi_elastic_close,
     .go_alone = trmi_elastic_go_alone,
@@ -405,6 +527,7 @@ const trmi_rank_changes trmi_changes_elastic = {
     .deal_data = deal_data,
     .learning_rate = rate_of_step,
     .begin_step = begin_step,
+    .end_step = keep_parts,
     .note_hooks = note_hooks,
     .is_due = is_due,
     .begin_change = begin_change,

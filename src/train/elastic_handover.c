@@ -49,19 +49,96 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t
     return status;
 }
 
+/* Puts the whole state together where the ranks have parts of a newer one than any has whole. Leaves everything as it is where parts are missing. `all`: of all ranks. */
+static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_declaration *all,
+                             trm_error *err) {
+    const int32_t size = trm_comm_size(comm);
+    int64_t step = -1, whole = -1;
+    int32_t source = -1;
+    bool complete = false;
+    for (int32_t i = 0; i < size; i++) {
+        const trmi_copies_owner *parts = &all[i].parts;
+        whole = all[i].step > whole ? all[i].step : whole;
+        step = trmi_copies_has_parts(parts) && (step < 0 || parts->newest < step) ? parts->newest
+                                                                                  : step;
+    }
+    bool all_have_it = step > whole;
+    for (int32_t i = 0; i < size; i++) {
+        const trmi_copies_owner *parts = &all[i].parts;
+        all_have_it = all_have_it && (!trmi_copies_has_parts(parts) || parts->newest == step ||
+                                      parts->older == step);
+    }
+    if (!all_have_it) {
+        return TRM_OK;
+    }
+    trmi_copies_owner *owners;
+    char *kept = NULL;
+    trmi_elastic_position at = {0};
+    TRMI_TRY(TRMI_NEW(err, owners, size, "for %d ranks", size));
+    for (int32_t i = 0; i < size; i++) {
+        owners[i] = all[i].parts;
+        source = source < 0 && trmi_copies_has_parts(&owners[i]) ? i : source;
+    }
+    trm_status status = TRMI_NEW(err, kept, e->kept_bytes + 1, "for a copy of the model");
+    status = status == TRM_OK ? trmi_copies_join(&e->copies, comm, owners, step, e->begins,
+                                                 e->kept_bytes / 4, kept, &complete, err)
+                              : status;
+    if (status == TRM_OK && complete) {
+        const int32_t mine = trmi_copies_find(&e->copies, step);
+        at = mine >= 0 ? e->copies.at[mine] : at;
+        status = trm_comm_broadcast(comm, &at, (int64_t)sizeof at, TRM_UINT8, source, err);
+        if (mine >= 0) { /* trmi_elastic_take_newest compares the positions */
+            at = e->copies.at[mine];
+        } else {
+            e->hooked_step = at.step;
+        }
+    }
+    trmi_free(owners);
+    if (status == TRM_OK && complete) {
+        trmi_free(e->kept);
+        e->kept = kept;
+        e->at = at;
+        e->valid = true;
+    } else {
+        trmi_free(kept);
+    }
+    return status;
+}
+
+static bool has_any_parts(const trmi_declaration *all, int32_t size) {
+    bool any = false;
+    for (int32_t i = 0; i < size; i++) {
+        any = any || trmi_copies_has_parts(&all[i].parts);
+    }
+    return any;
+}
+
+/* Declares what this rank has.   owns  caller: trmi_free(*out) */
+static trm_status declare_state(const trmi_elastic_model *e, trm_comm *comm, trmi_declaration **out,
+                                trm_error *err) {
+    const trmi_declaration mine = {.step = e->valid ? (int64_t)e->at.step : -1,
+                                   .epoch = e->at.epoch,
+                                   .epoch_step = e->at.epoch_step,
+                                   .epoch_samples = e->at.epoch_samples,
+                                   .bytes = e->kept_bytes,
+                                   .hooks_due = e->hooked_step != e->at.step,
+                                   .parts = trmi_copies_describe(&e->copies)};
+    return trmi_elastic_declare(comm, &mine, out, err);
+}
+
 /* Contract in elastic_state.h. Every rank declares the step of its state, and a rank with the
  * newest one sends it to the others. Ranks with the newest step may differ in their position in
  * the data; the earliest position counts. */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err) {
     trmi_declaration *all;
-    const trmi_declaration mine = {.step = e->valid ? (int64_t)e->at.step : -1,
-                                   .epoch = e->at.epoch,
-                                   .epoch_step = e->at.epoch_step,
-                                   .epoch_samples = e->at.epoch_samples,
-                                   .bytes = e->kept_bytes,
-                                   .hooks_due = e->hooked_step != e->at.step};
-    TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
+    TRMI_TRY(declare_state(e, comm, &all, err));
+    if (has_any_parts(all, trm_comm_size(comm))) {
+        trm_status status = join_parts(e, comm, all, err);
+        trmi_free(all);
+        TRMI_TRY(status);
+        TRMI_TRY(declare_state(e, comm, &all, err));
+    }
     int32_t source = 0, size = trm_comm_size(comm);
     bool equal = true;
     for (int32_t i = 0; i < size; i++) {
@@ -83,12 +160,16 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     }
     bool same_size = best.bytes == e->kept_bytes;
     trmi_free(all);
-    if (best.step < 0 || !same_size) {
-        return TRMI_FAIL(err, TRM_IO, "%s; --resume continues the job from its newest checkpoint",
-                         best.step < 0 ? "no rank that is left has the state of the model"
-                                       : "the ranks have other variables");
-    }
     *newest = best.step;
+    if (best.step < 0) {
+        return TRM_OK;
+    }
+    if (!same_size) {
+        return TRMI_FAIL(
+            err, TRM_IO,
+            "the ranks have other variables; --resume continues the job from its newest "
+            "checkpoint");
+    }
     if (!equal) {
         TRMI_TRY(trmi_elastic_hand_over(e, comm, source, err));
     }

@@ -9,9 +9,12 @@
 #include "comm/rendezvous/elastic.h"
 #include "exec/distributed/batches.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 bool trmi_elastic_takes(const trm_model_options *options) { return options->elastic != NULL; }
 
-trm_status trmi_elastic_check(const trm_model *model, trm_error *err) {
+trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     const trm_model_options *o = &model->options;
     const trm_parallel_options *p = &o->exec.parallel;
     if ((unsigned)o->elastic_batch > TRM_ELASTIC_BATCH_RANK) {
@@ -19,22 +22,31 @@ trm_status trmi_elastic_check(const trm_model *model, trm_error *err) {
                          "elastic_batch: global or rank (found %d, expected 0 or 1)",
                          (int)o->elastic_batch);
     }
-    const char *why = p->split.kind != TRM_SPLIT_NONE ? "a split graph (semi_auto, auto)"
-                      : p->pipeline.stages > 1        ? "a pipeline"
-                      : p->shard_optimizer            ? "slices of the optimiser (shard_optimizer)"
-                      : p->cooperative != 0           ? "cooperative gradients"
-                      : p->layerwise_count > 0        ? "layerwise parameters"
-                      : p->sync_batch_norm > 1        ? "batch norm over groups of ranks"
-                      : o->ps.client != NULL          ? "parameter servers"
-                                                      : NULL;
+    const bool parts =
+        p->split.kind != TRM_SPLIT_NONE || p->pipeline.stages > 1 || p->shard_optimizer;
+    const char *why = p->cooperative != 0      ? "cooperative gradients"
+                      : p->layerwise_count > 0 ? "layerwise parameters"
+                      : p->sync_batch_norm > 1 ? "batch norm over groups of ranks"
+                      : p->split.input_cuts    ? "cuts of its inputs"
+                      : o->ps.client != NULL   ? "parameter servers"
+                      : parts && o->elastic_batch == TRM_ELASTIC_BATCH_RANK
+                          ? "a split graph, a pipeline or slices where each rank keeps its batch"
+                          : NULL;
     if (why != NULL) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "an elastic job trains data parallel with the whole state on each rank: %s "
-            "cannot be elastic yet; leave one of the two out",
+            "an elastic job changes its number of ranks, and %s cannot do that yet; leave "
+            "one of the two out",
             why);
     }
-    return TRM_OK;
+    trmi_elastic_model *e;
+    TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
+    model->elastic = e;
+    e->job = o->elastic;
+    e->begun_epoch = -1;
+    e->asked = *p;
+    /* a process that comes later, or makes its model alone, has no other ranks yet */
+    return trmi_model_comm(model) == NULL ? trmi_elastic_fit(model, 1, err) : TRM_OK;
 }
 
 trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
@@ -55,28 +67,65 @@ trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status st
     return trmi_elastic_stand_alone(options->elastic, &cause, err);
 }
 
-trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
-    trmi_elastic_model *e;
-    TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
-    model->elastic = e;
-    e->job = model->options.elastic;
-    e->begun_epoch = -1;
-    int32_t shares = alone > 0 ? alone : trmi_model_shares(model);
-    e->samples = model->train.batch * shares;
-    e->rank_samples = model->train.batch;
-    model->first_ranks = model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK ? shares : 0;
-    int32_t blocks = model->train.blocks * shares;
-    if (alone > 0) { /* the block that is chosen depends on the batch of all ranks */
-        TRMI_TRY(trmi_batches_blocks(&model->options.exec.parallel, e->samples, &blocks, err));
+/* A variable and its number. */
+typedef struct named {
+    const char *name;
+    int32_t index;
+} named;
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(((const named *)a)->name, ((const named *)b)->name);
+}
+
+trm_status trmi_elastic_sort(trmi_elastic_model *e, const trm_exec *exec, trm_error *err) {
+    const int32_t count = trm_exec_variable_count(exec);
+    int64_t bytes = 0;
+    named *names;
+    if (e->sorted == NULL) {
+        TRMI_TRY(TRMI_NEW(err, e->sorted, count + 1, "for the variables of an elastic model"));
+        TRMI_TRY(TRMI_NEW(err, e->order, count + 1, "for the variables of an elastic model"));
+        TRMI_TRY(TRMI_NEW(err, e->begins, count + 1, "for the variables of an elastic model"));
+        e->variables = count;
     }
-    e->blocks = blocks;
-    trm_exec *exec = model->train.exec;
-    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
-        trm_variable v = trm_exec_variable(exec, i);
+    if (count != e->variables) {
+        return TRMI_FAIL(err, TRM_IO,
+                         "the program for this number of ranks has %d variables, not %d", count,
+                         e->variables);
+    }
+    TRMI_TRY(TRMI_NEW(err, names, count + 1, "for the variables of an elastic model"));
+    for (int32_t i = 0; i < count; i++) {
+        names[i] = (named){trm_exec_variable(exec, i).name, i};
+    }
+    qsort(names, (size_t)count, sizeof *names, compare_names);
+    e->marked_bytes = 0;
+    for (int32_t k = 0; k < count; k++) {
+        trm_variable v = trm_exec_variable(exec, names[k].index);
         const trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
-        e->kept_bytes += trm_tensor_bytes(&t);
+        e->sorted[k] = names[k].index;
+        e->order[names[k].index] = k;
+        e->begins[k] = bytes / 4;
+        bytes += trm_tensor_bytes(&t);
         e->marked_bytes += v.kind == TRM_VARIABLE_STATE ? trm_tensor_bytes(&t) : 0;
     }
+    e->kept_bytes = bytes;
+    trmi_free(names);
+    return TRM_OK;
+}
+
+trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
+    trmi_elastic_model *e = model->elastic;
+    const trm_parallel_options *p = &model->options.exec.parallel;
+    const trmi_batch_form form = trmi_batch_form_of(p);
+    const int32_t reads = alone > 0 ? trmi_elastic_reads(e, alone) : form.reads;
+    e->samples = model->train.batch * reads;
+    e->rank_samples = model->train.batch;
+    model->first_ranks = model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK ? reads : 0;
+    int32_t blocks = model->train.blocks * (form.ranks / form.graph_ranks);
+    if (alone > 0) { /* the block that is chosen depends on the batch of all ranks */
+        TRMI_TRY(trmi_batches_blocks(p, e->samples, &blocks, err));
+    }
+    e->blocks = blocks;
+    TRMI_TRY(trmi_elastic_sort(e, model->train.exec, err));
     e->marked = trmi_alloc((size_t)e->marked_bytes);
     return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
 }
@@ -96,6 +145,10 @@ void trmi_elastic_close(trm_model *model) {
         trm_comm_destroy(e->active);
         trmi_free(e->marked);
         trmi_free(e->kept);
+        trmi_free(e->sorted);
+        trmi_free(e->order);
+        trmi_free(e->begins);
+        trmi_copies_close(&e->copies);
         trmi_free(e);
         model->elastic = NULL;
     }

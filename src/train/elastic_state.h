@@ -5,25 +5,18 @@
 
 #include "trireme/elastic.h"
 
+#include "train/elastic_copies.h"
 #include "train/model.h"
-
-/* The state that a rank sends to the others beside the variables. Sent as bytes: all ranks run the
- * same program. */
-typedef struct trmi_elastic_position {
-    uint64_t step; /* updates applied */
-    /* of a step of all ranks: see trmi_elastic_model */
-    int64_t samples, blocks, rank_samples;
-    int64_t epoch, epoch_step, epoch_samples;
-    int64_t data_samples;
-    int32_t first_ranks; /* as in trm_model */
-    float loss;
-    int32_t notes_count;
-    trmi_note notes[TRMI_NOTES_MAX];
-    trm_loss_scale_state scale;
-} trmi_elastic_position;
 
 typedef struct trmi_elastic_model {
     trm_elastic *job;
+    trm_parallel_options
+        asked; /* of the user; those of the model fit the present number of ranks */
+    /* of the variables: their numbers in the order of their names, and the other way round; the word of `kept` with which each
+     * begins, in that order. Programs of other ways of training may list them in another order */
+    int32_t *sorted, *order;
+    int64_t *begins;
+    int32_t variables;
     trm_comm *active; /* of the active ranks, where there are spare ones; NULL: all */
     /* of a batch of all ranks. Where each rank keeps its batch (trm_model.first_ranks): of the present
      * number of ranks */
@@ -42,6 +35,10 @@ typedef struct trmi_elastic_model {
     int64_t kept_bytes;
     bool valid; /* `kept` and `at` are a state */
     trmi_elastic_position at;
+    trmi_elastic_copies
+        copies; /* where no rank has the whole state, from the first step of an epoch on */
+    /* steps that this rank had done or begun at the failure; step of the checkpoint that served; 0 = none */
+    int64_t reached, restored;
 } trmi_elastic_model;
 
 /* A rank's declaration to the others after a membership change, and at the end of a run. */
@@ -50,6 +47,7 @@ typedef struct trmi_declaration {
     int64_t epoch, epoch_step, epoch_samples, bytes;
     int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
     int32_t ended;     /* status of the run; 1: it has not ended */
+    trmi_copies_owner parts;
 } trmi_declaration;
 
 /* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
@@ -61,14 +59,15 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, i
                                   trm_error *err);
 /* Makes the newest state of the ranks the state of all. *hooks_due: some rank has not called the
  * on_step_end hooks of its last step. The earliest position of the ranks with that state counts, so
- * that what follows a step (evaluation, checkpoint) is repeated rather than left out.
- *   error  IO: no rank has a state, or they have other variables; those of the collectives */
+ * that what follows a step (evaluation, checkpoint) is repeated rather than left out. Where ranks have parts of a newer state, it
+ * is made of them if they are complete. *newest: its step; -1: the state is lost.
+ *   error  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
 
 /* elastic_model.c: functions of the table of elastic jobs (rank_changes.h). */
 bool trmi_elastic_takes(const trm_model_options *options);
-trm_status trmi_elastic_check(const trm_model *model, trm_error *err);
+trm_status trmi_elastic_settle(trm_model *model, trm_error *err);
 trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err);
 void trmi_elastic_close(trm_model *model);
 trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
@@ -76,5 +75,18 @@ trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status st
 bool trmi_elastic_puts_off(trm_status status, const trm_error *why);
 bool trmi_elastic_request_leave(trm_model *model);
 bool trmi_elastic_is_spare(const trm_model *model);
+/* elastic_fit.c: sets the options of the model's ways of training to those for `ranks` ranks: as the user has asked where
+ * that is possible, else with fewer stages, another mesh, a plan that is searched. */
+trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err);
+/* Returns how many of `ranks` ranks share a step: the most whose stages have equal ranks that divide its samples and
+ * its blocks; all where each keeps its batch. */
+int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks);
+/* Returns in how many parts `ranks` ranks read a batch. */
+int32_t trmi_elastic_reads(const trmi_elastic_model *elastic, int32_t ranks);
+/* Returns whether ranks have parts of the state only. */
+bool trmi_elastic_has_parts(const trmi_elastic_model *elastic);
+/* elastic_model.c: finds the order of the variables of a program (trmi_elastic_model.sorted).   error  IO: it has others than the
+ * programs before; NOMEM */
+trm_status trmi_elastic_sort(trmi_elastic_model *elastic, const trm_exec *exec, trm_error *err);
 
 #endif

@@ -128,6 +128,9 @@ static void put_membership(trmi_text *to, const trm_progress *p) {
     trmi_text_printf(to, ",\"lost\":[%s],\"left\":[%s],\"joined\":[%s]", m->lost, m->left,
                      m->joined);
     put_whole(to, "redone_steps", m->redone_steps);
+    if (m->restored_step > 0) {
+        trmi_text_printf(to, ",\"restored\":\"checkpoint step %lld\"", (long long)m->restored_step);
+    }
     put_real(to, "seconds", m->seconds);
     put_whole(to, "global_step", (int64_t)p->global_step);
 }

@@ -52,6 +52,13 @@ static void events_are_written_as_members(void **state) {
     check_event(TRM_EVENT_MEMBERSHIP, &p, NULL,
                 "\"epoch\":2,\"ranks\":3,\"spare\":0,\"lost\":[1, 4],\"left\":[],"
                 "\"joined\":[],\"redone_steps\":1,\"seconds\":2,\"global_step\":14");
+    m.restored_step = 10;
+    m.redone_steps = 4;
+    check_event(
+        TRM_EVENT_MEMBERSHIP, &p, NULL,
+        "\"epoch\":2,\"ranks\":3,\"spare\":0,\"lost\":[1, 4],\"left\":[],"
+        "\"joined\":[],\"redone_steps\":4,\"restored\":\"checkpoint step 10\",\"seconds\":2,"
+        "\"global_step\":14");
     char text[600];
     trm_event_members(TRM_EVENT_STEP, &p, &(trm_mean_step){.step_seconds = 0.25}, text,
                       sizeof text);

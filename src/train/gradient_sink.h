@@ -51,6 +51,9 @@ typedef struct trmi_run {
     bool again, hooks_due;
     bool stop;                 /* ranks want to leave, and too few would be left */
     trm_membership membership; /* of the last change */
+    const char *checkpoints;   /* directory in which a callback saves the run; NULL: none does */
+    /* trm_model_resume: with it a table of changes makes the model that of a checkpoint */
+    trm_status (*resume)(trm_model *model, const char *path, trm_error *err);
 } trmi_run;
 
 /* The table of functions of one kind of sink; static and constant (sinks.c). */

@@ -161,12 +161,12 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     TRMI_TRY(trmi_model_find_ranks(model, err));
     TRMI_TRY(take_context(given, o, err));
     trmi_batches_settle(&o->exec.parallel);
-    TRMI_TRY(model->changes->check(model, err));
     /* texts of the caller may be freed after creation */
     const char **strings[] = {&o->exec.backend,
                               &o->exec.tuning_file,
                               &o->exec.choices_file,
                               &o->description,
+                              &o->exec.parallel.pipeline.begins,
                               &o->exec.parallel.split.mesh,
                               &o->exec.parallel.split.plan,
                               &o->exec.parallel.split.search,
@@ -179,7 +179,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");
         }
     }
-    return TRM_OK;
+    return model->changes->settle(model, err);
 }
 
 /* Makes a model. `alone`: as for trmi_rank_changes.open. On failure everything made so far is destroyed and *out

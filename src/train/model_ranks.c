@@ -72,7 +72,7 @@ trm_status trmi_model_find_ranks(trm_model *model, trm_error *err) {
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err) {
     const trmi_batch_form form = trmi_batch_form_of(&model->options.exec.parallel);
-    int32_t size = training ? form.ranks : trmi_model_size(model);
+    int32_t size = training ? form.reads : trmi_model_size(model);
     bool whole = training && trmi_model_shares(model) == 1 && model->elastic == NULL;
     /* the last rank of an elastic job gets all that others had */
     bool alone = size == 1 && model->elastic == NULL;

@@ -9,7 +9,7 @@ static bool takes_all(const trm_model_options *options) {
     return true;
 }
 
-static trm_status check_nothing(const trm_model *model, trm_error *err) {
+static trm_status settle_nothing(trm_model *model, trm_error *err) {
     (void)model;
     (void)err;
     return TRM_OK;
@@ -94,20 +94,21 @@ static trm_status end_run(trmi_run *run, trm_status status, trm_error *err) {
 static const trmi_rank_changes changes_none = {
     .name = "none",
     .takes = takes_all,
-    .check = check_nothing,
+    .settle = settle_nothing,
     .open = open_nothing,
     .close = close_nothing,
     .go_alone = fail_together,
     .puts_off = put_nothing_off,
     .request_leave = refuse_leave,
     .is_spare = is_never_spare,
-    .check_joined = accept_run,
+    .check_joined = change_nothing,
     .check_data = accept_run,
     .epoch_steps = keep_steps,
     .schedule_steps = count_schedule_steps,
     .deal_data = change_nothing,
     .learning_rate = rate_of_step,
-    .begin_step = note_nothing,
+    .begin_step = change_nothing,
+    .end_step = change_nothing,
     .note_hooks = note_nothing,
     .is_due = is_never_due,
     .begin_change = change_nothing,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train/rank_changes.h: what a model does when the ranks of its job die, leave or join, behind one interface.
  *
- *        trm_model_create          takes  check  [the graph is compiled]  open     where that fails: go_alone
+ *        trm_model_create          takes  settle  [the graph is compiled]  open     where that fails: go_alone
  *        trm_model_load, _resume   puts_off
  *        trm_model_train           check_joined  check_data  schedule_steps  deal_data
  *          each epoch              epoch_steps
- *          each step               learning_rate  begin_step  [hooks]  note_hooks  is_due
+ *          each step               learning_rate  begin_step  end_step  [hooks]  note_hooks  is_due
  *          between two steps       begin_change
  *          the end                 finish
  *          a failure               go_on
@@ -25,9 +25,9 @@ typedef struct trmi_rank_changes {
 
     /* Returns whether this table serves a model with these options. The first one that does is used. */
     bool (*takes)(const trm_model_options *options);
-    /* Checks the options of the model.   error  INVALID: a way of training that cannot change its number
-     * of ranks */
-    trm_status (*check)(const trm_model *model, trm_error *err);
+    /* Checks the options of the model, and settles those that depend on its ranks.   error  INVALID: a way of
+     * training that cannot change its number of ranks; NOMEM */
+    trm_status (*settle)(trm_model *model, trm_error *err);
     /* Makes the state of the model, once it is compiled. `alone`: by this process alone, after go_alone, in a
      * job of so many ranks; else 0.   error  INVALID, NOMEM */
     trm_status (*open)(trm_model *model, int32_t alone, trm_error *err);
@@ -52,7 +52,7 @@ typedef struct trmi_rank_changes {
 
     /* Before a run.   error  PEER: this process has come to a job that runs, or has made its model alone; it
      * begins with go_on */
-    trm_status (*check_joined)(const trmi_run *run, trm_error *err);
+    trm_status (*check_joined)(trmi_run *run, trm_error *err);
     /* Checks that the dataset can be dealt out to another number of ranks.   error  INVALID */
     trm_status (*check_data)(const trmi_run *run, trm_error *err);
     /* Returns the steps of the current epoch: `steps`, those of ranks that stay as they are, or another number
@@ -66,8 +66,10 @@ typedef struct trmi_rank_changes {
     /* Returns the learning rate of the next step. */
     double (*learning_rate)(const trmi_run *run);
     /* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to join, and keeps
-     * what a forward pass changes. */
-    void (*begin_step)(trmi_run *run);
+     * what a forward pass changes.   error  those of a collective */
+    trm_status (*begin_step)(trmi_run *run, trm_error *err);
+    /* After a step, before its hooks: keeps what only this rank has.   error  those of a collective */
+    trm_status (*end_step)(trmi_run *run, trm_error *err);
     /* After the on_step_end hooks of a step. */
     void (*note_hooks)(trmi_run *run);
     /* Returns whether a rank wanted to leave or to join in the last step; all ranks get the same answer. */

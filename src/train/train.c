@@ -87,6 +87,10 @@ static trmi_run *run_of(const trm_progress *progress) {
 
 bool trmi_run_is_again(const trm_progress *progress) { return run_of(progress)->again; }
 
+void trmi_run_set_checkpoints(const trm_progress *progress, const char *directory) {
+    run_of(progress)->checkpoints = directory;
+}
+
 trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err) {
     trmi_run *r = run_of(progress);
@@ -191,13 +195,14 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
     r->p.step_samples = 0;
     r->p.learning_rate = r->changes->learning_rate(r);
     trmi_exec_set_flag(exec, TRMI_FLAG_STOP, atomic_load(&r->model->stop) != 0);
-    r->changes->begin_step(r);
+    TRMI_TRY(r->changes->begin_step(r, err));
     TRMI_TRY(forward_backward(r, err));
     TRMI_TRY(CALL(r, on_gradients, err));
     double updating = trmi_os_now();
     TRMI_TRY(r->sink->push(r, err));
     trmi_run_record(r, "compute", "optimizer", updating);
-    return record_progress(r, begin, waited, err);
+    TRMI_TRY(record_progress(r, begin, waited, err));
+    return r->changes->end_step(r, err);
 }
 
 /* ---- an epoch -------------------------------------------------------------------------------- */
@@ -480,6 +485,7 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
                   .options = options,
                   .sink = model->sink,
                   .changes = model->changes,
+                  .resume = trm_model_resume,
                   .begin = trmi_os_now()};
     /* callbacks and the abort of the other ranks need the message even if the caller passed no
      * error record */

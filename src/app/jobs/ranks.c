@@ -347,10 +347,17 @@ trm_elastic *app_elastic(const app_context *app) {
     return app->ranks != NULL ? app->ranks->elastic : NULL;
 }
 
+/* Returns the number of ranks for which options are chosen: in an elastic job more than one, also for a process that has no
+ * other ranks yet. */
+static int32_t count_wanted_ranks(const app_context *app) {
+    int32_t ranks = app_rank_count(app);
+    return app_elastic(app) != NULL && ranks < 2 ? 2 : ranks;
+}
+
 /* Contract in app.h. One rank never splits. */
 bool app_splits(app_context *app) {
     trm_error err;
-    if (app_rank_count(app) < 2 || app_set_context(app, &err) != TRM_OK) {
+    if (count_wanted_ranks(app) < 2 || app_set_context(app, &err) != TRM_OK) {
         return false;
     }
     const char *mode = app_context_option(app, "parallel_mode");
@@ -373,7 +380,7 @@ int32_t app_feeding_ranks(app_context *app) {
 }
 
 bool app_reads_own(app_context *app) {
-    return app_splits(app) && trm_context_own_samples(app->context, app_rank_count(app));
+    return app_splits(app) && trm_context_own_samples(app->context, count_wanted_ranks(app));
 }
 
 /* Returns whether --batch-size is the batch of all ranks of a split. */

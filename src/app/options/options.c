@@ -206,7 +206,7 @@ const app_flag app_flags[] = {
     TEXT("engine", engine, "auto|shm|tcp|ucx|mpi", NULL, "transport of the data; mpi under mpirun or srun (auto)", .use = "ranks"),
     TEXT("algorithm", algorithm, "NAME", NULL, "algorithm of collectives between hosts, in the forms of HCCL_ALGO: ring, level0:NA;level1:H-D_R (HCCL_ALGO, or by cost)", .use = "ranks"),
     TEXT("rank-table", rank_table, "FILE", NULL, "rank table (RANK_TABLE_FILE)"),
-    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die or leave, while LEAST of them are left, and up to MOST join; data parallel", .use = "ranks"),
+    TEXT("elastic", elastic, "LEAST:MOST", NULL, "the job goes on when ranks die or leave, while LEAST of them are left, and up to MOST join", .use = "ranks"),
     CHOICE("elastic-batch", elastic_batch, "global|rank", "global", "elastic: what stays when ranks change: the batch of all ranks, or that of each rank; then the learning rate is multiplied by ranks now / ranks at the beginning", .use = "ranks;elastic"),
     REAL("elastic-deadline", elastic_deadline, "S", 0.5, 1e6, "30", "elastic: a rank without a sign of life for so long is given up, and ended if it is on this machine", .use = "ranks;elastic"),
     INT("elastic-restarts", elastic_restarts, "N", 0, 1000, "0", "elastic: how often each rank that has died is started again, to join the others", .use = "ranks;elastic"),

@@ -198,7 +198,8 @@ static trm_status tell_membership(void *context, const trm_progress *p, trm_erro
             app_text(NULL, m->lost, m->lost_count > 0 ? ", lost: %s" : NULL),
             app_text(NULL, m->left, m->left_count > 0 ? ", left: %s" : NULL),
             app_text(NULL, m->joined, m->joined_count > 0 ? ", joined: %s" : NULL),
-            app_int(NULL, m->redone_steps, ", %d step redone"),
+            app_int(NULL, m->redone_steps, ", steps redone: %d"),
+            app_int(NULL, m->restored_step, m->restored_step > 0 ? ", from checkpoint %d" : NULL),
             app_real(NULL, m->seconds, ", %.2f s"),
             app_int(NULL, (int64_t)p->global_step, ", after step %d"));
     app_end();

@@ -217,6 +217,16 @@ trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf 
     CALL_EACH(exec, assemble, exec, leaf, dtype, part, whole, err);
 }
 
+trmi_hold trmi_distribution_hold(const trm_exec *exec, int32_t index, int64_t at, int64_t words) {
+    trmi_hold hold = {.mine = true, .end = words};
+    for (int32_t i = 0; i < exec->ways_count; i++) {
+        if (exec->ways[i]->hold != NULL) {
+            exec->ways[i]->hold(exec, index, at, &hold);
+        }
+    }
+    return hold;
+}
+
 trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err) {
     CALL_EACH(exec, bring, exec, index, data, err);
 }

@@ -11,6 +11,7 @@
  *      trm_exec_forward_backward   before_step  [steps and actions]  finish_backward
  *      trm_exec_update             agree  publish
  *      trm_exec_gather       gather
+ *      trmi_state_part_list  hold
  *      trm_exec_destroy            close  leave
  *
  * Between the steps of the program a way runs actions: a collective that starts behind the step
@@ -35,6 +36,13 @@ typedef enum trmi_exec_flag { TRMI_FLAG_STOP, TRMI_FLAG_RANKS, TRMI_FLAGS } trmi
 
 struct trmi_training;
 struct trmi_mesh;
+
+/* What words of a variable on this rank are for the state of the job. */
+typedef struct trmi_hold {
+    bool mine;     /* the values of this rank count */
+    bool repeated; /* another rank has the same */
+    int64_t end;   /* up to which word of the variable's memory this holds */
+} trmi_hold;
 
 /* One way of training: its functions, in the order in which the executor calls them. */
 typedef struct trmi_distribution {
@@ -108,6 +116,9 @@ typedef struct trmi_distribution {
     /* Puts each rank's `part` of `leaf`, in plain layout, together in `whole` on every rank. */
     trm_status (*assemble)(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                            const void *part, void *whole, trm_error *err);
+    /* Corrects *hold, which is what the ways before this one say of the words of variable `index` from word `at` of its
+     * memory on. Local. */
+    void (*hold)(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
     /* Sends variable `index`, or its gradient, whole from the ranks that update it to all ranks. */
     trm_status (*bring)(trm_exec *exec, int32_t index, void *data, trm_error *err);
     /* Sets *place to the memory for input `index` that callers feed, if it is not the program's
@@ -174,6 +185,9 @@ trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf *leaf,
                                       trm_dtype dtype, const void *part, void *whole,
                                       trm_error *err);
+/* Returns what the words of variable `index` from word `at` of its memory on, of `words`, are for the
+ * state of the job. One rank by itself has all of it. */
+trmi_hold trmi_distribution_hold(const trm_exec *exec, int32_t index, int64_t at, int64_t words);
 trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,

@@ -527,6 +527,13 @@ static trm_status find_first_rank(trm_exec *exec, bool found, int32_t *first, tr
     return TRM_OK;
 }
 
+/* Every rank has every variable. */
+static void hold_everything(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
+    (void)index;
+    (void)at;
+    hold->repeated = trmi_parallel_of(exec)->size > 1;
+}
+
 const trmi_distribution trmi_way_ranks = {
     .name = "ranks",
     .open = open_ranks,
@@ -543,6 +550,7 @@ const trmi_distribution trmi_way_ranks = {
     .finish_backward = trmi_parallel_finish_backward,
     .agree = agree_on_divergence,
     .first = find_first_rank,
+    .hold = hold_everything,
     .describe = describe_ranks,
     .count = count_ranks,
 };

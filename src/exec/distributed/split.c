@@ -119,6 +119,7 @@ const trmi_distribution trmi_way_split = {
     .before_step = take_inputs,
     .gather = trmi_split_gather,
     .assemble = trmi_split_assemble,
+    .hold = trmi_split_hold,
     .input = trmi_split_input_place,
     .feed = trmi_split_feed,
     .describe = describe_split,

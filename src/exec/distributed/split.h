@@ -75,6 +75,8 @@ uint64_t trmi_split_mix(const struct trm_exec *exec, uint64_t hash);
 trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_error *err);
 /* Cut variables, whole, on every rank. Collective. */
 trm_status trmi_split_gather(struct trm_exec *exec, trm_error *err);
+/* A cut variable is repeated where an axis of the mesh does not cut it. */
+void trmi_split_hold(const struct trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
 /* A part of each rank (plain layout), put together on every rank. Collective. */
 trm_status trmi_split_assemble(struct trm_exec *exec, const trmi_partition_leaf *leaf,
                                trm_dtype dtype, const void *part, void *whole, trm_error *err);

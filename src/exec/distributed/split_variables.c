@@ -73,6 +73,17 @@ trm_status trmi_split_gather(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+void trmi_split_hold(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
+    const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
+    const trmi_mesh *mesh = &trmi_parallel_of(exec)->split->plan->mesh;
+    bool repeated = leaf == NULL;
+    (void)at;
+    for (int32_t i = 0; leaf != NULL && i < mesh->axes; i++) {
+        repeated = repeated || leaf->spread.at[i] < TRMI_SPLIT;
+    }
+    hold->repeated = hold->repeated && repeated;
+}
+
 /* ---- norms over cut parameters --------------------------------------------------------------- */
 
 /* Does this rank speak for its part: the first of those that hold the same. */

@@ -254,6 +254,7 @@ const trmi_distribution trmi_way_stages = {
     .first = first_of_stages,
     .publish = trmi_stages_publish,
     .gather = trmi_stages_gather,
+    .hold = trmi_stages_hold,
     .bring = trmi_stages_bring,
     .describe = describe_stages,
 };

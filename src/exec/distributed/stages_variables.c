@@ -94,6 +94,11 @@ static int32_t owner_of(const trm_exec *exec, int32_t index) {
     return 0;
 }
 
+void trmi_stages_hold(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
+    (void)at;
+    hold->mine = hold->mine && owner_of(exec, index) == trmi_stages_of(exec)->options.stage;
+}
+
 trm_status trmi_stages_bring(trm_exec *exec, int32_t index, void *data, trm_error *err) {
     const trm_variable *v = &exec->variables[index];
     return trm_comm_broadcast(trmi_stages_of(exec)->pipe, data, trm_shape_count(&v->shape),

@@ -405,15 +405,15 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .shard_optimizer =
                                                truth_of(c, TRMI_CONTEXT_ENABLE_PARALLEL_OPTIMIZER),
                                            .cooperative = cooperative_of(c),
-                                           .split.kind = !many               ? TRM_SPLIT_NONE
+                                           .split.kind = comm == NULL        ? TRM_SPLIT_NONE
                                                          : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                              : TRM_SPLIT_PLANNED};
         /* which samples each rank reads: cuts of its own, its own samples, or the whole batch */
         bool tuples = has_tuples(c);
         parallel->split.input_cuts =
             many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;
-        bool own = many && trm_context_own_samples(c, trm_comm_size(comm));
-        bool whole = many && !own &&
+        bool own = comm != NULL && trm_context_own_samples(c, many ? trm_comm_size(comm) : 2);
+        bool whole = comm != NULL && !own &&
                      (tuples || option_equals(c, TRMI_CONTEXT_FULL_BATCH, "true") ||
                       option_equals(c, TRMI_CONTEXT_DATASET_STRATEGY, "full_batch"));
         parallel->batch = own ? TRM_BATCH_OF_RANK : whole ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT;

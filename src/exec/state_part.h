@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/state_part.h: what one rank has of the state of a job (parameters, states, slots), so described that
+ * ranks with other programs can read it.
+ *
+ *      memory of this rank   [ run 0 ][ run 1 ] ...         runs: words of one variable, as they lie
+ *      segments              [ b, n ][ b, n ][ b, n ] ...   where words of a run belong in the whole variable
+ *
+ * Runs that no other rank has come first. A word has 4 bytes. */
+#ifndef TRMI_EXEC_STATE_PART_H
+#define TRMI_EXEC_STATE_PART_H
+
+#include "trireme/exec.h"
+
+/* Words [begin, begin + count) of a variable in plain layout. TRMI_STATE_PADDING: no words of it. */
+typedef struct trmi_state_words {
+    uint32_t begin, count;
+} trmi_state_words;
+#define TRMI_STATE_PADDING UINT32_MAX
+
+typedef struct trmi_state_run {
+    int64_t words, segments;
+    int32_t variable;
+    int32_t repeated; /* another rank has the same words */
+} trmi_state_run;
+
+typedef struct trmi_state_part {
+    trmi_state_run *runs;
+    int64_t runs_count, runs_room;
+    trmi_state_words *segments; /* of all runs, one after the other */
+    int64_t segments_count, segments_room;
+    const char **places; /* [runs_count] in this rank's memory; NULL: the part is of another rank */
+    int64_t places_room;
+    int64_t words, alone; /* of all runs; of those that no other rank has */
+} trmi_state_part;
+
+/* Lists what this rank has. The list holds as long as the executor.
+ *   owns    trmi_state_part_free
+ *   errors  NOMEM; INVALID: a variable has elements that are no words, or too many of them */
+trm_status trmi_state_part_list(const trm_exec *exec, trmi_state_part *out, trm_error *err);
+void trmi_state_part_free(trmi_state_part *part);
+/* Copies the words of all runs to `memory`, one after the other. */
+void trmi_state_part_read(const trmi_state_part *part, char *memory);
+/* Copies the words of the first `words` words of a part, which are in `memory`, to their places in `whole`: all variables in plain
+ * layout, of which variable i begins at word begins[i]. Sets `covered` of each of these words. */
+void trmi_state_part_place(const trmi_state_part *part, int64_t words, const char *memory,
+                           const int64_t *begins, char *whole, uint8_t *covered);
+
+#endif

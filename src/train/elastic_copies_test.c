@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Parts of a state and their copies, of every way of training that has parts: whatever ranks are gone, the values that were written
+ * come back, or the whole is known to be incomplete. */
+#include "ranks.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "train/elastic_copies.h"
+
+#include <string.h>
+
+enum { RANKS = 4, BATCH = 8, WIDE = 4000 };
+
+/* A way of training, and which ranks of a job are gone (bits). */
+typedef struct trial {
+    const char *name;
+    trm_parallel_options parallel;
+    uint32_t gone;
+    bool lost; /* a part with its copy, that no other rank has */
+} trial;
+
+static const char plan[] =
+    "trireme-plan 1\nmesh 2x2\nop c0.conv2d0 kn\nop c1.conv2d1 kk\nop linear0 kc\n";
+
+static trm_node build_block(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
+    trm_graph_push_scope(g, "%s", name);
+    x = trm_conv2d(
+        g, x, trm_parameter(g, "weight", trm_shape_of(out, in, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT),
+        TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
+    x = trm_batch_norm(g, x, trm_parameter(g, "gamma", trm_shape_of(out), TRM_INIT_ONE),
+                       trm_parameter(g, "beta", trm_shape_of(out), TRM_INIT_ZERO),
+                       trm_state(g, "mean", TRM_FLOAT32, trm_shape_of(out), TRM_INIT_ZERO),
+                       trm_state(g, "var", TRM_FLOAT32, trm_shape_of(out), TRM_INIT_ONE), NULL);
+    trm_graph_pop_scope(g);
+    return trm_relu(g, x);
+}
+
+/* Channels that are no multiple of a block: layouts have padding. */
+static trm_node build_network(trm_graph *g) {
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, 3, 6, 6));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
+    x = build_block(g, "c0", x, 3, 24);
+    x = build_block(g, "c1", x, 24, 24);
+    x = trm_linear(g, trm_global_avg_pool(g, x), /* so large that each rank has a slice */
+                   trm_parameter(g, "wide.weight", trm_shape_of(WIDE, 24), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    x = trm_linear(g, trm_relu(g, x),
+                   trm_parameter(g, "fc.weight", trm_shape_of(10, WIDE), TRM_INIT_LINEAR),
+                   trm_parameter(g, "fc.bias", trm_shape_of(10), TRM_INIT_ZERO));
+    return trm_softmax_cross_entropy(g, x, label, NULL);
+}
+
+static trm_status make_exec(const trial *t, trm_comm *comm, trm_exec **out, trm_error *err) {
+    trm_graph *g;
+    TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
+    trm_exec_options options = {.loss = build_network(g),
+                                .threads = 1,
+                                .seed = 3,
+                                .tuning_file = "",
+                                .optimizer = {.kind = TRM_ADAM},
+                                .accumulate = t->parallel.pipeline.stages > 1 ? 2 : 1,
+                                .parallel = t->parallel};
+    options.parallel.comm = comm;
+    options.parallel.split.plan = t->parallel.split.kind != TRM_SPLIT_NONE ? plan : NULL;
+    trm_status status = trm_exec_create(g, &options, out, err);
+    trm_graph_destroy(g);
+    return status;
+}
+
+/* Fills `values` with those of a variable after a step. No two elements of the state are equal. */
+static void fill(float *values, int64_t begin, int64_t count, int step) {
+    for (int64_t i = 0; i < count; i++) {
+        values[i] = (float)(begin + i) + (float)step / 4;
+    }
+}
+
+/* Writes the values of a step to all variables; or compares them with those of `whole`, whose first difference is returned; -1: none. */
+static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, const float *whole) {
+    int64_t wrong = -1;
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        int64_t count = trm_shape_count(&v.shape);
+        float *values = trmi_alloc((size_t)count * sizeof *values);
+        fill(values, begins[i], count, step);
+        if (whole == NULL) {
+            trm_exec_write(exec, i, values);
+        } else if (memcmp(values, whole + begins[i], (size_t)count * sizeof *values) != 0) {
+            wrong = begins[i];
+        }
+        trmi_free(values);
+    }
+    return wrong;
+}
+
+/* Joins the parts of one step without the ranks that are gone, which only listen. */
+static void join_step(rank_context *context, const trial *t, const trmi_elastic_copies *copies,
+                      trm_comm *comm, trm_exec *exec, const int64_t *begins, int64_t words,
+                      int step) {
+    trm_error err;
+    trmi_copies_owner owners[RANKS], mine = trmi_copies_describe(copies);
+    EXPECT(mine.newest == 2 && mine.older == 1, "generations");
+    mine.newest = (t->gone >> context->rank & 1) != 0 ? -1 : mine.newest;
+    const trm_collective gather = {.kind = TRM_ALLGATHER,
+                                   .send = &mine,
+                                   .recv = owners,
+                                   .count = sizeof mine,
+                                   .dtype = TRM_UINT8};
+    EXPECT_OK(trm_comm_run(comm, &gather, &err), err);
+    float *whole = trmi_alloc((size_t)words * sizeof *whole);
+    bool complete = false;
+    EXPECT_OK(
+        trmi_copies_join(copies, comm, owners, step, begins, words, (char *)whole, &complete, &err),
+        err);
+    int64_t wrong = complete ? visit_state(exec, begins, step, whole) : -1;
+    trmi_free(whole);
+    EXPECT(complete == !t->lost, "%s, step %d, gone %x: complete %d", t->name, step,
+           (unsigned)t->gone, complete);
+    EXPECT(wrong < 0, "%s, step %d: the variable at %lld", t->name, step, (long long)wrong);
+}
+
+static void keep_and_join(rank_context *context) {
+    const trial *t = context->arg;
+    const rank_setup setup = {.options = {.timeout_seconds = 60}};
+    context->arg = (void *)&setup;
+    OPEN_COMM();
+    trm_exec *exec = NULL;
+    EXPECT_OK(make_exec(t, comm, &exec, &err), err);
+    const int32_t count = trm_exec_variable_count(exec);
+    int64_t *begins = trmi_alloc((size_t)count * sizeof *begins), words = 0;
+    int32_t *order = trmi_alloc((size_t)count * sizeof *order);
+    for (int32_t i = 0; i < count; i++) {
+        trm_variable v = trm_exec_variable(exec, i);
+        order[i] = i;
+        begins[i] = words;
+        words += trm_shape_count(&v.shape);
+    }
+    trmi_elastic_copies copies = {.on = false};
+    EXPECT_OK(trmi_copies_open(&copies, exec, comm, order, &err), err);
+    for (int step = 0; step < 4; step++) {
+        (void)visit_state(exec, begins, step, NULL);
+        EXPECT_OK(trm_comm_barrier(comm, &err), err); /* ranks of one host may have one copy */
+        if (step < 3) {
+            EXPECT_OK(trmi_copies_keep(&copies, comm, (uint64_t)step, &err), err);
+        }
+        EXPECT_OK(trm_comm_barrier(comm, &err), err);
+    }
+    for (int step = 1; step < 3 && context->failure[0] == '\0'; step++) {
+        join_step(context, t, &copies, comm, exec, begins, words, step);
+    }
+    trmi_copies_close(&copies);
+    trmi_free(begins);
+    trmi_free(order);
+    trm_exec_destroy(exec);
+    CLOSE_COMM();
+}
+
+/* Runs a way of training without each rank, without two that are no neighbours, and without two neighbours: these take
+ * a part with its copy along, unless other ranks have it (`repeats`: of which the job has one beside each). */
+static void try_way(const char *name, trm_parallel_options parallel, uint32_t lost_pairs) {
+    static const uint32_t gone[] = {0, 1, 2, 4, 8, 5, 10, 3, 6, 12, 9};
+    for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) {
+        trial t = {name, parallel, gone[i], i >= 7 && (lost_pairs >> (i - 7) & 1) != 0};
+        ranks_run(RANKS, 0, false, keep_and_join, &t, name);
+    }
+}
+
+static void slices_come_back(void **state) {
+    (void)state;
+    try_way("slices", (trm_parallel_options){.shard_optimizer = true}, 0xf);
+}
+
+/* Every rank of the mesh 2x2 has a part of c1 of its own. */
+static void split_graphs_come_back(void **state) {
+    (void)state;
+    const trm_split_options split = {.kind = TRM_SPLIT_PLANNED, .mesh = "2x2"};
+    try_way("split", (trm_parallel_options){.split = split}, 0xf);
+}
+
+static void pipelines_come_back(void **state) {
+    (void)state;
+    try_way("4 stages", (trm_parallel_options){.pipeline = {.stages = 4}}, 0xf);
+    /* both ranks of a stage */
+    try_way("2 stages", (trm_parallel_options){.pipeline = {.stages = 2}}, 1 | 4);
+    try_way("2 stages, slices",
+            (trm_parallel_options){.pipeline = {.stages = 2}, .shard_optimizer = true}, 0xf);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(slices_come_back),
+        cmocka_unit_test(split_graphs_come_back),
+        cmocka_unit_test(pipelines_come_back),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Elastic jobs whose ranks have parts of the state: slices of the optimiser, split graphs, pipelines. A rank is killed, leaves or
+# comes back; the weights are the bits of one rank. Two neighbours that die at once cost the steps since the newest checkpoint.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+
+steps=400
+model="mlp --data synth --image-size 32 --synth-train 1024 --epochs 100000 --steps $steps --learning-rate 0.01 --optimizer adam
+    --deterministic strict --eval-every-epochs 0 --log-every 1 --json"
+# shellcheck disable=SC2086
+timeout 600 "$trireme" train $model --batch-size 32 --output one > out.txt 2> err.txt || fail "one rank: $(cat err.txt)"
+timeout 300 "$trireme" plan mlp --image-size 32 -n 4 --mesh 2x2 --batch-size 8 --no-measure --links guess --save cut.plan > out.txt 2>&1 ||
+    fail "plan: $(cat out.txt)"
+grep -q "op fc.*k" cut.plan || fail "the plan cuts no parameters: $(cat cut.plan)"
+
+# Runs a job of four ranks and sends signals to ranks of it after some steps: FOLDER "SIGNAL SIGNAL" "RANK|RANK" BATCH FLAGS...
+disturbed() {
+    local folder=$1 signal=$2 ranks=$3 batch=$4 job pid pids="" name
+    shift 4
+    : > out.txt # the background job opens it later
+    # shellcheck disable=SC2086
+    "$trireme" train $model --batch-size "$batch" -n 4 --elastic 1:4 --output "$folder" --launch-dir "$folder-logs" "$@" > out.txt 2> err.txt &
+    job=$!
+    until [ "$(grep -c '"event":"step"' out.txt)" -gt 12 ] || ! kill -0 $job 2> /dev/null; do
+        sleep 0.05
+    done
+    for pid in $(cat /proc/$job/task/*/children); do
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qxE "TRIREME_RANK=($ranks)" && pids="$pids $pid"
+    done
+    for name in $signal; do
+        # shellcheck disable=SC2086
+        kill "-$name" $pids
+    done
+    wait $job
+}
+# Checks that the job of FOLDER has ended with the bits of one rank, and has reported each of the PATTERNs.
+same() {
+    local folder=$1 part pattern
+    shift
+    for part in model optimizer; do
+        cmp "one/ckpt-$steps/$part.safetensors" "$folder/ckpt-$steps/$part.safetensors" || fail "$folder: $part differs from one rank: $(cat err.txt)"
+    done
+    for pattern in "$@"; do
+        grep -q "\"event\":\"membership\".*$pattern" "$folder/run.jsonl" || fail "$folder: no $pattern: $(grep membership "$folder/run.jsonl")"
+    done
+}
+lost='"lost":\[2\],"left":\[\],"joined":\[\]'
+joined='"ranks":4.*"joined":\[4\],"redone_steps":0'
+semi="--parallel-mode semi_auto_parallel"
+
+disturbed slices KILL 2 8 --shard-optimizer --elastic-restarts 1 || fail "slices: $(cat err.txt)"
+same slices "$lost" "$joined"
+# shellcheck disable=SC2086
+disturbed split KILL 2 8 $semi --plan cut.plan --elastic-restarts 1 || fail "split: $(cat err.txt)"
+same split "$lost" "$joined"
+# shellcheck disable=SC2086
+disturbed mesh TERM 2 8 $semi --mesh 2x2 || fail "mesh: $(cat err.txt)"
+same mesh '"lost":\[\],"left":\[2\],"joined":\[\],"redone_steps":0'
+disturbed auto KILL 2 8 --parallel-mode auto_parallel || fail "auto: $(cat err.txt)"
+same auto "$lost"
+disturbed stages KILL 2 16 --stages 2 --elastic-restarts 1 || fail "stages: $(cat err.txt)"
+same stages "$lost" "$joined"
+# The first rank of a pipeline of two stages, of two ranks with slices each.
+disturbed first KILL 0 16 --stages 2 --shard-optimizer || fail "first: $(cat err.txt)"
+same first '"lost":\[0\]'
+
+# Two that are no neighbours have their copies on others. Of neighbours one part is lost with its copy: both are stopped first, so that
+# none takes part in the membership change after the death of the other.
+disturbed apart "STOP KILL" '0|2' 8 --shard-optimizer --save-every-steps 1000000 || fail "apart: $(cat err.txt)"
+same apart '"lost":\[0, 2\]'
+disturbed pair "STOP KILL" '1|2' 8 --shard-optimizer --save-every-steps 5 || fail "pair: $(cat err.txt)"
+same pair '"lost":\[1, 2\].*"restored":"checkpoint step [0-9]*"'
+disturbed nothing "STOP KILL" '1|2' 8 --shard-optimizer --save-every-steps 1000000 && fail "nothing: it goes on without a part of the state"
+grep -q "no rank that is left has the state of the model, and nothing has no checkpoint yet" err.txt || fail "nothing: $(cat err.txt)"
+[ $failed = 0 ] && echo passed
+exit $failed
