@@ -33,7 +33,7 @@ def main():
     with open(os.path.join(build, 'CMakeFiles/trireme-sim.dir/link.txt'), encoding='utf-8') as f:
         link = shlex.split(f.read())
     sources = [os.path.realpath(path) for pattern in FILES for path in sorted(glob.glob(os.path.join(root, pattern)))]
-    sources = [path for path in sources if path in commands and not path.endswith('_test.c')]
+    sources = [path for path in sources if path in commands and not path.endswith(('_test.c', '_fuzz.c'))]
     with tempfile.TemporaryDirectory() as scratch:
         objects = []
         for source in sources:

@@ -92,11 +92,22 @@ static void check_list(const trm_elastic *e, const trmi_members *list) {
 trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err);
 trm_status __real_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err);
 
-/* A decision is there: a process may die before it has told the others. */
+static void connection_breaks(void *a, uint64_t b) {
+    (void)a, (void)b;
+    sim_reset_connection();
+}
+
+/* A decision is there: a process may die before it has told the others, and what a process that leaves has sent may be
+ * lost. */
 trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err) {
     if (list->epoch > e->now.epoch) {
         check_list(e, list);
         sim_job_plan_death_in(sim.current->process, 8, 6);
+        if (e->me.leaves != 0 && (job.without >> FAULT_RESET & 1) == 0 &&
+            sim_random(DRAW_AIMS, 2) == 0) {
+            sim_at(sim.now + (int64_t)(0.001 * sim_unit(DRAW_AIMS) * 1e9), connection_breaks, NULL,
+                   0);
+        }
     }
     return __real_trmi_elastic_adopt(e, list, err);
 }

@@ -31,6 +31,15 @@ static void draw_aims(double slowest) {
     job.cuts = job.dies_at_cuts ? 1 + (int)sim_random(DRAW_PLAN, 4) : job.cuts;
 }
 
+/* An aim that was added later. It draws from a stream of its own, so that the jobs without it stay what they were:
+ * several batches come within a snapshot. */
+static void draw_later_aim(void) {
+    if (!job.elastic && sim_random(DRAW_AIMS, 12) == 0) {
+        job.compute *= 0.01;
+        job.cuts = 1 + (int)sim_random(DRAW_AIMS, 4);
+    }
+}
+
 static void draw_job(void) {
     uint64_t (*draw)(sim_draw, uint64_t) = sim_random;
     job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
@@ -74,6 +83,7 @@ static void draw_job(void) {
         }
     }
     draw_aims(slowest);
+    draw_later_aim();
 }
 
 /* ---- supervisor ------------------------------------------------------------------------------- */
@@ -207,6 +217,21 @@ static void server_ended(sim_process *p, int code) {
     start_again(start_server, number, &job.starts[number]);
 }
 
+/* Kills a server, if it is still the process that it was. */
+static void server_dies(void *process, uint64_t pid) {
+    if (sim_find((int)pid) == process) {
+        sim_kill(process);
+    }
+}
+
+static void plan_server_death(int number, double wait) {
+    sim_process *server = job.server[number];
+    if (server != NULL && !server->dead && !job.stopped[number]) {
+        disturb_until(sim.now + seconds(wait));
+        sim_at(sim.now + seconds(wait), server_dies, server, (uint64_t)server->pid);
+    }
+}
+
 static void worker_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
     job.kills += code != 0;
@@ -221,10 +246,14 @@ static void worker_ended(sim_process *p, int code) {
     }
     if (code == JOB_NO_SPACE) { /* a server with a log that it could not write must start again */
         for (int s = 0; s < job.servers; s++) {
-            if (!job.stopped[s] && job.server[s] != NULL) {
-                sim_kill(job.server[s]);
-            }
+            plan_server_death(s, sim_random(DRAW_AIMS, 2) == 0 ? 0 : 4 * sim_unit(DRAW_AIMS));
         }
+    }
+    /* what a worker had sent when it died, and its next life builds on, is in the memory of the servers */
+    if (code < 0 && job.dies_at_pushes && !job.spares_servers && sim.now < job.faults_end &&
+        (job.without >> FAULT_DEATH & 1) == 0 && sim_random(DRAW_AIMS, 2) == 0) {
+        plan_server_death((int)sim_random(DRAW_AIMS, (uint64_t)job.servers),
+                          (0.5 + 3 * job.compute) * sim_unit(DRAW_AIMS));
     }
     /* where samples are lent, a worker may stay away for good: the others use its samples */
     bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && !job.keeps_leases &&

@@ -65,8 +65,7 @@ typedef struct sim_job {
     int64_t faults_end, disturbed_until; /* the end of what the latest faults do */
     bool comes[FAULT_KINDS];
     unsigned without; /* bits of kinds of faults that are left out */
-    char
-        only; /* 'e', 's': only jobs of this kind run (elastic, servers); passed_over: this is none */
+    char only; /* 'e', 's': other jobs than elastic ones, or ones with servers, are passed over */
     bool passed_over;
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_PROCESSES]; /* worker: ranks, too */
