@@ -210,16 +210,62 @@ static void cut_plain(cutting *c, trmi_pipe_cut *out) {
     }
 }
 
-/* Cuts into chunks: runs as equal as they can be, by their quick seconds. The bound is the mean of the
- * ranks: their work, and what the first runs take before each of them. */
+/* Returns the least seconds of the messages of one micro-batch across any cut, between any two ranks that
+ * follow each other. */
+static double least_messages(const cutting *c) {
+    int32_t stages = c->shape->stages;
+    double bytes = INFINITY, least = INFINITY;
+    bool returns = true;
+    for (int32_t i = 1; i + 1 < c->n; i++) {
+        bytes = fmin(bytes, c->runs->crossing[i]);
+        returns = returns && c->runs->returns[i];
+    }
+    for (int32_t r = 0; r < stages && bytes < INFINITY; r++) {
+        int32_t next = (r + 1) % stages;
+        const trmi_pipe_costs *costs = c->costs;
+        double seconds = costs->message(costs->context, stages, r, next, bytes);
+        seconds += returns ? costs->message(costs->context, stages, next, r, bytes) : 0;
+        least = fmin(least, seconds);
+    }
+    return least < INFINITY ? least : 0;
+}
+
+/* Returns the bound of an interleaved schedule in which one micro-batch takes `micro` seconds in all runs.
+ * Rank r has the work of its chunks from i on behind a micro-batch's way through the virtual stages before
+ * v = i stages + r, and before its way back:
+ *
+ *      step >= sum of x[u] + messages, u < v,  +  micros * sum of x[j stages + r], j >= i      for each v
+ *
+ * with x[u] the seconds of one micro-batch in virtual stage u. So any mean of these is a bound, too. With
+ * the weights w[v] below all x have the same factor, and only their sum counts, for any cut:
+ *
+ *      (micros - 1) w[v] = micros - 1 + sum of w[u], u < v           in the first chunk
+ *                          sum of w[u], v - stages < u < v           in others */
+static double bound_chunks(const cutting *c, double micro) {
+    int32_t stages = c->shape->stages, runs = stages * c->shape->chunks;
+    double w[TRMI_VIRTUAL_STAGES_MAX], sum = 0, way = 0, others = c->shape->micros - 1;
+    if (others == 0) { /* one run after the other */
+        return micro + (runs - 1) * least_messages(c);
+    }
+    for (int32_t v = 0; v < runs; v++) {
+        double before = v < stages ? others : 0;
+        for (int32_t u = v < stages ? 0 : v - stages + 1; u < v; u++) {
+            before += w[u];
+        }
+        w[v] = before / others;
+        sum += w[v];
+        way += w[v] * v; /* messages before v */
+    }
+    return micro * (1 + others * w[0] / sum) + way / sum * least_messages(c);
+}
+
+/* Cuts into chunks: runs as equal as they can be, by their quick seconds. */
 static void cut_chunks(cutting *c, trmi_pipe_cut *out) {
     int32_t stages = c->shape->stages, runs = stages * c->shape->chunks, left = runs, a = 0;
-    double all = c->before[c->n - 1], micro = least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO),
-           sum = c->shape->micros * micro;
-    for (int32_t r = 1; r < stages; r++) {
-        sum += c->before[r];
-    }
-    out->bound = fmax(sum / stages, micro);
+    double all = c->before[c->n - 1];
+    /* all runs need not fit the memory of one rank */
+    out->bound =
+        bound_chunks(c, c->runs->limit > 0 ? all : least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO));
     for (int32_t i = 0; i + 1 < c->n; i++) { /* one rank has all of the longest atom */
         out->bound = fmax(out->bound, c->shape->micros * (c->before[i + 1] - c->before[i]));
     }
