@@ -84,6 +84,15 @@ expect 2 "no forward operator has this name" plan gpt2 $tiny --stages 2 --stage-
 # shellcheck disable=SC2086
 expect 2 "auto, or a number from 1 to 64 that divides the 4 ranks" plan gpt2 $tiny --stages 3
 
+# ---- a given number of stages: nothing is measured on the 4 or 16 samples of plans without stages, which are only compared with
+# shellcheck disable=SC2086
+XDG_CACHE_HOME=$PWD/staged timeout 300 "$trireme" plan gpt2 $tiny --stages 4 --micro-batches 8 --links guess --json > staged.json 2> out || fail "plan: $(tail -3 out)"
+if [ -f staged/trireme/operators.txt ]; then
+    grep -q " p9 \[2, 32, " staged/trireme/operators.txt || fail "no operator of a stage was measured"
+    ! grep " p9 \[\(4\|16\), 32, " staged/trireme/operators.txt || fail "operators of plans without stages were measured"
+fi
+python3 -c 'import json; report = json.load(open("staged.json")); assert report["without_stages"]["step_seconds"] > 0, report' || fail "the plan without stages has no price"
+
 # ---- a plan by hand: the price that the search gives the same plan, and what is better
 guess="--no-measure --links guess --json"
 # shellcheck disable=SC2086

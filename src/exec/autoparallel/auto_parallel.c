@@ -157,6 +157,9 @@ trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
         for (int32_t i = 0; measure && i < d->meshes_count; i++) {
             const trmi_auto_mesh *m = &d->meshes[i];
             settle_measuring(d);
+            if (d->compared_only) {
+                break;
+            }
             TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.best.choice, &news, err));
             if (m->found.baselines_count > 0) {
                 TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.baselines[0].choice,

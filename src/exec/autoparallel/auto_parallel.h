@@ -35,6 +35,8 @@ typedef struct trmi_plan_search {
     double measure_seconds, trial_seconds;
     trm_switch trials;
     bool frontier; /* also find the time-memory curve of the best mesh */
+    /* no plan of this search will run: it takes the costs that are known, and measures none */
+    bool compared_only;
     /* Makes the search space of a mesh, with costs; the search owns *out. */
     trm_status (*make_space)(void *context, const trmi_mesh *mesh, trmi_space **out,
                              trm_error *err);

@@ -560,16 +560,20 @@ typedef struct trmi_found {
     trmi_bound bound; /* how lower_bound treats the memory limit */
     /* plan of least memory; choice.strategy NULL: not computed */
     trmi_candidate least_memory;
-    trmi_runner_up *runners; /* [nodes] */
+    trmi_runner_up *runners; /* [nodes]; NULL: not asked for (trmi_search_runners) */
     /* no plan fits the limit: best is the plan of least memory */
     bool infeasible;
 } trmi_found;
 
-/* Searches a space: the fastest plan by prediction, its certificate, baselines and runners-up.
+/* Searches a space: the fastest plan by prediction, its certificate and baselines.
  * options NULL: defaults. Everything in *out lies in the arena. error NOMEM, INVALID (no legal
  * plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err);
+/* Finds the runners-up of the best plan of a search, which takes a third of its time. They lie in the arena.
+ * error NOMEM */
+trm_status trmi_search_runners(const trmi_space *space, trmi_found *found, trmi_arena *arena,
+                               trm_error *err);
 
 /* Finds up to `wanted` other plans whose predicted times differ, to validate predictions against
  * runs. Each is the best plan with one operator in some other strategy. out: candidates [wanted],

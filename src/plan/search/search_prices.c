@@ -36,6 +36,7 @@ typedef struct filling {
     trmi_spread *spreads; /* [count] */
     lengths *along;       /* [rank of the shape] */
     uint32_t *masks;      /* [count][rank of the shape]: axes that cut each dimension */
+    int64_t *most;        /* [count] elements of the largest part */
     int32_t look;
     int64_t element;
 } filling;
@@ -270,7 +271,7 @@ static double price_single(const filling *f, int32_t a, int32_t b) {
         }
     }
     if (resolves) {
-        return reduce_move(f, from, to, trmi_spread_most(f->mesh, &f->t->shape, from));
+        return reduce_move(f, from, to, f->most[a]);
     }
     if (changed != 1 || !is_innermost(f, from, axis) || !is_innermost(f, to, axis)) {
         return INFINITY;
@@ -298,7 +299,7 @@ static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, cons
         if (count != partials) {
             continue;
         }
-        double bytes = (double)trmi_spread_most(f->mesh, &f->t->shape, to) * (double)f->element;
+        double bytes = (double)f->most[of[k]] * (double)f->element;
         float local = (float)trmi_price(f->prices, f->mesh, TRMI_MOVE_LOCAL, 0, bytes);
         for (int32_t i = 0, step = 1; i < f->mesh->axes; i++) {
             int32_t axis = f->mesh->axes - 1 - i;
@@ -406,9 +407,10 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     f.spreads = trmi_alloc(count * sizeof *f.spreads);
     f.along = trmi_alloc(((size_t)t->shape.rank + 1) * sizeof *f.along);
     f.masks = trmi_alloc((count * (size_t)t->shape.rank + 1) * sizeof *f.masks);
+    f.most = trmi_alloc(count * sizeof *f.most);
     int32_t *of = trmi_alloc(2 * count * sizeof *of), *place = of + count, live = 0;
-    bool ok =
-        t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL && f.masks != NULL;
+    bool ok = t->seconds != NULL && f.spreads != NULL && f.along != NULL && of != NULL &&
+              f.masks != NULL && f.most != NULL;
     if (ok) {
         /* no way, until one is found; then the spreads that fit */
         for (size_t i = 0; i < count * count; i++) {
@@ -423,6 +425,7 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
             bool columns = t->no_columns && t->shape.rank == 4 &&
                            mask_of(mesh, &f.spreads[i], TRMI_SPLIT + 3) != 0;
             bool fits = !columns && trmi_spread_fits(mesh, &t->shape, &f.spreads[i]);
+            f.most[i] = fits ? trmi_spread_most(mesh, &t->shape, &f.spreads[i]) : 0;
             of[live] = i;
             place[i] = fits ? live : -1;
             live += fits;
@@ -433,6 +436,7 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     trmi_free(f.spreads);
     trmi_free(f.along);
     trmi_free(f.masks);
+    trmi_free(f.most);
     trmi_free(of);
     return ok ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for prices between spreads");
 }

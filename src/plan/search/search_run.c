@@ -497,8 +497,22 @@ trm_status trmi_search(const trmi_space *space, const trmi_search_options *optio
     if (status == TRM_OK) {
         choose_winner(r);
         list_frontier(r);
-        status = find_runners_up(r);
     }
+    trmi_free(r);
+    return status;
+}
+
+trm_status trmi_search_runners(const trmi_space *space, trmi_found *found, trmi_arena *arena,
+                               trm_error *err) {
+    trm_error own;
+    run *r;
+    TRMI_TRY(TRMI_NEW(err, r, 1, "to search a plan"));
+    *r = (run){.s = space,
+               .arena = arena,
+               .f = found,
+               .sides_count = has_slices(space) ? 2 : 1,
+               .err = err != NULL ? err : &own};
+    trm_status status = find_runners_up(r);
     trmi_free(r);
     return status;
 }

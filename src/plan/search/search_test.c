@@ -670,6 +670,7 @@ static void many_classes_split_the_head(void **state) {
     trmi_arena arena = {0};
     trmi_found f;
     CHECK_OK(trmi_search(s, NULL, &arena, &f, &err), err);
+    CHECK_OK(trmi_search_runners(s, &f, &arena, &err), err);
     bool split = false;
     for (int32_t i = 0; i < s->nodes_count; i++) {
         if (trmi_space_op(s, i)->kind == TRMI_OP_LINEAR) {

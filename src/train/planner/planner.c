@@ -87,6 +87,11 @@ static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether a number of stages is given: then a plan without stages is only compared with. */
+static bool has_stages(const trm_planner *p) {
+    return p->options.stages != 0 && p->options.stages != TRM_ALL;
+}
+
 /* Passes options, costs and callbacks to the drive, which searches. */
 static void settle_drive(trm_planner *p) {
     const trm_planner_options *o = &p->options;
@@ -99,6 +104,7 @@ static void settle_drive(trm_planner *p) {
     d->trials = p->model.exec.parallel.split.trials;
     d->trial_seconds = p->model.exec.parallel.split.trial_seconds;
     d->frontier = o->frontier != TRM_OFF;
+    d->compared_only = has_stages(p);
     d->make_space = make_space;
     d->compile = compile_candidate;
     d->context = p;
@@ -251,11 +257,18 @@ static trm_status plan_together(trm_planner *p, trm_error *err) {
     settle_drive(p);
     TRMI_TRY(trmi_auto_search(&p->drive, err));
     TRMI_TRY(find_others(p, err));
-    /* a plan with a given number of stages is no candidate of the runs */
-    bool staged = p->options.stages != 0 && p->options.stages != TRM_ALL;
+    /* plans without stages are candidates of the runs unless a number of stages is given */
+    bool staged = has_stages(p);
     TRMI_TRY(staged ? TRM_OK : trmi_auto_try(&p->drive, err));
     TRMI_TRY(trmi_planner_best(p)->taken != NULL ? list_others(p, err) : TRM_OK);
-    return trmi_planner_search_stages(p, err);
+    TRMI_TRY(trmi_planner_search_stages(p, err));
+    if (staged && p->costs.probe != NULL) {
+        /* the plans to compare with, by the nearest operators of the stages */
+        TRMI_TRY(trmi_auto_search(&p->drive, err));
+        TRMI_TRY(list_others(p, err));
+    }
+    trmi_auto_mesh *best = &p->drive.meshes[p->drive.best];
+    return trmi_search_runners(best->space, &best->found, &p->arena, err);
 }
 
 /* The part of planning that rank 0 does alone. */
