@@ -127,6 +127,19 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
     return TRM_OK;
 }
 
+float trmi_exec_own_loss(const trm_exec *exec) {
+    const trm_program *p = exec->program;
+    float loss = 0;
+    if (exec->own_loss != NULL) {
+        return *exec->own_loss;
+    }
+    if (p->outputs_count > 0 && p->outputs[0] != 0) {
+        const trmi_buffer *b = &p->buffers[p->outputs[0]];
+        trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
+    }
+    return loss;
+}
+
 float trm_exec_loss(const trm_exec *exec) {
     TRMI_NEED_OR(0, NULL, exec);
     return exec->loss != NULL ? *exec->loss : trmi_exec_own_loss(exec);
@@ -162,6 +175,10 @@ uint64_t trm_exec_step(const trm_exec *exec) {
 void trm_exec_set_step(trm_exec *exec, uint64_t step) {
     TRMI_NEED_OR(, NULL, exec);
     exec->env.step = step;
+}
+
+void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised) {
+    exec->raised[which] = raised;
 }
 
 void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {

@@ -82,6 +82,7 @@ struct trm_exec {
         step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
     const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */
     bool adds_up;      /* true: a way adds gradients to the accumulator itself */
+    bool raised[TRMI_FLAGS];    /* flags of this rank, for the next step (trmi_exec_set_flag) */
     trmi_update_exchange norms; /* exchange of norms in strict mode; NULL: the active way's */
     uint64_t parameter_seed;    /* seed of first values; rank 0's if ranks share parameters */
     trmi_action *actions;

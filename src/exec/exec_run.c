@@ -2,7 +2,6 @@
 /* Runs the program of an executor: its kernels in order and, between them, the actions that ways of
  * training have added (exec/distributed/distribution.h). This is the inner loop of training: it
  * allocates nothing and searches nothing. */
-#include "exec/convert.h"
 #include "exec/exec.h"
 
 #include "base/error.h"
@@ -85,17 +84,4 @@ trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
         TRMI_TRY(action->run(exec, action->item, err));
     }
     return at < end ? exec->walk(exec, at, end, err) : TRM_OK;
-}
-
-float trmi_exec_own_loss(const trm_exec *exec) {
-    const trm_program *p = exec->program;
-    float loss = 0;
-    if (exec->own_loss != NULL) {
-        return *exec->own_loss;
-    }
-    if (p->outputs_count > 0 && p->outputs[0] != 0) {
-        const trmi_buffer *b = &p->buffers[p->outputs[0]];
-        trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
-    }
-    return loss;
 }

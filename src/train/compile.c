@@ -11,6 +11,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "comm/rendezvous/stragglers.h"
 #include "exec/distributed/batches.h"
 #include "graph/detach.h"
 #include "graph/graph_ir.h"
@@ -18,6 +19,7 @@
 #include <string.h>
 
 void trmi_compiled_free(trmi_compiled *compiled) {
+    trmi_stragglers_destroy(compiled->stragglers);
     trm_exec_destroy(compiled->exec);
     trm_graph_destroy(compiled->graph);
     memset(compiled, 0, sizeof *compiled);

@@ -29,7 +29,6 @@
 #include "base/os.h"
 #include "comm/api/communicator.h"
 #include "comm/rendezvous/elastic.h"
-#include "comm/rendezvous/stragglers.h"
 #include "data/pipeline/dataset.h"
 #include "exec/distributed/batches.h"
 #include "exec/exec.h"
@@ -308,8 +307,6 @@ static void drop_programs(trmi_run *r) {
     trmi_elastic_model *e = model->elastic;
     trmi_compiled_free(&model->evaluate);
     trmi_compiled_free(&model->train);
-    trmi_stragglers_destroy(r->stragglers);
-    r->stragglers = NULL;
     trm_comm_destroy(e->active);
     e->active = NULL;
     model->options.exec.parallel.comm = NULL;
@@ -358,8 +355,7 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
         trmi_comm_wait_long(all); /* spare ranks wait in it until the others have trained */
     }
-    TRMI_TRY(compile_model(r, e->spare ? NULL : e->active != NULL ? e->active : all, err));
-    return trmi_stragglers_create(trmi_model_comm(r->model), &r->stragglers, err);
+    return compile_model(r, e->spare ? NULL : e->active != NULL ? e->active : all, err);
 }
 
 /* Tells callbacks and log of the new epoch. */
@@ -528,6 +524,7 @@ const trmi_rank_changes trmi_changes_elastic = {
     .learning_rate = rate_of_step,
     .begin_step = begin_step,
     .end_step = keep_parts,
+    .compare_times = trmi_model_compare_ranks,
     .note_hooks = note_hooks,
     .is_due = is_due,
     .begin_change = begin_change,

@@ -21,8 +21,6 @@
 #include "train/diverge.h"
 #include "train/model.h"
 
-struct trmi_stragglers;
-
 /* The state of one call of trm_model_train; lives on its stack. */
 typedef struct trmi_run {
     trm_model *model;
@@ -40,7 +38,6 @@ typedef struct trmi_run {
      * continued with another number of workers. */
     int64_t ahead;
     double begin, epoch_begin;
-    struct trmi_stragglers *stragglers; /* NULL with one rank */
     struct trmi_profile *profile;
     struct trmi_trace *trace; /* the profile's; NULL without one */
     trmi_divergence divergence;

@@ -39,6 +39,8 @@ typedef struct trmi_compiled {
     const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
     int32_t blocks; /* of samples in a batch (strict determinism); 0: none */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
+    /* training on several ranks: whose steps take long; made with the first step */
+    struct trmi_stragglers *stragglers;
 } trmi_compiled;
 
 enum { TRMI_NOTES_MAX = 32, TRMI_NOTE_NAME_MAX = 48 };
@@ -114,6 +116,11 @@ static inline int32_t trmi_accumulate(const trm_model *model) {
 
 /* model_ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
 trm_comm *trmi_model_comm(const trm_model *model);
+/* Counts a step: its seconds, and those of them in which this rank waited for data. Every rank calls it after each
+ * step; every 50th call is a collective, after which rank 0 names the ranks that delay the others.
+ *   error  NOMEM, those of trm_comm_run */
+trm_status trmi_model_compare_ranks(trm_model *model, double step_seconds, double data_seconds,
+                                    trm_error *err);
 /* Sets the options' parallel.comm to the ranks that this process has joined, unless the options name
  * a communicator or say stand_alone, or the workers of the model's sink have their own samples.
  * Collective if a communicator is created.

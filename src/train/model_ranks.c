@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "comm/api/world.h"
+#include "comm/rendezvous/stragglers.h"
 #include "data/pipeline/dataset.h"
 #include "exec/distributed/batches.h"
 #include "graph/graph_ir.h"
@@ -86,6 +87,15 @@ trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool
 trm_comm *trmi_model_comm(const trm_model *model) {
     trm_comm *comm = model->options.exec.parallel.comm;
     return comm != NULL && trm_comm_size(comm) > 1 ? comm : NULL;
+}
+
+trm_status trmi_model_compare_ranks(trm_model *model, double step_seconds, double data_seconds,
+                                    trm_error *err) {
+    trmi_stragglers **stragglers = &model->train.stragglers;
+    if (*stragglers == NULL) { /* with one rank there are none */
+        TRMI_TRY(trmi_stragglers_create(trmi_model_comm(model), stragglers, err));
+    }
+    return trmi_stragglers_step(*stragglers, step_seconds, data_seconds, err);
 }
 
 int32_t trmi_model_rank(const trm_model *model) {

@@ -109,6 +109,7 @@ static const trmi_rank_changes changes_none = {
     .learning_rate = rate_of_step,
     .begin_step = change_nothing,
     .end_step = change_nothing,
+    .compare_times = trmi_model_compare_ranks,
     .note_hooks = note_nothing,
     .is_due = is_never_due,
     .begin_change = change_nothing,

@@ -5,7 +5,7 @@
  *        trm_model_load, _resume   puts_off
  *        trm_model_train           check_joined  check_data  schedule_steps  deal_data
  *          each epoch              epoch_steps
- *          each step               learning_rate  begin_step  end_step  [hooks]  note_hooks  is_due
+ *          each step               learning_rate  begin_step  compare_times  end_step  [hooks]  note_hooks  is_due
  *          between two steps       begin_change
  *          the end                 finish
  *          a failure               go_on
@@ -68,6 +68,10 @@ typedef struct trmi_rank_changes {
     /* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to join, and keeps
      * what a forward pass changes.   error  those of a collective */
     trm_status (*begin_step)(trmi_run *run, trm_error *err);
+    /* After a step, in which this rank waited for data for `data_seconds`: the ranks compare their times.
+     *   error  those of trm_comm_run */
+    trm_status (*compare_times)(trm_model *model, double step_seconds, double data_seconds,
+                                trm_error *err);
     /* After a step, before its hooks: keeps what only this rank has.   error  those of a collective */
     trm_status (*end_step)(trmi_run *run, trm_error *err);
     /* After the on_step_end hooks of a step. */

@@ -26,8 +26,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
-#include "comm/rendezvous/stragglers.h"
-#include "exec/distributed/batches.h"
 #include "exec/exec.h"
 
 #include <math.h>
@@ -147,22 +145,21 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
 static trm_status forward_backward(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     int32_t batches = trmi_accumulate(r->model);
-    bool together = trmi_batch_form_of(&r->model->options.exec.parallel).together;
     double loss = 0;
     for (int32_t i = 0; i < batches; i++) {
         TRMI_TRY(r->sink->begin(r, err));
         TRMI_TRY(trm_exec_forward_backward(exec, err));
         loss += (double)trm_exec_loss(exec);
     }
-    r->p.loss = together ? trm_exec_loss(exec) : (float)(loss / batches);
+    /* where the last batch runs all of them, its loss is that of all */
+    r->p.loss = exec->together ? trm_exec_loss(exec) : (float)(loss / batches);
     return check_loss(r, err);
 }
 
 /* Moves the model's position to after this step and fills in what callbacks see of it
  * (trm_progress). `begin`: time at which the step began; `waited`: seconds of this epoch that
  * were spent waiting for data before it. Returns DIVERGED for a loss that is not finite, else
- * the error of the collective in trmi_stragglers_step, which compares the ranks' step times and names
- * stragglers. */
+ * the error of compare_times. */
 static trm_status record_progress(trmi_run *r, double begin, double waited, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     r->p.loss_scale = trm_exec_get_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
@@ -183,7 +180,7 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
     r->p.seconds = now - r->begin;
     r->p.epoch_samples += r->p.step_samples;
     r->p.samples += r->p.step_samples;
-    return trmi_stragglers_step(r->stragglers, r->p.step_seconds, r->p.wait_seconds - waited, err);
+    return r->changes->compare_times(r->model, r->p.step_seconds, r->p.wait_seconds - waited, err);
 }
 
 /* Runs one training step. The stop flag of this rank is handed to the executor first, because it
@@ -475,7 +472,7 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
     return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
 }
 
-/* Trains `model` (contract: trireme/train.h). Creates the detection of stragglers and the profile, runs
+/* Trains `model` (contract: trireme/train.h). Creates the profile, runs
  * run_and_finish(), and releases everything whatever the outcome. An error that only this rank has aborts
  * the communicator, so that the other ranks end with this error instead of waiting for a time
  * limit. CANCELLED and DIVERGED occur on all ranks alike, END on one that has left the others. */
@@ -492,14 +489,13 @@ trm_status trm_model_train(trm_model *model, const trm_train_options *options, t
     trm_error own;
     err = err != NULL ? err : &own;
     take_callbacks(&r);
-    trm_status status = trmi_stragglers_create(trmi_model_comm(model), &r.stragglers, err);
-    if (status == TRM_OK && options->profile != NULL) {
-        status = trmi_profile_begin(model, options->data, options->profile, &r.profile, err);
-    }
+    trm_status status =
+        options->profile != NULL
+            ? trmi_profile_begin(model, options->data, options->profile, &r.profile, err)
+            : TRM_OK;
     r.trace = trmi_profile_trace(r.profile);
     status = status == TRM_OK ? run_with_changes(&r, err) : status;
     status = trmi_profile_end(r.profile, status, err);
-    trmi_stragglers_destroy(r.stragglers);
     bool alone = status != TRM_OK && status != TRM_CANCELLED && status != TRM_DIVERGED;
     if (alone && trmi_model_comm(model) != NULL) {
         trm_comm_abort(trmi_model_comm(model),

@@ -105,15 +105,6 @@ trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised) {
-    if (trmi_parallel_of(exec) != NULL) {
-        trmi_parallel_of(exec)->flags[which] = raised ? 1 : 0;
-    }
-    if (trmi_stages_of(exec) != NULL) {
-        trmi_stages_of(exec)->flags[which] = raised;
-    }
-}
-
 bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which) {
     const trmi_stages *stages = trmi_stages_of(exec);
     if (stages != NULL) {
@@ -127,11 +118,11 @@ void trmi_exec_forget_flags(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_stages *stages = trmi_stages_of(exec);
     for (int which = 0; which < TRMI_FLAGS; which++) {
+        exec->raised[which] = false;
         if (p != NULL && p->agreed != NULL) {
-            p->flags[which] = p->agreed->flags[which] = 0;
+            p->agreed->flags[which] = 0;
         }
         if (stages != NULL) {
-            stages->flags[which] = false;
             stages->agreed.flags[which] = 0;
         }
     }

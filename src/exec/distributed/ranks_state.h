@@ -95,9 +95,8 @@ typedef struct trmi_parallel {
     bool common;    /* PARAM is rank 0's memory on all ranks, each writes its slice */
     uint8_t *casts; /* by step, a trmi_cast: shared_casts.c; NULL = none */
     int32_t casts_count;
-    float flags[TRMI_FLAGS]; /* of this rank, for the next step */
-    bool valid;              /* agreed holds the last step's */
-    bool cooperative_read;   /* peers may still read what this rank has in COOPERATIVE */
+    bool valid;            /* agreed holds the last step's */
+    bool cooperative_read; /* peers may still read what this rank has in COOPERATIVE */
     /* synchronised batch norm */
     trm_comm *norm_comm; /* owned; NULL = off */
     trmi_norm_sync norm_sync;

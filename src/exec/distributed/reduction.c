@@ -125,7 +125,9 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
     (void)item;
     trmi_parallel *p = trmi_parallel_of(exec);
     *p->agreed = (trmi_agreed){.loss = trmi_exec_own_loss(exec)};
-    memcpy(p->agreed->flags, p->flags, sizeof p->flags);
+    for (int which = 0; which < TRMI_FLAGS; which++) {
+        p->agreed->flags[which] = exec->raised[which] ? 1 : 0;
+    }
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = p->agreed,
                                .count = 4,

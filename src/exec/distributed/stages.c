@@ -177,7 +177,7 @@ static trm_status agree_on_loss(trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     s->agreed.loss = exec->program->outputs[0] != 0 ? trm_exec_loss(exec) : 0;
     for (int which = 0; which < TRMI_FLAGS; which++) {
-        bool raised = s->flags[which] || (p != NULL && p->agreed->flags[which] > 0);
+        bool raised = exec->raised[which] || (p != NULL && p->agreed->flags[which] > 0);
         s->agreed.flags[which] = raised ? 1 : 0;
     }
     const trm_collective op = {.kind = TRM_ALLREDUCE,

@@ -54,7 +54,6 @@ typedef struct trmi_stages {
     trmi_stage_peer *peers; /* [stages] */
     double loss_sum;        /* of the micro-batches so far */
     float loss;             /* their mean */
-    bool flags[TRMI_FLAGS]; /* of this rank */
     bool valid;             /* is `agreed` of the last step? */
     trmi_stage_agreement agreed;
 } trmi_stages;
