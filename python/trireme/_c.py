@@ -942,7 +942,7 @@ class trm_exec_options(Structure):
     outputs: [outputs_count] nodes that trm_exec_output reads after a step
     outputs_count: [outputs_count] nodes that trm_exec_output reads after a step
     parameters_of: executor whose parameters and states this one uses (evaluation); NULL = its own. Must outlive this one
-    keep_casts: evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept, until trm_exec_write. With `parameters_of` the parameters may not change
+    keep_casts: evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept, until trm_exec_write. With `parameters_of` the parameters may not change; that executor's kept conversions serve this one, if it has them all
     updated_elsewhere: parameter servers update the parameters: no slots, and trm_exec_update is refused
     whole_gradients: all gradients are written. False: gradients of large matrices over few samples are multiplied inside the update and never written, where no reduction and no caller reads them (trm_exec_ranges)
     blocks: strict determinism, the same bits on any number of ranks and threads: number of equal blocks of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to block i modulo `blocks`. Sums over samples are made block by block and added in a fixed order. Losses, batch norm and gradients are of the batch of all ranks. Not for operators that mix samples other than by sums, norms and losses. 0 = off. Models use trm_parallel_options.block

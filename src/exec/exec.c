@@ -29,6 +29,9 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     trmi_threads_use(exec->env.threads);
     TRMI_TRY(trmi_distribution_before_step(exec, false, err));
+    if (exec->casts_of != NULL && exec->casts_of->made != NULL) { /* the other program has run */
+        exec->made = exec->kept;
+    }
     TRMI_TRY(exec->walk(exec, 0, exec->program->backward_begin, err));
     exec->made = exec->kept != NULL ? exec->kept : exec->made;
     return trmi_distribution_finish_forward(exec, err);

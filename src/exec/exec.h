@@ -75,9 +75,10 @@ struct trm_exec {
     trm_status (*walk_program)(trm_exec *exec, trm_error *err);
     /* the last of accumulated batches runs all of them, and adds their gradients up */
     bool together;
-    const float *own_loss; /* what trmi_exec_own_loss returns; NULL: the program's loss */
-    const uint8_t *made;   /* [steps] nonzero = the output is valid, skip it; NULL = run all */
-    const uint8_t *kept;   /* `made` after a run: trm_exec_options.keep_casts; NULL = none */
+    const float *own_loss;    /* what trmi_exec_own_loss returns; NULL: the program's loss */
+    const uint8_t *made;      /* [steps] nonzero = the output is valid, skip it; NULL = run all */
+    const uint8_t *kept;      /* `made` after a run: trm_exec_options.keep_casts; NULL = none */
+    const trm_exec *casts_of; /* this program reads its kept casts; NULL: has its own, or none */
     double *step_end,
         step_begin;    /* step_end[i]: seconds from step_begin to the end of step i; NULL = off */
     const float *loss; /* loss of all ranks or blocks; NULL: the program's own loss */
@@ -165,7 +166,8 @@ trm_status trmi_exec_walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
 /* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets
- * exec->kept. Before memory is taken.   error  NOMEM */
+ * exec->kept; moves them to those of exec->share, and sets exec->casts_of, if it has them all. Before
+ * memory is taken.   error  NOMEM */
 trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err);
 /* Returns whether a step casts a parameter to a buffer of its own. */
 bool trmi_is_parameter_cast(const trm_program *program, const trmi_step *step);

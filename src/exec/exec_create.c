@@ -164,6 +164,10 @@ static trm_status take_arena(trm_exec *exec, trmi_arena_id a, trm_error *err) {
         *memory = exec->share->env.arena[a];
         return TRM_OK;
     }
+    if (exec->casts_of != NULL && a == TRMI_ARENA_CAST) {
+        *memory = exec->casts_of->env.arena[a];
+        return TRM_OK;
+    }
     if ((a == TRMI_ARENA_CAST || a == TRMI_ARENA_COOPERATIVE || a == TRMI_ARENA_KEPT) &&
         bytes == 0) {
         return TRM_OK;

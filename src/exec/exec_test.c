@@ -551,6 +551,82 @@ static void evaluation_shares_parameters(void **state) {
     trm_exec_destroy(train);
 }
 
+#ifdef TRIREME_ONEDNN
+/* y = x w, or x w v; `base`: the executor whose parameters it uses. */
+static trm_exec *cast_product(int64_t rows, bool is_larger, trm_precision precision,
+                              const trm_exec *base) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(NULL, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(rows, 32));
+    trm_node y =
+        trm_linear(g, x, trm_parameter(g, "w", trm_shape_of(48, 32), TRM_INIT_LINEAR), TRM_NO_NODE);
+    if (is_larger) {
+        y = trm_linear(g, y, trm_parameter(g, "v", trm_shape_of(32, 48), TRM_INIT_LINEAR),
+                       TRM_NO_NODE);
+    }
+    CHECK_OK(trm_exec_create(g,
+                             &(trm_exec_options){.outputs = &y,
+                                                 .outputs_count = 1,
+                                                 .precision = precision,
+                                                 .tuning_file = "",
+                                                 .keep_casts = true,
+                                                 .parameters_of = base},
+                             &exec, &err),
+             err);
+    trm_graph_destroy(g);
+    trm_tensor input;
+    CHECK_OK(trm_exec_input(exec, "x", &input, &err), err);
+    for (int64_t i = 0; i < rows * 32; i++) {
+        ((float *)input.data)[i] = (float)(i % 7) - 3;
+    }
+    return exec;
+}
+
+static float first_output(trm_exec *exec) {
+    trm_error err;
+    trm_tensor y;
+    CHECK_OK(trm_exec_forward(exec, &err), err);
+    CHECK_OK(trm_exec_output(exec, 0, &y, &err), err);
+    return ((float *)y.data)[0];
+}
+
+/* Casts that another executor keeps are read, not made again; before it has run, this one makes
+ * them in its memory. An executor whose casts are not all there has its own. */
+static void kept_casts_are_shared(void **state) {
+    (void)state;
+    const size_t bytes = 48 * 32 * sizeof(uint16_t);
+    const trm_precision mixed = TRM_PRECISION_MIXED;
+    trm_exec *whole = cast_product(4, true, mixed, NULL);
+    trm_exec *second = cast_product(8, true, mixed, whole);
+    trm_exec *first = cast_product(1, false, mixed, whole);
+    assert_ptr_equal(second->env.arena[TRMI_ARENA_CAST], whole->env.arena[TRMI_ARENA_CAST]);
+    assert_ptr_equal(first->env.arena[TRMI_ARENA_CAST], whole->env.arena[TRMI_ARENA_CAST]);
+    assert_int_equal(first->program->arena_bytes[TRMI_ARENA_CAST], 0);
+    float expected = first_output(first), y = first_output(second);
+    assert_true(expected != 0 && y != 0);
+    assert_float_equal(first_output(whole), y, 0);
+    trmi_exec_parameters_changed(first);
+    /* what the other executor has cast is not cast again: these are now other numbers */
+    memset(whole->env.arena[TRMI_ARENA_CAST], 0, 2 * bytes);
+    assert_float_equal(first_output(first), 0, 0);
+    trmi_exec_parameters_changed(first);
+    trmi_exec_parameters_changed(whole);
+    assert_float_equal(first_output(first), expected, 0);
+    trm_exec *none = cast_product(4, true, TRM_PRECISION_FP32, whole);
+    trm_exec *own = cast_product(1, false, mixed, none);
+    assert_int_equal(none->program->arena_bytes[TRMI_ARENA_CAST], 0);
+    assert_true(own->program->arena_bytes[TRMI_ARENA_CAST] >= (int64_t)bytes);
+    assert_float_equal(first_output(own), expected, 0);
+    trm_exec_destroy(own);
+    trm_exec_destroy(none);
+    trm_exec_destroy(first);
+    trm_exec_destroy(second);
+    trm_exec_destroy(whole);
+}
+#endif
+
 /* Without initial values all variables are zero until they are written; written ones train as usual. */
 static void variables_begin_as_zeros_on_request(void **state) {
     trm_error err;
@@ -708,6 +784,9 @@ int main(void) {
         cmocka_unit_test(wrong_feeds_are_named),
         cmocka_unit_test(nan_names_the_input),
         cmocka_unit_test(evaluation_shares_parameters),
+#ifdef TRIREME_ONEDNN
+        cmocka_unit_test(kept_casts_are_shared),
+#endif
         cmocka_unit_test(variables_begin_as_zeros_on_request),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -75,9 +75,9 @@ static trm_status make_cache(trm_generator *g, trm_error *err) {
     return TRM_OK;
 }
 
-/* Compiles the program for `rows` new tokens; its parameters are those of the model's program. */
-static trm_status make_program(trm_generator *g, trm_model *model, const char *name, int64_t rows,
-                               program *out, trm_error *err) {
+/* Compiles the program for `rows` new tokens; its parameters and kept casts are those of `base`. */
+static trm_status make_program(trm_generator *g, trm_model *model, const trm_exec *base,
+                               const char *name, int64_t rows, program *out, trm_error *err) {
     trm_graph *graph;
     TRMI_TRY(trm_graph_create(NULL, &graph, err));
     trm_shape shape = trm_shape_of(1, rows);
@@ -94,7 +94,7 @@ static trm_status make_program(trm_generator *g, trm_model *model, const char *n
                                       .precision = o->exec.precision,
                                       .tuning_file = o->exec.tuning_file,
                                       .keep_casts = true,
-                                      .parameters_of = trm_model_exec(model)};
+                                      .parameters_of = base};
     trm_status status = trm_graph_check(graph, err);
     status = status == TRM_OK ? trm_exec_create(graph, &options, &out->exec, err) : status;
     trm_graph_destroy(graph);
@@ -132,9 +132,14 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
     trm_exec_get_info(trm_model_exec(model), &info);
     g->state = (trmi_cache_state){.network = network, .threads = info.threads};
     trm_status status = make_cache(g, err);
-    for (int i = 0; i < PROGRAMS && status == TRM_OK; i++) {
-        int64_t rows = i == SINGLE ? 1 : trmi_min_i64(CHUNK_ROWS, network.context);
-        status = make_program(g, model, options->model, rows, &g->programs[i], err);
+    /* the prompt's program runs first: its casts serve the tokens behind it */
+    program *chunk = &g->programs[CHUNK], *single = &g->programs[SINGLE];
+    if (status == TRM_OK) {
+        int64_t rows = trmi_min_i64(CHUNK_ROWS, network.context);
+        status = make_program(g, model, trm_model_exec(model), options->model, rows, chunk, err);
+    }
+    if (status == TRM_OK) {
+        status = make_program(g, model, chunk->exec, options->model, 1, single, err);
     }
     if (status != TRM_OK) {
         trm_generator_destroy(g);
@@ -148,9 +153,8 @@ void trm_generator_destroy(trm_generator *generator) {
     if (generator == NULL) {
         return;
     }
-    for (int i = 0; i < PROGRAMS; i++) {
-        trm_exec_destroy(generator->programs[i].exec);
-    }
+    trm_exec_destroy(generator->programs[SINGLE].exec); /* reads memory of the other's */
+    trm_exec_destroy(generator->programs[CHUNK].exec);
     trmi_arena_free(&generator->arena);
     trmi_free(generator);
 }

@@ -199,10 +199,13 @@ static void logits_are_those_of_training(void **state) {
     }
 }
 
-/* A reset reads parameters that training has changed, in bfloat16 too. */
+/* A reset reads parameters that training has changed, in bfloat16 too: in the tokens of a prompt, in
+ * those read one by one, and in these behind a prompt, which read what the prompt has converted. */
 static void a_reset_reads_new_parameters(void **state) {
+    enum { FIRST = 7 };
     trm_error err;
     trm_generator *generator;
+    static float expected[CONTEXT * VOCABULARY];
     trm_model *model = trained_model(&settings[0], NULL, TRM_PRECISION_MIXED);
     const trm_generator_options options = {.model = "gpt2", .network = &settings[0].network};
     CHECK_OK(trm_generator_create(model, &options, &generator, &err), err);
@@ -216,6 +219,21 @@ static void a_reset_reads_new_parameters(void **state) {
     trm_generator_reset(generator);
     CHECK_OK(trm_generator_read(generator, ids, 2, &err), err);
     assert_true(before != trm_generator_logits(generator)[0]);
+    for (int change = 0; change < 2; change++) {
+        int32_t next[FIRST + 2];
+        weights[5] = 1 + (float)change;
+        trm_exec_write(exec, index, weights);
+        trm_generator_reset(generator);
+        expect_logits(&settings[0], model, NULL, TRM_PRECISION_MIXED, 0, expected);
+        for (int i = 0; i < FIRST + 2; i++) {
+            next[i] = token_at(i);
+        }
+        for (int i = 0, count = FIRST; i < FIRST + 2; i += count, count = 1) {
+            CHECK_OK(trm_generator_read(generator, next + i, count, &err), err);
+            compare(trm_generator_logits(generator), expected + (i + count - 1) * VOCABULARY, 3e-2,
+                    "after a reset", i + count - 1);
+        }
+    }
     ids[1] = VOCABULARY;
     CHECK_FAILS(trm_generator_read(generator, ids, 2, &err), TRM_INVALID, err,
                 "token 1: id 61, at most 60 expected");
