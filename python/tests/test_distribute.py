@@ -141,3 +141,75 @@ def test_each_rank_has_a_record(tmp_path):
     report = json.loads(done.stdout)['runs'][0]
     assert [p['who'] for p in report['roles']] == ['rank 0', 'rank 1'] and all(p['state'] == 'done' for p in report['roles'])
     assert all(p['rank_wait_fraction'] > 0 for p in report['roles']) and report['curves']['step'] == [1, 2, 3, 4, 5, 6]
+
+
+ENDS = '''
+import atexit, os, sys, time
+import numpy as np, trireme
+from trireme import distribute, nn, ops
+distribute.init()
+rank, case = distribute.rank(), sys.argv[1]
+
+def wait():  # rank 1 ends when rank 0 has told what it got
+    for _ in range(6000):
+        if os.path.exists(sys.argv[2]):
+            return
+        time.sleep(0.01)
+if rank == 1:
+    atexit.register(wait)
+broken, batches = rank == 1, [(np.zeros((4, 3, 8, 8), 'f4'), np.zeros(4, 'i8'))] * 5
+data = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 160})
+
+def net(image):
+    if not (broken and case == 'network'):
+        return ops.mlp(image, [16], 10)
+
+def add(logits, batch):
+    if broken and case == 'metric':
+        raise LookupError('no such metric')
+    return 1.0, 1.0
+
+def work():
+    if case == 'read-only':
+        values = np.zeros(1000, 'f4')
+        values.setflags(write=not broken)
+        for _ in range(3):
+            distribute.all_reduce(values)
+    elif case == 'own loop':
+        with trireme.Graph() as g:
+            x = trireme.input('x', 'float32', (8, 3))
+            loss = (nn.Linear(3, 1)(x) ** 2).mean()
+        program = trireme.Exec(g, loss, parallel={'comm': distribute.Communicator().handle})
+        for i in range(5):
+            program.step(0.1, x=np.zeros((8, 4 if broken and i == 2 else 3), 'f4'))
+    else:
+        feed = data
+        if case in ('dtype', 'shape'):
+            bad = np.zeros((4, 3, 9, 9), 'f4') if case == 'shape' else np.zeros((4, 3, 8, 8), 'i4')
+            feed = trireme.Dataset.iterable(batches[:2] + [(bad, batches[0][1])] * 3 if broken else batches).shard(1, 0)
+        model = trireme.Model(net, feed, metrics=[trireme.Metric('m', add)])
+        model.train(until_epoch=1)
+        model.evaluate(feed)
+
+if rank == 1:
+    work()
+try:
+    work()
+except trireme.Error as error:
+    with open(sys.argv[2] + '.new', 'w') as f:
+        f.write(error.message)
+    os.rename(sys.argv[2] + '.new', sys.argv[2])
+    sys.exit(5)
+'''
+
+
+@pytest.mark.parametrize('case, sentence', [
+    ('network', 'rank 1 has ended with Error: the network function net returned NoneType'),
+    ('metric', 'rank 1 has ended with LookupError: no such metric'),
+    ('read-only', r'rank 1 has ended with Error: all_reduce: a value of shape [1000] is read-only'),
+    ('own loop', "rank 1 has ended with Error: input 'x': [8, 3] float32 expected, [8, 4] float32 fed"),
+    ('dtype', 'expected image float32'), ('shape', 'expected image float32')])
+def test_the_other_rank_gets_the_sentence(tmp_path, case, sentence):
+    (tmp_path / 'job.py').write_text(ENDS)
+    run_ranks(2, ['job.py', case, tmp_path / 'told'], tmp_path, code=2, timeout=120)
+    assert sentence in (tmp_path / 'told').read_text()

@@ -36,7 +36,7 @@ def enum(name, value):
         return int(value)
     words = _c.ENUMS[name]
     if value.lower() not in words:
-        raise Error(f'{name}: there is no {value!r} (found {value!r}, expected one of {", ".join(words)})')
+        raise Error(f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
     return words[value.lower()]
 
 

@@ -14,6 +14,7 @@ on every rank. The first call finds the rank in the environment (mpirun, torchru
 and meets the other ranks; the end of the process ends them.
 """
 import ctypes
+import sys
 from ctypes import byref
 
 from . import _c
@@ -22,6 +23,7 @@ from ._convert import DTYPE_BYTES, described, enum, np, tensor
 from ._library import Error
 
 _shapes = {}
+_joined = False
 
 
 def _flat(value, what):
@@ -56,8 +58,24 @@ def _tensors(values, what):
 
 
 def init():
-    """Finds the rank and meets the other ranks; the other calls do it when they are the first."""
+    """Finds the rank and meets the other ranks; the other calls do it when they are the first. An exception that ends this
+    process then reaches the other ranks as the cause of their errors."""
+    global _joined
     call(_c.trm_join)
+    if not _joined and _c.trm_distribute_size(None) > 1:
+        sys.excepthook = _telling(sys.excepthook)
+    _joined = True
+
+
+def _telling(before):
+    """The hook of exceptions that nobody catches: the other ranks are told, then `before` prints."""
+    def hook(kind, error, trace):
+        out, me = ctypes.c_void_p(), _c.trm_distribute_rank(None)
+        sentence = f'rank {me} has ended with {kind.__name__}: {error}'.replace('\n', ' ').encode()[:180].decode('utf-8', 'ignore')
+        call(_c.trm_distribute_comm, None, byref(out))
+        _c.trm_comm_abort(out, byref(_c.trm_error(status=_c.TRM_PEER, rank=me, message=sentence.encode())))
+        before(kind, error, trace)
+    return hook
 
 
 def rank():
@@ -74,6 +92,7 @@ def size():
 
 def broadcast(values, root=0):
     """Copies the values of rank `root` to every rank, in place; returns them."""
+    _joined or init()
     made, count, keep = _tensors(values, 'broadcast')
     call(_c.trm_distribute_broadcast, None, made, count, root)
     return values
@@ -81,6 +100,7 @@ def broadcast(values, root=0):
 
 def all_reduce(values, reduction='sum'):
     """Replaces every value by the sum, mean, prod, max or min over the ranks, in place; returns them."""
+    _joined or init()
     made, count, keep = _tensors(values, 'all_reduce')
     call(_c.trm_distribute_all_reduce, None, made, count, enum('trm_reduction', reduction))
     return values
@@ -92,6 +112,7 @@ def shard_and_rebatch(dataset, batch):
     dataset: a trireme Dataset (refined in place); an array, or a tuple, list or dictionary of arrays of equal length (a rank
         gets every size-th row, as a copy); an object with a method shard(count, index), such as tf.data.Dataset
     """
+    _joined or init()
     local = ctypes.c_int64()
     handle = getattr(dataset, 'handle', None)
     call(_c.trm_distribute_shard_and_rebatch, None, handle, batch, byref(local))
@@ -123,6 +144,7 @@ class Communicator:
 
     def __init__(self, handle=None, owned=False, parent=None):
         if handle is None:
+            init()
             out = ctypes.c_void_p()
             call(_c.trm_distribute_comm, None, byref(out))
             handle = out.value

@@ -56,6 +56,8 @@ class EstimatorSpec:
 
 
 class TrainSpec:
+    """What is trained: input_fn; until max_steps or epochs; hooks: Callback objects, or functions that are called after each step."""
+
     def __init__(self, input_fn, max_steps=0, epochs=0, hooks=()):
         self.input_fn, self.max_steps, self.epochs, self.hooks = input_fn, max_steps, epochs, hooks
 
@@ -93,7 +95,7 @@ class Cluster:
 
 
 class InputContext:
-    """The part of the data that this process reads: pipeline `index` of `pipelines`."""
+    """The part of the data that this process reads: pipeline `index` of `pipelines`; mode: train, eval or predict; seed."""
 
     def __init__(self, c):
         self.mode, self.pipelines, self.index, self.seed = word('trm_run_mode', c.mode), c.pipelines, c.index, c.seed

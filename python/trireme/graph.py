@@ -67,11 +67,16 @@ class Node:
     def __neg__(self): return operate('trm_neg', self)
 
     def __pow__(self, power):
-        if power == 2:
-            return self * self
+        """Whole powers of any number by products; other powers of positive numbers, by the logarithm."""
         if power == 0.5:
             return operate('trm_sqrt', self)
-        return operate('trm_exp', operate('trm_log', self) * power)
+        if power != int(power) or abs(power) > 64:
+            return operate('trm_exp', operate('trm_log', self) * power)
+        if power <= 0:
+            return self * 0 + 1 if power == 0 else 1 / self ** -power
+        half = self if power < 2 else self ** (power // 2)
+        whole = half * half if power > 1 else half
+        return whole * self if power > 1 and power % 2 else whole
 
     def __getitem__(self, index):
         """Elements [begin:end] of dimensions; a number removes its dimension, None adds one, ... stands for the rest."""

@@ -127,6 +127,8 @@ class BatchNorm2d(Module):
 
 
 class LayerNorm(Module):
+    """x [..., features]: mean 0 and variance 1 of the last dimension, times weight plus bias."""
+
     def __init__(self, features, eps=1e-5):
         self.features, self.eps = features, eps
 
@@ -135,6 +137,8 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
+    """x [..., features]: mean square 1 of the last dimension, times weight."""
+
     def __init__(self, features, eps=1e-5):
         self.features, self.eps = features, eps
 
@@ -143,6 +147,8 @@ class RMSNorm(Module):
 
 
 class Embedding(Module):
+    """ids [...] -> [..., width]: the rows of a table; decay leaves it out."""
+
     def __init__(self, rows, width, init=('normal', 1.0)):
         self.rows, self.width, self.init = rows, width, init
 
@@ -151,17 +157,22 @@ class Embedding(Module):
 
 
 class MultiheadAttention(Module):
-    """Self-attention: x [B, T, width] -> [B, T, width]; one linear layer makes queries, keys and values."""
+    """Self-attention: x [B, T, width] -> [B, T, width]; one linear layer makes queries, keys and values. Names and order of
+    parameters are those of torch.nn.MultiheadAttention(batch_first=True)."""
 
     def __init__(self, width, heads, causal=False, bias=True):
-        self.heads, self.causal = heads, causal
-        self.in_proj, self.out_proj = Linear(width, 3 * width, bias), Linear(width, width, bias)
+        self.width, self.heads, self.causal, self.bias = width, heads, causal, bias
+        self.out_proj = Linear(width, width, bias)
 
     def forward(self, x, mask=None):
-        return self.out_proj(ops.attention_packed(self.in_proj(x), self.heads, 0, mask, causal=self.causal))
+        weight = self.parameter('in_proj_weight', (3 * self.width, self.width), 'glorot_uniform')
+        qkv = ops.linear(x, weight, self.parameter('in_proj_bias', (3 * self.width,)) if self.bias else None)
+        return self.out_proj(ops.attention_packed(qkv, self.heads, 0, mask, causal=self.causal))
 
 
 class MaxPool2d(Module):
+    """image [N, C, H, W] -> [N, C, H', W']: the largest number of each window."""
+
     def __init__(self, kernel, stride=None, padding=0):
         self.options = {'kernel': kernel, 'stride': stride, 'pad': padding}
 
@@ -170,6 +181,8 @@ class MaxPool2d(Module):
 
 
 class AvgPool2d(Module):
+    """image [N, C, H, W] -> [N, C, H', W']: the mean of each window."""
+
     def __init__(self, kernel, stride=None, padding=0, count_include_pad=True):
         self.options = {'kernel': kernel, 'stride': stride, 'pad': padding, 'count_padding': count_include_pad}
 
@@ -178,6 +191,8 @@ class AvgPool2d(Module):
 
 
 class Dropout(Module):
+    """While training, elements are zero with the probability `rate`, and the others are larger; else x."""
+
     def __init__(self, rate=0.5):
         self.rate = rate
 
@@ -186,11 +201,15 @@ class Dropout(Module):
 
 
 class Flatten(Module):
+    """x [N, ...] -> [N, product of the others]."""
+
     def forward(self, x):
         return x.reshape(x.shape[0], math.prod(x.shape[1:]))
 
 
 class GlobalAvgPool2d(Module):
+    """image [N, C, H, W] -> [N, C]: the mean of each channel."""
+
     def forward(self, x):
         return ops.global_avg_pool(x)
 
