@@ -4,7 +4,8 @@
 
     bench/torch_table.py [--python PYTHON_WITH_TORCH] [--ranks 2] [--rounds 3] [--only allreduce|resnet50|gpt2]
 
-`shared` is trireme after torch_trireme.share_memory(): the tensors lie in memory that the ranks share. Each rank has one thread. Figures are medians
+`shared` is trireme after torch_trireme.share_memory(): the tensors lie in memory that the ranks share. For steps, `alone` is the step without any
+communication (no_sync): no backend is faster, and "CPU" is the time that rank 0 computed and communicated, which other work disturbs less. Each rank has one thread. Figures are medians
 over the rounds, ratios are gloo's time over ours. The package is taken from PYTHONPATH or site-packages (docs/guides/torch.md).
 Needs torchvision for resnet50 (32x32, 64 images a rank) and transformers for gpt2 (124M, 4 samples of 64 tokens a rank)."""
 import argparse
@@ -16,6 +17,7 @@ import sys
 import time
 
 WAYS = ("gloo", "trireme", "shared")
+ALONE = "alone"
 SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 8 << 20, 100000000]
 
 
@@ -32,7 +34,8 @@ def time_allreduce(dist, torch):
     return found
 
 
-def time_steps(model, dist, torch):
+def time_steps(model, way, torch):
+    import contextlib
     torch.manual_seed(0)
     if model == "resnet50":
         import torchvision
@@ -44,29 +47,31 @@ def time_steps(model, dist, torch):
         network = transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
         x = y = torch.randint(50257, (4, 64))
         optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4, fused=True)
-    parallel = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True)
-    times, losses = [], []
+    parallel = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True, broadcast_buffers=way != ALONE)
+    times, computed, losses = [], [], []
     for _ in range(8):
-        begin = time.perf_counter()
+        begin, cpu = time.perf_counter(), time.process_time()
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(parallel(x), y) if model == "resnet50" else parallel(x, labels=y).loss
-        loss.backward()
+        with parallel.no_sync() if way == ALONE else contextlib.nullcontext():
+            loss = torch.nn.functional.cross_entropy(parallel(x), y) if model == "resnet50" else parallel(x, labels=y).loss
+            loss.backward()
         optimizer.step()
         times.append(time.perf_counter() - begin)
+        computed.append(time.process_time() - cpu)
         losses.append(loss.item())
-    return {"step": statistics.median(times[2:]), "loss": losses[-1]}
+    return {"step": statistics.median(times[2:]), "step, CPU": statistics.median(computed[2:]), "loss": losses[-1]}
 
 
 def run_rank(way, task):
     import torch
     import torch.distributed as dist
     torch.set_num_threads(1)
-    if way != "gloo":
+    if way not in ("gloo", ALONE):
         import torch_trireme
-    dist.init_process_group("gloo" if way == "gloo" else "trireme")
+    dist.init_process_group("gloo" if way in ("gloo", ALONE) else "trireme")
     if way == "shared":
         torch_trireme.share_memory()
-    found = time_allreduce(dist, torch) if task == "allreduce" else time_steps(task, dist, torch)
+    found = time_allreduce(dist, torch) if task == "allreduce" else time_steps(task, way, torch)
     if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)
     dist.destroy_process_group()
@@ -87,18 +92,20 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
     args = parser.parse_args()
-    print("| measured | gloo | trireme | ratio | shared | ratio |\n|---|---|---|---|---|---|")
+    print("| measured | gloo | trireme | ratio | shared | ratio | alone | ratio |\n|---|---|---|---|---|---|---|---|")
     for task in ("allreduce", "resnet50", "gpt2"):
         if args.only not in ("", task):
             continue
-        rounds = [{way: measure(args, way, task) for way in WAYS} for _ in range(args.rounds)]
+        ways = WAYS if task == "allreduce" else WAYS + (ALONE,)
+        rounds = [{way: measure(args, way, task) for way in ways} for _ in range(args.rounds)]
         for key in rounds[0]["gloo"]:
-            gloo, ours, shared = (statistics.median(r[way][key] for r in rounds) for way in WAYS)
+            found = {way: statistics.median(r[way][key] for r in rounds) for way in ways}
             if key == "loss":
-                print(f"| {task} loss of step 8 | {gloo:.6f} | {ours:.6f} | | {shared:.6f} | |")
+                print(f"| {task} loss of step 8 | {found['gloo']:.6f} | {found['trireme']:.6f} | | {found['shared']:.6f} | | | |")
                 continue
-            name = f"all-reduce {int(key):,} B" if task == "allreduce" else f"{task} step"
-            print(f"| {name} | {1e3 * gloo:.3f} ms | {1e3 * ours:.3f} ms | {gloo / ours:.2f} | {1e3 * shared:.3f} ms | {gloo / shared:.2f} |", flush=True)
+            name = f"all-reduce {int(key):,} B" if task == "allreduce" else f"{task} {key}"
+            cells = [f"{1e3 * value:.3f} ms" + ("" if way == "gloo" else f" | {found['gloo'] / value:.2f}") for way, value in found.items()]
+            print(f"| {name} | {' | '.join(cells)} |" + (" | |" if task == "allreduce" else ""), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs the commands of docs/start/text.md and examples/gpt.c on a small text, with fewer steps.
+# Runs the commands of docs/start/text.md, examples/gpt.c and examples/gpt_loop.c on a small text, with fewer steps.
 . "$(dirname "$0")/common.sh"
 export OMP_NUM_THREADS=1
 page=$source/docs/start/text.md
@@ -26,4 +26,14 @@ grep -v ", loss is " program.txt > text.txt
 [ "$(head -c 6 text.txt)" = "ROMEO:" ] && [ "$(wc -c < text.txt)" = 307 ] || fail "gpt has generated $(cat text.txt)"
 "$program" nowhere.txt 2> err.txt && fail "gpt reads a text that is not there"
 grep -q "nowhere.txt" err.txt || fail "the text that is missing: $(cat err.txt)"
+
+# The same network in a loop of its own: on 1, 2 and 3 ranks the losses of one device, over several epochs.
+program=${TRIREME_BUILD:?}/examples/gpt_loop
+[ "$(wc -l < "$source/examples/gpt_loop.c")" -le 60 ] || fail "gpt_loop.c has grown beyond 60 lines"
+for ranks in 1 2 3; do
+    # shellcheck disable=SC2086 # words
+    timeout 300 $([ $ranks = 1 ] || echo "$trireme" run -n $ranks --) "$program" input.txt 100 > loop$ranks.txt 2> err.txt || fail "gpt_loop on $ranks ranks: $(tail -3 err.txt)"
+    grep -E '^step 100, loss is [0-9.]+$' loop$ranks.txt > loss$ranks || fail "gpt_loop on $ranks ranks: $(cat loop$ranks.txt)"
+    paste -d ' ' loss1 loss$ranks | awk '{ exit !($5 < 2 && ($5 - $NF) ^ 2 < 1e-6) }' || fail "gpt_loop: $(cat loss1) on 1 rank, $(cat loss$ranks) on $ranks"
+done
 exit $failed

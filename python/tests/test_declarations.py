@@ -2,6 +2,7 @@
 """The declarations: every function is bound, a library of another version is recognised, import is quick."""
 import ctypes
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import pytest
 
 import trireme
-from conftest import BUILD, PYTHON, python_environment, run_python
+from conftest import BUILD, PYTHON, ROOT, python_environment, run_python
 from trireme import _c, _library
 
 
@@ -59,9 +60,20 @@ def test_names_and_help(capsys):
 
 def test_the_program(tmp_path):
     program = run_python(['-m', 'trireme', '--version'], tmp_path)
-    assert '0.2.0' in program
+    assert trireme.__version__ in program
     out = run_python(['-m', 'trireme', 'nonsense'], tmp_path, code=2)
     assert 'nonsense' in out
+
+
+def test_every_place_has_the_version():
+    places = {'CMakeLists.txt': r'^project\(trireme VERSION ([0-9.]+)', 'CITATION.cff': r'^version: (\S+)', 'README.md': r'Status: version ([0-9.]+);',
+              'python/pyproject.toml': r'^version = "(.*)"', 'python/torch_trireme/pyproject.toml': r'^version = "(.*)"',
+              'docs/man/trireme.1': r'^\.TH .*"trireme ([0-9.]+)"', 'docs/man/libtrireme.3': r'^\.TH .*"trireme ([0-9.]+)"'}
+    found = {}
+    for place, pattern in places.items():
+        with open(os.path.join(ROOT, place)) as f:
+            found[place] = re.findall(pattern, f.read(), re.M)
+    assert found == {place: [trireme.__version__] for place in places}
 
 
 def test_sources_are_python_3_8():
