@@ -15,8 +15,8 @@ enum {
 
 typedef lane (*lane_rule)(const trmi_rule *rule, lane x);
 
-TRMI_INLINE void product_ask(int64_t at, const int slots, const float *w, const float *s0,
-                             const float *s1) {
+TRMI_INLINE void product_prefetch(int64_t at, const int slots, const float *w, const float *s0,
+                                  const float *s1) {
     at += PRODUCT_AHEAD;
     for (int j = 0; j < PRODUCT_VECTORS * VL; j += 16) {
         __builtin_prefetch(w + at + j, 1);
@@ -54,7 +54,7 @@ TRMI_INLINE void product_stretch(const trmi_rule *r, const trmi_product *p, lane
     vf g[PRODUCT_VECTORS];
     const float *left = p->left + row, *right = p->right + column;
     int64_t at = row * p->step + column;
-    product_ask(at, slots, w, s0, s1);
+    product_prefetch(at, slots, w, s0, s1);
     for (int j = 0; j < count; j++) {
         g[j] = vf_zero();
     }

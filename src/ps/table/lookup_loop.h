@@ -74,16 +74,16 @@ TRMI_INLINE void trmi_prefetch_line(trmi_look l, const void *line) {
 }
 
 /* Prefetches the first lines of a record. */
-TRMI_INLINE void trmi_ask_lines(trmi_look l, const char *record, uint32_t lines) {
+TRMI_INLINE void trmi_prefetch_lines(trmi_look l, const char *record, uint32_t lines) {
     for (uint32_t line = 0; line < lines; line++) {
         trmi_prefetch_line(l, record + 64 * (size_t)line);
     }
 }
 
 /* Prefetches the lines with key and guide; all lines of a short record. */
-TRMI_INLINE void trmi_ask_place(trmi_look l, const char *place) {
+TRMI_INLINE void trmi_prefetch_place(trmi_look l, const char *place) {
     if (l.record_lines <= TRMI_NEAR_LINES) {
-        trmi_ask_lines(l, place, l.record_lines);
+        trmi_prefetch_lines(l, place, l.record_lines);
     } else {
         trmi_prefetch_line(l, place + l.key_offset);
         trmi_prefetch_line(l, place + l.guide_offset);
@@ -118,7 +118,7 @@ TRMI_INLINE void trmi_prefetch_group(trmi_look l, const uint64_t *keys, char **p
     }
 #endif
     for (int k = 0; k < TRMI_GROUP; k++) {
-        trmi_ask_place(l, places[k]);
+        trmi_prefetch_place(l, places[k]);
     }
 }
 
@@ -134,10 +134,10 @@ TRMI_INLINE char *trmi_look_locate(trmi_look l, uint32_t lines, uint64_t key, ui
     if (!l.large || __builtin_expect(found != key, 0)) {
         memcpy(&guide, home + l.guide_offset, sizeof guide);
         place += (trmi_guide_look(guide, tag) & -(int64_t)(found != key)) * (int64_t)l.stride;
-        trmi_ask_place(l, place);
+        trmi_prefetch_place(l, place);
     }
     if (l.record_lines > TRMI_NEAR_LINES) {
-        trmi_ask_lines(l, place, lines);
+        trmi_prefetch_lines(l, place, lines);
     }
     return place;
 }
@@ -153,8 +153,8 @@ TRMI_INLINE int64_t trmi_lookup_run(trmi_look l, uint32_t lines, const uint64_t 
                                     trmi_visit visit, void *context) {
     char *places[TRMI_RING];
     uint8_t tags[TRMI_RING];
-    const uint32_t asked = l.record_lines <= TRMI_NEAR_LINES ? l.record_lines : lines + 1;
-    const int64_t fitting = TRMI_AHEAD_LINES / asked / TRMI_GROUP * TRMI_GROUP;
+    const uint32_t prefetched = l.record_lines <= TRMI_NEAR_LINES ? l.record_lines : lines + 1;
+    const int64_t fitting = TRMI_AHEAD_LINES / prefetched / TRMI_GROUP * TRMI_GROUP;
     const int64_t ahead = fitting < TRMI_GROUP   ? TRMI_GROUP
                           : fitting < TRMI_AHEAD ? fitting
                                                  : TRMI_AHEAD;
@@ -196,7 +196,7 @@ TRMI_INLINE int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint6
     for (int64_t first = 0; first < count; first += TRMI_FAR_KEYS) {
         int64_t end = count - first < TRMI_FAR_KEYS ? count : first + TRMI_FAR_KEYS;
         for (int64_t k = first; k < end; k++) {
-            trmi_ask_place(l, trmi_look_home(l, trmi_key_hash(keys[positions[k]])));
+            trmi_prefetch_place(l, trmi_look_home(l, trmi_key_hash(keys[positions[k]])));
         }
         for (int64_t k = first; k < end; k++) {
             const int32_t position = positions[k];

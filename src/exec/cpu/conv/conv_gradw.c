@@ -355,8 +355,8 @@ static const chunk *chunk_at(const gradw *c, const task *t, int64_t i) {
 }
 
 /* Sets the prefetches for a chunk: dy, then x, if there is one group. */
-static void ask_for(const gradw *c, const trmi_conv_args *args, const chunk *part, const task *t,
-                    trmi_prefetch soon[AHEAD]) {
+static void set_prefetches(const gradw *c, const trmi_conv_args *args, const chunk *part,
+                           const task *t, trmi_prefetch soon[AHEAD]) {
     int64_t out = (int64_t)trm_dtype_bytes(c->g.out_type);
     const piece *p = part->pieces;
     if (c->g.groups_count > 1) {
@@ -399,9 +399,9 @@ static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, co
         side b = side_b(c, args->result, part, t->column, t->count, w);
         side a = side_a(c, args->image, t->block, part, height, w);
         if (i + 1 < chunks) {
-            ask_for(c, args, chunk_at(c, t, i + 1), t, soon);
+            set_prefetches(c, args, chunk_at(c, t, i + 1), t, soon);
         } else if (next != NULL && next->begin < next->end) {
-            ask_for(c, args, chunk_at(c, next, 0), next, soon);
+            set_prefetches(c, args, chunk_at(c, next, 0), next, soon);
         }
         /* A single chunk: its sums are complete and go to their place at once. */
         if (chunks == 1 && sum->inner == 1) {

@@ -137,18 +137,18 @@ static item item_at(const winograd_gradw *c, int64_t index) {
     return (item){.tile = first + (2 * (rest - beside) + 1) * c->tiles.columns - 1, .below = true};
 }
 
-static void ask_for_tile(const winograd_gradw *c, const trmi_conv_args *args, int64_t tile) {
+static void prefetch_tile(const winograd_gradw *c, const trmi_conv_args *args, int64_t tile) {
     trmi_winograd_prefetch(&c->tiles, tile, args->image);
     trmi_winograd_prefetch_output(&c->tiles, tile, args->result);
 }
 
 /* Prefetches the pixels of an item, without those that it has in common with the item before. */
-static void ask_for(const winograd_gradw *c, const trmi_conv_args *args, int64_t index) {
+static void prefetch_item(const winograd_gradw *c, const trmi_conv_args *args, int64_t index) {
     const item it = item_at(c, index);
     int64_t second = it.tile + (it.below ? c->tiles.columns : 1);
-    ask_for_tile(c, args, it.tile);
+    prefetch_tile(c, args, it.tile);
     if (c->pairs && second < c->tiles.count) {
-        ask_for_tile(c, args, second);
+        prefetch_tile(c, args, second);
     }
 }
 
@@ -210,7 +210,7 @@ static void transform_items(const winograd_gradw *c, const trmi_conv_args *args,
         const pixels of = pixels_of(c, args, item_at(c, first + t), w);
         int64_t to = w->places[at + t];
         if (first + t + 1 < c->items) {
-            ask_for(c, args, first + t + 1);
+            prefetch_item(c, args, first + t + 1);
         }
         for (int64_t i = 0; i < p->row_blocks; i++) {
             make_v(c, w->v + i * c->v_block + to * (c->height + PAD), &of,

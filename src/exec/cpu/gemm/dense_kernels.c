@@ -101,11 +101,11 @@ TRMI_INLINE void prefetch_line(trmi_prefetch *soon) {
 }
 
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
- * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_ask`: false
+ * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_prefetch`: false
  * if k is short. */
 TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const int vectors,
-                              const bool packed, const bool may_ask) {
-    const bool asks = may_ask && t->k >= LONG;
+                              const bool packed, const bool may_prefetch) {
+    const bool prefetches = may_prefetch && t->k >= LONG;
     vec sum[MR][VN];
     place at = {
         .b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
@@ -114,7 +114,7 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
     }
     UNROLL for (int g = 0; g < GROUPS; g++) { at.a[g] = t->a + g * GROUP * at.a_stride; }
     int64_t k = t->k;
-    for (int i = 0; asks && i < rows && k >= PACE; i++, k -= PACE) {
+    for (int i = 0; prefetches && i < rows && k >= PACE; i++, k -= PACE) {
         UNROLL for (int j = 0; j < vectors; j++) {
             __builtin_prefetch(t->c + i * t->c_stride + j * VL, 1, 3);
         }
@@ -123,7 +123,7 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
         }
         add_products(&at, PACE, rows, vectors, sum);
     }
-    int64_t lines = asks && t->soon != NULL ? t->soon_lines : 0;
+    int64_t lines = prefetches && t->soon != NULL ? t->soon_lines : 0;
     for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines--, k -= PACE) {
         prefetch_line(t->soon);
         add_products(&at, PACE, rows, vectors, sum);
@@ -202,9 +202,9 @@ enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registe
 
 /* From `column` on, so many vectors wide. */
 TRMI_INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows,
-                          const int vectors, const bool asks) {
+                          const int vectors, const bool prefetches) {
     vec sum[FEW][FEW_VECTORS];
-    const float *from = t->b + column, *next = t->next + (asks ? column : 0), *left = t->a;
+    const float *from = t->b + column, *next = t->next + (prefetches ? column : 0), *left = t->a;
     UNROLL for (int i = 0; i < rows; i++) {
         UNROLL for (int j = 0; j < vectors; j++) { sum[i][j] = (vec){0}; }
     }
@@ -212,7 +212,7 @@ TRMI_INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int ro
         vec right[FEW_VECTORS];
         UNROLL for (int j = 0; j < vectors; j++) {
             right[j] = *(const vec_memory *)(from + j * VL);
-            if (asks) {
+            if (prefetches) {
                 __builtin_prefetch(next + p * t->b_stride + j * VL, 0, 3);
             }
         }
@@ -244,18 +244,18 @@ TRMI_INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int ro
 
 /* Computes a product of few rows, for all columns: whole vectors in groups of three or two, then the
  * columns that are left. */
-TRMI_INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool asks) {
+TRMI_INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool prefetches) {
     int64_t column = 0;
     /* threes, and twos rather than a single one */
     for (int64_t left = t->columns / VL; left > 0;) {
         if (left >= 3 && left != 4) {
-            few_sums(t, column, rows, 3, asks);
+            few_sums(t, column, rows, 3, prefetches);
             left -= 3, column += 3 * VL;
         } else if (left >= 2) {
-            few_sums(t, column, rows, 2, asks);
+            few_sums(t, column, rows, 2, prefetches);
             left -= 2, column += 2 * VL;
         } else {
-            few_sums(t, column, rows, 1, asks);
+            few_sums(t, column, rows, 1, prefetches);
             left--, column += VL;
         }
     }

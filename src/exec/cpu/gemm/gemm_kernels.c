@@ -168,9 +168,9 @@ TRMI_INLINE void tile_steps(const int rows, const int64_t row_stride, int64_t k_
 }
 
 /* Runs up to k steps, as many as there are lines to prefetch; returns how many. */
-TRMI_INLINE int64_t tile_asking(const int rows, const int64_t row_stride, int64_t k_stride,
-                                int64_t b_stride, const float **a, const float **b, vec sum[MR][VN],
-                                trmi_prefetch *soon, int64_t k) {
+TRMI_INLINE int64_t tile_prefetching(const int rows, const int64_t row_stride, int64_t k_stride,
+                                     int64_t b_stride, const float **a, const float **b,
+                                     vec sum[MR][VN], trmi_prefetch *soon, int64_t k) {
     int64_t lines = soon->lines < k ? soon->lines : k;
     for (int64_t left = lines; left > 0;) {
         int64_t step, next = trmi_prefetch_regular(soon, &step);
@@ -218,11 +218,12 @@ TRMI_INLINE void compute_tile(const int rows, const int64_t row_stride, int64_t 
     if (t->store == TRMI_TILE_ADD) { /* there when the last k is done */
         EACH_SUM(FETCH_SUM)
     }
-    int64_t asked = 0;
+    int64_t prefetched = 0;
     if (soon != NULL && soon->lines > 0) {
-        asked = tile_asking(rows, row_stride, k_stride, b_stride, &a, &b, sum, soon, t->k);
+        prefetched =
+            tile_prefetching(rows, row_stride, k_stride, b_stride, &a, &b, sum, soon, t->k);
     }
-    tile_steps(rows, row_stride, k_stride, b_stride, &a, &b, sum, NULL, 64, t->k - asked);
+    tile_steps(rows, row_stride, k_stride, b_stride, &a, &b, sum, NULL, 64, t->k - prefetched);
     tile_leave(rows, t, sum);
 }
 

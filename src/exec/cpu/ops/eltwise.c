@@ -62,7 +62,7 @@ static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
     }
 }
 
-/* ---- what the plan asks (ops.h) ----------------------------------------------------------- */
+/* ---- what the plan needs to know (ops.h) ----------------------------------------------------------- */
 
 static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 

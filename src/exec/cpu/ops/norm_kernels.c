@@ -8,12 +8,12 @@
 #include "base/simd/vec.h"
 
 /* Prefetches an element for reading. The address may be past the end. */
-TRMI_INLINE void vf_ask(const void *base, int64_t at, int half) {
+TRMI_INLINE void vf_prefetch(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 0, 3);
 }
 
 /* The same for writing. */
-TRMI_INLINE void vf_ask_to_write(const void *base, int64_t at, int half) {
+TRMI_INLINE void vf_prefetch_to_write(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 1, 3);
 }
 
@@ -46,7 +46,7 @@ TRMI_INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t 
        q = load_lanes(square, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * channels + c;
-        vf_ask(x, at + AHEAD_ROWS * channels, half);
+        vf_prefetch(x, at + AHEAD_ROWS * channels, half);
         vf d = vf_sub(load_lanes(x, at, half, n), x0);
         s = vf_add(s, d);
         q = vf_fma(d, d, q);
@@ -109,12 +109,12 @@ TRMI_INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream
 TRMI_INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residual, int relu,
                              int stream, int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
-    vf_ask(job->x, at + AHEAD, half);
+    vf_prefetch(job->x, at + AHEAD, half);
     if (residual) {
-        vf_ask(job->residual, at + AHEAD, half);
+        vf_prefetch(job->residual, at + AHEAD, half);
     }
     if (!stream) {
-        vf_ask_to_write(job->y, at + AHEAD, half);
+        vf_prefetch_to_write(job->y, at + AHEAD, half);
     }
     vf y = vf_fma(load_lanes(job->x, at, half, n), load_lanes(job->scale, c, 0, n),
                   load_lanes(job->shift, c, 0, n));
@@ -182,13 +182,13 @@ TRMI_INLINE vf masked_gradient(const trmi_norm_backward *job, int half, int mask
 }
 
 TRMI_INLINE void prefetch_gradient(const trmi_norm_backward *job, int half, int mask, int64_t at) {
-    vf_ask(job->x, at, half);
-    vf_ask(job->dy, at, half);
+    vf_prefetch(job->x, at, half);
+    vf_prefetch(job->dy, at, half);
     if (mask == MASK_FROM_Y || mask == MASK_FROM_Y_OF_SUM) {
-        vf_ask(job->y, at, half);
+        vf_prefetch(job->y, at, half);
     }
     if (mask == MASK_FROM_Y_OF_SUM) {
-        vf_ask(job->dy2, at, half);
+        vf_prefetch(job->dy2, at, half);
     }
 }
 
@@ -203,7 +203,7 @@ TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, i
         int64_t at = (row + r) * job->channels + c;
         prefetch_gradient(job, half, mask, at + (along ? AHEAD : AHEAD_ROWS * job->channels));
         if (job->dz && !stream) {
-            vf_ask_to_write(job->dz, at + (along ? AHEAD : AHEAD_ROWS * job->channels), half);
+            vf_prefetch_to_write(job->dz, at + (along ? AHEAD : AHEAD_ROWS * job->channels), half);
         }
         vf x = load_lanes(job->x, at, half, n);
         vf dz = masked_gradient(job, half, mask, at, c, n, x);
@@ -284,10 +284,10 @@ static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t 
 TRMI_INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
                                 int64_t row, int64_t c, int n) {
     int64_t at = row * job->channels + c;
-    vf_ask(job->x, at + AHEAD, half);
-    vf_ask(job->dz ? job->dz : job->dy, at + AHEAD, half);
+    vf_prefetch(job->x, at + AHEAD, half);
+    vf_prefetch(job->dz ? job->dz : job->dy, at + AHEAD, half);
     if (!stream && job->dx != job->dy && job->dx != job->dz) {
-        vf_ask_to_write(job->dx, at + AHEAD, half);
+        vf_prefetch_to_write(job->dx, at + AHEAD, half);
     }
     vf x = load_lanes(job->x, at, half, n);
     vf dz =

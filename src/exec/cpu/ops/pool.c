@@ -21,7 +21,7 @@
 
 /* 32 channels: the ring of a 112-wide image and the rows it reads stay near L1. */
 enum { CHANNELS = 64, CHANNELS_OF_FEW = 32, FEW_IMAGES = 8, KERNEL_ROWS_MAX = 64 };
-enum { SOON = 2 }; /* rows that are asked for before they are written */
+enum { SOON = 2 }; /* rows that are prefetched before they are written */
 
 typedef struct pool_state {
     const trmi_memory_kernels *kernels;

@@ -26,8 +26,8 @@ TRMI_INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
 }
 
 /* Prefetches the rows that the window below reads in addition to those of this one. */
-TRMI_INLINE void ask_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c,
-                           int half) {
+TRMI_INLINE void prefetch_below(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c,
+                                int half) {
     int64_t row = r->width * r->channels, at = r->last * row + begin * r->channels + c,
             bytes = half ? 2 : 4;
     uintptr_t base = (uintptr_t)x;
@@ -54,7 +54,7 @@ TRMI_INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begi
 
 TRMI_INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end,
                           int64_t c, int half, int n) {
-    ask_below(r, x, begin, c, half);
+    prefetch_below(r, x, begin, c, half);
     return is_three(r, begin, end)
                ? window_max_of(r, x, begin, c, half, n, 3, 3)
                : window_max_of(r, x, begin, c, half, n, r->last - r->first, end - begin);
@@ -191,7 +191,7 @@ TRMI_INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, con
                                .channels = channels,
                                .left = vf_lanes(dy, o * r->channels + c0 + c, half, n),
                                .most = vf_lanes(y, o * r->channels + c0 + c, half, n)};
-    ask_below(r, x, begin, c0 + c, half);
+    prefetch_below(r, x, begin, c0 + c, half);
     if (is_three(r, begin, end)) {
         max_pool_grad_of(r, &l, half, n, 3, 3);
     } else {
