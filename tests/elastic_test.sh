@@ -73,6 +73,27 @@ code=$?
 grep '"event":"step"' kept/run.jsonl | sed -n '1s/.*"learning_rate":\([0-9.e-]*\).*/\1/p;$s/.*"learning_rate":\([0-9.e-]*\).*/\1/p' | tr '\n' ' ' > out.txt
 [ "$(cat out.txt)" = "0.01 0.005 " ] || fail "ranks keep their batches: rates $(cat out.txt)"
 
+# Ranks that die before they have met the others: these begin without them, or with those that are started again, and with the bits of all.
+cat > dies.sh << 'END'
+for rank in $DEAD; do
+    [ "$TRIREME_RANK" = "$rank" ] && [ ! -e "again/$rank" ] && { [ -n "$AGAIN" ] && : > "again/$rank"; kill -KILL $$; }
+done
+exec "$@"
+END
+mlp="train mlp --data synth --image-size 32 --batch-size 8 --steps 5 --eval-every-epochs 0 --deterministic strict -n 3 --elastic 1:3"
+"$trireme" $mlp --output whole > out.txt 2>&1 || fail "three ranks: $(cat out.txt)"
+mkdir again
+for case in "0" "1" "2" "0 1" "1 2" "0 again" "1 2 again"; do
+    restarts=0
+    [[ $case == *again ]] && restarts=1
+    DEAD=${case% again} AGAIN=${case#${case% again}} timeout 600 "$trireme" run -n 3 --elastic 1:3 --elastic-restarts $restarts --launch-dir early \
+        -- sh dies.sh "$trireme" $mlp --output "early $case" > out.txt 2> err.txt
+    code=$?
+    [ $code = 0 ] || fail "dead early: $case: exit code $code: $(cat out.txt err.txt)"
+    cmp whole/ckpt-5/model.safetensors "early $case/ckpt-5/model.safetensors" || fail "dead early: $case: $(cat out.txt err.txt)"
+    rm -f again/*
+done
+
 # One more process with the environment of a rank joins by hand, up to MOST ranks.
 : > out.txt
 "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 --eval-every-epochs 0 --log-every 1 --json -n 2 --elastic 1:3 \

@@ -55,6 +55,8 @@ static trm_status check_data(const trmi_run *r, trm_error *err) {
 
 /* ---- samples and rates ----------------------------------------------------------------------- */
 
+static int64_t count_batch(const trm_model *model) { return model->elastic->samples; }
+
 /* The steps that are done, and those of whole batches of all ranks in what is left: the number does not
  * depend on how many ranks share a batch. */
 static int64_t count_epoch_steps(const trmi_run *r, int64_t steps) {
@@ -262,9 +264,17 @@ static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(r->model->elastic->job, &m);
     if (m.rank >= 0) {
-        return open_parts(r, err);
+        TRMI_TRY(open_parts(r, err));
     }
-    trm_status status = TRMI_FAIL(err, TRM_PEER, "this process is in no epoch of the job");
+    const trm_model *model = r->model;
+    const bool whole = model->elastic->samples == model->train.batch * trmi_model_shares(model);
+    if (m.rank >= 0 && whole) {
+        return TRM_OK;
+    }
+    trm_status status =
+        TRMI_FAIL(err, TRM_PEER, "%s",
+                  m.rank < 0 ? "this process is in no epoch of the job"
+                             : "ranks have died before the job began: the others share their part");
     err->rank = -1;
     return status;
 }
@@ -518,6 +528,7 @@ const trmi_rank_changes trmi_changes_elastic = {
     .is_spare = trmi_elastic_is_spare,
     .check_joined = check_joined,
     .check_data = check_data,
+    .batch = count_batch,
     .epoch_steps = count_epoch_steps,
     .schedule_steps = count_schedule_steps,
     .deal_data = deal_data,

@@ -59,7 +59,7 @@ trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status st
     if (m.rank < 0 || m.ranks < 2) {
         return status;
     }
-    *ranks = m.ranks;
+    *ranks = trmi_elastic_first_ranks(options->elastic);
     trmi_log(TRM_LOG_INFO, "train",
              "%s; this rank makes its model alone and meets the others when it trains",
              err->message);
@@ -116,12 +116,14 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const trm_parallel_options *p = &model->options.exec.parallel;
     const trmi_batch_form form = trmi_batch_form_of(p);
-    const int32_t reads = alone > 0 ? trmi_elastic_reads(e, alone) : form.reads;
+    const int32_t begun = alone > 0 ? alone : trmi_elastic_first_ranks(e->job);
+    const bool fewer = begun > 0 && begun != trmi_model_size(model); /* than the job was to have */
+    const int32_t reads = fewer ? trmi_elastic_reads(e, begun) : form.reads;
     e->samples = model->train.batch * reads;
     e->rank_samples = model->train.batch;
     model->first_ranks = model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK ? reads : 0;
     int32_t blocks = model->train.blocks * (form.ranks / form.graph_ranks);
-    if (alone > 0) { /* the block that is chosen depends on the batch of all ranks */
+    if (fewer) { /* the block that is chosen depends on the batch of all ranks */
         TRMI_TRY(trmi_batches_blocks(p, e->samples, &blocks, err));
     }
     e->blocks = blocks;

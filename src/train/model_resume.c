@@ -262,7 +262,8 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          "(elastic_batch, --elastic-batch rank)",
                          where);
     }
-    int64_t ranks = info->world_size > 0 ? info->world_size : 1, now = trmi_model_shares(model);
+    int64_t ranks = info->world_size > 0 ? info->world_size : 1;
+    const int64_t now = model->changes->batch(model) / model->train.batch;
     bool same =
         keeps ? s->batch == model->train.batch : s->batch * ranks == model->train.batch * now;
     if (!same || s->accumulate != trmi_accumulate(model)) {

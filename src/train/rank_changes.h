@@ -2,7 +2,7 @@
 /* train/rank_changes.h: what a model does when the ranks of its job die, leave or join, behind one interface.
  *
  *        trm_model_create          takes  settle  [the graph is compiled]  open     where that fails: go_alone
- *        trm_model_load, _resume   puts_off
+ *        trm_model_load, _resume   puts_off  batch
  *        trm_model_train           check_joined  check_data  schedule_steps  deal_data
  *          each epoch              epoch_steps
  *          each step               learning_rate  begin_step  compare_times  end_step  [hooks]  note_hooks  is_due
@@ -45,13 +45,15 @@ typedef struct trmi_rank_changes {
     /* Makes this rank leave after the step. Returns false if it cannot leave the others. Called by signal
      * handlers. */
     bool (*request_leave)(trm_model *model);
+    /* Returns the samples of a batch of all ranks. */
+    int64_t (*batch)(const trm_model *model);
     /* Returns whether this rank waits without samples. */
     bool (*is_spare)(const trm_model *model);
 
     /* ---- a run ---- */
 
-    /* Before a run.   error  PEER: this process has come to a job that runs, or has made its model alone; it
-     * begins with go_on */
+    /* Before a run.   error  PEER: this process has come to a job that runs, or has made its model alone, or for
+     * fewer ranks than the job was to begin with; it begins with go_on */
     trm_status (*check_joined)(trmi_run *run, trm_error *err);
     /* Checks that the dataset can be dealt out to another number of ranks.   error  INVALID */
     trm_status (*check_data)(const trmi_run *run, trm_error *err);

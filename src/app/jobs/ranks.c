@@ -300,6 +300,9 @@ trm_status app_join(app_context *app, trm_error *err) {
                           me->source, trm_role_name(me->role));
     } else if (me->size > 1) {
         status = meet_ranks(app, cluster, err);
+        if (status == TRM_OK && app_rank(app) == 0) {
+            app_output_show(); /* of an elastic job whose rank 0 has died before */
+        }
         if (status == TRM_OK && me->one_console && app_rank(app) != 0 && !app_out.verbose) {
             status = app_output_mute(err);
         }

@@ -13,6 +13,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/os.h"
+#include "comm/rendezvous/side_place.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -224,6 +225,9 @@ static void handle_task_end(trmi_launch *launch, job_state *job, int32_t index) 
     }
     if (goes_on_without(launch, job, task)) {
         trmi_launch_print(launch->options, "%s %s; the job goes on without it", task->name, text);
+        if (launch->rendezvous_path[0] != '\0') { /* the others may still wait for it there */
+            trmi_place_add_lost(launch->rendezvous_path, task->index);
+        }
         return;
     }
     if (job->first_failed < 0) {

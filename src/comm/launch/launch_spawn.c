@@ -234,11 +234,11 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
 
 /* Removes the files that a rank 0 which was killed at the rendezvous leaves in /tmp. */
 static void remove_meeting_files(const trmi_launch *launch) {
-    char lock[120];
-    if (launch->rendezvous_path[0] != '\0') {
-        snprintf(lock, sizeof lock, "%s.lock", launch->rendezvous_path);
-        unlink(launch->rendezvous_path);
-        unlink(lock);
+    static const char *const endings[] = {"", ".lock", ".lost"};
+    char name[120];
+    for (int i = 0; launch->rendezvous_path[0] != '\0' && i < 3; i++) {
+        snprintf(name, sizeof name, "%s%s", launch->rendezvous_path, endings[i]);
+        unlink(name);
     }
 }
 

@@ -66,6 +66,10 @@ int32_t trmi_elastic_count_leavers(trm_elastic *e, int32_t first) {
     return leavers;
 }
 
+int32_t trmi_elastic_first_ranks(const trm_elastic *e) {
+    return e->membership.epoch == 1 ? e->place->hello.size : e->membership.ranks;
+}
+
 bool trmi_elastic_may_lose(const trm_elastic *e, int64_t ranks) {
     return e->membership.ranks - ranks >= e->options.least;
 }
@@ -164,7 +168,8 @@ static trm_status open_door(trm_elastic *e, trm_error *err) {
 static trm_status begin_first_epoch(trm_elastic *e, trm_error *err) {
     trm_bootstrap *b = e->bootstrap;
     snprintf(e->me.address, sizeof e->me.address, "%s", b->address);
-    e->me.number = b->rank;
+    const int32_t number = e->place->hello.rank; /* -1: the meeting has given it */
+    e->me.number = number >= 0 ? number : b->rank;
     b->table->sign(b, "elastic", 7, e->key);
     TRMI_TRY(open_door(e, err));
     TRMI_TRY(exchange_members(e, err));

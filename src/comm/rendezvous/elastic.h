@@ -103,6 +103,8 @@ trm_status trmi_door_send_join(const trm_elastic *elastic, trmi_link *link, int3
 /* Returns how many ranks want to leave, as far as this one knows: itself, and the ranks from `first` on
  * that have told it. */
 int32_t trmi_elastic_count_leavers(trm_elastic *elastic, int32_t first);
+/* Returns how many ranks the present epoch would have if none had died before the first one began. */
+int32_t trmi_elastic_first_ranks(const trm_elastic *elastic);
 /* Returns whether the job may lose so many of its present ranks (options.least). */
 bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
 

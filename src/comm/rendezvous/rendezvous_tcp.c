@@ -346,19 +346,30 @@ static void take_settings(trmi_side *side, const trmi_join *join) {
     side->base.algorithm = side->algorithm[0] != '\0' ? side->algorithm : NULL;
 }
 
-/* Meets the other ranks and starts the control channel. One rank has no meeting. */
+/* Makes a job of this rank alone. */
+static trm_status form_alone(trmi_side *side, const trmi_join *join, trm_error *err) {
+    side->base.table = &lone_table;
+    side->link_count = 0;
+    side->peers[0].pid = join->hello.pid;
+    memcpy(side->peers[0].host, join->hello.host, sizeof side->peers[0].host);
+    strcpy(side->peers[0].address, "127.0.0.1");
+    if (getrandom(side->secret, 32, 0) != 32) {
+        return TRMI_FAIL_SYS(err, "no random secret for the job");
+    }
+    return find_hosts(side, err);
+}
+
+/* Meets the other ranks and starts the control channel. One rank has no meeting; where the others are lost, it has
+ * met nobody. */
 static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
     if (join->hello.size == 1) {
-        side->peers[0].pid = join->hello.pid;
-        memcpy(side->peers[0].host, join->hello.host, sizeof side->peers[0].host);
-        strcpy(side->peers[0].address, "127.0.0.1");
-        if (getrandom(side->secret, 32, 0) != 32) {
-            return TRMI_FAIL_SYS(err, "no random secret for the job");
-        }
-        return find_hosts(side, err);
+        return form_alone(side, join, err);
     }
-    TRMI_TRY(join->hello.rank == 0 ? trmi_side_root(side, join, err)
-                                   : trmi_side_peer(side, join, err));
+    TRMI_TRY(side->base.rank == 0 ? trmi_side_root(side, join, err)
+                                  : trmi_side_peer(side, join, err));
+    if (side->base.size == 1) {
+        return form_alone(side, join, err);
+    }
     TRMI_TRY(find_hosts(side, err));
     TRMI_TRY(trmi_side_start(side, err));
     trmi_world_add(&side->base);
@@ -388,12 +399,16 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
     }
     /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of the
      * job tells it (PENDING). It then leaves the place to the members. A member may also open the place
-     * between the question and the meeting, or a question may be lost (INVALID). */
-    const bool asks = join->running != NULL && join->hello.size > 1 && join->hello.rank == 0;
+     * between the question and the meeting, or a question may be lost (INVALID). The same holds for a rank that
+     * takes the place of a lost rank 0. */
+    bool asks = false;
     trm_status status = TRM_PENDING;
     for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 5);
          attempts++) {
         trmi_join attempt = *join;
+        attempt.leads = trmi_side_leads(join);
+        asks = join->running != NULL && join->hello.size > 1 &&
+               (join->hello.rank == 0 || attempt.leads);
         if (attempts > 0) {
             nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
         }
@@ -423,7 +438,8 @@ trm_status trm_cluster_join(const trm_cluster *cluster, const trm_join_options *
 
 trm_status trmi_side_meet(trmi_join *join, trm_bootstrap **out, trm_error *err) {
     trmi_side *side = NULL;
-    trm_status status = create_side(join->hello.rank, join->hello.size, &join->options, &side, err);
+    trm_status status = create_side(join->leads ? 0 : join->hello.rank, join->hello.size,
+                                    &join->options, &side, err);
     if (status == TRM_OK) {
         take_settings(side, join);
         status = form_side(side, join, err);

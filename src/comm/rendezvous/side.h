@@ -96,6 +96,7 @@ typedef struct trmi_join {
     trmi_listener listener;
     bool listens;             /* `listener` is open */
     bool watched;             /* rank 0 also waits for a scheduler process, for some seconds */
+    bool leads;               /* all ranks below this one are lost: it listens in place of rank 0 */
     trmi_place place;         /* where rank 0 listens */
     bool has_token;           /* the job has a token file */
     uint8_t token[32];        /* overwritten after the rendezvous */
@@ -133,6 +134,8 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
 /* Asks the process that listens at the place whether the elastic job runs already. END: it does, and
  * join->running has been called; OK: it does not, or nobody listens. */
 trm_status trmi_side_ask_running(trmi_join *join, trm_error *err);
+/* Elastic jobs: returns whether all ranks below this one have died before the meeting (side_place.h). */
+bool trmi_side_leads(const trmi_join *join);
 /* An open place: its sockets, what proves connections there, and the files of a published token. */
 typedef struct trmi_reception {
     trmi_listener listener;
@@ -168,9 +171,10 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t secret[32]
 enum { TRMI_WELCOME_HEAD = 48, TRMI_WELCOME_ENTRY = 136 };
 size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t nonce[32],
                            uint8_t *wire);
-/* Reads a WELCOME into size, peers and rank. Errors: CORRUPT, NOMEM. */
-trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes,
-                               int32_t expected_size, uint8_t nonce[32], trm_error *err);
+/* Reads a WELCOME into size, peers and rank; of at least `least` ranks, and at most side->base.size.
+ * Errors: CORRUPT, NOMEM. */
+trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes, int32_t least,
+                               uint8_t nonce[32], trm_error *err);
 
 /* side_serve.c: starts the service thread on the links that the meeting has made. */
 trm_status trmi_side_start(trmi_side *side, trm_error *err);

@@ -45,20 +45,22 @@ size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t no
     return (size_t)(entry - wire);
 }
 
-trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes,
-                               int32_t expected_size, uint8_t nonce[32], trm_error *err) {
-    /* The size must be that of the cluster description, and the entries must fill the frame. */
+trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes, int32_t least,
+                               uint8_t nonce[32], trm_error *err) {
+    /* The size must be that of the cluster description, or less where ranks may be lost, and the entries
+     * must fill the frame. */
     if (bytes < TRMI_WELCOME_HEAD) {
         return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome has %zu bytes", bytes);
     }
     int32_t rank = (int32_t)trmi_get32(wire), size = (int32_t)trmi_get32(wire + 4);
-    if (size != expected_size || rank < 1 || rank >= size ||
+    if (size < least || size > side->base.size || rank < 1 || rank >= size ||
         bytes != TRMI_WELCOME_HEAD + (size_t)size * TRMI_WELCOME_ENTRY) {
         return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome is malformed (rank %d of %d)", rank,
                          size);
     }
     memcpy(nonce, wire + 16, 32);
     side->base.rank = rank;
+    side->base.size = size;
     /* Each entry; names end with 0 whatever was sent. */
     const uint8_t *entry = wire + TRMI_WELCOME_HEAD;
     for (int32_t r = 0; r < size; r++, entry += TRMI_WELCOME_ENTRY) {
@@ -174,8 +176,8 @@ static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *
                                    join->place.text);
         }
         if (status == TRM_OK && side != NULL && frame.type == TRMI_FRAME_WELCOME) {
-            TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes, join->hello.size, nonce,
-                                         err));
+            TRMI_TRY(trmi_welcome_decode(side, frame.payload, frame.bytes,
+                                         join->running != NULL ? 2 : join->hello.size, nonce, err));
             /* The nonce of the WELCOME and the token give the job's secret. */
             trmi_net_mac(join->token, "data", nonce, sizeof nonce, NULL, 0, side->secret);
             return TRM_OK;
@@ -258,8 +260,19 @@ trm_status trmi_side_ask_running(trmi_join *join, trm_error *err) {
     return status == TRM_END ? TRM_END : TRM_OK;
 }
 
+bool trmi_side_leads(const trmi_join *join) {
+    const int32_t rank = join->hello.rank;
+    if (join->running == NULL || rank < 1) {
+        return false;
+    }
+    bool *lost = trmi_alloc((size_t)rank * sizeof *lost);
+    const bool leads = lost != NULL && trmi_place_read_lost(&join->place, lost, rank) == rank;
+    trmi_free(lost);
+    return leads;
+}
+
 /* Repeats attempts with pauses of 10 ms to 200 ms, until one succeeds, fails for good, or the
- * deadline passes. */
+ * deadline passes. PENDING: this rank has to listen itself (trmi_side_leads). */
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
     double wrong_since = 0, pause = 0.01;
@@ -274,6 +287,10 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
                 *err = why;
             }
             return status;
+        }
+        if (trmi_side_leads(join)) {
+            return TRMI_FAIL(err, TRM_PENDING, "the ranks below rank %d are lost",
+                             join->hello.rank);
         }
         /* A wrong token is final after 5 s: until then it may be the file of a job that has just
          * ended. */

@@ -379,6 +379,62 @@ trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8
     return connect_tcp(place->tcp.host, place->tcp.port + attempt % place->ports, fd, err);
 }
 
+/* ---- processes that died before the meeting ------------------------------------------------------- */
+
+static int open_lost(const char *path, int flags) {
+    char name[120];
+    snprintf(name, sizeof name, "%s.lost", path);
+    return open(name, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+}
+
+/* Appends a line; one write, so that lines of several processes do not mix. */
+static void add_line(const char *path, const char *line) {
+    int fd = trmi_os_private_dir(path, NULL) == TRM_OK
+                 ? open_lost(path, O_WRONLY | O_CREAT | O_APPEND)
+                 : -1;
+    if (fd >= 0) {
+        (void)!write(fd, line, strlen(line));
+        close(fd);
+    }
+}
+
+void trmi_place_add_lost(const char *path, int32_t rank) {
+    char line[16];
+    snprintf(line, sizeof line, "%d\n", rank);
+    add_line(path, line);
+}
+
+void trmi_place_end_lost(const trmi_place *place) {
+    if (place->kind == TRMI_PLACE_UNIX) {
+        add_line(place->path, "met\n");
+    }
+}
+
+int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size) {
+    int fd = place->kind == TRMI_PLACE_UNIX ? open_lost(place->path, O_RDONLY) : -1;
+    FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;
+    char line[16];
+    int32_t count = 0;
+    bool ended = false;
+    memset(lost, 0, (size_t)size * sizeof *lost);
+    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
+        char *end;
+        const long rank = strtol(line, &end, 10);
+        ended = ended || strcmp(line, "met\n") == 0;
+        if (end > line && *end == '\n' && rank >= 0 && rank < size && !lost[rank]) {
+            lost[rank] = true;
+            count++;
+        }
+    }
+    if (file != NULL) {
+        fclose(file);
+    }
+    if (ended) {
+        memset(lost, 0, (size_t)size * sizeof *lost);
+    }
+    return ended ? 0 : count;
+}
+
 void trmi_local_address(int fd, char *text, size_t size) {
     struct sockaddr_storage own;
     socklen_t bytes = sizeof own;

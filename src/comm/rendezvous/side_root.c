@@ -5,6 +5,9 @@
  *   acceptor (base/net/net.h) -> examine -> guest --all here--> rank numbers --> WELCOME to all
  *                               (a guest that leaves before that may come again)
  *
+ * In an elastic job the lowest rank that lives listens, and ranks that have died before (side_place.h) are not
+ * waited for: the others get the numbers of a smaller job, in their order.
+ *
  * A connection of another job is refused with PENDING; a rank with another size or cluster
  * description fails the rendezvous on both sides. */
 #include "comm/rendezvous/side.h"
@@ -161,10 +164,11 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
         return TRM_OK;
     }
     /* Ranks that cannot be added: only they are refused. */
-    if (peer->rank == 0 || peer->rank < -1 || peer->rank >= own->size) {
+    if ((peer->rank >= 0 && peer->rank <= own->rank) || peer->rank < -1 ||
+        peer->rank >= own->size) {
         trmi_side_refuse(&who->link, TRM_INVALID,
-                         "rank %d cannot join: 1 to %d expected (rank 0 is %s pid %d)", peer->rank,
-                         own->size - 1, own->host, own->pid);
+                         "rank %d cannot join: %d to %d expected (rank %d is %s pid %d)",
+                         peer->rank, own->rank + 1, own->size - 1, own->rank, own->host, own->pid);
         return TRM_OK;
     }
     guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
@@ -231,6 +235,20 @@ static void say_missing(const forming *form, double waited, char *text, size_t s
              form->join->place.text, form->guest_count + 2 == n ? "" : "s", list, n);
 }
 
+/* Returns how many ranks are still waited for: all that have neither come nor been lost. */
+static int32_t count_missing(forming *form) {
+    const trmi_join *join = form->join;
+    int32_t n = join->hello.size, missing = n - 1 - form->guest_count;
+    bool *lost = missing > 0 && join->running != NULL ? trmi_alloc((size_t)n * sizeof *lost) : NULL;
+    if (lost != NULL && trmi_place_read_lost(&join->place, lost, n) > 0) {
+        for (int32_t r = 0; r < n; r++) {
+            missing -= lost[r] && r != join->hello.rank && guest_of(form, r) == NULL;
+        }
+    }
+    trmi_free(lost);
+    return missing;
+}
+
 /* Serves guests and new connections once, for 0.2 s at most. Goes through the guests backwards,
  * because the last guest replaces one that leaves. */
 static trm_status serve_round(forming *form, trm_error *err) {
@@ -256,19 +274,16 @@ static trm_status serve_round(forming *form, trm_error *err) {
     return status == TRM_TIMEOUT ? TRM_OK : status;
 }
 
-/* Waits until all ranks are here; TIMEOUT with the missing ranks. */
+/* Waits until all ranks are here that are not lost; TIMEOUT with the missing ranks. */
 static trm_status wait_for_all(forming *form, trm_error *err) {
     double start = trmi_os_now(), said = start;
     double limit = form->join->options.timeout_seconds;
     char text[224];
-    while (form->guest_count < form->join->hello.size - 1) {
+    while (count_missing(form) > 0) {
         TRMI_TRY(trmi_side_check_abandoned(form->join, err));
         TRMI_TRY(serve_round(form, err));
         double now = trmi_os_now();
-        if (form->guest_count == form->join->hello.size - 1) {
-            break;
-        }
-        if (now - start >= limit) {
+        if (now - start >= limit && count_missing(form) > 0) {
             say_missing(form, now - start, text, sizeof text);
             const char *refused =
                 form->refused[0] ? form->refused : trmi_acceptor_refused(form->reception.acceptor);
@@ -322,6 +337,17 @@ static void assign_ranks(forming *form) {
     }
 }
 
+/* Numbers the ranks anew, in their order, where some are lost. */
+static void close_gaps(forming *form) {
+    qsort(form->guests, (size_t)form->guest_count, sizeof *form->guests, by_place);
+    for (int32_t g = 0; g < form->guest_count; g++) {
+        form->guests[g].hello.rank = g + 1;
+    }
+    trmi_log(TRM_LOG_INFO, "comm", "the job begins with %d of %d ranks: the others have died",
+             form->guest_count + 1, form->side->base.size);
+    form->side->base.size = form->side->link_count = form->guest_count + 1;
+}
+
 /* Copies what a HELLO declares. */
 static void take_peer(trmi_peer *peer, const trmi_hello *hello) {
     peer->pid = hello->pid;
@@ -336,13 +362,16 @@ static void take_peer(trmi_peer *peer, const trmi_hello *hello) {
 static trm_status send_welcome(forming *form, trm_error *err) {
     trmi_side *side = form->side;
     uint8_t nonce[32];
+    assign_ranks(form);
+    if (form->guest_count + 1 < side->base.size) {
+        close_gaps(form);
+    }
     size_t bytes = TRMI_WELCOME_HEAD + (size_t)side->base.size * TRMI_WELCOME_ENTRY;
     uint8_t *wire = trmi_alloc(bytes);
     if (wire == NULL || trmi_net_random(nonce, sizeof nonce, NULL) != TRM_OK) {
         trmi_free(wire);
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to welcome %d ranks", side->base.size);
     }
-    assign_ranks(form);
     take_peer(&side->peers[0], &form->join->hello);
     for (int32_t g = 0; g < form->guest_count; g++) {
         take_peer(&side->peers[form->guests[g].hello.rank], &form->guests[g].hello);
@@ -461,6 +490,9 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     status = wait_for_all(form, err);
     status = status == TRM_OK ? wait_for_watcher(form, err) : status;
     if (status == TRM_OK) {
+        if (join->running != NULL) {
+            trmi_place_end_lost(&join->place);
+        }
         status = send_welcome(form, err);
     }
     /* On failure, the guests are still here and get the reason. */
