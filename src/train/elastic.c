@@ -181,10 +181,23 @@ static trm_status keep_parts(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* A rank that leaves does so after this step. One more step is made before a process joins: all ranks learn with the
+ * first one that it waits, and make the memory for their states beside the second one. */
+static void raise_wishes(trmi_elastic_model *e, trm_exec *exec) {
+    const bool leaves = trmi_elastic_count_leavers(e->job, 0) > 0;
+    const bool joins = !leaves && trm_elastic_wants_change(e->job);
+    const bool known = trmi_exec_flagged(exec, TRMI_FLAG_JOIN);
+    if (known && !trmi_elastic_has_parts(e)) { /* parts are kept with each step */
+        trmi_elastic_prepare_copy(e);
+    }
+    trmi_exec_set_flag(exec, TRMI_FLAG_JOIN, joins);
+    trmi_exec_set_flag(exec, TRMI_FLAG_RANKS, leaves || (joins && known));
+}
+
 static trm_status begin_step(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_exec *exec = r->model->train.exec;
-    trmi_exec_set_flag(exec, TRMI_FLAG_RANKS, trm_elastic_wants_change(e->job));
+    raise_wishes(e, exec);
     TRMI_TRY(keep_parts(r, err));
     e->begun_epoch = -1;
     note_position(r, &e->copies.at[e->copies.newest]);
@@ -205,6 +218,7 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_exec *exec = model->train.exec;
     trm_membership m;
     trm_elastic_get_membership(e->job, &m);
+    trmi_elastic_await_copy(e);
     if (e->valid || exec == NULL || m.epoch == 0) { /* a process that joins has none */
         e->reached = e->valid ? (int64_t)e->at.step : 0;
         return TRM_OK;
@@ -492,6 +506,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
  * trained, receive its state. */
 static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
+    trmi_elastic_await_copy(e);
     trm_comm *comm = trm_elastic_comm(e->job);
     trmi_declaration *all, mine = {.step = -1, .ended = e->spare ? 1 : (int32_t)*ended};
     if (comm == NULL || trm_comm_size(comm) == 1) {

@@ -24,6 +24,25 @@ trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
     return TRM_OK;
 }
 
+static void *make_copy(void *context) {
+    trmi_elastic_model *e = context;
+    e->kept = trmi_alloc((size_t)e->kept_bytes);
+    return NULL;
+}
+
+void trmi_elastic_prepare_copy(trmi_elastic_model *e) {
+    if (!e->making && e->kept == NULL) {
+        e->making = pthread_create(&e->maker, NULL, make_copy, e) == 0;
+    }
+}
+
+void trmi_elastic_await_copy(trmi_elastic_model *e) {
+    if (e->making) {
+        pthread_join(e->maker, NULL);
+        e->making = false;
+    }
+}
+
 trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t source,
                                   trm_error *err) {
     const bool gives = trm_comm_rank(comm) == source;

@@ -144,6 +144,7 @@ bool trmi_elastic_puts_off(trm_status status, const trm_error *why) {
 void trmi_elastic_close(trm_model *model) {
     trmi_elastic_model *e = model->elastic;
     if (e != NULL) {
+        trmi_elastic_await_copy(e);
         trm_comm_destroy(e->active);
         trmi_free(e->marked);
         trmi_free(e->kept);

@@ -8,6 +8,8 @@
 #include "train/elastic_copies.h"
 #include "train/model.h"
 
+#include <pthread.h>
+
 typedef struct trmi_elastic_model {
     trm_elastic *job;
     trm_parallel_options
@@ -33,7 +35,9 @@ typedef struct trmi_elastic_model {
     /* the whole state, between capture and the next step */
     char *kept;
     int64_t kept_bytes;
-    bool valid; /* `kept` and `at` are a state */
+    pthread_t maker; /* makes the memory of `kept` while the ranks train */
+    bool making;     /* it has been started; then `kept` is its own until it has ended */
+    bool valid;      /* `kept` and `at` are a state */
     trmi_elastic_position at;
     trmi_elastic_copies
         copies; /* where no rank has the whole state, from the first step of an epoch on */
@@ -64,6 +68,12 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, i
  *   error  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
+
+/* elastic_handover.c: makes the memory for a copy of the state in the background: pages that are touched for the first time
+ * are most of the time that it costs to keep a state. No error: the copy is then made when it is needed. */
+void trmi_elastic_prepare_copy(trmi_elastic_model *elastic);
+/* Waits until that memory is there, or could not be made. */
+void trmi_elastic_await_copy(trmi_elastic_model *elastic);
 
 /* elastic_model.c: functions of the table of elastic jobs (rank_changes.h). */
 bool trmi_elastic_takes(const trm_model_options *options);

@@ -30,9 +30,14 @@
 #include "exec/backend.h"
 #include "plan/partition/partition.h"
 
-/* Requests of a rank for the end of a step (trmi_exec_set_flag): to stop the training; to let ranks
- * leave or join. */
-typedef enum trmi_exec_flag { TRMI_FLAG_STOP, TRMI_FLAG_RANKS, TRMI_FLAGS } trmi_exec_flag;
+/* Requests of a rank for the end of a step (trmi_exec_set_flag): to stop the training; to change the
+ * ranks; to prepare for a process that waits to join. */
+typedef enum trmi_exec_flag {
+    TRMI_FLAG_STOP,
+    TRMI_FLAG_RANKS,
+    TRMI_FLAG_JOIN,
+    TRMI_FLAGS
+} trmi_exec_flag;
 
 struct trmi_training;
 struct trmi_mesh;

@@ -47,7 +47,7 @@ typedef struct trmi_payload {
 
 /* Numbers that are averaged over the ranks with each forward and backward: 4 floats. */
 typedef struct trmi_agreed {
-    float loss, flags[TRMI_FLAGS], spare;
+    float loss, flags[TRMI_FLAGS];
 } trmi_agreed;
 
 /* Seconds that this rank has waited at its meetings with the others: rank_waiting.c. */
