@@ -184,7 +184,9 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
 }
 
 /* Runs one training step. The stop flag of this rank is handed to the executor first, because it
- * travels to the other ranks with the step's gradients: all ranks then stop after the same step. */
+ * travels to the other ranks with the step's gradients: all ranks then stop after the same step.
+ * r->changes is the table of what happens where ranks die, leave or join (rank_changes.h): it keeps what a
+ * change needs before and after each step. */
 static trm_status one_step(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     double begin = trmi_os_now(), waited = r->p.wait_seconds;

@@ -9,8 +9,8 @@
  * writing an own one. Parts begin at pages, so that a kernel uses the same cache sets for any sizes
  * of the other operators.
  */
-#ifndef TRMI_EXEC_ONEDNN_SCRATCH_H
-#define TRMI_EXEC_ONEDNN_SCRATCH_H
+#ifndef TRMI_EXEC_CPU_SCRATCH_H
+#define TRMI_EXEC_CPU_SCRATCH_H
 
 #include "base/checked.h"
 

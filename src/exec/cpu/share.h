@@ -10,8 +10,8 @@
  * then costs more than main memory. If a thread is delayed, the others take its items. Results must
  * not depend on the thread that computes an item.
  */
-#ifndef TRMI_EXEC_ONEDNN_SHARE_H
-#define TRMI_EXEC_ONEDNN_SHARE_H
+#ifndef TRMI_EXEC_CPU_SHARE_H
+#define TRMI_EXEC_CPU_SHARE_H
 
 #include "base/checked.h"
 

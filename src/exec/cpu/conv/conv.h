@@ -5,8 +5,8 @@
  *
  * All directions share one problem: `image` is x or dx, `weights` w or dw, `result` y or dy.
  */
-#ifndef TRMI_EXEC_ONEDNN_CONV_H
-#define TRMI_EXEC_ONEDNN_CONV_H
+#ifndef TRMI_EXEC_CPU_CONV_H
+#define TRMI_EXEC_CPU_CONV_H
 
 #include "exec/cpu/dnnl/onednn.h"
 

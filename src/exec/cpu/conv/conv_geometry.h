@@ -13,8 +13,8 @@
  * Rows with the same taps form a group. On tiny images every position is its own group, so that
  * taps that only see padding cost nothing (on 1x1 images 8 of 9).
  */
-#ifndef TRMI_EXEC_ONEDNN_CONV_GEOMETRY_H
-#define TRMI_EXEC_ONEDNN_CONV_GEOMETRY_H
+#ifndef TRMI_EXEC_CPU_CONV_GEOMETRY_H
+#define TRMI_EXEC_CPU_CONV_GEOMETRY_H
 
 #include "base/memory.h"
 

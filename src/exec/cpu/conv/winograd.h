@@ -6,8 +6,8 @@
  *      lower edge | inside | right edge | corner
  *
  * in which the tiles that have a product xi are contiguous, for every xi. */
-#ifndef TRMI_EXEC_ONEDNN_WINOGRAD_H
-#define TRMI_EXEC_ONEDNN_WINOGRAD_H
+#ifndef TRMI_EXEC_CPU_WINOGRAD_H
+#define TRMI_EXEC_CPU_WINOGRAD_H
 
 #include "exec/cpu/conv/conv.h"
 #include "exec/cpu/gemm/gemm_isa.h"

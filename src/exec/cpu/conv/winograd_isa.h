@@ -9,8 +9,8 @@
  * The 36 products are called xi = 0 .. 35 (row-major in the 6x6). A tile at the lower or right edge
  * of an image may have only ry x rx outputs, each of 2 to 4, and then uses (ry + 2) x (rx + 2)
  * pixels and xi: in each dimension the points 0 .. r and 5. */
-#ifndef TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
-#define TRMI_EXEC_ONEDNN_WINOGRAD_ISA_H
+#ifndef TRMI_EXEC_CPU_WINOGRAD_ISA_H
+#define TRMI_EXEC_CPU_WINOGRAD_ISA_H
 
 #include "trireme/base.h"
 

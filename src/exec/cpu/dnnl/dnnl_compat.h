@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/dnnl/dnnl_compat.h: the little of oneDNN that we call, the same for its C API v2 and v3.
  * Only dnnl_compat*.c include dnnl.h. */
-#ifndef TRMI_EXEC_ONEDNN_DNNL_COMPAT_H
-#define TRMI_EXEC_ONEDNN_DNNL_COMPAT_H
+#ifndef TRMI_EXEC_CPU_DNNL_COMPAT_H
+#define TRMI_EXEC_CPU_DNNL_COMPAT_H
 
 #include "trireme/base.h"
 

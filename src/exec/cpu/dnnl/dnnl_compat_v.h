@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/dnnl/dnnl_compat_v.h: the difference between oneDNN's C API v2 and v3, and nothing else.
  * Memory descriptors are structs in v2, objects in v3; operation descriptors are gone in v3. */
-#ifndef TRMI_EXEC_ONEDNN_DNNL_COMPAT_V_H
-#define TRMI_EXEC_ONEDNN_DNNL_COMPAT_V_H
+#ifndef TRMI_EXEC_CPU_DNNL_COMPAT_V_H
+#define TRMI_EXEC_CPU_DNNL_COMPAT_V_H
 
 #include "exec/cpu/dnnl/dnnl_compat.h"
 

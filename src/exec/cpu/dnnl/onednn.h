@@ -9,8 +9,8 @@
  * functions of its row. The planner calls them at compile time; exec binds the kernel once and runs
  * it each step.
  */
-#ifndef TRMI_EXEC_ONEDNN_ONEDNN_H
-#define TRMI_EXEC_ONEDNN_ONEDNN_H
+#ifndef TRMI_EXEC_CPU_ONEDNN_H
+#define TRMI_EXEC_CPU_ONEDNN_H
 
 #include "exec/backend.h"
 #include "exec/cpu/dnnl/dnnl_compat.h"

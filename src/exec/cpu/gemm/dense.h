@@ -7,8 +7,8 @@
  *
  * The same bits for any number of threads.
  */
-#ifndef TRMI_EXEC_ONEDNN_DENSE_H
-#define TRMI_EXEC_ONEDNN_DENSE_H
+#ifndef TRMI_EXEC_CPU_DENSE_H
+#define TRMI_EXEC_CPU_DENSE_H
 
 #include "exec/cpu/gemm/dense_isa.h"
 

@@ -7,8 +7,8 @@
  *  a:  | sums in |
  *      | regs    |  --end: + what is there, + bias, ReLU, mask-->  c[i * c_stride + j]
  *      +---------+ */
-#ifndef TRMI_EXEC_ONEDNN_DENSE_ISA_H
-#define TRMI_EXEC_ONEDNN_DENSE_ISA_H
+#ifndef TRMI_EXEC_CPU_DENSE_ISA_H
+#define TRMI_EXEC_CPU_DENSE_ISA_H
 
 #include "exec/cpu/gemm/gemm_isa.h"
 

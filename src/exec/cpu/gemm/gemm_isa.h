@@ -12,8 +12,8 @@
  *   rows | regs    |   then stored to, or added to, c[row_offset[i] + j]
  *        +---------+
  */
-#ifndef TRMI_EXEC_ONEDNN_GEMM_ISA_H
-#define TRMI_EXEC_ONEDNN_GEMM_ISA_H
+#ifndef TRMI_EXEC_CPU_GEMM_ISA_H
+#define TRMI_EXEC_CPU_GEMM_ISA_H
 
 #include "trireme/base.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/gemm/matmul.h: LINEAR and MATMUL in the back-end's table. */
-#ifndef TRMI_EXEC_ONEDNN_MATMUL_H
-#define TRMI_EXEC_ONEDNN_MATMUL_H
+#ifndef TRMI_EXEC_CPU_MATMUL_H
+#define TRMI_EXEC_CPU_MATMUL_H
 
 #include "exec/cpu/conv/conv.h"
 

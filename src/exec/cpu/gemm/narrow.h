@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/gemm/narrow.h: linear layers of very few rows (a token that is generated). Their time is
  * that of reading the weights, which are read once, in order, and never packed. */
-#ifndef TRMI_EXEC_ONEDNN_NARROW_H
-#define TRMI_EXEC_ONEDNN_NARROW_H
+#ifndef TRMI_EXEC_CPU_NARROW_H
+#define TRMI_EXEC_CPU_NARROW_H
 
 #include "plan/lower/program.h"
 

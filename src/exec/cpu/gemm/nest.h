@@ -7,8 +7,8 @@
  *      b       0    0    0    1                     C/0   1/1
  *
  * The innermost dimension goes to a kernel as (pointers, count, inner strides). */
-#ifndef TRMI_EXEC_ONEDNN_NEST_H
-#define TRMI_EXEC_ONEDNN_NEST_H
+#ifndef TRMI_EXEC_CPU_NEST_H
+#define TRMI_EXEC_CPU_NEST_H
 
 #include "exec/backend.h"
 

@@ -8,8 +8,8 @@
  * Only one sum of each half is read from another CPU's cache. The order of additions depends only
  * on the number of splits.
  */
-#ifndef TRMI_EXEC_ONEDNN_SPLITS_H
-#define TRMI_EXEC_ONEDNN_SPLITS_H
+#ifndef TRMI_EXEC_CPU_SPLITS_H
+#define TRMI_EXEC_CPU_SPLITS_H
 
 #include "exec/cpu/gemm/gemm_isa.h"
 

@@ -11,8 +11,8 @@
  * columns, the products of all samples are computed instead. The same bits for any number of
  * threads for one form.
  */
-#ifndef TRMI_EXEC_ONEDNN_KEYED_H
-#define TRMI_EXEC_ONEDNN_KEYED_H
+#ifndef TRMI_EXEC_CPU_KEYED_H
+#define TRMI_EXEC_CPU_KEYED_H
 
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"

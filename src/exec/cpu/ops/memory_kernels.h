@@ -2,8 +2,8 @@
 /* exec/cpu/ops/memory_kernels.h: the inner loops of everything memory-bound but batch-norm: one
  * table per instruction set (memory_kernels.c). `half` flags say which operands are bfloat16;
  * arithmetic is float32 always. */
-#ifndef TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
-#define TRMI_EXEC_ONEDNN_MEMORY_KERNELS_H
+#ifndef TRMI_EXEC_CPU_MEMORY_KERNELS_H
+#define TRMI_EXEC_CPU_MEMORY_KERNELS_H
 
 #include "base/cpu.h"
 #include "graph/graph_ir.h"

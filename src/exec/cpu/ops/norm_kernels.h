@@ -3,8 +3,8 @@
  * channels-last has them; one table per instruction set (norm_kernels.c). All statistics are float32
  * per block of rows, combined in double by norm.c, block by block and group by group: the bits
  * depend on the shape alone, not on threads. */
-#ifndef TRMI_EXEC_ONEDNN_NORM_KERNELS_H
-#define TRMI_EXEC_ONEDNN_NORM_KERNELS_H
+#ifndef TRMI_EXEC_CPU_NORM_KERNELS_H
+#define TRMI_EXEC_CPU_NORM_KERNELS_H
 
 #include <stdint.h>
 

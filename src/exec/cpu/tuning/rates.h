@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/tuning/rates.h: measured rates of this machine, for the roofline of predictions and of
  * `bench ops`. */
-#ifndef TRMI_EXEC_ONEDNN_RATES_H
-#define TRMI_EXEC_ONEDNN_RATES_H
+#ifndef TRMI_EXEC_CPU_RATES_H
+#define TRMI_EXEC_CPU_RATES_H
 
 #include "trireme/base.h"
 

@@ -10,8 +10,8 @@
  * measured: the built-in model chooses, which gives the same choices in every run (the gain of
  * bfloat16 pairs is rounded to a power of two for this reason, rates.h).
  *   thread  one thread at a time */
-#ifndef TRMI_EXEC_ONEDNN_TUNING_H
-#define TRMI_EXEC_ONEDNN_TUNING_H
+#ifndef TRMI_EXEC_CPU_TUNING_H
+#define TRMI_EXEC_CPU_TUNING_H
 
 #include "trireme/base.h"
 
