@@ -61,21 +61,25 @@ static pid_t start_server_process(const job *j, int number, const char *listen) 
                                .workers = WORKERS,
                                .sum_gradients = true,
                                .log_pushes = TRM_ON};
+    char own[64]; /* its address, once it has one */
     trm_status status;
     do {
-        status = trm_ps_server_start(&o, &server, &err);
-        usleep(20000);
-    } while (status == TRM_IO); /* the port of the previous life may still be in use */
-    if (status != TRM_OK) {
-        fprintf(stderr, "server %d: %s\n", number, err.message);
-        _exit(3);
-    }
-    snprintf(path, sizeof path, "%s/address-%d", folder, number);
-    (void)!trmi_os_replace_file(NULL, path, trm_ps_server_address(server),
-                                strlen(trm_ps_server_address(server)), NULL);
-    while (trm_ps_server_wait(server, 60) == TRM_TIMEOUT) {
-    }
-    trm_ps_server_stop(server);
+        do {
+            status = trm_ps_server_start(&o, &server, &err);
+            usleep(20000);
+        } while (status == TRM_IO); /* the port of the previous life may still be in use */
+        if (status != TRM_OK) {
+            fprintf(stderr, "server %d: %s\n", number, err.message);
+            _exit(3);
+        }
+        snprintf(own, sizeof own, "%s", trm_ps_server_address(server));
+        o.listen = own;
+        snprintf(path, sizeof path, "%s/address-%d", folder, number);
+        (void)!trmi_os_replace_file(NULL, path, own, strlen(own), NULL);
+        while ((status = trm_ps_server_wait(server, 60)) == TRM_TIMEOUT) {
+        }
+        trm_ps_server_stop(server);
+    } while (status == TRM_PENDING); /* it goes back by a step */
     _exit(0);
 }
 
@@ -198,6 +202,8 @@ static int worker_life(const job *j, int number) {
     if (status == TRM_OK) {
         status = trm_ps_flush(w.client, &err);
     }
+    /* a server that is killed behind the last step then knows that no worker repeats it */
+    status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
     trm_ps_batch_destroy(w.batch);
     trm_ps_client_destroy(w.client);
     if (status != TRM_OK) {
