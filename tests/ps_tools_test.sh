@@ -9,7 +9,7 @@ for name in read.of_sum update.rowwise_adagrad.of_sum gather.sum read.of_gather 
     grep -q "^$name " bench.txt || fail "bench ps does not say $name"
 done
 "$trireme" ps inspect ps > inspect.txt || fail "ps inspect"
-grep -q "checkpoint 2 of 1 servers with 1 shards each" inspect.txt || fail "inspect: $(head -n 1 inspect.txt)"
+grep -q "snapshot 2 of 1 servers with 1 shards each" inspect.txt || fail "inspect: $(head -n 1 inspect.txt)"
 grep -q "field-25 .* 4230 rows of 16 x float32, rowwise_adagrad, 1 slots" inspect.txt || fail "inspect: field-25"
 for path in ps ps/cut-*/server-0-shard-0.*; do # the tables, or one shard's file: what they are part of
     "$trireme" inspect "$path" | grep -q "field-25 .* 4230 rows of 16" || fail "inspect $path: $("$trireme" inspect "$path" 2>&1 | head -n 2)"
