@@ -158,7 +158,7 @@ typedef struct trm_ps_training {
     void *context; /* for `table` */
 } trm_ps_training;
 
-/* What stays as it is when the ranks of an elastic job change.
+/* The batch that an elastic job keeps when its ranks change.
  *
  *   global  the batch of all ranks, and with it the learning rate: each rank has another part of it
  *   rank    the batch of each rank: the batch of all ranks, and the learning rate, are multiplied by

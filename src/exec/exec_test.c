@@ -608,7 +608,7 @@ static void kept_casts_are_shared(void **state) {
     assert_true(expected != 0 && y != 0);
     assert_float_equal(first_output(whole), y, 0);
     trmi_exec_parameters_changed(first);
-    /* what the other executor has cast is not cast again: these are now other numbers */
+    /* the first executor reads the casts of `whole`, which are overwritten, instead of making its own */
     memset(whole->env.arena[TRMI_ARENA_CAST], 0, 2 * bytes);
     assert_float_equal(first_output(first), 0, 0);
     trmi_exec_parameters_changed(first);

@@ -41,7 +41,7 @@ static const double farewell_seconds = 2;
 /* a job none of whose doors has answered for so long has ended */
 static const double gone_seconds = 3;
 
-/* What the door of a member did: its thread answers also while the process computes a step. */
+/* The last answer of a member's door. The door has its own thread, which answers while the process computes a step. */
 typedef enum door_state { DOOR_SILENT, DOOR_ANSWERS, DOOR_REFUSES } door_state;
 
 /* One decision. */

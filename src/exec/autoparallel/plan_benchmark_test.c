@@ -69,7 +69,7 @@ static void body(rank_context *context, trm_comm *comm) {
 }
 
 /* Runs the benchmark on all ranks. */
-static shared *run_useful(double seconds, double fine, bool one_at_a_time, int32_t useful) {
+static shared *run_limited(double seconds, double fine, bool one_at_a_time, int32_t useful) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
@@ -84,15 +84,15 @@ static shared *run_useful(double seconds, double fine, bool one_at_a_time, int32
     return all;
 }
 
-static shared *run(double seconds, double fine, bool one_at_a_time) {
-    return run_useful(seconds, fine, one_at_a_time, 0);
+static shared *run_plans(double seconds, double fine, bool one_at_a_time) {
+    return run_limited(seconds, fine, one_at_a_time, 0);
 }
 
 static void every_plan_runs_in_every_turn(void **state) {
     (void)state;
     /* where every difference is fine enough, a few turns will do */
     for (int alone = 0; alone < 2; alone++) {
-        shared *all = run(3600, alone ? 1e9 : 0, alone);
+        shared *all = run_plans(3600, alone ? 1e9 : 0, alone);
         int turns = all->of[0].turns;
         assert_true(alone ? turns > 2 && turns < 12 : turns == TRMI_BENCHMARK_TURNS);
         for (int p = 0; p < 3; p++) {
@@ -107,10 +107,10 @@ static void every_plan_runs_in_every_turn(void **state) {
 
 static void time_that_is_up_ends_it(void **state) {
     (void)state;
-    shared *all = run(0, 0, false);
+    shared *all = run_plans(0, 0, false);
     assert_int_equal(all->of[0].turns, 0);
     munmap(all, sizeof *all);
-    all = run(1e-9, 0, false); /* the first turn is broken off */
+    all = run_plans(1e-9, 0, false); /* the first turn is broken off */
     assert_int_equal(all->of[0].turns, 0);
     munmap(all, sizeof *all);
 }
@@ -119,7 +119,7 @@ static void time_that_is_up_ends_it(void **state) {
 static void turns_that_would_be_too_few_end_it(void **state) {
     (void)state;
     for (int alone = 0; alone < 2; alone++) {
-        shared *all = run_useful(3600, 0, alone, INT32_MAX);
+        shared *all = run_limited(3600, 0, alone, INT32_MAX);
         assert_int_equal(all->of[0].turns, 1);
         munmap(all, sizeof *all);
     }

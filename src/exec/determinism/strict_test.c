@@ -28,7 +28,7 @@ typedef struct setup {
     bool poison, dropout, clicks, mean, tokens, rms;
 } setup;
 
-/* What a rank has seen: losses, and the values of all variables after the last step. */
+/* Results of a rank: losses, and the values of all variables after the last step. */
 typedef struct outcome {
     float loss[STEPS * 2];
     float values[VALUES];

@@ -42,7 +42,7 @@ typedef enum trmi_exec_flag {
 struct trmi_training;
 struct trmi_mesh;
 
-/* What words of a variable on this rank are for the state of the job. */
+/* Which words of a variable's memory on this rank belong to the state of the job, and whether another rank has them. */
 typedef struct trmi_hold {
     bool mine;     /* the values of this rank count */
     bool repeated; /* another rank has the same */
