@@ -38,6 +38,8 @@ trmi_box_walk trmi_box_walk_of(const trmi_box *box, const trmi_box *of, const in
                                const trmi_box *with, const int64_t *with_stride) {
     trmi_box_walk w = {.rank = 0};
     int32_t order[TRM_MAX_RANK];
+    /* Sort the dimensions by their stride in `of`, the largest first (insertion sort), and find
+     * where the box begins on both sides. */
     for (int32_t d = 0; d < box->rank; d++) {
         int32_t at = d;
         for (; at > 0 && stride[order[at - 1]] < stride[d]; at--) {
@@ -47,6 +49,7 @@ trmi_box_walk trmi_box_walk_of(const trmi_box *box, const trmi_box *of, const in
         w.a0 += (box->begin[d] - of->begin[d]) * stride[d];
         w.b0 += with != NULL ? (box->begin[d] - with->begin[d]) * with_stride[d] : 0;
     }
+    /* The packed box has the same order of dimensions and no gaps. */
     int64_t packed[TRM_MAX_RANK], step = 1;
     for (int32_t i = box->rank - 1; i >= 0; i--) {
         packed[order[i]] = step;
@@ -111,6 +114,7 @@ void trmi_move_box(const trmi_box_walk *w, char *a, char *b, trm_dtype dtype, bo
     }
 #pragma omp parallel for schedule(static) if (outer * run > 16384)
     for (int64_t o = 0; o < outer; o++) {
+        /* Position of run `o`: its index in each outer loop. */
         int64_t rest = o, at = w->a0, bt = w->b0;
         for (int32_t i = inner - 1; i >= 0; i--) {
             at += rest % w->length[i] * w->a[i];

@@ -148,6 +148,8 @@ float trm_exec_loss(const trm_exec *exec) {
     return exec->loss != NULL ? *exec->loss : trmi_exec_own_loss(exec);
 }
 
+/* Contract in trireme/exec.h. Output 0 of the program is the loss, so outputs of the caller begin
+ * at 1. */
 trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
     TRMI_NEED(err, exec, out);
     const trm_program *p = exec->program;
@@ -163,6 +165,8 @@ trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_e
     const trmi_buffer *b = &p->buffers[output->buffer];
     void *data = exec->env.arena[b->arena] + b->offset;
     *out = (trm_tensor){.data = data, .dtype = b->dtype, .shape = b->shape};
+    /* An output in a 16-bit type is converted to float32 on each call, into memory taken at
+     * creation. */
     if (output->copy != NULL) {
         trmi_convert_to_float(data, b->dtype, output->copy, trm_shape_count(&b->shape));
         out->data = output->copy;

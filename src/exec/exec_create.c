@@ -35,11 +35,13 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
+        /* Strict mode: nothing measured may decide, so there is no tuning file. */
         if (from->blocks > 0) {
             TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
             trmi_backend_onednn_blocks(exec->backend, from->apart);
             return TRM_OK;
         }
+        /* The tuning file, which later processes share. */
         if (options->tuning_file != NULL) {
             file = options->tuning_file[0] == '\0'
                        ? NULL
@@ -78,6 +80,7 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
         if ((b->arena != TRMI_ARENA_PARAM && b->arena != TRMI_ARENA_STATE) || b->alias_of != 0) {
             continue;
         }
+        /* The buffer of the training program with the same name. */
         const trmi_buffer *same = NULL;
         for (int32_t j = 1; j < theirs->buffers_count && same == NULL; j++) {
             const trmi_buffer *c = &theirs->buffers[j];
@@ -135,6 +138,8 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
             "recompute: the network has no segments; trm_graph_mark_segment marks them");
     }
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
+    /* One device over its limit: a plan that recomputes activations. Ways of training have their
+     * own plans. */
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {
         TRMI_TRY(trmi_limit_single_device(exec, graph, &plan, &exec->alone, err));
         plan.partition = exec->alone;
@@ -208,6 +213,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
             trmi_release_pages(exec->env.arena[a] + bytes - tail, tail);
         }
     }
+    /* Constants are written once; the seed of the loss scale is one of them (exec_scale.c). */
     for (int32_t i = 1; i < p->buffers_count; i++) {
         const trmi_buffer *b = &p->buffers[i];
         if (b->arena == TRMI_ARENA_CONSTANT && b->alias_of == 0) {
@@ -338,6 +344,8 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     return TRM_OK;
 }
 
+/* Contract in trireme/exec.h. owned[] has no entry for an arena that a way of training or another
+ * executor has lent, so that it stays. */
 void trm_exec_destroy(trm_exec *exec) {
     if (exec == NULL) {
         return;

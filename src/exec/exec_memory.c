@@ -95,12 +95,14 @@ int64_t trmi_program_shared_casts(const trm_program *p) {
     int64_t page = (int64_t)trmi_map_resident(1),
             pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
     bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
+    /* Which buffers move, ... */
     for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
         if (trmi_is_parameter_cast(p, &p->steps[i])) {
             moves[p->steps[i].outputs[0]] = true;
             casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, TRMI_BUFFER_ALIGNMENT);
         }
     }
+    /* ... and which pages the others keep: `left` are those that nobody touches any more. */
     for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
         const trmi_buffer *b = &p->buffers[i];
         bool stays = b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && !moves[i];

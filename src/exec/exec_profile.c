@@ -74,6 +74,7 @@ static double reuse_bytes(const trm_program *p, int32_t index) {
             continue;
         }
         double bytes = step->cost.bytes;
+        /* Walk back to the last step that used the buffer, adding what the steps between touch. */
         for (int32_t back = 1; back < p->steps_count; back++) {
             const trmi_step *before = &p->steps[(index - back + p->steps_count) % p->steps_count];
             if (step_uses_buffer(p, before, b)) {
@@ -178,6 +179,8 @@ static void describe_step(const trm_program *p, int32_t i, double seconds, trm_s
 static void describe_update(const trm_exec *exec, double seconds, trm_step_profile *out) {
     const trm_program *p = exec->program;
     double bytes = 0, step = 0, slots = trmi_update_slots(exec->update);
+    /* Only parameters with a dense gradient: rows of tables and factored gradients are updated
+     * elsewhere. */
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
         bool whole =
@@ -230,6 +233,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
             trm_meter_sample(beside);
         }
     }
+    /* The median of the repeats of each step; the update has the last row. */
     for (int32_t i = 0; i < w.rows; i++) {
         double seconds = trmi_median(w.times + (size_t)i * (size_t)w.repeats, w.repeats);
         if (i < p->steps_count) {

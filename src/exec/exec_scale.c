@@ -21,6 +21,8 @@ static void write_seed(const trm_exec *exec) {
     trmi_update_set_scale(exec->update, exec->scaling ? 1 / exec->scale.scale : 1);
 }
 
+/* Contract in exec.h. The loss scale is the seed of backward: a constant from which all gradients
+ * follow, which the executor rewrites when the scale changes. */
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,
                                 trm_error *err) {
     const trm_program *p = exec->program;

@@ -160,6 +160,7 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
     if (options->blocks > 0) {
         TRMI_TRY(trmi_block_samples(*graph, options->blocks, &program->block_samples, err));
     }
+    /* The stages of a pipeline are found in the whole graph, before a plan cuts its operators. */
     trmi_stage_map stages = {.count = 0};
     if (options->stages != NULL) {
         TRMI_TRY(trmi_stage_cut(*graph, options->stages, &program->arena, &stages, err));

@@ -31,6 +31,8 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
         }
         const trm_tensor *from = &batch->fields[i].tensor;
         int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
+        /* A batch may have fewer samples than the input has room for, except in blocks of
+         * samples. */
         bool whole = bytes == room, fits = compiled->blocks > 0 ? whole : bytes <= room;
         if (from->dtype != to->dtype || !fits) {
             char a[96], b[96];

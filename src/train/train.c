@@ -119,6 +119,7 @@ trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, 
 static trm_status check_loss(trmi_run *r, trm_error *err) {
     trmi_divergence *d = &r->divergence;
     const trmi_gradient_sink *sink = r->sink;
+    /* A loss that is not finite is left to record_progress, so that it is reported once. */
     trmi_course course =
         isfinite(r->p.loss) ? trmi_divergence_note(d, (double)r->p.loss) : TRMI_COURSE_FINE;
     if (course == TRMI_COURSE_GROWS) {
@@ -389,6 +390,7 @@ static trm_status check_data(trmi_run *r, trm_error *err) {
 static trm_status begin_run(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_data(r, err));
     const trm_train_options *o = r->options;
+    /* Servers know the position of their job, which may be ahead of this model's. */
     TRMI_TRY(r->sink->find != NULL ? r->sink->find(r, err) : TRM_OK);
     r->rate = r->model->options.learning_rate;
     if (r->rate.total_steps == 0) {
@@ -443,6 +445,8 @@ static trm_status run_with_changes(trmi_run *r, trm_error *err) {
     trm_status status = r->changes->check_joined(r, err);
     status = status == TRM_OK ? run_and_finish(r, err) : status;
     for (;;) {
+        /* These three statuses occur on all ranks alike, so the ranks can meet in `finish`. After
+         * another one go_on decides whether the run can continue with other ranks. */
         bool whole = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
         bool spare = r->changes->is_spare(r->model);
         trm_status ended = status;
@@ -461,6 +465,8 @@ static trm_status run_with_changes(trmi_run *r, trm_error *err) {
             *err = why;
             return status;
         }
+        /* The set of ranks has changed. Callbacks learn of it, then the run begins again; a spare
+         * rank has no samples and goes to `finish` at once. */
         status = CALL(r, on_membership, err);
         if (status == TRM_OK && !r->changes->is_spare(r->model)) {
             status = run_and_finish(r, err);

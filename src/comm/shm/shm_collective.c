@@ -446,6 +446,8 @@ static trm_status run_staged_move(trmi_shm *shm, const trmi_engine_call *op, trm
     limit = is_per_destination(op->kind) ? limit / shm->n : limit;
     int64_t rounds = (longest_block(shm, op) + limit - 1) / limit;
     block_range w = {.limit = limit, .packed = true};
+    /* A round moves one chunk from the stages of all ranks. Each rank has two stages, used in turn,
+     * so it fills one for the next round while peers may still read the other. */
     copy_in(shm, op, &w, 0);
     TRMI_TRY(trmi_shm_meet(shm, op, err));
     for (int64_t round = 0; round < rounds; round++) {
@@ -684,6 +686,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
         }
         return;
     }
+    /* The post names the places of the vectors; for TRM_ALLTOALLV also each receiver's block. */
     said->way = TRMI_SHM_POINTS;
     for (int32_t r = 0; op->kind == TRM_ALLTOALLV && r < shm->n; r++) {
         trmi_shm_share *shares = (trmi_shm_share *)(void *)slot->payload;

@@ -176,6 +176,7 @@ static trm_status sleep_until(trmi_shm *shm, rank_test *test, int32_t next,
         if (trmi_bootstrap_healthy(shm->base.group.bootstrap) && trmi_os_now() < next_check) {
             continue;
         }
+        /* A time slice has passed, or the job has failed: check peers and deadline. */
         next_check = trmi_os_now() + slice_seconds;
         if (!event_complete(shm, test, &next) &&
             (status = check_missing(shm, test, op, &wait, err)) != TRM_OK) {

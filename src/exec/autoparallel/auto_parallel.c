@@ -26,6 +26,8 @@ static const double measuring_alone_seconds = 8;
 
 /* ---- meshes ---------------------------------------------------------------------------------- */
 
+/* Contract in auto_parallel.h. Meshes of more than three axes are left out unless one of them is
+ * the only choice: each axis multiplies the strategies of every operator. */
 trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t ranks,
                             int32_t hosts, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
@@ -149,6 +151,9 @@ static void settle_measuring(trmi_plan_search *d) {
     }
 }
 
+/* Contract in auto_parallel.h. A round searches all meshes with the costs known so far, then
+ * measures operators of the plans that it found. The search ends when a round has measured nothing
+ * new: then measured costs, not guessed ones, have decided. ROUNDS bounds it. */
 trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
     bool measure = d->costs->probe != NULL;
     for (d->rounds = 1;; d->rounds++) {
@@ -170,6 +175,8 @@ trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
             break;
         }
     }
+    /* The memory of a program is known only after compilation: compare it with the limit, and
+     * search again if it is over. */
     TRMI_TRY(respect_limit(d, err));
     return d->frontier ? search_mesh(d, &d->meshes[d->best], true, err) : TRM_OK;
 }
@@ -196,6 +203,8 @@ static bool differs_from_listed(const trmi_ranked *list, int32_t count, const tr
  * baselines, the frontier, runners-up), so equal choices are dropped before the list is sorted.
  * Entry 0 stays the best plan. */
 int32_t trmi_auto_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]) {
+    /* Collect: the best plan, the baselines of its mesh, the best plans of other meshes, plans of
+     * less memory, and those that the caller has added. */
     const trmi_auto_mesh *m = trmi_auto_best(d);
     int32_t count = 0, kept = 1;
     list[count++] = (trmi_ranked){&m->found.best, d->best};

@@ -153,6 +153,8 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_partition_plan *pl
     sides_of(sizes[i], &rows, &columns);
     snprintf(a, sizeof a, "a%d", i);
     snprintf(b, sizeof b, "b%d", i);
+    /* A product of two thin factors has many bytes and little arithmetic. Cut along the summed
+     * dimension ("c") it is partial on the ranks, so that its readers need a sum. */
     trm_node factors[2] = {
         trm_parameter(g, a, trm_shape_of(rows, l->group), TRM_INIT_NORMAL_001),
         trm_parameter(g, b, trm_shape_of(l->group, columns), TRM_INIT_NORMAL_001)};
@@ -172,6 +174,8 @@ static trm_status add_size(const links *l, trm_graph *g, trmi_partition_plan *pl
     outputs[2] = add_sized(g, TRMI_OP_RELU, "gathered", i, &parts, 1);
     outputs[3] = add_sized(g, TRMI_OP_RELU, "local", i, &outputs[0], 1);
     TRMI_TRY(trm_graph_check(g, err));
+    /* The letters decide the messages: from a partial sum to a whole value or to rows, from columns
+     * to a whole value, and so on. */
     TRMI_TRY(set_letter(plan, "all", i, ".", err));
     TRMI_TRY(set_letter(plan, "rows", i, "n", err));
     TRMI_TRY(set_letter(plan, "gathered", i, ".", err));
@@ -225,7 +229,8 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
 }
 
 typedef int classify(const trm_program *p, const trmi_step *step, int *size);
-/* One pass over the program; times[step][turn]. */
+/* Runs the program once and stores the time of each step at times[step][turn]. turn -1 is a
+ * warm-up, which is not stored. */
 static trm_status time_turn(links *l, trm_exec *exec, classify *message, int turn, double *times,
                             trm_error *err) {
     const trm_program *p = exec->program;
@@ -275,6 +280,7 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
         status = time_turn(l, exec, message, turns++, times, err);
         status = status == TRM_OK ? has_time(l, turns, l->most, &more, err) : status;
     }
+    /* The steps that send messages, each with the median of its turns. */
     for (int32_t i = 0; status == TRM_OK && !l->over && i < p->steps_count; i++) {
         int size, what = message(p, &p->steps[i], &size);
         if (what >= 0) {
@@ -395,6 +401,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         int64_t count = sizes[i] / (int64_t)sizeof *data;
         bool more = true;
         int turns = -1;
+        /* Slices of nearly equal length. */
         for (int32_t r = 0; r < size; r++) {
             counts[r] = count * (r + 1) / size - count * r / size;
         }
@@ -464,6 +471,8 @@ static trm_status small_exec(const trmi_op_benchmark *probe, int64_t rows, kind 
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &g, err));
     trm_node x = trm_parameter(g, "w", trm_shape_of(rows, ROW), TRM_INIT_NORMAL_001);
     trm_node y = trm_relu(g, x), loss = trm_reduce_mean(g, y, NULL, 0, false);
+    /* OWN and SLICED leave the operator whole on every rank. CUT has no plan, so it is cut by
+     * samples. */
     snprintf(mesh, sizeof mesh, "%d", (int)trm_comm_size(probe->comm));
     snprintf(plan, sizeof plan, "trireme-plan 1\nmesh %s\nop %.40s .\n", mesh,
              g->ops[g->values[y.id].op].name);
@@ -494,6 +503,7 @@ static trm_status time_small(links *l, int64_t rows, kind what, double *seconds,
     for (; status == TRM_OK && more && !l->over; turns++) {
         note_links(l);
         trmi_op_benchmark_sweep(probe, 0, 1);
+        /* A reduction serves as the barrier: all ranks begin the step together. */
         status = trmi_op_benchmark_largest(probe, &none, 1, err);
         double begin = trmi_os_now();
         status = status == TRM_OK ? trm_exec_forward_backward(exec, err) : status;
@@ -604,6 +614,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
         if (l->ranks % l->group != 0) {
             continue;
         }
+        /* Small messages first, with more turns; then large ones. */
         for (int large = 0; large < 2; large++) {
             l->first = large ? SMALL : 0;
             l->end = large ? l->count : SMALL;
@@ -613,6 +624,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             }
             l->done++;
         }
+        /* A longer message takes at least as long as a shorter one, whatever was measured. */
         for (int m = 0; m < MOVES; m++) {
             bool alone = moves[m] == TRMI_MOVE_LOCAL;
             for (int i = 0; alone && i < l->count; i++) {
@@ -623,6 +635,7 @@ static trm_status measure_groups(links *l, double crowd, trmi_text *out, trm_err
             for (int i = 0; i < l->count; i++) { /* of a copy: what it makes */
                 bytes[i] = sizes[i] / (alone ? l->group : 1);
             }
+            /* A local copy is described once, for the largest group. */
             if (!alone || l->group == l->ranks) {
                 append_curve(out, moves[m], alone ? 1 : l->group, bytes, l->seconds[m], l->count);
             }

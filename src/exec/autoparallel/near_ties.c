@@ -102,11 +102,13 @@ static void keep_few(trmi_near_ties *t) {
     qsort(t->list, (size_t)all, sizeof *t->list, by_prediction);
     double most = all > 0 ? t->list[0].predicted * (1 + TRMI_TIES_BAND) : 0;
     bool simple = false; /* one place is reserved for data parallel */
+    /* Is data parallel within the band? */
     for (int32_t i = 0; i < all; i++) {
         simple = simple || (t->list[i].simple && t->list[i].predicted <= most);
     }
     for (int32_t i = 0; i < all; i++) {
         trmi_tied_plan *p = &t->list[i];
+        /* Kept plans move to the front; `simple` is false once data parallel is among them. */
         bool other = is_apart(t, kept, p) && kept < PLANS - simple;
         if (p->predicted <= most && (p->simple || other)) {
             simple = simple && !p->simple;
@@ -218,6 +220,7 @@ static trm_status run_benchmark(trmi_near_ties *t, trmi_op_benchmark *probe, dou
                                      .fine = TRMI_TIES_FINE};
     trmi_plan_times result;
     double all = 0, begin = trmi_os_now(), ranks = trm_comm_local_size(probe->comm);
+    /* Memory of all plans together decides whether they can be loaded at the same time. */
     for (int32_t i = 0; i < t->count; i++) {
         benchmark.plans[i] = t->list[i].text;
         all += t->list[i].bytes;
@@ -237,6 +240,7 @@ static trm_status run_benchmark(trmi_near_ties *t, trmi_op_benchmark *probe, dou
                  (int)TURNS_LEAST, (int)t->count, seconds, t->seconds);
         return TRM_OK;
     }
+    /* How far each plan is behind the fastest, and how large a difference the turns can resolve. */
     int32_t first = trmi_plan_benchmark_fastest(&result, t->count);
     for (int32_t i = 0; i < t->count; i++) {
         t->list[i].measured = result.seconds[i];

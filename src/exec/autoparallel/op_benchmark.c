@@ -69,6 +69,7 @@ static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
         own -= first;
     }
     (void)sum;
+    /* Elapsed time over CPU time: 1 if this thread had a CPU all the time. */
     wall = own > 0 ? (trmi_os_now() - begin) / own : 1;
     TRMI_TRY(trmi_op_benchmark_largest(probe, &wall, 1, err));
     probe->load = fmax(1, wall / fmax(1, ranks / probe->cores));
@@ -86,6 +87,7 @@ static bool is_float(trm_dtype dtype) {
 static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
                          int32_t number, trm_shape shape) {
     const trmi_value *v = trmi_input_of(g, op, i);
+    /* Integers and fed inputs stay inputs: they have no gradient. */
     trmi_op_kind kind =
         trmi_parameter_of(g, op->inputs[i]) != NULL ? TRMI_OP_PARAMETER : g->ops[v->op].kind;
     char name[32];
@@ -149,6 +151,7 @@ static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, co
                 leaf_for(to, g, op, i, i, i < 4 ? s->local_inputs[i] : trmi_box_shape(&box));
         }
     }
+    /* Attributes that depend on the part of the operator are those of rank 0. */
     trmi_attrs attrs = op->attrs;
     trmi_op_part part = *trmi_part_of(&op->attrs);
     attrs.attached = &part.head;
@@ -160,6 +163,7 @@ static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, co
         attrs.bag.bags = s->local_output.dim[0];
         part.extent = trmi_input_of(g, op, 0)->shape.dim[0];
     }
+    /* The operator itself, under a name by which mark_steps finds it. */
     int32_t made = trmi_graph_add(to, op->kind, "measured", inputs, op->inputs_count,
                                   op->outputs_count, &attrs);
     TRMI_TRY(trm_graph_check(to, err));
@@ -210,6 +214,7 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
             marks[i] = brings || strcmp(step->name, "measured") == 0;
             continue;
         }
+        /* Backward: the first step of each kind that is not found yet. */
         for (int32_t k = 0; k < kinds_count; k++) {
             if (!(found >> k & 1) && step->kind == TRMI_STEP_OP &&
                 kind_of(step->op_kind, step->attrs) == kinds[k]) {
@@ -373,6 +378,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
             rank = probe->comm != NULL ? trm_comm_rank(probe->comm) : 0;
     trm_error own;
     trm_status status = TRM_OK;
+    /* A micro-batch of a pipeline has a graph of its own. */
     if (ask->micros > 0) {
         g = probe->part(probe->context, ask->micros, &own);
     }

@@ -111,6 +111,7 @@ trm_status trmi_op_benchmark_cores(trm_comm *comm, int *cores, trm_error *err) {
         used[i] = CPU_ISSET(i, &set);
         mine += used[i];
     }
+    /* The union of all ranks' CPUs. */
     trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCTION_MAX, err);
     for (int i = 0; i < CPUS; i++) {
         any += used[i];

@@ -133,6 +133,8 @@ static trm_status run_training_step(const trmi_plan_benchmark *r, trm_exec *exec
  * of the slowest rank. Makes the executor first if there is none. Collective. */
 static trm_status time_turn(const trmi_plan_benchmark *r, runner *of, double start, double *seconds,
                             double *used, trm_error *err) {
+    /* Warm-up: two steps with a new executor, one with an executor whose data other plans have
+     * evicted. */
     for (int32_t warm = of->exec == NULL ? 2 : 1; warm > 0; warm--) {
         if (of->exec == NULL) {
             TRMI_TRY(open_runner(r, of, err));
@@ -219,6 +221,7 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
     while (!settled && out->turns < TRMI_BENCHMARK_TURNS &&
            (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
+            /* Alternating order: a drift of the machine's speed affects all plans alike. */
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
             if (!running[k]) {
                 continue;
@@ -230,6 +233,7 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
                 return TRM_OK;
             }
         }
+        /* The turn is complete: count it, and stop the plans that are clearly slower. */
         out->turns++;
         for (int32_t i = 0; i < r->count; i++) {
             out->ran[i] += running[i];

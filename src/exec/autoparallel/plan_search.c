@@ -110,10 +110,14 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     }
     *links = s->links;
     links->mesh = mesh;
+    /* Messages are priced by the measured links, other work by FLOPs and bytes at measured
+     * rates. */
     const trmi_prices prices = {.seconds = trmi_links_seconds,
                                 .context = links,
                                 .flop = s->costs.flop,
                                 .byte = s->costs.byte};
+    /* An operator gets its measured time, or that of the nearest measured one, scaled by the
+     * roofline. */
     costs.prices = &prices;
     costs.seconds = trmi_costs_seconds;
     costs.context = &s->costs;
@@ -165,6 +169,7 @@ static void note_plan(search_state *s, double begin) {
     *info = (trm_searched_plan){.searched = true,
                                 .step_seconds = best->found.best.measure.step,
                                 .search_seconds = trmi_os_now() - begin};
+    /* Data parallel is reported beside the chosen plan, if it was priced on this mesh. */
     for (int32_t i = 0; i < best->found.baselines_count; i++) {
         const trmi_candidate *c = &best->found.baselines[i];
         if (strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0) {
@@ -203,6 +208,7 @@ static trm_status run_search(search_state *s, trm_error *err) {
     d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
     d->compile = compile_candidate;
     d->context = s;
+    /* With a given mesh, or a plan that fixes operators, only that mesh is searched. */
     TRMI_TRY(trmi_auto_meshes(d, one ? &given->mesh : NULL, p->size, hosts, err));
     TRMI_TRY(trmi_auto_search(d, err));
     if (d->memory_bytes > 0 &&
@@ -214,6 +220,7 @@ static trm_status run_search(search_state *s, trm_error *err) {
                          trmi_bytes_text((double)d->memory_bytes, limit),
                          trmi_bytes_text(d->compiled_bytes, least), p->size);
     }
+    /* Plans whose predicted times are too close to separate are run, and the fastest is taken. */
     TRMI_TRY(trmi_auto_try(d, err));
     log_ties(&d->trial);
     note_plan(s, s->begin);
@@ -284,6 +291,7 @@ static trm_status broadcast_plan(search_state *s, trm_status status, const trm_e
                          "rank 0 found no plan%s%s", status != TRM_OK ? ": " : "",
                          status != TRM_OK ? why->message : "");
     }
+    /* Every rank, rank 0 too, parses the text, so that all run the same plan. */
     char *copy = trmi_alloc((size_t)head[1] + 1);
     if (copy == NULL) {
         trm_free(text);

@@ -70,6 +70,7 @@ static int32_t count_kinds(const trmi_space *s, const trmi_choice *choice, cut_k
         const trmi_op *op = trmi_space_op(s, n);
         words_of(s->graph, op, trmi_space_class_of(s, n)->strategies[choice->strategy[n]].letters,
                  words);
+        /* Find the kind of these words, or begin a new one. */
         while (k < count && strcmp(kinds[k].words, words) != 0) {
             k++;
         }
@@ -100,6 +101,7 @@ char *trmi_plan_words(const trmi_space *s, const trmi_choice *choice, char *text
         by_samples += strcmp(kinds[k].words, "samples") == 0;
         whole += kinds[k].words[0] == '\0';
     }
+    /* "data parallel, " or "not cut, " if that says all, then the mesh. */
     size_t used = (size_t)snprintf(text, size, "%smesh %s: ",
                                    whole == count                ? "not cut, "
                                    : by_samples + whole == count ? "data parallel, "

@@ -88,6 +88,7 @@ trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error
                                     o->backend != NULL ? o->backend : "onednn", &c->file, err));
     }
     find_rates(c, o->threads, &flops, &bytes);
+    /* Bandwidth of a rank alone over its part of what all ranks reach together. */
     if (o->together > o->threads) {
         double all_flops, all_bytes;
         find_rates(c, o->together, &all_flops, &all_bytes);
@@ -172,6 +173,8 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
         used += (size_t)snprintf(key + used, size - used, " %s:%d", text,
                                  v != NULL ? (int)v->dtype : 0);
     }
+    /* What else changes the time: position of the first query, strict kernels, gradients in
+     * factors. */
     int64_t first = op->kind == TRMI_OP_ATTENTION ? trmi_op_benchmark_first_query(g, op, s) : 0;
     if (used < size && first > 0) {
         used += (size_t)snprintf(key + used, size - used, " from %lld", (long long)first);
@@ -234,6 +237,7 @@ static bool load_cost(trmi_costs *c, const char *key, const trmi_node_seconds *r
     if (c->file == NULL || c->refresh || !trmi_tuning_find(c->file, longer, &how, &out->forward)) {
         return false;
     }
+    /* The entry's method has date, spread and load: they say how far it can be trusted. */
     const char *at = strstr(how, "spread ");
     if (at != NULL && sscanf(at, "spread %lf;load %lf", &spread, &load) != 2) {
         return false;
@@ -242,6 +246,7 @@ static bool load_cost(trmi_costs *c, const char *key, const trmi_node_seconds *r
     if (c->probe != NULL && (spread > 0.4 || load > BUSY) && now < QUIET) {
         return false;
     }
+    /* Reports name the oldest measurement that was used. */
     bool dated = strlen(how) >= 10 && how[4] == '-' && how[7] == '-';
     if (dated && (c->oldest[0] == '\0' || strncmp(how, c->oldest, 10) < 0)) {
         snprintf(c->oldest, sizeof c->oldest, "%.10s", how);
@@ -529,6 +534,8 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
     bool again = known != NULL && known->look < c->look && known->looks < TRMI_COSTS_LOOKS &&
                  c->probe != NULL && has_time(c) && known->seconds.forward >= 0;
     trmi_space_roofline(space, n, choice->strategy[n], &roof);
+    /* In this order: look again at a known cost, keep a known or negligible one, read the file,
+     * measure. */
     if (again) {
         TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
     } else if (known != NULL || roof.forward + roof.backward < worth) {
@@ -606,6 +613,7 @@ static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
         trmi_free(links);
         return NULL;
     }
+    /* A description that the time limit cut short has a line with that limit. */
     const char *cut = strstr((const char *)text, TRMI_LINKS_CUT);
     bool full = cut == NULL || 2 * atof(cut + strlen(TRMI_LINKS_CUT)) >= seconds;
     bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
@@ -660,6 +668,8 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     if (*text != NULL) {
         return TRM_OK;
     }
+    /* There is no usable description: measure one, and keep it for later processes if it can be
+     * written. */
     trmi_text out = {0};
     trm_error ignored;
     c->probe->seconds = limit;

@@ -70,10 +70,14 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
     s->ranks = p != NULL ? p->size : 1;
     s->rank = p != NULL ? p->rank : 0;
     s->split = s->ranks > 1 && options->parallel.split.kind != TRM_SPLIT_NONE;
+    /* Blocks of the whole batch. If the number of ranks is no power of two, the blocks of a rank
+     * are no subtree of the tree over all blocks: `apart`, each block's sum is exchanged by
+     * itself. */
     s->total = s->split ? s->count : s->count * s->ranks;
     s->apart = !s->split && (s->ranks & (s->ranks - 1)) != 0;
     s->sum.nodes = s->apart ? s->count : 1;
     s->sum.tree = trmi_tree_of(s->split ? 1 : s->apart ? s->total : s->ranks);
+    /* Kernels, walk and norms whose order of additions is fixed. */
     exec->kernels_from.blocks = s->count;
     exec->kernels_from.apart = s->apart;
     exec->fixed_bits = true;
@@ -123,11 +127,13 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     TRMI_TRY(trmi_strict_number(exec, err));
     exec->env.block_numbers = s->split ? s->all_numbers : s->numbers;
     s->sum.slots = s->slots;
+    /* Memory of partial sums: one for each level of the tree, or, apart, one for each block. */
     s->level_floats = largest_sums(exec);
     s->levels_bytes =
         (size_t)((s->apart ? s->count : trmi_tree_levels(&tree)) * s->level_floats + 1) *
         sizeof *s->levels;
     s->levels = trmi_map(s->levels_bytes);
+    /* Memory of the exchange, which peers can read. */
     s->pieces_bytes = s->ranks > 1 ? trmi_tree_sum_bytes(s->ranks, s->sum.nodes) : 0;
     void *pieces = NULL;
     if (s->ranks > 1) {

@@ -23,6 +23,8 @@ static void *take_reachable(trm_exec *exec, size_t bytes, trm_error *err) {
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
+/* Contract in strict.h. Block j of rank r is block j * ranks + r of the whole batch, so that the
+ * sums over blocks of one rank are subtrees wherever the number of ranks allows it. */
 trm_status trmi_strict_number(trm_exec *exec, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
     int64_t nodes = trmi_tree_blocks(&s->sum.tree);
@@ -38,6 +40,8 @@ trm_status trmi_strict_number(trm_exec *exec, trm_error *err) {
             s->all_numbers[r * s->count + at] = j * ranks + r;
         }
     }
+    /* Where the exchange puts the sum of node b: by the rank that has it, then by its place
+     * there. */
     for (int64_t b = 0; b < nodes; b++) {
         int64_t slot =
             s->apart ? b % s->ranks * s->count + trmi_tree_position(&tree, b / s->ranks) : b;

@@ -174,6 +174,8 @@ trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_err
                             ? TRM_OK
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's norms");
     trm_comm *comm = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->comm : NULL;
+    /* The largest element of each parameter, over all ranks; then the sums of squares relative to
+     * it. */
     if (status == TRM_OK) {
         find_largest(&n);
         status = comm != NULL ? trm_comm_allreduce(comm, n.largest, items, TRM_FLOAT32,
@@ -186,6 +188,7 @@ trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_err
                      ? trm_comm_allreduce(comm, n.sums, items, TRM_FLOAT64, TRM_REDUCTION_SUM, err)
                      : TRM_OK;
     }
+    /* The totals take the place of the blocks' sums. */
     status = status == TRM_OK ? find_most(&n, err) : status;
     if (status == TRM_OK) {
         write_totals(&n, sums);

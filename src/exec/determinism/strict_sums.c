@@ -84,6 +84,7 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
         }
         depth += trmi_tree_begins(&tree, p) - trmi_tree_joins(&tree, p);
     }
+    /* The last sum on the stack is that of all blocks. */
     exec->env.block = 0;
     for (int32_t i = 0; i < count && !s->apart; i++) {
         memcpy(sums[i].out, s->levels + sums[i].at, (size_t)sums[i].count * sizeof *sums[i].out);

@@ -64,6 +64,7 @@ static trm_status run_piece(const trmi_tree_sum *s, const float *nodes, int64_t 
     if (!as_it_lies) {
         pack_nodes(s, nodes, stride, each, count, sent);
     }
+    /* Each rank gets its part of all nodes, ... */
     const trm_collective parts = {.kind = TRM_ALLTOALL,
                                   .send = as_it_lies ? nodes : sent,
                                   .recv = received,
@@ -71,11 +72,13 @@ static trm_status run_piece(const trmi_tree_sum *s, const float *nodes, int64_t 
                                   .dtype = TRM_FLOAT32,
                                   .tag = tag};
     TRMI_TRY(trm_comm_run(s->comm, &parts, err));
+    /* ... adds it in the order of the tree, ... */
     float *all = as_it_lies ? out : sums, *own = all + trm_comm_rank(s->comm) * each;
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < each; at += PART) {
         add_nodes(s, received, each, at, trmi_min_i64(PART, each - at), own + at);
     }
+    /* ... and gives the sum to all. */
     const trm_collective gather = {
         .kind = TRM_ALLGATHER, .recv = all, .count = each, .dtype = TRM_FLOAT32, .tag = tag};
     TRMI_TRY(trm_comm_run(s->comm, &gather, err));

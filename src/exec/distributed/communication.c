@@ -65,6 +65,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
     char *sent = env->split != NULL ? env->split->staging : NULL;
     char *received = sent != NULL ? sent + env->split->send_bytes : NULL;
     if (n > 1) {
+        /* Pack what each other member wants. */
         for (int32_t m = 0; m < n; m++) {
             if (m != what->self && s->counts[m] > 0) {
                 trmi_move_box(&s->send[m], in, sent + (size_t)s->counts[2 * n + m] * element,
@@ -82,6 +83,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
                                    .tag = k->step->name};
         TRMI_TRY(trm_comm_run(env->split->groups[what->axes].comm, &op, err));
     }
+    /* Unpack, or add if the value was partial. */
     if (s->fill) {
         memset(out, 0, (size_t)trmi_kernel_output_buffer(k, 0)->bytes);
     }
@@ -124,6 +126,7 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
         covered += takes ? trmi_box_count(&both) : 0;
         if (m == what->self) {
             s->has_own = takes;
+            /* What this rank gets from member m. */
             if (takes) {
                 s->own = trmi_box_walk_of(&both, wants, to, &what->held, from);
             }
@@ -143,6 +146,7 @@ static void plan_boxes(exchange_state *s, const trmi_buffer *in, const trmi_buff
         s->counts[2 * n + m] = s->counts[2 * n + m - 1] + s->counts[m - 1];
         s->counts[3 * n + m] = s->counts[3 * n + m - 1] + s->counts[n + m - 1];
     }
+    /* Zeros are needed before a sum, and where no member has a place. */
     s->fill = what->combine == TRMI_COMBINE_SUM || covered < trmi_box_count(wants);
 }
 

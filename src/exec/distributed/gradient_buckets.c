@@ -89,6 +89,8 @@ static void fill_items(trm_exec *exec, bool measured) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     double at = 0;
+    /* A gradient is ready at the end of the step that completes it. Without measured times these
+     * are sums of predicted ones. */
     if (!measured) {
         for (int32_t i = 0; i < program->steps_count; i++) {
             at += program->steps[i].predicted_seconds;
@@ -96,6 +98,8 @@ static void fill_items(trm_exec *exec, bool measured) {
         }
     }
     p->backward_end = program->steps_count > 0 ? p->step_end[program->steps_count - 1] : 0;
+    /* Bytes as they are sent: half with a wire of 16 bits. Gradients that no bucket reduces are
+     * skipped. */
     double half = (double)trm_dtype_bytes(p->payload.dtype) / sizeof(float);
     for (int32_t i = 0; i < program->trained_count; i++) {
         const trmi_param *param = &program->params[i];
@@ -152,10 +156,12 @@ static void add_group_ranges(trm_exec *exec) {
             i = end;
             continue;
         }
+        /* Extend the run while the axes are the same. */
         while (end < program->trained_count && program->params[end].grad_axes == axes &&
                program->params[end].grad_buffer != 0) {
             end++;
         }
+        /* Ranges stay in the order of their begin in GRAD. */
         int32_t number = p->ranges_count++, at = number;
         int64_t begin = begin_of(program, i);
         for (; at > 0 && p->ranges[at - 1].begin > begin; at--) {
@@ -173,7 +179,9 @@ static void add_group_ranges(trm_exec *exec) {
     }
 }
 
-/* Gradients that are made jointly are neighbours, behind those of the buckets. */
+/* Adds the range of the cooperative gradients, which are neighbours in GRAD after those of the
+ * buckets. It is not reduced, because each rank computes its rows from the samples of all ranks; it
+ * is in the list so that the optimiser's slices cover it. */
 static void add_cooperative_range(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -202,10 +210,13 @@ static void add_cooperative_range(trm_exec *exec) {
 static void cut_slices(trm_exec *exec, trmi_range *range, int64_t *block) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int64_t end = range->begin + range->count, at = range->begin;
+    /* Blocks before the range belong to no range: every rank updates them, or rank 0 if the ranks
+     * have one copy of the parameters (slice_all). */
     while (*block < p->blocks && trmi_update_block_offset(exec->update, *block) < range->begin) {
         p->everyones[(*block)++] = 1;
     }
     for (int32_t r = 0; r < p->size; r++) {
+        /* Rank r's slice ends with the last block that begins before its equal share does. */
         int64_t ideal = range->begin + range->count * (r + 1) / p->size, next = end;
         while (*block < p->blocks) {
             int64_t offset = trmi_update_block_offset(exec->update, *block);
@@ -309,6 +320,8 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
         int64_t limit = o->bucket == TRM_BUCKET_SIZE ? o->bucket_bytes : 0;
         count = trmi_buckets_fixed(p->items, params, limit, p->cut);
     }
+    /* The ranges: buckets, gradients of some mesh axes, cooperative gradients; then parts that are
+     * always zero are taken out. */
     fill_ranges(exec, count);
     add_group_ranges(exec);
     add_cooperative_range(exec);

@@ -16,7 +16,8 @@
 
 static const char *skip_spaces(const char *at) { return at + strspn(at, " \t"); }
 
-/* One tuple; NULL: it is none. */
+/* Reads one tuple such as "(1, 4)": the parts of each dimension, of which at most one is above 1.
+ * Returns the place after it, or NULL if the text is no such tuple. */
 static const char *read_tuple(const char *at, trmi_input_cut *out) {
     *out = (trmi_input_cut){.parts = 1};
     if (*at++ != '(') {
@@ -108,6 +109,7 @@ static trm_status check_one(const trmi_input_cut *cut, const char *input, const 
     return TRM_OK;
 }
 
+/* Contract in input_cuts.h. The tuples belong to the inputs of the graph in their order. */
 trm_status trmi_input_cuts_check(const char *text, const trm_graph *graph, int32_t ranks,
                                  trm_error *err) {
     trmi_input_cuts cuts;

@@ -86,6 +86,7 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
                          .rank = trm_comm_rank(options->comm)};
     p->options.wire = options->wire == 0 ? TRM_FLOAT32 : options->wire;
     p->payload = (trmi_payload){.dtype = TRM_FLOAT32};
+    /* A wire of 16 bits replaces the payload once its memory is taken (take_memory). */
     trmi_distribution_keep(exec, &trmi_ranks_key, p);
     *active = true;
     /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
@@ -220,6 +221,8 @@ static uint64_t digest_of(const trm_exec *exec) {
     for (int32_t i = 0; i < program->params_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         hash = trmi_hash(hash, b->name, strlen(b->name));
+        /* In a split program parameters may have other places on each rank, unless slices of the
+         * optimiser need the same. */
         if (trmi_parallel_of(exec)->split == NULL || o->shard_optimizer) {
             hash = trmi_hash(hash, &b->offset, sizeof b->offset);
             hash = trmi_hash(hash, &b->bytes, sizeof b->bytes);
@@ -410,6 +413,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     if (p->agreed == NULL || (p->options.wire != TRM_FLOAT32 && p->wire == NULL)) {
         return err == NULL ? TRM_NOMEM : err->status;
     }
+    /* Arrays by parameter, by range and by block of the optimiser. */
     p->blocks = trmi_update_block_count(exec->update);
     size_t blocks = (size_t)p->blocks + 1;
     p->items = trmi_alloc(params * sizeof *p->items);
@@ -466,11 +470,13 @@ static int64_t peers_bytes(const trm_exec *exec) {
                        trm_comm_size(range->comm) == p->size;
         int64_t share = range->count / p->size, begin = range->begin + p->rank * share,
                 count = share;
+        /* With slices this rank reads its slice; otherwise its share of an all-reduce. */
         if (p->options.shard_optimizer) {
             begin = trmi_parallel_slice_begin(p, range);
             count = range->counts[p->rank];
         }
         if (travels && count > 0) {
+            /* Neighbouring ranges may touch the same page, which counts once. */
             int64_t first = begin * (int64_t)sizeof(float) / TRMI_HUGE_PAGE_BYTES;
             int64_t end = ((begin + count) * (int64_t)sizeof(float) - 1) / TRMI_HUGE_PAGE_BYTES + 1;
             pages += end - trmi_min_i64(end, trmi_max_i64(first, seen));

@@ -134,6 +134,8 @@ void trm_exec_get_searched_plan(const trm_exec *exec, trm_searched_plan *out) {
     *out = p != NULL && p->split != NULL ? p->split->info : (trm_searched_plan){.searched = false};
 }
 
+/* Contract in trireme/exec.h. Ranges that are always zero or cooperative are not sent, so they are
+ * counted by themselves. */
 void trm_exec_get_parallel_info(const trm_exec *exec, trm_parallel_info *out) {
     TRMI_NEED_OR(, NULL, exec, out);
     const trmi_parallel *p = trmi_parallel_of(exec);

@@ -60,6 +60,8 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_range *range = &p->ranges[index];
     const trmi_payload *payload = &p->payload;
     float *gradients = gradients_of(exec);
+    /* Accumulation: the gradient of this batch is added to the sum, which is reduced after the last
+     * one. */
     if (exec->adds_up) {
         const float *fresh = (const float *)exec->env.arena[TRMI_ARENA_GRAD];
         trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
@@ -68,6 +70,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     if (range->summed || range->always_zero || range->cooperative) {
         return TRM_OK;
     }
+    /* Round to the type of the wire. */
     if (p->wire != NULL) {
         pack_wire(p, gradients, range->begin, range->count);
     }
@@ -104,6 +107,7 @@ static trm_status wait_for_ranges(trm_exec *exec, trm_status status, trm_error *
         trm_status ended = trm_request_wait(range->request, -1, status == TRM_OK ? err : &later);
         range->request = NULL;
         status = status == TRM_OK ? ended : status;
+        /* Convert what has come back to float32. */
         if (status == TRM_OK && p->payload.arrived != NULL) {
             bool slices = p->options.shard_optimizer;
             p->payload.arrived(exec, slices ? trmi_parallel_slice_begin(p, range) : range->begin,

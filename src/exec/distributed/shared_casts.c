@@ -44,6 +44,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
             continue;
         }
         trmi_buffer *to = &p->buffers[p->steps[i].outputs[0]];
+        /* The rank with the fewest bytes makes this cast. */
         int32_t least = 0;
         for (int32_t r = 1; r < ranks->size; r++) {
             least = loads[r] < loads[least] ? r : least;

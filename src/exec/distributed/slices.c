@@ -166,11 +166,13 @@ static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     if (!p->options.shard_optimizer) {
         return TRM_OK;
     }
+    /* One copy on the host: all slices are in place once the ranks have met. */
     if (p->common) {
         TRMI_TRY(trmi_parallel_meet(p, "parameters", err));
         p->cooperative_read = false;
         return trmi_parallel_run_casts(exec, err);
     }
+    /* A copy on each rank: every range is gathered from its slices. */
     double begin = trmi_os_now();
     for (int32_t i = 0; i < p->ranges_count; i++) {
         trmi_range *range = &p->ranges[i];

@@ -55,10 +55,12 @@ static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI
         case TRMI_OP_NORM_ACT:
         case TRMI_OP_BATCH_NORM_GRAD:
         case TRMI_OP_NORM_ACT_GRAD:
+            /* Two statistics of each channel, and the number of rows. */
             reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes,
                           2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
             break;
         case TRMI_OP_SOFTMAX_XENT:
+            /* Over classes: the numbers of each row; over samples: loss and labels that count. */
             reserve_group(run, used, trmi_part_of(s->attrs)->class_axes,
                           3 * p->buffers[s->inputs[0]].shape.dim[0]);
             reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes, 2);
@@ -117,6 +119,7 @@ trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(trm_comm_allreduce(p->comm, most, 2 + TRMI_PARTITION_MASKS, TRM_INT64,
                                 TRM_REDUCTION_MAX, err));
+    /* A group exists if any rank needs it. */
     for (uint32_t axes = 1; axes < TRMI_PARTITION_MASKS; axes++) {
         run->groups[axes].capacity = most[2 + axes];
         if (most[2 + axes] > 0) {

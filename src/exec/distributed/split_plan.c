@@ -43,6 +43,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
                                            err));
         p->split = run;
     }
+    /* Without a mesh: one axis of all ranks. A given mesh must fit a given plan. */
     snprintf(text, sizeof text, "%d", p->size);
     TRMI_TRY(trmi_mesh_parse(o->split.mesh != NULL ? o->split.mesh : text, &mesh, err));
     if (run->plan == NULL) {
@@ -94,6 +95,8 @@ trm_status trmi_split_complete(trm_exec *exec, const trm_graph *graph,
     trm_graph *training;
     trm_status status = trmi_training_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
+        /* AUTO_PARALLEL searches; without any choice operators are cut by samples; else the given
+         * plan is checked against the graph. */
         if (trmi_parallel_of(exec)->options.split.kind == TRM_SPLIT_SEARCHED) {
             status = exec->search(exec, graph, options, training, err);
         } else if (!pinned && run->plan->stores_count == 0) {
@@ -172,6 +175,8 @@ void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) 
     }
 }
 
+/* Contract in split.h. Mixes in what ranks of a split program must have in common; places and sizes
+ * of their parts may differ. */
 uint64_t trmi_split_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
     char *text = trmi_partition_plan_text(trmi_parallel_of(exec)->split->plan);

@@ -38,6 +38,7 @@ trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, 
                                    .tag = leaf->name};
         status = trm_comm_run(p->comm, &op, err);
     }
+    /* The gathered parts lie in the order of the ranks. */
     int64_t at = 0;
     for (int32_t r = 0; status == TRM_OK && r < p->size; r++) {
         trmi_box box = trmi_spread_box(&p->split->plan->mesh, &leaf->global, &leaf->spread, r);
@@ -49,6 +50,8 @@ trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, 
     return status;
 }
 
+/* Contract in split.h. Assembles each variable that is cut in exec->wholes, where trm_exec_read
+ * finds it; all ranks assemble in the same order, because each one is a collective. */
 trm_status trmi_split_gather(trm_exec *exec, trm_error *err) {
     for (int32_t i = 0; i < exec->variables_count; i++) {
         const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, i);
@@ -114,6 +117,8 @@ trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_erro
     for (int turn = 0; turn < 2 && status == TRM_OK; turn++) {
         int64_t block = 0;
         for (int32_t i = 0; i < p->trained_count; i++) {
+            /* Parameters and blocks are in one order, so the blocks up to the parameter's end are
+             * its own. */
             const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
             int64_t end = (b->offset + b->bytes) / (int64_t)sizeof(float), first = block;
             const trmi_partition_leaf *leaf = trmi_program_leaf(p, b->name);
@@ -158,6 +163,7 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
         in->cut = cuts.inputs[index];
         return TRM_OK;
     }
+    /* Every rank feeds the whole batch. */
     if (o->batch != TRM_BATCH_OF_RANK) {
         return TRM_OK;
     }
@@ -168,6 +174,7 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
             "every rank feed the whole batch (full_batch)",
             name, (long long)(global->rank < 1 ? 1 : global->dim[0]), ranks);
     }
+    /* Each rank feeds its samples: the batch is cut along dimension 0. */
     in->cut.parts = ranks;
     return TRM_OK;
 }
@@ -183,7 +190,7 @@ static trm_status make_own(trmi_split_input *in, trm_dtype dtype, trm_error *err
     return TRM_OK;
 }
 
-/* The parts that all ranks have fed, put together on every rank. */
+/* Assembles the whole batch on every rank from the parts that all ranks have fed. */
 static trm_status join_parts(trm_exec *exec, const trmi_split_input *in, trm_dtype dtype,
                              trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);

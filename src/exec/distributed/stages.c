@@ -68,6 +68,7 @@ static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_erro
     trmi_stages *s;
     TRMI_TRY(TRMI_NEW(err, s, 1, "for the stages of a pipeline"));
     trmi_distribution_keep(exec, &trmi_stages_key, s); /* leave_stage frees it */
+    /* Interleaved schedules have at least two chunks on each rank. */
     bool interleaved = p->pipeline.schedule == TRM_SCHEDULE_INTERLEAVED;
     s->world = p->comm;
     s->options = (trmi_stage_options){.stages = stages,
@@ -80,6 +81,7 @@ static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_erro
         s->options.begins = trmi_arena_strdup(&exec->memory, p->pipeline.begins);
         TRMI_TRY(TRMI_CHECK_MEMORY(err, &exec->memory, "for the stages of a pipeline"));
     }
+    /* From here on the other ways see the ranks of this stage only. */
     TRMI_TRY(make_comms(s, ranks / stages, err));
     p->comm = s->inner;
     return TRM_OK;

@@ -25,6 +25,7 @@ static trm_status send_one(trm_exec *exec, const trmi_stage_leaf *leaf, trm_erro
     const trmi_buffer *b = parameter_named(exec->program, leaf->name);
     trm_message messages[TRMI_STAGES_MAX];
     int32_t count = 0;
+    /* This stage does not hold the parameter. */
     if (b == NULL) {
         return TRM_OK;
     }
@@ -41,6 +42,7 @@ static trm_status send_one(trm_exec *exec, const trmi_stage_leaf *leaf, trm_erro
         }
     }
     TRMI_TRY(count > 0 ? trm_comm_exchange(s->pipe, messages, count, err) : TRM_OK);
+    /* What was derived from the old values (casts, packed weights) is stale. */
     if (count > 0 && s->options.stage != leaf->owner) {
         trmi_exec_parameters_changed(exec);
     }
@@ -105,6 +107,8 @@ trm_status trmi_stages_bring(trm_exec *exec, int32_t index, void *data, trm_erro
                               v->dtype, owner_of(exec, index), err);
 }
 
+/* Contract in stages.h. The stage that owns a variable sends it to the others, which keep it in
+ * exec->wholes if they do not hold it themselves. */
 trm_status trmi_stages_gather(trm_exec *exec, trm_error *err) {
     const trmi_stages *s = trmi_stages_of(exec);
     for (int32_t i = 0; i < exec->variables_count; i++) {

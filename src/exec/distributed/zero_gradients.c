@@ -101,6 +101,8 @@ static void cut_parameter(trm_exec *exec, const trmi_param *param) {
         if (tap < taps && is_always_zero(program, s, tap)) {
             continue;
         }
+        /* The run of zero taps ends before this one. Only whole blocks of the optimiser within the
+         * run are cut out, and only if they are worth it. */
         int64_t last = tap == taps ? first_block(exec, at + tap * each)
                                    : first_block(exec, at + tap * each + 1) - 1;
         int64_t first =

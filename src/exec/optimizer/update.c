@@ -109,6 +109,8 @@ static trm_status create_memory(trmi_update *u, const trmi_update_segment *segme
     return make_slots(u, err);
 }
 
+/* Contract in update.h. Until a run or trmi_update_set_scale sets them, the factor of clipping and
+ * the scale of gradients are 1. */
 trm_status trmi_update_create(const trm_optimizer_options *options,
                               const trmi_update_segment *segments, int32_t segments_count,
                               int64_t count, trmi_update **out, trm_error *err) {
@@ -132,6 +134,7 @@ trm_status trmi_update_create(const trm_optimizer_options *options,
     return TRM_OK;
 }
 
+/* Also frees an optimiser whose creation has failed, in which members may still be NULL. */
 void trmi_update_destroy(trmi_update *u) {
     if (u == NULL) {
         return;
@@ -245,6 +248,8 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
+        /* `apart`: the gradient is kept in two factors. The first block of the segment gets the
+         * squares of the whole product, its other blocks 0. */
         bool mine = is_mine(u, i);
         bool apart = u->pairs[b->segment].left != NULL;
         u->block_gradient[i] = !mine   ? 0
@@ -275,6 +280,8 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
     if (u->apart != NULL && u->options.clip_norm > 0) {
         TRMI_TRY(u->total(u->total_context, &apart, 1, err));
     }
+    /* Ranks that update other parameters (stages of a pipeline) add theirs, so that all clip
+     * alike. */
     if (u->joined != NULL) {
         all += apart;
         apart = 0;
@@ -378,6 +385,8 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         if (!is_mine(u, i)) {
             continue;
         }
+        /* A gradient has one of three forms: two factors, rows of a table, or a range of the
+         * array. */
         trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
         if (u->pairs[b->segment].left != NULL) {
             trmi_update_product_rule(u, b->segment, &rule, parameters, b->offset, b->count);

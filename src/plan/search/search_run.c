@@ -144,6 +144,7 @@ static trm_status add_unsliced(run *r) {
     trmi_solution solution;
     float **marginals, least = INFINITY;
     int32_t node = -1, strategy = -1, place;
+    /* A side whose lower bound is not below the best plan of the pool has no faster plan. */
     double best = INFINITY;
     for (int32_t i = 0; i < r->pool_count; i++) {
         best = fmin(best, r->pool[i].measure.step);
@@ -154,6 +155,8 @@ static trm_status add_unsliced(run *r) {
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
         return fail_no_memory(r);
     }
+    /* Of all strategies that cannot be updated in slices, find the one whose best whole plan costs
+     * least. */
     TRMI_TRY(trmi_space_solve(r->s, &d->weights, &choice, &solution, &marginals, r->arena, r->err));
     for (int32_t n = 0; n < r->s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(r->s, n);
@@ -166,6 +169,8 @@ static trm_status add_unsliced(run *r) {
         }
     }
     r->f->solves++;
+    /* There is no such strategy, or the optimum of this side has one and solve_side has added
+     * it. */
     if (node < 0 || !trmi_choice_sliced(r->s, &choice)) {
         return TRM_OK;
     }
@@ -208,6 +213,7 @@ static trm_status solve_within_limit(run *r, double mu, int of) {
         d->bound = INFINITY;
         return TRM_OK;
     }
+    /* The bound holds for every mu; the largest is kept, with the weights that gave it. */
     double bound = factor * (front.lower_bound + fixed_seconds(r, of));
     if (bound > d->bound) {
         d->bound = bound;
@@ -254,6 +260,8 @@ static trm_status trace_side(run *r, double mu, int of, trmi_front *front) {
     compute_weights(r, mu, &factor, &gradient);
     const trmi_objective w = {.gradient = gradient, .sliced = of == 1};
     TRMI_TRY(trmi_space_front(r->s, &w, 0, r->arena, front, &points, r->err));
+    /* A point is added when memory has fallen by the factor `apart` since the last one; so is the
+     * last point, the plan of least memory. */
     double most = front->points[0].memory,
            apart = pow(most / fmax(1, front->least_memory), 1.0 / FRONTIER_POINTS), next = INFINITY;
     for (int32_t i = 0; i < front->count; i++) {
@@ -292,6 +300,7 @@ static void merge_curves(const run *r, trmi_front *front, trmi_front *other) {
         all[count] = other->points[i];
         all[count++].time += meetings;
     }
+    /* In order of time, a point is kept if it takes less memory than every faster one. */
     qsort(all, (size_t)count, sizeof *all, by_time);
     for (int32_t i = 0; i < count; i++) {
         if (all[i].memory < least) {

@@ -206,6 +206,7 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
     }
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     trmi_server_away_set(server, w, false);
+    /* A repeated push was checked when it came first. */
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {
         trmi_front_refuse(server, r);
@@ -215,6 +216,8 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
         trmi_request_answer(r);
         return;
     }
+    /* Synchronous pushes wait for the other workers' and are applied as one step. Others are given
+     * to the shards at once, unless a snapshot holds them back. */
     r->partial = server->options.mode == TRM_PS_SYNC && r->header.flags == TRMI_PUSH_PARTIAL;
     if (server->options.mode == TRM_PS_SYNC || is_held(server, r)) {
         append_waiting(server, r);

@@ -129,6 +129,7 @@ trm_status trmi_window_check(const trmi_shard *shard, const trmi_push_id *id, tr
                          id->worker, (unsigned long long)id->sequence, (unsigned long long)w->base,
                          TRMI_WINDOW_PUSHES);
     }
+    /* All pushes up to `base` are applied; bit i stands for push base + 1 + i. */
     bool seen = id->sequence <= w->base || (w->bits >> (id->sequence - w->base - 1) & 1) != 0;
     return seen ? TRM_END : TRM_OK;
 }
@@ -341,6 +342,7 @@ trm_status trmi_shard_push(trmi_shard *shard, const trmi_push *push, bool *appli
         *err = shard->broken;
         return (trm_status)shard->broken.status;
     }
+    /* Count the members that were applied before: a worker repeats a push whose answer was lost. */
     uint32_t seen = 0;
     for (uint32_t i = 0; i < push->id_count; i++) {
         trm_status status = check_applied(shard, push, i, err);
@@ -375,6 +377,7 @@ static trmi_staged_push *find_staged(const trmi_shard *shard, const trmi_push_id
 /* Copies a push with keys and values into one block of memory; values are padded to 8 bytes.
  * NULL without memory. */
 static trmi_staged_push *copy_push(const trmi_shard *shard, const trmi_push *push) {
+    /* The block holds the head and the sections, then the keys and values of each section. */
     size_t bytes = sizeof(trmi_staged_push) + push->section_count * sizeof *push->sections;
     for (uint32_t i = 0; i < push->section_count; i++) {
         const trmi_ps_section *s = &push->sections[i];

@@ -179,11 +179,14 @@ static bool spill_row(trmi_row_table *table, char *record) {
     if (trmi_spill_put(table->spill, record, &slot, NULL) != TRM_OK) {
         return false;
     }
+    /* An index in memory says where in the file the row lies. */
     char *place = trmi_rows_insert(&table->spilled, key);
     if (place == NULL) {
         trmi_spill_drop(table->spill, slot);
         return false;
     }
+    /* If rows can expire or a cap removes them, the index also has what these rules read, so that
+     * they need not read the file. */
     if (table->spilled.guide_offset == sizeof(trmi_cold)) {
         const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
         trmi_cold cold = {slot, h->last_tick, h->last_time, h->score, key};
@@ -314,6 +317,7 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
         table->stats.refused++;
         return NULL;
     }
+    /* At the cap on rows another row leaves first. */
     char *record = trmi_row_table_keep_cap(table, tick->tick)
                        ? trmi_row_table_take_row(table, key, tick->tick)
                        : NULL;

@@ -109,6 +109,8 @@ static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_pa
     return TRM_OK;
 }
 
+/* Contract in checkpoint_job.h. A job that cannot be made is freed, so the caller has nothing to
+ * free. */
 trm_status trmi_checkpoint_job_create(trmi_checkpoint_job *job, const trm_checkpoint_info *info,
                                       const trm_checkpoint_part *parts, int64_t part_count,
                                       trm_error *err) {

@@ -137,6 +137,7 @@ static trm_status plan_pruning(trm_checkpoint_writer *writer, const trmi_checkpo
         if (!stays[i] || !prunes) {
             continue;
         }
+        /* Only a checkpoint that can be read back counts: a damaged one makes an older one stay. */
         if (is_verified(writer, slot, &problem)) {
             good++;
         } else if (slot->sequence == writer->job.info.sequence) {
@@ -411,6 +412,7 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
     return trmi_checkpoint_writer_open_on(NULL, dir, options, out, err);
 }
 
+/* Contract in checkpoint.h. A call that fails removes the directories that it has made. */
 trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
                                           const trm_checkpoint_options *options,
                                           trm_checkpoint_writer **out, trm_error *err) {

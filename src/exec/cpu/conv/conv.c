@@ -117,6 +117,8 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     /* --explain shows these. The program is not const; only the kernel's pointer to it is. */
     trmi_step *shown = (trmi_step *)(uintptr_t)k->step;
     shown->algorithm = b->algorithm->name;
+    /* Winograd needs fewer multiplications than the definition of a convolution, and makes them in
+     * float32 whatever the types are: reports of efficiency need both numbers. */
     double work = trmi_conv_work(&problem);
     double less = b->algorithm->work != NULL ? b->algorithm->work(&problem) : work;
     shown->work_flops = work;

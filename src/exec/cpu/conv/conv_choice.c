@@ -123,6 +123,7 @@ static void evict_from_caches(const char *at, int64_t bytes) {
  * NULL if there is no memory. */
 static char *trial_memory(trmi_onednn *backend, const trmi_conv_problem *p, int64_t scratch,
                           trmi_conv_args *args) {
+    /* Each tensor begins on a page, as in an arena. */
     int64_t x = trmi_round_up(image_bytes(p), 4096), y = trmi_round_up(result_bytes(p), 4096);
     int64_t w = trmi_round_up(bytes_of(trmi_conv_weights_count(p), p->weights_type), 4096);
     int64_t b = trmi_round_up(p->o * 4, 4096), bytes = x + w + y + b + scratch;
@@ -220,9 +221,13 @@ static const trmi_conv_algorithm *measure_candidates(trmi_onednn *backend,
     double guess[ALGORITHMS], begin = trmi_os_now();
     int count = rank_algorithms(p, backend->threads, order, guess), created = 0;
     trmi_conv_problem part = backend->retune_seconds >= whole_problems ? *p : smaller_problem(p);
+    /* Whole problems would take too long, so a trial has fewer samples unless there is time for
+     * all. */
     if (!is_telling(&part, p)) {
         return NULL;
     }
+    /* In order of the guessed time, up to `reach` times the best guess; an algorithm that cannot be
+     * created is left out. */
     for (int i = 0; i < count && (created == 0 || guess[i] <= guess[0] * reach); i++) {
         candidate *next = &c[created];
         *next = (candidate){.algorithm = order[i]};
@@ -277,6 +282,8 @@ static const trmi_conv_algorithm *tuned_choice(trmi_onednn *backend, const trmi_
         (choice = by_name(p, name + (name[0] == '~'))) != NULL) {
         return choice;
     }
+    /* Measure while the process has time left for trials, and only with a file, from which later
+     * processes take the same choice. */
     double allowed = backend->retune_seconds > 0 ? backend->retune_seconds : trial_seconds;
     if (trmi_tuning_has_file(backend->tuning) && backend->trial_seconds <= allowed) {
         choice = measure_candidates(backend, p, key);
@@ -302,6 +309,8 @@ static const trmi_conv_algorithm *kept_choice(trmi_onednn *backend, const trmi_c
     double guess[ALGORITHMS];
     char key[256];
     const char *name;
+    /* Strict mode does not depend on measurements, which differ between machines: the guess
+     * decides. */
     if (p->blocks > 0) {
         bool any = rank_algorithms(p, backend->threads, order, guess) > 0;
         *seconds = any ? guess[0] : trmi_conv_flops(p) / reference_flops;

@@ -238,15 +238,18 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
     bool large = c->direct && t->group->uses_count == 1 && c->streams && (uintptr_t)out % 64 == 0;
     trmi_tile_store stream = large ? TRMI_TILE_STREAM : TRMI_TILE_SET;
     trmi_conv_row_offsets(&c->g, t->group, t->row, t->rows, w->offsets);
+    /* No tap reaches these pixels: they get zero or the bias. */
     if (t->group->uses_count == 0) {
         write_empty_rows(c, args, out, w->offsets, t->rows, w);
         return;
     }
     const trmi_conv_use *uses = &c->g.uses[t->group->uses];
+    /* For some panels at a time: add the products of all blocks of K that the group uses. */
     for (int64_t first = 0; first < c->panels; first += PANELS) {
         int64_t last = trmi_min_i64(first + PANELS, c->panels);
         for (int32_t u = 0; u < t->group->uses_count; u++) {
             int64_t k = c->g.blocks[uses[u].block].k;
+            /* With a single block the gathered rows are still there from the panels before. */
             if (first == 0 || t->group->uses_count > 1) {
                 trmi_conv_gather(&c->g, c->isa, input, t->group, &uses[u], t->row, t->rows, w->a,
                                  TRMI_TILE_STRIDE);
@@ -262,6 +265,7 @@ static void run_rows(const gather_conv *c, const trmi_conv_args *args, const voi
                 multiply_panel(c, t->rows, w->a, k, tile, soon);
             }
         }
+        /* Sums in the workspace get bias and type of the output now. */
         if (!c->direct && !c->rounds) {
             finish_rows(c, args, out, w->sums, wide, w->offsets, t->rows, first * nr,
                         trmi_min_i64(wide, c->g.out_c - first * nr));
@@ -371,6 +375,7 @@ static void run_panel(const gather_conv *c, const trmi_conv_args *args, void *ou
         }
         pack_panel(c, args->weights, &c->g.blocks[b], j, w->a);
         trmi_prefetch soon[AHEAD] = {next_piece(c, args->weights, b, j)};
+        /* Rows whose sums begin with this block are set, the others are added to. */
         const int64_t begin[2] = {rows->at, rows->at + rows->begins},
                       count[2] = {rows->begins, rows->rows - rows->begins};
         for (int i = 0; i < 2; i++) {
@@ -402,6 +407,8 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
         int64_t row = row_of_cut(c, group, cut);
         bool empty = group->uses_count == 0;
         rows = row_of_cut(c, group, cut + 1) - row;
+        /* With `rounds` the tiles have stored the output. With `direct` only groups that no tap
+         * reaches are left, and they are zeroed once, with the first panel. */
         if (c->rounds || (c->direct && (!empty || j > 0))) {
             continue;
         }
@@ -444,6 +451,8 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
             gather_all(c, input, &w);
         }
         for (int64_t i; (i = trmi_share_take(&panels, omp_get_thread_num())) >= 0;) {
+            /* The panels of a cut are taken one after the other, so its rows are gathered once a
+             * thread. */
             if (i / c->panels != at) {
                 at = i / c->panels;
                 begin_cut(c, at, input, &w);
@@ -567,6 +576,7 @@ static void plan_block(gather_conv *c, int64_t cut, int32_t b, part **next, int6
     const trmi_conv_geometry *g = &c->g;
     wide_block *rows = &c->wide_blocks[cut * g->blocks_count + b];
     rows->at = *at;
+    /* Pass 1: parts whose first block this is; pass 2: the others. */
     for (int first = 1; first >= 0; first--) {
         int64_t row = 0, count;
         for (int32_t i = 0; i < g->groups_count; i++, row += count) {
@@ -634,6 +644,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
         trmi_free(c);
         return status;
     }
+    /* What the shape and the types allow, in the words of the comment above. */
     c->problem = *p;
     c->isa = isa;
     c->threads = backend->threads;
@@ -643,6 +654,8 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->rows = c->g.n * c->g.out_h * c->g.out_w;
     c->cuts = wide_cuts(c);
     c->wide = c->cuts > 0;
+    /* A tile can round only if it holds the complete sum when it stores, and its rows lie in the
+     * order of the output. */
     bool in_order = !c->wide || (c->g.groups_count == 1 && c->g.uses_count == c->g.blocks_count);
     c->rounds = in_order && c->g.out_type == TRM_BFLOAT16 && !p->bias;
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {

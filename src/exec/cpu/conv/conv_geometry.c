@@ -65,6 +65,8 @@ static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool
     if (!axis_alloc(arena, a, classes, taps)) {
         return false;
     }
+    /* A class: output positions i, i + step, ... With a gradient of the data, positions of one
+     * class have the same remainder by the stride, so the same taps reach them. */
     for (int64_t i = 0; i < classes; i++) {
         axis_class *c = &a->classes[i];
         int64_t step = data ? stride : 1;
@@ -77,6 +79,8 @@ static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool
                           .used = c->used,
                           .offset = c->offset};
         for (int64_t t = 0; t < taps; t++) {
+            /* `at`: the input position that tap k reads for the first output of the class. In a
+             * gradient of the data there is one only if the stride divides it. */
             int64_t k = data ? taps - 1 - t : t;
             int64_t at =
                 data ? i + pad - k * dilation : (split ? i * stride : 0) - pad + k * dilation;
@@ -103,6 +107,8 @@ static bool make_blocks(trmi_conv_geometry *g, bool join) {
     if (g->blocks == NULL || g->block_used == NULL) {
         return false;
     }
+    /* Channels are divided into parts of nearly equal length, in pairs because a product of
+     * bfloat16 takes two at a time. */
     for (int64_t tap = 0; tap < g->taps; tap += joined) {
         int64_t taps = trmi_min_i64(joined, g->taps - tap), channel = 0;
         for (int64_t i = 0; i < per_tap; i++) {
@@ -149,6 +155,7 @@ static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_cl
                                .in_dx = x->in_step,
                                .uses = g->uses_count,
                                .rows = g->n * y->count * x->count};
+    /* A block is used if both its row and its column of taps reach this group. */
     for (int32_t i = 0; i < g->blocks_count; i++) {
         const trmi_conv_block *b = &g->blocks[i];
         if (!y->used[b->tap / kw] || !x->used[b->tap % kw]) {
@@ -170,6 +177,7 @@ static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     if (!make_axis(&g->arena, p, 0, split, &y) || !make_axis(&g->arena, p, 1, split, &x)) {
         return false;
     }
+    /* Taps can share a block only if the one group uses all of them. */
     bool join =
         y.count * x.count == 1 && y.classes[0].used_count * x.classes[0].used_count == g->taps;
     if (!make_blocks(g, join)) {
@@ -274,11 +282,14 @@ static void gather_run(const source *s, int64_t n, int64_t y, int64_t x, int64_t
                   g->in_type, (end - begin) * s->b->channels);
 }
 
+/* Contract in conv_geometry.h. A row of A is a run of pixels for each row of taps; runs that lie in
+ * padding become zeros (gather_run). */
 void trmi_conv_gather(const trmi_conv_geometry *g, const trmi_gemm_isa *isa, const void *input,
                       const trmi_conv_group *group, const trmi_conv_use *use, int64_t row,
                       int64_t count, float *to, int64_t stride) {
     const trmi_conv_block *b = &g->blocks[use->block];
     const char *in = input;
+    /* A 1x1 filter without stride or padding reads the input as it lies. */
     if (g->pointwise) {
         const char *from = in + (row * g->in_c + b->channel) * (int64_t)trm_dtype_bytes(g->in_type);
         isa->widen_rows(to, stride, from, g->in_type, g->in_c, count, b->channels);
@@ -317,6 +328,7 @@ void trmi_conv_prefetches(const trmi_conv_geometry *g, const void *input,
         soon[0] = trmi_prefetch_rows(base + row * pixel, pixel, count, b->channels * bytes);
         return;
     }
+    /* One grid for each run of taps: all positions of the next rows. */
     int64_t first = row / group->gw, rows = (row + count - 1) / group->gw - first + 1;
     for (int32_t i = 0; i < use->runs_count && i < TRMI_CONV_AHEAD; i++) {
         const trmi_conv_run *run = &g->runs[use->runs + i];

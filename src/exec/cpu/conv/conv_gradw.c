@@ -155,14 +155,17 @@ static void deal_last(dealer *d, const uint16_t *zeros) {
 static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
                    const workspace *w) {
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
+    /* In place: dy already has the form that the tiles read. */
     if (c->plain_b) {
         return (side){(const float *)dy + part->pieces->row * c->g.out_c + column, nr, c->g.out_c};
     }
+    /* Otherwise collect where each row of the chunk lies. */
     for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
         const piece *p = &part->pieces[i];
         trmi_conv_row_offsets(&c->g, &c->g.groups[p->group], p->row, p->rows, w->pixel + r);
     }
     const char *from = (const char *)dy + column * bytes;
+    /* Tiles that multiply float32 read rows of float32. */
     if (c->isa->pair == 1) {
         for (int64_t r = 0; r < part->rows; r++) {
             c->isa->widen(w->b + r * TRMI_TILE_STRIDE, from + w->pixel[r] * bytes, c->g.out_type,
@@ -170,6 +173,8 @@ static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t co
         }
         return (side){w->b, nr, TRMI_TILE_STRIDE};
     }
+    /* Tiles that multiply pairs of bfloat16 read two interleaved rows at a time, panel by panel. A
+     * panel that is not full is filled with zeros. */
     if (count % nr != 0) {
         memset(w->b + count / nr * panel_floats((int)nr), 0,
                (size_t)(CHUNK / 2 * nr) * sizeof(float));
@@ -194,11 +199,13 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
     for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
         const piece *p = &part->pieces[i];
         const trmi_conv_group *group = &c->g.groups[p->group];
+        /* float32: all rows of the piece at once. */
         if (c->isa->pair == 1) {
             trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row, p->rows,
                              w->a + r * TRMI_TILE_STRIDE, TRMI_TILE_STRIDE);
             continue;
         }
+        /* bfloat16: row by row, two of which deal_row interleaves. */
         for (int64_t q = 0; q < p->rows; q++) {
             if (c->g.pointwise) {
                 deal_row(&d, (const uint16_t *)x + (p->row + q) * c->g.in_c + b->channel);
@@ -230,6 +237,8 @@ static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile
     for (int i = 0; i < t.rows; i++) {
         offsets[i] = i * nr;
     }
+    /* room[] is a stack of partial sums. A new subtree pushes one; where the tree joins two
+     * subtrees their sums are added. */
     for (int64_t u = 0, depth = 0; u < sum->inner; u++) {
         bool begins = trmi_tree_begins(&of, u);
         depth += begins;
@@ -250,6 +259,8 @@ static void multiply_inner(const gradw *c, const block_sum *sum, side a, side b,
                            trmi_prefetch soon[AHEAD]) {
     _Alignas(64) float room[TRMI_TREE_LEVELS][TILE];
     int64_t nr = c->isa->nr, down = trmi_pieces(k, height), across = trmi_pieces(count, nr);
+    /* run_inner_tile adds whole rows of nr floats, also the columns that the last tile does not
+     * write: these must be defined. */
     if (count % nr != 0) {
         memset(room, 0, sizeof room);
     }
@@ -450,6 +461,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
     trmi_share_begin(&share, c->splits * (c->last - c->first) * c->column_blocks, c->threads);
 #pragma omp parallel num_threads(c->threads)
     {
+        /* The second half of the threads takes tasks in another order (task_at). */
         int me = omp_get_thread_num();
         bool second = 2 * me >= omp_get_num_threads();
         workspace w = workspace_of(c, &scratch);
@@ -457,6 +469,8 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
             w.out[i] = i * TRMI_TILE_STRIDE;
             w.far[i] = i * c->problem.o;
         }
+        /* The thread's following task is known while it works, so that its data can be
+         * prefetched. */
         for (int64_t t; (t = trmi_share_take(&share, me)) >= 0;) {
             int64_t then = trmi_share_peek(&share, me);
             task now = task_at(c, t, second), next = task_at(c, then < 0 ? t : then, second);
@@ -567,6 +581,7 @@ static bool plan_block(gradw *c, int32_t block) {
     if (sum->chunks == NULL || next == NULL) {
         return false;
     }
+    /* Block b of samples has the b-th part of the rows of each group. */
     for (int64_t b = 0; b < all; b++) {
         for (int32_t i = 0; i < groups; i++) {
             const trmi_conv_use *use = use_of(c, i, block);
@@ -593,6 +608,7 @@ static int64_t keep_rows(gradw *c, int64_t begin, int64_t end) {
         if (behind <= begin || at >= end) {
             continue;
         }
+        /* Rows are channels of one tap: shorten the block to those wanted, in steps of ROUND. */
         if (b->taps == 1) {
             int64_t cut = trmi_max_i64(begin - at, 0) / ROUND * ROUND;
             int64_t stop = trmi_min_i64(trmi_round_up(end - at, ROUND), b->k);
@@ -649,6 +665,8 @@ static bool plan_rows(gradw *c, int64_t begin, int64_t end, bool splits) {
         most = trmi_max_i64(most, c->blocks[i].chunks_count);
         classes = trmi_min_i64(classes, c->blocks[i].tree.classes);
     }
+    /* At least TASKS tasks: blocks of rows times blocks of columns; if these are fewer, the pixels
+     * are split, too. */
     c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
     int64_t blocks = (c->last - c->first) * c->column_blocks;
@@ -656,6 +674,7 @@ static bool plan_rows(gradw *c, int64_t begin, int64_t end, bool splits) {
     while (c->problem.blocks > 0 && ((c->splits & (c->splits - 1)) != 0 || c->splits > classes)) {
         c->splits--; /* a power of two: parts of the tree */
     }
+    /* Operands that can be read in place, and whether sums go to dW without a copy. */
     c->plain_b = c->isa->pair == 1 && c->g.out_type == TRM_FLOAT32 && c->problem.o % nr == 0 &&
                  c->g.groups_count == 1 && c->g.out_c <= PLAIN;
     c->plain_a =

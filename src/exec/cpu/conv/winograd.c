@@ -288,6 +288,7 @@ static trm_status winograd_run(const void *state, const trmi_conv_args *args, tr
             int64_t count = c->tiles.count * (b + 1) / c->blocks - first;
             trmi_winograd_order order = trmi_winograd_arrange(&c->tiles, first, count, w.places);
             transform_input(c, input, first, count, &w);
+            /* While a block is multiplied the input of the following one is prefetched. */
             trmi_prefetch next = trmi_winograd_input_ahead(
                 &c->tiles, input, first + count, c->tiles.count * (b + 2) / c->blocks - 1);
             multiply_tiles(c, u, &order, next, &w);
@@ -356,12 +357,15 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
                     .threads = backend->threads};
     trmi_winograd_tiles_init(&c->tiles, p, size);
     c->xi_count = trmi_winograd_points(size, c->xi);
+    /* Blocks of the summed channels, and panels of output channels. */
     int64_t nr = c->gemm->nr;
     c->k_blocks = trmi_pieces(c->tiles.in_c, k_most(c));
     c->panels = (c->tiles.out_c + nr - 1) / nr;
     c->ldm = c->panels * nr + 16;
     /* 36 places that are written together do not crowd in one set */
     c->u_xi = panel_floats(c, c->tiles.in_c) * c->panels + 16;
+    /* Blocks of tiles of nearly equal size; a slot holds the values of one xi of a block, before
+     * and after the product. */
     c->blocks = blocks_of(c);
     c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
     c->v_block = c->block * TRMI_TILE_STRIDE;

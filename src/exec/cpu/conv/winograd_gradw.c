@@ -9,13 +9,11 @@
  *      dy tiles  --> Z [xi][panel][item][nr]
  *
  *   alone     few channels: a task is (split of the tiles) x (block of I) x (block of O). V, Z and
- * S of a thread
- *             stay in its caches, and the task transforms its S to dW, which leaves 9 of 36 numbers
- *             to be added. With many tiles, splits alone make enough tasks, and blocks are all of I
- * and O
+ *             S of a thread stay in its caches, and the task transforms its S to dW, which leaves 9
+ *             of 36 numbers to be added. With many tiles, splits alone make enough tasks, and
+ *             blocks are all of I and O
  *   together  all threads make V and Z of a chunk of tiles, each once, then share the products by
- * xi and
- *             block of I; the data of the next product is prefetched while tiles multiply
+ *             xi and block of I; the data of the next product is prefetched while tiles multiply
  *
  *   then the splits are added (splits.h): the bits do not depend on the number of threads.
  *
@@ -244,6 +242,7 @@ static void multiply_items(const winograd_gradw *c, float *s, const float *v, in
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     v += n * c->v_xi + first * (c->height + PAD);
     s += n * c->s_xi;
+    /* Tiles of rows of nearly equal height, for each panel of columns. */
     for (int64_t j = 0; j * nr < columns; j++) {
         tile.b = w->z + n * c->z_xi + j * c->z_panel + first * nr;
         tile.columns = (int)trmi_min_i64(nr, columns - j * nr);
@@ -277,6 +276,7 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
                      const workspace *w) {
     int64_t blocks = c->row_blocks * c->column_blocks, split = task / blocks, block = task % blocks;
     part p = {block / c->column_blocks, 1, block % c->column_blocks * c->columns};
+    /* The items of this split go through in parts that fit the workspace. */
     int64_t begin = trmi_cut_at(c->items, c->splits, split),
             end = trmi_cut_at(c->items, c->splits, split + 1);
     int64_t all = end - begin, parts = trmi_pieces(all, c->block);
@@ -300,6 +300,8 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
                            &order, i > 0, &soon, w);
         }
     }
+    /* All items of the split are summed: transform S back to the filter. With several splits each
+     * has a part of its own, and the parts are added afterwards. */
     float *dw =
         c->direct ? args->weights : w->shared + split * trmi_conv_weights_count(&c->problem);
     for (int64_t row = 0; row < rows_of(c, p.row_block); row++) {
@@ -450,8 +452,11 @@ static void plan_blocks(winograd_gradw *c) {
                              : COLUMNS;
     c->panels = c->columns / nr;
     c->column_blocks = (p->o + c->columns - 1) / c->columns;
+    /* If blocks alone are too few tasks, the items are split. */
     int64_t blocks = c->row_blocks * c->column_blocks, split = (TASKS + blocks - 1) / blocks;
     c->splits = c->together ? 1 : trmi_max_i64(1, trmi_min_i64(split, c->items / TILES));
+    /* per_tile: bytes of V and Z of one item. A block has as many items as the caches are meant to
+     * hold. */
     int64_t v_blocks = c->together ? c->row_blocks : 1;
     int64_t per_tile = c->xi_count * (v_blocks * (c->height + PAD) + c->columns) * 4;
     int64_t together_bytes = trmi_max_i64(TOGETHER_BYTES, c->xi_count * p->c * c->columns * 4);

@@ -13,6 +13,7 @@
  * points, scaled so that the weights' transform of F(4, 3) serves all (Toom and Cook: the weights'
  * value at a point is divided by the product of its distances from the other points). */
 
+/* Tiles of r pixels use the first r + 1 points and the last one (infinity). */
 TRMI_INLINE bool is_used_point(const int r, const int point) { return point == 5 || point <= r; }
 
 /* B': r + 2 -> used points. `s` is the distance between elements. */

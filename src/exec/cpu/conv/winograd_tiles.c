@@ -21,6 +21,8 @@ static int edge_of(int64_t outputs, int size) {
     return rest == 0 ? size : rest == 1 ? 2 : rest;
 }
 
+/* Contract in winograd.h. A gradient of the data is the same computation with the sides exchanged;
+ * its padding is the filter's reach (2) less the forward padding. */
 void trmi_winograd_tiles_init(trmi_winograd_tiles *t, const trmi_conv_problem *p, int size) {
     bool data = p->direction == TRMI_CONV_DATA;
     trm_dtype in = data ? p->result_type : p->image_type,
@@ -72,6 +74,8 @@ static int class_of(const trmi_winograd_tiles *t, int64_t tile) {
                           : TRMI_WINO_INSIDE;
 }
 
+/* Contract in winograd.h. A counting sort by class of tile: tiles that have the same points become
+ * neighbours. */
 trmi_winograd_order trmi_winograd_arrange(const trmi_winograd_tiles *t, int64_t first,
                                           int64_t count, int32_t *places) {
     trmi_winograd_order order = {{0}};

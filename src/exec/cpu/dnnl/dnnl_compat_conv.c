@@ -131,6 +131,7 @@ static dnnl_status_t make_reorder(trmi_dnnl_conv *c, trmi_md_ref inner,
     if (s != dnnl_success) {
         return s;
     }
+    /* Both reorder and primitive take their scratch from the caller. */
     trmi_md_ref own = dnnl_primitive_desc_query_md(c->reorder.pd, dnnl_query_scratchpad_md, 0);
     c->inner_bytes = md_bytes(inner);
     c->reorder_scratch_bytes = md_bytes(own);
@@ -168,6 +169,8 @@ static dnnl_status_t make_all(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *o
     if (s != dnnl_success) {
         return s;
     }
+    /* The primitive has chosen a layout of the weights: if it is not the caller's, a reorder
+     * connects both. */
     dnnl_query_t weights_query =
         o->direction == TRMI_CONV_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md;
     trmi_md_ref inner = dnnl_primitive_desc_query_md(c->conv.pd, weights_query, 0);
@@ -255,6 +258,8 @@ static dnnl_status_t execute_call(const trmi_dnnl_conv *c, const call *what) {
     return dnnl_primitive_execute(what->primitive, c->dnnl->stream, what->args_count, what->args);
 }
 
+/* Contract in dnnl_compat.h. The scratch holds the weights in oneDNN's layout, then the scratch of
+ * the reorder and of the primitive. */
 trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *c, void *image, void *weights, void *bias,
                               void *result, void *scratch, trm_error *err) {
     char *place = scratch;
@@ -267,6 +272,7 @@ trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *c, void *image, void *weight
     s = s != dnnl_success ? s : set_data(c->reorder_scratch, place);
     place += c->reorder_scratch_bytes;
     s = s != dnnl_success ? s : set_data(c->conv_scratch, place);
+    /* Weights that are read are reordered before, a gradient of weights after. */
     if (c->reordered && c->direction != TRMI_CONV_WEIGHTS) {
         s = s != dnnl_success ? s : execute_call(c, &c->reorder);
     }

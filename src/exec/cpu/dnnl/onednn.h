@@ -32,17 +32,22 @@ typedef struct trmi_onednn {
 
 typedef trm_status (*trmi_onednn_bind)(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
 
-/* One row per op kind; every member but `bind` may be NULL, with the default in the comment. */
+/* One row for each kind of operator. Only `bind` must be set to have a fast kernel; a NULL member
+ * means the answer that its comment gives. */
 typedef struct trmi_onednn_row {
-    trmi_onednn_bind bind; /* NULL: the reference kernel runs it */
+    /* Makes the kernel of a step. NULL: the reference kernel runs it. */
+    trmi_onednn_bind bind;
+    /* Returns whether the kernel can run on values of this layout. NULL: on PLAIN and
+     * CHANNELS_LAST if there is a `bind`, else on PLAIN. */
     bool (*supports)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
-                     trmi_layout layout); /* PLAIN and CHANNELS_LAST with a bind, PLAIN without */
+                     trmi_layout layout);
+    /* Returns the seconds of the operator in this layout. NULL: unknown. */
     double (*seconds)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
-                      trmi_layout layout); /* unknown */
-    /* 0 */
+                      trmi_layout layout);
+    /* Returns the bytes of SCRATCH that a step needs. NULL: none. */
     int64_t (*scratch)(trmi_onednn *state, const trm_program *program, const trmi_step *step);
-    bool (*in_place)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
-                     int input); /* never */
+    /* Returns whether the output may overwrite this input. NULL: never. */
+    bool (*in_place)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op, int input);
 } trmi_onednn_row;
 
 /* norm.c: the BATCH_NORM and NORM_ACT kinds. */

@@ -143,6 +143,8 @@ static void binary_body(const void *context, const int64_t *offset, int64_t coun
     const eltwise_state *s = context;
     int32_t inner = s->nest.rank - 1;
     int64_t step_a = s->nest.stride[1][inner], step_b = s->nest.stride[2][inner];
+    /* Kernels take contiguous or single elements. A strided operand is copied first, a piece at a
+     * time. */
     bool dense = step_a <= 1 && step_b <= 1;
     int64_t piece = dense ? count : GATHER;
     for (int64_t at = 0; at < count; at += piece) {

@@ -77,6 +77,8 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
     s->order_bytes = trmi_round_up((s->experts + 2 + s->rows) * (int64_t)sizeof(int64_t), 64);
     s->first_bytes = trmi_round_up(s->rows * first_width(s) * 4, 64);
     s->second_bytes = trmi_round_up(s->rows * second_width(s) * 4, 64);
+    /* The number of rows of an expert is known only in a step: take the scratch of the largest
+     * product. */
     for (int i = 0; i < 2; i++) {
         trmi_dense_plan plan;
         trmi_dense_problem p =
@@ -86,13 +88,15 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
     }
 }
 
-/* The rows of each expert, in their order: begins[experts + 1], order[rows]; rows of experts that are
- * elsewhere come last. error INVALID: there is no such expert */
+/* Lists the rows of each expert, in their order: expert e has order[begins[e] .. begins[e + 1]).
+ * Rows whose expert is on another rank come last. error INVALID: there is no such expert */
 static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const int32_t *ids,
                             int64_t *begins, int64_t *order, trm_error *err) {
     const trmi_op_part *part = trmi_part_of(a);
     int64_t all = part->extent > 0 ? part->extent : s->experts;
     memset(begins, 0, (size_t)(s->experts + 2) * sizeof *begins);
+    /* Counting sort. Pass 0 counts the rows of each expert, pass 1 enters them. Expert number
+     * `experts` collects the rows of experts on other ranks. */
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t r = 0; r < s->rows; r++) {
             int64_t at = (int64_t)ids[r] - part->begin;
@@ -112,6 +116,7 @@ static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const in
             begins[e + 1] += begins[e];
         }
     }
+    /* Pass 1 has advanced each begin to the begin of the next expert: shift them back. */
     memmove(begins + 1, begins, (size_t)(s->experts + 1) * sizeof *begins);
     begins[0] = 0;
     return TRM_OK;
@@ -127,10 +132,10 @@ static void gather_rows(const expert_state *s, float *to, const char *from, bool
     }
 }
 
-/* The product of each expert with the rows that the router sent to it: rows are gathered in the order of
- * their experts, each expert runs one dense product, and results go back to the places of their rows. Rows
- * that no expert of this rank takes become 0. With `weights` it is the gradient of the experts'
- * weights: the product of two gathered lists. */
+/* Multiplies each expert with the rows that the router sent to it: rows are gathered in the order
+ * of their experts, each expert runs one dense product, and results go back to the places of their
+ * rows. Rows that no expert of this rank takes become 0. With `weights` it computes the gradient of
+ * the experts' weights: the product of two gathered lists. */
 static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const expert_state *s = k->state;
     char *scratch = env->arena[TRMI_ARENA_SCRATCH], *out = trmi_kernel_output(k, env, 0);

@@ -56,6 +56,8 @@ static int64_t reserve_floats(trmi_keyed *q, int64_t floats) {
  * the groups. */
 static int64_t prepare_plans(trmi_keyed *q) {
     int64_t own = q->fields * q->width, n = q->samples, bytes = 0;
+    /* Forward: dense inputs, then rows, which are added. Backward: gradients of the rows and of the
+     * weights. */
     const trmi_dense_problem problems[4] = {
         {.m = n,
          .n = q->outputs,
@@ -98,10 +100,13 @@ static bool prepare_sizes(const trm_program *program, const trmi_step *step, int
     q->dense_chunks = trmi_pieces(q->dense, TRMI_TILE_COLS);
     q->most = q->samples * q->fields * MOST_PERCENT / 100;
     q->block = trmi_max_i64(BLOCK_ROWS, q->samples);
+    /* The hash table of a field has at least two places for each sample. */
     q->hash_bits = 4;
     while (((int64_t)1 << q->hash_bits) < 2 * q->samples) {
         q->hash_bits++;
     }
+    /* Layout of the scratch: what all threads share, then the parts of the threads. The products of
+     * all samples use the same memory instead, after the begins. */
     q->begin_at = reserve_floats(q, 2 * (q->fields + 1));
     q->rows_at = reserve_floats(q, q->most * q->chunks * TRMI_TILE_COLS);
     if (q->backward) {
@@ -243,6 +248,8 @@ static void run_panel(const forward *f, int64_t j, float *room) {
         const float *tables[TOGETHER];
         const int32_t *groups[TOGETHER];
         int64_t fields = 0, used = 0;
+        /* The products of the keys of several fields are computed, so that y is read and written
+         * once for them. */
         while (field < q->fields && fields < TOGETHER &&
                used + f->begin[field + 1] - f->begin[field] <= q->block) {
             tables[fields] = p + used * q->nr;
@@ -252,6 +259,7 @@ static void run_panel(const forward *f, int64_t j, float *room) {
             field++;
             fields++;
         }
+        /* The last sum goes straight to y, unless the panel has fewer columns than a tile. */
         bool last = field == q->fields && columns == q->nr;
         const trmi_group_sum sum = {.tables = tables,
                                     .groups = groups,
@@ -291,6 +299,7 @@ static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, 
     (void)err;
     const trmi_keyed *q = k->state;
     float *scratch = (float *)(void *)env->arena[TRMI_ARENA_SCRATCH];
+    /* Backward uses the same groups: they are kept in output 1 if the program has it. */
     int32_t *kept = trmi_kernel_output(k, env, 1);
     const forward f = {.q = q,
                        .rows = trmi_kernel_input(k, env, 0),

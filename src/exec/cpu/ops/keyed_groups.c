@@ -44,6 +44,8 @@ void trmi_keyed_begins(const trmi_keyed *q, const int32_t *groups, int64_t *begi
     }
 }
 
+/* Contract in keyed.h. The last chunk of a row is filled up with zeros, so that all chunks have one
+ * size. */
 void trmi_keyed_take_rows(const trmi_keyed *q, const int32_t *groups, const int64_t *begin,
                           const float *rows, float *out) {
 #pragma omp for schedule(dynamic, 1)

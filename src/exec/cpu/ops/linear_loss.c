@@ -134,6 +134,7 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                       .biased = step->inputs_count > 3,
                       .bias_gradient = gradients > 2,
                       .predicts = step->attrs->xent.predicts};
+    /* Each chunk reads all weights: at least LEAST_ROWS rows share that. */
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     int64_t at_once =
@@ -232,7 +233,7 @@ static void multiply_block(const run *r, product which, int64_t block, bool add)
     }
 }
 
-/* log_sum_exp and the label's logit of each row, of this rank's classes. */
+/* Computes log-sum-exp and the label's logit of each row, over the classes of this rank. */
 static void row_numbers(const run *r) {
     const loss_state *s = r->s;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
@@ -273,7 +274,7 @@ static void predict_rows(const run *r) {
     }
 }
 
-/* The same over the ranks that have the other classes. */
+/* Combines the numbers of each row with those of the ranks that have the other classes. */
 static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_error *err) {
     const double *all;
     uint32_t axes = trmi_part_of(r->a)->class_axes;
@@ -281,6 +282,8 @@ static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_err
         return TRM_OK;
     }
     trmi_norm_sync *sync = env->sync[axes];
+    /* Each rank has log-sum-exp and label logit over its classes. They are combined relative to the
+     * largest, so that no exponential overflows; only one rank has the label. */
     int64_t count = PER_ROW * r->rows;
     TRMI_TRY(sync->gather(sync, r->numbers + PER_ROW * r->begin, count, &all, err));
     for (int64_t row = 0; row < r->rows; row++) {
@@ -419,6 +422,8 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
              .list = (int64_t *)(void *)(scratch + s->numbers_bytes)};
     r.bias = s->biased ? trmi_kernel_input(k, env, 3) : NULL;
     r.dbias = s->bias_gradient ? trmi_kernel_output(k, env, 3) : NULL;
+    /* The rest of the scratch: x and dx of a chunk as float32, its logits, the memory of the
+     * products. */
     scratch += s->numbers_bytes + s->list_bytes;
     r.x32 = (float *)(void *)scratch;
     r.dx32 = (float *)(void *)(scratch + s->x_bytes);
@@ -428,6 +433,7 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
     TRMI_TRY(list_rows(&r, err));
     double counted = (double)r.counted;
     TRMI_TRY(add_samples(&r, env, &counted, err));
+    /* The gradient of the mean: 1 over the labels that count, or over a given number of samples. */
     double by = counted > 0 ? 1 / counted : 0;
     int64_t samples = trmi_part_of(r.a)->count;
     r.weight = (float)(samples > 0 ? 1.0 / (double)samples : by);
@@ -436,6 +442,7 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
     } else if (s->predicts) { /* rows that do not count keep their labels */
         memcpy(r.predicted, r.labels, (size_t)s->rows * sizeof *r.labels);
     }
+    /* Only rows whose label counts, in chunks of nearly equal length. */
     int64_t chunks = s->rows > 0 ? trmi_pieces(r.counted, chunk_rows(s)) : 0;
     for (int64_t c = 0; c < chunks; c++) {
         r.begin = trmi_cut_at(r.counted, chunks, c);

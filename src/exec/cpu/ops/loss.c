@@ -127,7 +127,8 @@ static double add_losses(const loss_state *s, const trmi_attrs *a, const int32_t
     return total;
 }
 
-/* This rank's losses and labels, or those of each of its blocks of samples, to the sums of all. */
+/* Adds up losses (sums[0]) and counted labels (sums[1]) of all ranks; in strict mode each rank
+ * contributes one pair for each of its blocks of samples. */
 static trm_status join_samples(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
                                const double *numbers, trmi_norm_sync *sync, double sums[2],
                                trm_error *err) {
@@ -168,6 +169,7 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     const trmi_op_part *part = trmi_part_of(a);
     trmi_norm_sync *sync = sync_of(a, env);
     int64_t labelled;
+    /* Log-sum-exp and label logit of each row, over the classes of this rank, then of all. */
     TRMI_TRY(check_labels(s, a, labels, &labelled, err));
     row_numbers(s, a, trmi_kernel_input(k, env, 0), labels, numbers);
     if (part->class_axes != 0) {
@@ -176,6 +178,7 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     for (int64_t r = 0; lse != NULL && r < s->rows; r++) {
         lse[r] = (float)numbers[PER_ROW * r];
     }
+    /* The loss is the sum over the rows of all ranks, divided by the labels that count. */
     double sums[2] = {add_losses(s, a, labels, numbers, 0, s->rows), (double)labelled};
     if (sync != NULL) {
         TRMI_TRY(join_samples(s, a, labels, numbers, sync, sums, err));
@@ -253,6 +256,7 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_
                 n = count - in < PIECE ? count - in : PIECE;
         partial[p] = s->kernels->bce(z + at * bytes, t + at * bytes, n, s->half);
     }
+    /* The sum of each block, in the order of its pieces. */
     for (int32_t b = 0; b < blocks; b++) {
         double sum = 0;
         for (int64_t p = 0; p < pieces; p++) {

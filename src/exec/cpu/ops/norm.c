@@ -78,6 +78,8 @@ static void set_blocks(norm_state *s, const trmi_buffer *x, const trmi_step *ste
     s->groups = trmi_min_i64(groups, s->blocks);
     s->threads = backend->threads;
     s->half = x->dtype == TRM_BFLOAT16;
+    /* With blocks of samples the same division is made within each block, so that a sum never
+     * crosses one. */
     if (step->blocks > 0) {
         s->samples = step->blocks;
         s->samples_rows = s->rows / s->samples;
@@ -457,6 +459,7 @@ static trm_status run_given(const trmi_kernel *k, const trmi_kernel_env *env, tr
     const float *mean = trmi_kernel_input(k, env, 3), *second = trmi_kernel_input(k, env, 4);
     const trmi_scratch scratch = scratch_of(k, env);
     const float *inv_std = second;
+    /* Evaluation gives a variance; the kernels multiply with 1 / standard deviation. */
     if (k->step->op_kind != TRMI_OP_NORM_ACT_APPLY) {
         float *made = vectors_of(s, trmi_scratch_shared(&scratch));
         for (int64_t c = 0; c < s->channels; c++) {
@@ -625,6 +628,7 @@ static void finish_sums(const norm_backward *f, int64_t at, int width) {
         if (f->all != NULL) {
             add_all(f, c, &sum, &sum_x);
         }
+        /* dx = a dz - slope (x - mean) - a sum / count, as a linear function of dz and x. */
         double a = (double)f->v.gamma[c] * inv_std,
                slope = a * inv_std * inv_std * sum_x / f->count;
         f->of_dz[c] = (float)a;
@@ -718,6 +722,7 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
 
 static void destroy_kernel(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
+/* Contract in onednn.h. Rows of channels must be contiguous: channels-last images or matrices. */
 trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     trmi_op_kind kind = kernel->step->op_kind;
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, is_gradient(kind) ? 1 : 0);

@@ -115,6 +115,8 @@ static void write_rows(stripe *t, int64_t end) {
     for (; t->written < end; t->written++) {
         bool touched = t->written < t->begun;
         const float *from = touched ? ring_row(t, t->written) : NULL;
+        /* A stripe of all channels is contiguous: copy the row at once. Otherwise pixel by
+         * pixel. */
         if (touched && t->n == s->row.channels) {
             int64_t count = s->row.width * t->n;
             s->kernels->unary[TRMI_UNARY_COPY](from, t->dx + t->written * count * s->bytes, count,
@@ -144,6 +146,7 @@ static void run_stripe(stripe *t) {
     for (int64_t at = 0; at < s->out_height; at++) {
         trmi_pool_row row = s->row;
         window_rows(s, at, &row);
+        /* Rows above this window are complete; those that it reaches first begin at zero. */
         write_rows(t, row.first);
         for (; t->begun < row.last; t->begun++) {
             memset(ring_row(t, t->begun), 0, (size_t)(s->row.width * t->n) * sizeof(float));

@@ -79,6 +79,7 @@ static void make_nest(reduce_state *s, const trmi_buffer *x, const trmi_buffer *
     bool keep = !pool && attrs->reduce.keep_dims;
     trmi_buffer_strides(x, strides[0]);
     trmi_buffer_strides(y, own);
+    /* A reduced dimension has stride 0 in y; y may lack it (no keep_dims). */
     for (int32_t d = 0, to = 0; d < x->shape.rank; d++) {
         bool reduced = axes >> d & 1;
         strides[1][d] = reduced ? 0 : own[to];
@@ -123,6 +124,7 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
     for (int64_t i = 0; i < n; i++) {
         into[i] = (float)folded;
     }
+    /* The common case, sums of the columns of a matrix, has a kernel for all rows of the block. */
     if (s->inner_kept && !s->half_x && s->what == TRMI_REDUCE_SUM_OF && s->nest.rank == 2 &&
         s->kept == 1) {
         int64_t begin = block * s->block_rows, stride = s->nest.stride[0][0];
@@ -130,6 +132,8 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
                              end - begin, n);
         return;
     }
+    /* Otherwise row by row. If the inner dimension is kept, a row is a vector of results; if not,
+     * it is part of one result. */
     for (int64_t row = block * s->block_rows; row < end; row++) {
         int64_t at = base + outer_offset(&s->nest, 0, false, row / s->runs);
         if (s->inner_kept) {
@@ -172,6 +176,7 @@ static void combine_blocks(const reduce_state *s, const float *partial, char *y,
                            int64_t c, int64_t n) {
     int64_t base = outer_offset(&s->nest, 1, true, kept);
     int64_t step = s->inner_kept ? s->nest.stride[1][s->nest.rank - 1] : 0;
+    /* Contiguous sums have a loop of their own. */
     if (s->what == TRMI_REDUCE_SUM_OF && step == 1 && !s->half_y) {
         combine_sums(s, partial + kept * s->blocks * s->width + c, (float *)y + base + c, n);
         return;

@@ -157,6 +157,7 @@ static void find_cross(move_part *p) {
     if (n->stride[0][inner] != 1 || n->stride[1][inner] <= 1) {
         return;
     }
+    /* The dimension along which the source is contiguous. */
     for (int32_t d = 0; d < inner; d++) {
         if (n->stride[1][d] == 1 && n->dim[d] > 1) {
             p->cross = d;
@@ -165,6 +166,7 @@ static void find_cross(move_part *p) {
     if (p->cross < 0) {
         return;
     }
+    /* The largest piece of at most 8 tiles that divides the dimension; the whole, if none does. */
     int32_t d = p->cross;
     int64_t piece = n->dim[d];
     for (int64_t cut = TILE; cut <= 8 * TILE; cut *= 2) {
@@ -257,6 +259,7 @@ static void make_parts(move_state *s, const trmi_kernel *k) {
     }
 }
 
+/* Binds all operators that only copy: reorder, transpose, broadcast, slice, pad, concatenation. */
 trm_status trmi_onednn_bind_move(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_step *step = kernel->step;

@@ -193,10 +193,12 @@ trm_status trmi_onednn_bind_rotary(trmi_backend *backend, trmi_kernel *kernel, t
     s->half = x->dtype == TRM_BFLOAT16;
     s->positions = positions;
     s->rows = width > 0 ? trm_shape_count(&x->shape) / width : 0;
+    /* Rows of the same position follow each other, `each` at a time (heads). */
     s->each = 1;
     for (int32_t i = 2; i < rank - 1; i++) {
         s->each *= x->shape.dim[i];
     }
+    /* Pair i of position t turns by t theta^(-2 i / width). Cosines first, then sines. */
     for (int64_t t = 0; t < positions; t++) {
         for (int64_t i = 0; i < half; i++) {
             double angle = (double)(a->rotary.begin + t) *

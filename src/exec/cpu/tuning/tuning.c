@@ -136,6 +136,7 @@ static bool put_entry(trmi_tuning *t, const char *machine, const char *problem,
         old->seconds = seconds;
         return true;
     }
+    /* Most entries are of this machine and share its text. */
     e.machine =
         strcmp(machine, t->machine) == 0 ? t->machine : trmi_arena_strdup(&t->arena, machine);
     e.problem = trmi_arena_strdup(&t->arena, problem);
@@ -177,6 +178,8 @@ static bool take_field(const char **at, const char *limit, char end, char out[FI
     return true;
 }
 
+/* Contract in tuning.h. A line has four fields separated by tabs: machine, problem, algorithm,
+ * seconds. Entries before a damaged line stay. */
 bool trmi_tuning_parse(trmi_tuning *t, const char *text, size_t bytes) {
     const char *at = text, *limit = text + bytes;
     size_t head = sizeof header - 1;
