@@ -32,6 +32,7 @@ static void ask_x86(void) {
     if (features.avx512 && __get_cpuid_count(7, 0, &a, &b, &c, &d)) {
         features.amx_bf16 = d >> 22 & 1;
     }
+    /* Vendor ("AuthenticAMD" is in three registers, of which one is enough), family and model. */
     if (__get_cpuid(0, &a, &b, &c, &d)) {
         features.amd = b == signature_AMD_ebx;
     }

@@ -84,6 +84,8 @@ trm_status trmi_error_append(trm_error *err, const char *format, ...) {
 /* Returns whether errno reports a limit on open files. */
 static bool is_limit(int number) { return number == EMFILE || number == ENFILE; }
 
+/* Contract in error.h. errno decides the status: no space, no memory (or too many open files), any
+ * other input/output error. */
 trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char *format, ...) {
     int saved_errno = errno;
     trm_status status = saved_errno == ENOSPC || saved_errno == EDQUOT || saved_errno == EFBIG

@@ -178,6 +178,8 @@ static trm_status map_open_file(int fd, const char *path, int64_t bytes, trmi_ma
         trmi_free(file);
         return TRMI_FAIL_SYS(err, "%s: cannot map", path);
     }
+    /* Device and inode tell later whether the path still names this file (trmi_mapping_check). The
+     * region is registered for the handler of SIGBUS. */
     memcpy(file->path, path, name_bytes);
     file->device = info.st_dev;
     file->inode = info.st_ino;
@@ -202,6 +204,8 @@ trm_status trmi_mapping_open(const char *path, trmi_mapping *out, trm_error *err
     return status;
 }
 
+/* Contract in mapping.h. A file that became shorter explains a failure better than what the reader
+ * found in its missing pages. */
 trm_status trmi_mapping_check(const trmi_mapping *mapping, trm_status status, trm_error *err) {
     const trmi_mapped_file *file = mapping->file;
     struct stat info;

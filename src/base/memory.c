@@ -30,6 +30,8 @@ void trmi_alloc_fail_after(int64_t k) { fail_after = k; }
 /* Counts an allocation; true: this one must fail. */
 static bool allocation_refused(void) { return fail_after > 0 && --fail_after == 0; }
 
+/* Contract in memory.h. The memory is zeroed, so that no result depends on what was there
+ * before. */
 void *trmi_alloc(size_t bytes) {
     if (allocation_refused() || bytes > SIZE_MAX - HUGE_PAGE_BYTES) {
         return NULL;
@@ -140,6 +142,7 @@ _Static_assert(sizeof(trmi_arena_chunk) <= ALIGNMENT, "the header fits its slot"
 
 enum { ARENA_ALIGNMENT = 16, ARENA_CHUNK_BYTES = 64 << 10 };
 
+/* Contract in memory.h. What is left of a full chunk is given up; arenas hold small things. */
 void *trmi_arena_alloc(trmi_arena *arena, size_t bytes) {
     if (bytes > SIZE_MAX / 2) {
         arena->failed = true;

@@ -78,6 +78,8 @@ trm_status trmi_optimizer_check(const trm_optimizer_options *in, bool of_table, 
                                 trm_optimizer_options *out, trm_error *err) {
     trm_optimizer_options o = *in;
     fill_defaults(&o, of_table);
+    /* Name, place and largest value of each option. Values are rounded to float32, as the kernels
+     * use them. */
     struct {
         const char *name;
         double *value, most;
@@ -105,6 +107,9 @@ trm_status trmi_optimizer_check(const trm_optimizer_options *in, bool of_table, 
     return TRM_OK;
 }
 
+/* Contract in optimizer_rule.h. Bias correction of Adam (Kingma and Ba 2015): TensorFlow's form for
+ * sparse rows puts both factors into the step size, which makes epsilon relative to the uncorrected
+ * root; the dense form follows the paper. */
 trmi_rule trmi_rule_of(const trm_optimizer_options *o, const trmi_rule_step *s) {
     const float rate = (float)s->rate;
     const double decay = s->decays ? o->weight_decay : 0;

@@ -79,6 +79,8 @@ const trmi_os *trmi_os_real(void) {
 /* Returns the table, or that of the real system for NULL. */
 static const trmi_os *choose_table(const trmi_os *os) { return os != NULL ? os : trmi_os_real(); }
 
+/* Contract in os.h. A signal may interrupt a call, and a call may write only a part: both are
+ * repeated. */
 trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t bytes,
                              const char *path, trm_error *err) {
     os = choose_table(os);
@@ -99,6 +101,8 @@ trm_status trmi_os_write_all(const trmi_os *os, int fd, const void *data, size_t
     return TRM_OK;
 }
 
+/* Contract in os.h. On Linux a new or renamed file is durable only after its directory is
+ * flushed. */
 trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err) {
     os = choose_table(os);
     int fd = os->open(os->context, path, O_RDONLY | O_DIRECTORY, 0);
@@ -124,6 +128,7 @@ static void write_parent(const char *path, char *parent, size_t size) {
     }
 }
 
+/* Contract in os.h. ENOENT of a call that creates a file means that its folder is missing. */
 trm_status trmi_os_cannot_create(const char *path, trm_error *err) {
     return TRMI_FAIL_SYS(
         err, errno == ENOENT ? "%s: cannot create, its folder must be there" : "%s: cannot create",
@@ -147,6 +152,7 @@ static trm_status write_and_flush(const trmi_os *os, const char *temporary, cons
     return status;
 }
 
+/* Contract in os.h. A rename would replace a device such as /dev/null by a regular file. */
 trm_status trmi_os_replaceable(const char *path, trm_error *err) {
     struct stat info;
     if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) {
@@ -156,6 +162,8 @@ trm_status trmi_os_replaceable(const char *path, trm_error *err) {
                      S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
 }
 
+/* Contract in os.h. Readers see the old or the new content: the data are flushed under a temporary
+ * name before the rename, and the rename is flushed afterwards. */
 trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data, size_t bytes,
                                 trm_error *err) {
     os = choose_table(os);
@@ -177,6 +185,8 @@ trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void 
     return trmi_os_fsync_dir(os, parent, err);
 }
 
+/* Contract in os.h. Goes through the path level by level. Another process may make a level at the
+ * same time (EEXIST). */
 trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err) {
     os = choose_table(os);
     char partial[PATH_MAX];
@@ -189,6 +199,7 @@ trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err
         if (partial[i] != '/' && partial[i] != '\0') {
             continue;
         }
+        /* Cut the path here: `partial` is the level to make. */
         char kept = partial[i];
         partial[i] = '\0';
         struct stat info;
@@ -205,6 +216,7 @@ trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err
     return TRM_OK;
 }
 
+/* Contract in os.h. A path without a slash has its folder already. */
 trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *err) {
     char parent[PATH_MAX];
     const char *slash = strrchr(path, '/');
@@ -219,6 +231,8 @@ trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *e
     return trmi_os_make_dirs(os, parent, err);
 }
 
+/* Contract in os.h. A folder that another user can write lets that user replace its files; the
+ * sticky bit (as on /tmp) prevents that. */
 trm_status trmi_os_private_dir(const char *file, trm_error *err) {
     char dir[PATH_MAX];
     struct stat info;
@@ -230,6 +244,7 @@ trm_status trmi_os_private_dir(const char *file, trm_error *err) {
     if (lstat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return TRMI_FAIL(err, TRM_INVALID, "directory %s is no directory", dir);
     }
+    /* Writable for the group or for all, without the sticky bit. */
     bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
     if ((info.st_uid != geteuid() && info.st_uid != 0) || shared) {
         return TRMI_FAIL(
@@ -240,6 +255,8 @@ trm_status trmi_os_private_dir(const char *file, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in os.h. Removes what is in a directory, then the directory. Symbolic links are removed,
+ * not followed. A file that another process has removed in the meantime is no error. */
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err) {
     os = choose_table(os);
     struct stat info;
@@ -273,6 +290,7 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
     return status;
 }
 
+/* Contract in os.h. The check is on the open descriptor, because the path may change in between. */
 trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_error *err) {
     /* O_NONBLOCK: opening a pipe must not wait for a writer */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -291,6 +309,8 @@ trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_
     return TRM_OK;
 }
 
+/* Contract in os.h. The size is compared with the limit before memory is taken; a zero byte follows
+ * the data, so that text can be parsed. */
 trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
                              trm_error *err) {
     int fd;
@@ -354,6 +374,8 @@ static bool read_line(const char *path, char *line, size_t size) {
     return got;
 }
 
+/* Contract in os.h. The CPUs of the affinity mask, or fewer if the control group of a container has
+ * a quota of CPU time. */
 int trmi_os_cpu_count(void) {
     cpu_set_t set;
     CPU_ZERO(&set);
@@ -369,17 +391,22 @@ int trmi_os_cpu_count(void) {
     return count < 1 ? 1 : count;
 }
 
+/* Contract in os.h. Of a list for nested teams ("8,2") the first number counts. */
 int trmi_os_openmp_threads(void) {
     const char *text = getenv("OMP_NUM_THREADS");
     long threads = text == NULL ? 0 : strtol(text, NULL, 10);
     return threads >= 1 && threads <= 1024 ? (int)threads : 0;
 }
 
+/* Contract in os.h. These variables decide how threads wait at barriers, so the library leaves that
+ * to them. */
 bool trmi_os_openmp_waits(void) {
     return getenv("OMP_WAIT_POLICY") != NULL || getenv("GOMP_SPINCOUNT") != NULL ||
            getenv("KMP_BLOCKTIME") != NULL;
 }
 
+/* Contract in os.h. schedstat has the time that the thread ran and the time that it waited for a
+ * CPU, in nanoseconds. */
 double trmi_os_cpu_wait(void) {
     char line[128]; /* no stdio: called in training steps, which allocate nothing */
     int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
@@ -408,11 +435,13 @@ static bool read_scheduling(scheduling *s) {
            (s->policy == SCHED_OTHER || s->policy == SCHED_BATCH);
 }
 
+/* Contract in os.h. Kernels before 6.12 do not report a slice: 0. */
 double trmi_os_slice(void) {
     scheduling s;
     return read_scheduling(&s) ? 1e-9 * (double)s.runtime : 0;
 }
 
+/* Contract in os.h. Keeps the other attributes as they are. */
 bool trmi_os_set_slice(double seconds) {
     scheduling s;
     if (!read_scheduling(&s) || s.runtime == 0) {
@@ -422,6 +451,8 @@ bool trmi_os_set_slice(double seconds) {
     return syscall(SYS_sched_setattr, 0, &s, 0) == 0;
 }
 
+/* Contract in os.h. The smallest of main memory, the limit of the control group and the limit of
+ * the address space. */
 int64_t trmi_os_memory_bytes(void) {
     int64_t bytes = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     char line[128];
@@ -438,6 +469,7 @@ int64_t trmi_os_memory_bytes(void) {
     return bytes;
 }
 
+/* Contract in os.h. Only asks the kernel for addresses; no page is touched. */
 bool trmi_os_has_room(size_t bytes) {
     void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) {
@@ -447,6 +479,7 @@ bool trmi_os_has_room(size_t bytes) {
     return true;
 }
 
+/* Contract in os.h. Stack and guard page by the attributes of new threads. */
 size_t trmi_os_thread_bytes(void) {
     pthread_attr_t attributes;
     size_t stack = 0, guard = 0;
@@ -460,6 +493,7 @@ size_t trmi_os_thread_bytes(void) {
     return (stack > 0 ? stack : (size_t)STACK_BYTES) + guard + (size_t)OTHER_BYTES;
 }
 
+/* Contract in os.h. The second number of statm is the resident pages. */
 int64_t trmi_os_resident_bytes(void) {
     char line[128];
     long long pages = 0;
@@ -492,6 +526,7 @@ int64_t trmi_os_peak_bytes(void) {
                                                  : 0;
 }
 
+/* Contract in os.h. Pages of programs and libraries, which processes have in common. */
 int64_t trmi_os_file_bytes(void) {
     long long files = read_kilobytes("/proc/self/status", "RssFile:");
     return files > 0 ? files * 1024 : 0;
@@ -517,12 +552,15 @@ static int64_t memory_file_bytes(void) {
     return bytes;
 }
 
+/* Contract in os.h. RssShmem counts the shared pages that this process has touched. Its own memory
+ * files are counted by memory_file_bytes, so they are subtracted. */
 int64_t trmi_os_shared_bytes(void) {
     int64_t resident = read_kilobytes("/proc/self/status", "RssShmem:") * 1024;
     int64_t own = memory_file_bytes();
     return resident > own ? resident - own : 0;
 }
 
+/* Contract in os.h. Private pages, and the memory files of this process, which peers may map. */
 int64_t trmi_os_own_bytes(void) {
     long long anonymous = read_kilobytes("/proc/self/status", "RssAnon:");
     return (anonymous > 0 ? anonymous * 1024 : 0) + memory_file_bytes();
@@ -539,6 +577,7 @@ static bool allocates_by_libc(void) {
 }
 #endif
 
+/* Contract in os.h. Only glibc has malloc_trim. */
 void trmi_os_trim(void) {
 #ifdef __GLIBC__
     if (allocates_by_libc()) {
@@ -547,6 +586,7 @@ void trmi_os_trim(void) {
 #endif
 }
 
+/* Contract in os.h. By the XDG base directory specification: relative paths count as not set. */
 bool trmi_os_cache_dir(char *path, size_t size) {
     const char *base = getenv("XDG_CACHE_HOME");
     const char *home = getenv("HOME");

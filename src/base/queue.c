@@ -18,6 +18,8 @@ struct trmi_queue {
     void **slots;                       /* [capacity], a ring; the items belong to the caller */
 };
 
+/* Contract in queue.h. The conditions use the monotonic clock, so that setting the time of day does
+ * not end a wait. */
 trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err) {
     trmi_queue *queue = trmi_alloc(sizeof *queue);
     void **slots = trmi_alloc((size_t)capacity * sizeof *slots);
@@ -109,6 +111,7 @@ static struct timespec deadline_in(double seconds) {
     return at;
 }
 
+/* Contract in queue.h. A closed queue still hands out what is in it. */
 trm_status trmi_queue_pop(trmi_queue *queue, double timeout_seconds, void **item) {
     struct timespec deadline = deadline_in(timeout_seconds < 0 ? 0 : timeout_seconds);
     trm_status status = TRM_OK;

@@ -14,6 +14,7 @@
 TRMI_INLINE void compute_philox(uint64_t seed, uint64_t stream, uint64_t counter, uint32_t out[4]) {
     enum { ROUNDS = 10 };
     const uint64_t multiplier0 = 0xD2511F53u, multiplier1 = 0xCD9E8D57u, word = 0xFFFFFFFFu;
+    /* The two words of the seed are the key, which is advanced by a constant in each round. */
     const uint32_t weyl0 = 0x9E3779B9u, weyl1 = 0xBB67AE85u;
     uint32_t key0 = (uint32_t)seed, key1 = (uint32_t)(seed >> 32);
     uint64_t c0 = counter & word, c1 = counter >> 32;
@@ -164,6 +165,8 @@ uint64_t trmi_mix(uint64_t a, uint64_t b) {
     return z ^ (z >> 31);
 }
 
+/* Contract in rng.h. Format-preserving encryption by cycle walking (Black and Rogaway 2002): a
+ * permutation of a slightly larger range is applied until the value lies in [0, count). */
 uint64_t trmi_permute(uint64_t seed, uint64_t stream, uint64_t count, uint64_t index) {
     TRMI_ASSERT(index < count);
     /* The smallest even number of bits that holds [0, count): at most 4 * count values, so the

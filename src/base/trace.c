@@ -61,6 +61,8 @@ void trmi_trace_put_track(trmi_text *text, int32_t process, int32_t track, const
  * that begins before the end of the previous one. */
 static double round_to_nanoseconds(double seconds) { return round(seconds * 1e9); }
 
+/* Contract in trace.h. Chrome's trace event format, phase X: complete events, times in
+ * microseconds. */
 void trmi_trace_put_event(trmi_text *text, int32_t process, const trmi_trace_event *event) {
     double begin = round_to_nanoseconds(event->begin), end = round_to_nanoseconds(event->end);
     put_comma(text);

@@ -46,6 +46,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
         d_outputs[i] = gradient[op.outputs[i]];
         any = any || d_outputs[i].id != 0;
     }
+    /* Is a gradient of some input wanted at all? */
     for (int32_t i = 0; i < op.inputs_count; i++) {
         wanted = wanted || (op.inputs[i] != 0 && needed[op.inputs[i]]);
     }
@@ -53,6 +54,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
     if (!any || !wanted || row->gradient == NULL) {
         return;
     }
+    /* The operator's gradient function adds operators for the gradients of its inputs, ... */
     trm_node *d_inputs =
         trmi_arena_alloc(&graph->arena, (size_t)op.inputs_count * sizeof *d_inputs);
     if (d_inputs == NULL) {
@@ -67,6 +69,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
         graph->ops[i].origin = op.name;
     }
     for (int32_t i = 0; i < op.inputs_count; i++) {
+        /* ... and each of them is added to what other readers of the input have contributed. */
         int32_t input = op.inputs[i];
         if (input == 0 || d_inputs[i].id == 0 || !needed[input] ||
             !is_floating(graph->values[input].dtype)) {

@@ -45,6 +45,7 @@ trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, i
             !leaf->attrs.leaf.trainable || gathers_of(graph, leaf->outputs[0]) <= 0) {
             continue;
         }
+        /* One entry for each gather: a table that is read twice has two leaves. */
         const trm_shape *shape = &graph->values[leaf->outputs[0]].shape;
         for (int64_t j = i + 1; j < graph->ops_count; j++) {
             const trmi_op *op = &graph->ops[j];
@@ -103,6 +104,8 @@ void trmi_graph_drop_parameters(trm_graph *graph) {
     }
 }
 
+/* Contract in detach.h. First each gather becomes a leaf; then the tables, which no operator reads
+ * any more, become constants without readers. */
 void trmi_graph_detach_tables(trm_graph *graph, trmi_detached *list, int32_t count) {
     for (int32_t k = 0; k < count; k++) {
         for (int64_t i = 1; i < graph->ops_count; i++) {

@@ -60,6 +60,8 @@ void trmi_graph_fail(trm_graph *graph, const trm_error *err) {
     }
 }
 
+/* Contract in trireme/graph.h. The scope is one text, "a.b.", and a stack of the lengths before
+ * each part. */
 void trm_graph_push_scope(trm_graph *graph, const char *format, ...) {
     TRMI_NEED_IN(graph, , format);
     size_t used = strlen(graph->scope);
@@ -340,6 +342,7 @@ bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs
     return true;
 }
 
+/* Contract in graph_ir.h. Indices stay the same; texts and arrays become the clone's own. */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err) {
     trm_graph *copy;
     TRMI_TRY(trmi_graph_open(graph->rows, graph->training, &copy, err));
@@ -398,6 +401,8 @@ trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
+/* Contract in trireme/graph.h. A line is: first output with type and shape = kind(names of the
+ * inputs). */
 char *trm_graph_to_string(const trm_graph *graph) {
     TRMI_NEED_OR(NULL, NULL, graph);
     trmi_text text = {0};

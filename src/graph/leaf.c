@@ -184,6 +184,8 @@ static void compute_fans(const trm_shape *shape, double *fan_in, double *fan_out
     *fan_in = shape->rank > 1 ? (double)shape->dim[1] * kernel : *fan_out;
 }
 
+/* Contract in graph_ir.h. He et al. 2015 and Glorot and Bengio 2010; the stream of random numbers
+ * follows from the name, so it does not depend on what else the graph has. */
 trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shape *shape) {
     double fan_in, fan_out;
     /* scales as in torch.nn.init; LINEAR is that of torch.nn.Linear */

@@ -27,6 +27,9 @@ static bool read_extents(const trm_graph *graph, const trmi_op *op, int first, e
     if (q == NULL || (!folded && q->shape.rank != (k == NULL ? 3 : 4))) {
         return false;
     }
+    /* Packed: one tensor has all heads of queries, keys and values side by side. Otherwise three
+     * tensors, where several heads of queries may share a head of keys and values (grouped queries,
+     * Ainslie et al. 2023). */
     const int64_t *dim = q->shape.dim;
     *e = (extents){.batch = dim[0], .queries = dim[1], .keys = dim[1]};
     if (k == NULL) {
@@ -144,7 +147,8 @@ static trm_status infer_join(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* Two products of queries by keys forward, five backward; all tensors once. */
+/* Counts two products over queries and keys in forward (scores, outputs) and five in backward; each
+ * tensor is read or written once. */
 static trmi_cost cost_attention(const trm_graph *graph, const trmi_op *op) {
     bool gradient = op->kind == TRMI_OP_ATTENTION_GRAD;
     extents e;
@@ -210,6 +214,7 @@ static trm_node add_attention(trm_graph *graph, const trm_node inputs[4], trmi_a
     if (index == 0) {
         return TRM_NO_NODE;
     }
+    /* `begin`: the place of the first query among the keys; queries are the last ones. */
     const trmi_op *op = &graph->ops[index];
     extents e;
     if (o.causal && attrs->attention.begin < 0 && read_extents(graph, op, 0, &e)) {

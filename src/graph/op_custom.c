@@ -29,6 +29,7 @@ trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function,
     return (trm_status)why->status;
 }
 
+/* Calls the user's shape function with the shapes and types of the inputs. */
 static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trm_custom_op *custom = op->attrs.custom.op;
     trm_tensor *inputs =
@@ -103,6 +104,7 @@ static trmi_cost cost_custom(const trm_graph *graph, const trmi_op *op) {
 
 const trmi_op_def trmi_op_custom = {"custom", infer_custom, grad_custom, cost_custom};
 
+/* Contract in trireme/graph.h. The outputs are "no node" until the operator is complete. */
 void trm_custom(trm_graph *graph, const trm_custom_op *op, const trm_node *inputs, int32_t count,
                 trm_node *outputs) {
     TRMI_NEED_IN(graph, , op, outputs);

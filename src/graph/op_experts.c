@@ -162,6 +162,7 @@ trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts 
     if (shape.rank < 1 || shape.rank >= TRM_MAX_RANK || graph->first_error.status != TRM_OK) {
         return trm_linear(graph, x, e->router, TRM_NO_NODE); /* names what is wrong */
     }
+    /* The router: shares of all experts, the k best of them, and their weights. */
     trm_node shares = trm_softmax(graph, trm_linear(graph, x, e->router, TRM_NO_NODE)), chosen;
     trm_node weights = trm_top_values(graph, shares, k, &chosen);
     if (load_balance != NULL) {
@@ -180,10 +181,12 @@ trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts 
     trmi_attrs repeat = {.shape = {.shape = all}};
     trm_node row = trm_reshape(graph, x, rows);
     trm_node y = trmi_graph_add1(graph, TRMI_OP_BROADCAST, NULL, &row, 1, &repeat);
+    /* The layers of the chosen experts; with a gate they are SwiGLU layers. */
     trm_node up = trm_expert_linear(graph, y, e->up, chosen);
     y = e->gate.id != 0 ? trm_swiglu(graph, trm_expert_linear(graph, y, e->gate, chosen), up)
                         : trm_gelu(graph, up, TRM_GELU_TANH);
     y = trm_expert_linear(graph, y, e->down, chosen);
+    /* The weighted sum over the k experts of a row. */
     trm_shape column = trm_node_shape(graph, weights);
     column.dim[column.rank++] = 1;
     y = trm_mul(graph, y,

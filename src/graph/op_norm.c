@@ -61,7 +61,8 @@ static trm_status infer_apply(trm_graph *graph, trmi_op *op, trm_error *err) {
     return infer_forward(graph, op, err);
 }
 
-/* dy, x, ... -> dx, dgamma, dbeta [, dresidual] */
+/* dy, x, ... -> dx, dgamma, dbeta [, dresidual]. Input 7 is a second gradient of y, which the plan
+ * fuses into this operator instead of adding both first. */
 static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *dy = trmi_input_of(graph, op, 0), *x = trmi_input_of(graph, op, 1);
     if (dy == NULL || x == NULL || !trm_shape_equal(&dy->shape, &x->shape)) {

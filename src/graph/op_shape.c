@@ -29,6 +29,7 @@ static trm_status infer_reshape(trm_graph *graph, trmi_op *op, trm_error *err) {
             known = -1;
         }
     }
+    /* The open dimension is what is left of the elements. */
     if (open >= 0 && known > 0 && count % known == 0) {
         shape->dim[open] = count / known;
     }

@@ -34,6 +34,7 @@ trm_node trmi_block_dropout(trm_graph *graph, trm_node x, double rate) {
     return rate > 0 ? trm_dropout(graph, x, rate) : x;
 }
 
+/* Contract in blocks.h. Names follow BERT's checkpoints: attention.SELF.query, ... */
 trm_node trmi_block_attention(trm_graph *graph, const char *self, trm_node queries, trm_node keys,
                               trm_node mask, const trmi_block_options *options) {
     static const char *const names[] = {"query", "key", "value"};

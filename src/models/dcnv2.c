@@ -29,6 +29,8 @@ static trm_node add_cross(trm_graph *g, int32_t layer, trm_node x0, trm_node x,
     return y;
 }
 
+/* Contract in trireme/nn.h. Deep & Cross Network v2 (Wang et al. 2021): cross layers and a deep
+ * tower, one after the other (stacked) or side by side (parallel). */
 trm_node trm_dcnv2(trm_graph *g, const trm_click_inputs *inputs,
                    const trm_recommender_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, inputs, options);

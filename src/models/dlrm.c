@@ -16,6 +16,8 @@ static trm_node add_bottom(trm_graph *g, const trm_click_inputs *in, int64_t wid
     return x;
 }
 
+/* Contract in trireme/nn.h. Deep Learning Recommendation Model (Naumov et al. 2019): dense inputs
+ * pass a bottom tower to the width of the rows, so that they take part in the pairs. */
 trm_node trm_dlrm(trm_graph *g, const trm_click_inputs *inputs,
                   const trm_recommender_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, inputs, options);

@@ -122,6 +122,8 @@ bool trmi_is_adapter(const char *name) {
     return strstr(name, ".lora_A.") != NULL || strstr(name, ".lora_B.") != NULL;
 }
 
+/* Contract in lora.h. Low-rank adaptation (Hu et al. 2021): y + B A x scaled; B begins at zero, so
+ * that training begins at the given model. Names are those of the peft library. */
 trm_node trmi_lora_add(trm_graph *graph, trm_node x, trm_node y, const trm_lora_options *lora) {
     char layer[sizeof graph->scope + 1];
     size_t length = strlen(graph->scope);

@@ -63,6 +63,7 @@ static bool tables_fit(trm_graph *g, const char *model, const trm_click_inputs *
                : fail_model(g, model, "a field is in no table; name each in one");
 }
 
+/* Contract in recommender.h. Keys are [N, F], one a field, or bags: keys [K] with offsets. */
 bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs *in,
                          const trm_recommender_options *o, trmi_click_shape *out) {
     *out = (trmi_click_shape){.batch = in->batch};

@@ -79,6 +79,8 @@ static trm_node add_block(trm_graph *g, trm_node x, int64_t width, int64_t strid
     return trm_relu(g, trm_add(g, y, add_shortcut(g, x, bottleneck ? 4 * width : width, stride)));
 }
 
+/* Contract in trireme/nn.h. Residual networks (He et al. 2015) with the names of torchvision;
+ * depths of 50 and more have bottlenecks. */
 trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, options);
     const layout *shape = NULL;

@@ -27,6 +27,8 @@ bool trmi_tfrecord_starts(const uint8_t *file, size_t file_bytes) {
            trmi_get32(file + 8) == compute_masked_crc(file, 8);
 }
 
+/* Contract in tfrecord.h. A record is: length (8 bytes, little endian), masked CRC-32C of the
+ * length, data, masked CRC-32C of the data (TensorFlow's record_writer.cc). */
 trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data, size_t *bytes,
                               trm_error *err) {
     const char *name = reader->name;

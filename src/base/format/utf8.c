@@ -3,6 +3,8 @@
  * U+10FFFF are invalid. */
 #include "base/format/utf8.h"
 
+/* Contract in utf8.h. Follows RFC 3629: no code point in more bytes than needed, no surrogates
+ * (U+D800 to U+DFFF), nothing above U+10FFFF. */
 int trmi_utf8_length(const char *text, size_t bytes) {
     const unsigned char *s = (const unsigned char *)text;
     if (bytes == 0) {

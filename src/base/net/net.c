@@ -19,6 +19,7 @@
 
 static const double look_seconds = 0.25; /* longest time between two checks of `stopped` */
 
+/* Contract in net.h. The last colon separates the port, because IPv6 addresses contain colons. */
 trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm_error *err) {
     const char *colon = strrchr(address, ':'), *start = address;
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);
@@ -63,6 +64,8 @@ static trm_status resolve_host(const char *host, int32_t port, int flags, struct
                                  gai_strerror(code));
 }
 
+/* Contract in net.h. The name is read back from the socket: with port 0 the kernel has chosen
+ * one. */
 trm_status trmi_net_bind(const char *host, int32_t port, int *out, char name[TRMI_NET_NAME_BYTES],
                          trm_error *err) {
     struct addrinfo *found;
@@ -142,6 +145,7 @@ static int connect_one(const struct addrinfo *to, const trmi_wait_limit *patienc
             problem = errno;
         }
     }
+    /* A connection to a local port on which nobody listens may connect to itself. */
     problem = problem == 0 && is_own_end(fd) ? ECONNREFUSED : problem;
     if (problem != 0) {
         close(fd);
@@ -153,6 +157,7 @@ static int connect_one(const struct addrinfo *to, const trmi_wait_limit *patienc
     return 0;
 }
 
+/* Contract in net.h. The error is that of the last address that was tried. */
 trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limit *patience,
                             int *fd, trm_error *err) {
     struct addrinfo *found;
@@ -200,6 +205,8 @@ static bool same_host(const struct sockaddr_storage *a, const struct sockaddr_st
                               &((const struct sockaddr_in6 *)(const void *)b)->sin6_addr);
 }
 
+/* Contract in net.h. A connection is local if both ends are of this host, and over a unix socket if
+ * the peer's user is this one or root. */
 bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]) {
     struct sockaddr_storage peer = {0}, own = {0};
     socklen_t peer_bytes = sizeof peer, own_bytes = sizeof own;

@@ -129,6 +129,8 @@ static bool has_waiting_connection(int listener) {
 /* Accepts one connection. False: none can be accepted now; it stays in the queue of the listener.
  */
 static bool accept_connection(trmi_acceptor *a, int listener) {
+    /* All places are taken: the oldest candidate gives way, but only to a connection that really
+     * waits. */
     unproved_connection *c = find_free_entry(a);
     if (c == NULL) {
         c = has_waiting_connection(listener) ? close_oldest(a) : NULL;
@@ -272,6 +274,8 @@ static bool serve_events(trmi_acceptor *a, const struct epoll_event *events, int
     return false;
 }
 
+/* Contract in net.h. Waits until the deadline or until a candidate is overdue, whichever
+ * comes first. */
 trm_status trmi_acceptor_next(trmi_acceptor *a, double timeout_seconds, trmi_session *out,
                               trm_error *err) {
     double deadline = trmi_os_now() + timeout_seconds;
@@ -295,6 +299,8 @@ trm_status trmi_acceptor_next(trmi_acceptor *a, double timeout_seconds, trmi_ses
     }
 }
 
+/* Contract in net.h. The listeners belong to the acceptor at once, also if this call
+ * fails. */
 trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_options *options,
                                 trmi_acceptor **out, trm_error *err) {
     trmi_acceptor *a = trmi_alloc(sizeof *a);
@@ -338,6 +344,7 @@ void trmi_acceptor_stop(trmi_acceptor *a) {
     (void)!write(a->stop_event, &one, sizeof one);
 }
 
+/* Contract in net.h. The token is erased from memory. */
 void trmi_acceptor_destroy(trmi_acceptor *a) {
     if (a == NULL) {
         return;

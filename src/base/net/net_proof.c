@@ -57,6 +57,8 @@ trm_status trmi_net_hello(const trmi_credentials *mine, trmi_proof *proof, trm_e
     return trmi_net_random(proof->hello + 16, 32, err);
 }
 
+/* Contract in net_proof.h. Bytes from an unknown process: each field is checked as soon as it is
+ * there, and before its length is believed. */
 const char *trmi_net_check_hello(const trmi_proof *proof, size_t have, const trmi_credentials *mine,
                                  size_t *wanted) {
     const uint8_t *h = proof->hello;
@@ -140,6 +142,8 @@ static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof
                            peer);
 }
 
+/* Contract in net.h. HELLO, CHALLENGE, PROOF: both ends prove that they know the token before
+ * either sends anything else. */
 trm_status trmi_net_prove_token(int fd, const trmi_credentials *mine,
                                 const trmi_wait_limit *patience, trmi_session *out,
                                 trm_error *err) {

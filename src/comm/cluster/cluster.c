@@ -125,8 +125,8 @@ static trm_status find_roles(const trm_cluster_flags *flags, const trmi_environm
                                          : "flags (--job_name)";
         cluster->roles = from_flags;
         trmi_tfconfig_free(&from_env);
-        /* TF_CONFIG has the cluster; the task may come from the flags. */
     } else {
+        /* TF_CONFIG has the cluster; the task may come from the flags. */
         *source = "TF_CONFIG";
         if (any_flag && !from_env.has_task) {
             from_env.has_task = true;
@@ -324,8 +324,8 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     }
     if (stated != NULL) {
         info->rendezvous = trmi_arena_strdup(&cluster->arena, stated);
-        /* one host: a socket whose name contains the job's key */
     } else if (claim->nodes == 1 && claim->key[0] != '\0' && claim->total == 0) {
+        /* one host: a socket whose name contains the job's key */
         const uint8_t *k = cluster->key;
         info->rendezvous = trmi_arena_printf(
             &cluster->arena, "unix:/tmp/trireme-%u/%02x%02x%02x%02x%02x%02x%02x%02x",

@@ -216,8 +216,8 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
     trmi_text text = {0};
     if (json) {
         cluster_json(cluster, &text);
-        /* One line for each fact that is known. */
     } else {
+        /* One line for each fact that is known. */
         trmi_text_printf(&text, "source      %s\n", info->source);
         if (info->has_roles) {
             trmi_text_printf(&text, "task        %s %d%s\n", trm_role_name(info->role),

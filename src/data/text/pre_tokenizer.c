@@ -117,6 +117,9 @@ static size_t take_llama3(const reader *r, int digits) {
     if (contraction > 0) {
         return contraction;
     }
+    /* In the order of the alternatives: numbers, letters with at most one other character before
+     * them, a space and other characters, line ends and spaces, other characters with the line ends
+     * that follow. */
     trmi_char_class class = read_class(r, 0, &length);
     if (class == TRMI_CHAR_NUMBER) {
         return find_run_end(r, 0, TRMI_CHAR_NUMBER, digits);

@@ -218,7 +218,8 @@ static trm_status index_characters(const trm_tokenizer *t, trmi_token_part *p, t
     return TRM_OK;
 }
 
-/* The part of a mapped text that is read where it lies. */
+/* Adds the part of a mapped text whose bytes or characters are the tokens: it is read where it
+ * lies. */
 static trm_status add_mapped(opening *o, const trmi_text_file *file, trm_error *err) {
     trmi_token_source *s = o->source;
     const char *text = (const char *)file->mapping.data;
@@ -243,13 +244,14 @@ static trm_status add_mapped(opening *o, const trmi_text_file *file, trm_error *
     return trmi_token_part_add(s, &part, err);
 }
 
-/* The part of a mapped text that is encoded. */
+/* Adds the part of a mapped text that a tokenizer encodes. */
 static trm_status add_encoded(opening *o, const trmi_text_file *file, trm_error *err) {
     trmi_token_source *s = o->source;
     const char *text = (const char *)file->mapping.data;
     size_t bytes = file->mapping.bytes;
     range r =
         choose_range(o, file, file->is_split ? count_characters(text, bytes) : (int64_t)bytes);
+    /* A file that both usages share is divided at a character, not within one. */
     if (file->is_split) {
         r.begin = (int64_t)skip_characters(text, bytes, r.begin);
         r.end = o->usage == TRM_USAGE_TRAIN ? (int64_t)skip_characters(text, bytes, r.end)
@@ -432,6 +434,7 @@ static trm_status settle_rows(opening *o, trm_error *err) {
                          "boundary tokens: masked samples and a tokenizer with [CLS] and [SEP], or "
                          "<s> and </s>, expected");
     }
+    /* What is left of the context for tokens of the text. */
     s->room = s->context - (s->bounded ? 2 : 0);
     s->stride = options->stride != 0 ? options->stride : s->room;
     if (s->room < 1 || s->context > CONTEXT_MAX || s->stride < 1 || s->stride > s->room) {
@@ -459,6 +462,8 @@ static trm_status settle_vocabulary(opening *o, trm_error *err) {
         mask = find_mask_token(s->tokenizer);
         own += mask < 0 && s->tokenizer != NULL; /* one more */
     }
+    /* The caller may ask for more ids than the tokenizer has (a multiple of 64, for instance), not
+     * for fewer. */
     if (asked < 0 || (asked > 0 && asked < own && s->tokenizer != NULL)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a vocabulary of %lld ids: the tokenizer has %lld, no fewer expected",
@@ -485,6 +490,7 @@ static trm_status open_parts(opening *o, const char *path, const text_kind *kind
     if (kind->add == add_documents) {
         TRMI_TRY(read_documents(o, kind == &lines_kind, err));
     }
+    /* A tokenizer of characters is made of all files, so they are mapped first. */
     if (is_text) {
         TRMI_TRY(need_tokenizer(o, err));
     }

@@ -129,6 +129,7 @@ static trm_status list_folder(const char *path, const char *const *endings, trmi
 static int64_t choose_files(trmi_text_files *list, trm_usage usage) {
     int64_t named[2] = {0}, chosen = 0;
     size_t length;
+    /* How many names have a word for training, and how many one for testing. */
     for (int64_t i = 0; i < list->count; i++) {
         const char *path = list->files[i].path;
         bool test = find_any_word(path, test_words, &length) != NULL;
@@ -147,6 +148,8 @@ static int64_t choose_files(trmi_text_files *list, trm_usage usage) {
     return chosen;
 }
 
+/* Contract in text_files.h. A single file with such a word in its name brings the file of the other
+ * usage, whose name differs in that word only. */
 trm_status trmi_text_files_find(const char *path, trm_usage usage, const char *const *endings,
                                 trmi_arena *arena, trmi_text_files *out, trm_error *err) {
     struct stat info;

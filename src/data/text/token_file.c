@@ -34,6 +34,7 @@ static trm_status parse_header(const char *name, const uint8_t *data, size_t byt
     return TRM_OK;
 }
 
+/* Contract in token_file.h. Without llm.c's magic number a file is plain ids of 16 bits. */
 trm_status trmi_token_file_parse(const char *name, const uint8_t *data, size_t bytes,
                                  trmi_token_file *out, trm_error *err) {
     uint32_t magic = bytes >= 4 ? trmi_get32(data) : 0;

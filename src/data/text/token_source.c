@@ -142,6 +142,8 @@ static void mask_sample(const trmi_token_source *s, uint64_t seed, int64_t index
         }
         missing--;
         targets[i] = tokens[i];
+        /* As in BERT (Devlin et al. 2019): 80 % become the mask token, 10 % a random one, 10 %
+         * stay. */
         uint32_t way = trmi_bounded(dice[1], 10);
         tokens[i] = way < 8    ? s->mask_token
                     : way == 8 ? (int32_t)trmi_bounded(dice[2], (uint32_t)s->base.classes)
@@ -201,6 +203,8 @@ static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *sc
             w = find_window(s, index);
             TRMI_TRY(read_tokens(s, w.part, w.first, w.count + count_lookahead(s), ids, err));
         }
+        /* Rows without a sample (at the end of an evaluation) have padding and ignored targets
+         * only. */
         fill_row(s, ids, w.count, tokens, targets);
         if (s->masking > 0) {
             int32_t *mask = (int32_t *)work->tensors[2].data + row * s->context;
@@ -385,6 +389,7 @@ static double count_decoded_bytes(const trmi_token_source *s, const trmi_token_p
     return bytes;
 }
 
+/* Contract in trireme/data.h. Texts of which neither bytes nor a tokenizer are known give 0. */
 double trm_dataset_token_bytes(const trm_dataset *dataset) {
     TRMI_NEED_OR(0, NULL, dataset);
     const trmi_token_source *s = find_token_source(dataset);

@@ -86,6 +86,8 @@ static void merge_symbols(trm_tokenizer *t, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         offer_pair(t, (uint32_t)i);
     }
+    /* The pair of lowest rank first, as byte-pair encoding defines it. Entries are not removed from
+     * the heap when a merge uses up one of their symbols, so stale ones are recognised here. */
     while (t->heap_count > 0) {
         uint64_t entry = pop_entry(t);
         uint32_t at = (uint32_t)entry;
@@ -93,6 +95,8 @@ static void merge_symbols(trm_tokenizer *t, int64_t count) {
         if (s->id < 0 || s->rank != (uint32_t)(entry >> 32)) {
             continue;
         }
+        /* The left symbol becomes the result, the right one leaves the list; both neighbours may
+         * form new pairs. */
         trmi_symbol *right = &t->symbols[s->next];
         s->id = s->result;
         s->next = right->next;
@@ -186,6 +190,7 @@ static trm_status encode_cached(trm_tokenizer *t, const char *piece, size_t byte
         }
         return append_ids(tokens, place->ids, count, err);
     }
+    /* The new piece takes the place, if its ids fit. */
     TRMI_TRY(encode_piece(t, piece, bytes, offset, tokens, err));
     int64_t count = tokens->count - first;
     if (count <= TRMI_PIECE_IDS) {
@@ -252,6 +257,7 @@ static added_match find_added(const trm_tokenizer *t, const char *text, size_t f
         if (a == NULL) {
             continue;
         }
+        /* Spaces beside the token belong to it, if it says so. */
         added_match match = {at, at + a->bytes, a->id};
         size_t length;
         if (a->strip_left) {
@@ -375,6 +381,8 @@ trm_status trm_tokenizer_encode(trm_tokenizer *tokenizer, const char *text, size
 
 /* ---- decoding ---- */
 
+/* Contract in trireme/data.h. The bytes of the tokens, joined; part of a character may stand at
+ * either end. */
 trm_status trm_tokenizer_decode(const trm_tokenizer *tokenizer, const int32_t *ids, int64_t count,
                                 char **out, size_t *bytes, trm_error *err) {
     TRMI_NEED(err, tokenizer, out, bytes);

@@ -30,7 +30,8 @@ static bool is_made(const trm_tokenizer *t, int32_t id) {
     return false;
 }
 
-/* "left right" a line; a first line of "#version" is skipped. */
+/* Reads merges.txt: "left right" in each line, by falling priority. Lines of "#version" and empty
+ * ones are skipped. */
 static trm_status read_merge_lines(trm_tokenizer *t, const char *text, size_t bytes,
                                    trm_error *err) {
     int64_t lines = 1, number = 0;
@@ -98,6 +99,7 @@ static trm_status read_pair(trm_tokenizer *t, json_t *vocabulary, const char *me
     return trmi_tokenizer_index(t, err);
 }
 
+/* Contract in tokenizer.h. The pair of files that GPT-2 has: vocab.json and merges.txt. */
 trm_status trmi_tokenizer_parse_pair(const char *vocabulary, size_t vocabulary_bytes,
                                      const char *merges, size_t merge_bytes, trm_tokenizer **out,
                                      trm_error *err) {
@@ -159,6 +161,7 @@ static trm_status open_pair(const char *folder, trm_tokenizer **out, trm_error *
     return status;
 }
 
+/* Contract in trireme/data.h. tokenizer.json has everything, so it is preferred. */
 trm_status trm_tokenizer_open(const char *path, trm_tokenizer **out, trm_error *err) {
     TRMI_NEED(err, path, out);
     struct stat info;
@@ -263,6 +266,7 @@ static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, trm_err
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_reserve(t, count, err));
+    /* Ids rise with the code points, so the same set of characters gives the same ids. */
     int32_t id = 0;
     for (uint32_t point = 0; point < 8 * TRMI_CHARACTER_SET_BYTES; point++) {
         char text[5];
@@ -361,6 +365,8 @@ static trm_status write_merges(const trm_tokenizer *t, const char *folder, trm_e
     return status;
 }
 
+/* Contract in trireme/data.h. Writes both forms: tokenizer.json, and vocab.json with merges.txt for
+ * older readers. */
 trm_status trm_tokenizer_save(const trm_tokenizer *tokenizer, const char *folder, trm_error *err) {
     TRMI_NEED(err, tokenizer, folder);
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));

@@ -96,7 +96,8 @@ static trm_status read_pre_tokenizer(trm_tokenizer *t, const char *name, const j
                            : TRM_OK;
 }
 
-/* Everything that decides on ids, besides the vocabulary. */
+/* Reads all settings that influence ids, besides the vocabulary. What this tokenizer cannot do is
+ * refused, because ignoring it would give other ids. */
 static trm_status read_settings(trm_tokenizer *t, const char *name, const json_t *root,
                                 trm_error *err) {
     static const char *const model_keys[] = {"dropout", "continuing_subword_prefix",
@@ -147,7 +148,7 @@ static trm_status set_token(trm_tokenizer *t, const char *name, const char *toke
     return trmi_tokenizer_set(t, (int32_t)id, token, plain, err);
 }
 
-/* The id of an entry of added_tokens, and what it is. */
+/* Adds an entry of added_tokens: its id, its text, and whether it takes the spaces beside it. */
 static trm_status read_added_token(trm_tokenizer *t, const char *name, const json_t *entry,
                                    int64_t limit, trm_error *err) {
     const char *token = get_text(entry, "content");
@@ -197,6 +198,8 @@ static int64_t find_largest_id(json_t *vocabulary, const json_t *added) {
     return largest;
 }
 
+/* Contract in tokenizer.h. Memory follows the number of entries, not the largest id: a file with a
+ * huge id cannot ask for a huge table. */
 trm_status trmi_tokenizer_read_vocabulary(trm_tokenizer *t, const char *name, json_t *vocabulary,
                                           json_t *added, trm_error *err) {
     size_t count = json_object_size(vocabulary), added_count = json_array_size(added), i;
@@ -241,7 +244,7 @@ trm_status trmi_tokenizer_add_merge(trm_tokenizer *t, const char *left, const ch
     return TRM_OK;
 }
 
-/* "left right", as files until 2024 have it, or ["left", "right"]. */
+/* Reads one merge: "left right", as files until 2024 have it, or ["left", "right"]. */
 static trm_status read_merge(trm_tokenizer *t, const char *name, const json_t *entry,
                              trm_error *err) {
     const char *left = json_string_value(json_array_get(entry, 0)),
@@ -318,6 +321,7 @@ static trm_status read_root(trm_tokenizer *t, const char *name, json_t *root, tr
     return trmi_tokenizer_index(t, err);
 }
 
+/* Contract in tokenizer.h. A key given twice is an error: jansson would keep the last one only. */
 trm_status trmi_tokenizer_parse(const char *name, const char *json, size_t bytes,
                                 trm_tokenizer **out, trm_error *err) {
     json_error_t wrong;

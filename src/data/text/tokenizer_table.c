@@ -194,6 +194,8 @@ static int compare_points(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+/* Contract in tokenizer.h. Sorted code points with their ids, for binary search, and a table for
+ * ASCII. */
 trm_status trmi_tokenizer_index_characters(trm_tokenizer *t, trm_error *err) {
     uint32_t *points;
     TRMI_TRY(TRMI_NEW_IN(err, &t->arena, points, t->vocabulary, "for characters"));

@@ -72,6 +72,7 @@ typedef struct trainer {
 static trm_status add_word(trainer *tr, const char *text, size_t bytes, trm_error *err) {
     uint64_t hash = XXH3_64bits(text, bytes), probe = 0;
     int64_t i;
+    /* Find the word among those with the same hash. */
     while ((i = trmi_hash_index_next(&tr->word_index, hash, &probe)) >= 0 &&
            (tr->words[i].bytes != bytes || memcmp(tr->words[i].text, text, bytes) != 0)) {
     }
@@ -317,6 +318,7 @@ static trm_status merge_word(trainer *tr, int32_t in, const trmi_token_merge *m,
             s[to] = s[from++];
             continue;
         }
+        /* The pairs with both neighbours change their left or right symbol. */
         if (to > 0) {
             TRMI_TRY(change_pair(tr, s[to - 1], m->left, in, -1, err));
             TRMI_TRY(change_pair(tr, s[to - 1], m->result, in, 1, err));
@@ -371,6 +373,8 @@ static trm_status merge_all(trainer *tr, trm_error *err) {
         int64_t count = tr->pairs[top.pair].count;
         bool stale = top.count != count;
         trm_status status = TRM_OK;
+        /* Counts fall as other pairs are merged. A candidate whose count is old goes back with the
+         * new one; the top with a right count is the most frequent pair. */
         if (stale) {
             top.count = count;
             status = push_candidate(tr, top, err);
@@ -421,6 +425,7 @@ static trm_status train_tokenizer(trainer *tr, const char *const *paths, int32_t
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_reserve(tr->t, o->vocabulary, err));
+    /* Count the words; ids 0 and up are special tokens, then the 256 bytes, then merges. */
     TRMI_TRY(read_files(tr, paths, count, err));
     TRMI_TRY(add_special_tokens(tr, err));
     TRMI_TRY(add_bytes(tr, err));

@@ -95,6 +95,8 @@ static trm_status bind_kernel(trmi_backend *backend, trmi_kernel *kernel, trm_er
     if (views == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", step->name);
     }
+    /* A step over blocks of samples sees one block: dimension 0 of what has samples is that of a
+     * block. */
     views->inputs = (trm_tensor *)(views + 1);
     for (int32_t i = 0; i < step->inputs_count; i++) {
         const trmi_buffer *b = trmi_kernel_input_buffer(kernel, i);
@@ -124,6 +126,8 @@ static trm_status bind_kernel(trmi_backend *backend, trmi_kernel *kernel, trm_er
 
 static void destroy_backend(trmi_backend *backend) { trmi_free(backend); }
 
+/* Contract in exec/backend.h. The rates are guesses of plain C code; plans by them are correct, and
+ * no speed is promised. */
 trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
     trmi_backend *backend = trmi_alloc(sizeof *backend);
     if (backend == NULL) {

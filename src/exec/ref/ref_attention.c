@@ -65,6 +65,8 @@ static void attend_row(const row *r) {
         r->scores[key] = score_key(r, key);
         most = fmax(most, r->scores[key]);
     }
+    /* Relative to the largest score, so that no exponential overflows. Hidden keys have
+     * -infinity. */
     bool any = most > (double)-INFINITY;
     for (int64_t key = 0; any && key < r->s.keys; key++) {
         r->scores[key] = exp(r->scores[key] - most);
@@ -80,6 +82,8 @@ static void attend_row(const row *r) {
     }
 }
 
+/* softmax(scale q k^T + mask) v for each batch, head and query (Vaswani et al. 2017). Second
+ * output: log-sum-exp of each query's scores, which the gradient and attention_join read. */
 trm_status trmi_ref_attention(const trmi_ref_args *args, trm_error *err) {
     row r = open_row(args, 0);
     r.scores = trmi_alloc((size_t)r.s.keys * sizeof *r.scores + 1);
@@ -157,6 +161,7 @@ trm_status trmi_ref_attention_join(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < dim[0] * dim[1] * dim[2]; i++) {
         int64_t h = i % dim[2], t = i / dim[2] % dim[1], b = i / dim[2] / dim[1],
                 at = (b * dim[2] + h) * dim[1] + t;
+        /* log-sum-exp of both parts of the keys; each part's output counts by its share. */
         double first = trmi_ref_get(&in[1], at), second = trmi_ref_get(&in[3], at),
                most = fmax(first, second), sum = exp(first - most) + exp(second - most);
         trmi_ref_set(&args->outputs[1], at, most + log(sum));
@@ -169,6 +174,8 @@ trm_status trmi_ref_attention_join(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Rotary position embedding (Su et al. 2021): element i and element i + width / 2 of a row turn as
+ * a pair by position * theta^(-2 i / width). `inverse` turns back: the gradient. */
 trm_status trmi_ref_rotary(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0];

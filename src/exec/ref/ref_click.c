@@ -10,7 +10,8 @@
 
 /* ---- bags ------------------------------------------------------------------------------------ */
 
-/* Bag `bag` of those that are made here: its rows of the whole. */
+/* Finds the rows [*begin, *end) of bag number `bag` of this rank's part, as numbers in the whole
+ * tensor. error INVALID: offsets that descend or exceed the rows */
 static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin,
                             int64_t *end, trm_error *err) {
     const trm_tensor *offsets = &args->inputs[1];
@@ -44,9 +45,11 @@ static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int
     return over != 0 ? 1 / over : 0;
 }
 
-/* The first of the `rows` rows that are here. */
+/* Returns the number, in the whole tensor, of the first row that this rank has. */
 static int64_t first_row(const trmi_ref_args *args) { return trmi_part_of(args->attrs)->begin; }
 
+/* Pools the rows of each bag: y = factor * sum of weight * row, over the rows that this rank has.
+ * The factor makes a sum, a mean, or a sum over the root of the squared weights. */
 trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *rows = &args->inputs[0], *weights = &args->inputs[2];
     int64_t width = rows->shape.dim[1], first = first_row(args), last = first + rows->shape.dim[0],
@@ -65,6 +68,8 @@ trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient of bag_pool with respect to the rows: dx = weight * factor * dy of the row's bag.
+ * Rows of no bag get 0. */
 trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *weights = &args->inputs[2];
     const trm_tensor *dx = &args->outputs[0];
@@ -88,6 +93,8 @@ trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
+/* Inner products of all pairs i > j of the vectors of a sample, row by row of the lower triangle
+ * (the interaction of DLRM, Naumov et al. 2019). */
 trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0];
@@ -107,6 +114,7 @@ trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* dx_i = sum over j != i of dy(pair of i and j) * x_j. */
 trm_status trmi_ref_pair_dots_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1];

@@ -21,6 +21,8 @@ static void each_product(const trmi_attrs *a, const trm_shape *xs, const trm_sha
         for (int64_t c = 0; c < per_group_in; c++) {
             for (int64_t kh = 0; kh < ws->dim[2]; kh++) {
                 for (int64_t kw = 0; kw < ws->dim[3]; kw++) {
+                    /* The pixel that tap (kh, kw) reads; outside of the image it is padding, whose
+                     * product is 0. */
                     int64_t h =
                         y[2] * a->conv.stride[0] - a->conv.pad[0] + kh * a->conv.dilation[0];
                     int64_t w =

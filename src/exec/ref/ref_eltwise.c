@@ -54,6 +54,7 @@ static double gelu_tanh_grad(double dy, double x) {
     double t = gelu_inner(x), slope = M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * x * x);
     return dy * 0.5 * (1 + t + x * (1 - t * t) * slope);
 }
+/* The gated unit of Shazeer 2020: gate and up are two projections of one input. */
 static double swiglu(double gate, double up) { return silu(gate) * up; }
 static double copy_value(double x) { return x; }
 
@@ -85,6 +86,8 @@ UNARY(log, log)
 UNARY(sqrt, sqrt)
 UNARY(cast, copy_value)
 
+/* x times the normal distribution function (Hendrycks and Gimpel 2016), exact or by its
+ * approximation with tanh. */
 trm_status trmi_ref_gelu(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     return run_unary(args, args->attrs->gelu.tanh ? gelu_tanh : gelu);
@@ -148,6 +151,8 @@ trm_status trmi_ref_dropout(const trmi_ref_args *args, trm_error *err) {
     uint64_t stream = trmi_mix(args->attrs->dropout.key, TRMI_STREAM_DROPOUT);
     int64_t count = trm_shape_count(&args->outputs[0].shape), each = elements_of_block(args);
     for (int64_t i = 0; i < count; i++) {
+        /* The element's number is that in the whole tensor or, in strict mode, in its block of
+         * samples, so that no cut changes the mask. */
         uint32_t bits[4];
         int64_t element = whole_index(args, i), position = element / each;
         uint64_t seed =

@@ -7,6 +7,8 @@
 
 #include <inttypes.h>
 
+/* Copies a row of the table for each id. A rank with a part of the rows writes zeros for the ids of
+ * others; the sum over the ranks is the result. */
 trm_status trmi_ref_embedding(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *table = &args->inputs[0], *ids = &args->inputs[1];
     int64_t rows = table->shape.dim[0], width = table->shape.dim[1];
@@ -29,6 +31,8 @@ trm_status trmi_ref_embedding(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds the gradient of each id to its row of the dense gradient, in the order of the ids. It begins
+ * with zeros, or with the third input. */
 trm_status trmi_ref_embedding_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *rows = &args->inputs[0], *ids = &args->inputs[1], *table = &args->outputs[0];

@@ -17,6 +17,7 @@ trm_status trmi_ref_top_k(const trmi_ref_args *args, trm_error *err) {
         for (int64_t i = 0; i < k; i++) {
             int64_t best = -1;
             for (int64_t c = 0; c < columns; c++) {
+                /* The largest number that none of the earlier i places has. */
                 bool taken = false;
                 for (int64_t j = 0; j < i; j++) {
                     taken = taken || trmi_ref_get_int(&args->outputs[1], r * k + j) == c;
@@ -33,6 +34,7 @@ trm_status trmi_ref_top_k(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* dx is dy at the columns that were taken, and 0 elsewhere. */
 trm_status trmi_ref_top_k_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0];
@@ -47,7 +49,8 @@ trm_status trmi_ref_top_k_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* The expert of row r among those that are here; -1: it is elsewhere. error INVALID: there is none */
+/* Finds the expert of row r among those of this rank; *expert is -1 if it is on another one. error
+ * INVALID: no expert has this number */
 static trm_status expert_of(const trmi_ref_args *args, int64_t r, int64_t here, int64_t *expert,
                             trm_error *err) {
     const trmi_op_part *part = trmi_part_of(args->attrs);
@@ -62,6 +65,8 @@ static trm_status expert_of(const trmi_ref_args *args, int64_t r, int64_t here, 
     return TRM_OK;
 }
 
+/* Multiplies each row with the weights of its expert, y = W x, or W^T x (`transposed`: the gradient
+ * of x). Rows whose expert is on another rank become 0. */
 trm_status trmi_ref_expert_linear(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
     bool transposed = args->attrs->expert.transposed;
@@ -82,6 +87,7 @@ trm_status trmi_ref_expert_linear(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* dW of an expert: the sum of dy x^T over the rows that it took. */
 trm_status trmi_ref_expert_grad_weights(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *dw = &args->outputs[0];
     int64_t outs = dw->shape.dim[1], ins = dw->shape.dim[2], count = trm_shape_count(&dw->shape);

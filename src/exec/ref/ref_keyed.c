@@ -4,8 +4,8 @@
 
 #include "base/error.h"
 
-/* The groups of one field: count, group of each sample, first sample of each group; zeros behind.
- */
+/* Groups the samples of one field by id. out: number of groups, group of each sample, first sample
+ * of each group, then zeros. */
 static void group_ids(const trm_tensor *ids, int64_t field, int32_t *out) {
     int64_t samples = ids->shape.dim[0], fields = ids->shape.dim[1];
     int32_t *of = out + 1, *first = of + samples, count = 0;
@@ -33,6 +33,8 @@ static double input_of(const trm_tensor *rows, const trm_tensor *dense, int64_t 
                    : trmi_ref_get(dense, n * dense->shape.dim[1] + k - own);
 }
 
+/* y = [relu] (W [rows of all fields, dense inputs] + bias). The second output has the groups of
+ * equal ids (group_ids), for the gradient. */
 trm_status trmi_ref_keyed_linear(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *rows = &args->inputs[0], *ids = &args->inputs[1], *w = &args->inputs[2];
@@ -73,6 +75,7 @@ static void rows_gradient(const trmi_ref_args *args, int64_t field, const int32_
     }
 }
 
+/* dW = dy^T [rows, dense]. The gradient of rows is summed over the samples that share an id. */
 trm_status trmi_ref_keyed_linear_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *rows = &args->inputs[1], *w = &args->inputs[2];

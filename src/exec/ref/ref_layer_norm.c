@@ -19,7 +19,8 @@ static void row_statistics(const trmi_ref_args *args, int64_t row, int64_t width
     *inv = 1 / sqrt(squares / (double)width + args->attrs->layer_norm.epsilon);
 }
 
-/* Layer norm has beta, RMS norm has not. */
+/* Runs layer norm (Ba et al. 2016: three inputs, with beta) or RMS norm (Zhang and Sennrich 2019:
+ * two). Further outputs: mean (layer norm only) and 1 / standard deviation of each row. */
 static trm_status run_norm(const trmi_ref_args *args) {
     const trm_tensor *x = &args->inputs[0], *gamma = &args->inputs[1];
     bool centred = args->inputs_count == 3;

@@ -33,6 +33,7 @@ trm_status trmi_ref_softmax(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* dx = y (dy - sum of dy y over the row), with y the softmax. */
 trm_status trmi_ref_softmax_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *y = &args->inputs[1];
@@ -106,7 +107,8 @@ static trm_status join_samples(const trmi_ref_args *args, double *total, double 
     return axes != 0 ? add_pairs(args->sync[axes], own, total, counted, err) : TRM_OK;
 }
 
-/* losses [rows], counts [rows]: over all blocks of samples. */
+/* Adds up losses [rows] and counts [rows] by block of samples (strict mode), and then over the
+ * blocks of all ranks. */
 static trm_status join_blocks(const trmi_ref_args *args, const double *losses, const double *counts,
                               double *total, double *counted, trm_error *err) {
     trmi_norm_sync *sync = blocks_of(args, trmi_part_of(args->attrs)->sample_axes);
@@ -122,7 +124,8 @@ static trm_status join_blocks(const trmi_ref_args *args, const double *losses, c
     return add_pairs(sync, sync->values, total, counted, err);
 }
 
-/* target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
+/* Computes loss and count of each row and adds them up. With label smoothing s (Szegedy et al.
+ * 2016) target_k = (1 - s) [k = label] + s / K, so loss = lse - (1 - s) z_label - s mean(z). */
 static trm_status row_losses(const trmi_ref_args *args, double *losses, double *counts,
                              double *total, double *counted, trm_error *err) {
     const trm_tensor *z = &args->inputs[0], *labels = &args->inputs[1];
@@ -147,6 +150,8 @@ static trm_status row_losses(const trmi_ref_args *args, double *losses, double *
     return TRM_OK;
 }
 
+/* The mean loss over the labels that count on all ranks. Outputs for backward: log-sum-exp of each
+ * row, and the weight of a sample in the mean. */
 trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     int64_t rows = args->inputs[0].shape.dim[0];
     double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 2 * sizeof *losses),
@@ -169,6 +174,7 @@ trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* dz = d(loss) * weight * (softmax(z) - target), 0 for ignored labels. */
 trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *in = args->inputs;
@@ -212,6 +218,7 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
     if (trmi_part_of(args->attrs)->class_axes == 0) {
         return TRM_OK;
     }
+    /* Combine with the ranks that have the other classes; one of them has the label. */
     trmi_norm_sync *sync = args->sync[trmi_part_of(args->attrs)->class_axes];
     const double own[2] = {*lse, *at}, *all;
     TRMI_TRY(sync->gather(sync, own, 2, &all, err));
@@ -319,7 +326,8 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* Of elements [begin, end). */
+/* Adds up log(1 + exp(z)) - t z of elements [begin, end), in a form in which no exponential
+ * overflows. */
 static double add_logistic(const trmi_ref_args *args, int64_t begin, int64_t end) {
     double total = 0;
     for (int64_t i = begin; i < end; i++) {
@@ -329,6 +337,8 @@ static double add_logistic(const trmi_ref_args *args, int64_t begin, int64_t end
     return total;
 }
 
+/* The mean of the logistic loss over all elements; in strict mode blocks of samples are summed
+ * first. */
 trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
     trmi_norm_sync *sync = blocks_of(args, 0);
     int64_t count = trm_shape_count(&args->inputs[0].shape);
@@ -351,6 +361,8 @@ trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* dz = d(loss) / elements * (sigmoid(z) - t). Elements are those of all ranks where the loss is
+ * their mean. */
 trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];

@@ -4,6 +4,7 @@
 
 #include "graph/rows.h"
 
+/* y = [relu] (x W^T + bias). `inputs_first`: W is stored as [inputs, outputs]. */
 trm_status trmi_ref_linear(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1], *y = &args->outputs[0];

@@ -45,7 +45,8 @@ static void normalise_channel(const trmi_ref_args *args, const extents *e, int64
  * count, or two sums and a count. */
 enum { MOMENTS = 3 };
 
-/* moments: of this rank, or of each of its blocks -> of all that normalise together. */
+/* Replaces the moments of this rank, or of each of its blocks, by those of all that normalise
+ * together, with the update of Chan et al. 1979 for sums of squared distances. */
 static trm_status combine_ranks(trmi_norm_sync *sync, double *moments, trm_error *err) {
     const double *all;
     double n = 0, mean = 0, squares = 0;
@@ -100,6 +101,8 @@ static void measure_block(const trmi_ref_args *args, const extents *e, int64_t c
     to[2] = count;
 }
 
+/* Computes mean, squared distances and number of elements of channel c over all samples that are
+ * normalised together. */
 static trm_status sum_moments(const trmi_ref_args *args, const extents *e, int64_t c, double *mean,
                               double *squares, double *count, trm_error *err) {
     trmi_norm_sync *sync = sync_of(args);
@@ -115,7 +118,8 @@ static trm_status sum_moments(const trmi_ref_args *args, const extents *e, int64
     return TRM_OK;
 }
 
-/* From the moments of a channel to its output, what backward needs, and the running statistics. */
+/* Writes the output of a channel, the statistics that backward reads, and the running statistics,
+ * whose variance is the unbiased one. */
 static void finish_channel(const trmi_ref_args *args, const extents *e, int64_t c, double mean,
                            double squares, double count) {
     double momentum = args->attrs->norm.momentum, variance = squares / count;

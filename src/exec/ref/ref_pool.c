@@ -16,6 +16,7 @@ trmi_ref_window trmi_ref_window_of(const trmi_attrs *a, const trm_shape *x, int6
     return v;
 }
 
+/* Contract in ref.h. A NaN counts as the largest value; of equal values the first wins. */
 int64_t trmi_ref_arg_max(const trm_tensor *x, const trmi_ref_window *v, int64_t plane) {
     int64_t best = -1;
     double most = -INFINITY;
@@ -51,6 +52,7 @@ trm_status trmi_ref_max_pool(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds dy of each window to the element that was its maximum. */
 trm_status trmi_ref_max_pool_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *dx = &args->outputs[0];
@@ -65,6 +67,8 @@ trm_status trmi_ref_max_pool_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* The sum of the window's pixels over its size, which includes padding or not
+ * (trmi_ref_window_of). */
 trm_status trmi_ref_avg_pool(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
@@ -83,6 +87,7 @@ trm_status trmi_ref_avg_pool(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds dy / size to each pixel of the window. */
 trm_status trmi_ref_avg_pool_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *dx = &args->outputs[0];
@@ -101,6 +106,7 @@ trm_status trmi_ref_avg_pool_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* The mean of all pixels of a channel. */
 trm_status trmi_ref_global_avg_pool(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];

@@ -21,6 +21,7 @@ trm_status trmi_ref_broadcast(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Dimension d of y is dimension order[d] of x. */
 trm_status trmi_ref_transpose(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
@@ -35,6 +36,7 @@ trm_status trmi_ref_transpose(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Writes the inputs one after the other along the axis. */
 trm_status trmi_ref_concat(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *y = &args->outputs[0];
@@ -53,6 +55,7 @@ trm_status trmi_ref_concat(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Copies the box that begins at `begin` and has the shape of y. */
 trm_status trmi_ref_slice(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
@@ -67,6 +70,7 @@ trm_status trmi_ref_slice(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
+/* Places x at `before` in y and fills the rest with the value. */
 trm_status trmi_ref_pad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];

@@ -2,6 +2,8 @@
 /* Causal attention of language models, and with a cache (language.h). */
 #include "models/language/language.h"
 
+/* Contract in language.h. With a cache (generation) a custom operator adds the new keys and values
+ * to it; packed inputs need no copy; separate ones get rotary positions. */
 trm_node trmi_language_attend(trm_graph *graph, const trm_node *parts, int32_t count,
                               const trm_language_options *o, const trmi_language_cache *cache,
                               int64_t layer) {

@@ -502,8 +502,8 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                 trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
             }
         }
-        /* the order that is awaited; answers to other orders are ignored */
     } else if (header->sequence == client->order) {
+        /* the order that is awaited; answers to other orders are ignored */
         trmi_free(client->order_trailer);
         client->order_trailer_bytes = (size_t)header->extra[0];
         client->order_trailer = trmi_alloc(client->order_trailer_bytes + 1);

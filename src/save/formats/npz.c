@@ -300,10 +300,11 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
     trm_status status = TRM_OK;
     if (file->path == NULL) {
         status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
-        /* A single array, an archive (perhaps an empty one), or neither. */
     } else if (trmi_npy_starts(data, bytes)) {
+        /* a single array */
         status = add_array(file, 0, bytes, "", err);
     } else if (bytes >= 4 && (trmi_get32(data) == 0x04034b50 || trmi_get32(data) == 0x06054b50)) {
+        /* a ZIP archive: it begins with the head of a file or, if it is empty, with its end */
         status = read_archive(file, err);
     } else {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: neither .npy nor .npz", trmi_path_tail(path));
