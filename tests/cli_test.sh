@@ -34,6 +34,7 @@ while read -r command; do
     expect 0 "Example: trireme $command" $command --help
     expect 0 "Example: trireme $command" help $command
     expect 2 "has no flag --no-such-flag" $command --no-such-flag
+    if "$trireme" $command --help | grep -E '^  -.* $'; then fail "trireme $command --help says nothing of this flag"; fi
     grep -qE "(^\.B[IR]* |, )\"?$command" "$source/docs/man/trireme.1" || fail "the man page does not tell of trireme $command"
 done <<< "$commands"
 expect 0 "128+n" help exit-codes

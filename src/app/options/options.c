@@ -103,7 +103,7 @@ const app_flag app_flags[] = {
     BOOL("accept-changes", accept_changes, "resume although data, network, precision, backend or optimizer have changed"),
     TEXT("init", init, "FILE", NULL, "begin with the weights of a checkpoint or .safetensors file (with servers all roles must reach it)"),
     INT("save-every-steps", save_every_steps, "N", 1, 1e12, NULL, "steps between checkpoints (each epoch, and at the end); with --sink only at ends of epochs"),
-    REAL("save-every-seconds", save_every_seconds, "N", 0.001, 1e9, NULL, ""),
+    REAL("save-every-seconds", save_every_seconds, "N", 0.001, 1e9, NULL, "seconds between checkpoints, beside --save-every-steps or alone (none; with servers one of the two)"),
     INT("keep", keep, "N", 1, 1e6, "5", "newest checkpoints that are kept"),
     REAL("keep-every-hours", keep_every_hours, "H", 1e-6, 1e9, NULL, "also keep one checkpoint in H hours for ever (none; with servers 10000)"),
     INT("eval-every-epochs", eval_every_epochs, "N", 0, 1e6, NULL, "epochs between evaluations on the test set (at the end; 0: never)"),
