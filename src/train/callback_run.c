@@ -207,6 +207,8 @@ static void close_record(void *context) {
     trmi_free(r);
 }
 
+/* Contract in trireme/train.h. A callback that cannot be made says so when training begins, because
+ * this call returns no status. */
 trm_callback trm_run_recorder(const char *directory, int64_t every) {
     enum { EVERY = 100 };
     if (directory == NULL) {

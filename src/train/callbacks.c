@@ -198,6 +198,8 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool la
         return trmi_error_append(err, " (while saving step %llu)",
                                  (unsigned long long)p->global_step);
     }
+    /* The position counts as saved, also if there was no room: the next save is due an interval
+     * later. */
     c->epoch = model->epoch;
     c->epoch_step = model->epoch_step;
     c->saved_at = trmi_os_now();

@@ -208,6 +208,8 @@ trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, 
     TRMI_TRY_GOTO(status, build_graph(&model, &inputs, &compiled, err), done);
     TRMI_TRY_GOTO(status, trmi_graph_find_tables(compiled.graph, &tables, &count, err), done);
     trmi_graph_detach_tables(compiled.graph, tables, count);
+    /* A step pulls and pushes the remaining parameters whole, and of the tables only the rows of a
+     * batch. */
     for (int64_t i = 1; i < compiled.graph->ops_count; i++) {
         const trmi_op *op = &compiled.graph->ops[i];
         if (op->kind == TRMI_OP_PARAMETER) {

@@ -343,6 +343,8 @@ trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arra
     TRMI_TRY(resolve_handle(&d, err));
     TRMI_TRY(divide_batch(d, *batch, &local, err));
     for (int32_t i = 0; i < count; i++) {
+        /* The first dimension need not be the samples' number, but the elements must be that many
+         * equal rows. */
         int64_t elements = trm_shape_count(&arrays[i].shape);
         if (*samples < 1 || elements < 0 || elements % *samples != 0) {
             return TRMI_FAIL(err, TRM_INVALID,

@@ -94,6 +94,7 @@ static trm_status prepare_evaluation(trm_model *model, trm_dataset *data, trm_er
     TRMI_TRY(trmi_model_share_data(model, data, false, err));
     TRMI_TRY(trm_dataset_check(data, err));
     int64_t batch = trm_dataset_field(data, 0, &first) ? first.tensor.shape.dim[0] : 0;
+    /* A program has one batch size: another one needs another program. */
     if (model->evaluate.exec != NULL && model->evaluate.batch != batch) {
         if (model->options.evaluation_only) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -169,6 +170,8 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     trmi_compiled *c = &model->evaluate;
     TRMI_TRY(trmi_feed(c, batch, err));
     TRMI_TRY(trm_exec_forward(c->exec, err));
+    /* The loss of the program is a mean: it counts by samples or, in language models, by
+     * targets. */
     int64_t weight = batch->samples;
     if (is_language(c)) {
         TRMI_TRY(add_targets(c, batch, s, &weight, err));
@@ -185,6 +188,7 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
     if (!is_classification(c) && !is_binary(c)) {
         return TRM_OK;
     }
+    /* Clicks have probabilities (AUC), classes a ranking (top 1 and 5). */
     const void *labels = batch->fields[c->label].tensor.data;
     if (is_binary(c)) {
         trm_auc_add(model->auc, logits.data, labels, batch->samples);
@@ -241,6 +245,7 @@ static void compute_figures(trm_model *model, const trm_dataset *data, const sum
         out->accuracy = s->tokens > 0 ? (double)s->hits / (double)s->tokens : 0;
         out->bits_per_byte = bytes > 0 ? out->loss / log(2) / bytes : 0;
     }
+    /* The user's metrics: their own value of the sums, else the mean. */
     out->metric_count = own_count(model);
     for (int32_t i = 0; i < out->metric_count; i++) {
         const trm_metric *m = &model->options.metrics[i];
@@ -264,6 +269,7 @@ static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t 
     bool alone = trmi_model_comm(model) == NULL;
     double begin = trmi_os_now();
     sums s = {0};
+    /* Every evaluation reads the same samples in the same order. */
     TRMI_TRY(trm_dataset_seek(data, 0, 0, err));
     int64_t batches = trm_dataset_epoch_batches(data);
     batches = steps < batches ? steps : batches;
@@ -276,6 +282,7 @@ static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t 
         TRMI_TRY(trmi_next_batch(data, &batch, err));
         TRMI_TRY(one_batch(model, batch, watch, &s, err));
     }
+    /* The sums of all ranks; the figures are computed from them, not averaged. */
     TRMI_TRY(add_ranks(model, &s, err));
     if (out != NULL) {
         compute_figures(model, data, &s, out);

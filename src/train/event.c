@@ -86,6 +86,7 @@ static void put_evaluation(trmi_text *to, const trm_progress *p) {
         put_whole(to, "global_step", (int64_t)p->global_step);
     }
     put_real(to, "loss", e->loss);
+    /* Key and value of each figure, and whether this kind of model has it. */
     const struct {
         bool is_there;
         const char *key;

@@ -45,6 +45,8 @@ static uint64_t digest_network(const trm_model *model) {
         XXH3_64bits_update(&state, name, strlen(name));
         XXH3_64bits_update(&state, size, sizeof size);
     }
+    /* Kinds of operators, names and shapes of parameters. Rows that servers give (remote) have the
+     * size of a batch and are left out. */
     bool adapts = false;
     for (int64_t i = 0; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];

@@ -135,6 +135,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     }
     TRMI_TRY(
         trm_context_resolve(given->context, comm, &o->exec.parallel, &o->exec.accumulate, err));
+    /* What the caller may give beside a context. */
     trm_parallel_options *to = &o->exec.parallel;
     to->batch = p->batch == TRM_BATCH_OF_JOB ? p->batch : to->batch;
     to->pipeline.schedule = p->pipeline.schedule;
@@ -156,6 +157,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     if (o->elastic != NULL) {
         o->exec.parallel.comm = trm_elastic_comm(o->elastic);
     }
+    /* Sink and rank changes follow from the options, and the ranks from both. */
     model->sink = trmi_gradient_sink_of(o);
     model->changes = trmi_rank_changes_of(o);
     TRMI_TRY(trmi_model_find_ranks(model, err));

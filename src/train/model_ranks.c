@@ -60,6 +60,7 @@ trm_status trmi_model_find_ranks(trm_model *model, trm_error *err) {
                  jobs);
         return TRM_OK;
     }
+    /* The first model of the job makes its communicator; later ones use it. */
     if (comm == NULL) {
         TRMI_TRY(trm_comm_create(bootstrap, NULL, &comm, err));
         trmi_world_own(bootstrap);

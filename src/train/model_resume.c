@@ -75,6 +75,7 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
         goto done;
     }
     for (int32_t i = 0; i < total; i++) {
+        /* Read each tensor into memory of its own. */
         trm_variable v = trm_exec_variable(exec, i);
         const trm_safetensors_entry *e = NULL;
         const trm_safetensors *file = NULL;
@@ -95,6 +96,7 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
         TRMI_TRY_GOTO(status, trm_safetensors_read(file, e->name, &t, err), done);
     }
     for (int32_t i = 0; i < total; i++) {
+        /* Everything was readable: now change the model. */
         if (values[i] != NULL) {
             trm_exec_write(exec, i, values[i]);
         }
@@ -262,6 +264,7 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
                          "(elastic_batch, --elastic-batch rank)",
                          where);
     }
+    /* The global batch must be the same; where ranks keep their batches, that of one rank. */
     int64_t ranks = info->world_size > 0 ? info->world_size : 1;
     const int64_t now = model->changes->batch(model) / model->train.batch;
     bool same =
@@ -274,6 +277,8 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
             where, (long long)s->batch, (long long)ranks, s->accumulate,
             (long long)model->train.batch, (long long)now, trmi_accumulate(model));
     }
+    /* Another network and another optimiser both show as a different number of slots; a parameter
+     * that the checkpoint lacks tells them apart. */
     int64_t slots = 0, saved = 0;
     const char *foreign = NULL; /* first parameter that the checkpoint lacks */
     trm_exec *exec = model->train.exec;

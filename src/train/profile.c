@@ -52,6 +52,7 @@ trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *p
     p->model = model;
     p->data = data;
     p->begin = trmi_os_now();
+    /* The first track stands at the top of the viewer. */
     (void)trmi_trace_track(p->trace, "steps");
     model->train.exec->trace = p->trace;
     atomic_store(&data->trace, p->trace);
@@ -137,12 +138,14 @@ static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_err
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the clocks of %lld ranks", (long long)size);
     }
     memset(clocks, 0, (size_t)size * 2 * sizeof *clocks);
+    /* Each rank fills its own entries; the sum over the ranks has all. */
     clocks[2 * rank] = offset;
     clocks[2 * rank + 1] = p->begin;
     trm_status status = trmi_model_add(p->model, clocks, size * 2, err);
     if (status == TRM_OK) {
         double first = INFINITY;
         for (int64_t i = 0; i < size; i++) {
+            /* How far this clock is ahead of rank 0's, and when its first event would be there. */
             double apart = clocks[2 * i] - clocks[0];
             apart = apart > -1e-3 && apart < 1e-3 ? 0 : apart;
             first = fmin(first, clocks[2 * i + 1] + apart);

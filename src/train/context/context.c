@@ -223,6 +223,7 @@ static trm_status check_split(const trm_context *c, trm_error *err) {
         return TRM_OK;
     }
     for (size_t i = 0; i < sizeof options / sizeof options[0]; i++) {
+        /* An option that was set must have the one value that the mode carries out. */
         const char *value = text_of(c, options[i].id), *honoured = options[i].honoured;
         if (is_set(c, options[i].id) && (honoured == NULL || strcmp(value, honoured) != 0)) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s %.60s is not carried out in %s: %s",

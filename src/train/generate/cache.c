@@ -78,11 +78,14 @@ static trm_status run_cache(const trm_custom_op *self, const trm_tensor *inputs,
     float *qkv = inputs[0].data, *y = outputs[0].data; /* no other operator reads qkv */
     float scale = (float)(1 / sqrt((double)width));
     trmi_cache_attend attend = TRMI_CPU_CHOICE(trmi_cache_attend);
+    /* First all keys and values, because a token reads those of the tokens before it in the same
+     * call. */
     for (int64_t row = 0; row < s->count; row++) {
         keep_row(layer, qkv, row);
     }
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t i = 0; i < s->count * o->heads; i++) {
+        /* Heads of a group read the same keys and values. */
         int64_t row = i / o->heads, head = i % o->heads;
         int64_t begin = head / (o->heads / o->kv_heads) * o->context * width;
         attend(qkv + row * all + head * width, layer->keys + begin, layer->values + begin,

@@ -59,6 +59,9 @@ static int32_t most_probable(const float *logits, int64_t count) {
     return (int32_t)best;
 }
 
+/* Contract in choose.h. `limit` is the smallest key (an order of floats as integers) that may be
+ * chosen: top_k and top_p raise it. Then the inverse distribution function of a uniform number
+ * picks one of the rest. */
 int32_t trmi_choose(const float *logits, int64_t count, const trm_sampling *options,
                     uint64_t number) {
     int32_t best = most_probable(logits, count);

@@ -67,6 +67,7 @@ static trm_status make_cache(trm_generator *g, trm_error *err) {
     if (g->state.turns != NULL) {
         trmi_cache_prepare_turns(&g->state);
     }
+    /* Each block has two halves of its part: keys, then values. */
     for (int64_t i = 0; i < o->layers; i++) {
         g->layers[i] =
             (trmi_cache_layer){&g->state, memory + 2 * i * each, memory + (2 * i + 1) * each};
@@ -99,6 +100,7 @@ static trm_status make_program(trm_generator *g, trm_model *model, const trm_exe
     status = status == TRM_OK ? trm_exec_create(graph, &options, &out->exec, err) : status;
     trm_graph_destroy(graph);
     TRMI_TRY(status);
+    /* Where the generator writes tokens, positions and the row whose logits it wants. */
     trm_tensor input;
     int32_t **const places[] = {&out->tokens, &out->positions, &out->last};
     static const char *const names[] = {"tokens", "positions", "last"};
@@ -111,6 +113,8 @@ static trm_status make_program(trm_generator *g, trm_model *model, const trm_exe
     return TRM_OK;
 }
 
+/* Contract in trireme/language.h. Two programs have one cache: one reads many tokens of a prompt at a
+ * time, one a single token. */
 trm_status trm_generator_create(trm_model *model, const trm_generator_options *options,
                                 trm_generator **out, trm_error *err) {
     TRMI_NEED(err, model, options, out);

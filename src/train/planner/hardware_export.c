@@ -140,6 +140,8 @@ static void put_strategy(trmi_text *t, const char *name, const char *cuts, bool 
  * options of set_auto_parallel_context. */
 static void put_mindspore(trmi_text *t, const trm_hardware_plan *p, const trmi_parallelism *plan) {
     long long dp = plan->data, tp = plan->tensor, cp = plan->context, ep = plan->experts;
+    /* A strategy lists, for each input of an operator, into how many parts each of its dimensions
+     * is cut. */
     char cuts[6][96];
     snprintf(cuts[0], sizeof cuts[0], "[[%lld, 1], [%lld, 1]]", dp * cp, tp);
     snprintf(cuts[1], sizeof cuts[1], "[[%lld, %lld], [1, %lld]]", dp * cp, tp, tp);

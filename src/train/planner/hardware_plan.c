@@ -91,6 +91,7 @@ static trm_status settle_problem(const trm_hardware_plan_options *o, trm_hardwar
     return TRM_OK;
 }
 
+/* Contract in trireme/plan.h. A given plan is priced by the same costs as those of the search. */
 trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,
                                     trm_hardware_plan **out, trm_error *err) {
     TRMI_NEED(err, options, out);

@@ -50,6 +50,7 @@ static trm_status describe_plan(const trmi_partition_plan *plan, const char *fil
                            .recompute = plan->staged.recompute};
     memcpy(out->begins, begins, strlen(begins) + 1);
     trmi_mesh_text(&plan->mesh, out->mesh, sizeof out->mesh);
+    /* An operator whose letters are all "." is whole on every rank. */
     for (int64_t i = 0; i < plan->choices_count; i++) {
         const trmi_partition_choice *c = &plan->choices[i];
         out->cut += strspn(c->letters, ".") != strlen(c->letters);

@@ -149,6 +149,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
                                    .whole = p->whole,
                                    .whole_options = &p->whole_options,
                                    .limit = e->memory_bytes};
+    /* Rates of a links file replace measurements of operators: they may be of another machine. */
     const trmi_costs_options options = {
         .probe = o->measure == TRM_OFF || p->links.flops > 0 ? NULL : &p->probe,
         .refresh = o->refresh,
@@ -206,6 +207,7 @@ static trm_status take_options(trm_planner *p, trm_error *err) {
         TRMI_TRY(trmi_links_parse(o->links, &p->links, err));
     }
     p->slots = trmi_optimizer_slots(&p->model.exec.optimizer);
+    /* The batch of all ranks, from the shape of the first field. */
     trm_batch_field first;
     TRMI_TRY(trm_dataset_check(p->model.data, err));
     if (!trm_dataset_field(p->model.data, 0, &first) || first.tensor.shape.rank < 1) {
@@ -436,6 +438,7 @@ void trm_planner_get_info(const trm_planner *p, trm_planner_info *out) {
     out->total_seconds = p->total_seconds;
     out->data_parallel_seconds =
         plain->found.baselines_count > 0 ? plain->found.baselines[0].measure.step : 0;
+    /* Plans that ran in turns are sorted by prediction: the last one is the farthest. */
     out->tried = p->drive.trial.turns > 0 ? p->drive.trial.count : 0;
     out->tried_within =
         out->tried > 0

@@ -22,6 +22,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
     double work[16] = {0}, all = 0;
     int count = 0, parts = 0, again = 0;
     for (int32_t n = 0; n < space->nodes_count; n++) {
+        /* Work by letters of the cut, counted as if the operator were whole. */
         const trmi_space_class *c = trmi_space_class_of(space, n);
         double whole = c->forward[0] + c->backward[0];
         const char *own = c->strategies[choice->strategy[n]].letters;
@@ -134,6 +135,7 @@ static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *f
         *(best ? &good : &bad) = factor;
     }
     for (int i = 0; i < HALVINGS && bad > 0; i++) {
+        /* Factors are compared as ratios, so the middle is the geometric mean. */
         double middle = sqrt(good * bad);
         bool ok;
         char other[sizeof to];

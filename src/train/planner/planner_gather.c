@@ -77,6 +77,7 @@ static void fold_rows(trmi_report *r) {
     const trmi_choice *c = &r->m->found.best.choice;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         int32_t i = 0;
+        /* Find a row of equal operators. */
         for (; i < r->rows_count; i++) {
             int32_t o = r->rows[i].node;
             double off = fabs(r->moves[o] - r->moves[n]);
@@ -141,6 +142,8 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
         const trmi_simulated_event *e = &r->timeline.events[i];
         if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
+            /* Messages of each operator, and those of batch norms' statistics; messages between
+             * ranks by kind and axes. */
             bool norm = e->what != NULL && strcmp(e->what, "statistics") == 0;
             r->moves[e->node] += e->seconds;
             r->statistics += norm ? e->seconds : 0;

@@ -139,6 +139,7 @@ static void draw_operator(trmi_text *t, const trmi_auto_mesh *m, int32_t n, doub
     const trmi_op *op = trmi_space_op(s, n);
     int32_t i = m->found.best.choice.strategy[n], y = HEAD + 8 + n * LINE;
     const char *letters = c->strategies[i].letters;
+    /* Messages of the backward pass belong to its bar. */
     double later = c->backward[i] + c->exchange[i], left = CUTS + CHIP * m->mesh.axes + 10;
     char line[200];
     size_t length = strlen(op->name);
@@ -172,6 +173,7 @@ char *trm_planner_svg(const trm_planner *p) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
+    /* The longest bar fits the page. */
     double longest = 1e-12;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);

@@ -206,6 +206,9 @@ static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error 
     return TRM_OK;
 }
 
+/* Contract in planner.h. Prices messages between stages by a mesh of pairs of ranks, searches all
+ * shapes that the options allow, and chooses stages only if they are faster than the best plan
+ * without and fit. */
 trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     trmi_planner_pipe *pipe = &p->pipe;
     trmi_pipe_options o;
@@ -230,6 +233,7 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     }
     const trmi_pipe_plan *best = &pipe->found.rows[0].plan;
     bool any = p->options.stages == TRM_ALL;
+    /* With any number of stages the bound is over plans with and without. */
     pipe->lower_bound = pipe->found.lower_bound;
     for (int32_t i = 0; any && i < p->drive.meshes_count; i++) {
         pipe->lower_bound = fmin(pipe->lower_bound, p->drive.meshes[i].found.lower_bound);

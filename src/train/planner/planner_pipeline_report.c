@@ -207,6 +207,8 @@ static void print_rows(trmi_report *r) {
     }
 }
 
+/* Contract in planner_report.h. The user's plan first, then the chosen shape, then the
+ * alternatives. */
 void trmi_report_print_stages(trmi_report *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;
@@ -335,6 +337,8 @@ static void json_given(const trm_planner *p, trmi_text *t) {
     trmi_text_printf(t, "}");
 }
 
+/* Contract in planner_report.h. The same facts for scripts; "pipeline" is null if no stages were
+ * chosen. */
 void trmi_report_json_stages(trmi_report *r) {
     const trm_planner *p = r->p;
     const trmi_pipe_found *f = &p->pipe.found;

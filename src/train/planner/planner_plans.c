@@ -22,6 +22,7 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
     if (trmi_space_plan(space, &c->choice, &plan, &ignored) != TRM_OK) {
         return NULL;
     }
+    /* The bytes of the compiled program, 0 if it does not compile. */
     if (about != NULL) {
         *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name,
                                          .step_seconds = p->looks != NULL ? p->looks->now[index]

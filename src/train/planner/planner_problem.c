@@ -136,6 +136,7 @@ trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t cla
         status = take_fields(p, batch, inputs, err);
     }
     if (status == TRM_OK) {
+        /* The network and the loss of the model, on inputs of the planned batch. */
         trm_node logits = p->model.network(graph, inputs, p->model.network_context);
         trm_loss make = p->model.loss != NULL ? p->model.loss : trm_loss_softmax;
         *loss = make(graph, logits, inputs, p->model.loss_context);
@@ -200,6 +201,8 @@ trm_status trmi_planner_compiled(const trm_planner *p, const trmi_space *space,
     return status;
 }
 
+/* Contract in planner.h. The plan of operators, and the names of the operators with which stages
+ * begin. */
 trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
                                     trmi_partition_plan **out, trm_error *err) {
     (void)p;
@@ -245,6 +248,8 @@ static double staged_bytes(const trm_program *program) {
     return bytes;
 }
 
+/* Contract in planner.h. Resident memory of the program of one stage, with what its messages
+ * need. */
 trm_status trmi_planner_stage_compiled(const trm_planner *p, const trmi_micro_graph *graph,
                                        const trmi_pipe_plan *from, int32_t stage, double *bytes,
                                        trm_error *err) {

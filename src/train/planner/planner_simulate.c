@@ -91,6 +91,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
     const trmi_search_options options = {.mode = p->drive.mode,
                                          .memory_bytes = trmi_auto_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
+    /* `exposed`: all messages that computation does not hide. */
     if (status == TRM_OK) {
         out->step = found->objective;
         out->bound = found->lower_bound;
@@ -148,6 +149,7 @@ static trm_status measure_changed(simulation *s, const char *what, trm_error *er
                                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
     status =
         status == TRM_OK ? trmi_space_measure(space, &m->found.best.choice, &measure, err) : status;
+    /* The chosen plan is one of the candidates, so the best plan there is never worse. */
     const trmi_search_options options = {.mode = p->drive.mode,
                                          .memory_bytes = trmi_auto_limit(&p->drive),
                                          .own = &m->found.best.choice};

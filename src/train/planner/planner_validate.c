@@ -141,6 +141,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
                 classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
         }
     }
+    /* Time first: profiling adds clocks to each step. */
     trm_planner_run_result result = {.seconds = 0};
     status =
         status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err) : status;

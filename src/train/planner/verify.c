@@ -182,6 +182,8 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
     }
     r->one.no_outputs = split->no_outputs;
+    /* One device, then one device whose parameters differ in the last place: how far both are apart
+     * is what rounding alone can do. */
     trm_status status = trmi_verify_record(one, steps, 0, &r->one, err);
     if (status == TRM_OK && !o->bitwise) { /* nudge by one unit in the last place */
         status = trmi_verify_record(one, steps, mixed ? 0x1p-13 : 0x1p-23, &rounded, err);
