@@ -117,6 +117,7 @@ trm_status trmi_parallelism_parse(const char *text, trmi_parallelism *out, trm_e
         if (value != NULL) {
             *value++ = '\0';
         }
+        /* A word is a known name with a value, and no name comes twice. */
         if (value == NULL || !is_known(word)) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "plan: '%s' found, NAME=VALUE with a name of %s "
@@ -239,6 +240,7 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     TRMI_TRY(check_model(t, &p, err));
     TRMI_TRY(
         check_multiple("devices of a stage", problem->devices / p.stages, "ep", p.experts, err));
+    /* Replicas follow from the devices, micro-batches from the batch. */
     int64_t samples = p.data * p.micro_batch;
     if (problem->batch % samples != 0) {
         return TRMI_FAIL(
@@ -283,6 +285,8 @@ void trmi_parallelism_words(const trmi_parallelism *p, char *text, size_t size) 
         p->plain_tensor ? "off" : "on");
 }
 
+/* Contract in parallelism.h. Words of the field: tensor, pipeline, context, expert and data
+ * parallelism, ZeRO stage. */
 void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_parallelism *p,
                                char *text, size_t size) {
     int64_t most = 0;

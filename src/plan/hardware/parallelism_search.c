@@ -186,6 +186,7 @@ trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parall
     const trmi_priced_plan none = {.cost = {.seconds = INFINITY, .bytes = INFINITY}};
     plan_search s = {.problem = problem, .out = out};
     *out = (trmi_parallelism_found){.best = none, .unlimited = none, .least = none};
+    /* For each kind of choice the best plan, and the best one that chooses otherwise. */
     for (int k = 0; k < TRMI_KINDS; k++) {
         s.kinds[k] = (best_two){none, none};
     }

@@ -74,6 +74,8 @@ static void add_attention(const block_work *w, const trmi_parallelism *plan) {
     double width = (double)t->width, heads = (double)t->heads / w->tensor,
            key = trmi_transformer_key_width(t), value = trmi_transformer_value_width(t),
            pairs = t->key_rank > 0 ? heads : fmax((double)t->kv_heads / w->tensor, 1);
+    /* Latent attention (DeepSeek-V2): queries, keys and values come from narrow projections.
+     * Otherwise one product makes all three. */
     if (t->key_rank > 0) {
         add_products(w, 1, w->own, (double)(t->query_rank + t->key_rank + t->rotary_width), width);
         add_products(w, 1, w->tokens, heads * key, (double)t->query_rank);
@@ -82,6 +84,8 @@ static void add_attention(const block_work *w, const trmi_parallelism *plan) {
         add_products(w, 1, w->tokens, heads * key + pairs * (key + value), width);
     }
     add_products(w, 1, w->tokens, width, heads * value);
+    /* Scores and outputs over the causal half of all pairs; backward computes five products for the
+     * two of forward. */
     double flops = w->tokens * (double)t->context * heads * (key + value);
     double forward = flops / h->flops[TRMI_PRODUCT_BF16];
     b->attention[0] += forward / h->attention[0] + h->start;
@@ -93,6 +97,8 @@ static void add_attention(const block_work *w, const trmi_parallelism *plan) {
              4 * w->own * width);
     b->kept_full += 2 * w->own * width;
     add_tensor(w, 2, plan->plain_tensor);
+    /* Keys and values travel around the ring while the pairs that are there are computed: only what
+     * is longer than that counts. */
     if (plan->context > 1) {
         const trmi_device_group ring = {plan->context, plan->tensor};
         double bytes = 2 * w->tokens * pairs * (key + value) * (double)plan->context,
@@ -158,6 +164,7 @@ void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelis
     block_work w = {problem, t, tensor, tokens, tokens / tensor, block, 1};
     block->parameters = trmi_transformer_attention(t) / tensor;
     add_attention(&w, plan);
+    /* Dense blocks, then those with experts, each by its fraction of all blocks. */
     w.share = t->experts > 0 ? (double)t->dense / (double)t->layers : 1;
     add_dense(&w, (double)t->hidden, plan);
     w.share = 1 - w.share;
@@ -309,6 +316,8 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
         add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies,
                   memory);
         add_state(problem, p, blocks * b->experts, shares, memory);
+        /* Micro-batches whose activations are kept at the same time: all (GPipe), or as many as the
+         * schedule has between forward and backward of one. */
         double flight =
             p->gpipe ? micros
             : last   ? (p->chunks > 1 ? fmin(micros, stages * (1 - 1 / chunks) + 1 / chunks) : 1)
@@ -318,6 +327,8 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
                                                                : (blocks - again) * b->kept;
         each += p->recompute == TRMI_RECOMPUTE_FULL ? again * b->kept_full : 0;
         memory[TRMI_MEMORY_KEPT] = flight * each;
+        /* What lives only while one block computes: recomputed activations, logits, parameters that
+         * ZeRO 3 gathers. */
         memory[TRMI_MEMORY_WORK] = (p->recompute == TRMI_RECOMPUTE_FULL ? b->work : 0) +
                                    (last ? price[1].kept : 0) +
                                    (p->zero >= 3 ? 4 * b->gathered : 0);
@@ -357,6 +368,8 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
         part[TRMI_PART_EXPERT] += blocks * b->expert[i];
     }
     part[TRMI_PART_RECOMPUTE] = micros * find_again(p, b, work.blocks, &again);
+    /* A micro-batch crosses each boundary forward and backward; the bubble is the time of the
+     * stages' first and last micro-batch. */
     if (p->stages > 1) {
         double bytes = 2 * (double)(p->micro_batch * t->context) * (double)t->width /
                        (double)(p->context * p->tensor);
@@ -370,6 +383,7 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
     /* the last bucket of gradients and the first one of parameters have nothing beside them */
     double beside = 1 - 1 / fmax(work.blocks, 1);
     const double window[2] = {out->forward * beside, out->backward * beside};
+    /* Replicas of dense parameters, and those of one rank's experts. */
     const trmi_device_group all = {p->data * p->context, p->tensor},
                             same = {problem->devices / p->stages / p->experts, p->experts};
     double tables = head->parameters * (p->stages == 1 && !t->tied ? 2 : 1),

@@ -112,12 +112,15 @@ static bool is_later(const trmi_param *a, const trmi_param *b) {
 
 /* Sorts the parameters and gives PARAM and GRAD the same offsets. */
 static void place_parameters(trm_program *p) {
+    /* A gradient is complete after the last step that touches its buffer. */
     for (int32_t i = 0; i < p->params_count; i++) {
         trmi_param *param = &p->params[i];
         param->ready_step =
             param->grad_buffer == 0 ? p->steps_count : p->buffers[param->grad_buffer].last_step;
     }
     for (int32_t i = 0; i < p->params_count; i++) {
+        /* Insertion sort (is_later): gradients in the order in which they are complete, then those
+         * in factors, then frozen parameters. */
         trmi_param item = p->params[i];
         int32_t j = i;
         for (; j > 0 && is_later(&p->params[j - 1], &item); j--) {
@@ -173,6 +176,7 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     }
     TRMI_TRY(trmi_lower_places(program, options->target->threads, err));
     resolve_aliases(program);
+    /* The back-end is asked after aliases are known: a step in place may need other scratch. */
     int64_t scratch = 0;
     for (int32_t i = 0; i < program->steps_count; i++) {
         trmi_step *step = &program->steps[i];

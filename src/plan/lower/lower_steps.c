@@ -294,6 +294,7 @@ static void lower_op(lowering *l, int32_t index) {
     for (int32_t i = 0; i < op->inputs_count; i++) {
         inputs[i] = buffer_in_layout(l, op->inputs[i], layout, op->phase);
     }
+    /* Only images (rank 4) have a layout of their own; all other values are plain. */
     int32_t outputs[TRMI_OP_OUTPUTS_MAX] = {0};
     for (int32_t i = 0; i < op->outputs_count; i++) {
         int32_t value = op->outputs[i];
@@ -462,6 +463,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
     mark_weights(l);
     p->buffers_count = 1; /* 0 = absent */
     TRMI_TRY(TRMI_GROW(err, p->buffers, l->buffers_capacity, 1, "for the program"));
+    /* Leaves become buffers, reshapes aliases, operators steps, except those that no step needs. */
     for (int32_t i = 1; i < g->ops_count && !l->failed; i++) {
         const trmi_op *op = &g->ops[i];
         if (trmi_is_leaf(op)) {

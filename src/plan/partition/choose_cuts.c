@@ -202,6 +202,7 @@ static double follow_cost(trmi_partitioner *s, const trmi_op *op, const trmi_str
         const trmi_op *maker = &s->from->ops[s->from->values[value].op];
         bool data = maker->kind == TRMI_OP_INPUT || maker->kind == TRMI_OP_CONSTANT ||
                     maker->kind == TRMI_OP_STATE;
+        /* A leaf takes the spread of its first reader, so nothing is moved. */
         trmi_spread made = without_partials(strategy->inputs[i]);
         if (!v->follows_reader) {
             double seconds;
@@ -268,6 +269,7 @@ static trm_status make_strict(trmi_partitioner *s, const trmi_op *op, char *lett
     }
     memcpy(wanted, letters, sizeof wanted);
     for (int32_t i = 0; i < s->mesh->axes; i++) {
+        /* Is the letter of this axis strict by itself? ' ' leaves the axis open. */
         memset(one, '.', (size_t)s->mesh->axes);
         one[s->mesh->axes] = '\0';
         one[i] = letters[i];
@@ -279,6 +281,8 @@ static trm_status make_strict(trmi_partitioner *s, const trmi_op *op, char *lett
     memcpy(asked, letters, sizeof asked);
     trm_status status = choose_cheapest(s, op, wanted, letters, NULL);
     status = status == TRM_OK ? status : choose_cheapest(s, op, "", letters, err);
+    /* A line of the plan that is not followed must be reported; letters that the partition chose
+     * itself need not. */
     const trmi_partition_choice *line = s->choices[op - s->from->ops];
     if (line != NULL && line->line > 0 && s->rank == 0) {
         trmi_log(TRM_LOG_WARN, "plan",
@@ -333,6 +337,8 @@ static trm_status choose_cut(trmi_partitioner *s, const trmi_op *op, trm_error *
         s->values[op->outputs[0]].follows_reader = true;
         return TRM_OK;
     }
+    /* Inputs are redistributed as the strategy reads them; its outputs are the first versions of
+     * new values. */
     trmi_strategy strategy;
     TRMI_TRY(decide_letters(s, op, s->letters[index], &strategy, err));
     for (int32_t i = 0; i < op->inputs_count; i++) {

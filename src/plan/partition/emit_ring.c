@@ -208,6 +208,7 @@ static trm_status open_ring(ring *r, const trmi_strategy *strategy, const int32_
         r->keys = k->shape;
         return TRM_OK;
     }
+    /* Packed: cut the tensor into queries, keys and values, which are then passed on separately. */
     const trmi_attrs *all = &r->op->attrs;
     int64_t heads = all->attention.heads + 2 * all->attention.kv_heads,
             columns = r->folded ? q->shape.dim[2] * q->shape.dim[3] : q->shape.dim[2];
@@ -226,6 +227,8 @@ static trm_status open_ring(ring *r, const trmi_strategy *strategy, const int32_
 static trm_status emit_forward(const ring *r, int32_t *locals, trm_error *err) {
     int32_t k = r->local[K], v = r->local[V], sums[4] = {0};
     for (int32_t t = 0; t < r->members; t++) {
+        /* Turn t: this rank's queries and the keys of the rank t places before it. The results of
+         * two turns are joined by their log-sum-exps. */
         int32_t mask;
         TRMI_TRY(cut_mask(r, t, &mask, err));
         bool last = t + 1 == r->members;
@@ -273,6 +276,8 @@ static trm_status emit_backward(const ring *r, const int32_t *inputs, int32_t *l
     TRMI_TRY(change_shape(r, "result", *shape_of(r, r->local[Q]), &y, err));
     TRMI_TRY(change_shape(r, "gradient", *shape_of(r, r->local[Q]), &dy, err));
     for (int32_t t = 0; t < r->members; t++) {
+        /* The gradients of keys and values of turn t belong to another rank: they go back around
+         * the ring to it. */
         int32_t mask;
         TRMI_TRY(cut_mask(r, t, &mask, err));
         const piece back = {.kind = TRMI_OP_ATTENTION_GRAD,

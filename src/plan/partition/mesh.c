@@ -226,6 +226,8 @@ bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_
         partial = trmi_is_partial(s->at[i]) ? s->at[i] : partial;
     }
     for (int32_t d = 0; d < shape->rank; d++) {
+        /* The axes that cut dimension d: their places are 0, 1, ... without gaps, and no part is
+         * empty. */
         int64_t parts = 1;
         uint32_t places = 0;
         int32_t count = 0;

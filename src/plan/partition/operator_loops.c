@@ -62,6 +62,7 @@ static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, c
 
 /* Convolution and its gradients; a grouped one is cut between groups only. */
 static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
+    /* Letters of the dimensions of x, w and y; '-' is not cut. */
     bool groups = op->attrs.conv.groups > 1;
     const char *x = groups ? "nghw" : "nchw", *w = groups ? "g---" : "kc--",
                *y = groups ? "nghw" : "nkhw";
@@ -411,6 +412,7 @@ static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     int32_t i = 0, o = 0, used = 0;
     while (i < in->rank && o < out->rank) {
         int32_t first_in = i, first_out = o;
+        /* The shortest run of dimensions on both sides that has the same number of elements. */
         int64_t a = in->dim[i++], b = out->dim[o++];
         while (a != b && (a < b ? i < in->rank : o < out->rank)) {
             if (a < b) {
@@ -634,6 +636,8 @@ void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
     }
 }
 
+/* Contract in partition.h. A letter means another loop in different operators: 'k' are classes in a
+ * loss and columns in a matrix. */
 const char *trmi_partition_loop_name(const trm_graph *graph, const trmi_op *op, char letter) {
     trmi_loops l;
     trmi_loops_of(graph, op, &l);

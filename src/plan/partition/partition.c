@@ -50,6 +50,7 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
                         : op->origin != NULL ? find_named(s->from, op->origin, i)
                                              : 0;
     }
+    /* Which parameter a value is the gradient of; 0 is "absent". */
     for (int32_t i = 0; i < roots->params_count; i++) {
         s->parameter[roots->grads[i]] = roots->grads[i] != 0 ? roots->params[i] : 0;
     }
@@ -94,6 +95,7 @@ static trm_status emit_all(trmi_partitioner *s, trm_error *err) {
             TRMI_TRY(trmi_partition_emit_leaf(s, op, err));
             continue;
         }
+        /* The letters were decided in the first walk, so they fit. */
         trmi_strategy strategy;
         if (!trmi_partition_strategy(s->from, op, s->mesh, s->letters[i], &strategy) ||
             !trmi_partition_settle(s, op, &strategy)) {
@@ -144,6 +146,7 @@ static trm_status map_roots(trmi_partitioner *s, trmi_roots *roots, trm_error *e
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.params, params, "to split the graph"));
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grads, params, "to split the graph"));
     TRMI_TRY(TRMI_NEW_IN(err, &g->arena, to.grad_axes, params, "to split the graph"));
+    /* The caller reads loss and outputs, so they are whole on every rank. */
     if (roots->loss != 0) {
         TRMI_TRY(trmi_redistribute(s, roots->loss, &whole, "loss", &to.loss, err));
     }

@@ -421,6 +421,7 @@ trm_status trmi_partition_plan_parse(const char *text, size_t length, const char
     if (status == TRM_OK && memchr(text, '\0', length) != NULL) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: not a plan: it holds zero bytes", file);
     }
+    /* Line by line; a zero ends each in the copy. */
     for (char *line = copy; status == TRM_OK && line != NULL;) {
         char *end = strchr(line, '\n');
         if (end != NULL) {

@@ -75,6 +75,7 @@ static trm_status check_plan(const trmi_partition_plan *plan, const trm_graph *g
                              place_of(plan, c->line, at), c->op, trmi_op_def_of(op)->name,
                              c->letters, trmi_mesh_text(&plan->mesh, text, sizeof text), letters);
         }
+        /* The line's options: recomputation, and the spread of the result. */
         const trmi_value *v = trmi_output_of(graph, op, 0);
         if (c->recompute == TRMI_RECOMPUTE_YES && !can[op - graph->ops]) {
             return TRMI_FAIL(err, TRM_INVALID,

@@ -12,6 +12,7 @@
 
 enum { MOST_MICROS = 65536 };
 
+/* Contract in partition.h. Every run of operators but the first begins with a named operator. */
 trm_status trmi_partition_plan_stage(trmi_partition_plan *plan, const trmi_plan_stages *from,
                                      trm_error *err) {
     int32_t names = 0;

@@ -60,6 +60,7 @@ trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t 
     trmi_mesh_coordinates(s->mesh, s->rank, at);
     /* boxes of all members of this rank's group, before and after */
     for (int32_t m = 0; m < members; m++) {
+        /* Member m differs from this rank in the coordinates of the given axes only. */
         int32_t there[TRMI_MESH_AXES], rest = m;
         memcpy(there, at, sizeof there);
         for (int32_t i = s->mesh->axes - 1; i >= 0; i--) {
@@ -150,6 +151,7 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
         *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
         return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
     }
+    /* An exchange: what each rank has in the old spread and wants in the new one. */
     part has = {.mesh = s->mesh, .shape = &v->shape, .spread = *from};
     part wants = {.mesh = s->mesh, .shape = &v->shape, .spread = step->to};
     for (int32_t i = 0; i < s->mesh->axes; i++) {

@@ -300,6 +300,7 @@ static void add_axis(explorer *e, int32_t axis) {
     if (from.at[axis] >= TRMI_SPLIT) {
         add_box_move(e, &bare);
     }
+    /* To each dimension, at each place among the cuts that are there. */
     for (int32_t d = 0; d < e->map->shape.rank; d++) {
         int32_t cuts = cuts_count(mesh, &bare, (uint8_t)(TRMI_SPLIT + d));
         for (int32_t at = 0; at <= cuts; at++) {
@@ -387,6 +388,7 @@ static bool find_direct(const trmi_router *r, map *m, int32_t at, const trmi_spr
     if (!trmi_spread_fits(&r->mesh, &m->shape, &to) || trmi_spread_equal(&to, &from)) {
         return true;
     }
+    /* The move may have been priced for an earlier target. */
     edges direct = m->places[at].direct;
     int32_t there = place_of(r, m, &to);
     for (int64_t i = 0; i < direct.count; i++) {
@@ -505,6 +507,8 @@ static trm_status search_shortest(search *s, const trmi_spread *from, trmi_route
         if (trmi_spread_equal(&m->places[at].spread, s->target)) {
             return trace_route(s, at, out, err);
         }
+        /* From a settled place: all moves of one kind, and the direct exchange to the target, which
+         * would be too many to list for all targets. */
         const edge *last;
         s->failed = s->failed || (!m->places[at].explored && !explore_place(s->router, m, at)) ||
                     !find_direct(s->router, m, at, s->target, &last);

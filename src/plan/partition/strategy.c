@@ -202,6 +202,7 @@ static void add_halo(const trm_graph *g, const trmi_op *op, const trmi_loops *l,
     int32_t ranks = trmi_mesh_ranks(mesh), look = ranks < 16 ? ranks : 16;
     for (int32_t i = 0; i < look; i++) {
         int32_t rank = (int32_t)((int64_t)i * ranks / look);
+        /* What the window reads less what the rank has. */
         trmi_box own = trmi_spread_box(mesh, &x->shape, sx, rank), both;
         trmi_box wide = trmi_window_box(l, mesh, &x->shape, &y->shape, sx, sy, rank);
         int64_t kept = trmi_box_intersect(&own, &wide, &both) ? trmi_box_count(&both) : 0;
@@ -247,6 +248,8 @@ static void add_ring(const trm_graph *g, const trmi_op *op, const trmi_mesh *mes
         block = own * other / (heads + 2 * other);
     }
     double packed = k == NULL ? own : 0, queries = k == NULL ? own - 2 * block : own;
+    /* A forward operator lists its own messages and those of its gradient; backward also passes the
+     * gradients of keys and values on. */
     for (int backward = gradient; backward < 2 && axes != 0; backward++) {
         bool later = backward && !gradient;
         trmi_partition_comm *list = later ? out->backward : out->comms;

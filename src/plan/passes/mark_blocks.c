@@ -41,6 +41,8 @@ static int32_t dimension_read(const marking *m, const trmi_op *op) {
             dimension = same ? own : TRM_MAX_RANK;
         }
     }
+    /* Samples in the first dimension suit every operator; elsewhere only elementwise ones, and
+     * those that move values. */
     switch (dimension <= 0 ? TRMI_OP_TRANSPOSE : op->kind) {
     case TRMI_OP_ADD:
     case TRMI_OP_SUB:
@@ -186,6 +188,7 @@ static trm_status mark_op(const marking *m, int64_t index, trm_error *err) {
     for (int32_t i = 0; i < op->outputs_count; i++) {
         int32_t value = op->outputs[i];
         const trmi_value *v = &m->graph->values[value];
+        /* An output has samples unless it is a sum over them or a statistic of all. */
         bool samples = (any || reads) && !whole && !is_statistic(op->kind, i);
         /* a sum that is rounded before all ranks' sums are added */
         fine = fine && !(over && !samples && value != 0 && v->dtype != TRM_FLOAT32);

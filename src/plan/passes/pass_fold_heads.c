@@ -61,6 +61,7 @@ trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *option
         const trmi_op *op = &g->ops[i];
         int32_t made = trmi_pass_copy(pass, op);
         if (made != 0 && op->kind == TRMI_OP_PARAMETER && folded[op->outputs[0]]) {
+            /* [..., 3 heads width] becomes [..., 3, heads width]: the same elements in memory. */
             trm_shape *shape = &pass->to->values[pass->to->ops[made].outputs[0]].shape;
             int32_t last = shape->rank++;
             shape->dim[last] = shape->dim[last - 1] / 3;

@@ -87,6 +87,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
     if (mul == NULL || !last_axis(g, sum, false) || trmi_input_of(g, sum, 0)->shape.rank != 2) {
         return false;
     }
+    /* The product has the logarithm on either side. */
     int log_at = trmi_made_by(g, mul->inputs[0], TRMI_OP_LOG) != NULL ? 0 : 1;
     const trmi_op *log = trmi_made_by(g, mul->inputs[log_at], TRMI_OP_LOG);
     const trmi_op *hot = trmi_made_by(g, mul->inputs[1 - log_at], TRMI_OP_ONE_HOT);
@@ -157,6 +158,7 @@ trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options
     for (int32_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         if (found[i].end == i) {
+            /* The fused operator stands at the place of the mean, where logits and labels exist. */
             int32_t inputs[] = {pass->map[found[i].logits], pass->map[found[i].labels]};
             trmi_attrs attrs = {.xent = {.label_smoothing = found[i].smoothing}};
             int32_t index = trmi_pass_emit(pass, TRMI_OP_SOFTMAX_XENT, op->phase, op->name, inputs,

@@ -101,6 +101,8 @@ trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options
         for (int32_t j = 0; j < inputs; j++) {
             int32_t value = op->inputs[j];
             saved[j] = pass->map[value];
+            /* Data and weights of a product get its type; biases, gamma and beta stay in
+             * float32. */
             bool data = computes_in_bf16(op->kind) || follow == 0 || (follow >> j & 1);
             bool bias = computes_in_bf16(op->kind) && j == 2;
             trm_dtype to = bias || (follow != 0 && !(follow >> j & 1)) ? TRM_FLOAT32 : dtype;

@@ -373,6 +373,7 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
         keep_roots(r.dropped, roots);
         for (int64_t i = 1; i < g->ops_count; i++) {
             const trmi_op *op = &g->ops[i];
+            /* The first backward reader of a dropped value brings the operators that make it. */
             if (op->phase == TRMI_BACKWARD) {
                 copy_backward(&r, op, kept);
             } else {

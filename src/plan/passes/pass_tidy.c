@@ -54,6 +54,7 @@ trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
             }
             if (gradient && pass->uses[input] == 1 && makes_weight_gradient(made->kind) &&
                 op->attrs.cast.dtype == TRM_FLOAT32) {
+                /* The producer writes float32, and readers of the cast read the producer. */
                 int32_t value = pass->map[input];
                 pass->to->values[value].dtype = TRM_FLOAT32;
                 pass->to->ops[pass->to->values[value].op].output_dtype = TRM_FLOAT32;

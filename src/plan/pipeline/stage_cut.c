@@ -81,6 +81,8 @@ static trm_status measure_operators(cutter *c, trmi_arena *arena, trm_error *err
         }
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
+        /* The time of an operator includes its backward; a value crosses all cuts up to its last
+         * forward reader. */
         const trmi_op *op = &g->ops[i];
         int32_t forward = trmi_is_leaf(op) ? 0 : forward_of(g, i, before);
         before = forward;
@@ -93,6 +95,7 @@ static trm_status measure_operators(cutter *c, trmi_arena *arena, trm_error *err
     }
     for (int32_t k = 0; k < c->count; k++) {
         const trmi_op *op = &g->ops[c->ops[k]];
+        /* Prefix sums: seconds[k] are those of all operators before k. */
         c->seconds[k + 1] += c->seconds[k];
         for (int32_t j = 0; j < op->outputs_count; j++) {
             for (int32_t at = k + 1; at <= last[op->outputs[j]]; at++) {
@@ -114,6 +117,9 @@ static trm_status cut_evenly(const cutter *c, int32_t runs, int32_t *begins, trm
     for (int32_t i = 0; i < n; i++) {
         best[i] = i == 0 ? 0 : INFINITY;
     }
+    /* best[r][end]: the slowest of r runs that end before operator `end`, if they are cut well:
+     * dynamic programming over the begin of the last one. A run also sends what crosses its two
+     * ends, forward and backward. */
     for (int32_t r = 1; r <= runs; r++) {
         for (int32_t end = 0; end < n; end++) {
             double *at = &best[r * n + end];
@@ -129,6 +135,7 @@ static trm_status cut_evenly(const cutter *c, int32_t runs, int32_t *begins, trm
             }
         }
     }
+    /* Walk back through the choices. */
     for (int32_t r = runs, end = c->count; r > 0; r--) {
         end = begins[r - 1] = from[r * n + end];
     }

@@ -117,10 +117,13 @@ static trm_status place_backward(stager *s, int64_t begin, trm_error *err) {
     int64_t at = begin - 1;
     int32_t last = s->o->stages * s->o->chunks - 1;
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, wanted, g->values_count, "for stages"));
+    /* First: each backward operator where its forward operator is. */
     for (int64_t i = begin; i < g->ops_count; i++) {
         s->stage[i] =
             trmi_is_leaf(&g->ops[i]) ? LEAF : stage_of_origin(s, g->ops[i].origin, begin, &at);
     }
+    /* From the end: an operator belongs to the latest stage that reads one of its values, if that
+     * is later (wanted: stage + 1; 0: not read). */
     for (int64_t i = g->ops_count - 1; i >= begin; i--) {
         const trmi_op *op = &g->ops[i];
         if (trmi_is_leaf(op)) {
@@ -174,6 +177,7 @@ static trm_status find_crossings(stager *s, trm_error *err) {
             note_reader(s, g->ops[i].inputs[j], s->stage[i], s->backward[i], read);
         }
     }
+    /* One crossing for each pair of a value and a run that reads it. */
     for (int64_t i = 0; i < g->values_count * runs; i++) {
         s->count += read[i] != 0;
     }
@@ -216,6 +220,8 @@ static trm_status make_edges(stager *s, trm_error *err) {
                                  .dtype = v->dtype,
                                  .count = trm_shape_count(&v->shape)};
     }
+    /* Playing the schedule shows how many copies of each value are kept, and how many messages
+     * wait. */
     trmi_pipeline_play play = {.in_flight = in_flight, .kept = kept, .waiting = waiting};
     TRMI_TRY(trmi_pipeline_run(&out->pipeline, out->edges, s->count, &play, err));
     for (int32_t e = 0; e < s->count; e++) {
@@ -266,6 +272,8 @@ static trm_status list_leaves(stager *s, trm_error *err) {
         for (int32_t p = 0; p < s->roots->params_count; p++) {
             gradient = s->roots->params[p] == value ? s->roots->grads[p] : gradient;
         }
+        /* A leaf that no operator reads is held by the first stage. The stage that makes its
+         * gradient updates a parameter. */
         uint64_t who = holders[value] != 0 ? holders[value] : 1;
         int32_t maker = s->g->values[gradient].op, owner = 0;
         while ((who >> owner & 1) == 0) {

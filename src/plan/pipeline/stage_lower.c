@@ -56,6 +56,8 @@ static trm_status keep_values(trm_program *p, trmi_staged *s, int32_t chunk, trm
             chunk_of(s, b->first_step, &made) != chunk) {
             continue;
         }
+        /* Values of one forward or one backward run stay ACTIVATION, whose memory other runs use
+         * again. */
         int32_t reader = chunk_of(s, b->last_step, &read);
         bool to_the_end = b->last_step >= p->steps_count;
         if (reader == chunk && made == read && !to_the_end) {

@@ -86,6 +86,7 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
                                  rank, i, a->backward ? "backward" : "forward", a->micro, c,
                                  done[0], done[1]);
             }
+            /* In flight: forward done, backward not yet. */
             most = done[0] - done[1] > most ? done[0] - done[1] : most;
         }
         if (done[0] != p->micros || done[1] != p->micros) {
@@ -155,6 +156,7 @@ static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
             there = there && w->state[e].sent > a->micro;
         }
     }
+    /* All messages must be there before the first is taken, or the action would begin twice. */
     if (!there) {
         return false;
     }

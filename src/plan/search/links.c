@@ -223,6 +223,7 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
             return report_line(number, at, "a line of less than 4096 letters", err);
         }
         memcpy(line, at, length);
+        /* A comment begins with #. */
         line[strcspn(at, "#\n") < length ? strcspn(at, "#\n") : length] = '\0';
         at += length + (at[length] == '\n');
         const char *start = line + strspn(line, " \t\r");

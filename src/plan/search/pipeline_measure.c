@@ -110,6 +110,7 @@ static void price_crossings(pricing *p, uint8_t *done) {
         if (from == to || *seen == 1 || edge->tied > 0) {
             continue;
         }
+        /* A run gets a value once, however many of its operators read it. */
         *seen = 1;
         const trmi_strategy *reader = &trmi_space_class_of(s, edge->to)
                                            ->strategies[p->plan->choice.strategy[edge->to]],
@@ -145,6 +146,7 @@ static void price_shared(pricing *p, int32_t *first) {
             if (owner == NULL || !parameter->attrs.leaf.trainable || *owner == run + 1) {
                 continue;
             }
+            /* The first run that reads a parameter owns it. */
             if (*owner == 0) {
                 *owner = run + 1;
                 continue;
