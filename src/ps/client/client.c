@@ -55,6 +55,7 @@ static trm_status exchange_hello(trm_ps_client *client, trmi_channel *channel, t
     trmi_ps_encode_note(&header, note, NULL, m.data);
     TRMI_TRY(channel->table->commit(channel, &m, timeout, err));
     trm_status status;
+    /* wait in slices, so that a requested stop ends the wait */
     do {
         status = channel->table->receive(channel, timeout < slice_seconds ? timeout : slice_seconds,
                                          &m, err);
@@ -300,6 +301,7 @@ static void send_chief_heartbeat(trm_ps_client *client, double deadline) {
 /* Sends everything again that this server has not answered: steps, pushes in their order, pulls. */
 static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer, double deadline,
                              trm_error *err) {
+    /* a new server process knows no steps: it is sent all that this worker knows */
     double now = trmi_os_now();
     peer->carried = 0;
     peer->carried_pushes = 0;
@@ -325,6 +327,8 @@ static trm_status send_again(trm_ps_client *client, trmi_server_connection *peer
         client->stats.resent++;
         TRMI_TRY(send_now(client, peer, next->data, next->bytes, deadline, err));
     }
+    /* pulls come last: the server's step or clock then contains the pushes that they may depend
+     * on */
     for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
         trm_ps_batch *batch = client->batches[i];
         if (batch != NULL) {
@@ -633,6 +637,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
     const double begin = trmi_os_now();
     for (;;) {
         trmi_message m;
+        /* each round first sends what the other servers wait for */
         send_steps(client, deadline);
         send_chief_heartbeat(client, deadline);
         double now = trmi_os_now(), left = deadline - now;
@@ -646,6 +651,8 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
             send_steps(client, deadline);
             return TRM_OK;
         }
+        /* No message in this slice: the wait ends if a worker of the job is lost or a stop is
+         * requested. */
         if (status == TRM_TIMEOUT && client->options.lost != NULL &&
             client->options.lost(client->options.context)) {
             return TRMI_FAIL(err, TRM_PEER,
@@ -655,6 +662,8 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
         if (status == TRM_TIMEOUT && gives_up(client, begin)) {
             return trmi_client_stopped(peer, err);
         }
+        /* It also ends at the deadline; until then the other servers' answers are taken, and what
+         * this server owes too long is sent again. */
         if (status == TRM_TIMEOUT) {
             if (trmi_os_now() >= deadline) {
                 return TRMI_FAIL(err, TRM_TIMEOUT, "no answer from server %d (%s) for %.1f s",
@@ -710,6 +719,7 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     double deadline = trmi_client_deadline(client);
     client->order = number;
     client->order_answered = false;
+    /* each message of this server may be the answer */
     while (!client->order_answered) {
         int64_t before = peer->reconnects;
         TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
@@ -721,6 +731,7 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     if (client->order_header.status == TRM_OK) {
         return TRM_OK;
     }
+    /* The order failed: its error is that of the server, in the server's words. */
     trm_error theirs = {0};
     if (client->order_trailer_bytes == 256) {
         trmi_error_decode(&theirs, client->order_trailer);

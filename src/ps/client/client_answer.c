@@ -37,6 +37,7 @@ trm_status trmi_batch_ask(trm_ps_batch *b, trmi_part *part, trmi_server_connecti
      * that it waited for. */
     header.extra[1] = (int64_t)((patience > 0.6 ? patience - 0.3 : patience / 2) * 1e3);
     part->replies[peer->number].asked = trmi_os_now();
+    /* the keys are written into the channel's own memory, without a copy */
     size_t bytes =
         trmi_ps_size(TRMI_PS_PULL, c->options.wire, a->sections + first, count, c->widths);
     trmi_message m;

@@ -35,6 +35,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
         have - row_bytes > TRM_PS_WRITERS * sizeof *writers) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a row of %zu bytes", have);
     }
+    /* copy the parts that the caller wants */
     const uint8_t *from = client->order_trailer;
     if (info != NULL) {
         memcpy(info, from, sizeof *info);

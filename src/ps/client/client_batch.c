@@ -134,6 +134,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
                    sizeof *b->slices)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a slice");
     }
+    /* keys and rows stay the caller's memory: only their addresses are kept */
     b->slices[b->slice_count++] = (trmi_slice){
         .table = table,
         .keys = keys,
@@ -181,6 +182,7 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
         (b->blocks.nodes > 1 && (a->mask & TRMI_WANT_PUSH) != 0)) {
         return false;
     }
+    /* The first slice of each table stands for all of them: they share its unique keys. */
     for (int64_t s = 0; s < b->slice_count; s++) {
         trmi_slice *slice = &b->slices[s];
         const int64_t count = slice->unique_end - slice->unique_first;
@@ -201,6 +203,7 @@ static bool arrange_in_order(trm_ps_batch *b, trmi_arrangement *a, int64_t first
             a->count += count;
         }
     }
+    /* all sections belong to the only server */
     a->first[0] = 0;
     a->first[1] = sections;
     return true;
@@ -242,11 +245,13 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     a->mask = mask;
     a->match = match;
     a->in_order = false;
+    /* count */
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         /* counts by group, one place further on */
         start[group_of(x, each, sums) + 1] += (x->wanted & mask) == match;
     }
+    /* sum up: groups that have keys become sections, in ascending order of shards */
     uint32_t sections = 0;
     memset(a->first, 0, (c->servers + 1) * sizeof *a->first);
     for (size_t g = 0; g < groups; g++) {
@@ -265,6 +270,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     for (uint32_t s = 0; s < c->servers; s++) {
         a->first[s + 1] += a->first[s];
     }
+    /* place: start[g] moves from the group's first key to behind its last */
     a->count = start[groups];
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
@@ -324,6 +330,7 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
             b->row_of[u] = by_place[a->place[u - first]];
         }
     }
+    /* row_zero is for rows that lie in the order of the keys; these do not */
     for (int64_t s = 0; s < b->slice_count; s++) {
         b->slices[s].row_zero = 0;
     }

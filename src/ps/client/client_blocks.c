@@ -103,6 +103,7 @@ trm_status trmi_batch_split_blocks(trm_ps_batch *b, trm_error *err) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the blocks of %lld keys",
                          (long long)b->lookups);
     }
+    /* 0xFF bytes are UINT32_MAX: no key has a unique of a block yet */
     memset(s.latest, 0xFF, (size_t)(b->unique_count + 1) * sizeof *s.latest);
     for (int64_t i = 0; i < b->slice_count; i++) {
         trmi_slice *slice = &b->slices[i];
@@ -111,6 +112,7 @@ trm_status trmi_batch_split_blocks(trm_ps_batch *b, trm_error *err) {
             split_slice(b, slice, &s);
         }
     }
+    /* the new list, with one entry for each key of a block, replaces the old one */
     free(s.latest);
     free(b->uniques);
     b->uniques = s.made;

@@ -20,6 +20,7 @@ static const double earlier_life_seconds = 2;
 static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
                                 trm_error *err) {
     trm_ps_client_options o = *in;
+    /* 0 selects the default */
     o.wire = o.wire == TRM_DTYPE_NONE ? TRM_FLOAT32 : o.wire;
     o.pushes_ahead = o.pushes_ahead == 0 ? 4 : o.pushes_ahead;
     o.cache_staleness = o.cache_staleness == 0 ? 1 : o.cache_staleness;
@@ -129,10 +130,12 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     if (client->mode != TRM_PS_SYNC || client->servers == 1 || client->reader) {
         return TRM_OK;
     }
+    /* first round: the last batch that any server has */
     for (uint32_t s = 0; s < client->servers; s++) {
         TRMI_TRY(ask_for_batch(client, &client->peers[s], 0, &answer, err));
         last = trmi_max_i64(last, answer);
     }
+    /* second round: whether all servers have that batch */
     for (uint32_t s = 0; s < client->servers && last > 0; s++) {
         TRMI_TRY(ask_for_batch(client, &client->peers[s], last, &answer, err));
         everywhere = everywhere && answer != TRMI_HERE_NOT;
@@ -140,6 +143,7 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     if (!everywhere) {
         TRMI_TRY(send_servers_back(client, last, err));
     }
+    /* third round: all servers learn that they all have batch `known` */
     const int64_t known = last - !everywhere;
     const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, known, 1}};
     for (uint32_t s = 0; s < client->servers && known > 0; s++) {
@@ -180,6 +184,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     trm_ps_client *client;
     TRMI_TRY(TRMI_NEW(err, client, 1, "for a client"));
     trm_status status = TRM_OK;
+    /* a reader has a worker number that no worker can have */
     client->options = checked;
     client->servers = (uint32_t)checked.servers;
     client->reader = checked.worker < 0;
@@ -205,6 +210,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
             snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
         }
     }
+    /* greet all servers; they answer with the batch that this worker continues with */
     TRMI_TRY_GOTO(status, join_all(client, err), failed);
     client->joined = client->next_batch;
     *out = client;

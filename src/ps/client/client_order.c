@@ -354,6 +354,7 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
     uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
     trm_status status =
         numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
+    /* all orders go out first */
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
         trmi_ps_note note = {
             .value = {TRMI_ORDER_CUT, result->snapshot, result->differential, v->step}};
@@ -361,7 +362,9 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
             trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
                                    (size_t)v->count * sizeof *v->ids, &numbers[s], err);
     }
+    /* pushes flow again from here on, while the files are written */
     result->hold_seconds = trmi_os_now() - started;
+    /* the manifest lists the files of each server as it answers */
     trmi_text_printf(manifest,
                      "{\n  \"format\": 1, \"cut\": %u, \"differential\": %s, \"servers\": %u, "
                      "\"shards\": %u,\n  \"files\": [",

@@ -36,6 +36,7 @@ static trm_status copy_cached_rows(trm_ps_batch *b, const trmi_part *part, trm_e
             (x->wanted & TRMI_WANT_PULL) != 0 && c->caches[x->table] != NULL
                 ? trmi_cache_get(c->caches[x->table], x->key, b->index - find_max_age(c, x->table))
                 : NULL;
+        /* the mark of an earlier pull of this batch is void */
         x->wanted &= ~(uint32_t)TRMI_CACHED;
         if (row == NULL) {
             continue;
@@ -80,6 +81,7 @@ static trm_status prepare_part(trm_ps_batch *b, trm_error *err) {
     }
     TRMI_TRY(trmi_batch_arrange(b, &part->pull, part->first, part->end,
                                 TRMI_WANT_PULL | TRMI_CACHED, TRMI_WANT_PULL, err));
+    /* the bytes of rows that this part will receive */
     part->bytes = 0;
     for (uint32_t i = 0; i < part->pull.first[c->servers]; i++) {
         const trmi_ps_section *s = &part->pull.sections[i];
@@ -146,6 +148,8 @@ trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     if (place == TRMI_BATCHES_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "at most %d pulls at a time", TRMI_BATCHES_MAX);
     }
+    /* The keys are divided into parts, each with a request of its own. The batch gets its number
+     * once; a pull that is repeated keeps it. */
     TRMI_TRY(trmi_batch_cut(batch, err));
     if (!batch->outside) {
         batch->index = batch->index < 0 ? c->next_batch++ : batch->index;
@@ -156,6 +160,7 @@ trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     batch->pulling = true;
     c->batches[place] = batch;
     batch->deadline = trmi_client_deadline(c);
+    /* the first requests go out now; the rest as answers arrive */
     trm_status status = send_ahead(batch, batch->deadline, err);
     status = batch->outside ? status : trmi_client_note(c, status);
     if (status != TRM_OK) {

@@ -245,6 +245,7 @@ static trm_status deliver_push(trm_ps_client *c, trmi_pending **messages, uint64
                                bool lent, double deadline, trm_error *err) {
     if (!lent || c->servers == 1) {
         TRMI_TRY(send_from(c, messages, 0, sequence, deadline, err));
+        /* every server has it: tell those that hold it as partial */
         c->delivered = sequence;
         const trmi_ps_note pushed = {.value = {TRMI_ORDER_PUSHED, (int64_t)sequence}};
         for (uint32_t s = 0; s < c->servers && is_partial(c); s++) {
@@ -255,6 +256,7 @@ static trm_status deliver_push(trm_ps_client *c, trmi_pending **messages, uint64
         }
         return TRM_OK;
     }
+    /* under a lease: all servers but server 0, and their answers */
     TRMI_TRY(send_from(c, messages, 1, sequence, deadline, err));
     for (uint32_t s = 1; s < c->servers; s++) {
         while (messages[s]->sequence == sequence) {
@@ -262,6 +264,7 @@ static trm_status deliver_push(trm_ps_client *c, trmi_pending **messages, uint64
         }
     }
     TRMI_TRY(trmi_client_take_push_error(c, err));
+    /* server 0 also learns up to which step the other servers have finished */
     if (c->staging) {
         int64_t finished = trmi_client_steps_finished(c);
         memcpy(messages[0]->data + offsetof(trmi_ps_header, clock), &finished, sizeof finished);

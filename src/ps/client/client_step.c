@@ -11,6 +11,7 @@
 trm_status trmi_client_steps_merge(trm_ps_client *c, const uint8_t *data, size_t bytes,
                                    trm_error *err) {
     int64_t last = 0;
+    /* check all records; `last` becomes the newest step */
     for (size_t at = 0; at < bytes;) {
         uint32_t count;
         if (bytes - at < 16) {

@@ -59,6 +59,7 @@ static void *own_shard(void *context) {
         } else if (status == TRM_END) {
             break;
         }
+        /* the snapshot's turn: short after a request, long while there is none */
         if (runner->cut != NULL && trmi_cut_busy(runner->cut)) {
             trmi_cut_walk(runner->cut, status == TRM_OK ? WALK_ROWS : WALK_ROWS_IDLE);
         }
@@ -109,6 +110,7 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     if (known != NULL && known->active) {
         return known->done; /* continue where it was */
     }
+    /* A worker beyond the job's count, or one that was silent, is late. */
     bool late = known != NULL || server->worker_count >= server->options.workers;
     int64_t clock = late && slowest != INT64_MAX ? slowest : 0;
     clock = known != NULL ? trmi_max_i64(clock, known->done) : clock;
@@ -161,6 +163,7 @@ static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
     const trmi_ring_place place = {n->value[3], (int32_t)n->value[4]};
     bool shared = n->value[2] > 0 && trmi_ring_accept(link->channel, place, (size_t)n->value[2],
                                                       rings, NULL) == TRM_OK;
+    /* the answer takes the place of the question */
     link->welcome = true;
     int64_t clock = joining_clock(server, link->worker);
     *n = (trmi_ps_note){0};
@@ -315,6 +318,8 @@ static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_err
     link->channel = channel;
     link->worker = -1;
     pthread_mutex_init(&link->send_mutex, NULL);
+    /* the mutex is held until the link is in the list: a local client may add one at the same
+     * time */
     pthread_mutex_lock(&server->mutex);
     int count = 0;
     for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
@@ -401,6 +406,7 @@ static void *accept_links(void *context) {
         trmi_channel *channel = NULL;
         trmi_session session;
         trm_status status = TRM_TIMEOUT;
+        /* a server without an address has only clients of this process: just wait */
         if (server->gate != NULL) {
             status = trmi_acceptor_next(server->gate, 0.05, &session, NULL);
         } else {
@@ -409,6 +415,7 @@ static void *accept_links(void *context) {
         if (status == TRM_OK) {
             status = trmi_tcp_wrap(session.fd, session.peer, &channel, NULL);
         }
+        /* An answer never waits for a slow client: what the socket does not take is queued. */
         if (status == TRM_OK &&
             trmi_tcp_never_wait(channel, ANSWER_BYTES, server->options.worker_timeout_seconds,
                                 NULL) != TRM_OK) {
@@ -416,6 +423,7 @@ static void *accept_links(void *context) {
         } else if (status == TRM_OK) {
             (void)!add_link(server, channel, NULL);
         }
+        /* steps that failed for lack of memory are tried again */
         pthread_mutex_lock(&server->mutex);
         trmi_request *ready = trmi_step_advance(server);
         pthread_mutex_unlock(&server->mutex);
@@ -501,6 +509,7 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
 static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_options *out,
                                 trm_error *err) {
     trm_ps_server_options o = *in;
+    /* 0 selects the default */
     o.servers = o.servers == 0 ? 1 : o.servers;
     o.workers = o.workers == 0 ? 1 : o.workers;
     o.shards =
@@ -555,6 +564,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     TRMI_TRY(TRMI_NEW(err, server, 1, "for a server"));
     trm_status status = TRM_OK;
     server->options = checked;
+    /* the options before defaults say whether the count of workers was given */
     server->counted = options->workers > 0;
     server->shards = (uint32_t)checked.shards;
     server->away_fd = server->steps_fd = server->lock_fd = -1;

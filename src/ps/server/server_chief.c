@@ -115,6 +115,7 @@ bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
                   server->options.server);
         return false;
     }
+    /* a replaced process must not become chief with its worker's number */
     const trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (w != NULL && r->header.incarnation < w->incarnation) {
         TRMI_FAIL(&r->err, TRM_CANCELLED,
@@ -125,6 +126,7 @@ bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
     if (may_become_chief(server, r, silent)) {
         passed = grant_chief(server, r, silent);
     }
+    /* the answer: whether it is the chief, who is, for how long silent, the time limit */
     bool mine = is_holder(server, r);
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_CHIEF, mine,
                                        server->chief.held ? (int64_t)server->chief.worker + 1 : 0,

@@ -262,6 +262,7 @@ void trmi_last_step_advance(trm_ps_server *server) {
     if (server->last.step == 0 || !any_keeps(server)) {
         return;
     }
+    /* wait until all have decided */
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_last_member *m = &server->last.members[i];
         bool has_decided = m->is_final || server->last.together ||
@@ -270,6 +271,7 @@ void trmi_last_step_advance(trm_ps_server *server) {
             return;
         }
     }
+    /* the step is applied by a request of its own, on all shards */
     trmi_request *r = trmi_alloc(sizeof *r);
     if (r == NULL) {
         return; /* no memory: the next message tries again */

@@ -121,6 +121,7 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     if (status != TRM_OK) {
         return;
     }
+    /* a synchronous worker without samples is away: steps do not wait for it */
     status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
     if (server->options.mode == TRM_PS_SYNC) {
         w->active = status == TRM_OK;

@@ -236,6 +236,7 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
                   server->options.server, server->held ? "taken" : "written");
         return;
     }
+    /* the answer lists the last push of each worker: the client combines those of all servers */
     r->trailer = trmi_alloc((size_t)server->worker_count * sizeof(trmi_push_id) + 1);
     if (r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
@@ -247,10 +248,12 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
         memcpy(r->trailer + (size_t)i * sizeof id, &id, sizeof id);
     }
     r->trailer_bytes = (size_t)server->worker_count * sizeof(trmi_push_id);
+    /* also the newest cut, whether the next must be full, and the step */
     r->note.value[1] = newest_cut(server);
     r->note.value[2] =
         server->last_cut_failed || server->last_cut < newest_cut(server) || server->last_cut == 0;
     r->note.value[3] = server->step;
+    /* from here on no push is dispatched */
     server->until_step = server->step;
     server->held = true;
     server->holder = r->link;
@@ -430,11 +433,13 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     } else if (until == NULL || r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
     } else if (trmi_os_make_dirs(NULL, folder, &r->err) == TRM_OK) {
+        /* let the pushes pass that belong to the snapshot, up to `until` */
         memcpy(until, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), ids * sizeof *until);
         server->until = until;
         server->until_count = (uint32_t)ids;
         server->until_step = r->note.value[3];
         gather_pushes(server, r);
+        /* a differential snapshot needs the one before it */
         bool base_is_here =
             number == server->last_cut + 1 && !server->last_cut_failed && server->last_cut > 0;
         if (r->err.status != TRM_OK) {

@@ -35,6 +35,7 @@ trm_status trmi_request_decode(trm_ps_server *server, trmi_request *r, trm_error
     if (count > r->message.bytes / sizeof(trmi_ps_wire_section)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%u sections in %zu bytes", count, r->message.bytes);
     }
+    /* the tables grow while links decode */
     pthread_mutex_lock(&server->mutex);
     trmi_ps_shape shape = {shards, server->table_count, server->widths};
     pthread_mutex_unlock(&server->mutex);
@@ -50,6 +51,7 @@ trm_status trmi_request_decode(trm_ps_server *server, trmi_request *r, trm_error
                          "without backup workers and float32 gradients",
                          r->header.worker);
     }
+    /* sections are in ascending order of shards: count, then sum up to each shard's range */
     for (uint32_t i = 0; i < count; i++) {
         r->first[r->sections[i].shard + 1]++;
     }
@@ -147,6 +149,7 @@ trm_status trmi_request_send_late(trmi_ps_link *link, bool *rest) {
         if (r == NULL) {
             return TRM_OK;
         }
+        /* its lateness counts from the first try here */
         double now = trmi_os_now(), silence = link->server->options.worker_timeout_seconds;
         r->late_since = r->late_since == 0 ? now : r->late_since;
         double waited = now - r->late_since;
@@ -258,11 +261,13 @@ void trmi_request_finish(trmi_request *r) {
         answer_members(r);
         return;
     }
+    /* a push or an order: its answer is a note */
     if (r->reply.block == NULL) {
         call_on_applied(r);
         trmi_request_answer(r);
         return;
     }
+    /* a pull: after an error its reserved answer is withdrawn */
     if (r->err.status != TRM_OK) {
         r->reply.bytes = 0;
         commit_answer(r->link, &r->reply);
@@ -446,6 +451,7 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
                       count, (long long)nodes);
     }
     status = status == TRM_OK && group->again ? trmi_shard_void_held(runner->shard, &err) : status;
+    /* the members' sections for this shard; sums by blocks need equal numbers of nodes */
     for (uint32_t m = 0; m < count && status == TRM_OK; m++) {
         const trmi_request *member = group->members[m];
         ids[m] = (trmi_push_id){member->header.worker, member->header.incarnation,

@@ -107,6 +107,7 @@ static trm_status use_each_file(trm_ps_server *server, const trmi_snapshot_manif
                 "%s: file %zu: a server below %u, a shard below %u and a digest expected", m->path,
                 i, (unsigned)m->servers, (unsigned)m->shards);
         }
+        /* with the same shape each file belongs to one shard */
         if (same && (from != server->options.server || (into != all_shards && shard != into))) {
             continue;
         }
@@ -154,6 +155,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_snapshot_
     int64_t capacity = 0;
     trm_status status = TRM_OK;
     *count = 0;
+    /* each differential cut builds on the number before it */
     for (uint32_t at = cut;; at--) {
         if (at == 0 || *count == CHAIN_MAX) {
             status = TRMI_FAIL(err, TRM_CORRUPT, "cut %u: the full cut below it is missing", cut);
@@ -215,10 +217,12 @@ static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifes
         shards[s] = (shard_load){.server = server, .chain = chain, .count = count, .into = s};
         shards[s].has_thread = s + 1 < server->shards &&
                                pthread_create(&shards[s].thread, NULL, load_shard, &shards[s]) == 0;
+        /* the last one, or one whose thread could not be started */
         if (!shards[s].has_thread) {
             load_shard(&shards[s]);
         }
     }
+    /* join all; the error of the first shard that failed is returned */
     for (uint32_t s = 0; shards != NULL && s < server->shards; s++) {
         if (shards[s].has_thread) {
             pthread_join(shards[s].thread, NULL);
@@ -269,6 +273,7 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
             cut < from) {
             continue;
         }
+        /* another shape */
         if (servers != (unsigned)server->options.servers || shards != server->shards) {
             /* no push after the cut: that job ended with a snapshot */
             snprintf(path, sizeof path, "%s/log/%.200s", server->folder, entry->d_name);
@@ -403,6 +408,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     trmi_worker *worker;
     TRMI_TRY(align_tables(server, err));
     const trmi_shard *first = server->runners[0].shard;
+    /* the tables of shard 0 are those of all shards now */
     for (uint32_t i = 0; i < first->table_count; i++) {
         const trm_table_options *o = &first->tables[i]->options;
         char *name = trmi_alloc(strlen(o->name) + 1);
@@ -418,6 +424,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     }
     align_shards(server);
     atomic_store(&server->global_step, first->tick);
+    /* the workers: each shard keeps a window of the pushes that it has of them */
     for (int64_t i = 0; i < first->window_count; i++) {
         const trmi_window *w = &first->windows[i];
         TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
@@ -426,6 +433,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
         worker->done = count_finished_batches(server, w);
         worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
     }
+    /* the members of an undecided step */
     for (uint32_t i = 0; i < server->last.count; i++) {
         const trmi_push_id *id = &server->last.members[i].id;
         TRMI_TRY(adopt_worker(server, id->worker, id->incarnation, &worker, err));

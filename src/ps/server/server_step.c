@@ -129,6 +129,7 @@ static trm_status rewrite_log(trm_ps_server *server, trm_error *err) {
     for (int64_t i = 0; i < server->step_count; i++) {
         bytes += record_bytes(server->steps[i].count);
     }
+    /* the file is replaced whole, so that a crash leaves either the old or the new one */
     uint8_t *data = trmi_alloc(bytes + 1), *at = data;
     if (data == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for the log of steps");
@@ -617,6 +618,7 @@ static trm_status restore_record(void *context, const uint8_t *record, size_t by
     if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
         TRMI_FAIL(err, TRM_NOMEM, "no memory for a step of the log");
     } else {
+        /* the record: head, pushes, then the begin and end of each one's samples */
         memcpy(s.ids, record + sizeof head, ids);
         memcpy(s.leases, record + sizeof head + ids, leases);
         status = restore_step(server, &s, err);

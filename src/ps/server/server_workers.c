@@ -45,6 +45,7 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err) {
     trmi_worker *w = trmi_front_find(server, worker);
+    /* a worker that is heard for the first time */
     if (w == NULL) {
         if (!trmi_grow((void **)&server->workers, &server->worker_capacity,
                        server->worker_count + 1, sizeof *w)) {
@@ -66,6 +67,7 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
     if (trmi_front_life(server, w, incarnation, err) != TRM_OK) {
         return NULL;
     }
+    /* it was inactive: others must not wait until it has caught up */
     if (!w->active && w->clock > 0) {
         w->clock = trmi_front_caught_up(server, w);
     }

@@ -144,6 +144,7 @@ static int compare_nodes(const void *a, const void *b) {
 /* Lists the gradients of each key, which begin at m->begin[key], by node. Returns the number of
  * keys. */
 static int64_t list_by_key(trmi_merge *m, const trmi_merge_parts *p) {
+    /* number the keys, and count the gradients of each, one place further on */
     trmi_key_numbers numbers = begin_numbers(m);
     int64_t item = 0;
     for (uint32_t s = 0; s < p->count; s++) {
@@ -155,11 +156,13 @@ static int64_t list_by_key(trmi_merge *m, const trmi_merge_parts *p) {
             m->number[item++] = at;
         }
     }
+    /* sum up: where each key's list begins */
     const int64_t rows = numbers.count;
     m->begin[0] = 0;
     for (int64_t k = 0; k < rows; k++) {
         m->begin[k + 1] += m->begin[k];
     }
+    /* fill the lists; begin[key] moves to the list's end */
     item = 0;
     for (uint32_t s = 0; s < p->count; s++) {
         const trmi_ps_section *from = &p->sections[s];

@@ -33,10 +33,12 @@ static trm_status keep_sum(trmi_sum *sum, const trmi_ps_section *found, int32_t 
     return TRM_OK;
 }
 
-/* Contract in shard.h. */
+/* Contract in shard.h. Works table by table, because the merge has memory for one table at a
+ * time. */
 trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_t count,
                           trm_dtype dtype, trmi_sum *out, trm_error *err) {
     uint32_t most = 0;
+    /* the most sections that one table can have */
     for (uint32_t p = 0; p < count; p++) {
         most += parts[p].count;
     }
@@ -47,6 +49,7 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
                             ? TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients")
                             : TRM_OK;
     for (uint32_t t = 0; t < shard->table_count && status == TRM_OK; t++) {
+        /* the sections of this table, in the order of the parts */
         uint32_t n = 0;
         for (uint32_t p = 0; p < count; p++) {
             for (uint32_t i = 0; i < parts[p].count; i++) {

@@ -68,6 +68,7 @@ trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *m, trm_error 
     if (m->begin >= m->end || m->book < shard->book) {
         return TRM_OK;
     }
+    /* samples of a new book are other samples: the old spans are void */
     if (m->book > shard->book) {
         shard->book = m->book;
         shard->span_count = 0;
@@ -80,6 +81,7 @@ trm_status trmi_spans_add(trmi_shard *shard, const trmi_push_mark *m, trm_error 
         sum.end = trmi_max_i64(sum.end, shard->spans[last].end);
         last++;
     }
+    /* one span takes the place of those that it was merged with */
     if (first == last && !reserve_spans(shard)) {
         return TRMI_FAIL(err, TRM_NOMEM, "shard %u: the budget has no room for a list of samples",
                          shard->number);

@@ -265,6 +265,7 @@ static void write_file(trmi_cut *cut) {
     }
     XXH3_state_t digest;
     XXH3_64bits_reset(&digest);
+    /* buffers come from the owner until the one that is marked as the last */
     for (bool last = false; !last;) {
         void *item;
         if (trmi_queue_pop(cut->filled, -1, &item) != TRM_OK) {
@@ -293,6 +294,7 @@ static void write_file(trmi_cut *cut) {
     if (status != TRM_OK) {
         os->unlink(os->context, cut->temporary);
     }
+    /* report the file; the next snapshot may begin from here on */
     file.rows = cut->rows;
     file.digest = XXH3_64bits_digest(&digest);
     file.seconds = trmi_os_now() - cut->started;
@@ -423,6 +425,7 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
         return TRMI_FAIL(err, TRM_INVALID, "%.100s...: the path is too long", options->folder);
     }
     snprintf(cut->temporary, sizeof cut->temporary, "%.500s.tmp", cut->path);
+    /* the walk begins at the first table */
     cut->done = done;
     cut->context = context;
     cut->started = trmi_os_now();
@@ -434,6 +437,8 @@ trm_status trmi_cut_begin(trmi_cut *cut, const trmi_cut_options *options,
     atomic_store(&cut->busy, true);
     trmi_queue_push(cut->filled, cut);
     save_head(cut);
+    /* For each table its description, and the keys removed since the snapshot before. Its rows
+     * follow: before a push changes a row, and in the walk. */
     trm_status status = TRM_OK;
     for (uint32_t i = 0; i < shard->table_count; i++) {
         save_table(cut, i);

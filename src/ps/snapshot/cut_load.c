@@ -81,6 +81,7 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
     }
     TRMI_TRY(trmi_ps_decode_note(r->body, r->block.bytes, &header, &note, &options, err));
     options.staleness = 0; /* staleness belongs to the job, not to its files */
+    /* a table that the shard does not have yet */
     if (r->block.table == shard->table_count) {
         TRMI_TRY(trmi_shard_add_table(shard, &options, err));
         /* no more rows than the file can contain, whatever it claims */
@@ -93,6 +94,7 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
     if (r->block.table > shard->table_count) {
         return bad_block(r, "a table out of order", err);
     }
+    /* it exists: rows of another shape cannot be loaded into it */
     const trm_table_options *have = &shard->tables[r->block.table]->options;
     if (strcmp(have->name, options.name) != 0 || have->width != options.width ||
         have->dtype != options.dtype || have->optimizer.kind != options.optimizer.kind) {
@@ -148,6 +150,7 @@ static trm_status load_removed(reader *r, trmi_shard *shard, trm_error *err) {
 static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
                                  trm_error *err) {
     trmi_admitter *a = &shard->tables[r->block.table]->admitter;
+    /* exact counts, key by key: only those of this shard */
     if (r->block.kind == TRMI_BLOCK_WAITING) {
         if (r->block.bytes != r->block.count * sizeof(trmi_counted_key)) {
             return bad_block(r, "keys in waiting", err);
@@ -161,6 +164,7 @@ static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_fi
         }
         return TRM_OK;
     }
+    /* Bloom counters do not name their keys: all of them are taken */
     if (r->block.bytes != r->block.count || r->block.first > r->block.size ||
         r->block.count > r->block.size - r->block.first) {
         return bad_block(r, "counters", err);

@@ -64,12 +64,14 @@ trm_status trmi_admitter_init(trmi_admitter *admitter, trmi_account *account,
                               const char *table, trm_error *err) {
     trmi_admitter a = {.account = account, .rule = *rule, .seed = seed, .size = 1};
     TRMI_TRY(check_rule(&a.rule, table, err));
+    /* each shard has its part of the capacity */
     int64_t keys = (a.rule.capacity + shards - 1) / shards;
     int64_t wanted =
         a.rule.kind == TRM_ADMIT_BLOOM ? keys * COUNTERS_A_KEY : (keys + WAYS - 1) / WAYS;
     while (a.size < wanted) {
         a.size *= 2;
     }
+    /* rules without counters (all, probability) need no memory */
     if (count_state_bytes(&a) > 0) {
         void *memory = trmi_account_alloc(account, count_state_bytes(&a));
         if (memory == NULL) {

@@ -442,6 +442,7 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
         return false;
     }
     trmi_rows_page *page = &rows->pages[number], low, high;
+    /* the snapshot saves the page's places before they move */
     if (rows->before_move != NULL) {
         rows->before_move(rows->context, page);
     }
@@ -453,12 +454,14 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
         free_page(rows, &low);
         return false;
     }
+    /* Keys that do not fit even so, because their hashes crowd: enlarge the page instead. */
     if (!scatter_page(rows, page, &low, &high)) {
         free_page(rows, &low);
         free_page(rows, &high);
         return resize_page(rows, number, first_entry(rows, hash, page->depth),
                            page->places + page->places / 4);
     }
+    /* what the snapshot has of the old page, it has of both */
     low.walked = high.walked = page->walked > 0 ? places : 0;
     uint64_t first = first_entry(rows, hash, page->depth);
     free_page(rows, page);
@@ -632,6 +635,7 @@ static bool make_part(trmi_rows *rows, const part_shape *shape, uint32_t part) {
 void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
     part_shape parts[PARTS];
     shape_for(rows, count, parts);
+    /* only an empty table, and only if it becomes larger */
     uint32_t depth = largest_depth(parts), pages = 0;
     if (rows->count > 0 || rows->depth > 0 ||
         (depth == 0 && parts[0].places <= rows->pages[0].places)) {
@@ -640,6 +644,7 @@ void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
     for (uint32_t part = 0; part < PARTS; part++) {
         pages += pages_of_part(&parts[part], part);
     }
+    /* build the new table beside the old one */
     trmi_rows larger = *rows;
     larger.directory =
         trmi_account_alloc(rows->account, ((size_t)1 << depth) * sizeof *larger.directory);

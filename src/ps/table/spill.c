@@ -74,6 +74,7 @@ trm_status trmi_spill_put(trmi_spill *spill, const void *record, uint32_t *slot,
     }
     uint32_t place = reuse ? spill->free_slots[spill->free_count - 1] : spill->next;
     size_t done = 0;
+    /* the disk may take a part of the record only */
     while (done < spill->record_bytes) {
         ssize_t wrote = pwrite(spill->fd, (const char *)record + done, spill->record_bytes - done,
                                (off_t)place * spill->record_bytes + (off_t)done);

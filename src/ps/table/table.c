@@ -417,6 +417,7 @@ bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info
         }
         record = table->record;
     }
+    /* copy the parts that the caller wants */
     const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
     if (info != NULL) {
         *info = (trm_row_info){.key = key,

@@ -457,6 +457,7 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
     TRMI_TRY(c->bell >= 0 ? send_queued(c, &line, err) : TRM_OK);
     for (;;) {
         trm_status status;
+        /* first the frame head, which has the size, then memory, then the message */
         if (c->frame_have < FRAME_BYTES) {
             status = read_frame(c, err);
         } else if (!make_place(c)) {
@@ -471,6 +472,7 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
             status = wait_input(c, deadline, timeout_seconds, err);
         }
         TRMI_TRY(status);
+        /* a whole message: its memory goes to the caller, and the next frame begins */
         if (c->frame_have == FRAME_BYTES && c->expected > 0 && c->have == c->expected) {
             tcp_block *b = (tcp_block *)(void *)c->in.data;
             *b = (tcp_block){.capacity = c->in.capacity};
