@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributed with the backend trireme beside gloo, in turns: all-reduce by size, and DistributedDataParallel steps.
 
-    bench/torch_table.py [--python PYTHON_WITH_TORCH] [--ranks 2] [--rounds 3] [--only allreduce|resnet50|gpt2]
+    bench/torch_table.py [--python PYTHON_WITH_TORCH] [--ranks 2] [--rounds 3] [--only allreduce|resnet50|gpt2] [--batch 64]
 
 `shared` is trireme after torch_trireme.share_memory(): the tensors lie in memory that the ranks share. For steps, `alone` is the step without any
 communication (no_sync): no backend is faster, and "CPU" is the time that rank 0 computed and communicated, which other work disturbs less. Each rank has one thread. Figures are medians
 over the rounds, ratios are gloo's time over ours. The package is taken from PYTHONPATH or site-packages (docs/guides/torch.md).
-Needs torchvision for resnet50 (32x32, 64 images a rank) and transformers for gpt2 (124M, 4 samples of 64 tokens a rank)."""
+Needs torchvision for resnet50 (32x32) and transformers for gpt2 (124M, samples of 64 tokens). --batch: samples a rank; without it 64
+images (of 2 ranks: GLOBAL_BATCH=128) and 4 samples of text."""
 import argparse
 import json
 import os
@@ -34,18 +35,19 @@ def time_allreduce(dist, torch):
     return found
 
 
-def time_steps(model, way, torch):
+def time_steps(model, way, batch, torch):
     import contextlib
     torch.manual_seed(0)
     if model == "resnet50":
         import torchvision
         network = torchvision.models.resnet50(num_classes=10).to(memory_format=torch.channels_last)
-        x, y = torch.randn(64, 3, 32, 32).to(memory_format=torch.channels_last), torch.randint(10, (64,))
+        batch = batch or 64
+        x, y = torch.randn(batch, 3, 32, 32).to(memory_format=torch.channels_last), torch.randint(10, (batch,))
         optimizer = torch.optim.SGD(network.parameters(), lr=0.01, momentum=0.9)
     else:
         import transformers
         network = transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
-        x = y = torch.randint(50257, (4, 64))
+        x = y = torch.randint(50257, (batch or 4, 64))
         optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4, fused=True)
     parallel = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True, broadcast_buffers=way != ALONE)
     times, computed, losses = [], [], []
@@ -62,7 +64,7 @@ def time_steps(model, way, torch):
     return {"step": statistics.median(times[2:]), "step, CPU": statistics.median(computed[2:]), "loss": losses[-1]}
 
 
-def run_rank(way, task):
+def run_rank(way, task, batch):
     import torch
     import torch.distributed as dist
     torch.set_num_threads(1)
@@ -71,7 +73,7 @@ def run_rank(way, task):
     dist.init_process_group("gloo" if way in ("gloo", ALONE) else "trireme")
     if way == "shared":
         torch_trireme.share_memory()
-    found = time_allreduce(dist, torch) if task == "allreduce" else time_steps(task, way, torch)
+    found = time_allreduce(dist, torch) if task == "allreduce" else time_steps(task, way, batch, torch)
     if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)
     dist.destroy_process_group()
@@ -79,7 +81,7 @@ def run_rank(way, task):
 
 def measure(args, way, task):
     done = subprocess.run([args.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks), __file__,
-                           "--rank", way, task], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                           "--rank", way, task, str(args.batch)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     if done.returncode != 0:
         raise SystemExit(f"{way} {task}: exit {done.returncode}\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -91,6 +93,7 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="")
+    parser.add_argument("--batch", type=int, default=0)
     args = parser.parse_args()
     print("| measured | gloo | trireme | ratio | shared | ratio | alone | ratio |\n|---|---|---|---|---|---|---|---|")
     for task in ("allreduce", "resnet50", "gpt2"):
@@ -110,6 +113,6 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--rank"]:
-        run_rank(sys.argv[2], sys.argv[3])
+        run_rank(sys.argv[2], sys.argv[3], int(sys.argv[4]))
     else:
         main()

@@ -64,7 +64,7 @@ typedef struct trm_membership {
  * another host.
  *   param    cluster: may be destroyed afterwards
  *            options: NULL = defaults
- *   errors   as trm_cluster_join and trm_comm_create
+ *   errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
  *   owns     caller: trm_elastic_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_elastic_create(const trm_cluster *cluster,
                                                    const trm_elastic_options *options,

@@ -56,9 +56,8 @@ def model_fn(mode, params):
 
 
 def input_fn(context):
-    usage = 'train' if context.mode == 'train' else 'test'
-    data = tf.Dataset.open('synth', usage, FLAGS.batch_size, seed=context.seed, shapes={'train_count': 1000, 'test_count': 200})
-    return data.shard(context.num_input_pipelines, context.input_pipeline_id, 'wrap' if usage == 'train' else 'pad')
+    data = tf.Dataset.open('synth', context.mode, FLAGS.batch_size, seed=context.seed, shapes={'train_count': 1000, 'test_count': 200})
+    return data.shard(context.num_input_pipelines, context.input_pipeline_id, 'wrap' if context.mode == 'train' else 'pad')
 
 
 strategy = tf.ParameterServerStrategy(mode=FLAGS.mode)

@@ -139,3 +139,8 @@ def test_text(tmp_path):
     assert data.fields['tokens'] == ('int32', (4, 8))
     assert len(trireme.Tokenizer()) == 256
     assert trireme.machine()['cores'] >= 1
+
+
+def test_the_mode_of_an_input_fn_is_a_usage():
+    counts = {usage: Dataset.open('synth', usage, 10, shapes={'train_count': 40, 'test_count': 20}).sample_count for usage in ('train', 'test', 'eval')}
+    assert counts['eval'] == counts['test'] == 20 and counts['train'] == 40

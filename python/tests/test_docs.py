@@ -20,7 +20,13 @@ def test_the_guide_runs():
     trireme = names['trireme']
     model = trireme.Model(names['Net'](), names['train'], loss=names['loss'])
     model.train(until_step=2, callbacks=[names['Watch']()])
-    assert model.global_step == 2 and len(rest) == 4
+    assert model.global_step == 2 and len(rest) == 5
+    elastic = next(block for block in rest if 'Elastic(' in block)
+    assert 'least=2' in elastic and 'until_epoch=10' in elastic
+    exec(elastic.replace('least=2', 'least=1').replace('until_epoch=10', 'until_step=2'), dict(names, network=names['Net']()), names)
+    assert names['model'].global_step == 2 and names['job'].size == 1
+    names['model'].close()
+    names['job'].close()
 
 
 def test_the_whole_program_is_the_example():

@@ -12,7 +12,7 @@
 
 Model        a network that the library trains; callbacks, checkpoints, exports
 Exec, Graph  a training loop of your own
-distribute   three calls for a program of any framework
+distribute   three calls for a program of any framework; Elastic: ranks that die, leave and join
 nn, ops      networks as classes and functions; Dataset, transforms: data
 Planner      plans for many ranks; Estimator and its family: jobs with parameter servers
 _c           every public function of the C library
@@ -22,7 +22,7 @@ from ._library import Error
 __version__ = '0.2.0'
 
 _WHERE = {
-    'data': ('Batch', 'Dataset'), 'model': ('Context', 'Model', 'learning_rate_at'), 'executor': ('Exec',), 'planner': ('Planner', 'read_plan'),
+    'data': ('Batch', 'Dataset'), 'elastic': ('Elastic',), 'model': ('Context', 'Model', 'learning_rate_at'), 'executor': ('Exec',), 'planner': ('Planner', 'read_plan'),
     'graph': ('Graph', 'Node', 'constant', 'input', 'parameter', 'scope', 'state'),
     'callbacks': ('Callback', 'EarlyStop', 'EvaluateEvery', 'History', 'Lambda', 'LossMonitor', 'Metric', 'MetricsRecorder', 'ModelCheckpoint',
                   'Progress', 'ProgressBar', 'RunRecorder', 'StopTraining', 'TensorBoard', 'TimeMonitor'),
@@ -30,7 +30,7 @@ _WHERE = {
     'tools': ('Tokenizer', 'load_safetensors', 'machine', 'on_log'),
 }
 _HOME = {name: module for module, names in _WHERE.items() for name in names}
-_MODULES = ('callbacks', 'compat', 'data', 'distribute', 'estimator', 'executor', 'graph', 'model', 'nn', 'ops', 'planner', 'tools', 'transforms')
+_MODULES = ('callbacks', 'compat', 'data', 'distribute', 'elastic', 'estimator', 'executor', 'graph', 'model', 'nn', 'ops', 'planner', 'tools', 'transforms')
 __all__ = ['Error'] + sorted(_HOME) + list(_MODULES)
 
 

@@ -4549,7 +4549,7 @@ FUNCTIONS = {
         another host.
           param    cluster: may be destroyed afterwards
                    options: NULL = defaults
-          errors   as trm_cluster_join and trm_comm_create
+          errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
           owns     caller: trm_elastic_destroy(*out)
         """),
     'trm_elastic_destroy': (None, (c_void_p,),

@@ -66,17 +66,25 @@ def text_of(pointer):
 
 
 class stopping:
-    """While this context is open, Ctrl-C calls `stop` at once: the C call ends at its next step, saves, and returns.
+    """While this context is open, Ctrl-C calls `stop` at once: the C call ends at its next step, saves, and returns. SIGTERM calls
+    `leave`, if there is one and the program has no handler of its own.
 
     Python's own handler runs only when the C call has returned; a thread that reads the wakeup pipe calls `stop` before.
     """
 
-    def __init__(self, stop):
-        self.stop, self.thread, self.pressed = stop, None, False
+    def __init__(self, stop, leave=None):
+        self.stop, self.leave, self.thread, self.received = stop, leave, None, set()
 
     def __enter__(self):
-        if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) in (
-                None, signal.SIG_IGN, signal.SIG_DFL):
+        if threading.current_thread() is not threading.main_thread():
+            return self
+        self.actions = {}
+        if signal.getsignal(signal.SIGINT) not in (None, signal.SIG_IGN, signal.SIG_DFL):
+            self.actions[signal.SIGINT] = self.stop
+        if self.leave is not None and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self.actions[signal.SIGTERM] = self.leave
+            signal.signal(signal.SIGTERM, lambda number, frame: None)
+        if not self.actions:
             return self
         self.read_end, self.write_end = os.pipe()
         os.set_blocking(self.write_end, False)
@@ -90,9 +98,9 @@ class stopping:
             number = os.read(self.read_end, 1)
             if number in (b'', b'\0'):
                 return
-            if number[0] == signal.SIGINT:
-                self.pressed = True
-                self.stop()
+            if number[0] in self.actions:
+                self.received.add(number[0])
+                self.actions[number[0]]()
 
     def __exit__(self, kind, error, trace):
         if self.thread is None:
@@ -102,6 +110,11 @@ class stopping:
         self.thread.join()
         os.close(self.read_end)
         os.close(self.write_end)
-        if self.pressed and isinstance(error, Error) and error.code == _c.TRM_CANCELLED:
-            raise KeyboardInterrupt(error.message) from None
+        if signal.SIGTERM in self.actions:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if isinstance(error, Error) and error.code == _c.TRM_CANCELLED:
+            if signal.SIGINT in self.received:
+                raise KeyboardInterrupt(error.message) from None
+            if signal.SIGTERM in self.received:  # too few ranks would be left: as any process that SIGTERM ends
+                raise SystemExit(128 + signal.SIGTERM) from None
         return False

@@ -21,6 +21,7 @@ class _Numpy:
 np = _Numpy()
 DTYPES = {name: value for name, value in _c.ENUMS['trm_dtype'].items() if value}
 DTYPE_NAMES = {value: name for name, value in DTYPES.items()}
+ALSO = {('trm_usage', 'eval'): 'test'}  # the mode of an InputContext is the usage of its data
 DTYPE_BYTES = {1: 4, 2: 8, 3: 2, 4: 2, 5: 1, 6: 1, 7: 4, 8: 8}
 
 
@@ -34,7 +35,7 @@ def enum(name, value):
         return _c.TRM_ON if value else _c.TRM_OFF
     if not isinstance(value, str):
         return int(value)
-    words = _c.ENUMS[name]
+    words, value = _c.ENUMS[name], ALSO.get((name, value.lower()), value)
     if value.lower() not in words:
         raise Error(f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
     return words[value.lower()]

@@ -8,7 +8,7 @@ from . import _c
 from ._call import keep_exception
 from ._convert import as_dict, options, text, view
 
-HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_end')
+HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_membership', 'on_end')
 
 
 class StopTraining(Exception):
@@ -33,6 +33,12 @@ class Progress:
     @property
     def evaluation(self):
         return evaluation_dict(self.c.evaluation[0]) if self.c.evaluation else None
+
+    @property
+    def membership(self):
+        """The ranks since the last change of an elastic job, as Elastic.membership; None before the first change."""
+        from .elastic import membership_dict
+        return membership_dict(self.c.membership[0]) if self.c.membership else None
 
     @property
     def loss_scale(self):
@@ -68,6 +74,7 @@ class Callback:
     def on_epoch_end(self, progress): ...
     def on_evaluated(self, progress): ...
     def on_checkpoint(self, progress): ...
+    def on_membership(self, progress): ...
     def on_end(self, progress): ...
 
     def c_callback(self, model, keep):

@@ -47,6 +47,7 @@ class Dataset:
     def open(cls, path='auto', usage='train', batch_size=32, **more):
         """A dataset by name or path, with the usual pipeline of its format ("synth": generated shapes).
 
+        usage: train, test (or eval, the mode of an InputContext), all
         more: members of trm_dataset_spec: kind, image_size, seed, threads, prefetch_depth, click={...}, text={...}, ...
         """
         keep = []

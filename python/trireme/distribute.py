@@ -15,6 +15,7 @@ and meets the other ranks; the end of the process ends them.
 """
 import ctypes
 import sys
+import weakref
 from ctypes import byref
 
 from . import _c
@@ -24,6 +25,7 @@ from ._library import Error
 
 _shapes = {}
 _joined = False
+_elastic = None  # a weak reference to the elastic job of this process
 
 
 def _flat(value, what):
@@ -61,10 +63,21 @@ def init():
     """Finds the rank and meets the other ranks; the other calls do it when they are the first. An exception that ends this
     process then reaches the other ranks as the cause of their errors."""
     global _joined
+    job = _elastic and _elastic()
+    if job is not None and job.handle:
+        raise Error('distribute: this process is in an elastic job, whose ranks change; use its Elastic.comm, or a Model(elastic=...)')
     call(_c.trm_join)
     if not _joined and _c.trm_distribute_size(None) > 1:
         sys.excepthook = _telling(sys.excepthook)
     _joined = True
+
+
+def stay_apart(job):
+    """An elastic job takes the place of the ranks that init() joins."""
+    global _elastic
+    if _joined and _c.trm_distribute_size(None) > 1:
+        raise Error('Elastic: this process has joined its ranks by trireme.distribute already; make the Elastic in place of that')
+    _elastic = weakref.ref(job)
 
 
 def _telling(before):

@@ -95,7 +95,7 @@ class Cluster:
 
 
 class InputContext:
-    """The part of the data that this process reads: pipeline `index` of `pipelines`; mode: train, eval or predict; seed."""
+    """The part of the data that this process reads: pipeline `index` of `pipelines`; mode: train or eval, which Dataset.open takes as usage; seed."""
 
     def __init__(self, c):
         self.mode, self.pipelines, self.index, self.seed = word('trm_run_mode', c.mode), c.pipelines, c.index, c.seed

@@ -67,6 +67,7 @@ class Model:
     learning_rate: a number, or {'base': ..., 'decay': 'cosine', 'warmup_steps': ..., ...}
     metrics: Metric objects of evaluations
     context: options of parallel training by MindSpore's names: {'parallel_mode': 'data_parallel', ...}
+    elastic: an Elastic: ranks may die, leave and join
     more: members of trm_model_options and of the structs inside: seed, precision, accumulate, threads, loss_scale={...},
         parallel={...}, split={...}, ...
 
@@ -75,6 +76,7 @@ class Model:
 
     def __init__(self, network, data, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), context=None, **more):
         self.handle, self.keep, self._failure = None, [], None
+        self.elastic, self.left = more.get('elastic'), False
         self.data = as_dataset(data)
         made = _c.trm_model_options()
         self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
@@ -89,6 +91,8 @@ class Model:
         out = ctypes.c_void_p()
         self._call(_c.trm_model_create, byref(made), byref(out))
         self.handle, self.options_c = out.value, made
+        if self.elastic is not None:
+            self.elastic.hold()
 
     def options_into(self, made, network, loss, values):
         """Fills in a trm_model_options."""
@@ -165,13 +169,18 @@ class Model:
             raise Error(f'Model.train: {len(callbacks)} callbacks, at most {_c.TRM_MAX_CALLBACKS} expected')
         for i, c in enumerate(callbacks):
             given.callbacks[i] = c.c_callback(self, keep)
-        with stopping(self.request_stop):
-            self._call(_c.trm_model_train, self.handle, byref(given))
+        with stopping(self.request_stop, self.request_leave if self.elastic is not None else None):
+            self.left = self._call(_c.trm_model_train, self.handle, byref(given)) == _c.TRM_END
         return self
 
     def request_stop(self):
         """Ends the running train() after its step; it raises Error with status "cancelled". From any thread."""
         _c.trm_model_request_stop(self.handle)
+
+    def request_leave(self):
+        """This rank leaves its elastic job after its step (SIGTERM does so, too): train() returns, `left` is True, and the other
+        ranks go on. From any thread."""
+        _c.trm_model_request_leave(self.handle)
 
     def evaluate(self, data, steps=0):
         """Evaluates on one pass over the data (or its first batches); returns a dictionary: loss, samples, top1, auc, ..."""
@@ -265,6 +274,8 @@ class Model:
         if getattr(self, 'handle', None):
             _c.trm_model_destroy(self.handle)
             self.handle = None
+            if self.elastic is not None:
+                self.elastic.release()
 
     __del__ = close
 

@@ -203,6 +203,12 @@ trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_opti
     TRMI_NEED(err, cluster, out);
     trm_elastic *e = NULL;
     trm_error own;
+    if (options != NULL && options->most > 0 && options->least > options->most) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "elastic job: it needs more ranks than it may have (least %d, most %d); "
+                         "raise most",
+                         options->least, options->most);
+    }
     err = err != NULL ? err : &own;
     trm_status status = create_elastic(cluster, options, &e, err);
     if (status == TRM_OK) {

@@ -545,6 +545,21 @@ static void too_few_are_left(void **state) {
     (void)state;
 }
 
+/* Limits that no number of ranks fits are refused before anything is opened. */
+static void limits_that_exclude_each_other(void **state) {
+    trm_error err;
+    trm_cluster *cluster;
+    trm_elastic *job = NULL;
+    const trm_cluster_flags flags = {.rank = 0, .size = 1};
+    const trm_elastic_options options = {.least = 3, .most = 2};
+    assert_int_equal(trm_cluster_create(&flags, &cluster, &err), TRM_OK);
+    assert_int_equal(trm_elastic_create(cluster, &options, &job, &err), TRM_INVALID);
+    assert_non_null(strstr(err.message, "least 3, most 2"));
+    assert_null(job);
+    trm_cluster_destroy(cluster);
+    (void)state;
+}
+
 static int make_board(void **state) {
     (void)state;
     seen = mmap(NULL, sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -571,6 +586,7 @@ int main(void) {
                                        cmocka_unit_test(newcomers_wait_for_room),
                                        cmocka_unit_test(a_newcomer_outlasts_the_rank_of_its_door),
                                        cmocka_unit_test(a_newcomers_first_meeting_fails),
-                                       cmocka_unit_test(too_few_are_left)};
+                                       cmocka_unit_test(too_few_are_left),
+                                       cmocka_unit_test(limits_that_exclude_each_other)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);
 }

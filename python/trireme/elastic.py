@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A job that goes on when ranks die, leave or join (`trireme run -n 4 --elastic 2:8 -- python script.py`).
+
+    job = trireme.Elastic(least=2, most=8)
+    model = trireme.Model(network, train, elastic=job)
+    model.train(until_epoch=10, callbacks=[trireme.Lambda(on_membership=lambda p: print(p.membership))])
+
+A training loop of its own (each rank all-reduces over job.comm) catches the Error of a rank that has died:
+
+    except trireme.Error as error:
+        if not job.can_recover(error):
+            raise
+        job.recover(error)                 # then the ranks agree on the step and go on
+
+An Elastic and its models may be closed in any order: the process leaves the job when the last of them is gone.
+"""
+import atexit
+import ctypes
+import weakref
+from ctypes import byref
+
+from . import _c, distribute
+from ._call import call
+from ._convert import as_dict, options
+from ._library import Error
+from .estimator import Cluster
+
+_live = weakref.WeakSet()
+atexit.register(lambda: [job.close() for job in list(_live)])
+
+
+def membership_dict(m):
+    """A trm_membership as a dictionary; lost, left and joined are lists of ranks' numbers."""
+    found = as_dict(m)
+    for name in ('lost', 'left', 'joined'):
+        found[name] = [int(number) for number in found[name].split(',') if number.strip().isdigit()]
+    return found
+
+
+class Elastic:
+    """A process's place in an elastic job. Meets the other ranks, or finds the job that runs; in place of `distribute.init()`.
+
+    least: the job fails when fewer ranks are left; most: no process joins while there are so many
+    cluster: a Cluster; None: the place comes from the launcher's variables
+    more: members of trm_elastic_options and of the structs inside: decision_seconds, deterministic, join={'timeout_seconds': ...}
+    """
+
+    def __init__(self, least=1, most=1024, cluster=None, **more):
+        self.handle, self.users, self.keep = None, 1, []
+        distribute.stay_apart(self)
+        made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
+        cluster, out = cluster or Cluster(), ctypes.c_void_p()
+        call(_c.trm_elastic_create, cluster.handle, byref(made), byref(out))
+        self.handle = out.value
+        _live.add(self)
+
+    @property
+    def membership(self):
+        """The ranks of now: epoch, rank, ranks, lost, left, joined, ... as a dictionary. Epoch 0: this process has not joined yet."""
+        out = _c.trm_membership()
+        _c.trm_elastic_get_membership(self.handle, byref(out))
+        return membership_dict(out)
+
+    @property
+    def rank(self):
+        return self.membership['rank']
+
+    @property
+    def size(self):
+        return self.membership['ranks']
+
+    @property
+    def comm(self):
+        """The Communicator of the ranks of now; valid until they change."""
+        handle = _c.trm_elastic_comm(self.handle)
+        if not handle:
+            raise Error('Elastic.comm: this process has no ranks (found no epoch after a failed recover); end it', _c.TRM_PEER)
+        return distribute.Communicator(handle, parent=self)
+
+    @staticmethod
+    def can_recover(error):
+        """Whether other ranks are the reason of an Error: recover() makes a communicator without them."""
+        return isinstance(error, Error) and bool(_c.trm_elastic_can_recover(error.code))
+
+    @property
+    def wants_change(self):
+        """Whether a process wants to leave or to join, as far as this rank knows. All ranks agree on it, and then call recover()."""
+        return bool(_c.trm_elastic_wants_change(self.handle))
+
+    def request_leave(self):
+        """This process leaves with the next recover(). From any thread."""
+        _c.trm_elastic_request_leave(self.handle)
+
+    def recover(self, cause=None):
+        """Decides with the other ranks who goes on; `comm` is then new. Returns the membership; None: this process has left.
+
+        cause: the Error of the operation that failed
+        """
+        given = None
+        if cause is not None:
+            given = byref(_c.trm_error(status=cause.code, rank=cause.rank, message=cause.message.encode()[:215]))
+        status = call(_c.trm_elastic_recover, self.handle, given)
+        return None if status == _c.TRM_END else self.membership
+
+    def hold(self):
+        """A model uses the job: it stays until release()."""
+        self.users += 1
+
+    def release(self):
+        self.users -= 1
+        if self.users == 0 and self.handle:
+            _c.trm_elastic_destroy(self.handle)
+            self.handle = None
+
+    def close(self):
+        """Leaves the job in order, when its models are closed, too."""
+        if getattr(self, 'handle', None) and not self.closed:
+            self.closed = True
+            self.release()
+
+    closed = False
+    __del__ = close
+
+
+__all__ = ['Elastic']
