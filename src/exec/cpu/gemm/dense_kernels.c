@@ -78,20 +78,35 @@ typedef struct place {
     int64_t a_stride, a_step; /* between rows of A; from k to k + 1 */
 } place;
 
+/* Returns the address of row i of A. A constant stride needs one pointer for all rows and no index,
+ * with which a multiply-add would be two operations. */
+TRMI_INLINE const float *row_of(const place *at, const int i, const int64_t stride) {
+    return stride != 0 ? at->a[0] + i * stride : at->a[i / GROUP] + i % GROUP * at->a_stride;
+}
+
 /* Adds the products of k values of a with k rows of b to the sums of a tile, and advances both. */
 TRMI_INLINE void add_products(place *at, int64_t k, const int rows, const int vectors,
-                              vec sum[MR][VN]) {
-    for (int64_t p = 0, left_at = 0; p < k; p++, left_at += at->a_step, at->b += NR) {
+                              const int64_t stride, vec sum[MR][VN]) {
+    for (int64_t p = 0; p < k; p++, at->b += NR) {
         vec right[VN];
         UNROLL for (int j = 0; j < vectors; j++) {
             right[j] = *(const vec_memory *)(at->b + j * VL);
         }
         UNROLL for (int i = 0; i < rows; i++) {
-            const float left = at->a[i / GROUP][left_at + i % GROUP * at->a_stride];
-            UNROLL for (int j = 0; j < vectors; j++) { sum[i][j] += left * right[j]; }
+            const float *left = row_of(at, i, stride);
+            UNROLL for (int j = 0; j < vectors; j++) {
+                if (FROM_MEMORY(i)) {
+                    MULTIPLY_ADD_FROM(sum[i][j], left, right[j]);
+                } else {
+                    MULTIPLY_ADD(sum[i][j], *left, right[j]);
+                }
+            }
+        }
+        at->a[0] += at->a_step;
+        if (stride == 0) {
+            UNROLL for (int g = 1; g < GROUPS; g++) { at->a[g] += at->a_step; }
         }
     }
-    UNROLL for (int g = 0; g < GROUPS; g++) { at->a[g] += k * at->a_step; }
 }
 
 /* Prefetches the next line. */
@@ -104,15 +119,14 @@ TRMI_INLINE void prefetch_line(trmi_prefetch *soon) {
  * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_prefetch`: false
  * if k is short. */
 TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const int vectors,
-                              const bool packed, const bool may_prefetch) {
+                              const int64_t stride, const bool may_prefetch) {
     const bool prefetches = may_prefetch && t->k >= LONG;
     vec sum[MR][VN];
-    place at = {
-        .b = t->b, .a_stride = packed ? 1 : t->a_stride, .a_step = packed ? t->a_stride : 1};
+    place at = {.b = t->b, .a_stride = t->a_stride, .a_step = stride == 1 ? t->a_stride : 1};
     UNROLL for (int i = 0; i < rows; i++) {
         UNROLL for (int j = 0; j < VN; j++) { sum[i][j] = (vec){0}; }
     }
-    UNROLL for (int g = 0; g < GROUPS; g++) { at.a[g] = t->a + g * GROUP * at.a_stride; }
+    UNROLL for (int g = 0; g < GROUPS; g++) { at.a[g] = t->a + g * GROUP * t->a_stride; }
     int64_t k = t->k;
     for (int i = 0; prefetches && i < rows && k >= PACE; i++, k -= PACE) {
         UNROLL for (int j = 0; j < vectors; j++) {
@@ -121,14 +135,14 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
         for (int j = 0; j < vectors && t->mask != NULL; j++) {
             __builtin_prefetch(t->mask + i * t->mask_stride + j * VL, 0, 3);
         }
-        add_products(&at, PACE, rows, vectors, sum);
+        add_products(&at, PACE, rows, vectors, stride, sum);
     }
     int64_t lines = prefetches && t->soon != NULL ? t->soon_lines : 0;
     for (; lines > 0 && t->soon->lines > 0 && k >= PACE; lines--, k -= PACE) {
         prefetch_line(t->soon);
-        add_products(&at, PACE, rows, vectors, sum);
+        add_products(&at, PACE, rows, vectors, stride, sum);
     }
-    add_products(&at, k, rows, vectors, sum);
+    add_products(&at, k, rows, vectors, stride, sum);
     if (t->columns == vectors * VL) {
         finish_tile(t, rows, vectors, sum);
     } else {
@@ -136,29 +150,29 @@ TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const in
     }
 }
 
-#define TILE(N)                                                                                    \
-    static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) {                     \
-        if (t->columns <= NR / 2) {                                                                \
-            compute_tile(t, N, VN / 2, false, true);                                               \
-        } else {                                                                                   \
-            compute_tile(t, N, VN, false, true);                                                   \
-        }                                                                                          \
-    }                                                                                              \
-    static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) {                  \
-        if (t->columns <= NR / 2) {                                                                \
-            compute_tile(t, N, VN / 2, true, true);                                                \
-        } else {                                                                                   \
-            compute_tile(t, N, VN, true, true);                                                    \
-        }                                                                                          \
+#define TILE_OF(N, stride)                                                                         \
+    if (t->columns <= NR / 2) {                                                                    \
+        compute_tile(t, N, VN / 2, stride, true);                                                  \
+    } else {                                                                                       \
+        compute_tile(t, N, VN, stride, true);                                                      \
     }
+#define TILE(N)                                                                                    \
+    static __attribute__((noinline)) void rows_##N(const trmi_dense_tile *t) { TILE_OF(N, 0) }     \
+    static __attribute__((noinline)) void copies_##N(const trmi_dense_tile *t) {                   \
+        TILE_OF(N, TRMI_TILE_STRIDE)                                                               \
+    }                                                                                              \
+    static __attribute__((noinline)) void columns_##N(const trmi_dense_tile *t) { TILE_OF(N, 1) }
 TILE_EACH(TILE)
 #undef TILE
 
 typedef void tile_function(const trmi_dense_tile *tile);
-static tile_function *const rows_tiles[MR] = {TILES(rows_)}, *const columns_tiles[MR] = {
-                                                                 TILES(columns_)};
+static tile_function *const rows_tiles[MR] = {TILES(rows_)},
+                            *const copies_tiles[MR] = {TILES(copies_)},
+                            *const columns_tiles[MR] = {TILES(columns_)};
 
-static void compute_rows(const trmi_dense_tile *t) { rows_tiles[t->rows - 1](t); }
+static void compute_rows(const trmi_dense_tile *t) {
+    (t->a_stride == TRMI_TILE_STRIDE ? copies_tiles : rows_tiles)[t->rows - 1](t);
+}
 static void compute_columns(const trmi_dense_tile *t) { columns_tiles[t->rows - 1](t); }
 
 /* Copies `columns` columns (at most TRMI_TILE_COLS) of `rows` rows side by side. */
@@ -178,7 +192,7 @@ static void copy_columns(float *to, const float *from, int64_t stride, int64_t r
 TRMI_INLINE int64_t whole_tiles(trmi_dense_tile *t, int64_t count, const int vectors) {
     int64_t done = 0;
     for (; done + MR <= count; done += MR) {
-        compute_tile(t, MR, vectors, false, false);
+        compute_tile(t, MR, vectors, 0, false);
         t->a += MR * t->a_stride;
         t->c += MR * t->c_stride;
     }

@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/gemm/gemm_kernels.c: the functions of a trmi_gemm_isa, compiled for each instruction set
- * (base/simd/isa.h).
- *
- * AVX-512 with bfloat16 multiplies pairs of bfloat16 and sums in float32 (VDPBF16PS): PAIRS.
- *
- * AVX-512: three of four rows of A are broadcast by the multiply-adds themselves (FROM_MEMORY): 36
- * instructions for 28 multiply-adds, not 44. Where another thread has every second cycle of the
- * core's front end (two hardware threads, or a neighbour of a virtual machine on the other one)
- * that is what limits a tile. All rows so would need more loads than there are ports. */
+ * (base/simd/isa.h). */
 #include "exec/cpu/gemm/gemm_isa.h"
 
 #include "base/simd/tile.h"
@@ -16,27 +9,6 @@
 #include <string.h>
 
 enum { NR = VL * VN };
-
-#if defined(__AVX512BF16__)
-#define PAIRS
-#define MULTIPLY_ADD(sum, left, right)                                                             \
-    ((sum) =                                                                                       \
-         (vec)_mm512_dpbf16_ps((__m512)(sum), (__m512bh)_mm512_set1_ps(left), (__m512bh)(right)))
-#elif defined(__AVX512F__)
-/* By name: of products that it makes itself the compiler may keep two sums in memory, a tenth of
- * the speed. */
-#define MULTIPLY_ADD(sum, left, right)                                                             \
-    __asm__("vfmadd231ps %2, %1, %0" : "+v"(sum) : "v"(right), "v"(_mm512_set1_ps(left)))
-#define FROM_MEMORY(row) ((row) % 4 != 0)
-#define MULTIPLY_ADD_FROM(sum, left, right)                                                        \
-    __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(sum) : "v"(right), "m"(*(left)))
-#else
-#define MULTIPLY_ADD(sum, left, right) ((sum) += (left) * (right))
-#endif
-#ifndef FROM_MEMORY
-#define FROM_MEMORY(row) false
-#define MULTIPLY_ADD_FROM(sum, left, right) MULTIPLY_ADD(sum, *(left), right)
-#endif
 
 /* The halves of two vectors, element by element in turns; PAIR_ROWS: 32 pairs of the numbers of two
  * rows, low and high. */
