@@ -282,7 +282,7 @@ static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
 }
 
 /* Sends HOLD to all servers and collects their last pushes. *held: servers that hold. A full
- * snapshot is taken if a server needs it, or if the servers do not have the same last cut
+ * snapshot is taken if a server needs it, or if the servers do not have the same last snapshot
  * because one was restarted. */
 static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *result, vector *v,
                            uint32_t *held, trm_error *err) {
@@ -328,8 +328,8 @@ static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_resul
 /* Adds the files of one server, from its answer, to the manifest. */
 static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
                            trm_ps_checkpoint_result *result) {
-    for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_cut_file); i++) {
-        trmi_cut_file file;
+    for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_snapshot_file); i++) {
+        trmi_snapshot_file file;
         uint32_t from, shard;
         memcpy(&file, client->order_trailer + i * sizeof file, sizeof file);
         file.name[sizeof file.name - 1] = '\0';
@@ -347,17 +347,18 @@ static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *te
     }
 }
 
-/* Sends CUT to all servers before waiting for any, so that they collect pushes and write at the
- * same time; writes the manifest. */
-static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpoint_result *result,
-                          double started, trmi_text *manifest, trm_error *err) {
+/* Sends SNAPSHOT to all servers before waiting for any, so that they collect pushes and write at
+ * the same time; writes the manifest. */
+static trm_status snapshot_all(trm_ps_client *client, const vector *v,
+                               trm_ps_checkpoint_result *result, double started,
+                               trmi_text *manifest, trm_error *err) {
     uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
     trm_status status =
         numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
     /* all orders go out first */
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
         trmi_ps_note note = {
-            .value = {TRMI_ORDER_CUT, result->snapshot, result->differential, v->step}};
+            .value = {TRMI_ORDER_SNAPSHOT, result->snapshot, result->differential, v->step}};
         status =
             trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
                                    (size_t)v->count * sizeof *v->ids, &numbers[s], err);
@@ -382,7 +383,7 @@ static trm_status cut_all(trm_ps_client *client, const vector *v, trm_ps_checkpo
     return manifest->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a manifest") : TRM_OK;
 }
 
-/* Contract in trireme/ps.h. HOLD, CUT and RELEASE are described in server/server_order.c. */
+/* Contract in trireme/ps.h. HOLD, SNAPSHOT and RELEASE are described in server/server_order.c. */
 trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                              trm_ps_checkpoint_result *result, trm_error *err) {
     TRMI_NEED(err, client, result);
@@ -394,7 +395,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     trm_status status = hold_when_ready(client, &r, &v, &held, err);
     status = status == TRM_OK ? carry_steps(client, err) : status;
     if (status == TRM_OK) {
-        status = cut_all(client, &v, &r, started, &manifest, err);
+        status = snapshot_all(client, &v, &r, started, &manifest, err);
     }
     trmi_ps_note note = {
         .value = {TRMI_ORDER_RELEASE, status == TRM_OK ? (int64_t)r.snapshot : 0, r.differential}};

@@ -168,7 +168,7 @@ static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, 
         book->returned[book->returned_count++] = (returned_range){l->position, l->end};
         drop_lease(book, l);
         return TRM_OK;
-    case TRMI_LEASE_CUT: return TRM_OK;
+    case TRMI_LEASE_SNAPSHOT: return TRM_OK;
     }
     return TRMI_FAIL(err, TRM_CORRUPT, "event %u of lease %lld at %lld does not fit", e->kind,
                      (long long)e->id, (long long)e->position);
@@ -345,7 +345,7 @@ trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t
     return TRM_OK;
 }
 
-trm_status trmi_lease_cut(trmi_lease_book *book, uint32_t cut, trm_error *err) {
-    trmi_lease_event e = {.kind = TRMI_LEASE_CUT, .id = cut};
+trm_status trmi_lease_mark_snapshot(trmi_lease_book *book, uint32_t snapshot, trm_error *err) {
+    trmi_lease_event e = {.kind = TRMI_LEASE_SNAPSHOT, .id = snapshot};
     return record_and_apply(book, &e, err);
 }

@@ -21,7 +21,7 @@ typedef enum trmi_lease_kind {
     TRMI_LEASE_GRANT,    /* id, worker, epoch, begin, end */
     TRMI_LEASE_PROGRESS, /* id, position */
     TRMI_LEASE_LOST,     /* id: [position, end) is free again */
-    TRMI_LEASE_CUT       /* id = number of the snapshot: later events are not in it */
+    TRMI_LEASE_SNAPSHOT  /* id = number of the snapshot: later events are not in it */
 } trmi_lease_kind;
 
 typedef struct trmi_lease_event {
@@ -67,6 +67,6 @@ trm_status trmi_lease_drop_worker(trmi_lease_book *book, uint32_t worker, trm_er
 trm_status trmi_lease_drop_after(trmi_lease_book *book, uint32_t worker, int64_t id,
                                  trm_error *err);
 /* Records that a snapshot is taken here. */
-trm_status trmi_lease_cut(trmi_lease_book *book, uint32_t cut, trm_error *err);
+trm_status trmi_lease_mark_snapshot(trmi_lease_book *book, uint32_t snapshot, trm_error *err);
 
 #endif

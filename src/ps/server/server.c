@@ -48,7 +48,8 @@ static void *own_shard(void *context) {
     for (;;) {
         void *item;
         /* do not wait for a request while a snapshot is being written */
-        bool walking = trmi_cut_busy(runner->cut) && !trmi_cut_walk(runner->cut, 0);
+        bool walking =
+            trmi_snapshot_busy(runner->snapshot) && !trmi_snapshot_walk(runner->snapshot, 0);
         trm_status status = trmi_queue_pop(runner->queue, walking ? 0 : -1, &item);
         if (status == TRM_OK) {
             trmi_request *r = item;
@@ -60,13 +61,13 @@ static void *own_shard(void *context) {
             break;
         }
         /* the snapshot's turn: short after a request, long while there is none */
-        if (runner->cut != NULL && trmi_cut_busy(runner->cut)) {
-            trmi_cut_walk(runner->cut, status == TRM_OK ? WALK_ROWS : WALK_ROWS_IDLE);
+        if (runner->snapshot != NULL && trmi_snapshot_busy(runner->snapshot)) {
+            trmi_snapshot_walk(runner->snapshot, status == TRM_OK ? WALK_ROWS : WALK_ROWS_IDLE);
         }
     }
     /* At the end, finish the snapshot under way: its client waits for the answer. */
-    while (runner->cut != NULL && trmi_cut_busy(runner->cut) &&
-           !trmi_cut_walk(runner->cut, WALK_ROWS_IDLE)) {
+    while (runner->snapshot != NULL && trmi_snapshot_busy(runner->snapshot) &&
+           !trmi_snapshot_walk(runner->snapshot, WALK_ROWS_IDLE)) {
     }
     return NULL;
 }
@@ -84,7 +85,7 @@ static trm_status make_runner(trm_ps_server *server, uint32_t number, trm_error 
     TRMI_TRY(
         trmi_shard_create(o->memory_bytes / server->shards, &place, number, &runner->shard, err));
     TRMI_TRY(trmi_queue_create(QUEUE_REQUESTS, &runner->queue, err));
-    return o->folder == NULL ? TRM_OK : trmi_cut_create(runner->shard, &runner->cut, err);
+    return o->folder == NULL ? TRM_OK : trmi_snapshot_create(runner->shard, &runner->snapshot, err);
 }
 
 /* ---- a connection ---------------------------------------------------------------------------- */
@@ -649,7 +650,7 @@ static void answer_all(const trm_ps_server *server, trmi_request *list) {
 }
 
 static void free_runner(trmi_shard_thread *runner) {
-    trmi_cut_destroy(runner->cut);
+    trmi_snapshot_destroy(runner->snapshot);
     trmi_queue_destroy(runner->queue);
     trmi_shard_destroy(runner->shard);
 }

@@ -21,7 +21,7 @@
  *   incarnation  the number of a worker's life: a process that takes a worker's place gets a higher one
  *   sequence     the number of a push within an incarnation, from 1
  *   clock        the number of batches that a worker has finished (synchronous: the step)
- *   cut          the number of a snapshot
+ *   snapshot     in messages and names of files: its number
  *
  * Threads: "front mutex held" means server->mutex. A shard's rows are touched by its owner
  * thread only. */
@@ -30,7 +30,7 @@
 
 #include "base/queue.h"
 #include "ps/wire/channel.h"
-#include "ps/snapshot/cut.h"
+#include "ps/snapshot/snapshot.h"
 #include "ps/server/lease.h"
 
 #include <pthread.h>
@@ -60,9 +60,11 @@ typedef struct trmi_ps_link {
 typedef enum trmi_order {
     TRMI_ORDER_STATS = 1, /* 1: table                    answer: trm_table_stats */
     TRMI_ORDER_ROW,       /* 1: table, 2: key            answer: trm_row_info, floats, writers */
-    TRMI_ORDER_HOLD, /* answer: 1: newest cut, 2: needs a full one, 3: step; trmi_push_id of every worker */
-    TRMI_ORDER_CUT, /* 1: cut, 2: differential, 3: step   trailer: ids; answer: trmi_cut_file[] */
-    /* 1: the cut that is complete, 0 = none, 2: differential   trailer: manifest */
+    /* answer: 1: newest snapshot, 2: needs a full one, 3: step; trmi_push_id of every worker */
+    TRMI_ORDER_HOLD,
+    /* 1: number, 2: differential, 3: step   trailer: ids; answer: trmi_snapshot_file[] */
+    TRMI_ORDER_SNAPSHOT,
+    /* 1: the snapshot that is complete, 0 = none, 2: differential   trailer: manifest */
     TRMI_ORDER_RELEASE,
     TRMI_ORDER_BYE, /* 1: not 0 = only for a while; it keeps its leases */
     TRMI_ORDER_STOP,
@@ -96,7 +98,7 @@ typedef enum trmi_here {
  * queues, `late` of a link. */
 struct trmi_request {
     trmi_ps_link *link;    /* NULL: made by the server itself */
-    trm_ps_server *server; /* set in requests that outlive a link: steps, cuts */
+    trm_ps_server *server; /* set in requests that outlive a link: steps, snapshots */
     trmi_message message;
     trmi_ps_header header;
     trmi_ps_note note;
@@ -127,11 +129,12 @@ struct trmi_request {
     trmi_request *next;
 };
 
-/* A shard with its queue and owner thread. Only that thread touches shard and cut while it runs. */
+/* A shard with its queue and owner thread. Only that thread touches shard and snapshot while it
+ * runs. */
 struct trmi_shard_thread {
     trm_ps_server *server; /* that it belongs to */
     trmi_shard *shard;
-    trmi_cut *cut; /* the snapshot writer; NULL without a folder */
+    trmi_snapshot *snapshot; /* the snapshot writer; NULL without a folder */
     trmi_queue
         *queue; /* of trmi_request, filled by the links' threads; closing it ends the thread */
     pthread_t thread;
@@ -242,7 +245,7 @@ struct trm_ps_server {
         summed_step;    /* SYNC: last step that is a sum in the logs, so that a start can void it */
     uint16_t sum_dtype; /* SYNC: dtype of all gradients, from the first push on */
     trmi_request *parked;  /* list of pulls that must wait */
-    trmi_request *waiting; /* SYNC: pushes of later steps; else: pushes held by a cut */
+    trmi_request *waiting; /* SYNC: pushes of later steps; else: pushes held by a snapshot */
     /* a snapshot holds pushes back */
     bool held;
     const trmi_ps_link *holder; /* the link that takes the snapshot */
@@ -265,15 +268,17 @@ struct trm_ps_server {
     int lease_fd;             /* server 0: log of the leases, -1: none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
-    int away_fd;       /* log of away workers, lives and chief, -1: none */
-    uint32_t last_cut; /* latest cut, begun or loaded */
-    /* number of the newest log that was there at the start: of last_cut, or of a later cut that was given
-     * up after its log began. Logs are replayed in the order of their numbers, so no later cut has a lower one */
+    int away_fd;            /* log of away workers, lives and chief, -1: none */
+    uint32_t last_snapshot; /* latest snapshot, begun or loaded */
+    /* number of the newest log that was there at the start: of last_snapshot, or of a later snapshot
+     * that was given up after its log began. Logs are replayed in the order of their numbers, so no
+     * later snapshot has a lower one */
     uint32_t newest_log;
-    bool last_cut_failed; /* it is incomplete: the next one must be full */
+    bool last_snapshot_failed; /* it is incomplete: the next one must be full */
     /* shards that are still writing their part of it */
     _Atomic int32_t writing;
-    uint32_t full_cut, older_full_cut, oldest_cut; /* complete cuts in the folder; 0: none */
+    uint32_t full_snapshot, older_full_snapshot,
+        oldest_snapshot; /* complete snapshots in the folder; 0: none */
 };
 
 /* ---- requests (server_request.c) ------------------------------------------------------------- */
@@ -460,7 +465,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
                                  int32_t *number, trm_error *err);
 
 /* --- leases (server_lease.c), front mutex held ------------------------------------------------ */
-/* Opens the book of leases and replays its log: all of it, or up to the last cut if pushes are
+/* Opens the book of leases and replays its log: all of it, or up to the last snapshot if pushes are
  * not logged.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_server_lease_open(trm_ps_server *server, trm_error *err);
@@ -526,13 +531,13 @@ void trmi_server_unlock_folder(trm_ps_server *server);
  *   errors  IO */
 trm_status trmi_server_flush_names(const trm_ps_server *server, trm_error *err);
 /* Writes the path of a shard's log: "FOLDER/log/server-0-of-1-shard-1-of-2-cut-000002.log". */
-void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
+void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t snapshot, char *path,
                    size_t size);
-/* Writes the manifest of a complete cut, the list of all servers' files that the client has
+/* Writes the manifest of a complete snapshot, the list of all servers' files that the client has
  * collected. It is written last of all files; then the files that no restart can need are
  * removed.
  *   errors  IO, NOSPACE */
-trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
+trm_status trmi_manifest_write(trm_ps_server *server, uint32_t snapshot, bool differential,
                                const char *text, size_t bytes, trm_error *err);
 
 #endif

@@ -91,9 +91,9 @@ trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error
         return TRMI_FAIL(
             err, TRM_CORRUPT,
             "server %d: the logs of its shards end with steps %lld to %lld, one step apart at most "
-            "expected: records are lost. Move %s/log away to go back to cut %u",
+            "expected: records are lost. Move %s/log away to go back to snapshot %u",
             server->options.server, (long long)e.least, (long long)e.most, server->folder,
-            server->last_cut);
+            server->last_snapshot);
     }
     if (synchronous && server->options.servers > 1 && e.all && e.most == e.least) {
         return remember_members(server, e.most, err);

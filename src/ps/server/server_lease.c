@@ -33,13 +33,16 @@ typedef struct reading {
 } reading;
 
 /* Finds the event of the last snapshot: first pass, if pushes are not logged. */
-static trm_status find_cut(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+static trm_status find_snapshot(void *context, const uint8_t *record, size_t bytes,
+                                trm_error *err) {
     (void)err;
     reading *c = context;
     trmi_lease_event e;
     memcpy(&e, record, bytes);
     c->at++;
-    c->until = e.kind == TRMI_LEASE_CUT && e.id == (int64_t)c->server->last_cut ? c->at : c->until;
+    c->until = e.kind == TRMI_LEASE_SNAPSHOT && e.id == (int64_t)c->server->last_snapshot
+                   ? c->at
+                   : c->until;
     return TRM_OK;
 }
 
@@ -58,7 +61,7 @@ static trm_status replay_log(const trm_ps_server *server, const char *path, size
     const trmi_record_form form = {
         .bytes = sizeof(trmi_lease_event), .check_bytes = sizeof(uint64_t), .take = take_event};
     trmi_record_form search = form;
-    search.take = find_cut;
+    search.take = find_snapshot;
     reading c = {server, 0, 0};
     if (server->options.log_pushes == TRM_ON) {
         c.until = INT64_MAX;

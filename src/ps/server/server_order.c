@@ -3,11 +3,12 @@
  * job. trmi_order_handle is the dispatcher; the order numbers and their arguments are in
  * server.h (trmi_order).
  *
- * A snapshot ("cut") of all servers, driven by the client of the chief:
+ * A snapshot of all servers, driven by the client of the chief:
  *
  *       HOLD      each server holds new pushes back and reports the last push of each worker, and its step
- *       CUT       with the latest push of each worker on any server, and the latest step: lets pushes up to those go, waits
- *                 for them, begins to write, and releases the held pushes; answers when the files are written
+ *       SNAPSHOT  with the latest push of each worker on any server, and the latest step: lets pushes
+ *                 up to those go, waits for them, begins to write, and releases the held pushes;
+ *                 answers when the files are written
  *       RELEASE   all files of all servers exist: writes the manifest (or gives the snapshot up) */
 #include "ps/server/server.h"
 #include "ps/wire/table_wire.h"
@@ -211,12 +212,13 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
     r->trailer_bytes = (size_t)server->worker_count * sizeof *out;
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* Returns the number that the next cut must exceed. Its log is the newest one: a cut of the same number that
- * was given up may have begun it. */
-static uint32_t newest_cut(const trm_ps_server *server) {
-    return server->last_cut + 1 > server->newest_log ? server->last_cut : server->newest_log - 1;
+/* Returns the number that the next snapshot must exceed. Its log is the newest one: a snapshot of the
+ * same number that was given up may have begun it. */
+static uint32_t newest_snapshot(const trm_ps_server *server) {
+    return server->last_snapshot + 1 > server->newest_log ? server->last_snapshot
+                                                          : server->newest_log - 1;
 }
 
 /* HOLD: begins to hold pushes back and answers with the last push of each worker.
@@ -248,10 +250,11 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
         memcpy(r->trailer + (size_t)i * sizeof id, &id, sizeof id);
     }
     r->trailer_bytes = (size_t)server->worker_count * sizeof(trmi_push_id);
-    /* also the newest cut, whether the next must be full, and the step */
-    r->note.value[1] = newest_cut(server);
-    r->note.value[2] =
-        server->last_cut_failed || server->last_cut < newest_cut(server) || server->last_cut == 0;
+    /* also the newest snapshot, whether the next must be full, and the step */
+    r->note.value[1] = newest_snapshot(server);
+    r->note.value[2] = server->last_snapshot_failed ||
+                       server->last_snapshot < newest_snapshot(server) ||
+                       server->last_snapshot == 0;
     r->note.value[3] = server->step;
     /* from here on no push is dispatched */
     server->until_step = server->step;
@@ -293,7 +296,7 @@ static trmi_request *release_hold(trm_ps_server *server) {
 }
 
 trmi_request *trmi_order_release(trm_ps_server *server) {
-    /* after CUT, `until` is set and order_cut itself releases */
+    /* after SNAPSHOT, `until` is set and order_snapshot itself releases */
     return server->held && server->until == NULL ? release_hold(server) : NULL;
 }
 
@@ -368,8 +371,8 @@ static void gather_pushes(trm_ps_server *server, trmi_request *r) {
 }
 
 /* Called by a shard when its file is written: adds it to the answer. */
-static void cut_done(void *context, trm_status status, const trmi_cut_file *file,
-                     const trm_error *err) {
+static void snapshot_done(void *context, trm_status status, const trmi_snapshot_file *file,
+                          const trm_error *err) {
     trmi_request *r = context;
     atomic_fetch_sub(&r->server->writing, 1);
     if (status != TRM_OK) {
@@ -385,18 +388,18 @@ static void cut_done(void *context, trm_status status, const trmi_cut_file *file
 
 /* Begins the snapshot on one shard, and a new log with it. Runs in the queue before all pushes
  * that were held back. */
-static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
+static void run_snapshot(trmi_shard_thread *runner, trmi_request *r) {
     trm_ps_server *server = runner->server;
     uint32_t number = (uint32_t)r->note.value[1];
     char folder[300], path[400];
     trm_error err;
     snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
-    trmi_cut_options o = {.folder = folder,
-                          .number = number,
-                          .differential = r->note.value[2] != 0,
-                          .server = (uint32_t)server->options.server,
-                          .servers = (uint32_t)server->options.servers};
-    trm_status status = trmi_cut_begin(runner->cut, &o, cut_done, r, &err);
+    trmi_snapshot_options o = {.folder = folder,
+                               .number = number,
+                               .differential = r->note.value[2] != 0,
+                               .server = (uint32_t)server->options.server,
+                               .servers = (uint32_t)server->options.servers};
+    trm_status status = trmi_snapshot_begin(runner->snapshot, &o, snapshot_done, r, &err);
     if (status == TRM_OK && server->options.log_pushes == TRM_ON) {
         trmi_log_path(server, runner->shard->number, number, path, sizeof path);
         trm_error log_err;
@@ -417,19 +420,19 @@ static void run_cut(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* CUT: collects the pushes that belong to the snapshot, then dispatches run_cut. Returns the
- * requests that are released. */
-static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
+/* SNAPSHOT: collects the pushes that belong to the snapshot, then dispatches run_snapshot. Returns
+ * the requests that are released. */
+static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
     uint32_t number = (uint32_t)r->note.value[1];
     size_t ids = (size_t)r->header.extra[0] / sizeof(trmi_push_id);
     char folder[300];
     snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
-    r->trailer = trmi_alloc(server->shards * sizeof(trmi_cut_file) + 1);
-    if (!server->held || number <= newest_cut(server)) {
+    r->trailer = trmi_alloc(server->shards * sizeof(trmi_snapshot_file) + 1);
+    if (!server->held || number <= newest_snapshot(server)) {
         /* restarted since HOLD, or the connection to the client broke */
-        TRMI_FAIL(&r->err, TRM_PEER, "server %d: cut %u without hold, or after cut %u",
-                  server->options.server, number, newest_cut(server));
+        TRMI_FAIL(&r->err, TRM_PEER, "server %d: snapshot %u without hold, or after snapshot %u",
+                  server->options.server, number, newest_snapshot(server));
     } else if (until == NULL || r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
     } else if (trmi_os_make_dirs(NULL, folder, &r->err) == TRM_OK) {
@@ -440,17 +443,17 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
         server->until_step = r->note.value[3];
         gather_pushes(server, r);
         /* a differential snapshot needs the one before it */
-        bool base_is_here =
-            number == server->last_cut + 1 && !server->last_cut_failed && server->last_cut > 0;
+        bool base_is_here = number == server->last_snapshot + 1 && !server->last_snapshot_failed &&
+                            server->last_snapshot > 0;
         if (r->err.status != TRM_OK) {
         } else if (r->note.value[2] != 0 && !base_is_here) {
             TRMI_FAIL(&r->err, TRM_INVALID,
-                      "server %d: no cut %u to be different from: take a full checkpoint",
+                      "server %d: no snapshot %u to be different from: take a full checkpoint",
                       server->options.server, number - 1);
         } else {
-            server->last_cut = number;
-            server->last_cut_failed = true; /* until RELEASE confirms all files */
-            r->run = run_cut;
+            server->last_snapshot = number;
+            server->last_snapshot_failed = true; /* until RELEASE confirms all files */
+            r->run = run_snapshot;
             r->later = true;
             r->server = server;
             atomic_store(&server->writing, (int32_t)server->shards);
@@ -458,7 +461,7 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
     }
     /* In every queue the snapshot comes before the pushes that were held back. */
     if (r->run != NULL && server->leases != NULL) {
-        (void)!trmi_lease_cut(server->leases, number, NULL);
+        (void)!trmi_lease_mark_snapshot(server->leases, number, NULL);
     }
     if (r->run != NULL) {
         trmi_request_dispatch(server, r);
@@ -471,19 +474,20 @@ static trmi_request *order_cut(trm_ps_server *server, trmi_request *r) {
 }
 
 /* RELEASE of a complete snapshot: writes the manifest. A server that was restarted meanwhile has
- * the state of an earlier cut, on which its next differential file would be based; it must not
+ * the state of an earlier snapshot, on which its next differential file would be based; it must not
  * confirm this one. */
-static void complete_cut(trm_ps_server *server, trmi_request *r) {
-    const int64_t cut = r->note.value[1];
-    if (cut != 0 && cut != (int64_t)server->last_cut) {
+static void complete_snapshot(trm_ps_server *server, trmi_request *r) {
+    const int64_t snapshot = r->note.value[1];
+    if (snapshot != 0 && snapshot != (int64_t)server->last_snapshot) {
         TRMI_FAIL(&r->err, TRM_PEER,
-                  "server %d was started again while cut %lld was taken: it has cut %u",
-                  server->options.server, (long long)cut, server->last_cut);
-    } else if (cut != 0 && trmi_manifest_write(server, server->last_cut, r->note.value[2] != 0,
-                                               (const char *)r->message.data +
-                                                   trmi_ps_note_size(TRMI_PS_CONTROL),
-                                               (size_t)r->header.extra[0], &r->err) == TRM_OK) {
-        server->last_cut_failed = false;
+                  "server %d was started again while snapshot %lld was taken: it has snapshot %u",
+                  server->options.server, (long long)snapshot, server->last_snapshot);
+    } else if (snapshot != 0 &&
+               trmi_manifest_write(server, server->last_snapshot, r->note.value[2] != 0,
+                                   (const char *)r->message.data +
+                                       trmi_ps_note_size(TRMI_PS_CONTROL),
+                                   (size_t)r->header.extra[0], &r->err) == TRM_OK) {
+        server->last_snapshot_failed = false;
     }
 }
 
@@ -522,7 +526,7 @@ static void handle_bye(trm_ps_server *server, const trmi_request *r) {
 }
 
 /* Contract in server.h. Runs on the link's thread with the front mutex held. Three endings:
- * answered here, dispatched to the shards (run), or kept until a snapshot is written (CUT). */
+ * answered here, dispatched to the shards (run), or kept until a snapshot is written (SNAPSHOT). */
 void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     trmi_request *ready = NULL;
     bool answer = true, waits = false;
@@ -547,12 +551,12 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         r->run = run_row;
         break;
     case TRMI_ORDER_HOLD: order_hold(server, r); break;
-    case TRMI_ORDER_CUT:
-        ready = order_cut(server, r);
+    case TRMI_ORDER_SNAPSHOT:
+        ready = order_snapshot(server, r);
         answer = false;
         break;
     case TRMI_ORDER_RELEASE:
-        complete_cut(server, r);
+        complete_snapshot(server, r);
         ready = release_hold(server);
         break;
     case TRMI_ORDER_BYE:
@@ -595,7 +599,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     default: TRMI_FAIL(&r->err, TRM_CORRUPT, "order %lld is unknown", (long long)r->note.value[0]);
     }
-    if (!answer && !waits && order != TRMI_ORDER_CUT) {
+    if (!answer && !waits && order != TRMI_ORDER_SNAPSHOT) {
         trmi_request_dispatch(server, r);
     }
     pthread_mutex_unlock(&server->mutex);

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Starts a server from its folder, and removes what no restart can need.
  *
- * A cut is a snapshot (docs/glossary.md).
  *
- *     MANIFEST-000002.json           complete cuts, written last
+ *     MANIFEST-000002.json           complete snapshots, written last
  *     cut-000002/server-0-shard-1.full | .delta
- *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the cut
+ *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the snapshot
  *     server-0.lock                  locked while a process is server 0 of this folder
  *
- * Start: load the newest manifest whose files are all intact (a differential cut back to its
- * full one), then replay the logs from that cut on. The logs of the cut before it are kept too,
- * so that falling back by one cut loses nothing.
+ * Start: load the newest manifest whose files are all intact (a differential one back to its
+ * full one), then replay the logs from that snapshot on. The logs of the one before it are kept too,
+ * so that falling back by one snapshot loses nothing.
  *
  * The state that is restored: rows and windows on the shards; tables, workers and clocks in the
  * front. */
@@ -37,32 +36,32 @@
 enum { MANIFEST_BYTES_MAX = 64 << 20, CHAIN_MAX = 100000 };
 static const uint32_t all_shards = UINT32_MAX;
 
-void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t cut, char *path,
+void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t snapshot, char *path,
                    size_t size) {
     snprintf(path, size, "%s/log/server-%d-of-%d-shard-%u-of-%u-cut-%06u.log", server->folder,
-             server->options.server, server->options.servers, shard, server->shards, cut);
+             server->options.server, server->options.servers, shard, server->shards, snapshot);
 }
 
 /* ---- pruning --------------------------------------------------------------------------------- */
 
-/* Removes the manifest, then the files of a cut. */
-static void remove_cut(const trm_ps_server *server, uint32_t cut) {
+/* Removes the manifest, then the files of a snapshot. */
+static void remove_snapshot(const trm_ps_server *server, uint32_t snapshot) {
     char path[400];
-    trmi_manifest_path(server->folder, cut, path, sizeof path);
+    trmi_manifest_path(server->folder, snapshot, path, sizeof path);
     unlink(path);
-    snprintf(path, sizeof path, "%s/cut-%06u", server->folder, cut);
+    snprintf(path, sizeof path, "%s/cut-%06u", server->folder, snapshot);
     (void)!trmi_os_remove_tree(NULL, path, NULL);
 }
 
-/* Contract in server.h. Kept: logs of the last two cuts, and all cuts from the last full one but
- * one on. */
-trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differential,
+/* Contract in server.h. Kept: logs of the last two snapshots, and all snapshots from the last full
+ * one but one on. */
+trm_status trmi_manifest_write(trm_ps_server *server, uint32_t snapshot, bool differential,
                                const char *text, size_t bytes, trm_error *err) {
     char path[400];
-    trmi_manifest_path(server->folder, cut, path, sizeof path);
+    trmi_manifest_path(server->folder, snapshot, path, sizeof path);
     TRMI_TRY(trmi_os_replace_file(NULL, path, text, bytes, err));
     for (uint32_t s = 0; s < server->shards; s++) {
-        for (uint32_t old = cut >= 2 ? cut - 2 : UINT32_MAX; old != UINT32_MAX; old--) {
+        for (uint32_t old = snapshot >= 2 ? snapshot - 2 : UINT32_MAX; old != UINT32_MAX; old--) {
             trmi_log_path(server, s, old, path, sizeof path);
             if (unlink(path) != 0) {
                 break;
@@ -70,14 +69,15 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t cut, bool differe
         }
     }
     if (!differential) {
-        server->older_full_cut = server->full_cut;
-        server->full_cut = cut;
-        for (uint32_t old = server->oldest_cut; old > 0 && old < server->older_full_cut; old++) {
-            remove_cut(server, old);
-            server->oldest_cut = old + 1;
+        server->older_full_snapshot = server->full_snapshot;
+        server->full_snapshot = snapshot;
+        for (uint32_t old = server->oldest_snapshot; old > 0 && old < server->older_full_snapshot;
+             old++) {
+            remove_snapshot(server, old);
+            server->oldest_snapshot = old + 1;
         }
     }
-    server->oldest_cut = server->oldest_cut == 0 ? cut : server->oldest_cut;
+    server->oldest_snapshot = server->oldest_snapshot == 0 ? snapshot : server->oldest_snapshot;
     return TRM_OK;
 }
 
@@ -111,8 +111,8 @@ static trm_status use_each_file(trm_ps_server *server, const trmi_snapshot_manif
         if (same && (from != server->options.server || (into != all_shards && shard != into))) {
             continue;
         }
-        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", server->folder, m->cut,
-                 (int)from, (int)shard, m->differential ? "delta" : "full");
+        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", server->folder,
+                 m->snapshot, (int)from, (int)shard, m->differential ? "delta" : "full");
         uint64_t value = strtoull(digest, &end, 16);
         if (*end != '\0' || end == digest) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu: digest '%.40s'", m->path, i, digest);
@@ -126,7 +126,8 @@ static trm_status use_each_file(trm_ps_server *server, const trmi_snapshot_manif
 static trm_status verify_file(trm_ps_server *server, uint32_t into, const char *path,
                               uint64_t digest, trm_error *err) {
     (void)into;
-    return trmi_cut_load(server->runners[0].shard, path, digest, NULL, TRMI_CUT_VERIFY, NULL, err);
+    return trmi_snapshot_load(server->runners[0].shard, path, digest, NULL, TRMI_SNAPSHOT_VERIFY,
+                              NULL, err);
 }
 
 /* Returns whether a row belongs to this shard; filter for files of a job of another form. */
@@ -142,23 +143,26 @@ static bool is_row_of_shard(void *context, uint32_t table, uint64_t key) {
 static trm_status load_file(trm_ps_server *server, uint32_t into, const char *path, uint64_t digest,
                             trm_error *err) {
     trmi_shard_thread *runner = &server->runners[into];
-    const trmi_cut_filter filter = {is_row_of_shard, runner};
+    const trmi_snapshot_filter filter = {is_row_of_shard, runner};
     int64_t rows = 0;
-    return trmi_cut_load(runner->shard, path, digest, &filter, TRMI_CUT_LOAD_VERIFIED, &rows, err);
+    return trmi_snapshot_load(runner->shard, path, digest, &filter, TRMI_SNAPSHOT_LOAD_VERIFIED,
+                              &rows, err);
 }
 
-/* Reads the manifests from cut `cut` back to its full cut, newest first, and verifies all files.
+/* Reads the manifests from a snapshot back to the full one below it, newest first, and verifies all
+ * files.
  * The caller frees *out with free_chain, also after an error. */
-static trm_status read_chain(trm_ps_server *server, uint32_t cut, trmi_snapshot_manifest **out,
+static trm_status read_chain(trm_ps_server *server, uint32_t snapshot, trmi_snapshot_manifest **out,
                              uint32_t *count, trm_error *err) {
     trmi_snapshot_manifest *chain = NULL;
     int64_t capacity = 0;
     trm_status status = TRM_OK;
     *count = 0;
-    /* each differential cut builds on the number before it */
-    for (uint32_t at = cut;; at--) {
+    /* each differential snapshot builds on the number before it */
+    for (uint32_t at = snapshot;; at--) {
         if (at == 0 || *count == CHAIN_MAX) {
-            status = TRMI_FAIL(err, TRM_CORRUPT, "cut %u: the full cut below it is missing", cut);
+            status = TRMI_FAIL(err, TRM_CORRUPT,
+                               "snapshot %u: the full snapshot below it is missing", snapshot);
             break;
         }
         if (!trmi_grow((void **)&chain, &capacity, (int64_t)*count + 1, sizeof *chain)) {
@@ -236,16 +240,16 @@ static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifes
     return status;
 }
 
-/* Loads one cut with the differential and full cuts that it is based on. */
-static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err) {
+/* Loads one snapshot with the differential and full snapshots that it is based on. */
+static trm_status load_chain(trm_ps_server *server, uint32_t snapshot, trm_error *err) {
     trmi_snapshot_manifest *chain;
     uint32_t count;
-    trm_status status = read_chain(server, cut, &chain, &count, err);
+    trm_status status = read_chain(server, snapshot, &chain, &count, err);
     status = status == TRM_OK ? load_shards(server, chain, count, err) : status;
     if (status == TRM_OK) {
-        server->last_cut = cut;
-        server->full_cut = chain[count - 1].cut;
-        server->oldest_cut = server->full_cut;
+        server->last_snapshot = snapshot;
+        server->full_snapshot = chain[count - 1].snapshot;
+        server->oldest_snapshot = server->full_snapshot;
     }
     free_chain(chain, count);
     return status;
@@ -253,7 +257,7 @@ static trm_status load_chain(trm_ps_server *server, uint32_t cut, trm_error *err
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* Finds the newest log from cut `from` on. Logs of a job with other servers or shards are an
+/* Finds the newest log from snapshot `from` on. Logs of a job with other servers or shards are an
  * error if they have pushes: a push cannot be divided among other shards. */
 static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newest,
                             trm_error *err) {
@@ -267,15 +271,15 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
     trm_status status = TRM_OK;
     *newest = from;
     for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
-        unsigned server_number, servers, shard, shards, cut;
+        unsigned server_number, servers, shard, shards, snapshot;
         if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%u.log", &server_number,
-                   &servers, &shard, &shards, &cut) != 5 ||
-            cut < from) {
+                   &servers, &shard, &shards, &snapshot) != 5 ||
+            snapshot < from) {
             continue;
         }
         /* another shape */
         if (servers != (unsigned)server->options.servers || shards != server->shards) {
-            /* no push after the cut: that job ended with a snapshot */
+            /* no push after the snapshot: that job ended with a snapshot */
             snprintf(path, sizeof path, "%s/log/%.200s", server->folder, entry->d_name);
             if (!trmi_shard_log_has_pushes(path)) {
                 continue;
@@ -285,8 +289,8 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
                                "%u: start once as before, take a checkpoint, then change",
                                path, servers, shards, server->options.servers, server->shards);
         }
-        *newest =
-            server_number == (unsigned)server->options.server && cut > *newest ? cut : *newest;
+        *newest = server_number == (unsigned)server->options.server && snapshot > *newest ? snapshot
+                                                                                          : *newest;
     }
     closedir(dir);
     return status;
@@ -296,9 +300,9 @@ static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newe
 static trm_status replay_shard(trm_ps_server *server, uint32_t s, uint32_t from, uint32_t newest,
                                int64_t *pushes, trm_error *err) {
     char path[400];
-    for (uint32_t cut = from; cut <= newest; cut++) {
+    for (uint32_t snapshot = from; snapshot <= newest; snapshot++) {
         int64_t valid = 0;
-        trmi_log_path(server, s, cut, path, sizeof path);
+        trmi_log_path(server, s, snapshot, path, sizeof path);
         if (access(path, F_OK) != 0) {
             continue;
         }
@@ -324,7 +328,7 @@ static trm_status replay_logs(trm_ps_server *server, uint32_t from, uint32_t new
     }
     TRMI_TRY(trmi_last_step_open(server, &pushes, err));
     if (pushes > 0) {
-        trmi_log(TRM_LOG_INFO, "ps", "server %d: cut %u and %lld pushes from the logs",
+        trmi_log(TRM_LOG_INFO, "ps", "server %d: snapshot %u and %lld pushes from the logs",
                  server->options.server, from, (long long)(pushes / server->shards));
     }
     return TRM_OK;
@@ -496,8 +500,8 @@ void trmi_server_unlock_folder(trm_ps_server *server) {
     }
 }
 
-/* Contract in server.h. A cut that does not load is skipped with a log line, as long as an older
- * one loads. */
+/* Contract in server.h. A snapshot that does not load is skipped with a log line, as long as an
+ * older one loads. */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (server->options.folder == NULL) {
         return TRM_OK;
@@ -508,30 +512,30 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
         trmi_manifest_tidy(server->folder);
     }
     /* the newest chain of snapshots that loads */
-    uint32_t newest = 0, cut;
+    uint32_t newest = 0, snapshot;
     TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
     trm_status status = TRM_END;
-    for (cut = newest; cut > 0 && status != TRM_OK; cut--) {
+    for (snapshot = newest; snapshot > 0 && status != TRM_OK; snapshot--) {
         char path[400];
-        trmi_manifest_path(server->folder, cut, path, sizeof path);
+        trmi_manifest_path(server->folder, snapshot, path, sizeof path);
         if (access(path, F_OK) != 0) {
             continue;
         }
-        status = load_chain(server, cut, err);
+        status = load_chain(server, snapshot, err);
         if (status == TRM_INVALID || status == TRM_NOMEM) {
             return status;
         }
         if (status != TRM_OK) {
             trmi_log(TRM_LOG_ERROR, "ps",
-                     "server %d: cut %u does not load: %s; trying an older one",
-                     server->options.server, cut, err->message);
+                     "server %d: snapshot %u does not load: %s; trying an older one",
+                     server->options.server, snapshot, err->message);
         }
     }
     if (status < 0) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
     /* the logs since then, then the state of the front */
-    TRMI_TRY(find_logs(server, server->last_cut, &server->newest_log, err));
-    TRMI_TRY(replay_logs(server, server->last_cut, server->newest_log, err));
+    TRMI_TRY(find_logs(server, server->last_snapshot, &server->newest_log, err));
+    TRMI_TRY(replay_logs(server, server->last_snapshot, server->newest_log, err));
     return adopt_state(server, err);
 }

@@ -619,7 +619,7 @@ static void a_restarted_server_loses_nothing(void **state) {
     int32_t table[2];
     reference_start(&r);
     int64_t n = 0;
-    uint32_t cut = 0;
+    uint32_t snapshot = 0;
     for (int life = 0; life < 8; life++) {
         trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){0}, 0);
         declare(client, table);
@@ -633,7 +633,7 @@ static void a_restarted_server_loses_nothing(void **state) {
             if (life % 3 == 1 && i == 2) {
                 trm_ps_checkpoint_result result;
                 CHECK_OK(trm_ps_checkpoint(client, life > 1, &result, &err), err);
-                assert_int_equal(result.snapshot, ++cut);
+                assert_int_equal(result.snapshot, ++snapshot);
                 assert_int_equal(result.differential, life > 1);
                 assert_true(result.rows > 0 && result.bytes > 0);
             }
@@ -677,8 +677,9 @@ static void a_restarted_server_loses_nothing(void **state) {
 }
 
 static void checkpoints_are_one_moment_for_all_servers(void **state) {
-    /* Every push adds 1 to key 0..19 of items and to users: in any cut all rows have had the same
-     * number of pushes, although two workers push and servers are cut one after the other. */
+    /* Every push adds 1 to key 0..19 of items and to users: in any snapshot all rows have had the
+     * same number of pushes, although two workers push and the snapshot comes to one server after
+     * the other. */
     char path[128];
     snprintf(path, sizeof path, "%s/moment", folder);
     cluster c = {.servers = 2, .options = {.shards = 2, .folder = path, .workers = 2}};

@@ -14,7 +14,7 @@
  * lease (trmi_span), or, where synchronous workers read shards of the data, the worker and its
  * clock.
  *
- * State = snapshot at cut n + log since cut n. Both contain windows and spans, so that a
+ * State = snapshot at snapshot n + log since snapshot n. Both contain windows and spans, so that a
  * repeated push is recognised after any restart. */
 #ifndef TRMI_PS_SHARD_H
 #define TRMI_PS_SHARD_H
@@ -224,8 +224,8 @@ trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *opti
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
 /* Returns false for a log that only declares tables: it may be left out. */
 bool trmi_shard_log_has_pushes(const char *path);
-/* Logs the held records again, at the start of the log of a cut: the cut's rows do not contain them, and
- * older logs are not read after it. */
+/* Logs the held records again, at the start of the log of a snapshot: the snapshot's rows do not
+ * contain them, and older logs are not read after it. */
 trm_status trmi_shard_log_held(trmi_shard *shard, trm_error *err);
 /* Logs that step `step`, which precedes this record, is void. */
 trm_status trmi_shard_log_void(trmi_shard *shard, int64_t step, trm_error *err);

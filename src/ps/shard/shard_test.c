@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of shards: windows, the log, cuts and their files, torn and damaged. */
+/* Tests of shards: windows, the log, snapshots and their files, torn and damaged. */
 #include "check.h"
 
 #include "base/checked.h"
 #include "base/memory.h"
 #include "base/rng.h"
-#include "ps/snapshot/cut.h"
-#include "ps/snapshot/cut_format.h"
+#include "ps/snapshot/snapshot.h"
+#include "ps/snapshot/snapshot_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -211,7 +211,7 @@ static void a_log_brings_back_every_answered_push(void **state) {
 
 /* A snapshot is taken while the last step of the old log is held: the log that begins then has it, whether it
  * is applied or void afterwards. */
-static void the_log_of_a_cut_has_the_held_step(void **state) {
+static void the_log_of_a_snapshot_has_the_held_step(void **state) {
     trm_error err;
     bool applied;
     int64_t pushes = 0, valid;
@@ -243,14 +243,14 @@ static void the_log_of_a_cut_has_the_held_step(void **state) {
     (void)state;
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
 typedef struct finished {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool is;
     trm_status status;
-    trmi_cut_file file;
+    trmi_snapshot_file file;
     trm_error err;
 } finished;
 
@@ -260,7 +260,7 @@ typedef struct finished {
             0                                                                                      \
         }                                                                                          \
     }
-static void finish(void *context, trm_status status, const trmi_cut_file *file,
+static void finish(void *context, trm_status status, const trmi_snapshot_file *file,
                    const trm_error *err) {
     finished *f = context;
     pthread_mutex_lock(&f->mutex);
@@ -282,7 +282,7 @@ static void wait_finished(finished *f) {
 }
 
 static bool wants_all(void *context, uint32_t table, uint64_t key) { return true; }
-static const trmi_cut_filter everything = {wants_all, NULL};
+static const trmi_snapshot_filter everything = {wants_all, NULL};
 
 /* Push number n; after every hundredth some rows leave. */
 static void advance(trmi_shard *shard, uint64_t n) {
@@ -294,12 +294,12 @@ static void advance(trmi_shard *shard, uint64_t n) {
     }
 }
 
-static void cut_files_hold_the_state_of_their_moment(void **state) {
+static void snapshot_files_hold_the_state_of_their_moment(void **state) {
     trmi_shard *shard = make_shard(1 << 26, 2), *loaded = make_shard(1 << 26, 0);
     trm_error err;
-    trmi_cut *cut;
+    trmi_snapshot *snapshot;
     finished f = FINISHED_INIT;
-    CHECK_OK(trmi_cut_create(shard, &cut, &err), err);
+    CHECK_OK(trmi_snapshot_create(shard, &snapshot, &err), err);
     uint64_t n = 0;
     for (uint32_t number = 1; number <= 4; number++) {
         char name[32];
@@ -315,12 +315,13 @@ static void cut_files_hold_the_state_of_their_moment(void **state) {
         }
         char path[256];
         snprintf(path, sizeof path, "%s", in_folder(name));
-        trmi_cut_options o = {
+        trmi_snapshot_options o = {
             .folder = path, .number = number, .differential = number % 3 != 1, .servers = 1};
-        CHECK_OK(trmi_cut_begin(cut, &o, finish, &f, &err), err);
+        CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
         trm_error busy;
-        CHECK_FAILS(trmi_cut_begin(cut, &o, finish, &f, &busy), TRM_INVALID, busy, "still writing");
-        while (!trmi_cut_walk(cut, 100)) {
+        CHECK_FAILS(trmi_snapshot_begin(snapshot, &o, finish, &f, &busy), TRM_INVALID, busy,
+                    "still writing");
+        while (!trmi_snapshot_walk(snapshot, 100)) {
             advance(shard, ++n);
         }
         wait_finished(&f);
@@ -332,15 +333,15 @@ static void cut_files_hold_the_state_of_their_moment(void **state) {
             trmi_shard_destroy(loaded);
             loaded = make_shard(1 << 26, 0);
         }
-        CHECK_OK(
-            trmi_cut_load(loaded, file, f.file.digest, &everything, TRMI_CUT_LOAD, &rows, &err),
-            err);
+        CHECK_OK(trmi_snapshot_load(loaded, file, f.file.digest, &everything, TRMI_SNAPSHOT_LOAD,
+                                    &rows, &err),
+                 err);
         assert_int_equal(rows, f.file.rows);
         assert_same_rows(twin, loaded);
         trmi_shard_destroy(twin);
     }
     /* The loaded shard continues; keys that wait for admission were in the file, too. */
-    trmi_cut_destroy(cut);
+    trmi_snapshot_destroy(snapshot);
     trmi_shard_destroy(shard);
     trmi_shard_destroy(loaded);
 }
@@ -349,15 +350,15 @@ static void damaged_files_never_load(void **state) {
     trmi_shard *shard = make_shard(1 << 26, 2);
     trm_error err;
     bool applied;
-    trmi_cut *cut;
+    trmi_snapshot *snapshot;
     finished f = FINISHED_INIT;
-    CHECK_OK(trmi_cut_create(shard, &cut, &err), err);
+    CHECK_OK(trmi_snapshot_create(shard, &snapshot, &err), err);
     for (uint64_t n = 1; n <= 20; n++) {
         CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
     }
-    trmi_cut_options o = {.folder = folder, .number = 1, .servers = 1};
-    CHECK_OK(trmi_cut_begin(cut, &o, finish, &f, &err), err);
-    while (!trmi_cut_walk(cut, 1000)) {
+    trmi_snapshot_options o = {.folder = folder, .number = 1, .servers = 1};
+    CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+    while (!trmi_snapshot_walk(snapshot, 1000)) {
     }
     wait_finished(&f);
     CHECK_OK(f.status, f.err);
@@ -376,16 +377,16 @@ static void damaged_files_never_load(void **state) {
         CHECK_OK(trmi_os_replace_file(NULL, path, bytes, length, &err), err);
         bytes[at] = kept;
         trmi_shard *fresh = make_shard(1 << 26, 0);
-        assert_int_equal(
-            trmi_cut_load(fresh, path, f.file.digest, &everything, TRMI_CUT_VERIFY, &rows, &err),
-            TRM_CORRUPT);
+        assert_int_equal(trmi_snapshot_load(fresh, path, f.file.digest, &everything,
+                                            TRMI_SNAPSHOT_VERIFY, &rows, &err),
+                         TRM_CORRUPT);
         /* The block is named, unless the damage is in padding. */
         assert_true(strstr(err.message, "block") != NULL ||
                     strstr(err.message, "manifest") != NULL);
         trmi_shard_destroy(fresh);
     }
     trmi_free(bytes);
-    trmi_cut_destroy(cut);
+    trmi_snapshot_destroy(snapshot);
     trmi_shard_destroy(shard);
 }
 
@@ -428,8 +429,8 @@ static uint64_t without_clocks(trmi_block *block, const uint8_t *from, uint8_t *
 static uint64_t of_another_version(trmi_block *block, const uint8_t *from, uint8_t *to) {
     memcpy(to, from, block->bytes);
     if (block->kind == TRMI_BLOCK_HEADER) {
-        const uint32_t version = TRMI_CUT_VERSION + 1;
-        memcpy(to + offsetof(trmi_cut_header, version), &version, sizeof version);
+        const uint32_t version = TRMI_SNAPSHOT_VERSION + 1;
+        memcpy(to + offsetof(trmi_snapshot_header, version), &version, sizeof version);
     }
     return block->bytes;
 }
@@ -442,8 +443,8 @@ static trm_status load_changed(const uint8_t *file, size_t size, changer change,
     snprintf(path, sizeof path, "%s", in_folder("changed"));
     size_t bytes = rewrite(file, size, change, changed);
     CHECK_OK(trmi_os_replace_file(NULL, path, changed, bytes, err), *err);
-    trm_status status = trmi_cut_load(into, path, XXH3_64bits(changed, bytes), &everything,
-                                      TRMI_CUT_LOAD, &rows, err);
+    trm_status status = trmi_snapshot_load(into, path, XXH3_64bits(changed, bytes), &everything,
+                                           TRMI_SNAPSHOT_LOAD, &rows, err);
     trmi_free(changed);
     return status;
 }
@@ -453,15 +454,15 @@ static void files_of_other_versions(void **state) {
                *strange = make_shard(1 << 26, 0);
     trm_error err;
     bool applied;
-    trmi_cut *cut;
+    trmi_snapshot *snapshot;
     finished f = FINISHED_INIT;
-    CHECK_OK(trmi_cut_create(shard, &cut, &err), err);
+    CHECK_OK(trmi_snapshot_create(shard, &snapshot, &err), err);
     for (uint64_t n = 1; n <= 20; n++) {
         CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
     }
-    const trmi_cut_options o = {.folder = folder, .number = 1, .servers = 1};
-    CHECK_OK(trmi_cut_begin(cut, &o, finish, &f, &err), err);
-    while (!trmi_cut_walk(cut, 1000)) {
+    const trmi_snapshot_options o = {.folder = folder, .number = 1, .servers = 1};
+    CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+    while (!trmi_snapshot_walk(snapshot, 1000)) {
     }
     wait_finished(&f);
     CHECK_OK(f.status, f.err);
@@ -484,7 +485,7 @@ static void files_of_other_versions(void **state) {
         load_changed(bytes, size, of_another_version, strange, &err), TRM_UNSUPPORTED, err,
         "of version 2, this program reads version 1: continue with the program that wrote it");
     trmi_free(bytes);
-    trmi_cut_destroy(cut);
+    trmi_snapshot_destroy(snapshot);
     trmi_shard_destroy(shard);
     trmi_shard_destroy(old);
     trmi_shard_destroy(strange);
@@ -520,7 +521,7 @@ static int sick_rename(void *context, const char *from, const char *to) {
     return rename(from, to);
 }
 
-static void a_full_disk_fails_the_cut_and_nothing_else(void **state) {
+static void a_full_disk_fails_the_snapshot_and_nothing_else(void **state) {
     trm_error last = {0};
     for (int k = 1; k < 8; k++) {
         sick s = {*trmi_os_real(), 0, k};
@@ -531,23 +532,23 @@ static void a_full_disk_fails_the_cut_and_nothing_else(void **state) {
         trmi_shard *shard = make_shard(1 << 26, 2);
         trm_error err;
         bool applied;
-        trmi_cut *cut;
+        trmi_snapshot *snapshot;
         finished f = FINISHED_INIT;
-        CHECK_OK(trmi_cut_create(shard, &cut, &err), err);
+        CHECK_OK(trmi_snapshot_create(shard, &snapshot, &err), err);
         for (uint64_t n = 1; n <= 20; n++) {
             CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
         }
-        trmi_cut_options o = {.os = &s.os, .folder = folder, .number = 1, .servers = 1};
+        trmi_snapshot_options o = {.os = &s.os, .folder = folder, .number = 1, .servers = 1};
         unlink(in_folder("server-0-shard-0.full"));
-        CHECK_OK(trmi_cut_begin(cut, &o, finish, &f, &err), err);
-        while (!trmi_cut_walk(cut, 1000)) {
+        CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+        while (!trmi_snapshot_walk(snapshot, 1000)) {
         }
         wait_finished(&f);
         bool there = access(in_folder("server-0-shard-0.full"), F_OK) == 0;
         assert_int_not_equal(access(in_folder("server-0-shard-0.full.tmp"), F_OK), 0);
         if (f.status == TRM_OK) {
             assert_true(s.calls < k && there);
-            trmi_cut_destroy(cut);
+            trmi_snapshot_destroy(snapshot);
             trmi_shard_destroy(shard);
             return;
         }
@@ -556,7 +557,7 @@ static void a_full_disk_fails_the_cut_and_nothing_else(void **state) {
         }
         last = f.err;
         CHECK_OK(push_number(shard, 1, 1, 21, &applied, &err), err);
-        trmi_cut_destroy(cut);
+        trmi_snapshot_destroy(snapshot);
         trmi_shard_destroy(shard);
     }
     fail_msg("every call failed: %s", last.message);
@@ -592,11 +593,11 @@ int main(void) {
         cmocka_unit_test(windows_know_every_push),
         cmocka_unit_test(reordered_pushes_are_applied_once_each),
         cmocka_unit_test(a_log_brings_back_every_answered_push),
-        cmocka_unit_test(the_log_of_a_cut_has_the_held_step),
-        cmocka_unit_test(cut_files_hold_the_state_of_their_moment),
+        cmocka_unit_test(the_log_of_a_snapshot_has_the_held_step),
+        cmocka_unit_test(snapshot_files_hold_the_state_of_their_moment),
         cmocka_unit_test(damaged_files_never_load),
         cmocka_unit_test(files_of_other_versions),
-        cmocka_unit_test(a_full_disk_fails_the_cut_and_nothing_else),
+        cmocka_unit_test(a_full_disk_fails_the_snapshot_and_nothing_else),
         cmocka_unit_test(a_log_that_cannot_be_written_stops_the_shard),
     };
     return cmocka_run_group_tests_name("ps shard", tests, make_folder, remove_folder);

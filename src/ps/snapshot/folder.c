@@ -12,7 +12,7 @@
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
-#include "ps/snapshot/cut.h"
+#include "ps/snapshot/snapshot.h"
 #include "ps/snapshot/snapshot_manifest.h"
 
 #include <stdio.h>
@@ -71,19 +71,19 @@ static trm_status load_file(trm_ps_folder *f, const trmi_snapshot_manifest *m, u
                             const char *path, uint64_t digest, trm_error *err) {
     const bool same =
         (int32_t)m->servers == f->info.servers && (int32_t)m->shards == f->info.shards;
-    trmi_cut_use use = TRMI_CUT_LOAD;
+    trmi_snapshot_use use = TRMI_SNAPSHOT_LOAD;
     for (uint32_t i = same ? writer : 0; i < (same ? writer + 1 : f->count); i++) {
         wish w = {f, f->shards[i], i, !same};
-        const trmi_cut_filter filter = {wants_row, &w};
+        const trmi_snapshot_filter filter = {wants_row, &w};
         int64_t rows = 0;
-        TRMI_TRY(trmi_cut_load(f->shards[i], path, digest, &filter, use, &rows, err));
-        use = TRMI_CUT_LOAD_VERIFIED;
+        TRMI_TRY(trmi_snapshot_load(f->shards[i], path, digest, &filter, use, &rows, err));
+        use = TRMI_SNAPSHOT_LOAD_VERIFIED;
     }
     return TRM_OK;
 }
 
-/* Loads all files of one cut. */
-static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, trm_error *err) {
+/* Loads all files of one snapshot. */
+static trm_status load_snapshot(trm_ps_folder *f, const trmi_snapshot_manifest *m, trm_error *err) {
     json_t *files = json_object_get(m->root, "files"), *file;
     size_t i;
     json_array_foreach(files, i, file) {
@@ -95,7 +95,7 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, tr
             server < 0 || server >= m->servers || shard < 0 || shard >= m->shards) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: file %zu is no file", m->path, i);
         }
-        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->cut,
+        snprintf(path, sizeof path, "%s/cut-%06u/server-%d-shard-%d.%s", f->path, m->snapshot,
                  (int)server, (int)shard, m->differential ? "delta" : "full");
         TRMI_TRY(load_file(f, m, (uint32_t)(server * m->shards + shard), path,
                            strtoull(digest, NULL, 16), err));
@@ -103,15 +103,15 @@ static trm_status load_cut(trm_ps_folder *f, const trmi_snapshot_manifest *m, tr
     return TRM_OK;
 }
 
-/* Loads a cut: first the cuts that it is based on, then itself (recursion over differential
- * cuts). */
-static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
+/* Loads a snapshot: first the snapshots that it is based on, then itself (recursion over differential
+ * snapshots). */
+static trm_status load_chain(trm_ps_folder *f, uint32_t snapshot, trm_error *err) {
     trmi_snapshot_manifest m;
-    if (cut == 0) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: the full cut below cut %u is missing", f->path,
-                         f->info.snapshot);
+    if (snapshot == 0) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: the full snapshot below snapshot %u is missing",
+                         f->path, f->info.snapshot);
     }
-    TRMI_TRY(trmi_manifest_read(f->path, cut, &m, err));
+    TRMI_TRY(trmi_manifest_read(f->path, snapshot, &m, err));
     trm_status status = TRM_OK;
     if (f->shards == NULL) {
         f->info.servers = (int32_t)m.servers;
@@ -120,9 +120,9 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
         status = make_shards(f, err);
     }
     if (status == TRM_OK && m.differential) {
-        status = load_chain(f, cut - 1, err);
+        status = load_chain(f, snapshot - 1, err);
     }
-    status = status == TRM_OK ? load_cut(f, &m, err) : status;
+    status = status == TRM_OK ? load_snapshot(f, &m, err) : status;
     json_decref(m.root);
     return status;
 }
@@ -131,11 +131,11 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t cut, trm_error *err) {
 static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     for (uint32_t i = 0; i < f->count; i++) {
         int64_t pushes = 0, valid;
-        for (uint32_t cut = f->info.snapshot;; cut++) {
+        for (uint32_t snapshot = f->info.snapshot;; snapshot++) {
             char path[400];
             snprintf(path, sizeof path, "%s/log/server-%u-of-%d-shard-%u-of-%d-cut-%06u.log",
                      f->path, i / (uint32_t)f->info.shards, f->info.servers,
-                     i % (uint32_t)f->info.shards, f->info.shards, cut);
+                     i % (uint32_t)f->info.shards, f->info.shards, snapshot);
             if (access(path, F_OK) != 0) {
                 break;
             }
@@ -173,7 +173,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
     TRMI_NEED(err, path, options, out);
     trm_ps_folder *f = trmi_alloc(sizeof *f);
     trm_status status = TRM_OK;
-    uint32_t cut = options->snapshot;
+    uint32_t snapshot = options->snapshot;
     if (f == NULL || strlen(path) >= sizeof f->path) {
         trmi_free(f);
         return TRMI_FAIL(err, f == NULL ? TRM_NOMEM : TRM_INVALID, "%.60s: cannot be opened", path);
@@ -187,18 +187,18 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
         goto failed;
     }
     /* The snapshot: the one of the options, or the newest whose manifest is complete. */
-    if (cut == 0) {
-        TRMI_TRY_GOTO(status, trmi_manifest_newest(path, &cut, err), failed);
+    if (snapshot == 0) {
+        TRMI_TRY_GOTO(status, trmi_manifest_newest(path, &snapshot, err), failed);
     }
-    if (cut == 0) {
+    if (snapshot == 0) {
         status = TRMI_FAIL(err, TRM_INVALID,
                            "%s holds no checkpoint of parameter servers: MANIFEST-*.json expected",
                            path);
         goto failed;
     }
     /* The last full snapshot, the differential ones since, and what the logs have after them. */
-    f->info.snapshot = cut;
-    TRMI_TRY_GOTO(status, load_chain(f, cut, err), failed);
+    f->info.snapshot = snapshot;
+    TRMI_TRY_GOTO(status, load_chain(f, snapshot, err), failed);
     if (options->logs != TRM_OFF) {
         TRMI_TRY_GOTO(status, replay_logs(f, err), failed);
     }

@@ -16,8 +16,8 @@
 
 enum { MANIFEST_BYTES_MAX = 64 << 20 };
 
-void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t size) {
-    snprintf(path, size, "%s/MANIFEST-%06u.json", folder, cut);
+void trmi_manifest_path(const char *folder, uint32_t snapshot, char *path, size_t size) {
+    snprintf(path, size, "%s/MANIFEST-%06u.json", folder, snapshot);
 }
 
 /* Contract in snapshot_manifest.h. The name has the writer's process id; only files of processes that
@@ -26,11 +26,11 @@ void trmi_manifest_tidy(const char *folder) {
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {
         char path[400];
-        unsigned cut;
+        unsigned snapshot;
         long writer = 0;
         int length = 0;
         bool half =
-            sscanf(entry->d_name, "MANIFEST-%u.json.tmp.%ld%n", &cut, &writer, &length) == 2 &&
+            sscanf(entry->d_name, "MANIFEST-%u.json.tmp.%ld%n", &snapshot, &writer, &length) == 2 &&
             entry->d_name[length] == '\0' && writer > 0;
         if (half && kill((pid_t)writer, 0) != 0 && errno == ESRCH) {
             snprintf(path, sizeof path, "%s/%.100s", folder, entry->d_name);
@@ -42,7 +42,7 @@ void trmi_manifest_tidy(const char *folder) {
     }
 }
 
-trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *err) {
+trm_status trmi_manifest_newest(const char *folder, uint32_t *snapshot, trm_error *err) {
     DIR *dir = opendir(folder);
     if (dir == NULL) {
         return TRMI_FAIL_SYS(err, "%s: cannot list", folder);
@@ -56,17 +56,17 @@ trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *er
         newest = one && number > newest ? number : newest;
     }
     closedir(dir);
-    *cut = newest;
+    *snapshot = newest;
     return TRM_OK;
 }
 
 /* Contract in snapshot_manifest.h. A manifest is valid only with one file for each shard. */
-trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_snapshot_manifest *out,
+trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapshot_manifest *out,
                               trm_error *err) {
     uint8_t *text;
     size_t bytes;
-    *out = (trmi_snapshot_manifest){.cut = cut};
-    trmi_manifest_path(folder, cut, out->path, sizeof out->path);
+    *out = (trmi_snapshot_manifest){.snapshot = snapshot};
+    trmi_manifest_path(folder, snapshot, out->path, sizeof out->path);
     TRMI_TRY(trmi_os_read_file(out->path, MANIFEST_BYTES_MAX, &text, &bytes, err));
     json_error_t why;
     out->root = json_loadb((const char *)text, bytes, JSON_REJECT_DUPLICATES, &why);
@@ -74,15 +74,16 @@ trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_snapshot_ma
     json_int_t number = 0, servers = 0, shards = 0;
     int differential = 0;
     json_t *files = NULL;
-    /* incomplete or of another cut */
+    /* incomplete or of another snapshot */
     if (out->root == NULL ||
         json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "cut", &number, "differential",
                     &differential, "servers", &servers, "shards", &shards, "files", &files) != 0 ||
-        number != cut || servers < 1 || shards < 1 || servers * shards > TRMI_PS_SHARDS_MAX ||
+        number != snapshot || servers < 1 || shards < 1 || servers * shards > TRMI_PS_SHARDS_MAX ||
         json_array_size(files) != (size_t)(servers * shards)) {
         json_decref(out->root);
         out->root = NULL;
-        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a manifest of cut %u", out->path, cut);
+        return TRMI_FAIL(err, TRM_CORRUPT, "%s: not a manifest of snapshot %u", out->path,
+                         snapshot);
     }
     out->differential = differential != 0;
     out->servers = (uint32_t)servers;

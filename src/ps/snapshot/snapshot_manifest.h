@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/snapshot/snapshot_manifest.h: the manifest of a complete cut: the list of all servers' files. */
+/* ps/snapshot/snapshot_manifest.h: the manifest of a complete snapshot, which lists the
+ * files of all servers. */
 #ifndef TRMI_PS_SNAPSHOT_MANIFEST_H
 #define TRMI_PS_SNAPSHOT_MANIFEST_H
 
@@ -11,23 +12,23 @@
 typedef struct trmi_snapshot_manifest {
     json_t *root;             /* the file; owned */
     char path[400];           /* of the file, for errors */
-    uint32_t cut;             /* number of the snapshot */
+    uint32_t snapshot;        /* number of the snapshot */
     uint32_t servers, shards; /* of the job; of each server */
-    bool differential;        /* holds what changed since snapshot cut - 1 */
+    bool differential;        /* holds what changed since the snapshot before */
 } trmi_snapshot_manifest;
 
-/* Writes the path of a cut's manifest. */
-void trmi_manifest_path(const char *folder, uint32_t cut, char *path, size_t size);
+/* Writes the path of a snapshot's manifest. */
+void trmi_manifest_path(const char *folder, uint32_t snapshot, char *path, size_t size);
 /* Reads and checks a manifest.
  *   errors  IO, CORRUPT
  *   owns    the caller: json_decref(out->root) */
-trm_status trmi_manifest_read(const char *folder, uint32_t cut, trmi_snapshot_manifest *out,
+trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapshot_manifest *out,
                               trm_error *err);
 /* Removes temporary files of manifests whose writer has died; those of living processes stay.
  * Called by the server that writes manifests, before it does. */
 void trmi_manifest_tidy(const char *folder);
-/* Sets *cut to the newest cut that has a manifest, 0: none.
+/* Sets *snapshot to the newest snapshot that has a manifest, 0: none.
  *   errors  IO */
-trm_status trmi_manifest_newest(const char *folder, uint32_t *cut, trm_error *err);
+trm_status trmi_manifest_newest(const char *folder, uint32_t *snapshot, trm_error *err);
 
 #endif

@@ -4,12 +4,12 @@
  *
  *      rows        records in memory (rows.c)
  *      spilled     for each row in the spill file: its place there
- *      cut         the snapshot that is being taken, or NULL
+ *      snapshot    the snapshot that is being taken, or NULL
  *
  * A snapshot does not stop the table. Each record carries the generation of its last change.
- * When a cut begins, the table's generation becomes the cut's number; a walk saves the records
- * place by place, and a change saves a record first if the walk has not reached it. So the
- * snapshot has every row as it was when the cut began. */
+ * When one begins, the table's generation becomes its number; a walk saves the records place by
+ * place, and a change saves a record first if the walk has not reached it. So the snapshot has every
+ * row as it was when it began. */
 #include "ps/table/table.h"
 
 #include "trireme/ps.h"
@@ -116,13 +116,13 @@ static trm_status take_scratch(trmi_row_table *table, trm_error *err) {
                           table->name, (long long)table->account->limit, table->layout.stride);
 }
 
-/* ---- cuts ------------------------------------------------------------------------------------ */
+/* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* Passes a record to the snapshot if it has changed since `since` and not since the cut. */
+/* Passes a record to the snapshot if it has changed since `since` and not since the snapshot. */
 static void save_record(trmi_row_table *table, const char *record) {
     const trmi_row_header *h = trmi_row_header_of(&table->layout, (void *)(uintptr_t)record);
-    if (h->generation < table->generation && h->generation >= table->cut->since) {
-        table->cut->save(table->cut->context, record);
+    if (h->generation < table->generation && h->generation >= table->snapshot->since) {
+        table->snapshot->save(table->snapshot->context, record);
     }
 }
 
@@ -139,16 +139,17 @@ static void walk_places(trmi_row_table *table, trmi_rows_page *page, uint32_t en
 /* Saves all records of a page that is about to be moved (rows.before_move). */
 static void walk_page(void *context, trmi_rows_page *page) {
     trmi_row_table *table = context;
-    if (table->cut != NULL) {
+    if (table->snapshot != NULL) {
         walk_places(table, page, page->places);
     }
 }
 
 /* Contract in table.h. From here on a change of a record of an older generation saves it first. */
-void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink) {
+void trmi_row_table_begin_snapshot(trmi_row_table *table, uint32_t number,
+                                   const trmi_snapshot_sink *sink) {
     table->generation = number;
-    table->cut = sink;
-    table->cut_page = 0;
+    table->snapshot = sink;
+    table->snapshot_page = 0;
     table->track_removed = true;
     for (uint32_t i = 0; i < table->rows.page_count; i++) {
         table->rows.pages[i].walked = 0;
@@ -184,7 +185,7 @@ static void save_spilled(trmi_row_table *table) {
             if (trmi_spill_get(table->spill, slot, table->record, NULL) == TRM_OK) {
                 save_record(table, table->record);
             } else {
-                table->cut->save(table->cut->context, NULL);
+                table->snapshot->save(table->snapshot->context, NULL);
             }
         }
     }
@@ -192,24 +193,24 @@ static void save_spilled(trmi_row_table *table) {
 
 /* Contract in table.h. Spilled rows are saved at the end, in one go: a spilled row cannot be
  * changed without being saved (trmi_row_table_touch). */
-bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows) {
-    if (table->cut == NULL) {
+bool trmi_row_table_walk_snapshot(trmi_row_table *table, int64_t rows) {
+    if (table->snapshot == NULL) {
         return true;
     }
     uint32_t places = (uint32_t)rows + 1;
-    while (table->cut_page < table->rows.page_count && places > 0) {
-        trmi_rows_page *page = &table->rows.pages[table->cut_page];
+    while (table->snapshot_page < table->rows.page_count && places > 0) {
+        trmi_rows_page *page = &table->rows.pages[table->snapshot_page];
         uint32_t left = page->walked < page->places ? page->places - page->walked : 0;
         uint32_t some = left < places ? left : places;
         walk_places(table, page, page->walked + some);
         places -= some;
-        table->cut_page += page->walked >= page->places;
+        table->snapshot_page += page->walked >= page->places;
     }
-    if (table->cut_page < table->rows.page_count) {
+    if (table->snapshot_page < table->rows.page_count) {
         return false;
     }
     save_spilled(table);
-    table->cut = NULL;
+    table->snapshot = NULL;
     return true;
 }
 

@@ -6,7 +6,7 @@
  *         \-> spilled --> place in the file         cold; a push brings the row back
  *         \-> absent                                a pull reads the initial value; a push goes through admission
  *
- * A snapshot (cut) saves the records while updates go on: a record that is about to change and
+ * A snapshot saves the records while updates go on: a record that is about to change and
  * has not been saved is saved first.
  *
  *   table.c        options, creation, reading, snapshots      rows.c     records by key
@@ -22,12 +22,12 @@
 
 enum { TRMI_TABLE_NAME_MAX = 63, TRMI_TABLE_WIDTH_MAX = 1 << 20 };
 
-/* Receives records as they were at the cut; NULL: a spilled record could not be read. */
-typedef struct trmi_cut_sink {
+/* Receives records as they were at the snapshot; NULL: a spilled record could not be read. */
+typedef struct trmi_snapshot_sink {
     void (*save)(void *context, const void *record);
     void *context;
     uint32_t since; /* only records that changed in this generation or later; 0: all */
-} trmi_cut_sink;
+} trmi_snapshot_sink;
 
 /* The part of a spilled row that stays in memory: its place in the file, and the figures on
  * which its expiry depends. Tables without expiry and cap keep only place and key, without a
@@ -56,10 +56,10 @@ typedef struct trmi_row_table {
     bool special;     /* updates need more than `apply`: see learn_specially */
     int64_t rows_max; /* largest number of rows on this shard; INT64_MAX: no limit */
 
-    uint32_t generation;      /* number of the latest cut */
-    const trmi_cut_sink *cut; /* NULL unless a snapshot is under way */
-    uint32_t cut_page;        /* pages below have been saved */
-    uint64_t *removed;        /* keys removed in this generation */
+    uint32_t generation;                /* number of the latest snapshot */
+    const trmi_snapshot_sink *snapshot; /* NULL unless a snapshot is under way */
+    uint32_t snapshot_page;             /* pages below have been saved */
+    uint64_t *removed;                  /* keys removed in this generation */
     int64_t removed_count, removed_capacity;
     bool removed_lost; /* the list did not fit: a differential file is impossible */
     bool track_removed;
@@ -117,14 +117,15 @@ bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info
 /* Copies the statistics. */
 void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out);
 
-/* --- cuts ------------------------------------------------------------------------------------ */
+/* --- snapshots -------------------------------------------------------------------------------- */
 
 /* Begins snapshot and generation `number` (larger than the latest). `sink` (kept; NULL: none)
- * receives every record as it is now, some in trmi_row_table_cut_walk, some when they are about
+ * receives every record as it is now, some in trmi_row_table_walk_snapshot, some when they are about
  * to change. */
-void trmi_row_table_cut(trmi_row_table *table, uint32_t number, const trmi_cut_sink *sink);
+void trmi_row_table_begin_snapshot(trmi_row_table *table, uint32_t number,
+                                   const trmi_snapshot_sink *sink);
 /* Saves about `rows` records. Returns true when all are saved; the sink is then released. */
-bool trmi_row_table_cut_walk(trmi_row_table *table, int64_t rows);
+bool trmi_row_table_walk_snapshot(trmi_row_table *table, int64_t rows);
 /* Returns the keys that were removed since the latest call, and empties the list. Returns false
  * (and no list) if it was incomplete for lack of budget.
  *   owns  the caller, by trmi_account_free(table->account, *keys, *capacity * 8) */
@@ -140,7 +141,7 @@ void trmi_row_table_save_first(trmi_row_table *table, const char *record);
  * this generation. */
 static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
     trmi_row_header *header = trmi_row_header_of(&table->layout, record);
-    if (table->cut != NULL && header->generation < table->generation) {
+    if (table->snapshot != NULL && header->generation < table->generation) {
         trmi_row_table_save_first(table, record);
     }
     header->generation = table->generation;

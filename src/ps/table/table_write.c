@@ -122,7 +122,7 @@ bool trmi_row_table_remove(trmi_row_table *table, uint64_t key) {
         trmi_row_table_touch(table, record);
         trmi_rows_erase(&table->rows, key);
     } else if (spilled_place(table, key, &slot)) {
-        if (table->cut != NULL &&
+        if (table->snapshot != NULL &&
             trmi_spill_get(table->spill, slot, table->record, NULL) == TRM_OK) {
             trmi_row_table_touch(table, table->record);
         }
@@ -414,7 +414,7 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
     const trmi_row_layout *layout = &table->layout;
     const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
     /* the simple case: one loop of lookup and rule */
-    if (dtype == TRM_FLOAT32 && !table->special && table->cut == NULL) {
+    if (dtype == TRM_FLOAT32 && !table->special && table->snapshot == NULL) {
         trmi_row_update update = {layout, rule, tick, table->generation, table->record};
         return table->kernels->update[table->options.optimizer.kind](
             &table->rows, &update, keys, count, (const float *)(const void *)gradients,
@@ -501,7 +501,7 @@ static void sweep_places(trmi_row_table *table, int64_t rows, const trmi_tick *t
         }
         const trmi_rows_page *page = &table->rows.pages[table->sweep_page];
         if (table->sweep_place >= page->places) {
-            if (table->cut == NULL) {
+            if (table->snapshot == NULL) {
                 trmi_rows_shrink(&table->rows, table->sweep_page);
             }
             table->sweep_page++;

@@ -2,7 +2,7 @@
 /* Saves checkpoints of a job whose parameters are on servers. Every trainer has this callback;
  * the chief saves.
  *
- *        servers   a consistent cut of rows, slots and windows, in their folder      what a restart needs
+ *        servers   a snapshot of rows, slots and windows, in their folder            what a restart needs
  *        chief     ckpt-STEP in model_dir: weights as one device would save them     evaluation, export
  *
  * In synchronous mode both contain the state after one and the same step: the chief saves
@@ -210,8 +210,8 @@ static void note_save(saver *s, uint64_t step, bool left_out) {
     s->time = trmi_os_now();
 }
 
-/* Saves now: waits for the pushes under way, makes the servers save a consistent cut, and writes
- * the weights. A server that was restarted during the cut is not an error; the next cut is
+/* Saves now: waits for the pushes under way, makes the servers save a snapshot, and writes the
+ * weights. A server that was restarted during the snapshot is not an error; the next one is
  * complete. */
 static trm_status save_now(saver *s, const trm_progress *p, trm_error *err) {
     uint64_t step = trm_model_global_step(p->model);

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/snapshot/cut_format.h: the blocks of a shard's snapshot file. */
-#ifndef TRMI_PS_CUT_FORMAT_H
-#define TRMI_PS_CUT_FORMAT_H
+/* ps/snapshot/snapshot_format.h: the blocks of a shard's snapshot file. */
+#ifndef TRMI_PS_SNAPSHOT_FORMAT_H
+#define TRMI_PS_SNAPSHOT_FORMAT_H
 
 #include <stdint.h>
 
 static const uint32_t trmi_block_magic = 0x43535054u; /* "TPSC" */
-enum { TRMI_CUT_VERSION = 1 };
+enum { TRMI_SNAPSHOT_VERSION = 1 };
 
 /* Kinds are in files: append only. */
 typedef enum trmi_block_kind {
-    TRMI_BLOCK_HEADER = 1, /* trmi_cut_header */
+    TRMI_BLOCK_HEADER = 1, /* trmi_snapshot_header */
     TRMI_BLOCK_TABLE,      /* a TABLE message: options; block.table is its number */
     TRMI_BLOCK_WINDOWS,    /* trmi_window[]; in older files without its clocks */
     TRMI_BLOCK_REMOVED,    /* keys that left since the base */
@@ -42,11 +42,11 @@ static inline uint64_t trmi_block_seed(const trmi_block *block) {
 }
 
 /* The body of the first block. */
-typedef struct trmi_cut_header {
-    uint32_t version, cut, base_cut, differential;
+typedef struct trmi_snapshot_header {
+    uint32_t version, snapshot, base_snapshot, differential;
     uint32_t server, servers, shard, shards; /* shards: of the job */
     uint32_t tick, table_count;
     int64_t clock;
-} trmi_cut_header;
+} trmi_snapshot_header;
 
 #endif

@@ -152,10 +152,10 @@ static trm_status start_again(ambush *a, trm_error *err) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A server is started again when all have written their files of a cut, and before the manifest
+/* A server is started again when all have written their files of a snapshot, and before the manifest
  * says so. The job goes on, its next checkpoint is whole, and so is what a later start finds in it
  * and in the logs. */
-static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
+static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
     char path[128];
     static job j, calm;
     static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
@@ -172,12 +172,12 @@ static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     check_checkpoint(&j, false);
     take_steps(&j);
     ahead.server = victim;
-    /* Server 0 is told first, and writes the manifest: server 1 then comes back with this cut. */
+    /* Server 0 is told first, and writes the manifest: server 1 then comes back with this snapshot. */
     assert_int_equal(trm_ps_checkpoint(j.client, true, &result, &err),
                      victim == 1 && !lost ? TRM_OK : TRM_PEER);
     assert_int_equal(ahead.server, -1);
     take_steps(&j);
-    /* else they have no cut in common that it could differ from */
+    /* else they have no snapshot in common that it could differ from */
     check_checkpoint(&j, servers == 1 || victim == 1);
     take_steps(&j);
     check_checkpoint(&j, true);
@@ -204,11 +204,11 @@ static void dies_as_a_cut_is_complete(int servers, int victim, bool lost) {
     stop(&j);
 }
 
-static void who_dies_as_a_cut_is_complete_goes_on(void **state) {
+static void who_dies_as_a_snapshot_is_complete_goes_on(void **state) {
     for (int lost = 0; lost < 2; lost++) {
-        dies_as_a_cut_is_complete(1, 0, lost != 0);
-        dies_as_a_cut_is_complete(2, 0, lost != 0);
-        dies_as_a_cut_is_complete(2, 1, lost != 0);
+        dies_as_a_snapshot_is_complete(1, 0, lost != 0);
+        dies_as_a_snapshot_is_complete(2, 0, lost != 0);
+        dies_as_a_snapshot_is_complete(2, 1, lost != 0);
     }
 }
 
@@ -270,7 +270,7 @@ static trm_status be_slow(ambush *a, trm_error *err) {
 
 /* Server 1 has written its file long before server 0, and owes rows that wait for another worker.
  */
-static void a_slow_cut_is_waited_for(void **state) {
+static void a_slow_snapshot_is_waited_for(void **state) {
     char path[128];
     static job j;
     trm_error err;
@@ -282,7 +282,7 @@ static void a_slow_cut_is_waited_for(void **state) {
                           .mode = TRM_PS_BOUNDED,
                           .staleness = 2,
                           .workers = 2}};
-    ahead = (ambush){.job = &j, .order = TRMI_ORDER_CUT, .server = -1, .strike = be_slow};
+    ahead = (ambush){.job = &j, .order = TRMI_ORDER_SNAPSHOT, .server = -1, .strike = be_slow};
     start(&j);
     join(&j, 20, watch_channel);
     take_steps(&j); /* as far as may be without the other worker */
@@ -307,7 +307,7 @@ static void *read_late(void *context) {
 
 /* The chief has given a checkpoint up, or died in one, and a server is still busy with it: the next
  * one waits. */
-static void a_cut_that_nobody_waits_for_is_let_end(void **state) {
+static void a_snapshot_that_nobody_waits_for_is_let_end(void **state) {
     char path[128], pipe[256];
     static job j, next;
     trm_error err;
@@ -343,10 +343,11 @@ static void a_cut_that_nobody_waits_for_is_let_end(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_dies_as_a_cut_is_complete_goes_on),
+        cmocka_unit_test(who_dies_as_a_snapshot_is_complete_goes_on),
         cmocka_unit_test(a_manifest_that_is_not_whole_is_none),
-        cmocka_unit_test(a_slow_cut_is_waited_for),
-        cmocka_unit_test(a_cut_that_nobody_waits_for_is_let_end),
+        cmocka_unit_test(a_slow_snapshot_is_waited_for),
+        cmocka_unit_test(a_snapshot_that_nobody_waits_for_is_let_end),
     };
-    return cmocka_run_group_tests_name("ps cuts and deaths", tests, make_folder, remove_folder);
+    return cmocka_run_group_tests_name("ps snapshots and deaths", tests, make_folder,
+                                       remove_folder);
 }

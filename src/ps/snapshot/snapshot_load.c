@@ -2,12 +2,12 @@
 /* Reads the snapshot file of a shard: a chain of blocks, each with a digest, in a fixed order.
  * The digest of the whole file is checked before anything is changed, so that a damaged file
  * never leaves half of its rows. */
-#include "ps/snapshot/cut.h"
+#include "ps/snapshot/snapshot.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
-#include "ps/snapshot/cut_format.h"
+#include "ps/snapshot/snapshot_format.h"
 
 #include <stddef.h>
 
@@ -21,7 +21,7 @@ typedef struct reader {
     const char *path;
     trmi_mapping map;
     size_t at;
-    uint32_t blocks, cut, shards;
+    uint32_t blocks, snapshot, shards;
     bool fresh; /* first full file: none of its rows exists yet */
     trmi_block block;
     const uint8_t *body;
@@ -108,7 +108,7 @@ static trm_status load_table(reader *r, trmi_shard *shard, trm_error *err) {
 }
 
 /* Stores the rows of a block that the filter selects; prefetches the homes of later ones. */
-static trm_status load_rows(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
+static trm_status load_rows(reader *r, trmi_shard *shard, const trmi_snapshot_filter *filter,
                             int64_t *rows, trm_error *err) {
     trmi_row_table *table = shard->tables[r->block.table];
     size_t record = table->layout.record_bytes;
@@ -147,7 +147,7 @@ static trm_status load_removed(reader *r, trmi_shard *shard, trm_error *err) {
 }
 
 /* Loads admission counters, exact counts or a Bloom filter. */
-static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
+static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_snapshot_filter *filter,
                                  trm_error *err) {
     trmi_admitter *a = &shard->tables[r->block.table]->admitter;
     /* exact counts, key by key: only those of this shard */
@@ -215,27 +215,27 @@ static trm_status load_spans(reader *r, trmi_shard *shard, trm_error *err) {
 /* Loads the header.
  *   error  UNSUPPORTED: another version */
 static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
-    trmi_cut_header head;
+    trmi_snapshot_header head;
     if (r->block.bytes != sizeof head) {
         return bad_block(r, "a header", err);
     }
     memcpy(&head, r->body, sizeof head);
-    if (head.version != TRMI_CUT_VERSION) {
+    if (head.version != TRMI_SNAPSHOT_VERSION) {
         return TRMI_FAIL(
             err, TRM_UNSUPPORTED,
             "%s: a table's file of version %u, this program reads version %d: continue with the "
             "program that wrote it, or begin in another folder",
-            r->path, head.version, TRMI_CUT_VERSION);
+            r->path, head.version, TRMI_SNAPSHOT_VERSION);
     }
     shard->tick = head.tick;
     shard->clock = head.clock;
-    r->cut = head.cut;
+    r->snapshot = head.snapshot;
     r->fresh = !head.differential && shard->table_count == 0;
     r->shards = head.shards;
     return TRM_OK;
 }
 
-/* Begins the generation after the cut, with empty lists of removed keys. */
+/* Begins the generation after the snapshot, with empty lists of removed keys. */
 static void start_generation(const reader *r, trmi_shard *shard) {
     for (uint32_t i = 0; i < shard->table_count; i++) {
         trmi_row_table *table = shard->tables[i];
@@ -243,12 +243,12 @@ static void start_generation(const reader *r, trmi_shard *shard) {
         int64_t count, capacity;
         trmi_row_table_take_removed(table, &keys, &count, &capacity);
         trmi_account_free(table->account, keys, (size_t)capacity * sizeof *keys);
-        trmi_row_table_cut(table, r->cut, NULL);
+        trmi_row_table_begin_snapshot(table, r->snapshot, NULL);
     }
 }
 
 /* Loads one block; the order of blocks is checked. */
-static trm_status load_block(reader *r, trmi_shard *shard, const trmi_cut_filter *filter,
+static trm_status load_block(reader *r, trmi_shard *shard, const trmi_snapshot_filter *filter,
                              int64_t *rows, trm_error *err) {
     bool of_table = r->block.kind >= TRMI_BLOCK_REMOVED && r->block.kind <= TRMI_BLOCK_BLOOM;
     if ((r->blocks == 1) != (r->block.kind == TRMI_BLOCK_HEADER) ||
@@ -283,14 +283,15 @@ static trm_status verify_digest(reader *r, uint64_t digest, trm_error *err) {
     return TRM_OK;
 }
 
-/* Contract in cut.h. A file that is loaded into several shards is verified once (use). */
-trm_status trmi_cut_load(trmi_shard *shard, const char *path, uint64_t digest,
-                         const trmi_cut_filter *filter, trmi_cut_use use, int64_t *rows,
-                         trm_error *err) {
+/* Contract in snapshot.h. A file that is loaded into several shards is verified once (use). */
+trm_status trmi_snapshot_load(trmi_shard *shard, const char *path, uint64_t digest,
+                              const trmi_snapshot_filter *filter, trmi_snapshot_use use,
+                              int64_t *rows, trm_error *err) {
     reader r = {.path = path};
     TRMI_TRY(trmi_mapping_open(path, &r.map, err));
-    trm_status status = use == TRMI_CUT_LOAD_VERIFIED ? TRM_OK : verify_digest(&r, digest, err);
-    while (status == TRM_OK && use != TRMI_CUT_VERIFY) {
+    trm_status status =
+        use == TRMI_SNAPSHOT_LOAD_VERIFIED ? TRM_OK : verify_digest(&r, digest, err);
+    while (status == TRM_OK && use != TRMI_SNAPSHOT_VERIFY) {
         status = next_block(&r, err);
         if (status == TRM_OK) {
             status = load_block(&r, shard, filter, rows, err);
