@@ -435,9 +435,10 @@ static trm_status settle_rows(opening *o, trm_error *err) {
                          "<s> and </s>, expected");
     }
     /* What is left of the context for tokens of the text. */
-    s->room = s->context - (s->bounded ? 2 : 0);
-    s->stride = options->stride != 0 ? options->stride : s->room;
-    if (s->room < 1 || s->context > CONTEXT_MAX || s->stride < 1 || s->stride > s->room) {
+    s->window_tokens = s->context - (s->bounded ? 2 : 0);
+    s->stride = options->stride != 0 ? options->stride : s->window_tokens;
+    if (s->window_tokens < 1 || s->context > CONTEXT_MAX || s->stride < 1 ||
+        s->stride > s->window_tokens) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "a context of %lld tokens and a stride of %lld: %d to %d, and 1 to the "
                          "context%s expected",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Samples for language models: windows over sequences of tokens (the drawing is in token_source.h).
- * A sample is a window of at most `room` tokens and, as targets, the tokens that begin one later,
- * or, of masked samples, some of its own; windows begin every `stride` tokens. A part is one
+ * A sample is a window of at most `window_tokens` tokens and, as targets, the tokens that begin one
+ * later, or, of masked samples, some of its own; windows begin every `stride` tokens. A part is one
  * sequence, or one for each of its documents. The last window of a sequence may be shorter, and its
  * row is then filled up with the padding token and targets that no loss counts.
  *
@@ -165,7 +165,8 @@ static window find_window(const trmi_token_source *s, int64_t index) {
         return (window){p, p->spans.items[i].begin, p->spans.items[i].count};
     }
     int64_t first = i * s->stride;
-    return (window){p, first, trmi_min_i64(s->room, p->count - first - count_lookahead(s))};
+    return (window){p, first,
+                    trmi_min_i64(s->window_tokens, p->count - first - count_lookahead(s))};
 }
 
 /* Writes the row of a sample: its window of ids and, if they are wanted, the boundary tokens; fills
@@ -298,9 +299,9 @@ static int64_t count_samples(const trmi_token_source *s, const trmi_token_part *
         return part->spans.count;
     }
     int64_t last = part->count - count_lookahead(s);
-    int64_t whole = (last - s->room) / s->stride + 1;
-    bool tail =
-        s->keeps_tail && whole * s->stride < last && (whole - 1) * s->stride + s->room < last;
+    int64_t whole = (last - s->window_tokens) / s->stride + 1;
+    bool tail = s->keeps_tail && whole * s->stride < last &&
+                (whole - 1) * s->stride + s->window_tokens < last;
     return whole + tail;
 }
 
@@ -310,7 +311,7 @@ trm_status trmi_token_spans_add(const trmi_token_source *source, trmi_token_span
     for (int64_t at = 0, end = 0; end < last; at += source->stride) {
         TRMI_TRY(TRMI_GROW(err, spans->items, spans->capacity, spans->count + 1,
                            "for the documents of a text"));
-        int64_t length = trmi_min_i64(source->room, last - at);
+        int64_t length = trmi_min_i64(source->window_tokens, last - at);
         spans->items[spans->count++] = (trmi_token_span){begin + at, length};
         end = at + length;
     }
@@ -321,7 +322,7 @@ trm_status trmi_token_spans_add(const trmi_token_source *source, trmi_token_span
  *   error  INVALID */
 static trm_status check_part(const trmi_token_source *s, const trmi_token_part *part,
                              trm_error *err) {
-    int64_t least = s->room + count_lookahead(s);
+    int64_t least = s->window_tokens + count_lookahead(s);
     if (s->by_documents) {
         return part->spans.count > 0 ? TRM_OK
                                      : TRMI_FAIL(err, TRM_INVALID,

@@ -60,7 +60,7 @@ typedef struct trmi_token_source {
     trm_tokenizer *tokenizer; /* NULL: none */
     bool reads_bytes;         /* ids are bytes */
     int64_t context, stride;
-    int64_t room; /* tokens of a window: the context, less the boundary tokens */
+    int64_t window_tokens; /* the context, less the boundary tokens */
     bool bounded, by_documents;
     int32_t first_token, last_token; /* the boundary tokens */
     int32_t padding;                 /* token behind the last one of a row */

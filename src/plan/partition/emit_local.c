@@ -45,6 +45,11 @@ static trm_shape local_out(const emission *e, int i) {
 
 /* ---- attributes of the part ---- */
 
+/* Returns into how many parts the axes of a letter cut the operator. */
+static int32_t count_parts(const emission *e, const char *letter) {
+    return trmi_mesh_group(e->s->mesh, trmi_letters_mask(e->strategy->letters, letter));
+}
+
 /* Returns whether an axis cuts a dimension. */
 static bool is_cut(const trmi_spread *spread, int32_t dim) {
     bool any = false;
@@ -177,16 +182,14 @@ static void localize_means(emission *e) {
     }
 }
 
-/* Adjusts the attributes of the operator to this rank's part. */
-static void localize_attrs(emission *e) {
-    const char *letters = e->strategy->letters;
-    int z = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0; /* input that has the logits */
+/* Adjusts convolution and pooling: fewer groups, padding only at the border of the image, the shape of
+ * this part. */
+static void localize_images(emission *e) {
     switch (e->op->kind) {
-    /* Windows: fewer groups, padding only at the border of the image, the shape of this part. */
     case TRMI_OP_CONV2D:
     case TRMI_OP_CONV2D_GRAD_DATA:
     case TRMI_OP_CONV2D_GRAD_WEIGHTS:
-        e->attrs.conv.groups /= trmi_mesh_group(e->s->mesh, trmi_letters_mask(letters, "g"));
+        e->attrs.conv.groups /= count_parts(e, "g");
         localize_windows(e, e->attrs.conv.pad);
         localize_target(e, e->attrs.conv.shape);
         break;
@@ -198,8 +201,16 @@ static void localize_attrs(emission *e) {
         localize_target(e, e->attrs.pool.shape);
         break;
     case TRMI_OP_GLOBAL_AVG_POOL_GRAD: localize_target(e, e->attrs.pool.shape); break;
-    /* Statistics and losses: the axes over which the kernel combines its sums with other ranks, and
-     * which classes this rank has. */
+    default: break;
+    }
+}
+
+/* Sets the axes over which the kernels of statistics and losses combine their sums with other ranks,
+ * and which classes this rank has. */
+static void localize_sums(emission *e) {
+    const char *letters = e->strategy->letters;
+    int logits = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0; /* the input that has them */
+    switch (e->op->kind) {
     case TRMI_OP_BATCH_NORM:
     case TRMI_OP_NORM_ACT:
     case TRMI_OP_BATCH_NORM_GRAD:
@@ -207,30 +218,33 @@ static void localize_attrs(emission *e) {
         e->part.sample_axes = trmi_letters_mask(letters, trmi_norm_loops(e->op));
         break;
     case TRMI_OP_SOFTMAX_XENT:
-    case TRMI_OP_SOFTMAX_XENT_GRAD: {
-        trmi_box box = in_box(e, z);
+    case TRMI_OP_SOFTMAX_XENT_GRAD:
         e->part.class_axes = trmi_letters_mask(letters, "k");
         e->part.sample_axes = trmi_letters_mask(letters, "n");
-        e->part.begin = box.begin[1];
-        e->part.extent = in_shape(e, z)->dim[1];
+        e->part.begin = in_box(e, logits).begin[1];
+        e->part.extent = in_shape(e, logits)->dim[1];
         break;
-    }
     case TRMI_OP_LINEAR_XENT:
         e->part.class_axes = trmi_letters_mask(letters, "k");
         e->part.sample_axes = trmi_letters_mask(letters, e->loops.letters) & ~e->part.class_axes;
         e->part.begin = in_box(e, 1).begin[0];
         e->part.extent = in_shape(e, 1)->dim[0];
         break;
-    /* Attention and rotary positions: the first position of this rank's part. */
-    case TRMI_OP_ATTENTION:
-    case TRMI_OP_ATTENTION_GRAD: {
-        int32_t parts = trmi_mesh_group(e->s->mesh, trmi_letters_mask(letters, "g"));
-        e->attrs.attention.begin += in_box(e, e->op->kind == TRMI_OP_ATTENTION ? 0 : 1).begin[1];
-        e->attrs.attention.heads /= parts; /* of packed queries, keys and values */
-        e->attrs.attention.kv_heads /= parts;
-        break;
+    default: break;
     }
-    /* Experts: the first of this rank's, and how many there are on one device. */
+}
+
+/* Adjusts attention and rotary positions to the heads and the first position of this part, and
+ * experts to the first expert of this rank and their number on one device. */
+static void localize_sequences(emission *e) {
+    switch (e->op->kind) {
+    case TRMI_OP_ATTENTION:
+    case TRMI_OP_ATTENTION_GRAD:
+        e->attrs.attention.begin += in_box(e, e->op->kind == TRMI_OP_ATTENTION ? 0 : 1).begin[1];
+        e->attrs.attention.heads /= count_parts(e, "g"); /* of packed queries, keys and values */
+        e->attrs.attention.kv_heads /= count_parts(e, "g");
+        break;
+    case TRMI_OP_ROTARY: e->attrs.rotary.begin += in_box(e, 0).begin[1]; break;
     case TRMI_OP_EXPERT_LINEAR:
         e->part.begin = in_box(e, 1).begin[0];
         e->part.extent = in_shape(e, 1)->dim[0];
@@ -240,24 +254,43 @@ static void localize_attrs(emission *e) {
         e->part.extent = out_shape(e, 0)->dim[0];
         e->attrs.expert.experts = out_box(e, 0).end[0] - e->part.begin;
         break;
-    case TRMI_OP_ROTARY: e->attrs.rotary.begin += in_box(e, 0).begin[1]; break;
+    default: break;
+    }
+}
+
+/* Adjusts lookups of tables that are cut by rows, and pooling of bags. */
+static void localize_rows(emission *e) {
+    switch (e->op->kind) {
     case TRMI_OP_EMBEDDING:
     case TRMI_OP_EMBEDDING_GRAD: localize_tables(e); break;
     case TRMI_OP_BAG_POOL:
     case TRMI_OP_BAG_POOL_GRAD: localize_bags(e); break;
-    default: localize_moves(e); localize_means(e);
+    default: break;
     }
-    if (e->op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD) {
-        localize_means(e);
+}
+
+/* Adjusts what strict determinism computes in another way: no mean is cut, what divides by the samples
+ * of all ranks has their number, and the loss is a sum over samples. */
+static void localize_strict(emission *e) {
+    e->factor = 1;
+    if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
+        e->part.count = trm_shape_count(in_shape(e, 1));
+    } else if (e->op->kind == TRMI_OP_LINEAR_XENT) {
+        e->part.sample_axes = 0;
     }
-    /* strict plans cut no mean; what divides by the samples of all ranks has their number */
+}
+
+/* Adjusts the attributes of the operator to this rank's part. Each function adjusts one family of
+ * operators and leaves the others as they are. */
+static void localize_attrs(emission *e) {
+    localize_images(e);
+    localize_sums(e);
+    localize_sequences(e);
+    localize_rows(e);
+    localize_moves(e);
+    localize_means(e);
     if (e->s->plan->blocks > 0) {
-        e->factor = 1;
-        if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
-            e->part.count = trm_shape_count(in_shape(e, 1));
-        } else if (e->op->kind == TRMI_OP_LINEAR_XENT) {
-            e->part.sample_axes = 0; /* the loss is a sum over samples */
-        }
+        localize_strict(e);
     }
 }
 

@@ -76,12 +76,19 @@ static double messages_at(const cutting *c, int32_t stage, int32_t cut) {
                 : 0);
 }
 
-/* Returns whether stage r cannot be the run from a to b in a step below the ceiling. */
-static bool is_hopeless(const cutting *c, int32_t r, int32_t a, int32_t b, bool *longer) {
+/* Returns whether the run from a to b alone takes longer than the best known step; so does each
+ * longer run from a. */
+static bool is_too_long(const cutting *c, int32_t a, int32_t b) {
+    double own = c->shape->micros * (c->before[b] - c->before[a]);
+    return c->before[a] + own > c->ceiling * (1 + 1e-9);
+}
+
+/* Returns whether stages 0 to r, which end at cut b, leave so much that the mean of the other stages
+ * takes longer than the best known step. */
+static bool leaves_too_much(const cutting *c, int32_t r, int32_t b) {
     int32_t others = c->shape->stages - 1 - r;
-    double micros = c->shape->micros, all = c->before[c->n - 1], most = c->ceiling * (1 + 1e-9);
-    *longer = c->before[a] + micros * (c->before[b] - c->before[a]) > most;
-    return *longer || (others > 0 && c->before[b] + micros * (all - c->before[b]) / others > most);
+    double rest = c->before[c->n - 1] - c->before[b];
+    return others > 0 && c->before[b] + c->shape->micros * rest / others > c->ceiling * (1 + 1e-9);
 }
 
 /* Computes V[r][a]: tries each cut b at which stage r may end, and keeps the best. */
@@ -91,12 +98,11 @@ static void find_best_run(cutting *c, int32_t r, int32_t a) {
     double *value = &c->value[r * c->n + a];
     *value = INFINITY;
     for (int32_t b = last ? c->n - 1 : a + 1; b <= c->n - stages + r; b++) {
-        bool longer;
         double behind = last ? 0 : c->value[(r + 1) * c->n + b];
-        if (is_hopeless(c, r, a, b, &longer) || !(behind < INFINITY)) {
-            if (longer) {
-                break;
-            }
+        if (is_too_long(c, a, b)) {
+            break;
+        }
+        if (leaves_too_much(c, r, b) || !(behind < INFINITY)) {
             continue;
         }
         /* own: the stage computes all micro-batches; whole: one of them also passes the others */
@@ -155,9 +161,11 @@ static void price_cuts_below(cutting *c, trmi_pipe_cut *cut, int32_t r, double b
     bool last = r == stages - 1;
     for (int32_t b = last ? c->n - 1 : a + 1;
          b <= c->n - stages + r && c->visits < c->visit->most && c->status == TRM_OK; b++) {
-        bool longer;
         double behind = last ? 0 : c->value[(r + 1) * c->n + b], most = c->ceiling * (1 - 1e-9);
-        if (is_hopeless(c, r, a, b, &longer) || !(behind < INFINITY)) {
+        if (is_too_long(c, a, b)) {
+            break;
+        }
+        if (leaves_too_much(c, r, b) || !(behind < INFINITY)) {
             continue;
         }
         double micro = least_of(c, r, a, b, TRMI_LEAST_MICRO),

@@ -221,14 +221,24 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
                              : (side){w->a, panel_floats(TRMI_TILE_COLS), TRMI_TILE_COLS};
 }
 
+/* The product of one chunk, which is added to a block of dW. */
+typedef struct product {
+    const chunk *part;
+    side a, b;
+    int64_t k, count;          /* rows and columns of the block */
+    int height;                /* of A's panels */
+    trmi_prefetch soon[AHEAD]; /* data of the next product */
+} product;
+
 /* ---- blocks of samples ---- */
 
 enum { LEVEL = TRMI_TILE_K * TRMI_TILE_STRIDE }; /* floats of a level's sums */
 enum { TILE = TRMI_TILE_ROWS_MAX * TRMI_TILE_NR_MAX };
 
-/* One tile over all blocks of a chunk, each summed by itself: to room[0]. */
+/* Multiplies one tile of all blocks of a chunk. Each block is summed by itself, on a stack of levels;
+ * the sum of all is in levels[0] at the end. */
 static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile *tile,
-                           trmi_prefetch soon[AHEAD], float room[][TILE]) {
+                           trmi_prefetch soon[AHEAD], float levels[][TILE]) {
     trmi_tree of = {.classes = sum->inner / c->tree.members, .members = c->tree.members};
     int64_t offsets[TRMI_TILE_ROWS_MAX], nr = c->isa->nr;
     trmi_tile t = *tile;
@@ -242,39 +252,39 @@ static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile
     for (int64_t u = 0, depth = 0; u < sum->inner; u++) {
         bool begins = trmi_tree_begins(&of, u);
         depth += begins;
-        t.c = room[depth - 1];
+        t.c = levels[depth - 1];
         t.store = begins ? TRMI_TILE_SET : TRMI_TILE_ADD;
         c->isa->tile_cols(&t, trmi_prefetch_next(soon, AHEAD));
         t.a += t.k * t.a_stride;
         t.b += t.k * t.b_stride;
         for (int64_t joins = trmi_tree_joins(&of, u); joins > 0; joins--, depth--) {
-            c->isa->sum(room[depth - 2], room[depth - 2], TILE, 2, t.rows * nr);
+            c->isa->sum(levels[depth - 2], levels[depth - 2], TILE, 2, t.rows * nr);
         }
     }
 }
 
-/* A chunk of several blocks: their sum, tile by tile, to rows of `ld` floats. */
-static void multiply_inner(const gradw *c, const block_sum *sum, side a, side b, int64_t k,
-                           int height, int64_t count, float *to, int64_t ld,
-                           trmi_prefetch soon[AHEAD]) {
-    _Alignas(64) float room[TRMI_TREE_LEVELS][TILE];
-    int64_t nr = c->isa->nr, down = trmi_pieces(k, height), across = trmi_pieces(count, nr);
+/* Multiplies a chunk of several blocks: adds their products tile by tile, to rows of `ld` floats. */
+static void multiply_inner(const gradw *c, const block_sum *sum, product *p, float *to,
+                           int64_t ld) {
+    _Alignas(64) float levels[TRMI_TREE_LEVELS][TILE];
+    int64_t nr = c->isa->nr;
+    int64_t down = trmi_pieces(p->k, p->height), across = trmi_pieces(p->count, nr);
     /* run_inner_tile adds whole rows of nr floats, also the columns that the last tile does not
      * write: these must be defined. */
-    if (count % nr != 0) {
-        memset(room, 0, sizeof room);
+    if (p->count % nr != 0) {
+        memset(levels, 0, sizeof levels);
     }
     for (int64_t n = 0; n < down * across; n++) {
         int64_t i = n / across, j = n % across;
-        trmi_tile tile = {.a = a.first + i * a.panel,
-                          .b = b.first + j * b.panel,
-                          .a_stride = a.stride,
-                          .b_stride = b.stride,
-                          .rows = (int)trmi_min_i64(height, k - i * height),
-                          .columns = (int)trmi_min_i64(nr, count - j * nr)};
-        run_inner_tile(c, sum, &tile, soon, room);
+        trmi_tile tile = {.a = p->a.first + i * p->a.panel,
+                          .b = p->b.first + j * p->b.panel,
+                          .a_stride = p->a.stride,
+                          .b_stride = p->b.stride,
+                          .rows = (int)trmi_min_i64(p->height, p->k - i * p->height),
+                          .columns = (int)trmi_min_i64(nr, p->count - j * nr)};
+        run_inner_tile(c, sum, &tile, p->soon, levels);
         for (int r = 0; r < tile.rows; r++) {
-            memcpy(to + (i * height + r) * ld + j * nr, room[0] + r * nr,
+            memcpy(to + (i * p->height + r) * ld + j * nr, levels[0] + r * nr,
                    (size_t)tile.columns * sizeof *to);
         }
     }
@@ -292,48 +302,45 @@ static void join_levels(const gradw *c, int64_t depth, int64_t k, int64_t count,
 
 /* ---- one chunk ---- */
 
-/* Multiplies one chunk into sums of the thread. */
-static void multiply_chunk(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
-                           int64_t count, bool add, trmi_prefetch soon[AHEAD], float *sums,
-                           const workspace *w) {
+/* Multiplies one chunk into sums of the thread; `add`: adds to what is there. */
+static void multiply_chunk(const gradw *c, product *p, bool add, float *sums, const workspace *w) {
     int64_t nr = c->isa->nr;
-    trmi_tile tile = {.a_stride = a.stride,
-                      .b_stride = b.stride,
-                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+    trmi_tile tile = {.a_stride = p->a.stride,
+                      .b_stride = p->b.stride,
+                      .k = trmi_pieces(p->part->rows, c->isa->pair),
                       .row_offset = w->out,
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
-    for (int64_t j = 0; j * nr < count; j++) {
-        tile.columns = (int)trmi_min_i64(nr, count - j * nr);
-        tile.b = b.first + j * b.panel;
-        for (int64_t i = 0; i * height < k; i++) {
-            tile.rows = (int)trmi_min_i64(height, k - i * height);
-            tile.a = a.first + i * a.panel;
-            tile.c = sums + i * height * TRMI_TILE_STRIDE + j * nr;
-            c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
+    for (int64_t j = 0; j * nr < p->count; j++) {
+        tile.columns = (int)trmi_min_i64(nr, p->count - j * nr);
+        tile.b = p->b.first + j * p->b.panel;
+        for (int64_t i = 0; i * p->height < p->k; i++) {
+            tile.rows = (int)trmi_min_i64(p->height, p->k - i * p->height);
+            tile.a = p->a.first + i * p->a.panel;
+            tile.c = sums + i * p->height * TRMI_TILE_STRIDE + j * nr;
+            c->isa->tile_cols(&tile, trmi_prefetch_next(p->soon, AHEAD));
         }
     }
 }
 
 /* Multiplies the only chunk of a task: tiles store to dW directly. With few pixels the stores take
  * most of the time, so tiles follow the rows of dW, and B stays in a near cache. */
-static void multiply_once(const gradw *c, const chunk *part, side a, side b, int64_t k, int height,
-                          int64_t count, float *dw, trmi_prefetch soon[AHEAD], const workspace *w) {
-    int64_t nr = c->isa->nr, down = (k + height - 1) / height, across = (count + nr - 1) / nr;
-    bool few = part->rows <= FEW;
-    trmi_tile tile = {.a_stride = a.stride,
-                      .b_stride = b.stride,
-                      .k = (part->rows + c->isa->pair - 1) / c->isa->pair,
+static void multiply_once(const gradw *c, product *p, float *dw, const workspace *w) {
+    int64_t nr = c->isa->nr;
+    int64_t down = trmi_pieces(p->k, p->height), across = trmi_pieces(p->count, nr);
+    bool few = p->part->rows <= FEW, stream = c->streams && (uintptr_t)dw % 64 == 0;
+    trmi_tile tile = {.a_stride = p->a.stride,
+                      .b_stride = p->b.stride,
+                      .k = trmi_pieces(p->part->rows, c->isa->pair),
                       .row_offset = w->far,
-                      .store =
-                          c->streams && (uintptr_t)dw % 64 == 0 ? TRMI_TILE_STREAM : TRMI_TILE_SET};
+                      .store = stream ? TRMI_TILE_STREAM : TRMI_TILE_SET};
     for (int64_t t = 0; t < down * across; t++) {
         int64_t i = few ? t / across : t % down, j = few ? t % across : t / down;
-        tile.rows = (int)trmi_min_i64(height, k - i * height);
-        tile.columns = (int)trmi_min_i64(nr, count - j * nr);
-        tile.a = a.first + i * a.panel;
-        tile.b = b.first + j * b.panel;
-        tile.c = dw + i * height * c->problem.o + j * nr;
-        c->isa->tile_cols(&tile, trmi_prefetch_next(soon, AHEAD));
+        tile.rows = (int)trmi_min_i64(p->height, p->k - i * p->height);
+        tile.columns = (int)trmi_min_i64(nr, p->count - j * nr);
+        tile.a = p->a.first + i * p->a.panel;
+        tile.b = p->b.first + j * p->b.panel;
+        tile.c = dw + i * p->height * c->problem.o + j * nr;
+        c->isa->tile_cols(&tile, trmi_prefetch_next(p->soon, AHEAD));
     }
 }
 
@@ -396,56 +403,67 @@ static void store_sums(const gradw *c, const task *t, float *to, const workspace
     }
 }
 
+/* Prepares the product of chunk i of a task, and what is prefetched meanwhile: the next chunk, or the
+ * first one of the task `next` of this thread (NULL: none). */
+static product make_product(const gradw *c, const trmi_conv_args *args, const task *t,
+                            const task *next, int64_t i, const workspace *w) {
+    const chunk *part = chunk_at(c, t, i);
+    int64_t k = c->g.blocks[t->block].k;
+    product p = {.part = part, .k = k, .count = t->count, .height = panel_height(c, k)};
+    p.b = side_b(c, args->result, part, t->column, t->count, w);
+    p.a = side_a(c, args->image, t->block, part, p.height, w);
+    if (i + 1 < t->end - t->begin) {
+        set_prefetches(c, args, chunk_at(c, t, i + 1), t, p.soon);
+    } else if (next != NULL && next->begin < next->end) {
+        set_prefetches(c, args, chunk_at(c, next, 0), next, p.soon);
+    }
+    return p;
+}
+
+/* Adds the product of chunk i to the sum of its unit, which is on top of a stack of `depth` sums. When
+ * the unit ends, the sums that the tree joins there are added. Returns the new depth. */
+static int64_t add_to_tree(const gradw *c, const block_sum *sum, product *p, int64_t i,
+                           int64_t depth, const workspace *w) {
+    bool begins = i % sum->unit_chunks == 0, ends = (i + 1) % sum->unit_chunks == 0;
+    depth += begins;
+    float *level = w->sums + (depth - 1) * LEVEL;
+    if (sum->inner > 1) {
+        multiply_inner(c, sum, p, level, TRMI_TILE_STRIDE);
+    } else {
+        multiply_chunk(c, p, !begins, level, w);
+    }
+    if (ends) {
+        int64_t unit = i / sum->unit_chunks;
+        int64_t joins = trmi_tree_joins(&sum->tree, unit) + !trmi_tree_begins(&sum->tree, unit);
+        for (; joins > 0; joins--, depth--) {
+            join_levels(c, depth, p->k, p->count, w);
+        }
+    }
+    return depth;
+}
+
 /* Computes one task. `next`: the following task of this thread, for prefetching; NULL: none. */
 static void run_task(const gradw *c, const trmi_conv_args *args, float *sums, const task *t,
                      const task *next, const workspace *w) {
-    int64_t k = c->g.blocks[t->block].k, chunks = t->end - t->begin;
-    int height = panel_height(c, k);
-    float *to = sums + t->split * trmi_conv_weights_count(&c->problem) +
-                c->blocks[t->block].row * c->problem.o + t->column;
     const block_sum *sum = &c->blocks[t->block];
-    for (int64_t i = 0, depth = 0; i < chunks; i++) {
-        const chunk *part = chunk_at(c, t, i);
-        trmi_prefetch soon[AHEAD] = {{0}};
-        side b = side_b(c, args->result, part, t->column, t->count, w);
-        side a = side_a(c, args->image, t->block, part, height, w);
-        if (i + 1 < chunks) {
-            set_prefetches(c, args, chunk_at(c, t, i + 1), t, soon);
-        } else if (next != NULL && next->begin < next->end) {
-            set_prefetches(c, args, chunk_at(c, next, 0), next, soon);
-        }
-        /* A single chunk: its sums are complete and go to their place at once. */
-        if (chunks == 1 && sum->inner == 1) {
-            multiply_once(c, part, a, b, k, height, t->count, to, soon, w);
-            return;
-        }
-        if (chunks == 1) {
-            multiply_inner(c, sum, a, b, k, height, t->count, to, c->problem.o, soon);
-            return;
-        }
-        /* Without blocks of samples all chunks are added to one sum. */
-        if (c->problem.blocks == 0) {
-            multiply_chunk(c, part, a, b, k, height, t->count, i > 0, soon, w->sums, w);
-            continue;
-        }
-        /* With blocks each unit has a sum of its own, on a stack of levels; when a unit ends, the sums
-         * that the tree joins there are added. */
-        bool begins = i % sum->unit_chunks == 0, ends = (i + 1) % sum->unit_chunks == 0;
-        float *level = w->sums + (depth + begins - 1) * LEVEL;
-        depth += begins;
-        if (sum->inner > 1) {
-            multiply_inner(c, sum, a, b, k, height, t->count, level, TRMI_TILE_STRIDE, soon);
+    int64_t o = c->problem.o, chunks = t->end - t->begin, depth = 0;
+    float *to = sums + t->split * trmi_conv_weights_count(&c->problem) + sum->row * o + t->column;
+    for (int64_t i = 0; i < chunks; i++) {
+        product p = make_product(c, args, t, next, i, w);
+        if (chunks == 1 && sum->inner > 1) {
+            multiply_inner(c, sum, &p, to, o);
+        } else if (chunks == 1) {
+            multiply_once(c, &p, to, w);
+        } else if (c->problem.blocks == 0) {
+            multiply_chunk(c, &p, i > 0, w->sums, w); /* all chunks are added to one sum */
         } else {
-            multiply_chunk(c, part, a, b, k, height, t->count, !begins, soon, level, w);
-        }
-        int64_t unit = i / sum->unit_chunks;
-        int64_t joins =
-            ends ? trmi_tree_joins(&sum->tree, unit) + !trmi_tree_begins(&sum->tree, unit) : 0;
-        for (; joins > 0; joins--, depth--) {
-            join_levels(c, depth, k, t->count, w);
+            depth = add_to_tree(c, sum, &p, i, depth, w);
         }
     }
-    store_sums(c, t, to, w);
+    /* the sums of a single chunk are at their place */
+    if (chunks != 1) {
+        store_sums(c, t, to, w);
+    }
 }
 
 /* Computes a gradient of the weights. Threads take tasks in any order, but each split of the
