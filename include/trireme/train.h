@@ -322,6 +322,7 @@ typedef struct trm_progress {
     double epoch_seconds;             /* since the epoch, or this call, began */
     double seconds;                   /* since this call began */
     double busy_seconds;              /* of these, in steps: without callbacks */
+    double data_seconds;              /* since this call began: waiting for the dataset */
     const trm_evaluation *evaluation; /* the latest; NULL before the first */
     const char *checkpoint;           /* on_checkpoint: path of the checkpoint that was written */
     /* the ranks since the last change of an elastic job; NULL before the first change */
@@ -540,7 +541,7 @@ TRM_API trm_callback trm_run_recorder(const char *directory, int64_t every);
  * training began. */
 typedef struct trm_report_mark {
     uint64_t step;
-    int64_t samples, epoch;
+    int64_t samples, membership_epoch;
     double seconds, data_seconds, rank_seconds; /* in steps; waited for data, for other ranks */
 } trm_report_mark;
 /* The mean of the steps since a report. */

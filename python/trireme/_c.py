@@ -1565,6 +1565,7 @@ class trm_progress(Structure):
     epoch_seconds: since the epoch, or this call, began
     seconds: since this call began
     busy_seconds: of these, in steps: without callbacks
+    data_seconds: since this call began: waiting for the dataset
     evaluation: the latest; NULL before the first
     checkpoint: on_checkpoint: path of the checkpoint that was written
     membership: the ranks since the last change of an elastic job; NULL before the first change
@@ -1623,7 +1624,7 @@ class trm_early_stop_options(Structure):
 class trm_report_mark(Structure):
     """step: 
     samples: 
-    epoch: 
+    membership_epoch: 
     seconds: in steps; waited for data, for other ranks
     data_seconds: in steps; waited for data, for other ranks
     rank_seconds: in steps; waited for data, for other ranks
@@ -3001,6 +3002,7 @@ trm_progress._fields_ = [
     ('epoch_seconds', c_double),
     ('seconds', c_double),
     ('busy_seconds', c_double),
+    ('data_seconds', c_double),
     ('evaluation', POINTER(trm_evaluation)),
     ('checkpoint', c_char_p),
     ('membership', POINTER(trm_membership)),
@@ -3049,7 +3051,7 @@ trm_early_stop_options._fields_ = [
 trm_report_mark._fields_ = [
     ('step', c_uint64),
     ('samples', c_int64),
-    ('epoch', c_int64),
+    ('membership_epoch', c_int64),
     ('seconds', c_double),
     ('data_seconds', c_double),
     ('rank_seconds', c_double),

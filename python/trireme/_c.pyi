@@ -1230,6 +1230,7 @@ class trm_progress(Structure):
     epoch_seconds: float
     seconds: float
     busy_seconds: float
+    data_seconds: float
     evaluation: Any
     checkpoint: Optional[bytes]
     membership: Any
@@ -1276,7 +1277,7 @@ class trm_early_stop_options(Structure):
 class trm_report_mark(Structure):
     step: int
     samples: int
-    epoch: int
+    membership_epoch: int
     seconds: float
     data_seconds: float
     rank_seconds: float

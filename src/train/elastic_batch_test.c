@@ -55,7 +55,7 @@ typedef struct board {
             epoch; /* of the job: the last one in which the gradients were complete; 0: none */
         attempt of[CHANGES_MAX];
     } steps[STEPS_MAX];
-    atomic_int bad; /* more samples, steps or epochs than can be */
+    atomic_int bad; /* more samples, steps or epochs than can be, or less than no time */
     float weight[CLASSES * INPUTS], bias[CLASSES];
     uint64_t end; /* step after which the job has ended */
     char messages[RANKS][256];
@@ -77,7 +77,8 @@ typedef struct process {
     const plan *plan;
     trm_elastic *job;
     trm_model *model;
-    int64_t computing; /* step whose samples are read; 0: none */
+    int64_t computing;    /* step whose samples are read; 0: none */
+    trm_report_mark mark; /* at the step before */
     bool dies, waits, leaves, joined;
 } process;
 
@@ -154,6 +155,11 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     process *me = context;
     me->computing = (int64_t)p->global_step + 1;
     (void)err;
+    /* time goes on where an epoch begins again with other ranks */
+    const trm_mean_step mean = trm_take_mean_step(&me->mark, p);
+    if (mean.data_wait_seconds < 0 || mean.rank_wait_seconds < 0 || mean.step_seconds < 0) {
+        atomic_store(&seen->bad, 1);
+    }
     for (int32_t i = 0; me->waits && !me->joined && p->global_step == JOINS_BY; i++) {
         if (trm_elastic_wants_change(me->job)) {
             break;

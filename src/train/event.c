@@ -23,25 +23,26 @@ static void put_real(trmi_text *to, const char *key, double value) {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Contract in train.h. Waiting for data is counted anew in each epoch, so that of earlier epochs is
- * unknown. */
+/* Contract in train.h. Waiting for ranks is counted anew by the executor of each membership epoch, so
+ * that between the mark and a change of ranks is unknown. */
 trm_mean_step trm_take_mean_step(trm_report_mark *mark, const trm_progress *p) {
     TRMI_NEED_OR((trm_mean_step){0}, NULL, mark, p);
     double steps = p->global_step > mark->step ? (double)(p->global_step - mark->step) : 1;
-    double waited = p->wait_seconds - (mark->epoch == p->epoch ? mark->data_seconds : 0);
     double seconds = p->busy_seconds - mark->seconds;
     trm_exec *exec = p->model != NULL ? trm_model_exec(p->model) : NULL;
+    int64_t epoch = p->membership != NULL ? p->membership->epoch : 0;
     double ranks = exec != NULL ? trm_exec_waiting_seconds(exec) : 0;
+    double before = mark->membership_epoch == epoch ? mark->rank_seconds : 0;
     trm_mean_step mean = {.step_seconds = seconds / steps,
-                          .data_wait_seconds = waited / steps,
-                          .rank_wait_seconds = (ranks - mark->rank_seconds) / steps,
+                          .data_wait_seconds = (p->data_seconds - mark->data_seconds) / steps,
+                          .rank_wait_seconds = (ranks - before) / steps,
                           .samples_per_second =
                               seconds > 0 ? (double)(p->samples - mark->samples) / seconds : 0};
     *mark = (trm_report_mark){.step = p->global_step,
                               .samples = p->samples,
-                              .epoch = p->epoch,
+                              .membership_epoch = epoch,
                               .seconds = p->busy_seconds,
-                              .data_seconds = p->wait_seconds,
+                              .data_seconds = p->data_seconds,
                               .rank_seconds = ranks};
     return mean;
 }

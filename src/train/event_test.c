@@ -68,21 +68,23 @@ static void events_are_written_as_members(void **state) {
     assert_string_equal(trm_event_name(TRM_EVENT_EVALUATION), "eval");
 }
 
-/* Steps 1 and 2, then two steps of the next epoch: waiting for data begins anew there. */
+/* Steps 1 and 2, then two steps of the next epoch; then the ranks change, and the epoch goes on with
+ * what it waited counted anew. */
 static void means_are_those_since_the_mark(void **state) {
     trm_report_mark mark = {0};
     trm_progress p = {
-        .epoch = 1, .global_step = 2, .samples = 64, .wait_seconds = 1, .busy_seconds = 4};
+        .epoch = 1, .global_step = 2, .samples = 64, .data_seconds = 1, .busy_seconds = 4};
     trm_mean_step mean = trm_take_mean_step(&mark, &p);
     assert_true(mean.step_seconds == 2 && mean.data_wait_seconds == 0.5);
     assert_true(mean.samples_per_second == 16 && mean.rank_wait_seconds == 0);
     p = (trm_progress){
-        .epoch = 2, .global_step = 4, .samples = 128, .wait_seconds = 3, .busy_seconds = 5};
+        .epoch = 2, .global_step = 4, .samples = 128, .data_seconds = 4, .busy_seconds = 5};
     mean = trm_take_mean_step(&mark, &p);
     assert_true(mean.step_seconds == 0.5 && mean.data_wait_seconds == 1.5);
     assert_true(mean.samples_per_second == 64);
     p.global_step++;
-    p.wait_seconds = 4; /* the same epoch goes on */
+    p.wait_seconds = 0;
+    p.data_seconds++;
     assert_true(trm_take_mean_step(&mark, &p).data_wait_seconds == 1);
 }
 

@@ -118,8 +118,10 @@ const trmi_gradient_sink *trmi_gradient_sink_of(const trm_model_options *options
 /* ---- run.c: what sinks use of a run ---- */
 
 /* Returns the dataset's next batch in *batch (borrowed until the next read) and adds the time it
- * took to run->p.wait_seconds.   error  those of trm_dataset_next */
+ * took to the seconds of waiting.   error  those of trm_dataset_next */
 trm_status trmi_run_read(trmi_run *run, const trm_batch **batch, trm_error *err);
+/* Counts the time since `since` as waiting for data: of the epoch, and of the run. */
+void trmi_run_waited(trmi_run *run, double since);
 /* Advances run->batch and adds the batch's samples, over all ranks, to the step's.
  *   error  INTERNAL: batch `index` of `epoch` is not the one that is due */
 trm_status trmi_run_use(trmi_run *run, int64_t epoch, int64_t index, int64_t samples,

@@ -14,10 +14,16 @@ void trmi_run_record(const trmi_run *r, const char *category, const char *name, 
             .category = category, .name = name, .begin = begin, .end = trmi_os_now(), .bytes = -1});
 }
 
+void trmi_run_waited(trmi_run *r, double since) {
+    double seconds = trmi_os_now() - since;
+    r->p.wait_seconds += seconds;
+    r->p.data_seconds += seconds;
+}
+
 trm_status trmi_run_read(trmi_run *r, const trm_batch **batch, trm_error *err) {
     double before = trmi_os_now();
     TRMI_TRY(trmi_next_batch(r->options->data, batch, err));
-    r->p.wait_seconds += trmi_os_now() - before;
+    trmi_run_waited(r, before);
     trmi_run_record(r, "waiting", "batch", before);
     return TRM_OK;
 }

@@ -224,7 +224,7 @@ static trm_status stage_lent(trmi_run *r, bool wait, trm_error *err) {
            wait && !atomic_load(&r->model->stop)) {
         usleep(10000);
     }
-    r->p.wait_seconds += trmi_os_now() - before;
+    trmi_run_waited(r, before);
     r->used_up = status == TRM_END;
     return status == TRM_END || status == TRM_PENDING ? TRM_OK : status;
 }
