@@ -275,6 +275,17 @@ typedef struct trm_optimizer_options {
     double clip_norm; /* models: limit of the global norm of all gradients; 0 = none */
 } trm_optimizer_options;
 
+/* ==== messages ============================================================================== */
+
+/* Returns the word of `words` that was probably meant by `word`: the one with the fewest letters to
+ * insert, delete, replace or swap, or of which `word` is the beginning or the initials; NULL = none
+ * is near.
+ *   param    words: [count]
+ *   owns     the caller of words
+ *   threads  any
+ *   level    expert */
+TRM_API const char *trm_nearest_word(const char *word, const char *const *words, int32_t count);
+
 /* ==== this machine ========================================================================== */
 
 /* Hardware of this machine and features of this build, for programs that report them. */

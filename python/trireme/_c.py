@@ -3580,6 +3580,16 @@ FUNCTIONS = {
           owns     static string
           threads  any
         """),
+    'trm_nearest_word': (c_char_p, (c_char_p, POINTER(c_char_p), c_int32,),
+        'word words count',
+        """Returns the word of `words` that was probably meant by `word`: the one with the fewest letters to
+        insert, delete, replace or swap, or of which `word` is the beginning or the initials; NULL = none
+        is near.
+          param    words: [count]
+          owns     the caller of words
+          threads  any
+          level    expert
+        """),
     'trm_machine_get': (None, (POINTER(trm_machine),),
         'out',
         """Fills in what this machine and this build offer. Takes microseconds.

@@ -60,7 +60,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
         }
     }
     if (seconds_count > 0) {
-        const char *nearest = argc > 2 ? app_nearest(argv[2], seconds, seconds_count) : NULL;
+        const char *nearest = argc > 2 ? trm_nearest_word(argv[2], seconds, seconds_count) : NULL;
         if (nearest != NULL) {
             return app_fail(err, TRM_INVALID, "no command '%.30s %.30s'; the nearest is '%s %s'",
                             argv[1], argv[2], argv[1], nearest);
@@ -74,7 +74,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
     if (app_ends_in(argv[1], ".py")) {
         return refuse_script(argc, argv, err);
     }
-    const char *nearest = app_nearest(argv[1], words, count);
+    const char *nearest = trm_nearest_word(argv[1], words, count);
     return app_fail(err, TRM_INVALID, "no command '%.60s'%s%s", argv[1],
                     nearest != NULL ? "; the nearest is " : "; trireme help lists them",
                     nearest != NULL ? nearest : "");

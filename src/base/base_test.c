@@ -413,12 +413,31 @@ static void entries_are_found_by_hash(void **state) {
     trmi_hash_index_free(&index);
 }
 
+static void nearest_knows_swaps_and_beginnings(void **state) {
+    (void)state;
+    static const char *const words[] = {"train", "eval", "plan", "export", "doctor"};
+    assert_string_equal(trm_nearest_word("trian", words, 5), "train");
+    assert_string_equal(trm_nearest_word("evla", words, 5), "eval");
+    assert_string_equal(trm_nearest_word("doc", words, 5), "doctor");
+    assert_null(trm_nearest_word("benchmark", words, 5));
+    static const char *const flags[] = {"n", "batch-size", "learning-rate"};
+    assert_string_equal(trm_nearest_word("lr", flags, 3), "learning-rate");
+    assert_string_equal(trm_nearest_word("bs", flags, 3), "batch-size");
+    assert_string_equal(trm_nearest_word("batchsize", flags, 3), "batch-size");
+    assert_null(trm_nearest_word("x", flags, 3));
+    char longest[200];
+    memset(longest, 'a', sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    assert_null(trm_nearest_word(longest, words, 5));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(entries_are_found_by_hash),
         cmocka_unit_test(error_record_survives_the_wire),
         cmocka_unit_test(a_long_sentence_keeps_its_ends),
         cmocka_unit_test(a_median_is_the_middle),
+        cmocka_unit_test(nearest_knows_swaps_and_beginnings),
         cmocka_unit_test(warnings_are_seen_without_a_sink),
         cmocka_unit_test(exit_codes_follow_the_contract),
         cmocka_unit_test(shapes_count_and_overflow),

@@ -55,7 +55,7 @@ trm_status app_check_model_name(const char *name, trm_error *err) {
         words[i] = models[i].name;
         snprintf(list + at, sizeof list - at, "%s%s", i ? ", " : "", words[i]);
     }
-    const char *nearest = app_nearest(name, words, MODELS);
+    const char *nearest = trm_nearest_word(name, words, MODELS);
     return nearest != NULL
                ? app_fail(err, TRM_INVALID, "no model '%.40s'; the nearest is %s", name, nearest)
                : app_fail(err, TRM_INVALID, "no model '%.40s'; there are: %s", name, list);

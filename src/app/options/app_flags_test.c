@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the parser of flags: each type, its errors and messages, and the nearest word. */
+/* Tests of the parser of flags: each type, its errors and messages. */
 #include "check.h"
 
 #include "app/options/flags.c"
@@ -119,30 +119,12 @@ static void wrong_use_is_named(void **state) {
     CHECK_FAILS(parse(ARGV("--memory", "-4"), &o, &p, &err), TRM_INVALID, err, "bytes");
 }
 
-static void nearest_knows_swaps_and_beginnings(void **state) {
-    static const char *const words[] = {"train", "eval", "plan", "export", "doctor"};
-    assert_string_equal(app_nearest("trian", words, 5), "train");
-    assert_string_equal(app_nearest("evla", words, 5), "eval");
-    assert_string_equal(app_nearest("doc", words, 5), "doctor");
-    assert_null(app_nearest("benchmark", words, 5));
-    static const char *const flags[] = {"n", "batch-size", "learning-rate"};
-    assert_string_equal(app_nearest("lr", flags, 3), "learning-rate");
-    assert_string_equal(app_nearest("bs", flags, 3), "batch-size");
-    assert_string_equal(app_nearest("batchsize", flags, 3), "batch-size");
-    assert_null(app_nearest("x", flags, 3));
-    char longest[200];
-    memset(longest, 'a', sizeof longest - 1);
-    longest[sizeof longest - 1] = '\0';
-    assert_null(app_nearest(longest, words, 5));
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_spellings_and_arguments),
         cmocka_unit_test(an_optional_value_may_be_left_out),
         cmocka_unit_test(a_kind_of_models_has_its_own_row),
         cmocka_unit_test(wrong_use_is_named),
-        cmocka_unit_test(nearest_knows_swaps_and_beginnings),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The parser of command lines, and the search for the nearest word (contracts in flags.h).
+/* The parser of command lines (contracts in flags.h).
  *
  *      app_parse --> take_flag (one flag and its text) --> find_flag
  *      app_store_given --> find_flag --> app_store --> parse_int, parse_real, parse_bytes, app_is_choice
@@ -27,75 +27,6 @@ trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) 
         va_end(args);
     }
     return status;
-}
-
-/* ---- nearest word ---------------------------------------------------------------------------- */
-
-enum { WORD_MAX = 48 };
-
-/* Returns the restricted Damerau-Levenshtein distance: the least number of insertions,
- * deletions, replacements and swaps of neighbours that turn `a` into `b`. WORD_MAX for longer
- * words. */
-static int word_distance(const char *a, const char *b) {
-    int n = (int)strlen(a), m = (int)strlen(b);
-    if (n >= WORD_MAX || m >= WORD_MAX) {
-        return WORD_MAX;
-    }
-    int d[WORD_MAX + 1][WORD_MAX + 1];
-    for (int i = 0; i <= n; i++) {
-        for (int j = 0; j <= m; j++) {
-            if (i == 0 || j == 0) {
-                d[i][j] = i + j;
-                continue;
-            }
-            /* replace, delete, insert; then swap */
-            int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
-            best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
-            best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-                best = d[i - 2][j - 2] + 1 < best ? d[i - 2][j - 2] + 1 : best;
-            }
-            d[i][j] = best;
-        }
-    }
-    return d[n][m];
-}
-
-/* Returns whether the letters are the initials of the parts of `word`: "lr" of "learning-rate". */
-static bool are_initials(const char *letters, const char *word) {
-    for (; *letters != '\0' && word != NULL; letters++) {
-        if (*letters != *word) {
-            return false;
-        }
-        word = strpbrk(word, "-_ ");
-        word += word != NULL;
-    }
-    return *letters == '\0' && word == NULL;
-}
-
-/* Contract in flags.h. A word is near if at most a third of its letters (2 at least) must be
- * edited. */
-const char *app_nearest(const char *word, const char *const *words, int count) {
-    const char *nearest = NULL;
-    int best = WORD_MAX, letters = (int)strlen(word);
-    for (int i = 0; i < count; i++) {
-        int edits = word_distance(word, words[i]);
-        /* a prefix or the initials are taken as an abbreviation: --batch, --bs */
-        bool beginning = letters > 2 && strncmp(word, words[i], (size_t)letters) == 0;
-        int limit = (int)strlen(words[i]) / 3;
-        limit = limit < 2 ? 2 : limit;
-        /* every letter edited: the words have nothing in common */
-        limit = limit >= letters ? letters - 1 : limit;
-        if (beginning || (letters > 1 && are_initials(word, words[i]))) {
-            edits = 1;
-            limit = 1;
-        }
-        if (edits <= limit && edits < best) {
-            best = edits;
-            nearest = words[i];
-        }
-    }
-    return nearest;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -253,7 +184,7 @@ static const app_flag *find_flag(const app_group *const *groups, const char *kin
 static trm_status fail_unknown_flag(const app_group *const *groups, const char *label,
                                     const char *name, size_t length, trm_error *err) {
     const char *words[APP_FLAGS_MAX];
-    char word[WORD_MAX];
+    char word[48];
     int count = 0;
     for (; *groups != NULL; groups++) {
         const app_flag *f;
@@ -262,7 +193,7 @@ static trm_status fail_unknown_flag(const app_group *const *groups, const char *
         }
     }
     snprintf(word, sizeof word, "%.*s", (int)(length < 40 ? length : 40), name);
-    const char *nearest = app_nearest(word, words, count);
+    const char *nearest = trm_nearest_word(word, words, count);
     if (nearest != NULL) {
         return app_fail(err, TRM_INVALID, "%s has no flag --%s; the nearest is --%s", label, word,
                         nearest);

@@ -86,8 +86,6 @@ bool app_given(const app_parsed *parsed, const char *name);
 const app_flag *app_given_optional(const app_parsed *parsed);
 /* Returns whether `text` is one of the words of "a|b|c". */
 bool app_is_choice(const char *words, const char *text);
-/* Returns the word of `words` that is nearest to `word`, NULL if none is near. */
-const char *app_nearest(const char *word, const char *const *words, int count);
 /* Fills in an error record in the way of the library and returns `status`. */
 trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
 

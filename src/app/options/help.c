@@ -402,7 +402,7 @@ int app_run_help(app_context *app) {
     if (app_help_family(app->commands, wanted, "--help")) {
         return 0;
     }
-    const char *nearest = app_nearest(wanted, words, count);
+    const char *nearest = trm_nearest_word(wanted, words, count);
     (void)app_fail(&err, TRM_INVALID, "no help on '%.60s'%s%s", wanted,
                    nearest != NULL ? "; the nearest is " : "; trireme help lists the commands",
                    nearest != NULL ? nearest : "");

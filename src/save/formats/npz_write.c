@@ -5,6 +5,7 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/format/endian.h"
 #include "base/format/utf8.h"
 #include "save/file_out.h"
 
@@ -52,13 +53,19 @@ typedef struct archive {
 
 /* Append little-endian numbers. */
 static void put_u16(trmi_text *out, uint32_t value) {
-    trmi_text_append(out, (const char *)&value, 2);
+    uint8_t bytes[2];
+    trmi_put16(bytes, (uint16_t)value);
+    trmi_text_append(out, (const char *)bytes, sizeof bytes);
 }
 static void put_u32(trmi_text *out, uint32_t value) {
-    trmi_text_append(out, (const char *)&value, 4);
+    uint8_t bytes[4];
+    trmi_put32(bytes, value);
+    trmi_text_append(out, (const char *)bytes, sizeof bytes);
 }
 static void put_u64(trmi_text *out, int64_t value) {
-    trmi_text_append(out, (const char *)&value, 8);
+    uint8_t bytes[8];
+    trmi_put64(bytes, (uint64_t)value);
+    trmi_text_append(out, (const char *)bytes, sizeof bytes);
 }
 
 /* Writes the record under construction to the file. */

@@ -50,40 +50,14 @@ void trm_context_reset(trm_context *c) {
     }
 }
 
-/* Returns the edit distance of two words (insert, delete, replace; Levenshtein), for the nearest
- * name in a message. */
-static int word_distance(const char *a, const char *b) {
-    enum { LONGEST = 63 };
-    int row[LONGEST + 1], columns = (int)strlen(b);
-    columns = columns > LONGEST ? LONGEST : columns;
-    for (int j = 0; j <= columns; j++) {
-        row[j] = j;
-    }
-    for (int i = 1; a[i - 1] != '\0'; i++) {
-        int corner = row[0];
-        row[0] = i;
-        for (int j = 1; j <= columns; j++) {
-            int change = corner + (a[i - 1] != b[j - 1]);
-            corner = row[j];
-            int other = (row[j] < row[j - 1] ? row[j] : row[j - 1]) + 1;
-            row[j] = change < other ? change : other;
-        }
-    }
-    return row[columns];
-}
-
-/* Returns INVALID for an unknown option, with the nearest name if it is near. */
+/* Returns INVALID for an unknown option, with the nearest name if one is near. */
 static trm_status no_such(const char *name, trm_error *err) {
-    const char *nearest = trmi_context_rows[0].name;
-    int best = 1000;
+    const char *names[TRMI_CONTEXT_COUNT];
     for (int32_t i = 0; i < TRMI_CONTEXT_COUNT; i++) {
-        int d = word_distance(name, trmi_context_rows[i].name);
-        if (d < best) {
-            best = d;
-            nearest = trmi_context_rows[i].name;
-        }
+        names[i] = trmi_context_rows[i].name;
     }
-    return 2 * best <= (int)strlen(name)
+    const char *nearest = trm_nearest_word(name, names, TRMI_CONTEXT_COUNT);
+    return nearest != NULL
                ? TRMI_FAIL(err, TRM_INVALID, "no context option '%.60s'; the nearest is %s", name,
                            nearest)
                : TRMI_FAIL(err, TRM_INVALID,
