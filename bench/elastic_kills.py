@@ -2,15 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kills ranks of elastic jobs at random moments, or makes them leave, and compares the weights.
 
-    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--restarts 3] [--seed 1] [--models mlp,resnet18,resnet50,gpt2] [--ranks 4,8]
+    bench/elastic_kills.py --kills 100 [--leaves 0.25] [--restarts 3] [--seed 1] [--models mlp,resnet18,mlp-slices] [--ranks 4,8]
 
 Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
 random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. With --restarts the launcher
 starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
 alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
-them), steps redone, the seconds from a kill to the next reported step, and the seconds that the members of the job wait
-while processes join. The last line of stdout is
+them), steps redone (also the most that one change has cost), the seconds from a kill until the others notice it (detection), from there
+to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split and mlp-stages are
+jobs in which no rank has the whole state. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
 """
 import argparse
@@ -28,15 +29,18 @@ import time
 
 from processes import find_processes
 
-# per model: arguments, samples of a step of all ranks, and the steps of a job. A rank is killed each 4 steps in the mean, and 3 ranks
+# per model: arguments, samples of a step of all ranks, the steps of a job, and how many ranks share a batch. A rank is killed each 4 steps in the mean, and 3 ranks
 # that come back twice are killed 9 times: a job has at least 36 steps
 IMAGES = ["--data", "synth", "--image-size", "32", "--synth-train", "1024"]
 MODELS = {
-    "mlp": (["mlp", *IMAGES], 32, 120),
-    "resnet18": (["resnet18", *IMAGES, "--stem", "cifar"], 16, 40),
-    "resnet50": (["resnet50", *IMAGES, "--stem", "cifar"], 8, 40),
+    "mlp": (["mlp", *IMAGES], 32, 120, 1),
+    "mlp-slices": (["mlp", *IMAGES, "--shard-optimizer"], 32, 120, 1),
+    "mlp-split": (["mlp", *IMAGES, "--parallel-mode", "semi_auto_parallel", "--optimizer", "adam"], 32, 120, 1),
+    "mlp-stages": (["mlp", *IMAGES, "--stages", "2", "--optimizer", "adam"], 32, 120, 2),
+    "resnet18": (["resnet18", *IMAGES, "--stem", "cifar"], 16, 40, 1),
+    "resnet50": (["resnet50", *IMAGES, "--stem", "cifar"], 8, 40, 1),
     "gpt2": (["gpt2", "--dataset", "text", "--data", "TEXT", "--tokens", "bytes", "--layers", "2", "--heads", "2",
-              "--width", "32", "--context", "32"], 32, 60),
+              "--width", "32", "--context", "32"], 32, 60, 1),
 }
 SLOW_STEPS = 10
 
@@ -48,7 +52,7 @@ def ranks_of(launcher):
 
 class Job:
     def __init__(self, options, model, ranks, restarts, folder):
-        words, batch, steps = MODELS[model]
+        words, batch, steps, share = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         self.folder, self.steps, self.kills, self.leaves = folder, steps, [], 0
@@ -56,7 +60,7 @@ class Job:
         self.starts = {}  # of processes, by rank
         text = pathlib.Path(folder).parent / "text.txt"
         words = [str(text) if word == "TEXT" else word for word in words]
-        command = [options.program, "train", *words, "--batch-size", str(batch // ranks), "--steps", str(steps), "--epochs", "1000",
+        command = [options.program, "train", *words, "--batch-size", str(batch * share // ranks), "--steps", str(steps), "--epochs", "1000",
                    "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
                    f"1:{ranks}", "--elastic-restarts", str(restarts), "--deterministic", "strict", "--eval-every-epochs", "0",
                    "--threads", "1", "--output", f"{folder}/run", "--save-every-steps", "1000000",
@@ -120,9 +124,25 @@ def wait_for_step(job, before):
     return job.last_step() > before
 
 
+def watch_change(job, victim):
+    """Waits for the end of the step after the change that `victim` was lost in. Returns when the others had noticed its death, and when that
+    step had ended; None: the job has ended first."""
+    noticed = None
+    while job.running():
+        events, now = job.events(), time.monotonic()
+        for place, event in enumerate(events):
+            if event.get("event") == "membership" and victim in event["lost"]:
+                noticed = noticed or now - event["seconds"]
+                if any(e.get("event") == "step" for e in events[place:]):
+                    return noticed, now
+        time.sleep(0.002)
+    return None
+
+
 def kill_ranks(job, random_source, ranks, options, step_seconds):
-    """Ends ranks at random moments, but never the last one that has the state; returns seconds from a kill to the next step."""
-    recovery, waited, marked = [], True, set()
+    """Ends ranks at random moments, but never the last one that has the state; returns seconds from a kill to the next step, and pairs of
+    seconds from a kill until it is noticed, and from there to the end of the next step."""
+    recovery, parts, waited, marked = [], [], True, set()
     wait_for_step(job, 0)
     while job.running() and len(job.kills) < (ranks - 1) * (1 + options.restarts):
         time.sleep(random_source.uniform(0, 8 * step_seconds + 0.2))
@@ -154,10 +174,22 @@ def kill_ranks(job, random_source, ranks, options, step_seconds):
                 time.sleep(0.002)
             wait_for_step(job, before + 1)  # the event of the change is there
             continue
+        usual = waited and len(victims) == 1 and job.starts[victims[0]] == 2  # no change before has this victim, none is under way
         waited = not waited or len(holders) < 4 or random_source.random() >= 0.1
         if waited and wait_for_step(job, before):  # else the next kill may hit the recovery of this one
             recovery.append(time.monotonic() - killed)
-    return recovery
+            change = watch_change(job, victims[0]) if usual else None
+            if change is not None:
+                parts.append((change[0] - killed, change[1] - change[0]))
+    return recovery, parts
+
+
+def report(totals, name, values):
+    """Adds the median of some seconds, and that of 99 %."""
+    if values:
+        values = sorted(values)
+        totals[f"{name}_median"] = values[len(values) // 2]
+        totals[f"{name}_p99"] = values[min(len(values) - 1, int(len(values) * 0.99))]
 
 
 def main():
@@ -180,8 +212,8 @@ def main():
     top = tempfile.mkdtemp(prefix="elastic")
     pathlib.Path(top, "text.txt").write_text(" ".join(str(i * i) for i in range(8000)))
     totals = dict(jobs=0, kills=0, leaves=0, joins=0, hangs=0, slow=0, failures=0, wrong_weights=0, wrong_losses=0,
-                  memberships=0, redone_steps=0)
-    recovery, waits, steps_of, references, begin = [], [], {}, {}, time.monotonic()
+                  memberships=0, redone_steps=0, redone_worst=0)
+    recovery, noticed, waits, steps_of, references, begin = [], [], [], {}, {}, time.monotonic()
     cases = [(m, int(n)) for m in options.models.split(",") for n in options.ranks.split(",")]
     for model, ranks in cases:
         job = Job(options, model, ranks, 0, f"{top}/reference")
@@ -198,8 +230,9 @@ def main():
         turn += 1
         weights, losses = references[model, ranks]
         job = Job(options, model, ranks, options.restarts, f"{top}/job")
-        seconds = kill_ranks(job, source, ranks, options, steps_of[model, ranks])
+        seconds, parts = kill_ranks(job, source, ranks, options, steps_of[model, ranks])
         recovery += [(s, steps_of[model, ranks]) for s in seconds]
+        noticed += parts
         bad = None
         while job.running():
             time.sleep(0.01)
@@ -227,16 +260,15 @@ def main():
         totals["memberships"] += len(changes)
         totals["joins"] += sum(len(e["joined"]) for e in changes)
         totals["redone_steps"] += sum(e["redone_steps"] for e in changes)
+        totals["redone_worst"] = max([totals["redone_worst"]] + [e["redone_steps"] for e in changes])
         waits += [e["seconds"] for e in changes if e["joined"] and not e["lost"] and not e["left"]]
         print(f"{model} {ranks} ranks, killed {job.kills}: {bad or 'good'}", flush=True)
         if bad and options.keep:
             shutil.copytree(job.folder, f"{options.keep}/{turn}-{model}-{ranks}")
-    beyond = sorted(s - 2 * step for s, step in recovery)
-    if recovery:
-        totals["recovery_seconds_median"] = sorted(s for s, _ in recovery)[len(recovery) // 2]
-        totals["recovery_seconds_p99"] = sorted(s for s, _ in recovery)[
-            min(len(recovery) - 1, int(len(recovery) * 0.99))]
-        totals["beyond_two_steps_p99"] = beyond[min(len(beyond) - 1, int(len(beyond) * 0.99))]
+    report(totals, "recovery_seconds", [s for s, _ in recovery])
+    report(totals, "beyond_two_steps", [s - 2 * step for s, step in recovery])
+    report(totals, "detection_seconds", [s for s, _ in noticed])
+    report(totals, "beyond_detection_seconds", [s for _, s in noticed])
     if waits:
         totals["join_waits"] = len(waits)
         totals["join_wait_seconds_median"] = sorted(waits)[len(waits) // 2]
