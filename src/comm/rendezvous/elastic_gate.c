@@ -8,8 +8,9 @@
  *     JOIN to the door of a member (elastic_decide.c)
  *
  * One process holds the place: the first that can. When it dies or leaves, another one opens it within
- * open_seconds. Where a newcomer that takes itself for rank 0 of a new job has been quicker, rank 0 of the
- * running job tells it (TRMI_HERALD). RUNNING: 32 bytes, the key XOR HMAC(the session's key for frames to the newcomer,
+ * open_seconds. Where a newcomer that takes itself for rank 0 of a new job has been quicker, or no member is
+ * on the host of the place, rank 0 of the
+ * running job goes there (TRMI_HERALD) and brings RUNNING: 32 bytes, the key XOR HMAC(the session's key for frames to the newcomer,
  * "job key\0"), then the list. The session's key is fresh, so the mask is used once. */
 #include "comm/rendezvous/elastic.h"
 
@@ -52,8 +53,9 @@ trm_status trmi_gate_read(const trmi_link *link, const trmi_frame *frame, uint8_
                                err);
 }
 
-/* Sends RUNNING. */
-static void send_running(trm_elastic *e, trmi_link *link) {
+/* Sends RUNNING. context: the elastic job */
+static void send_running(void *context, trmi_link *link) {
+    trm_elastic *e = context;
     pthread_mutex_lock(&e->lock);
     size_t bytes = KEY_BYTES + trmi_members_bytes(&e->now);
     uint8_t *wire = trmi_alloc(bytes);
@@ -96,12 +98,12 @@ static int32_t find_rank(trm_elastic *e, bool *stop) {
     return rank;
 }
 
-/* Tells the process that holds the place that the job runs. */
-static void visit_place(const trmi_join *place) {
+/* Tells the process that holds the place that the job runs, and where its doors are. */
+static void visit_place(trm_elastic *e, const trmi_join *place) {
     trmi_join join = *place;
     trm_error ignored;
     join.hello.rank = TRMI_HERALD;
-    (void)!trmi_side_ask_running(&join, &ignored);
+    (void)!trmi_side_ask_running(&join, send_running, e, &ignored);
     explicit_bzero(&join, sizeof join);
 }
 
@@ -128,7 +130,7 @@ static void *gate_main(void *context) {
         }
         if (status != TRM_OK) { /* another process holds it */
             if (rank == 0 && trmi_os_now() - visited > visit_seconds) {
-                visit_place(&place);
+                visit_place(e, &place);
                 visited = trmi_os_now();
             }
             poll(NULL, 0, (int)(1000 * open_seconds));

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that MindSpore's msrun has started, and what HCCL's variables say of a rank. */
+/* Ranks that MindSpore's msrun has started, what HCCL's variables say of a rank, and what a member of a running job brings. */
 #include "check.h"
 
 #include "trireme/dist.h"
@@ -11,6 +11,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -149,11 +150,81 @@ static void hccl_says_how_a_rank_is_reached(void **state) {
     leave_all(members, 2);
 }
 
+/* Rank 0 of an elastic job that listens, and what it was told. */
+typedef struct listening {
+    const char *place;
+    trm_status status;
+    char heard[16];
+    trm_error err;
+} listening;
+
+static trm_status hear_running(void *context, const trmi_join *join, const trmi_link *link,
+                               const trmi_frame *frame, trm_error *err) {
+    (void)join, (void)link, (void)err;
+    memcpy(((listening *)context)->heard, frame->payload, frame->bytes < 16 ? frame->bytes : 15);
+    return TRM_END;
+}
+
+/* What a rank of two brings to the place. */
+static void prepare_rank(const char *where, int32_t rank, trmi_join *out) {
+    trm_error err;
+    trm_cluster *cluster;
+    const trm_cluster_flags flags = {.rank = rank, .size = 2, .rendezvous = where};
+    const trm_join_options options = {.timeout_seconds = 60, .insecure = true};
+    CHECK_OK(trm_cluster_create(&flags, &cluster, &err), err);
+    CHECK_OK(trmi_side_prepare(cluster, &options, out, &err), err);
+    trm_cluster_destroy(cluster);
+}
+
+static void *listen_as_rank_0(void *context) {
+    listening *l = context;
+    trmi_join join;
+    trm_bootstrap *bootstrap = NULL;
+    prepare_rank(l->place, 0, &join);
+    join.running = hear_running;
+    join.running_context = l;
+    l->status = trmi_side_meet(&join, &bootstrap, &l->err);
+    return NULL;
+}
+
+static void bring_running(void *context, trmi_link *link) {
+    assert_true(trmi_link_put(link, TRMI_FRAME_RUNNING, 0, context, strlen((const char *)context)));
+    assert_true(trmi_link_flush(link));
+}
+
+/* The only process on the host of the place has come back: no member can listen there, so a member comes and says where the
+ * doors are. One that says nothing makes it ask again. */
+static void a_herald_brings_the_doors(void **state) {
+    char where[32];
+    choose_port();
+    snprintf(where, sizeof where, "127.0.0.1:%s", port);
+    for (int brings = 0; brings < 2; brings++) {
+        listening l = {.place = where, .status = TRM_INVALID};
+        trm_error err;
+        trmi_join herald;
+        pthread_t thread;
+        bool ended = false;
+        pthread_create(&thread, NULL, listen_as_rank_0, &l);
+        for (int tries = 0; tries < 3000 && !ended; tries++) { /* until it listens */
+            prepare_rank(where, 1, &herald);
+            herald.hello.rank = TRMI_HERALD;
+            (void)!trmi_side_ask_running(&herald, brings ? bring_running : NULL, "doors", &err);
+            usleep(20000);
+            ended = pthread_tryjoin_np(thread, NULL) == 0;
+        }
+        assert_true(ended);
+        assert_int_equal(l.status, brings ? TRM_END : TRM_PENDING);
+        assert_string_equal(l.heard, brings ? "doors" : "");
+    }
+    (void)state;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(msruns_workers_number_themselves),
         cmocka_unit_test(a_scheduler_without_a_job_ends),
         cmocka_unit_test(hccl_says_how_a_rank_is_reached),
+        cmocka_unit_test(a_herald_brings_the_doors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

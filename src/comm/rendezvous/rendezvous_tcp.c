@@ -398,7 +398,7 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
         return end_join(trmi_side_watch(join, err), NULL, join, out);
     }
     /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of the
-     * job tells it (PENDING). It then leaves the place to the members. A member may also open the place
+     * job tells it: where its doors are (END), or only that it runs (PENDING: this process asks again). A member may also open the place
      * between the question and the meeting, or a question may be lost (INVALID). The same holds for a rank that
      * takes the place of a lost rank 0. */
     bool asks = false;
@@ -412,7 +412,7 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
         if (attempts > 0) {
             nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
         }
-        status = asks ? trmi_side_ask_running(&attempt, err) : TRM_OK;
+        status = asks ? trmi_side_ask_running(&attempt, NULL, NULL, err) : TRM_OK;
         if (status == TRM_OK) {
             if (cluster->first_is_root) {
                 try_to_be_root(&attempt);

@@ -132,8 +132,9 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
 /* Asks the process that listens at the place whether the elastic job runs already. END: it does, and
- * join->running has been called; OK: it does not, or nobody listens. */
-trm_status trmi_side_ask_running(trmi_join *join, trm_error *err);
+ * join->running has been called; OK: it does not, or nobody listens. brings: sends something first; NULL: nothing. */
+trm_status trmi_side_ask_running(trmi_join *join, void (*brings)(void *context, trmi_link *link),
+                                 void *context, trm_error *err);
 /* Elastic jobs: returns whether all ranks below this one have died before the meeting (side_place.h). */
 bool trmi_side_leads(const trmi_join *join);
 /* An open place: its sockets, what proves connections there, and the files of a published token. */

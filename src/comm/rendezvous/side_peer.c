@@ -242,7 +242,8 @@ static trm_status try_to_join(trmi_side *side, trmi_join *join, int32_t number, 
     return status;
 }
 
-trm_status trmi_side_ask_running(trmi_join *join, trm_error *err) {
+trm_status trmi_side_ask_running(trmi_join *join, void (*brings)(void *context, trmi_link *link),
+                                 void *context, trm_error *err) {
     trmi_link link = {.fd = -1};
     uint8_t secret[32];
     bool wrong_token = false;
@@ -254,6 +255,9 @@ trm_status trmi_side_ask_running(trmi_join *join, trm_error *err) {
     if (status != TRM_OK) {
         close(fd);
     } else {
+        if (brings != NULL) {
+            brings(context, &link);
+        }
         status = wait_for_welcome(NULL, join, &link, trmi_os_now(), err);
         trmi_link_close(&link);
     }

@@ -24,8 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* interval of log messages; longest wait for a scheduler */
-static const double say_seconds = 10, watcher_seconds = 5;
+/* interval of log messages; longest wait for a scheduler; for what a member of a running job brings */
+static const double say_seconds = 10, watcher_seconds = 5, herald_seconds = 1;
 
 /* A rank that has come. */
 typedef struct guest {
@@ -118,9 +118,32 @@ static void log_other_job(forming *form, const trmi_hello *peer) {
     }
 }
 
+/* Hears a member of a job that runs already: where its doors are. Returns END once join->running has been told; PENDING where the
+ * member has not said it: this process has to ask. In a job that is not elastic there is nothing to hear. */
+static trm_status hear_herald(forming *form, trmi_link *link, trm_error *err) {
+    const trmi_join *join = form->join;
+    const double deadline = trmi_os_now() + herald_seconds;
+    trmi_frame frame;
+    trm_status status = join->running != NULL ? TRM_END : TRM_OK;
+    for (bool closed = false; status == TRM_END && !closed && trmi_os_now() < deadline;) {
+        struct pollfd wait = {.fd = link->fd, .events = POLLIN};
+        poll(&wait, 1, 100);
+        closed = trmi_link_fill(link) < 0;
+        status = trmi_link_next(link, &frame, err);
+    }
+    const bool told = status == TRM_OK && join->running != NULL && frame.type == TRMI_FRAME_RUNNING;
+    status = told ? join->running(join->running_context, join, link, &frame, err) : status;
+    trmi_side_refuse(link, TRM_PENDING, "heard");
+    if (join->running == NULL) {
+        return TRM_OK;
+    }
+    TRMI_FAIL(err, TRM_PENDING, "the job at %s runs already", join->place.text);
+    return told && status == TRM_END ? TRM_END : TRM_PENDING;
+}
+
 /* Checks a proven connection: same job, same size, same cluster description, a rank that is free.
- * If so it becomes a guest. Errors end the rendezvous (INVALID; PENDING: an elastic job runs already);
- * other misfits are only refused. */
+ * If so it becomes a guest. Errors end the rendezvous (INVALID; hear_herald); other misfits are only
+ * refused. */
 static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
     /* Another job: the peer tries again until its own job meets. */
@@ -134,11 +157,7 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     }
     /* The processes that meet here belong to the running job: each asks for it again. */
     if (peer->rank == TRMI_HERALD) {
-        trmi_side_refuse(&who->link, TRM_PENDING, "heard");
-        return form->join->running != NULL
-                   ? TRMI_FAIL(err, TRM_PENDING, "the job at %s runs already",
-                               form->join->place.text)
-                   : TRM_OK;
+        return hear_herald(form, &who->link, err);
     }
     /* The same job, described differently: no rank could work with both, so the rendezvous ends. */
     if (peer->size != own->size) {
@@ -497,7 +516,8 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     }
     /* On failure, the guests are still here and get the reason. */
     for (int32_t g = 0; g < form->guest_count; g++) {
-        trmi_side_refuse(&form->guests[g].link, status, "%s", err->message);
+        trmi_side_refuse(&form->guests[g].link, status == TRM_END ? TRM_PENDING : status, "%s",
+                         err->message);
     }
 done:
     trmi_link_close(&form->watcher);
