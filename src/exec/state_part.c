@@ -27,6 +27,18 @@ static trm_status make_room(trmi_state_part *part, trm_error *err) {
                : TRMI_FAIL(err, TRM_NOMEM, "no memory to list a rank's part of the state");
 }
 
+/* Adds `count` words to a segment, if they continue it. */
+static bool extend_segment(trmi_state_words *segment, uint32_t begin, uint32_t count) {
+    if (segment->begin == TRMI_STATE_PADDING || begin == TRMI_STATE_PADDING ||
+        segment->count != count ||
+        (segment->times > 1 && begin != segment->begin + segment->times * segment->step)) {
+        return false;
+    }
+    segment->step = segment->times > 1 ? segment->step : begin - segment->begin;
+    segment->times++;
+    return true;
+}
+
 /* Appends a run of `words` words at `place`. numbers: of each word, that in the whole variable plus 1; 0 = none. */
 static trm_status add_run(trmi_state_part *part, int32_t variable, bool repeated,
                           const uint32_t *numbers, int64_t words, const char *place,
@@ -40,10 +52,13 @@ static trm_status add_run(trmi_state_part *part, int32_t variable, bool repeated
                                              : numbers[end] == numbers[i] + (uint32_t)(end - i));) {
             end++;
         }
-        TRMI_TRY(make_room(part, err));
-        part->segments[part->segments_count++] =
-            (trmi_state_words){.begin = numbers[i] - 1, .count = (uint32_t)(end - i)};
-        run->segments++;
+        const trmi_state_words piece = {numbers[i] - 1, (uint32_t)(end - i), 0, 1};
+        if (run->segments == 0 ||
+            !extend_segment(&part->segments[part->segments_count - 1], piece.begin, piece.count)) {
+            TRMI_TRY(make_room(part, err));
+            part->segments[part->segments_count++] = piece;
+            run->segments++;
+        }
     }
     part->places[part->runs_count++] = place;
     part->words += words;
@@ -148,12 +163,13 @@ void trmi_state_part_place(const trmi_state_part *part, int64_t words, const cha
     for (int64_t i = 0; i < part->runs_count && at < words; i++) {
         const trmi_state_run *run = &part->runs[i];
         for (int64_t s = 0; s < run->segments; s++, segment++) {
-            if (segment->begin != TRMI_STATE_PADDING) {
-                int64_t to = begins[run->variable] + segment->begin;
-                memcpy(whole + to * WORD, memory + at * WORD, (size_t)segment->count * WORD);
-                memset(covered + to, 1, segment->count);
+            for (uint32_t k = 0; k < segment->times; k++, at += segment->count) {
+                if (segment->begin != TRMI_STATE_PADDING) {
+                    int64_t to = begins[run->variable] + (segment->begin + k * segment->step);
+                    memcpy(whole + to * WORD, memory + at * WORD, (size_t)segment->count * WORD);
+                    memset(covered + to, 1, segment->count);
+                }
             }
-            at += segment->count;
         }
     }
 }

@@ -3,17 +3,19 @@
  * ranks with other programs can read it.
  *
  *      memory of this rank   [ run 0 ][ run 1 ] ...         runs: words of one variable, as they lie
- *      segments              [ b, n ][ b, n ][ b, n ] ...   where words of a run belong in the whole variable
+ *      segments              [ b, n, s, t ] ...             where words of a run belong in the whole variable
  *
- * Runs that no other rank has come first. A word has 4 bytes. */
+ * Runs that no other rank has come first. A word has 4 bytes. In a blocked layout neighbouring words of a run are equally far from each
+ * other in the whole variable: one segment describes all of them. */
 #ifndef TRMI_EXEC_STATE_PART_H
 #define TRMI_EXEC_STATE_PART_H
 
 #include "trireme/exec.h"
 
-/* Words [begin, begin + count) of a variable in plain layout. TRMI_STATE_PADDING: no words of it. */
+/* Words of a variable in plain layout: `times` times `count` words, the first ones at begin, begin + step, begin + 2 step, ...
+ * TRMI_STATE_PADDING: no words of it. */
 typedef struct trmi_state_words {
-    uint32_t begin, count;
+    uint32_t begin, count, step, times;
 } trmi_state_words;
 #define TRMI_STATE_PADDING UINT32_MAX
 

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a state, their copies on the next rank, and how a whole is made of them (contracts in elastic_copies.h). */
+/* Parts of a state, kept where other ranks can reach them, and how a whole is made of them (contracts in elastic_copies.h).
+ *
+ *   keep:  mark the older generation as incomplete -> copy the own part -> several hosts: send it -> mark it with the step -> barrier
+ *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
+ *
+ * In memory of all ranks each rank writes its own mark and part only, and nobody reads a part before all ranks that live have left the
+ * epoch. */
 #include "train/elastic_copies.h"
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/api/communicator.h"
+#include "comm/net/reserve.h"
 
 #include <string.h>
 
@@ -32,6 +40,87 @@ static trm_status make_part(const part_size *size, trmi_state_part *part, trm_er
     part->words = part->alone = size->words;
     return TRM_OK;
 }
+
+/* ---- on one host: the parts lie in memory of all ------------------------------------------------ */
+
+/* Takes `bytes` bytes behind *end; returns where they begin. */
+static size_t take_bytes(size_t *end, int64_t bytes) {
+    const size_t begin = (*end + 63) / 64 * 64;
+    *end = begin + (size_t)bytes;
+    return begin;
+}
+
+/* Takes the place of one part behind *end; out->part and out->data are set where there is memory. */
+static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
+    const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
+    const size_t segments = take_bytes(end, size->segments * (int64_t)sizeof *out->part.segments);
+    const size_t data[2] = {take_bytes(end, size->words * WORD),
+                            take_bytes(end, size->words * WORD)};
+    if (memory != NULL) {
+        out->part = (trmi_state_part){.runs = (trmi_state_run *)(void *)(memory + runs),
+                                      .segments = (trmi_state_words *)(void *)(memory + segments),
+                                      .runs_count = size->runs,
+                                      .segments_count = size->segments,
+                                      .words = size->words,
+                                      .alone = size->words};
+        out->data[0] = memory + data[0];
+        out->data[1] = memory + data[1];
+    }
+}
+
+/* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any. sizes: of all ranks. */
+static trm_status share_parts(trmi_elastic_copies *c, trm_comm *comm, const part_size *sizes,
+                              trm_error *err) {
+    trmi_kept_part unused;
+    size_t end = (size_t)c->ranks * sizeof(trmi_copies_mark);
+    for (int32_t r = 0; r < c->ranks; r++) {
+        place_part(&sizes[r], NULL, &end, &unused);
+    }
+    TRMI_TRY(trmi_comm_make_segment(comm, end, &c->shared, err));
+    if (c->shared.data == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(TRMI_NEW(err, c->kept, c->ranks, "for the parts of %d ranks", c->ranks));
+    c->reach = c->ranks;
+    end = (size_t)c->ranks * sizeof(trmi_copies_mark);
+    for (int32_t r = 0; r < c->ranks; r++) {
+        place_part(&sizes[r], c->shared.data, &end, &c->kept[(r + c->ranks - c->rank) % c->ranks]);
+    }
+    const trmi_kept_part *mine = &c->kept[0];
+    memcpy(mine->part.runs, c->own.runs, (size_t)c->own.runs_count * sizeof *c->own.runs);
+    memcpy(mine->part.segments, c->own.segments,
+           (size_t)c->own.segments_count * sizeof *c->own.segments);
+    trmi_free(c->own.segments);
+    c->own.segments = NULL;
+    trmi_comm_fill_shared(mine->data[0], (size_t)(mine->data[1] - mine->data[0]) * 2);
+    return TRM_OK;
+}
+
+/* Returns what rank `rank` has written. */
+static trmi_copies_mark *find_mark(const trmi_elastic_copies *c, int32_t rank) {
+    return (trmi_copies_mark *)(void *)c->shared.data + rank;
+}
+
+/* Tells the other ranks that generation `g` of the own part is that of `step`; -1: it is being written. */
+static void mark_generation(trmi_elastic_copies *c, int32_t g, int64_t step) {
+    c->steps[g] = step;
+    if (c->shared.data != NULL) {
+        atomic_store(&find_mark(c, c->rank)->steps[g], step + 1);
+    }
+}
+
+/* Returns whether the parts of a step, of which this rank has its own, are complete. */
+static bool is_complete(const trmi_elastic_copies *c, int64_t step) {
+    bool complete = step >= 0;
+    for (int32_t r = 0; r < c->ranks && c->shared.data != NULL; r++) {
+        const trmi_copies_mark *mark = find_mark(c, r);
+        complete = complete && (atomic_load(&mark->steps[0]) == step + 1 ||
+                                atomic_load(&mark->steps[1]) == step + 1);
+    }
+    return complete;
+}
+
+/* ---- on several hosts: copies travel as messages ------------------------------------------------ */
 
 /* Sends bytes to the previous rank and receives others from the next one. */
 static trm_status pass_back(const trmi_elastic_copies *c, trm_comm *comm, const void *send,
@@ -62,12 +151,30 @@ static trm_status exchange_lists(trmi_elastic_copies *c, trm_comm *comm, trm_err
     const part_size mine = measure_part(&c->own, true);
     part_size theirs;
     TRMI_TRY(pass_back(c, comm, &mine, (int64_t)sizeof mine, &theirs, (int64_t)sizeof theirs, err));
-    TRMI_TRY(make_part(&theirs, &c->next, err));
-    TRMI_TRY(pass_back(c, comm, c->own.runs, mine.runs * (int64_t)sizeof *c->own.runs, c->next.runs,
-                       theirs.runs * (int64_t)sizeof *c->next.runs, err));
+    trmi_state_part *next = &c->kept[1].part;
+    TRMI_TRY(make_part(&theirs, next, err));
+    TRMI_TRY(pass_back(c, comm, c->own.runs, mine.runs * (int64_t)sizeof *c->own.runs, next->runs,
+                       theirs.runs * (int64_t)sizeof *next->runs, err));
     return pass_back(c, comm, c->own.segments, mine.segments * (int64_t)sizeof *c->own.segments,
-                     c->next.segments, theirs.segments * (int64_t)sizeof *c->next.segments, err);
+                     next->segments, theirs.segments * (int64_t)sizeof *next->segments, err);
 }
+
+/* Makes the memory of the own part and of the next one's. */
+static trm_status make_copies(trmi_elastic_copies *c, trm_comm *comm, trm_error *err) {
+    TRMI_TRY(TRMI_NEW(err, c->kept, 2, "for the parts of two ranks"));
+    c->reach = 2;
+    c->kept[0].part = c->own;
+    TRMI_TRY(exchange_lists(c, comm, err));
+    for (int k = 0; k < 2; k++) {
+        for (int g = 0; g < 2; g++) {
+            TRMI_TRY(TRMI_NEW(err, c->kept[k].data[g], c->kept[k].part.words * WORD + 1,
+                              "for a copy of the state"));
+        }
+    }
+    return TRM_OK;
+}
+
+/* ---- the life of an epoch ------------------------------------------------------------------------ */
 
 trm_status trmi_copies_open(trmi_elastic_copies *c, const trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err) {
@@ -78,36 +185,44 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, const trm_exec *exec, trm_co
     for (int64_t i = 0; i < c->own.runs_count; i++) {
         c->own.runs[i].variable = order[c->own.runs[i].variable];
     }
-    TRMI_TRY(exchange_lists(c, comm, err));
-    for (int g = 0; g < 2; g++) {
-        TRMI_TRY(TRMI_NEW(err, c->data[g], c->own.words * WORD + 1, "for a copy of the state"));
-        TRMI_TRY(TRMI_NEW(err, c->copy[g], c->next.words * WORD + 1,
-                          "for a copy of the next rank's state"));
-    }
+    part_size *sizes;
+    const part_size mine = measure_part(&c->own, false);
+    TRMI_TRY(TRMI_NEW(err, sizes, c->ranks, "for the parts of %d ranks", c->ranks));
+    trm_status status = trmi_comm_allgather(comm, &mine, sizeof mine, sizes, err);
+    status = status == TRM_OK ? share_parts(c, comm, sizes, err) : status;
+    trmi_free(sizes);
+    TRMI_TRY(status);
+    TRMI_TRY(c->shared.data == NULL ? make_copies(c, comm, err) : TRM_OK);
     c->on = true;
     return TRM_OK;
 }
 
 void trmi_copies_close(trmi_elastic_copies *c) {
-    trmi_state_part_free(&c->own);
-    trmi_state_part_free(&c->next);
-    for (int g = 0; g < 2; g++) {
-        trmi_free(c->data[g]);
-        trmi_free(c->copy[g]);
+    for (int32_t k = 0; k < c->reach && c->shared.data == NULL; k++) {
+        trmi_free(c->kept[k].data[0]);
+        trmi_free(c->kept[k].data[1]);
+        if (k > 0) {
+            trmi_state_part_free(&c->kept[k].part);
+        }
     }
+    trmi_free(c->kept);
+    trmi_state_part_free(&c->own);
+    trmi_shm_segment_release(&c->shared);
     memset(c, 0, sizeof *c);
     c->steps[0] = c->steps[1] = -1;
 }
 
 trm_status trmi_copies_keep(trmi_elastic_copies *c, trm_comm *comm, uint64_t step, trm_error *err) {
     const int32_t g = 1 - c->newest;
-    c->steps[g] = -1;
-    trmi_state_part_read(&c->own, c->data[g]);
-    TRMI_TRY(
-        pass_back(c, comm, c->data[g], c->own.alone * WORD, c->copy[g], c->next.words * WORD, err));
-    c->steps[g] = (int64_t)step;
+    mark_generation(c, g, -1);
+    trmi_state_part_read(&c->own, c->kept[0].data[g]);
+    if (c->shared.data == NULL) {
+        TRMI_TRY(pass_back(c, comm, c->kept[0].data[g], c->own.alone * WORD, c->kept[1].data[g],
+                           c->kept[1].part.words * WORD, err));
+    }
+    mark_generation(c, g, (int64_t)step);
     c->newest = g;
-    return TRM_OK;
+    return trm_comm_barrier(comm, err);
 }
 
 int32_t trmi_copies_find(const trmi_elastic_copies *c, int64_t step) {
@@ -117,23 +232,31 @@ int32_t trmi_copies_find(const trmi_elastic_copies *c, int64_t step) {
 }
 
 trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *c) {
-    return c->on ? (trmi_copies_owner){.newest = c->steps[c->newest],
-                                       .older = c->steps[1 - c->newest],
-                                       .rank = c->rank,
-                                       .ranks = c->ranks}
-                 : (trmi_copies_owner){.newest = -1};
+    trmi_copies_owner owner = {.newest = -1, .older = -1};
+    if (c->on) {
+        const int64_t newest = c->steps[c->newest], older = c->steps[1 - c->newest];
+        const bool whole = is_complete(c, newest);
+        owner = (trmi_copies_owner){.rank = c->rank, .ranks = c->ranks, .reach = c->reach};
+        owner.newest = whole ? newest : is_complete(c, older) ? older : -1;
+        owner.older = whole && is_complete(c, older) ? older : -1;
+    }
+    return owner;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Finds the rank of `comm` that has the part of rank `rank` of the old program: itself, or (*copied) its copy. -1: none. */
+/* Finds the rank of `comm` that can read the part of rank `rank` of the old program, and how far behind it that rank is (*ahead;
+ * 0: the part is its own). -1: none. */
 static int32_t find_holder(const trmi_copies_owner *owners, int32_t size, int32_t rank,
-                           bool *copied) {
-    for (int turn = 0; turn < 2; turn++) {
+                           int32_t *ahead) {
+    bool any = true;
+    for (*ahead = 0; any; (*ahead)++) {
+        any = false;
         for (int32_t i = 0; i < size; i++) {
             const trmi_copies_owner *o = &owners[i];
-            *copied = turn == 1;
-            if (trmi_copies_has_parts(o) && (o->rank + turn) % o->ranks == rank) {
+            const bool reaches = trmi_copies_has_parts(o) && *ahead < o->reach;
+            any = any || reaches;
+            if (reaches && (o->rank + *ahead) % o->ranks == rank) {
                 return i;
             }
         }
@@ -143,18 +266,18 @@ static int32_t find_holder(const trmi_copies_owner *owners, int32_t size, int32_
 
 /* Broadcasts one part from `holder`, and copies its words to their places. */
 static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_t holder,
-                            bool copied, int64_t step, const int64_t *begins, char *whole,
+                            int32_t ahead, int64_t step, const int64_t *begins, char *whole,
                             uint8_t *covered, trm_error *err) {
     const bool gives = trm_comm_rank(comm) == holder;
-    const trmi_state_part *part = copied ? &c->next : &c->own;
+    const trmi_state_part *part = NULL;
     trmi_state_part other = {0};
     char *data = NULL;
     part_size size = {0};
     trm_status status = TRM_OK;
     if (gives) {
-        const int32_t g = trmi_copies_find(c, step);
+        part = &c->kept[ahead].part;
         size = measure_part(part, false);
-        data = copied ? c->copy[g] : c->data[g];
+        data = c->kept[ahead].data[trmi_copies_find(c, step)];
     }
     TRMI_TRY(trm_comm_broadcast(comm, &size, (int64_t)sizeof size, TRM_UINT8, holder, err));
     if (!gives) {
@@ -197,10 +320,10 @@ trm_status trmi_copies_join(const trmi_elastic_copies *c, trm_comm *comm,
     }
     trm_status status = TRM_OK;
     for (int32_t rank = ranks - 1; status == TRM_OK && rank >= 0; rank--) {
-        bool copied;
-        int32_t holder = find_holder(owners, size, rank, &copied);
+        int32_t ahead;
+        int32_t holder = find_holder(owners, size, rank, &ahead);
         if (holder >= 0) {
-            status = join_part(c, comm, holder, copied, step, begins, whole, covered, err);
+            status = join_part(c, comm, holder, ahead, step, begins, whole, covered, err);
         }
     }
     int64_t at = 0;

@@ -16,7 +16,8 @@ typedef struct trial {
     const char *name;
     trm_parallel_options parallel;
     uint32_t gone;
-    bool lost; /* a part with its copy, that no other rank has */
+    bool lost;   /* a part with its copy, that no other rank has */
+    bool forked; /* ranks are processes of one host */
 } trial;
 
 static const char plan[] =
@@ -136,6 +137,7 @@ static void keep_and_join(rank_context *context) {
     }
     trmi_elastic_copies copies = {.on = false};
     EXPECT_OK(trmi_copies_open(&copies, exec, comm, order, &err), err);
+    EXPECT((copies.shared.data != NULL) == t->forked, "ranks of one host share their parts");
     for (int step = 0; step < 4; step++) {
         (void)visit_state(exec, begins, step, NULL);
         EXPECT_OK(trm_comm_barrier(comm, &err), err); /* ranks of one host may have one copy */
@@ -154,13 +156,19 @@ static void keep_and_join(rank_context *context) {
     CLOSE_COMM();
 }
 
-/* Runs a way of training without each rank, without two that are no neighbours, and without two neighbours: these take
- * a part with its copy along, unless other ranks have it (`repeats`: of which the job has one beside each). */
+/* Runs a way of training without each rank, without two that are no neighbours, and without two neighbours. As threads, ranks send each
+ * other copies, as on several hosts: two neighbours take a part with its copy along, unless other ranks have it (lost_pairs: which
+ * pairs). As processes of one host they read each other's memory, and one rank that is left has everything. */
 static void try_way(const char *name, trm_parallel_options parallel, uint32_t lost_pairs) {
     static const uint32_t gone[] = {0, 1, 2, 4, 8, 5, 10, 3, 6, 12, 9};
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) {
-        trial t = {name, parallel, gone[i], i >= 7 && (lost_pairs >> (i - 7) & 1) != 0};
+        trial t = {name, parallel, gone[i], i >= 7 && (lost_pairs >> (i - 7) & 1) != 0, false};
         ranks_run(RANKS, 0, false, keep_and_join, &t, name);
+    }
+    static const uint32_t of_host[] = {0, 2, 3, 12, 7, 14};
+    for (size_t i = 0; i < sizeof of_host / sizeof of_host[0]; i++) {
+        trial t = {name, parallel, of_host[i], false, true};
+        ranks_run(RANKS, 0, true, keep_and_join, &t, name);
     }
 }
 

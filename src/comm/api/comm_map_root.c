@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives every rank a pointer to one buffer of rank 0, without a copy. It is possible only where all
+/* Gives every rank a pointer to one buffer of rank 0, without a copy, or to memory of all. It is possible only where all
  * ranks are processes of one host that communicate through shared memory; elsewhere the result is
  * NULL, and the caller sends the data instead. All ranks call trm_comm_map_root together. The
  * public functions are described in trireme/dist.h. */
@@ -36,4 +36,13 @@ trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **
     }
     *out = at;
     return TRM_OK;
+}
+
+trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment *out,
+                                  trm_error *err) {
+    const trmi_exchange exchange = {.context = comm, .allgather = trmi_comm_allgather};
+    *out = (trmi_shm_segment){0};
+    return trm_comm_can_map_root(comm) ? trmi_shm_segment_create(comm->group.size, comm->group.rank,
+                                                                 bytes, &exchange, NULL, out, err)
+                                       : TRM_OK;
 }

@@ -13,17 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An all-gather on the parent; `context` is the parent. */
-static trm_status parent_allgather(void *context, const void *mine, size_t bytes, void *all,
-                                   trm_error *err) {
-    trm_comm *parent = context;
+trm_status trmi_comm_allgather(void *context, const void *mine, size_t bytes, void *all,
+                               trm_error *err) {
+    trm_comm *comm = context;
     trm_collective op = {.kind = TRM_ALLGATHER,
                          .send = mine,
                          .recv = all,
                          .count = (int64_t)bytes,
                          .dtype = TRM_UINT8,
-                         .tag = "making a communicator"};
-    return trm_comm_run(parent, &op, err);
+                         .tag = "memory and ranks of a communicator"};
+    return trm_comm_run(comm, &op, err);
 }
 
 /* The arguments of one rank of a split. Ranks with the same colour become one child. */
@@ -64,7 +63,7 @@ static trm_status allgather_in_rounds(void *context, const void *mine, size_t by
         size_t piece = bytes - done < CELL_BYTES ? bytes - done : CELL_BYTES;
         cell out = {.finished = 0};
         memcpy(out.data, (const char *)mine + done, piece);
-        TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
+        TRMI_TRY(trmi_comm_allgather(r->parent, &out, sizeof out, r->cells, err));
         for (int32_t i = 0; i < r->count; i++) {
             memcpy((char *)all + (size_t)i * bytes + done, r->cells[r->ranks[i]].data, piece);
         }
@@ -76,7 +75,7 @@ static trm_status allgather_in_rounds(void *context, const void *mine, size_t by
 static trm_status finish_rounds(rounds *r, trm_error *err) {
     for (bool all_finished = false; !all_finished;) {
         cell out = {.finished = 1};
-        TRMI_TRY(parent_allgather(r->parent, &out, sizeof out, r->cells, err));
+        TRMI_TRY(trmi_comm_allgather(r->parent, &out, sizeof out, r->cells, err));
         all_finished = true;
         for (int32_t i = 0; i < r->parent->group.size; i++) {
             all_finished = all_finished && r->cells[i].finished != 0;
@@ -124,7 +123,7 @@ static trm_status split_by_choice(trm_comm *parent, choice mine, trm_comm **out,
         status = TRMI_FAIL(err, TRM_NOMEM, "no memory to split %zu ranks", n);
         goto done;
     }
-    TRMI_TRY_GOTO(status, parent_allgather(parent, &mine, sizeof mine, all, err), done);
+    TRMI_TRY_GOTO(status, trmi_comm_allgather(parent, &mine, sizeof mine, all, err), done);
     int32_t count = 0, rank = 0;
     for (size_t r = 0; r < n; r++) {
         if (!all[r].valid) {

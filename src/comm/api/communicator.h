@@ -119,6 +119,12 @@ void trmi_comm_wait_long(trm_comm *comm);
 void trmi_comm_record(trm_comm *comm, const trm_request *request, bool background,
                       const char *category, double begin);
 
+/* comm_map_root.c: makes `bytes` of zeroed memory that all ranks map, and that stays mapped when ranks die or the communicator is
+ * destroyed. out->data is NULL where trm_comm_can_map_root is false. Collective.   owns  trmi_shm_segment_release
+ *   errors   NOMEM, IO, those of trm_comm_run */
+trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment *out,
+                                  trm_error *err);
+
 /* comm_async.c: ends the progress thread once the queue is empty. */
 void trmi_comm_stop_thread(trm_comm *comm);
 /* Frees a request with its arrays. */
@@ -131,6 +137,10 @@ trm_status trmi_comm_take_request(trm_comm *comm, trm_request **out, trm_error *
 /* Waits for a queued request, without a deadline of its own, and does not free it. The operation's
  * own deadline ends it. */
 void trmi_comm_join_request(trm_request *request);
+
+/* comm_split.c: an all-gather on `context`, a communicator (trmi_exchange). */
+trm_status trmi_comm_allgather(void *context, const void *mine, size_t bytes, void *all,
+                               trm_error *err);
 
 /* comm.c: creates the communicator of `size` ranks. members[size] are ranks of the job, `rank` is
  * this rank's index in it, `root` is the first communicator or NULL. All members call it together
