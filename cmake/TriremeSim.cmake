@@ -11,8 +11,12 @@ set(SIM_CALLS
   socket bind listen accept4 connect recv send sendmsg shutdown setsockopt getsockopt getsockname getpeername
   getaddrinfo freeaddrinfo getnameinfo
   open flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
-  opendir readdir closedir fopen mmap madvise
-  trm_comm_create trm_comm_destroy trmi_elastic_adopt)
+  opendir readdir closedir fopen readlink json_load_file utimensat statvfs mmap madvise
+  trm_comm_create trm_comm_destroy trmi_elastic_adopt
+  trmi_run_is_again trmi_run_set_checkpoints trmi_call_checkpoint trmi_model_rank trmi_model_broadcast_answer
+  trm_model_save trmi_checkpoint_job_write
+  trmi_estimator_data trmi_estimator_model trm_model_create trm_model_load trm_model_evaluate_steps trm_model_destroy
+  trm_dataset_destroy)
 list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")
 file(GLOB sim_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/sim/*.c)
 add_executable(trireme-sim ${sim_sources})

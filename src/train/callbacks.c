@@ -129,6 +129,10 @@ trm_callback trm_time_monitor(trm_print print) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
+/* Seconds for which the last save waits for the lock of a rank 0 that has died on another host: longer than the
+ * 60 s after which such a lock counts as left. */
+static const double LEFT_LOCK_SECONDS = 100;
+
 /* State of trm_model_checkpoint. All ranks have it and decide alike; only rank 0 has a writer. */
 typedef struct checkpoints {
     trm_model_checkpoint_options options; /* directory is a copy */
@@ -137,13 +141,25 @@ typedef struct checkpoints {
     trm_checkpoint_writer *writer;
     double saved_at;
     uint64_t asked_at; /* global step at the latest call of is_due */
-    bool left_out;     /* rank 0: the newest save failed for lack of disk space */
+    bool left_out;     /* rank 0: the newest save failed for lack of disk space, or of the lock */
     /* Position that the newest checkpoint holds; epoch -1 before the first. */
     int64_t epoch, epoch_step;
 } checkpoints;
 
+/* Opens the writer on rank 0, which locks the directory. */
+static trm_status open_writer(checkpoints *c, const trm_progress *p, double patience,
+                              trm_error *err) {
+    if (trmi_model_rank(p->model) != 0 || c->writer != NULL) {
+        return TRM_OK; /* rank 0 writes */
+    }
+    trm_checkpoint_options options = c->options.writer;
+    options.lock_wait_seconds = patience > 0 ? patience : options.lock_wait_seconds;
+    return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
+}
+
 /* Notes the position at which the run begins, which after a resume is saved already; rank 0
- * opens the writer, which locks the directory. */
+ * opens the writer. When ranks of an elastic job have changed, the directory may still be locked by the
+ * earlier rank 0, which leaves, or was on another host: the next save opens the writer then. */
 static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     trmi_run_set_checkpoints(p, c->directory);
@@ -156,10 +172,16 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
         c->epoch = -1;
         c->asked_at = p->global_step > 0 ? p->global_step - 1 : 0;
     }
-    if (trmi_model_rank(p->model) != 0 || c->writer != NULL) {
-        return TRM_OK; /* rank 0 writes */
+    trm_error why = {0};
+    trm_status status = open_writer(c, p, 0, &why);
+    if (trmi_run_is_again(p) && (status == TRM_INVALID || status == TRM_NOSPACE)) {
+        trmi_log(TRM_LOG_WARN, "train", "checkpoints wait: %s", why.message);
+        return TRM_OK;
     }
-    return trmi_checkpoint_writer_open_on(c->os, c->directory, &c->options.writer, &c->writer, err);
+    if (status != TRM_OK && err != NULL) {
+        *err = why;
+    }
+    return status;
 }
 
 /* Sets *saved if the current position is in a checkpoint already. All ranks have the position;
@@ -176,8 +198,8 @@ static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool las
     return TRM_OK;
 }
 
-/* Saves the model unless its position is saved already. Without room on the disk (NOSPACE)
- * training goes on with a warning and the next save tries again; at the end of training (`last`)
+/* Saves the model unless its position is saved already. Without room on the disk, or without the lock of the
+ * directory, training goes on with a warning and the next save tries again; at the end of training (`last`)
  * that is an error too. Afterwards the other callbacks are called with the checkpoint's path
  * (rank 0). */
 static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool last,
@@ -189,8 +211,14 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool la
     if (saved) {
         return TRM_OK;
     }
-    trm_status status = trm_model_save(p->model, c->writer, &why);
-    c->left_out = status == TRM_NOSPACE;
+    trm_error unopened = {0};
+    const trm_status opened = open_writer(c, p, last ? LEFT_LOCK_SECONDS : 0, &unopened);
+    trm_status status = trm_model_save(p->model, c->writer, &why); /* all ranks bring their parts */
+    if (opened != TRM_OK && status == TRM_INVALID) {               /* INVALID: there is no writer */
+        status = opened;
+        why = unopened;
+    }
+    c->left_out = status == TRM_NOSPACE || (status == TRM_INVALID && opened == TRM_INVALID);
     if (status != TRM_OK && (last || !c->left_out)) {
         if (err != NULL) {
             *err = why;

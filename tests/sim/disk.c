@@ -11,12 +11,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define WRAP(result, name, parameters)                                                             \
@@ -42,7 +44,7 @@ struct sim_inode {
     sim_inode *next; /* all inodes */
     int number, host;
     bool is_dir;
-    int64_t changed; /* wall-clock time */
+    int64_t changed; /* by the clock of the file system, which is that of no host */
     uint8_t *data;
     size_t size, room;
     undo *undos;
@@ -66,12 +68,12 @@ static uint64_t group_count;
 
 /* ---- names ------------------------------------------------------------------------------------ */
 
-static int64_t wall_now(void) { return sim.current == NULL ? 0 : sim_wall(sim.current->process); }
+static int64_t disk_now(void) { return sim.now + 1700000000 * SIM_SECOND; }
 
 static sim_inode *make_inode(bool is_dir) {
     sim_inode *i = calloc(1, sizeof *i);
     *i = (sim_inode){.next = inodes, .number = ++inode_count, .is_dir = is_dir};
-    i->changed = wall_now();
+    i->changed = disk_now();
     inodes = i;
     return i;
 }
@@ -185,7 +187,7 @@ static void resize(sim_inode *i, size_t size) {
 static void keep_old(sim_inode *i, size_t offset, size_t bytes, size_t old_bytes) {
     undo *last = i->undos;
     i->host = sim.current->process->host;
-    i->changed = wall_now();
+    i->changed = disk_now();
     if (last != NULL && old_bytes == 0 && last->old_bytes == 0 && bytes > 0 &&
         last->offset + last->bytes == offset && offset == i->size) {
         last->bytes += bytes; /* goes on where the last write ended */
@@ -610,9 +612,35 @@ WRAP(int, closedir, (DIR * dir)) {
     return 0;
 }
 
+static FILE *open_text(const void *data, size_t bytes) {
+    FILE *file = fmemopen(NULL, bytes + 1, "w+"); /* ends behind what is written */
+    fwrite(data, 1, bytes, file);
+    rewind(file);
+    return file;
+}
+
+/* Opens what the kernel tells of this boot of the host and of its processes; NULL: another path, or no such process. */
+static FILE *open_proc(const char *path) {
+    char text[128] = "";
+    int pid, host = sim.current->process->host;
+    if (strcmp(path, "/proc/sys/kernel/random/boot_id") == 0) {
+        snprintf(text, sizeof text, "host%d-boot%d", host, sim.hosts[host].boots);
+    } else if (sscanf(path, "/proc/%d/stat", &pid) == 1) {
+        const sim_process *p = sim_find(pid);
+        if (p != NULL && p->host == host) { /* a pid is used once: it is the start time, too */
+            snprintf(text, sizeof text, "%d (%s) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 %d ", pid,
+                     p->name, pid);
+        }
+    }
+    return text[0] == '\0' ? NULL : open_text(text, strlen(text));
+}
+
 WRAP(FILE *, fopen, (const char *path, const char *mode)) {
     if (!enter_path()) {
         return __real_fopen(path, mode);
+    }
+    if (strncmp(path, "/proc/", 6) == 0) {
+        return open_proc(path);
     }
     const sim_inode *i = find_inode(path);
     if (mode[0] != 'r') {
@@ -621,10 +649,48 @@ WRAP(FILE *, fopen, (const char *path, const char *mode)) {
     if (i == NULL || i->is_dir || mode[0] != 'r') {
         return NULL;
     }
-    FILE *file = fmemopen(NULL, i->size + 1, "r+");
-    fwrite(i->data, 1, i->size, file);
-    rewind(file);
-    return file;
+    return open_text(i->data, i->size);
+}
+
+WRAP(ssize_t, readlink, (const char *path, char *text, size_t bytes)) {
+    if (sim.current == NULL) {
+        return __real_readlink(path, text, bytes);
+    }
+    if (strcmp(path, "/proc/self/ns/pid") != 0) {
+        errno = ENOENT;
+        return -1;
+    }
+    return snprintf(text, bytes, "pid:[1]");
+}
+
+/* jansson opens files by itself. */
+WRAP(json_t *, json_load_file, (const char *path, size_t flags, json_error_t *problem)) {
+    if (!enter_path()) {
+        return __real_json_load_file(path, flags, problem);
+    }
+    const sim_inode *i = find_inode(path);
+    return i == NULL ? NULL : json_loadb((const char *)i->data, i->size, flags, problem);
+}
+
+WRAP(int, utimensat, (int dir, const char *path, const struct timespec times[2], int flags)) {
+    if (!enter_path()) {
+        return __real_utimensat(dir, path, times, flags);
+    }
+    sim_inode *i = find_inode(path);
+    if (i != NULL) {
+        i->changed = disk_now();
+    }
+    return i == NULL ? -1 : 0;
+}
+
+/* A full disk does not always say so before a write fails. */
+WRAP(int, statvfs, (const char *path, struct statvfs *out)) {
+    if (!enter_path()) {
+        return __real_statvfs(path, out);
+    }
+    bool full = sim.hosts[sim.current->process->host].disk_full && sim_random(DRAW_SAVES, 2) == 0;
+    *out = (struct statvfs){.f_frsize = 4096, .f_bsize = 4096, .f_bavail = full ? 1 : 1 << 20};
+    return 0;
 }
 
 /* Huge pages would be cleared for each table of each simulated life. */

@@ -14,7 +14,7 @@
  * Checked: all processes that are in an epoch have the same list of its members; a rank that ends well or leaves has the
  * sum of an undisturbed job; no process hangs; where one rank dies, or any number on one host, the others end well, and
  * processes that join do while the job runs. */
-#include "job.h"
+#include "saves.h"
 
 #include "base/error.h"
 #include "comm/rendezvous/elastic.h"
@@ -29,6 +29,7 @@ enum { LISTS_MAX = 256, SAMPLES = 60, LOST = 7 };
 /* The state of a rank between steps. step -1: it has none. */
 typedef struct state {
     int64_t step, sum;
+    int64_t hooked; /* in a job that saves: the newest step of which the checkpoint was seen to */
 } state;
 
 /* The members of an epoch. A job that all have left may begin again, with another key. */
@@ -112,17 +113,23 @@ trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, t
     return __real_trmi_elastic_adopt(e, list, err);
 }
 
-/* Takes the newest state of the ranks of an epoch that begins. */
-static trm_status share_state(trm_elastic *e, state *mine, trm_error *err) {
-    state all[JOB_PROCESSES];
-    TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, mine, sizeof *mine, all, 60, err));
+/* Takes the newest state of the ranks of an epoch that begins. *hooks_due: a rank has not seen to its checkpoint. */
+static trm_status share_state(trm_elastic *e, state *mine, bool *hooks_due, trm_error *err) {
+    const size_t bytes = job.saves ? sizeof *mine : offsetof(state, hooked);
+    uint8_t all[JOB_PROCESSES * sizeof *mine];
+    int64_t hooked = INT64_MAX;
+    TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, mine, bytes, all, 60, err));
     for (int32_t r = 0; r < e->bootstrap->size; r++) {
-        *mine = all[r].step > mine->step ? all[r] : *mine;
+        state other = {0};
+        memcpy(&other, all + (size_t)r * bytes, bytes);
+        *mine = other.step > mine->step ? other : *mine;
+        hooked = other.step >= 0 && other.hooked < hooked ? other.hooked : hooked;
     }
+    *hooks_due = hooked < mine->step;
     return mine->step >= 0 ? TRM_OK : TRMI_FAIL(err, TRM_IO, "no rank that is left has the state");
 }
 
-static int64_t sum_until(int64_t step) {
+int64_t sim_elastic_sum(int64_t step) {
     int64_t sum = 0;
     for (int64_t s = 0; s < step * SAMPLES; s++) {
         sum += s % 1009;
@@ -158,12 +165,46 @@ static trm_status make_step(trm_elastic *e, state *mine, bool *change, trm_error
     return TRM_OK;
 }
 
+/* The hooks of a step: a checkpoint may be due. */
+static trm_status call_hooks(sim_saver *saver, state *mine, trm_error *err) {
+    TRMI_TRY(sim_saver_step(saver, mine->step, mine->sum, err));
+    mine->hooked = mine->step;
+    return TRM_OK;
+}
+
+/* Makes the next step, or ends the training after the last one. *over: it has ended. */
+static trm_status go_on(trm_elastic *e, sim_saver *saver, state *mine, bool *change, bool *over,
+                        trm_error *err) {
+    if (mine->step == job.batches) {
+        TRMI_TRY(saver != NULL ? sim_saver_end(saver, err) : TRM_OK);
+        *over = true;
+        return TRM_OK;
+    }
+    TRMI_TRY(make_step(e, mine, change, err));
+    return saver != NULL ? call_hooks(saver, mine, err) : TRM_OK;
+}
+
+/* The ranks have changed: takes the newest state, and does again what a failure has interrupted. */
+static trm_status begin_epoch(trm_elastic *e, sim_saver *saver, state *mine, trm_error *err) {
+    bool hooks_due = false;
+    TRMI_TRY(share_state(e, mine, &hooks_due, err));
+    if (saver == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(sim_saver_begin(saver, mine->step, mine->sum, true, err));
+    return hooks_due && mine->step > 0 ? call_hooks(saver, mine, err) : TRM_OK;
+}
+
 /* Trains to the last step. END: this rank has left. */
-static trm_status train(trm_elastic *e, state *mine, trm_error *err) {
+static trm_status train(trm_elastic *e, sim_saver *saver, state *mine, trm_error *err) {
     bool change = e->membership.epoch == 0; /* it has come to a job that runs */
+    bool over = false;
     trm_status status = TRM_OK;
-    while (mine->step < job.batches) {
-        status = status == TRM_OK && !change ? make_step(e, mine, &change, err) : status;
+    if (saver != NULL && !change) {
+        status = sim_saver_begin(saver, mine->step, mine->sum, false, err);
+    }
+    while (saver != NULL ? !over : mine->step < job.batches) {
+        status = status == TRM_OK && !change ? go_on(e, saver, mine, &change, &over, err) : status;
         if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
             sim_trace(sim.current->process, "step %d: %s", (int)mine->step,
                       status == TRM_OK ? "a change" : err->message);
@@ -171,7 +212,7 @@ static trm_status train(trm_elastic *e, state *mine, trm_error *err) {
             sim_trace(sim.current->process, "epoch %d of %d ranks", (int)e->membership.epoch,
                       (int)e->membership.ranks);
             change = false;
-            status = share_state(e, mine, err);
+            status = begin_epoch(e, saver, mine, err);
         }
         if (status != TRM_OK && !trm_elastic_can_recover(status)) {
             return status;
@@ -186,6 +227,7 @@ static int run_rank(void *argument) {
     trm_error err = {0};
     trm_cluster *cluster;
     trm_elastic *e;
+    sim_saver *saver = NULL;
     const sim_process *self = sim.current->process;
     snprintf(rendezvous, sizeof rendezvous, "10.0.0.%d:5000", JOB_FIRST_WORKER + 1);
     snprintf(host, sizeof host, "host%d", self->host);
@@ -209,16 +251,18 @@ static int run_rank(void *argument) {
         if (sim_random(DRAW_PLAN, 2) == 0) {
             sim_job_plan_death(sim.current->process);
         }
-        status = train(e, &mine, &err);
+        saver = job.saves ? sim_saver_create(e) : NULL;
+        status = train(e, saver, &mine, &err);
     }
     watch.elastic[place] = NULL;
+    sim_saver_destroy(saver, status, &err);
     if (status != TRM_OK && status != TRM_END) {
         sim_trace(self, "error %d: %s", (int)status, err.message);
-        return LOST;
+        return status == TRM_NOSPACE ? JOB_NO_SPACE : LOST;
     }
-    if (mine.step >= 0 && mine.sum != sum_until(mine.step)) {
+    if (mine.step >= 0 && mine.sum != sim_elastic_sum(mine.step)) {
         sim_fail("rank %d has the sum %lld after step %lld, %lld expected", number,
-                 (long long)mine.sum, (long long)mine.step, (long long)sum_until(mine.step));
+                 (long long)mine.sum, (long long)mine.step, (long long)sim_elastic_sum(mine.step));
     }
     watch.left += status == TRM_END;
     trm_elastic_destroy(e);
@@ -290,8 +334,9 @@ static void rank_ended(sim_process *p, int code) {
     const int place = (int)(intptr_t)p->argument;
     job.kills += code < 0;
     watch.good += code == 0;
-    /* a process that comes too late finds no job */
-    watch.failed += code > 0 && (watch.good == 0 || is_first(place)) && watch.has_peers[place];
+    /* a process that comes too late finds no job; a full disk that the last checkpoint meets is told at the end */
+    watch.failed += code > 0 && code != JOB_NO_SPACE && (watch.good == 0 || is_first(place)) &&
+                    watch.has_peers[place];
     job.worker[place] = NULL;
     watch.elastic[place] = NULL;
     for (int i = 0; i < JOB_PROCESSES && !has_state(); i++) {
@@ -310,18 +355,26 @@ static void rank_ended(sim_process *p, int code) {
         sim_fail("%d processes end badly, %d well, %d were killed", watch.failed, watch.good,
                  job.kills);
     }
-    sim.over = true;
+    if (job.saves) {
+        sim_saves_ranks_ended();
+    } else {
+        sim.over = true;
+    }
 }
 
 void sim_elastic_start(void) {
     job.restarts_most = (int)sim_random(DRAW_PLAN, 3);
     job.most = job.workers + (int)sim_random(DRAW_PLAN, 3);
     const int comers = sim_random(DRAW_PLAN, 2) == 0 ? 0 : job.most - job.workers;
-    const int leavers = sim_random(DRAW_PLAN, 2) == 0 ? 0 : 1 + (int)sim_random(DRAW_PLAN, 3);
-    sim_trace(
-        NULL, "elastic, %d to %d ranks, %d to a host, %d steps, %d restarts, %d come, %d leave",
-        job.workers, job.most, job.ranks_of_host, job.batches, job.restarts_most, comers, leavers);
+    job.leavers = sim_random(DRAW_PLAN, 2) == 0 ? 0 : 1 + (int)sim_random(DRAW_PLAN, 3);
+    sim_trace(NULL,
+              "elastic, %d to %d ranks, %d to a host, %d steps, %d restarts, %d come, %d leave",
+              job.workers, job.most, job.ranks_of_host, job.batches, job.restarts_most, comers,
+              job.leavers);
     watch.alive = job.workers;
+    if (job.saves) {
+        sim_saves_start();
+    }
     for (int r = 0; r < job.workers; r++) {
         start_rank(NULL, (uint64_t)r);
     }
@@ -330,7 +383,7 @@ void sim_elastic_start(void) {
         sim_at(sim.now + (int64_t)(length * sim_unit(DRAW_PLAN)), rank_comes, NULL,
                (uint64_t)(job.workers + i));
     }
-    for (int i = 0; i < leavers; i++) {
+    for (int i = 0; i < job.leavers; i++) {
         sim_at(sim.now + (int64_t)(length * sim_unit(DRAW_PLAN)), rank_leaves, NULL,
                sim_random(DRAW_PLAN, (uint64_t)job.workers + (uint64_t)comers));
     }

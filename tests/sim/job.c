@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job of a seed (job.h): its options, its supervisor, its faults. */
-#include "job.h"
+#include "saves.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -84,6 +84,9 @@ static void draw_job(void) {
     }
     draw_aims(slowest);
     draw_later_aim();
+    if (job.elastic) {
+        sim_saves_draw();
+    }
 }
 
 /* ---- supervisor ------------------------------------------------------------------------------- */
@@ -321,6 +324,7 @@ static int draw_disk_host(void) {
 static void power_returns(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].up = true;
+    sim.hosts[host].boots++;
     disturb_until(sim.now);
     sim.hosts[host].uptime = -sim.now;
     sim_trace(NULL, "host %d has power again", (int)host);
@@ -413,6 +417,22 @@ static void fill_disk(void) {
     sim_at(sim.now + seconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
 }
 
+static void host_loses_power(void *a, uint64_t host) {
+    (void)a;
+    sim.hosts[host].disk_lies = false;
+    lose_power((int)host);
+}
+
+/* A disk confirms what it has not written, until its host loses its power. */
+static void let_disk_lie(void) {
+    const int host = draw_disk_host();
+    sim.hosts[host].disk_lies = true;
+    sim_trace(NULL, "fault: the disk of host %d lies", host);
+    sim_saves_disk_lies();
+    sim_at(sim.now + seconds(10 * job.compute * sim_unit(DRAW_SAVES)), host_loses_power, NULL,
+           (uint64_t)host);
+}
+
 static void fault_comes(void *a, uint64_t kind) {
     (void)a;
     if ((job.without >> kind & 1) != 0) {
@@ -438,13 +458,14 @@ static void fault_comes(void *a, uint64_t kind) {
         sim.hosts[draw_host()].wall += seconds(200 * sim_unit(DRAW_PLAN) - 100);
         break;
     case FAULT_DISK: fill_disk(); break;
+    case FAULT_LIES: let_disk_lie(); break;
     default: break;
     }
 }
 
 void sim_job_plan_faults(void) {
     uint64_t kinds[FAULT_KINDS], count = 0, faults = sim_random(DRAW_PLAN, 24);
-    for (uint64_t k = 0; k < FAULT_KINDS; k++) {
+    for (uint64_t k = 0; k < FAULT_LIES; k++) {
         job.comes[k] = sim_random(DRAW_PLAN, 3) == 0;
         /* what a full disk does not write of the book of leases is found out when the lease ends */
         job.comes[k] |= k == FAULT_DEATH && (job.dies_at_cuts || job.dies_at_pushes);
@@ -456,6 +477,10 @@ void sim_job_plan_faults(void) {
     for (uint64_t i = 0; i < faults && count > 0; i++) {
         sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_PLAN) * (double)(job.faults_end - SIM_SECOND)),
                fault_comes, NULL, kinds[sim_random(DRAW_PLAN, count)]);
+    }
+    for (uint64_t i = 0; i < 2 && job.comes[FAULT_LIES]; i++) {
+        sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_SAVES) * (double)(job.faults_end - SIM_SECOND)),
+               fault_comes, NULL, FAULT_LIES);
     }
 }
 
@@ -493,7 +518,8 @@ static void start_servers_and_workers(void) {
 
 void sim_job_start(void) {
     draw_job();
-    job.passed_over = job.only != 0 && job.only != (job.elastic ? 'e' : 's');
+    job.passed_over =
+        job.only != 0 && job.only != (job.elastic ? 'e' : 's') && !(job.only == 'c' && job.saves);
     if (job.passed_over) {
         sim.over = true;
         return;

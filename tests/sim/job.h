@@ -21,16 +21,18 @@ enum {
     JOB_WITNESSES =
         8, /* keys that every batch pushes, on all shards: a cut through a push shows there */
     JOB_FIRST_WORKER = 4,
-    JOB_READER = 12,  /* hosts */
+    JOB_READER = 12, /* hosts */
+    JOB_EVALUATOR = 13,
     JOB_AGAIN = 7,    /* exit code of a worker or reader that faults have ended: it starts again */
     JOB_WAITED = 9,   /* exit code of a worker whose wait reached its time-out */
     JOB_TIMEOUT = 60, /* seconds of that wait */
-    JOB_NO_SPACE = 8  /* exit code of a worker that a full disk of a server ends */
+    JOB_NO_SPACE =
+        8 /* exit code of a worker that a full disk of a server ends, or of a rank whose last save it ends */
 };
 
 /* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link between two hosts
  * is cut in both or in one direction, a process is slow, the network is split, a process stands still, a host loses
- * its power, a wall clock jumps, a disk is full. */
+ * its power, a wall clock jumps, a disk is full, a disk confirms what a power cut then takes. */
 typedef enum sim_fault {
     FAULT_DEATH,
     FAULT_RESET,
@@ -42,6 +44,7 @@ typedef enum sim_fault {
     FAULT_POWER,
     FAULT_CLOCK,
     FAULT_DISK,
+    FAULT_LIES,
     FAULT_KINDS
 } sim_fault;
 
@@ -50,7 +53,8 @@ typedef struct sim_job {
     trm_ps_mode mode;
     int servers, workers, shards, staleness;
     bool elastic; /* workers are the ranks of an elastic job, there are no servers */
-    int ranks_of_host, most;
+    bool saves;   /* ranks write checkpoints (saves.c) */
+    int ranks_of_host, most, leavers;
     int restarts_most, restarts[JOB_PROCESSES]; /* of an elastic rank that has died */
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
@@ -65,7 +69,8 @@ typedef struct sim_job {
     int64_t faults_end, disturbed_until; /* the end of what the latest faults do */
     bool comes[FAULT_KINDS];
     unsigned without; /* bits of kinds of faults that are left out */
-    char only; /* 'e', 's': other jobs than elastic ones, or ones with servers, are passed over */
+    char
+        only; /* 'e', 's', 'c': other jobs than elastic ones, with servers, with checkpoints are passed over */
     bool passed_over;
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_PROCESSES]; /* worker: ranks, too */

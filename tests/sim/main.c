@@ -5,7 +5,7 @@
  *   trireme-sim --seeds FIRST:COUNT [--seconds S]   many, one process each; prints those that fail
  *   trireme-sim --list FILE                         the seeds that begin the lines of a file
  *   --without K                                     leaves a kind of faults out (job.h)
- *   --only servers|elastic                          passes over seeds of other jobs */
+ *   --only servers|elastic|checkpoints              passes over seeds of other jobs */
 #include "job.h"
 
 #include "base/log.h"
@@ -190,7 +190,8 @@ int main(int argc, char **argv) {
         if (value == NULL) {
             fprintf(stderr,
                     "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                    "S] [--failures N] | --list FILE; --without K, --only servers|elastic\n");
+                    "S] [--failures N] | --list FILE; --without K, --only "
+                    "servers|elastic|checkpoints\n");
             return 2;
         }
         seed = strcmp(argv[i], "--seed") == 0 ? strtoull(value, NULL, 10) : seed;

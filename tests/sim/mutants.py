@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Plants each fault of tests/sim/mutants/*.patch in the product and runs seeds of trireme-sim until one finds it.
 
-Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [--only servers|elastic] [--check] [NAME ...]
+Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [--only servers|elastic|checkpoints] [--check] [NAME ...]
 
 The patched file is compiled by the build's own command, and its object replaces that of the library when trireme-sim
 is linked again, so that the tree and the build stay as they are. Prints a table: fault, the seed that found it, after
@@ -57,7 +57,7 @@ def main():
     parser.add_argument('--seconds', type=int, default=600)
     parser.add_argument('--first', type=int, default=1)
     parser.add_argument('--check', action='store_true')
-    parser.add_argument('--only', choices=['servers', 'elastic'], help='passes over seeds of other jobs, and does not count them')
+    parser.add_argument('--only', choices=['servers', 'elastic', 'checkpoints'], help='passes over seeds of other jobs, and does not count them')
     args = parser.parse_intermixed_args()
     if shutil.which('patch') is None:
         print('skipped: no program patch (apt-get install patch)')

@@ -81,6 +81,7 @@ typedef struct sim_host {
     bool up;
     int64_t uptime, wall; /* added to the clock */
     int next_port;
+    int boots;                 /* how often it has had power again */
     bool disk_full, disk_lies; /* faults of its disk now */
 } sim_host;
 
@@ -106,7 +107,8 @@ typedef enum sim_draw {
     DRAW_DISK,
     DRAW_PLAN,
     DRAW_BYTES,
-    DRAW_AIMS, /* of aims that were added later: the draws of the others stay */
+    DRAW_AIMS,  /* of aims that were added later: the draws of the others stay */
+    DRAW_SAVES, /* of the checkpoints of ranks, and the evaluator */
     DRAWS
 } sim_draw;
 

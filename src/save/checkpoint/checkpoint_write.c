@@ -199,8 +199,10 @@ static trm_status prune_directory(trm_checkpoint_writer *writer, trm_error *err)
     TRMI_TRY_GOTO(status, write_state(writer, &list, stays, err), done);
     for (int64_t i = 0; i < list.count; i++) {
         trm_error problem;
-        if (!stays[i] && trmi_checkpoint_trash(writer->dir, list.slots[i].name, writer->os,
-                                               &problem) != TRM_OK) {
+        if (!stays[i] && /* nor is it in use since it was looked at */
+            !trmi_checkpoint_in_use(writer->dir, list.slots[i].name, writer->os) &&
+            trmi_checkpoint_trash(writer->dir, list.slots[i].name, writer->os, &problem) !=
+                TRM_OK) {
             trmi_log(TRM_LOG_WARN, "save", "an old checkpoint cannot be removed: %s",
                      problem.message);
         }

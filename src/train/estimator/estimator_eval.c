@@ -20,6 +20,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 static const double say_seconds = 600; /* seconds between repeated warnings, as in TensorFlow */
 
@@ -101,22 +102,44 @@ static trm_status evaluate_model(judge *j, trm_evaluation *out, trm_error *err) 
     return trm_model_evaluate_steps(j->model, j->data, steps > 0 ? steps : INT64_MAX, out, err);
 }
 
-/* Loads and evaluates the newest checkpoint, marked in use so that the chief does not remove it
- * meanwhile. Stores the figures in *out, prints them, and runs the exporters.
+/* Returns the inode of a checkpoint's directory; 0: it is gone. */
+static uint64_t find_inode(const trm_checkpoint *checkpoint) {
+    struct stat info;
+    return stat(trm_checkpoint_path(checkpoint), &info) == 0 ? (uint64_t)info.st_ino : 0;
+}
+
+/* Loads the newest checkpoint into the model, and keeps it open, marked in use so that its writer does not remove it
+ * meanwhile. A writer that has looked for marks just before may still remove or replace it: then the newest is looked for
+ * again.
+ *   error  TRM_END: there is no checkpoint */
+static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
+    const trm_checkpoint_open_options mark = {.mark_in_use = true};
+    for (int rounds = 10;; rounds--) {
+        TRMI_TRY(trm_checkpoint_open(j->e->config.model_dir, &mark, out, err));
+        const uint64_t inode = find_inode(*out);
+        trm_status status = judge_open(j, err);
+        if (status == TRM_OK) {
+            status = trm_model_load(j->model, trm_checkpoint_path(*out), false, NULL, err);
+        }
+        if (status == TRM_OK) {
+            return TRM_OK;
+        }
+        const bool stays = inode != 0 && find_inode(*out) == inode;
+        trm_checkpoint_close(*out);
+        if (stays || rounds == 1) {
+            return status;
+        }
+    }
+}
+
+/* Loads and evaluates the newest checkpoint. Stores the figures in *out, prints them, and runs the exporters.
  *   error  TRM_END: there is no checkpoint */
 static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     trm_checkpoint *found;
-    const trm_checkpoint_open_options mark = {.mark_in_use = true};
-    TRMI_TRY(trm_checkpoint_open(j->e->config.model_dir, &mark, &found, err));
+    TRMI_TRY(load_newest(j, &found, err));
     uint64_t step = (uint64_t)trm_checkpoint_get_info(found)->global_step;
     trm_evaluation v;
-    trm_status status = judge_open(j, err);
-    if (status == TRM_OK) {
-        status = trm_model_load(j->model, trm_checkpoint_path(found), false, NULL, err);
-    }
-    if (status == TRM_OK) {
-        status = evaluate_model(j, &v, err);
-    }
+    trm_status status = evaluate_model(j, &v, err);
     trm_checkpoint_close(found);
     TRMI_TRY(status);
     out->has_evaluation = true;
