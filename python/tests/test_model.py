@@ -259,7 +259,7 @@ def test_a_run_is_recorded_for_reports(tmp_path):
     model.train(until_epoch=2, callbacks=[
         trireme.RunRecorder(tmp_path / 'run', 3), trireme.EvaluateEvery(small(usage='test')), trireme.ModelCheckpoint(tmp_path / 'run', every_epochs=1),
         trireme.Lambda(on_step_end=lambda p: seen.append(p.loss))])
-    lines = [json.loads(line) for line in open(tmp_path / 'run' / 'run.jsonl')]
+    lines = [json.loads(line) for line in (tmp_path / 'run' / 'run.jsonl').read_text().splitlines()]
     kinds = [line['event'] for line in lines]
     assert kinds[:2] == ['options', 'start'] and kinds[-1] == 'done' and kinds.count('eval') == 2 and kinds.count('epoch') == 2
     steps = [line for line in lines if line['event'] == 'step']
@@ -269,7 +269,7 @@ def test_a_run_is_recorded_for_reports(tmp_path):
     assert report['state'] == 'done' and report['global_step'] == len(seen), report
     # a second call goes on with the file; an error is a failed run; a file in the way is an exception
     model.train(until_epoch=3, callbacks=[trireme.RunRecorder(tmp_path / 'run')])
-    lines = [json.loads(line) for line in open(tmp_path / 'run' / 'run.jsonl')]
+    lines = [json.loads(line) for line in (tmp_path / 'run' / 'run.jsonl').read_text().splitlines()]
     assert [line['resumed'] for line in lines if line['event'] == 'start'] == [False, True]
 
     def fail(p):
