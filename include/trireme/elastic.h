@@ -39,13 +39,14 @@ typedef struct trm_elastic_options {
      * and ended with SIGKILL if it is on this host; 0 = 120 */
     double decision_seconds;
     trm_join_options join; /* of each epoch; its texts are borrowed until trm_elastic_destroy */
-    trm_comm_options comm; /* as trm_elastic_options.join */
+    trm_comm_options comm; /* of each epoch; borrowed as `join` */
 } trm_elastic_options;
 
 /* The ranks of an epoch. */
 typedef struct trm_membership {
-    int64_t epoch;       /* 1 = the first, 0 = this process has not joined yet */
-    int32_t rank, ranks; /* of this process, -1: it is in no epoch; of the epoch */
+    int64_t epoch; /* 1 = the first, 0 = this process has not joined yet */
+    int32_t rank;  /* of this process; -1 = it is in no epoch */
+    int32_t ranks; /* of the epoch */
     /* numbers of the ranks that the last epoch had and this one has not, because they were lost or
      * have left in order, and of those that are new: a number is the rank in the first epoch, and
      * stays the same. Texts "2, 5" */

@@ -73,7 +73,8 @@ struct trm_exec {
     trmi_exec_walk *walk; /* runs program steps: trmi_exec_run, or a way's */
     /* runs forward and backward of a batch: trmi_exec_walk_program, or a way's */
     trm_status (*walk_program)(trm_exec *exec, trm_error *err);
-    /* the last of accumulated batches runs all of them, and adds their gradients up */
+    /* the last of the accumulated batches (a pipeline's micro-batches) runs all of them, and adds
+     * their gradients up; runs of the others only keep their batches */
     bool together;
     const float *own_loss;    /* what trmi_exec_own_loss returns; NULL: the program's loss */
     const uint8_t *made;      /* [steps] nonzero = the output is valid, skip it; NULL = run all */

@@ -127,12 +127,15 @@ static trm_status read_sample(void *context, int64_t index, const trm_tensor *fi
     return TRM_OK;
 }
 
+/* on_begin: samples that are read from here on belong to the step after the model's. */
 static trm_status note_beginning(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     ((process *)context)->computing = (int64_t)p->global_step + 1;
     return TRM_OK;
 }
 
+/* Writes the attempt down. Its gradients are complete: it replaces those of earlier epochs of the
+ * job. */
 static trm_status note_gradients(void *context, const trm_progress *p, trm_error *err) {
     const process *me = context;
     trm_membership m;
@@ -151,6 +154,7 @@ static trm_status note_gradients(void *context, const trm_progress *p, trm_error
     return TRM_OK;
 }
 
+/* After a step: rank 0 waits here for the process that joins, rank 2 asks to leave. */
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
     process *me = context;
     me->computing = (int64_t)p->global_step + 1;

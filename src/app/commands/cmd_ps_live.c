@@ -51,6 +51,7 @@ static void put_lags(const trm_table_stats *s) {
     for (int i = 0; i < TRM_PS_LAGS; i++) {
         pushes += s->lags[i];
     }
+    /* the counts are for JSON */
     app_open_array("lags");
     for (int i = 0; i < TRM_PS_LAGS; i++) {
         app_put(app_element(s->lags[i]));
@@ -60,6 +61,7 @@ static void put_lags(const trm_table_stats *s) {
     if (pushes == 0) {
         return;
     }
+    /* the shares are for the text; the last count is of all greater lags */
     app_put(app_words("\n                                   "
                       "lag (updates between a batch's read and its push)"),
             app_real(NULL, (double)s->lag_sum / (double)pushes, " %.1f on average;"));
@@ -256,6 +258,7 @@ static trm_status print_result(trm_ps_client *client, const app_options *o, cons
     if (status != TRM_OK) {
         return status;
     }
+    /* the number of the table that --table names */
     for (int32_t t = 0; o->table != NULL && t < count; t++) {
         found =
             strcmp(trm_ps_client_table_options(client, t, &slots)->name, o->table) == 0 ? t : found;

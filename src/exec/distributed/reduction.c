@@ -22,13 +22,15 @@
 
 enum { MEASURED_STEPS = 2, CHUNK = 16384 };
 
+/* Returns the gradients that are reduced: the sum of accumulated batches, or this batch's. */
 static float *gradients_of(const trm_exec *exec) {
     return exec->accumulator != NULL ? exec->accumulator
                                      : (float *)exec->env.arena[TRMI_ARENA_GRAD];
 }
 
-/* ---- gradients in 16 bits ---------------------------------------------------------------------------- */
+/* ---- gradients in 16 bits -------------------------------------------------------------------- */
 
+/* Rounds `count` gradients to the type of the wire, in parts of CHUNK for the threads. */
 static void pack_wire(trmi_parallel *p, const float *from, int64_t begin, int64_t count) {
     bool bf16 = p->options.wire == TRM_BFLOAT16;
 #pragma omp parallel for schedule(static)
@@ -134,7 +136,7 @@ static trm_status start_agreement(trm_exec *exec, int32_t item, trm_error *err) 
     }
     const trm_collective op = {.kind = TRM_ALLREDUCE,
                                .recv = p->agreed,
-                               .count = 4,
+                               .count = sizeof *p->agreed / sizeof(float),
                                .dtype = TRM_FLOAT32,
                                .reduce = TRM_REDUCTION_MEAN,
                                .tag = "loss"};
@@ -173,7 +175,8 @@ void trmi_parallel_schedule(trm_exec *exec) {
     trmi_distribution_add(exec,
                           (trmi_action){.before = program->backward_begin, .run = start_agreement});
     for (int32_t i = 0; i < p->ranges_count; i++) {
-        /* Gradients that all ranks make together come last, and no sum of them travels. */
+        /* Cooperative gradients, which all ranks compute together, come last: no sum of them
+         * travels. */
         int32_t before = p->ranges[i].ready_step + 1;
         before = before < program->cooperative_begin ? before : program->cooperative_begin;
         trmi_distribution_add(

@@ -33,6 +33,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
             "each rank's: "
             "layerwise parameters and groups of sync_batch_norm are for data parallel");
     }
+    /* What only the finished plan can tell is reset. */
     p->options.shard_optimizer = false; /* until the plan is known */
     run->world = p->comm;
     p->options.sum = true;
@@ -52,6 +53,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     } else if (o->split.mesh != NULL) {
         TRMI_TRY(trmi_partition_plan_on(run->plan, &mesh, err));
     }
+    /* The mesh is known now: its ranks must be those of the job. */
     if (trmi_mesh_ranks(&run->plan->mesh) != p->size) {
         return TRMI_FAIL(err, TRM_INVALID, "mesh %s has %d ranks, this job has %d",
                          trmi_mesh_text(&run->plan->mesh, text, sizeof text),
@@ -61,8 +63,8 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
 }
 
 /* Cuts operators that read the batch, unless they are pinned, by samples on every axis. */
-static trm_status default_samples(trmi_partition_plan *plan, const trm_graph *graph,
-                                  trm_error *err) {
+static trm_status cut_readers_by_samples(trmi_partition_plan *plan, const trm_graph *graph,
+                                         trm_error *err) {
     char all[TRMI_MESH_AXES + 1] = "";
     memset(all, 'n', (size_t)plan->mesh.axes);
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -109,7 +111,7 @@ trm_status trmi_split_complete(trm_exec *exec, const trm_graph *graph,
         } else {
             status =
                 trmi_partition_plan_check(run->plan, training, trmi_parallel_of(exec)->size, err);
-            status = status == TRM_OK ? default_samples(run->plan, training, err) : status;
+            status = status == TRM_OK ? cut_readers_by_samples(run->plan, training, err) : status;
         }
         run->plan->digest = status == TRM_OK ? trmi_partition_digest(training) : 0;
         trm_graph_destroy(training);
@@ -158,11 +160,13 @@ void trmi_split_settle_slices(trm_exec *exec) {
 
 void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) {
     const trmi_target *target = &exec->backend->target;
+    /* a target without measured speed counts as 100 GFLOP/s and 20 GB/s */
     double flops = target->flops_per_second > 0 ? target->flops_per_second : 1e11;
     double bytes = target->bytes_per_second > 0 ? target->bytes_per_second : 2e10;
     int32_t ranks = trmi_parallel_of(exec)->size, passes = exec->program->training ? 3 : 1;
     for (int64_t i = 0; i < report->work_count; i++) {
         const trmi_partition_work *w = &report->work[i];
+        /* the part of the operator's time that a division among the ranks would save */
         double compute = w->cost.flops / flops, traffic = w->cost.bytes / bytes;
         double seconds = (compute > traffic ? compute : traffic) * passes * (1 - 1.0 / ranks);
         if (w->phase == TRMI_FORWARD && w->warning != NULL && w->cost.bytes > 0) {
@@ -179,6 +183,7 @@ void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) 
  * of their parts may differ. */
 uint64_t trmi_split_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
+    /* the plan */
     char *text = trmi_partition_plan_text(trmi_parallel_of(exec)->split->plan);
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
     /* each rank makes its parts from it */
@@ -195,6 +200,7 @@ uint64_t trmi_split_mix(const trm_exec *exec, uint64_t hash) {
             hash = trmi_hash(hash, s->name, strlen(s->name));
         }
     }
+    /* over which axes each gradient is summed */
     for (int32_t i = 0; i < p->params_count; i++) {
         hash = trmi_hash(hash, &p->params[i].grad_axes, sizeof p->params[i].grad_axes);
     }
