@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The network of gpt.c with a training loop of its own, on as many processes as it is started on: the three lines
- * marked + are all that many need, and have no effect in one.
+/* The network of gpt.c with a training loop of its own, on as many processes as it is started on:
+ * the three lines marked + are all that many need, and have no effect in one.
  *     gpt_loop TEXT.txt [STEPS]
  *     trireme run -n 4 -- gpt_loop TEXT.txt [STEPS] */
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A training program with its own arrays, its own gradients and its own loop: a network of one hidden layer
- * learns a function of two variables. It was written for one process. The header and the three lines marked +
- * were added; without them it is a program that knows nothing of this library (tests/guide_001_test.sh compiles
- * that one, too).
+/* A training program with its own arrays, its own gradients and its own loop: a network of one
+ * hidden layer learns a function of two variables. It was written for one process. The header and
+ * the three lines marked + were added; without them it is a program that knows nothing of this
+ * library (tests/guide_001_test.sh compiles that one, too).
  *
  *     own_loop                              one process
  *     trireme run -n 4 -- own_loop          four: the same numbers
@@ -25,7 +25,8 @@ static float noise(void) { /* -1 .. 1 */
     return (float)(state >> 8) / 8388608.0f - 1;
 }
 
-/* Adds one sample's part of the gradient, returns its loss. w: HIDDEN times x, y, bias, out; then the last bias. */
+/* Adds one sample's part of the gradient, returns its loss. w: HIDDEN times x, y, bias, out; then
+ * the last bias. */
 static float backward(const float *sample, float part, const float *w, float *g) {
     float h[HIDDEN], out = w[4 * HIDDEN];
     for (int k = 0; k < HIDDEN; k++) {

@@ -11,8 +11,8 @@
 #include <string.h>
 
 static trm_dataset *create_dataset(const char *path, int64_t size) {
-    /* The guide reads all files, test set included; here the training set. Its mean and deviation are
-     * in the order B, G, R; here R, G, B. */
+    /* The guide reads all files, test set included; here the training set. Its mean and deviation
+     * are in the order B, G, R; here R, G, B. */
     static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 0.1994, 0.2010};
     const trm_transform transforms[] = {
         trm_transform_random_crop(32, 32, 4),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Guide 001's program: ResNet-50 on ImageNet with a training loop of its own, on one device or, with three
- * added calls, on many. The flags are those of TensorFlow's official/vision/image_classification/resnet.
+/* Guide 001's program: ResNet-50 on ImageNet with a training loop of its own, on one device or,
+ * with three added calls, on many. The flags are those of TensorFlow's
+ * official/vision/image_classification/resnet.
  *
  *     resnet50_imagenet --data_dir imagenet --batch_size 256             one process
  *     trireme run -n 8 -- resnet50_imagenet --data_dir imagenet --batch_size 256     8 ranks, 32 images each
@@ -126,9 +127,9 @@ static trm_status input_fn(const flags *f, trm_dataset **data, trm_error *err) {
 
 /* ---- model ------------------------------------------------------------------------------------------ */
 
-/* loss = reduce_sum(prediction_loss) / batch_size, the batch size of all ranks: gradients are then summed. L2,
- * 1e-4 * 2 * l2_loss(v), has the gradient 2e-4 * v; it is left to the optimiser, which adds it once, after the
- * sum over ranks. */
+/* loss = reduce_sum(prediction_loss) / batch_size, the batch size of all ranks: gradients are then
+ * summed. L2, 1e-4 * 2 * l2_loss(v), has the gradient 2e-4 * v; it is left to the optimiser, which
+ * adds it once, after the sum over ranks. */
 static trm_status make_model(const flags *f, int64_t local_batch, int32_t replicas, trm_exec **exec, trm_error *err) {
     trm_graph *g;
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
@@ -150,8 +151,8 @@ static trm_status make_model(const flags *f, int64_t local_batch, int32_t replic
     return status;
 }
 
-/* runnable.model.variables; the guide broadcasts the trainable ones only, which leaves the running statistics
- * of batch norm as each rank has them. */
+/* runnable.model.variables; the guide broadcasts the trainable ones only, which leaves the running
+ * statistics of batch norm as each rank has them. */
 static trm_status broadcast_variables(trm_distribute *ranks, trm_exec *exec, trm_error *err) {
     trm_status status = TRM_OK;
     for (int32_t i = 0; i < trm_exec_variable_count(exec) && status == TRM_OK; i++) {
@@ -169,7 +170,8 @@ static trm_status broadcast_variables(trm_distribute *ranks, trm_exec *exec, trm
     return status;
 }
 
-/* TensorFlow's: in proportion to the batch, from 0 over the first epochs, a tenth from epochs 30, 60 and 80. */
+/* TensorFlow's: in proportion to the batch, from 0 over the first epochs, a tenth from epochs 30,
+ * 60 and 80. */
 static double learning_rate(const flags *f, int64_t epoch_steps, int64_t step) {
     double rate = f->base_learning_rate * (double)f->batch_size / 256;
     double epoch = (double)step / (double)epoch_steps;

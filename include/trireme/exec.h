@@ -236,8 +236,8 @@ typedef struct trm_exec_options {
      * this one */
     const struct trm_exec *parameters_of;
     /* evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept,
-     * until trm_exec_write. With `parameters_of` the parameters may not change; that executor's kept
-     * conversions serve this one, if it has them all */
+     * until trm_exec_write. With `parameters_of` the parameters may not change; that executor's
+     * kept conversions serve this one, if it has them all */
     bool keep_casts;
     /* parameter servers update the parameters: no slots, and trm_exec_update is refused */
     bool updated_elsewhere;

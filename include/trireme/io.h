@@ -361,10 +361,10 @@ TRM_API TRM_MUST_USE trm_status trm_metrics_close(trm_metrics *metrics, trm_erro
  * it; `trireme report` and `top` read FOLDER/run.jsonl. */
 typedef struct trm_record trm_record;
 
-/* Opens or creates the record of a process in a folder, with the folder. Half a line at its end (from
- * a crash) gets a line end.
- *   param    role: the process is task `number` of it; the record is DIRECTORY/run-ROLE-NUMBER.jsonl.
- *            NULL, or "rank" with 0: DIRECTORY/run.jsonl
+/* Opens or creates the record of a process in a folder, with the folder. Half a line at its end
+ * (from a crash) gets a line end.
+ *   param    role: the process is task `number` of it; the record is
+ *            DIRECTORY/run-ROLE-NUMBER.jsonl. NULL, or "rank" with 0: DIRECTORY/run.jsonl
  *   errors   IO, NOMEM
  *   owns     caller: trm_record_close(*out) */
 TRM_API TRM_MUST_USE trm_status trm_record_open(const char *directory, const char *role,

@@ -349,7 +349,8 @@ TRM_API char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json)
 /* Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
  * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is
  * exported if it was given.
- *   errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE */
+ *   errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO,
+ *            NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_hardware_plan_export(const trm_hardware_plan *plan,
                                                          const char *engine, const char *directory,
                                                          trm_error *err);

@@ -6,8 +6,8 @@
  *
  * Every function of a command returns the exit code of the program; other functions that can fail
  * return a trm_status and fill `err`. A command never prints an error itself: it passes `err` to
- * app_report, which also determines the exit code. Results go to stdout, everything else to
- * stderr (output.h). */
+ * app_report, which also determines the exit code. Results go to stdout, everything else to stderr
+ * (output.h). */
 #ifndef TRIREME_APP_APP_H
 #define TRIREME_APP_APP_H
 
@@ -306,13 +306,13 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 TRM_MUST_USE trm_status app_take_context_tokens(app_context *app, trm_error *err);
 /* Returns whether `path` is a Hugging Face folder; NULL is none. */
 bool app_is_huggingface(const char *path);
-/* Takes the options of the network of MODEL, and the tokenizer, from `folder` if it is a Hugging Face
- * folder and the model can be of one, unless flags give them. Sets *found if it did so.
+/* Takes the options of the network of MODEL, and the tokenizer, from `folder` if it is a Hugging
+ * Face folder and the model can be of one, unless flags give them. Sets *found if it did so.
  *   error  INVALID if it is of another model; those of trm_huggingface_read */
 TRM_MUST_USE trm_status app_recall_folder(app_context *app, const char *folder, bool *found,
                                           trm_error *err);
-/* Writes the data's tokenizer, if it has one, to tokenizer beside the checkpoints of a folder, where
- * app_recall finds it; nothing with --dry-run. One process of a job calls it.
+/* Writes the data's tokenizer, if it has one, to tokenizer beside the checkpoints of a folder,
+ * where app_recall finds it; nothing with --dry-run. One process of a job calls it.
  *   param  folder: NULL = there are no checkpoints
  *   error  IO, NOSPACE, NOMEM */
 TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, const char *folder,
@@ -360,8 +360,8 @@ TRM_MUST_USE trm_status app_take_stages(app_context *app, trm_error *err);
 TRM_MUST_USE trm_status app_set_stages(app_context *app, trm_error *err);
 /* Divides the batch by the micro-batches, once, if they divide it. */
 void app_settle_micro_batches(app_options *o);
-/* search_stages.c: auto_parallel with --stages: searches stages and cuts on the joined ranks, and sets the options to
- * the plan that was found. Without effect in other modes. Collective.
+/* search_stages.c: auto_parallel with --stages: searches stages and cuts on the joined ranks, and
+ * sets the options to the plan that was found. Without effect in other modes. Collective.
  *   errors  those of trm_planner_create and trm_planner_share */
 TRM_MUST_USE trm_status app_search_stages(app_context *app, trm_error *err);
 
@@ -388,7 +388,8 @@ int32_t app_rank_count(const app_context *app);
 int32_t app_feeding_ranks(app_context *app);
 trm_comm *app_comm(const app_context *app);       /* NULL with one rank */
 trm_elastic *app_elastic(const app_context *app); /* NULL without --elastic */
-/* Returns whether this process has come to an elastic job that runs already, and has not joined it. */
+/* Returns whether this process has come to an elastic job that runs already, and has not joined
+ * it. */
 bool app_is_newcomer(const app_context *app);
 /* Returns whether many ranks split one graph (semi_auto_parallel, auto_parallel). A step then
  * has -n times --batch-size samples. */

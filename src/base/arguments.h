@@ -45,8 +45,9 @@ static inline bool trmi_none_null(const void *const *pointers, int count) {
             return value;                                                                          \
         }                                                                                          \
     } while (0)
-/* For functions that build an object which keeps its first error: `keep` is called with the object
- * and the error. Without an object there is no place for the error: the function returns `value`. */
+/* For functions that build an object which keeps its first error: `keep` is called with the
+ * object and the error. Without an object there is no place for the error: the function returns
+ * `value`. */
 #define TRMI_NEED_KEEP(keep, object, value, ...)                                                   \
     do {                                                                                           \
         TRMI_POINTERS(__VA_ARGS__);                                                                \

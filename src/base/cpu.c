@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Detects the instruction sets of this CPU by CPUID and applies TRIREME_ISA; asks for the caches. */
+/* Detects the instruction sets of this CPU by CPUID and applies TRIREME_ISA; asks for the
+ * caches. */
 #include "base/cpu.h"
 
 #include <pthread.h>

@@ -23,7 +23,8 @@ typedef struct trmi_optimizer {
 const trmi_optimizer *trmi_optimizer_of(trm_optimizer_kind kind);
 
 /* Checks the options of a model's optimiser, or of a table's (of_table), and fills in defaults.
- * Numbers are rounded to float32, as servers keep them. `owner` begins the message: "table 'users'".
+ * Numbers are rounded to float32, as servers keep them. `owner` begins the message: "table
+ * 'users'".
  *   errors  INVALID: the member, its value and its range */
 trm_status trmi_optimizer_check(const trm_optimizer_options *in, bool of_table, const char *owner,
                                 trm_optimizer_options *out, trm_error *err);

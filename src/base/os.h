@@ -93,11 +93,11 @@ size_t trmi_os_thread_bytes(void);
 /* Return the resident bytes of this process: peak, and present. */
 int64_t trmi_os_peak_bytes(void);
 int64_t trmi_os_resident_bytes(void);
-/* Returns the resident bytes of this process that are pages of files: the code of the program and of its
- * libraries. They come when code runs for the first time. */
+/* Returns the resident bytes of this process that are pages of files: the code of the program and
+ * of its libraries. They come when code runs for the first time. */
 int64_t trmi_os_file_bytes(void);
-/* Returns the part of the resident bytes that other processes account for: pages of memory files that they opened
- * and this process has mapped. 0 if the kernel does not report it. */
+/* Returns the part of the resident bytes that other processes account for: pages of memory files
+ * that they opened and this process has mapped. 0 if the kernel does not report it. */
 int64_t trmi_os_shared_bytes(void);
 /* Returns the bytes that this process allocated: its anonymous pages, and the memory files (memfd)
  * that it has open, whichever process uses them. Mapped files, programs and libraries do not count.

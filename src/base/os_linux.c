@@ -532,7 +532,8 @@ int64_t trmi_os_file_bytes(void) {
     return files > 0 ? files * 1024 : 0;
 }
 
-/* Returns the bytes of the memory files that this process has open, whichever process touched them. */
+/* Returns the bytes of the memory files that this process has open, whichever process touched
+ * them. */
 static int64_t memory_file_bytes(void) {
     int64_t bytes = 0;
     DIR *files = opendir("/proc/self/fd");

@@ -120,8 +120,8 @@ void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
 #define FOR_EACH_ISA
 #endif
 
-/* Makes groups of normal numbers: the Box-Muller transform of pairs of words of Philox, in double. Two
- * loops over lanes, which the compiler turns into vectors. */
+/* Makes groups of normal numbers: the Box-Muller transform of pairs of words of Philox, in double.
+ * Two loops over lanes, which the compiler turns into vectors. */
 FOR_EACH_ISA
 static void make_normals(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
                          float *normal) {

@@ -10,9 +10,9 @@
  *                                 \\  /       \\  /
  *                                  ranks 0     ranks 1 of two
  *
- * Samples are dealt to 2^k ranks in turn, so a rank's blocks are a node of that tree: its sum is the
- * same number that one rank has there, and the ranks' sums are added in the same way. In this order
- * ("position") each node's blocks are neighbours. */
+ * Samples are dealt to 2^k ranks in turn, so a rank's blocks are a node of that tree: its sum is
+ * the same number that one rank has there, and the ranks' sums are added in the same way. In this
+ * order ("position") each node's blocks are neighbours. */
 #ifndef TRMI_BASE_TREE_H
 #define TRMI_BASE_TREE_H
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/tree_stack.h: the sum of the blocks that have a row, in the order of the tree (base/tree.h).
- * Blocks without the row are zeros, which change no sum, so that nodes are joined as soon as the next
- * block with the row lies outside of what they have in common:
+ * Blocks without the row are zeros, which change no sum, so that nodes are joined as soon as the
+ * next block with the row lies outside of what they have in common:
  *
  *      blocks with the row   0 . . 3 4 .       0 + 3, then + 4: the sum that all blocks give
  *
- * The optimiser sums rows of tables so, a worker its part of a batch, a server what workers push. */
+ * The optimiser sums rows of tables so, a worker its part of a batch, a server what workers
+ * push. */
 #ifndef TRMI_BASE_TREE_STACK_H
 #define TRMI_BASE_TREE_STACK_H
 
@@ -19,8 +20,8 @@ typedef struct trmi_tree_stack {
     int64_t class[TRMI_TREE_LEVELS], depth;
 } trmi_tree_stack;
 
-/* Four floats in memory, at any address. Rows are short: calls and single floats took longer than the
- * additions. */
+/* Four floats in memory, at any address. Rows are short: calls and single floats took longer than
+ * the additions. */
 typedef float trmi_tree_four __attribute__((vector_size(16), aligned(4), may_alias));
 
 static inline void trmi_tree_add(float *to, const float *from, int64_t count) {

@@ -49,8 +49,8 @@ static inline uint64_t trmi_dropout_step(const trmi_kernel_env *env) {
     return env->step ^ (uint64_t)env->micro << 40;
 }
 
-/* The part of a cooperative gradient (plan/lower/lower_cooperative.c) that one rank computes: elements
- * [begin, begin + count) of the output, in memory order. The kernel may also write a few
+/* The part of a cooperative gradient (plan/lower/lower_cooperative.c) that one rank computes:
+ * elements [begin, begin + count) of the output, in memory order. The kernel may also write a few
  * neighbours. */
 typedef struct trmi_cooperative_part {
     /* this rank, of program->cooperative_ranks; its samples follow those of the ranks before it in
@@ -68,8 +68,8 @@ struct trmi_kernel {
     const trm_program *program;
     const trmi_step *step;
     void *state;
-    /* A step over samples, in a program with blocks: each run sums the block env->block only; false:
-     * one run sums all blocks in the order of their tree (base/tree.h). */
+    /* A step over samples, in a program with blocks: each run sums the block env->block only;
+     * false: one run sums all blocks in the order of their tree (base/tree.h). */
     bool by_block;
 };
 
@@ -109,7 +109,8 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
 void trmi_backend_onednn_blocks(trmi_backend *backend, bool apart);
 #endif
 
-/* The seed of random numbers of the block of samples at a position; of all samples without blocks. */
+/* The seed of random numbers of the block of samples at a position; of all samples without
+ * blocks. */
 static inline uint64_t trmi_block_seed(uint64_t seed, const int32_t *block_numbers,
                                        int64_t position) {
     return seed +

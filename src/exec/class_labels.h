@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/class_labels.h: which samples and classes a cross-entropy counts; for kernels and reference. */
+/* exec/class_labels.h: which samples and classes a cross-entropy counts; for kernels and
+ * reference. */
 #ifndef TRMI_EXEC_CLASS_LABELS_H
 #define TRMI_EXEC_CLASS_LABELS_H
 

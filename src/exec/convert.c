@@ -23,8 +23,8 @@ typedef struct element_steps {
 } element_steps;
 
 /* Returns the steps of a tensor of rank 4 and shape `dim`. Activations are (sample, channel, y, x),
- * filters (output, input channel, y, x). BLOCKED16 has blocks of 16 channels; filters have blocks of
- * 16 x 16, with the output channel fastest. */
+ * filters (output, input channel, y, x). BLOCKED16 has blocks of 16 channels; filters have blocks
+ * of 16 x 16, with the output channel fastest. */
 static element_steps steps_of(trmi_layout layout, bool weights, const int64_t *dim) {
     const int64_t A = dim[0], B = dim[1], pixels = dim[2] * dim[3];
     const int64_t padded = (B + BLOCK - 1) / BLOCK * BLOCK;

@@ -7,7 +7,8 @@
 
 #include "base/checked.h"
 
-/* Returns whether `parts` are the whole box, cut along its outermost dimension in memory, in order. */
+/* Returns whether `parts` are the whole box, cut along its outermost dimension in memory, in
+ * order. */
 static bool lie_in_order(const trmi_box *parts, int32_t count, const trmi_box *whole,
                          const int64_t *stride) {
     int32_t along = -1;

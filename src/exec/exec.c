@@ -38,8 +38,8 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
 }
 
 /* Adds the gradients of this batch, divided by the number of batches, to the accumulator. Does
- * nothing where batches are not accumulated; does not add where a way has added them already, or adds
- * those of all batches with the last. */
+ * nothing where batches are not accumulated; does not add where a way has added them already, or
+ * adds those of all batches with the last. */
 static void accumulate_gradients(trm_exec *exec) {
     if (exec->accumulator == NULL) {
         return;

@@ -9,8 +9,8 @@
  *      kernels    bind_kernels   one for each step (exec_bind.c)
  *      state      create         outputs, optimiser, loss scale, variables and their first values
  *
- * All memory of a step is taken here: a training step allocates nothing. On any error the executor is
- * destroyed, and the communicator aborts so that other ranks do not wait for this one. */
+ * All memory of a step is taken here: a training step allocates nothing. On any error the executor
+ * is destroyed, and the communicator aborts so that other ranks do not wait for this one. */
 #include "exec/exec.h"
 #include "exec/distributed/ways.h"
 #include "exec/memory_limit.h"
@@ -25,9 +25,9 @@
 
 #include <string.h>
 
-/* Makes the reference back-end and the fast one, with its tuning cache: tuning_file if given ("": no
- * file), else tuning.txt in the cache directory. kernels_from.blocks (strict mode): no
- * measured choices, fixed rates. */
+/* Makes the reference back-end and the fast one, with its tuning cache: tuning_file if given ("":
+ * no file), else tuning.txt in the cache directory. kernels_from.blocks (strict mode): no measured
+ * choices, fixed rates. */
 static trm_status make_backends(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     TRMI_TRY(trmi_backend_ref(exec->env.threads, &exec->reference, err));
     const trmi_kernel_source *from = &exec->kernels_from;

@@ -76,8 +76,8 @@ static trm_status check_step(const trm_exec *exec, const trmi_kernel_env *env,
  * wait for its kernels; a single rank stops there. */
 static trm_status repeat_and_check_steps(trm_exec *exec, trm_error *err) {
     trm_status found = check_leaves(exec, &exec->env, err);
-    /* The steps from cooperative_begin on also read activations of other ranks; look_at_cooperative checks
-     * them after all ranks have compared their results. */
+    /* The steps from cooperative_begin on also read activations of other ranks; look_at_cooperative
+     * checks them after all ranks have compared their results. */
     for (int32_t i = 0; i < exec->program->cooperative_begin; i++) {
         if (found == TRM_DIVERGED && exec->ways_count == 0) {
             break;
@@ -109,9 +109,9 @@ static trm_status combine_rank_results(trm_exec *exec, trm_status found, trm_err
                                  first);
 }
 
-/* Checks the outputs of the cooperative steps (from cooperative_begin on), which hold this rank's rows
- * of gradients over the samples of all ranks. The steps are not repeated: the buffers still hold
- * the results of the failed training step. */
+/* Checks the outputs of the cooperative steps (from cooperative_begin on), which hold this rank's
+ * rows of gradients over the samples of all ranks. The steps are not repeated: the buffers still
+ * hold the results of the failed training step. */
 static trm_status check_cooperative_steps(const trm_exec *exec, trm_error *err) {
     trm_status found = TRM_OK;
     for (int32_t i = exec->program->cooperative_begin;

@@ -18,8 +18,8 @@
 
 /* Returns the resident bytes beside the arenas and slots: the growth of the process that
  * trmi_exec_create measured (compiled program, kernel tables), the code that has been loaded since
- * then, by creation and by steps, and the bytes by which whole pages exceed each arena and slot. Code that an
- * earlier executor of the process has loaded already is not counted again. */
+ * then, by creation and by steps, and the bytes by which whole pages exceed each arena and slot.
+ * Code that an earlier executor of the process has loaded already is not counted again. */
 static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
     int64_t code = trmi_os_file_bytes() - exec->file_bytes,
             bytes = exec->overhead_bytes + info->overhead_bytes + (code > 0 ? code : 0);

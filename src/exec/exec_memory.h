@@ -7,15 +7,15 @@
 
 #include "plan/lower/program.h"
 
-/* Returns the bytes of an arena, in whole pages. `ranks`: parameters, gradients, casts and COOPERATIVE
- * are in shared memory, as with several ranks of a host. */
+/* Returns the bytes of an arena, in whole pages. `ranks`: parameters, gradients, casts and
+ * COOPERATIVE are in shared memory, as with several ranks of a host. */
 int64_t trmi_program_arena_resident(const trm_program *program, int arena, bool ranks);
 /* Returns the bytes of fed batches beside the arena INPUT. `own_samples`: each rank of a split
  * program feeds its samples, so it holds them and the whole batch. Otherwise 0: batches are written
  * to INPUT. */
 int64_t trmi_program_fed_bytes(const trm_program *program, int32_t ranks, bool own_samples);
-/* Returns by how many bytes a rank grows when the casts of parameters are in memory that the ranks of
- * a host share: the casts, less the pages of ACTIVATION in which no other buffer lies. */
+/* Returns by how many bytes a rank grows when the casts of parameters are in memory that the ranks
+ * of a host share: the casts, less the pages of ACTIVATION in which no other buffer lies. */
 int64_t trmi_program_shared_casts(const trm_program *program);
 /* How a program is trained. */
 typedef struct trmi_training {

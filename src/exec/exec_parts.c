@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This rank's part of a variable: which part, where it is, reading and writing. Callers pass plain layout; the functions convert
- * to and from the layout that the program chose. */
+/* This rank's part of a variable: which part, where it is, reading and writing. Callers pass plain
+ * layout; the functions convert to and from the layout that the program chose. */
 #include "exec/exec.h"
 
 #include "exec/convert.h"

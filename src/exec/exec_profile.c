@@ -111,8 +111,8 @@ typedef struct stopwatch {
  * program. A sample after each operator made operators a tenth slower. */
 static const double between_samples = 0.05; /* seconds */
 
-/* Returns the time of the calling thread: CPU time where the program has one thread and one rank, which other
- * processes do not disturb; else wall-clock time. */
+/* Returns the time of the calling thread: CPU time where the program has one thread and one rank,
+ * which other processes do not disturb; else wall-clock time. */
 static double profile_clock(const trm_exec *exec) {
     struct timespec t;
     bool own = exec->threads == 1 && exec->ways_count == 0 &&

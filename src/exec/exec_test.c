@@ -264,7 +264,8 @@ static void accumulation_averages(void **state) {
     trm_exec_destroy(single);
 }
 
-/* The batches that an update sums have masks of their own: an element that one of two drops has half the gradient. */
+/* The batches that an update sums have masks of their own: an element that one of two drops has
+ * half the gradient. */
 static void accumulated_batches_drop_other_elements(void **state) {
     static const char *const backends[] = {"ref",
 #ifdef TRIREME_ONEDNN
@@ -330,8 +331,8 @@ static void decay_takes_what_it_is_told(void **state) {
 }
 
 /* No two buffers that live at the same time share bytes, unless one is the other's alias. */
-/* Segments that are computed again in backward: the same losses, gradients and variables, with the rule
- * for norms and without it; less memory. */
+/* Segments that are computed again in backward: the same losses, gradients and variables, with the
+ * rule for norms and without it; less memory. */
 static void recomputed_segments_keep_the_bits(void **state) {
     static const char *const backends[] = {"ref", "onednn"};
     (void)state;
@@ -391,8 +392,8 @@ static trm_exec *make_frozen(bool all, trm_exec_options options, trm_error *err)
     return exec;
 }
 
-/* Frozen parameters keep their bits and have neither gradients nor slots; the gradients of the others
- * are those of a network that trains all. */
+/* Frozen parameters keep their bits and have neither gradients nor slots; the gradients of the
+ * others are those of a network that trains all. */
 static void frozen_parameters_stay(void **state) {
     trm_error err;
     trm_exec_info info[2];
@@ -608,7 +609,8 @@ static void kept_casts_are_shared(void **state) {
     assert_true(expected != 0 && y != 0);
     assert_float_equal(first_output(whole), y, 0);
     trmi_exec_parameters_changed(first);
-    /* the first executor reads the casts of `whole`, which are overwritten, instead of making its own */
+    /* the first executor reads the casts of `whole`, which are overwritten, instead of making its
+     * own */
     memset(whole->env.arena[TRMI_ARENA_CAST], 0, 2 * bytes);
     assert_float_equal(first_output(first), 0, 0);
     trmi_exec_parameters_changed(first);
@@ -627,7 +629,8 @@ static void kept_casts_are_shared(void **state) {
 }
 #endif
 
-/* Without initial values all variables are zero until they are written; written ones train as usual. */
+/* Without initial values all variables are zero until they are written; written ones train as
+ * usual. */
 static void variables_begin_as_zeros_on_request(void **state) {
     trm_error err;
     (void)state;

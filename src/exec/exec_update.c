@@ -36,9 +36,9 @@ bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_o
            (options->decay_biases && !is_of_norm(p, p->params[param].param_buffer));
 }
 
-/* Makes the optimiser, with a segment for each parameter that is not frozen, and the accumulator where several batches
- * are accumulated. Segments state what the optimiser needs beside offset and size: weight decay
- * (by default only for matrices and filters), table, factors. */
+/* Makes the optimiser, with a segment for each parameter that is not frozen, and the accumulator
+ * where several batches are accumulated. Segments state what the optimiser needs beside offset and
+ * size: weight decay (by default only for matrices and filters), table, factors. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     int64_t count = p->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
@@ -144,9 +144,10 @@ void trmi_exec_multiply_factors(trm_exec *exec) {
     }
 }
 
-/* Contract in trireme/exec.h. The gradients of tables are merged first, so that clipping and the search for an
- * overflow include them; then come the dense pass, which changes nothing if it finds an overflow, and the rows of the
- * tables. All ranks agree on an overflow, so that all skip the step or none. */
+/* Contract in trireme/exec.h. The gradients of tables are merged first, so that clipping and the
+ * search for an overflow include them; then come the dense pass, which changes nothing if it finds
+ * an overflow, and the rows of the tables. All ranks agree on an overflow, so that all skip the
+ * step or none. */
 trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
     TRMI_NEED(err, exec);
     if (!exec->program->training) {

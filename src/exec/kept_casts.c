@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Casts of parameters that one run makes for all later ones (trm_exec_options.keep_casts). A program
- * whose parameters are those of another with kept casts (parameters_of) reads these, if they are all
- * that it needs. */
+/* Casts of parameters that one run makes for all later ones (trm_exec_options.keep_casts). A
+ * program whose parameters are those of another with kept casts (parameters_of) reads these, if
+ * they are all that it needs. */
 #include "exec/exec.h"
 
 #include "base/checked.h"

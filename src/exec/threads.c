@@ -79,8 +79,8 @@ int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options)
 
 #ifdef _OPENMP
 
-/* The part of its time that a thread waits for a CPU: above crowded_share threads sleep at barriers,
- * below quiet_share they spin again. It is sampled every look_seconds. */
+/* The part of its time that a thread waits for a CPU: above crowded_share threads sleep at
+ * barriers, below quiet_share they spin again. It is sampled every look_seconds. */
 static const double crowded_share = 0.10, quiet_share = 0.02, look_seconds = 0.1;
 
 static pthread_mutex_t team_mutex = PTHREAD_MUTEX_INITIALIZER;

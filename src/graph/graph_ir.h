@@ -33,8 +33,8 @@ typedef enum trmi_op_kind {
 
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
-/* A box of elements of a tensor: [begin, end) in each dimension. rank -1: empty (a scalar has no extents that
- * could be empty). */
+/* A box of elements of a tensor: [begin, end) in each dimension. rank -1: empty (a scalar has no
+ * extents that could be empty). */
 typedef struct trmi_box {
     int32_t rank;
     int64_t begin[TRM_MAX_RANK], end[TRM_MAX_RANK];
@@ -126,7 +126,8 @@ typedef struct trmi_attrs {
         } cast;
         struct {
             trm_shape shape;
-            /* BROADCAST to samples, in graphs with blocks of samples: rows of one block; 0 = none */
+            /* BROADCAST to samples, in graphs with blocks of samples: rows of one block; 0 =
+             * none */
             int64_t block_rows;
         } shape; /* RESHAPE, BROADCAST, gradients that need a target */
         struct {

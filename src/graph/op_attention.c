@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Scaled dot-product attention and rotary positions (Vaswani et al. 2017, Su et al. 2021). Queries,
- * keys and values are [B, T, heads, D], or one tensor [B, T, (H + 2 G) D] with the H query heads, the
- * G key heads and the G value heads side by side. Query head h reads key head h / (H / G). The forward
- * operator keeps log_sum_exp [B, H, T] of the scores, from which the gradient makes the scores again
- * (Dao et al. 2022): no tensor has T x T elements. */
+ * keys and values are [B, T, heads, D], or one tensor [B, T, (H + 2 G) D] with the H query heads,
+ * the G key heads and the G value heads side by side. Query head h reads key head h / (H / G). The
+ * forward operator keeps log_sum_exp [B, H, T] of the scores, from which the gradient makes the
+ * scores again (Dao et al. 2022): no tensor has T x T elements. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -114,8 +114,8 @@ static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* Adds one operator with the gradients of q, k and v (packed: of their one tensor). It reads the output
- * and log_sum_exp of forward, and the mask. */
+/* Adds one operator with the gradients of q, k and v (packed: of their one tensor). It reads the
+ * output and log_sum_exp of forward, and the mask. */
 static void grad_attention(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     if (dy[0].id == 0) {
         return;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Mixture of experts (Shazeer et al. 2017; Fedus et al. 2021): the largest numbers of each row, and linear
- * layers in which each row names the expert whose weights it is multiplied by. Router, dispatch, combination
- * and load balance are built from these and from ordinary operators. */
+/* Mixture of experts (Shazeer et al. 2017; Fedus et al. 2021): the largest numbers of each row, and
+ * linear layers in which each row names the expert whose weights it is multiplied by. Router,
+ * dispatch, combination and load balance are built from these and from ordinary operators. */
 #include "graph/arguments.h"
 #include "graph/graph_ir.h"
 

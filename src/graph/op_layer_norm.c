@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms over the last dimension of each row: layer norm and RMS norm. The statistics of the rows are
- * outputs, which the gradient reads. */
+/* Norms over the last dimension of each row: layer norm and RMS norm. The statistics of the rows
+ * are outputs, which the gradient reads. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"

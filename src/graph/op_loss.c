@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Softmax, and the fused losses softmax cross-entropy (logits [N, K], labels [N]; mean over
- * samples), the same with the linear layer before it, and binary cross-entropy with logits. The cross-entropy passes log_sum_exp and the
- * weight of a sample to its gradient as outputs 1 and 2. */
+ * samples), the same with the linear layer before it, and binary cross-entropy with logits. The
+ * cross-entropy passes log_sum_exp and the weight of a sample to its gradient as outputs 1 and
+ * 2. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"
@@ -44,8 +45,8 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
 /* The input whose gradient is output 1, 2, 3. */
 static const int32_t linear_xent_inputs[] = {0, 1, 3};
 
-/* x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), then d(loss)/dx, d(loss)/dw,
- * d(loss)/dbias, or predicted classes [...]. */
+/* x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), then d(loss)/dx,
+ * d(loss)/dw, d(loss)/dbias, or predicted classes [...]. */
 static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1),
                      *t = trmi_input_of(graph, op, 2);
@@ -145,7 +146,8 @@ static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
 }
 
-/* A product for each of the first outputs: the logits and, in training, the gradients; all tensors once. */
+/* A product for each of the first outputs: the logits and, in training, the gradients; all tensors
+ * once. */
 static trmi_cost cost_linear_xent(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     const trm_shape *w = &trmi_input_of(graph, op, 1)->shape;

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 
-/* x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. Of w [I, A, B] the outputs
- * are two dimensions. */
+/* x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. Of w [I, A, B] the
+ * outputs are two dimensions. */
 static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
     const trmi_value *bias = trmi_input_of(graph, op, 2);
@@ -67,9 +67,9 @@ static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
     return TRM_OK;
 }
 
-/* Computes the shape of a product of rows: a [..., K], b [K, N] -> [..., N], or the sum over all rows,
- * a [..., M], b [..., N] -> [M, N]. The columns of one operand may be two dimensions. False: the
- * operands do not fit. */
+/* Computes the shape of a product of rows: a [..., K], b [K, N] -> [..., N], or the sum over all
+ * rows, a [..., M], b [..., N] -> [M, N]. The columns of one operand may be two dimensions. False:
+ * the operands do not fit. */
 static bool infer_rows(const trmi_attrs *attrs, const trm_shape *a, const trm_shape *b,
                        trm_shape *shape) {
     bool over = attrs->matmul.transpose_a;
@@ -149,7 +149,8 @@ static trm_node flatten_leading(trm_graph *graph, trm_node x) {
     return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
 }
 
-/* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy; with w^T in the place of w where it is [I, O].
+/* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy; with w^T in the place of w where it is [I,
+ * O].
  */
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node x = {op->inputs[0]}, w = {op->inputs[1]};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* graph/rows.h: extents of a MATMUL whose leading dimensions are rows (attrs.matmul.rows). The columns
- * of a linear layer may be two dimensions, [I, A, B], which follow those of the rows. */
+/* graph/rows.h: extents of a MATMUL whose leading dimensions are rows (attrs.matmul.rows). The
+ * columns of a linear layer may be two dimensions, [I, A, B], which follow those of the rows. */
 #ifndef TRMI_GRAPH_ROWS_H
 #define TRMI_GRAPH_ROWS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models/blocks.h: what the blocks of transformers have in common. Linear layers and norms are named
- * NAME.weight and NAME.bias. */
+/* models/blocks.h: what the blocks of transformers have in common. Linear layers and norms are
+ * named NAME.weight and NAME.bias. */
 #ifndef TRMI_MODELS_BLOCKS_H
 #define TRMI_MODELS_BLOCKS_H
 

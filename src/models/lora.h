@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models/lora.h: low-rank adapters of the linear layers of transformers' blocks. A model lists those
- * layers by the ends of their names, "attn.c_attn", and the list ends with NULL. */
+/* models/lora.h: low-rank adapters of the linear layers of transformers' blocks. A model lists
+ * those layers by the ends of their names, "attn.c_attn", and the list ends with NULL. */
 #ifndef TRMI_MODELS_LORA_H
 #define TRMI_MODELS_LORA_H
 
@@ -18,7 +18,8 @@ double trmi_lora_scale(const trm_lora_options *lora);
 bool trmi_is_adapter(const char *name);
 /* Adds to y = layer(x) the layer's adapter, if the open scope is a target. lora NULL: none. */
 trm_node trmi_lora_add(trm_graph *graph, trm_node x, trm_node y, const trm_lora_options *lora);
-/* Freezes the parameters from operator `first` on that belong to no adapter, if there are adapters. */
+/* Freezes the parameters from operator `first` on that belong to no adapter, if there are
+ * adapters. */
 void trmi_lora_freeze_others(trm_graph *graph, int64_t first, const trm_lora_options *lora);
 
 #endif

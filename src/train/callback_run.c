@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The callback that keeps the record of a run, which `trireme report` and `top` read. Rank 0 writes
- * run.jsonl, rank N run-rank-N.jsonl. When the ranks of an elastic job change, each process goes on with
- * the file of the rank that it is from then on.
+ * run.jsonl, rank N run-rank-N.jsonl. When the ranks of an elastic job change, each process goes on
+ * with the file of the rank that it is from then on.
  *
  *      on_begin    options, start          on_checkpoint  checkpoint
  *      on_step_end step, every N-th one    on_membership  membership

@@ -5,8 +5,8 @@
  *       trmi_compile    fields of the dataset -> graph (network, loss) -> program (trm_exec) -> feeds
  *
  * It runs once for training when a model is made, a second time for evaluation at the first
- * trm_model_evaluate, and for training again whenever the ranks of an elastic job change. The dataset
- * is read here only for its shapes; names that the model keeps are in its arena. */
+ * trm_model_evaluate, and for training again whenever the ranks of an elastic job change. The
+ * dataset is read here only for its shapes; names that the model keeps are in its arena. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 
@@ -104,8 +104,8 @@ static trm_node find_predictions(const trm_graph *graph) {
 }
 
 /* Compiles the graph into out->exec. The training program gets optimiser, accumulation, memory
- * limit and ranks; the evaluation program has the logits, and predicted ids if there are any, as its outputs and, where possible, the
- * training program's weights. */
+ * limit and ranks; the evaluation program has the logits, and predicted ids if there are any, as
+ * its outputs and, where possible, the training program's weights. */
 static trm_status build_exec(trm_model *model, bool training, trmi_compiled *out, trm_error *err) {
     const trm_model_options *o = &model->options;
     trm_exec_options exec = o->exec;

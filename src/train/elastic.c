@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model that goes on training when ranks die, leave or join: the table of elastic jobs (contracts in
- * rank_changes.h; docs/internals/elastic.md).
+/* A model that goes on training when ranks die, leave or join: the table of elastic jobs (contracts
+ * in rank_changes.h; docs/internals/elastic.md).
  *
  *   step s:  mark --> forward, backward, update (commit of s on this rank) --> hooks
  *   a failure anywhere:  capture -> next epoch of the job -> hand over the newest state -> compile
@@ -9,11 +9,11 @@
  *                        all ranks learn of it with the loss of a step -> the same, after that step
  *   a process that joins compiles the model for itself -> next epoch -> as above, without a state
  *
- * Data parallel each rank holds the whole state: parameters, slots, running statistics, position. A step is
- * committed once one survivor has applied its update: gradients are complete on a rank that updates,
- * so its state is that of the step. The newest state of the survivors is everybody's. Other ways of training
- * have parts of it on each rank; these are kept after each step, here and on another rank (elastic_copies.h). Where a part is
- * lost with both, the newest checkpoint serves.
+ * Data parallel each rank holds the whole state: parameters, slots, running statistics, position. A
+ * step is committed once one survivor has applied its update: gradients are complete on a rank that
+ * updates, so its state is that of the step. The newest state of the survivors is everybody's.
+ * Other ways of training have parts of it on each rank; these are kept after each step, here and on
+ * another rank (elastic_copies.h). Where a part is lost with both, the newest checkpoint serves.
  *
  * *Active* ranks share the samples of a step in equal parts. Where the number of ranks does not divide
  * the samples (strict determinism: the blocks), the last ranks are *spare*: they wait, and take part
@@ -57,8 +57,8 @@ static trm_status check_data(const trmi_run *r, trm_error *err) {
 
 static int64_t count_batch(const trm_model *model) { return model->elastic->samples; }
 
-/* The steps that are done, and those of whole batches of all ranks in what is left: the number does not
- * depend on how many ranks share a batch. */
+/* The steps that are done, and those of whole batches of all ranks in what is left: the number does
+ * not depend on how many ranks share a batch. */
 static int64_t count_epoch_steps(const trmi_run *r, int64_t steps) {
     const trm_model *model = r->model;
     const int64_t left = trm_dataset_sample_count(r->options->data) - model->epoch_samples;
@@ -84,9 +84,9 @@ static int64_t count_schedule_steps(const trmi_run *r) {
     return trm_dataset_sample_count(r->options->data) / first_step_samples(r->model);
 }
 
-/* Where each rank keeps its batch, the rate grows with the samples of a step (the linear scaling rule of
- * Goyal et al., arXiv 1706.02677), and the schedule goes on with the samples. A sum of the ranks'
- * gradients grows by itself. */
+/* Where each rank keeps its batch, the rate grows with the samples of a step (the linear scaling
+ * rule of Goyal et al., arXiv 1706.02677), and the schedule goes on with the samples. A sum of the
+ * ranks' gradients grows by itself. */
 static double rate_of_step(const trmi_run *r) {
     const trm_model *model = r->model;
     if (model->first_ranks == 0) {
@@ -101,8 +101,8 @@ static double rate_of_step(const trmi_run *r) {
 
 /* ---- the state of this rank -------------------------------------------------------------------- */
 
-/* Copies variables between the executor and memory in which they lie one after the other, in the order of their names:
- * all, or those that a forward pass changes. */
+/* Copies variables between the executor and memory in which they lie one after the other, in the
+ * order of their names: all, or those that a forward pass changes. */
 static void copy_variables(const trmi_elastic_model *e, trm_exec *exec, bool states_only,
                            bool write, char *memory) {
     for (int32_t k = 0; k < e->variables; k++) {
@@ -166,8 +166,8 @@ static trm_status gather_whole(trmi_run *r, trm_error *err) {
     return keep_whole(r, err);
 }
 
-/* Keeps the parts of the state, where ranks have parts, unless this rank has done so after the last step. Once all ranks have them,
- * what was kept whole is not needed any more. */
+/* Keeps the parts of the state, where ranks have parts, unless this rank has done so after the last
+ * step. Once all ranks have them, what was kept whole is not needed any more. */
 static trm_status keep_parts(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     const uint64_t step = trm_exec_step(r->model->train.exec);
@@ -181,8 +181,9 @@ static trm_status keep_parts(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* A rank that leaves does so after this step. One more step is made before a process joins: all ranks learn with the
- * first one that it waits, and make the memory for their states beside the second one. */
+/* A rank that leaves does so after this step. One more step is made before a process joins: all
+ * ranks learn with the first one that it waits, and make the memory for their states beside the
+ * second one. */
 static void raise_wishes(trmi_elastic_model *e, trm_exec *exec) {
     const bool leaves = trmi_elastic_count_leavers(e->job, 0) > 0;
     const bool joins = !leaves && trm_elastic_wants_change(e->job);
@@ -259,8 +260,8 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
                : TRM_OK;
 }
 
-/* Prepares the ranks of a program of which each has parts only: lists them, and keeps the whole until the first step begins.
- * Collective. */
+/* Prepares the ranks of a program of which each has parts only: lists them, and keeps the whole
+ * until the first step begins. Collective. */
 static trm_status open_parts(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *comm = trmi_model_comm(r->model);
@@ -368,8 +369,8 @@ static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
     return e->valid ? restore_state(model, err) : TRM_OK;
 }
 
-/* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it has
- * the state and computes nothing. */
+/* Compiles the model for the ranks of the present epoch. A spare rank compiles it for itself: it
+ * has the state and computes nothing. */
 static trm_status compile_epoch(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *all = trm_elastic_comm(e->job);
@@ -407,7 +408,8 @@ typedef struct checkpoints {
     int64_t samples, blocks;
 } checkpoints;
 
-/* Finds the directory of the job's checkpoints for all ranks: the lowest that knows it tells the others.
+/* Finds the directory of the job's checkpoints for all ranks: the lowest that knows it tells the
+ * others.
  *   error  IO: none does; those of the collectives */
 static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;

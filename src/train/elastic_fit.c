@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How an elastic job trains with another number of ranks than the user has asked for (contracts in elastic_state.h). */
+/* How an elastic job trains with another number of ranks than the user has asked for (contracts in
+ * elastic_state.h). */
 #include "train/elastic_state.h"
 
 #include "base/error.h"
@@ -7,7 +8,8 @@
 
 #include <string.h>
 
-/* Returns the stages of a pipeline of `ranks` ranks: those that the user has asked for, or one a rank. */
+/* Returns the stages of a pipeline of `ranks` ranks: those that the user has asked for, or one a
+ * rank. */
 static int32_t count_stages(const trmi_elastic_model *e, int32_t ranks) {
     const int32_t stages = e->asked.pipeline.stages;
     return stages <= 1 ? 1 : stages < ranks ? stages : ranks;

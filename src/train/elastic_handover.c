@@ -68,7 +68,8 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t
     return status;
 }
 
-/* Puts the whole state together where the ranks have parts of a newer one than any has whole. Leaves everything as it is where parts are missing. `all`: of all ranks. */
+/* Puts the whole state together where the ranks have parts of a newer one than any has whole.
+ * Leaves everything as it is where parts are missing. `all`: of all ranks. */
 static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_declaration *all,
                              trm_error *err) {
     const int32_t size = trm_comm_size(comm);

@@ -10,7 +10,8 @@
 
 enum { BYTES = 300000, RANKS = 4 };
 
-/* The states of the ranks: BYTES times the number of the step. Steps are -1 where a rank has no state. */
+/* The states of the ranks: BYTES times the number of the step. Steps are -1 where a rank has no
+ * state. */
 typedef struct states {
     trmi_elastic_model of[RANKS];
     int64_t newest[RANKS];

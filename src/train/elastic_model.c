@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A model becomes one of an elastic job: its options are checked, and its state is made (contracts in
- * rank_changes.h). */
+/* A model becomes one of an elastic job: its options are checked, and its state is made (contracts
+ * in rank_changes.h). */
 #include "train/elastic_state.h"
 
 #include "base/error.h"

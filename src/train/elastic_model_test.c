@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Models of elastic jobs, of real processes: a rank dies before any of them has trained, while the ranks make
- * their models or before they agree on the checkpoint that they resume. The others train without it, with
- * the bits of the undisturbed job. */
+/* Models of elastic jobs, of real processes: a rank dies before any of them has trained, while the
+ * ranks make their models or before they agree on the checkpoint that they resume. The others train
+ * without it, with the bits of the undisturbed job. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -42,8 +42,8 @@ typedef struct plan {
 static outcome *seen; /* [RANKS] */
 static char directory[] = "/tmp/elasticmodelXXXXXX";
 
-/* Builds one linear layer. A rank of which *context is MAKES_MODEL dies here: its peers are compiling, or soon
- * will be. */
+/* Builds one linear layer. A rank of which *context is MAKES_MODEL dies here: its peers are
+ * compiling, or soon will be. */
 static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     const moment *dies = context;
     trm_node x = trm_inputs_get(inputs, "image");
@@ -68,8 +68,8 @@ static trm_status open_data(trm_dataset **data, trm_error *err) {
     return trm_dataset_open(&spec, data, err);
 }
 
-/* Resumes the model from the folder of the job. A rank that dies does so in place of it: its peers wait for
- * it when they have read the checkpoint. */
+/* Resumes the model from the folder of the job. A rank that dies does so in place of it: its peers
+ * wait for it when they have read the checkpoint. */
 static trm_status resume_model(const plan *p, moment dies, trm_model *model, trm_error *err) {
     if (!p->resumes) {
         return TRM_OK;

@@ -14,14 +14,15 @@ typedef struct trmi_elastic_model {
     trm_elastic *job;
     trm_parallel_options
         asked; /* of the user; those of the model fit the present number of ranks */
-    /* of the variables: their numbers in the order of their names, and the other way round; the word of `kept` with which each
-     * begins, in that order. Programs of other ways of training may list them in another order */
+    /* of the variables: their numbers in the order of their names, and the other way round; the
+     * word of `kept` with which each begins, in that order. Programs of other ways of training may
+     * list them in another order */
     int32_t *sorted, *order;
     int64_t *begins;
     int32_t variables;
     trm_comm *active; /* of the active ranks, where there are spare ones; NULL: all */
-    /* of a batch of all ranks. Where each rank keeps its batch (trm_model.first_ranks): of the present
-     * number of ranks */
+    /* of a batch of all ranks. Where each rank keeps its batch (trm_model.first_ranks): of the
+     * present number of ranks */
     int64_t samples;
     int64_t blocks;          /* of it (strict determinism); 0: none */
     int64_t rank_samples;    /* of a rank's batch when the training began */
@@ -41,7 +42,8 @@ typedef struct trmi_elastic_model {
     trmi_elastic_position at;
     trmi_elastic_copies
         copies; /* where no rank has the whole state, from the first step of an epoch on */
-    /* steps that this rank had done or begun at the failure; step of the checkpoint that served; 0 = none */
+    /* steps that this rank had done or begun at the failure; step of the checkpoint that served; 0
+     * = none */
     int64_t reached, restored;
 } trmi_elastic_model;
 
@@ -57,20 +59,22 @@ typedef struct trmi_declaration {
 /* Gathers the declarations of all ranks.   owns  caller: trmi_free(*out) */
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err);
-/* Broadcasts the state of `source`. A rank keeps what it has until all of the new state is here: when
- * `source` dies in between, the ranks that had a state still have one. */
+/* Broadcasts the state of `source`. A rank keeps what it has until all of the new state is here:
+ * when `source` dies in between, the ranks that had a state still have one. */
 trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, int32_t source,
                                   trm_error *err);
 /* Makes the newest state of the ranks the state of all. *hooks_due: some rank has not called the
  * on_step_end hooks of its last step. The earliest position of the ranks with that state counts, so
- * that what follows a step (evaluation, checkpoint) is repeated rather than left out. Where ranks have parts of a newer state, it
- * is made of them if they are complete. *newest: its step; -1: the state is lost.
+ * that what follows a step (evaluation, checkpoint) is repeated rather than left out. Where ranks
+ * have parts of a newer state, it is made of them if they are complete. *newest: its step; -1: the
+ * state is lost.
  *   error  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
 
-/* elastic_handover.c: makes the memory for a copy of the state in the background: pages that are touched for the first time
- * are most of the time that it costs to keep a state. No error: the copy is then made when it is needed. */
+/* elastic_handover.c: makes the memory for a copy of the state in the background: pages that are
+ * touched for the first time are most of the time that it costs to keep a state. No error: the copy
+ * is then made when it is needed. */
 void trmi_elastic_prepare_copy(trmi_elastic_model *elastic);
 /* Waits until that memory is there, or could not be made. */
 void trmi_elastic_await_copy(trmi_elastic_model *elastic);
@@ -85,11 +89,12 @@ trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status st
 bool trmi_elastic_puts_off(trm_status status, const trm_error *why);
 bool trmi_elastic_request_leave(trm_model *model);
 bool trmi_elastic_is_spare(const trm_model *model);
-/* elastic_fit.c: sets the options of the model's ways of training to those for `ranks` ranks: as the user has asked where
- * that is possible, else with fewer stages, another mesh, a plan that is searched. */
+/* elastic_fit.c: sets the options of the model's ways of training to those for `ranks` ranks: as
+ * the user has asked where that is possible, else with fewer stages, another mesh, a plan that is
+ * searched. */
 trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err);
-/* Returns how many of `ranks` ranks share a step: the most whose stages have equal ranks that divide its samples and
- * its blocks; all where each keeps its batch. */
+/* Returns how many of `ranks` ranks share a step: the most whose stages have equal ranks that
+ * divide its samples and its blocks; all where each keeps its batch. */
 int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks);
 /* Returns in how many parts `ranks` ranks read a batch. */
 int32_t trmi_elastic_reads(const trmi_elastic_model *elastic, int32_t ranks);

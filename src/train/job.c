@@ -31,9 +31,9 @@ enum { FIXED = sizeof fixed / sizeof fixed[0] };
 /* ---- description ----------------------------------------------------------------------------- */
 
 /* Returns a hash of the network: kinds of the operators in their order, names and shapes of the
- * parameters, tables of the sink. Batch sizes are left out, also those of the rows that servers give
- * for a batch, because a job may be resumed with the batch divided over another number of ranks. Where
- * parameters are frozen, also which, and constant factors: those of adapters. */
+ * parameters, tables of the sink. Batch sizes are left out, also those of the rows that servers
+ * give for a batch, because a job may be resumed with the batch divided over another number of
+ * ranks. Where parameters are frozen, also which, and constant factors: those of adapters. */
 static uint64_t digest_network(const trm_model *model) {
     const trm_graph *graph = model->train.graph;
     XXH3_state_t state;

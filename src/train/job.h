@@ -8,8 +8,8 @@
  *    resume: the same keys of this run --> "data", "network", "precision", "backend", "optimizer": must be equal
  *                                          other keys may differ; one line of the log lists the changes
  *
- * tests/resume_options_test.sh goes through all options of `trireme train`: an option that changes results has a key
- * here, or changes "data" or "network". */
+ * tests/resume_options_test.sh goes through all options of `trireme train`: an option that changes
+ * results has a key here, or changes "data" or "network". */
 #ifndef TRMI_TRAIN_JOB_H
 #define TRMI_TRAIN_JOB_H
 

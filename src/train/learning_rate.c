@@ -21,8 +21,8 @@ static double rate_of_step(const trm_learning_rate *rate, double step) {
     return rate->base * pow(gamma, floor(step / every));
 }
 
-/* Returns the rate of TRM_DECAY_WSD with `left` steps to go. Default: the decay takes a tenth of all
- * steps. */
+/* Returns the rate of TRM_DECAY_WSD with `left` steps to go. Default: the decay takes a tenth of
+ * all steps. */
 static double rate_of_wsd(const trm_learning_rate *rate, double left) {
     double decay = (double)rate->every_steps;
     if (decay <= 0) {

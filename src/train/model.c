@@ -3,8 +3,8 @@
  *
  *       trm_model_create    copy_options (gradient sink, changes of ranks, ranks, context, batch)  ->  trmi_compile
  *
- * All strings that the model keeps are in its arena; the dataset of the options is read here only for
- * its shapes. */
+ * All strings that the model keeps are in its arena; the dataset of the options is read here only
+ * for its shapes. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 #include "train/rank_changes.h"
@@ -184,8 +184,8 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     return model->changes->settle(model, err);
 }
 
-/* Makes a model. `alone`: as for trmi_rank_changes.open. On failure everything made so far is destroyed and *out
- * is not written. */
+/* Makes a model. `alone`: as for trmi_rank_changes.open. On failure everything made so far is
+ * destroyed and *out is not written. */
 static trm_status make_model(const trm_model_options *options, int32_t alone, trm_model **out,
                              trm_error *err) {
     trm_model *model = trmi_alloc(sizeof *model);

@@ -72,8 +72,8 @@ struct trm_model {
     int64_t resumed_samples;            /* samples in the resumed run's dataset; 0: not resumed */
     float loss;                         /* of the last step */
     struct trmi_elastic_model *elastic; /* of an elastic job; NULL: its ranks do not change */
-    /* ranks when the training began, where each rank keeps its batch (TRM_ELASTIC_BATCH_RANK); 0: the
-     * batch of all ranks is always the same */
+    /* ranks when the training began, where each rank keeps its batch (TRM_ELASTIC_BATCH_RANK); 0:
+     * the batch of all ranks is always the same */
     int32_t first_ranks;
     double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;
@@ -116,14 +116,15 @@ static inline int32_t trmi_accumulate(const trm_model *model) {
 
 /* model_ranks.c: returns the communicator of the model's ranks; NULL with one rank. */
 trm_comm *trmi_model_comm(const trm_model *model);
-/* Counts a step: its seconds, and those of them in which this rank waited for data. Every rank calls it after each
- * step; every 50th call is a collective, after which rank 0 names the ranks that delay the others.
+/* Counts a step: its seconds, and those of them in which this rank waited for data. Every rank
+ * calls it after each step; every 50th call is a collective, after which rank 0 names the ranks
+ * that delay the others.
  *   error  NOMEM, those of trm_comm_run */
 trm_status trmi_model_compare_ranks(trm_model *model, double step_seconds, double data_seconds,
                                     trm_error *err);
-/* Sets the options' parallel.comm to the ranks that this process has joined, unless the options name
- * a communicator or say stand_alone, or the workers of the model's sink have their own samples.
- * Collective if a communicator is created.
+/* Sets the options' parallel.comm to the ranks that this process has joined, unless the options
+ * name a communicator or say stand_alone, or the workers of the model's sink have their own
+ * samples. Collective if a communicator is created.
  *   error  those of trm_comm_create */
 trm_status trmi_model_find_ranks(trm_model *model, trm_error *err);
 /* Gives each rank its part of `data`, unless the user has already sharded it (trm_dataset_shard)
@@ -170,10 +171,11 @@ trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_e
 trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);
 trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, trm_error *err);
-/* Returns whether the run of `progress` begins again because the ranks of an elastic job have changed:
- * what on_begin opened before is still open. */
+/* Returns whether the run of `progress` begins again because the ranks of an elastic job have
+ * changed: what on_begin opened before is still open. */
 bool trmi_run_is_again(const trm_progress *progress);
-/* The run of `progress` is saved in a directory, from which it can be resumed. Borrowed until the run ends. */
+/* The run of `progress` is saved in a directory, from which it can be resumed. Borrowed until the
+ * run ends. */
 void trmi_run_set_checkpoints(const trm_progress *progress, const char *directory);
 
 #endif

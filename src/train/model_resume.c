@@ -37,8 +37,9 @@ static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size)
     trm_shape_format(&shape, text, size);
 }
 
-/* Finds the tensor of variable `v`, and the file that has it. With `partial`, *out is NULL if there is none or
- * its shape differs; without, that is INVALID, except for adapters beside the weights of a folder. `where` names the file in messages. */
+/* Finds the tensor of variable `v`, and the file that has it. With `partial`, *out is NULL if there
+ * is none or its shape differs; without, that is INVALID, except for adapters beside the weights of
+ * a folder. `where` names the file in messages. */
 static trm_status find_entry(const trmi_weights *weights, const trm_variable *v, bool partial,
                              const char *where, const trm_safetensors **file,
                              const trm_safetensors_entry **out, trm_error *err) {
@@ -153,8 +154,9 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     return status;
 }
 
-/* Compares the outcome of reading the files `path` over the ranks. Where a rank of an elastic job dies
- * meanwhile, the outcome of this rank holds: the ranks that are left compare their states when they train.
+/* Compares the outcome of reading the files `path` over the ranks. Where a rank of an elastic job
+ * dies meanwhile, the outcome of this rank holds: the ranks that are left compare their states when
+ * they train.
  *   error  those of trmi_model_agree */
 static trm_status agree_on_files(const trm_model *model, trm_status status, int64_t number,
                                  const char *path, trm_error *err) {
@@ -238,9 +240,9 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
 }
 
 /* Checks that the checkpoint can be resumed by this model: same seed, same global batch (where each
- * rank keeps its batch: same batch of a rank) and accumulation, a network with the same parameters, an
- * optimiser with as many slots. The number of ranks may differ as long as the global batch is the
- * same, because a step then reads the same samples; or where the position counts samples.
+ * rank keeps its batch: same batch of a rank) and accumulation, a network with the same parameters,
+ * an optimiser with as many slots. The number of ranks may differ as long as the global batch is
+ * the same, because a step then reads the same samples; or where the position counts samples.
  *   error  INVALID */
 static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
                                  const saved_state *s, trm_error *err) {

@@ -186,8 +186,8 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
 
 /* Runs one training step. The stop flag of this rank is handed to the executor first, because it
  * travels to the other ranks with the step's gradients: all ranks then stop after the same step.
- * r->changes is the table of what happens where ranks die, leave or join (rank_changes.h): it keeps what a
- * change needs before and after each step. */
+ * r->changes is the table of what happens where ranks die, leave or join (rank_changes.h): it keeps
+ * what a change needs before and after each step. */
 static trm_status one_step(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     double begin = trmi_os_now(), waited = r->p.wait_seconds;
@@ -438,9 +438,9 @@ static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* Runs the call, and begins again at the position of the newest step whenever ranks of an elastic job
- * have died, left or joined. A spare rank waits in trmi_rank_changes.finish. An active rank that has trained to its end
- * does not fail because the others are gone. */
+/* Runs the call, and begins again at the position of the newest step whenever ranks of an elastic
+ * job have died, left or joined. A spare rank waits in trmi_rank_changes.finish. An active rank
+ * that has trained to its end does not fail because the others are gone. */
 static trm_status run_with_changes(trmi_run *r, trm_error *err) {
     trm_status status = r->changes->check_joined(r, err);
     status = status == TRM_OK ? run_and_finish(r, err) : status;
@@ -480,10 +480,10 @@ int64_t trm_model_epoch_steps(const trm_model *model, trm_dataset *data) {
     return trm_dataset_epoch_batches(data) / trmi_accumulate(model);
 }
 
-/* Trains `model` (contract: trireme/train.h). Creates the profile, runs
- * run_and_finish(), and releases everything whatever the outcome. An error that only this rank has aborts
- * the communicator, so that the other ranks end with this error instead of waiting for a time
- * limit. CANCELLED and DIVERGED occur on all ranks alike, END on one that has left the others. */
+/* Trains `model` (contract: trireme/train.h). Creates the profile, runs run_and_finish(), and
+ * releases everything whatever the outcome. An error that only this rank has aborts the
+ * communicator, so that the other ranks end with this error instead of waiting for a time limit.
+ * CANCELLED and DIVERGED occur on all ranks alike, END on one that has left the others. */
 trm_status trm_model_train(trm_model *model, const trm_train_options *options, trm_error *err) {
     TRMI_NEED(err, model, options);
     trmi_run r = {.model = model,

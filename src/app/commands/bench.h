@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/commands/bench.h: the output that all bench commands share: statistics of repeated measurements,
- * and the machine. */
+/* app/commands/bench.h: the output that all bench commands share: statistics of repeated
+ * measurements, and the machine. */
 #ifndef TRIREME_APP_BENCH_H
 #define TRIREME_APP_BENCH_H
 

@@ -68,7 +68,8 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     double units = (double)(app_whole_batch((app_context *)(uintptr_t)app) * batches) *
                    app_units_a_sample(app);
     trm_waiting waiting;
-    /* every rank's resident size counts the shared pages that it has touched; all ranks still have them */
+    /* every rank's resident size counts the shared pages that it has touched; all ranks still have
+     * them */
     int64_t shared = trm_shared_bytes();
     app_waiting(app, exec, &waiting);
     if (app_rank(app) != 0) {

@@ -248,8 +248,8 @@ int app_run_planner(app_context *app) {
     return status == TRM_OK ? 0 : app_report(&err);
 }
 
-/* Writes the page of a simulation. It needs the report as JSON; where text was printed, the planner has
- * the simulation still. */
+/* Writes the page of a simulation. It needs the report as JSON; where text was printed, the planner
+ * has the simulation still. */
 static trm_status write_simulation(app_context *app, planning *p, const char *printed,
                                    trm_error *err) {
     const trm_simulation_options options = {

@@ -176,9 +176,9 @@ static trm_status open_data(job *j, trm_error *err) {
     return open_test_data(j, err);
 }
 
-/* Loads the weights of --init where name and shape match. At least one tensor must match; a
- * warning counts those that do not. Of a Hugging Face folder all must match. Adapters are not counted:
- * they begin with their own values. */
+/* Loads the weights of --init where name and shape match. At least one tensor must match; a warning
+ * counts those that do not. Of a Hugging Face folder all must match. Adapters are not counted: they
+ * begin with their own values. */
 static trm_status load_initial(job *j, trm_error *err) {
     int32_t skipped = 0, total = 0;
     trm_exec *exec = trm_model_exec(j->model);
@@ -340,8 +340,8 @@ static trm_status train_model(job *j, trm_error *err) {
     return status;
 }
 
-/* Prints the end of the run and returns its exit code. A signal to one rank stops all ranks
- * after the same step; a rank that received none ends as if by SIGTERM. A rank that has left an elastic
+/* Prints the end of the run and returns its exit code. A signal to one rank stops all ranks after
+ * the same step; a rank that received none ends as if by SIGTERM. A rank that has left an elastic
  * job has ended well. */
 static int report_end(const job *j, trm_status status, const trm_error *err) {
     if (status == TRM_END) {

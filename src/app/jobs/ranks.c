@@ -350,8 +350,8 @@ trm_elastic *app_elastic(const app_context *app) {
     return app->ranks != NULL ? app->ranks->elastic : NULL;
 }
 
-/* Returns the number of ranks for which options are chosen: in an elastic job more than one, also for a process that has no
- * other ranks yet. */
+/* Returns the number of ranks for which options are chosen: in an elastic job more than one, also
+ * for a process that has no other ranks yet. */
 static int32_t count_wanted_ranks(const app_context *app) {
     int32_t ranks = app_rank_count(app);
     return app_elastic(app) != NULL && ranks < 2 ? 2 : ranks;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* auto_parallel with --stages: the ranks of a job search stages and cuts before they make the model, whose
- * batch is that of one micro-batch (contract in app.h).
+/* auto_parallel with --stages: the ranks of a job search stages and cuts before they make the
+ * model, whose batch is that of one micro-batch (contract in app.h).
  *
  *      options of a model without stages --> planner of all ranks --> rank 0's plan on all ranks
  *                                        --> options and context, as if --plan had given them */
@@ -69,8 +69,8 @@ static trm_status make_options(app_context *app, search *s, trm_error *err) {
     return status;
 }
 
-/* Searches on the joined ranks; *plan and o->found_plan are the same on all of them. If rank 0 finds
- * no plan, it tells the other ranks, which wait for one. */
+/* Searches on the joined ranks; *plan and o->found_plan are the same on all of them. If rank 0
+ * finds no plan, it tells the other ranks, which wait for one. */
 static trm_status search_plan(app_context *app, search *s, trm_plan_info *plan, trm_error *err) {
     app_options *o = &app->o;
     trm_comm *comm = app_comm(app);
@@ -108,8 +108,8 @@ static trm_status search_plan(app_context *app, search *s, trm_plan_info *plan, 
     return status == TRM_OK ? shared : status;
 }
 
-/* Sets options and context to the plan that was found. Where ranks read the whole batch, --batch-size becomes
- * that of all ranks, which micro-batches divide. */
+/* Sets options and context to the plan that was found. Where ranks read the whole batch,
+ * --batch-size becomes that of all ranks, which micro-batches divide. */
 static trm_status take_found(app_context *app, trm_plan_info *plan, trm_error *err) {
     app_options *o = &app->o;
     trm_status status = TRM_OK;

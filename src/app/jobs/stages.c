@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stages of a pipeline for commands that train: from --stages, from the file of --plan, or those that
- * search_stages.c has found (contracts in app.h).
+/* Stages of a pipeline for commands that train: from --stages, from the file of --plan, or those
+ * that search_stages.c has found (contracts in app.h).
  *
  *      --stages N                        options and context, before the ranks meet
  *      --plan FILE                       the same, from the lines of the file
  *      auto_parallel, --stages N|auto    after the ranks have met, from the search
  *
- * Until stages are known, batch_size is the batch of a rank without stages; then it becomes that of one
- * micro-batch. The batch of all ranks stays the same. */
+ * Until stages are known, batch_size is the batch of a rank without stages; then it becomes that of
+ * one micro-batch. The batch of all ranks stays the same. */
 #include "app/commands/planning.h"
 #include "app/models/models.h"
 
@@ -59,9 +59,10 @@ static trm_status take_flag(app_options *o, trm_error *err) {
     return status;
 }
 
-/* Makes auto_parallel consider stages without --stages, too: of models with blocks, unless an option says how
- * the job is planned or fed. Not in strict mode: stages bring micro-batches, and the bits of a job without
- * options on either are those of whole batches. --context is known once the context is made. */
+/* Makes auto_parallel consider stages without --stages, too: of models with blocks, unless an
+ * option says how the job is planned or fed. Not in strict mode: stages bring micro-batches, and
+ * the bits of a job without options on either are those of whole batches. --context is known once
+ * the context is made. */
 static void imply_stages(app_context *app) {
     static const double least_gain = 0.15; /* predictions that are nearer have no known order */
     static const char *const own[] = {"pipeline_stages", "grad_accumulation_step", "search_mode",

@@ -274,8 +274,8 @@ static void warn_of_dots_alone(const app_context *app, const app_click_network *
     }
 }
 
-/* Determines which fields of `data` the network reads. The table has the rows of the checkpoint, of the vocabulary, or of all
- * fields together. */
+/* Determines which fields of `data` the network reads. The table has the rows of the checkpoint, of
+ * the vocabulary, or of all fields together. */
 static trm_status settle_click_network(const app_context *app, trm_dataset *data,
                                        app_network *network, trm_error *err) {
     const app_click_flags *f = &app->o.click;

@@ -51,7 +51,8 @@ static void settle_guide(app_context *app) {
     o->sink = true;
 }
 
-/* Contract in app.h. Order: the guide's numbers, those of click and language models, then those of the data. */
+/* Contract in app.h. Order: the guide's numbers, those of click and language models, then those of
+ * the data. */
 void app_settle_data(app_context *app) {
     app_options *o = &app->o;
     trm_error later; /* app_set_context reports it */

@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* Returns what the model has where neither flag, checkpoint nor data gives a vocabulary or positions. */
+/* Returns what the model has where neither flag, checkpoint nor data gives a vocabulary or
+ * positions. */
 static trm_language_options defaults_of(const app_model *model) {
     trm_language_options o = {0};
     trm_error unknown; /* there is such a model: it is in the table */
@@ -24,7 +25,8 @@ static int64_t value_or(int64_t given, int64_t otherwise) { return given > 0 ? g
 
 /* ---- flags ----------------------------------------------------------------------------------- */
 
-/* Contract in app.h. In commands with options of ranks --context has both: the number comes first. */
+/* Contract in app.h. In commands with options of ranks --context has both: the number comes
+ * first. */
 trm_status app_take_context_tokens(app_context *app, trm_error *err) {
     enum { MOST = 1 << 24 };
     app_options *o = &app->o;
@@ -96,8 +98,8 @@ typedef struct random_tokens {
     bool is_masked;
 } random_tokens;
 
-/* Writes sample `index`: ids that are a function of the index, and as targets the next ones, or three
- * in twenty of its own. A trm_sample_read. */
+/* Writes sample `index`: ids that are a function of the index, and as targets the next ones, or
+ * three in twenty of its own. A trm_sample_read. */
 static trm_status read_random(void *context, int64_t index, const trm_tensor *fields,
                               trm_error *err) {
     enum { IGNORED = -100 };
@@ -374,8 +376,8 @@ void app_recall_lora(app_transformer_flags *flags, const char *adapters) {
     }
 }
 
-/* Takes the options of the network from the description of a checkpoint. --tokenizer becomes the one
- * beside --checkpoint, unless the flags give another. */
+/* Takes the options of the network from the description of a checkpoint. --tokenizer becomes the
+ * one beside --checkpoint, unless the flags give another. */
 static trm_status recall_language(app_context *app, const json_t *language, trm_error *err) {
     (void)err;
     const trm_language_options network = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/models/models.h: the models of the command line. Each model is one row, and belongs to a kind: what
- * it reads, how its graph is built, what is reported.
+/* app/models/models.h: the models of the command line. Each model is one row, and belongs to a
+ * kind: what it reads, how its graph is built, what is reported.
  *
  *      MODEL --app_model_of--> row of models.c: name, kind, usual optimiser, rate and batch
  *                                |

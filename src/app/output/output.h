@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/output/output.h: all output of the program. Results go to stdout; progress and log lines go to
- * stderr. With --json, stdout has one JSON object per line and nothing else. What people and
+/* app/output/output.h: all output of the program. Results go to stdout; progress and log lines go
+ * to stderr. With --json, stdout has one JSON object per line and nothing else. What people and
  * programs both read is a report (values.h); this header has the lines beside it. */
 #ifndef TRIREME_APP_OUTPUT_H
 #define TRIREME_APP_OUTPUT_H

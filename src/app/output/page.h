@@ -3,9 +3,9 @@
  *
  *      report as JSON + page/base.css, page/base.js, page/KIND.js --> one HTML file
  *
- * CMake embeds the files of src/app/output/page in the program (cmake/embed.cmake). base.js draws curves,
- * timelines, bars and tables; KIND.js says which of them a report has. A page loads nothing: its
- * policy forbids every request. */
+ * CMake embeds the files of src/app/output/page in the program (cmake/embed.cmake). base.js draws
+ * curves, timelines, bars and tables; KIND.js says which of them a report has. A page loads
+ * nothing: its policy forbids every request. */
 #ifndef TRIREME_APP_PAGE_H
 #define TRIREME_APP_PAGE_H
 

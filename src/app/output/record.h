@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/output/record.h: the record of a run: FOLDER/run.jsonl, the events of its training as JSON lines.
+/* app/output/record.h: the record of a run: FOLDER/run.jsonl, the events of its training as JSON
+ * lines.
  *
  *      train --output FOLDER: report (values.h) --> a line of stdout (--json)
  *                                               --> a line of the record, with the time in front
  *      report, top (run.h) <-- FOLDER/run*.jsonl
  *
- * Rank 0 of a job writes run.jsonl, each other rank run-rank-N.jsonl; of a job with parameter servers
- * each role writes a file of its own (run-ps-0.jsonl). Lines are only ever appended: a resumed run continues the file, and its
- * event "start" has the step from which it continues. A line is written by one call, so that a
- * reader sees whole lines, except the last one of a process that was killed. */
+ * Rank 0 of a job writes run.jsonl, each other rank run-rank-N.jsonl; of a job with parameter
+ * servers each role writes a file of its own (run-ps-0.jsonl). Lines are only ever appended: a
+ * resumed run continues the file, and its event "start" has the step from which it continues. A
+ * line is written by one call, so that a reader sees whole lines, except the last one of a process
+ * that was killed. */
 #ifndef TRIREME_APP_RECORD_H
 #define TRIREME_APP_RECORD_H
 

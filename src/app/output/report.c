@@ -180,8 +180,9 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
-/* After the ranks of an elastic job have changed: which, and what it cost. The first rank of those that are
- * left shows its output; each rank goes on with the record of the rank that it is from now on. */
+/* After the ranks of an elastic job have changed: which, and what it cost. The first rank of those
+ * that are left shows its output; each rank goes on with the record of the rank that it is from now
+ * on. */
 static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
     app_report_state *r = context;
     const trm_membership *m = p->membership;

@@ -6,7 +6,8 @@
  *                                                          --> a point, an evaluation, ...
  *
  * Lines come from a process that may be killed at any moment: a damaged line is counted and left
- * out, the last line is read once it is whole. Events that this program does not know become text. */
+ * out, the last line is read once it is whole. Events that this program does not know become
+ * text. */
 #include "app/output/run.h"
 
 #include "app/options/flags.h"
@@ -108,7 +109,8 @@ static double number_of(const json_t *object, const char *key) {
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* Adds the steps since the line before to the time of the process. The event has means of a step. */
+/* Adds the steps since the line before to the time of the process. The event has means of a
+ * step. */
 static void add_time(app_run_time *time, const json_t *event) {
     double step = number_of(event, "global_step"), seconds = number_of(event, "step_seconds");
     double data = number_of(event, "data_wait_seconds");

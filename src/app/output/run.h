@@ -3,8 +3,9 @@
  *
  *      FOLDER/run.jsonl, run-ROLE.jsonl --> app_run_read --> app_run --> report, top
  *
- * Rank 0 and the other ranks (run-rank-N.jsonl) report the same steps: curves, evaluations and events
- * are those of rank 0, of the others only warnings, the end, and where the time goes are read.
+ * Rank 0 and the other ranks (run-rank-N.jsonl) report the same steps: curves, evaluations and
+ * events are those of rank 0, of the others only warnings, the end, and where the time goes are
+ * read.
  *
  * app_run_read continues behind the last whole line of each file, so that top reads each line once.
  * A step that was computed again after a resume replaces the earlier one. */
@@ -74,7 +75,8 @@ typedef struct app_run {
     double begin;    /* time of the first line, in seconds since 1970; 0 = none */
     double (*points)[APP_CURVES];
     int64_t point_count, point_room;
-    /* arrays of objects with "seconds" and "global_step"; events also with "who", "level", "text" */
+    /* arrays of objects with "seconds" and "global_step"; events also with "who", "level",
+     * "text" */
     json_t *evaluations, *checkpoints, *events;
     int64_t dropped_events; /* older ones than the newest APP_RUN_EVENTS */
 } app_run;
@@ -94,7 +96,8 @@ app_run_state app_run_file_state(const app_run_file *file);
 const char *app_run_text(const app_run *run, const char *key);
 double app_run_number(const app_run *run, const char *key);
 
-/* Returns the report of runs as one object (run_report.c); NULL without memory. Caller: json_decref. */
+/* Returns the report of runs as one object (run_report.c); NULL without memory. Caller:
+ * json_decref. */
 json_t *app_run_json(app_run *const *runs, int count);
 
 #endif

@@ -101,7 +101,8 @@ typedef struct means {
     double peak_bytes;             /* NaN: not recorded */
 } means;
 
-/* Sums the points of a run. A point without the seconds of a step counts for the least loss only. */
+/* Sums the points of a run. A point without the seconds of a step counts for the least loss
+ * only. */
 static means mean_of(const app_run *run) {
     means m = {.least_loss = INFINITY, .least_step = NAN, .peak_bytes = NAN};
     double before = 0;

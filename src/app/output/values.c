@@ -157,8 +157,8 @@ void app_begin(app_stream stream, const char *class, const char *name) {
     begin_object(stream, class, name);
 }
 
-/* Ends the JSON object. stdout is flushed at once, so that a reader of the pipe sees each event when
- * it happens. */
+/* Ends the JSON object. stdout is flushed at once, so that a reader of the pipe sees each event
+ * when it happens. */
 static void end_object(void) {
     if (report.json == NULL) {
         return;

@@ -80,8 +80,8 @@ static inline app_value app_bool(const char *key, bool value, const char *format
 static inline app_value app_words(const char *words) {
     return (app_value){APP_VALUE_TEXT, NULL, words, {.text = NULL}, 0};
 }
-/* JSON alone: a value that is JSON already, members with their keys, an integer of an open array, and a
- * whole array of ids ([3,1,4]). */
+/* JSON alone: a value that is JSON already, members with their keys, an integer of an open array,
+ * and a whole array of ids ([3,1,4]). */
 static inline app_value app_raw(const char *key, const char *json) {
     return (app_value){APP_VALUE_RAW, key, NULL, {.text = json}, 0};
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/format/crc32c.h: CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the SSE4.2 instruction where the
- * CPU has it, otherwise by table. */
+/* base/format/crc32c.h: CRC-32C (Castagnoli, RFC 3720 appendix B.4), by the SSE4.2 instruction
+ * where the CPU has it, otherwise by table. */
 #ifndef TRMI_BASE_CRC32C_H
 #define TRMI_BASE_CRC32C_H
 

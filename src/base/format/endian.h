@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/format/endian.h: reads and writes little-endian numbers in files and messages, at any alignment and
- * on any CPU. */
+/* base/format/endian.h: reads and writes little-endian numbers in files and messages, at any
+ * alignment and on any CPU. */
 #ifndef TRMI_BASE_ENDIAN_H
 #define TRMI_BASE_ENDIAN_H
 

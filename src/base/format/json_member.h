@@ -5,8 +5,8 @@
 
 #include "base/memory.h"
 
-/* Append a member that is not the first of its object: a comma, the key, the value. NaN and infinity
- * become null. */
+/* Append a member that is not the first of its object: a comma, the key, the value. NaN and
+ * infinity become null. */
 static inline void trmi_text_json_string_member(trmi_text *text, const char *key,
                                                 const char *value) {
     trmi_text_printf(text, ",\"%s\":", key);

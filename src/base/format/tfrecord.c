@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes and reads the frames of TFRecord and event files (base/format/tfrecord.h). Lengths and checksums
- * are checked before data is returned. */
+/* Writes and reads the frames of TFRecord and event files (base/format/tfrecord.h). Lengths and
+ * checksums are checked before data is returned. */
 #include "base/format/tfrecord.h"
 
 #include "base/format/crc32c.h"

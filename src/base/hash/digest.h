@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash/digest.h: SHA-256 and HMAC-SHA256 (FIPS 180-4, FIPS 198-1) by OpenSSL, the only place of the
- * library that makes OpenSSL's objects.
+/* base/hash/digest.h: SHA-256 and HMAC-SHA256 (FIPS 180-4, FIPS 198-1) by OpenSSL, the only place
+ * of the library that makes OpenSSL's objects.
  *
  * OpenSSL frees its state in an exit handler by default. Threads of a communicator still check
  * frames while the process exits, and crashed in freed state. The first call here tells OpenSSL to

@@ -13,8 +13,8 @@ static void put_place(trmi_hash_index *index, uint64_t hash, int64_t entry) {
     index->places[at & mask] = (trmi_hash_place){hash, entry + 1};
 }
 
-/* Doubles the places and puts the entries into them again. Returns false without memory; the index is
- * then unchanged. */
+/* Doubles the places and puts the entries into them again. Returns false without memory; the index
+ * is then unchanged. */
 static bool grow_places(trmi_hash_index *index) {
     trmi_hash_index more = {.count = index->count,
                             .place_count =

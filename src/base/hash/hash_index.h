@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash/hash_index.h: finds the entries of an array by a hash of their keys (open addressing). The
- * caller owns the entries and compares the keys:
+/* base/hash/hash_index.h: finds the entries of an array by a hash of their keys (open addressing).
+ * The caller owns the entries and compares the keys:
  *
  *     uint64_t probe = 0;
  *     int64_t i;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/hash/key_numbers.h: numbers the distinct keys of a list from 0 on, in the order in which they first
- * occur; equal keys get the same number (open addressing, linear probing). The caller owns all memory
- * and chooses the hash: a product where keys are rows of a table, a mixing function where a stranger
- * may have chosen the keys.
+/* base/hash/key_numbers.h: numbers the distinct keys of a list from 0 on, in the order in which
+ * they first occur; equal keys get the same number (open addressing, linear probing). The caller
+ * owns all memory and chooses the hash: a product where keys are rows of a table, a mixing function
+ * where a stranger may have chosen the keys.
  *
  *     trmi_key_numbers n = {.cells = cells, .mask = 2^b - 1, .keys = keys};    cells: zero; more than keys
  *     for each key:  number = trmi_number_key(&n, 8, key, hash, &fresh);

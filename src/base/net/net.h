@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/net/net.h: connections between the processes of a job: sockets with deadlines, and the proof of
- * the job's token that begins every connection. Rendezvous, collectives and parameter servers use
- * it; docs/reference/wire-protocol.md says what each of them sends after the proof.
+/* base/net/net.h: connections between the processes of a job: sockets with deadlines, and the proof
+ * of the job's token that begins every connection. Rendezvous, collectives and parameter servers
+ * use it; docs/reference/wire-protocol.md says what each of them sends after the proof.
  *
  * The proof (integers are little-endian; HMAC is HMAC-SHA256 under the 32 bytes of the job's
  * token):

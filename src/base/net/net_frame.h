@@ -11,8 +11,9 @@
  *   64  payload
  *
  * The check is HMAC-SHA256 of the whole frame under the direction's key, cut to 16 bytes, at the
- * rendezvous; elsewhere XXH3 of the 48 bytes before it, and 8 zeros. It is computed with zeros in its
- * place. Collectives send XXH3 of the payload (8 bytes) behind it. Integers are little-endian. */
+ * rendezvous; elsewhere XXH3 of the 48 bytes before it, and 8 zeros. It is computed with zeros
+ * in its place. Collectives send XXH3 of the payload (8 bytes) behind it. Integers are
+ * little-endian. */
 #ifndef TRMI_BASE_NET_FRAME_H
 #define TRMI_BASE_NET_FRAME_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The proof of the job's token: the messages of both ends, and the dialogue of the connector
- * (trmi_net_prove_token; that of the acceptor is in net_acceptor.c). base/net/net.h has the wire format
- * and the reasons; the numbers below are its byte offsets:
+ * (trmi_net_prove_token; that of the acceptor is in net_acceptor.c). base/net/net.h has the wire
+ * format and the reasons; the numbers below are its byte offsets:
  *
  *   HELLO, CHALLENGE    0 magic, 8 version, 10 service, 12 bytes of detail (HELLO), 16 nonce
  *   HELLO               48 detail

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base/simd/bf16.h: vectors of bfloat16 to float and back, for kernel files. Widening is exact.
- * Narrowing rounds to nearest even and keeps a NaN quiet: the bits of base/format/half.h, except that the
- * instruction of AVX512-BF16 takes denormals for zero. */
+ * Narrowing rounds to nearest even and keeps a NaN quiet: the bits of base/format/half.h, except
+ * that the instruction of AVX512-BF16 takes denormals for zero. */
 #ifndef TRMI_BASE_BF16_H
 #define TRMI_BASE_BF16_H
 

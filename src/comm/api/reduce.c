@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors
- * (trmi_reduce_in_blocks: "far" are vectors that come from memory, not from a cache), and conversion to
- * and from the type of partial results. */
+ * (trmi_reduce_in_blocks: "far" are vectors that come from memory, not from a cache), and
+ * conversion to and from the type of partial results. */
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"

@@ -21,17 +21,17 @@ typedef void trmi_reduce_fn(void *const *targets, int32_t target_count, const vo
 trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce);
 
 /* Reductions of many long vectors. They come from memory in more streams than the prefetchers of a
- * core follow. trmi_reduce_in_blocks gives the same bits as the kernel but works in blocks: it sums a few
- * vectors at a time into a block in the core's first-level cache, and then copies the block to one
- * target after the other. Measured with 102 MB on 2 CPUs: 8 vectors 19.5 -> 15.4 ms, 16 vectors of
- * half the length 30.5 -> 23.4 ms; but 6 vectors 5.0 -> 5.7 ms, hence the limits. */
+ * core follow. trmi_reduce_in_blocks gives the same bits as the kernel but works in blocks: it sums
+ * a few vectors at a time into a block in the core's first-level cache, and then copies the block
+ * to one target after the other. Measured with 102 MB on 2 CPUs: 8 vectors 19.5 -> 15.4 ms, 16
+ * vectors of half the length 30.5 -> 23.4 ms; but 6 vectors 5.0 -> 5.7 ms, hence the limits. */
 typedef struct trmi_reduction {
     trm_dtype dtype;      /* of sources and targets */
     trm_reduction reduce; /* never NONE */
     int32_t divisor;      /* of a mean */
 } trmi_reduction;
-/* True if trmi_reduce_in_blocks is faster: more than 6 sources of `count` elements, 64 MB in all, and a
- * type that needs no wider partial results. */
+/* True if trmi_reduce_in_blocks is faster: more than 6 sources of `count` elements, 64 MB in all,
+ * and a type that needs no wider partial results. */
 bool trmi_reduce_needs_blocks(const trmi_reduction *what, int32_t source_count, int64_t count);
 /* See trmi_reduce_fn. Any thread may call it; it needs 32 KB of stack. */
 void trmi_reduce_in_blocks(const trmi_reduction *what, void *const *targets, int32_t target_count,

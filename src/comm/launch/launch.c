@@ -127,7 +127,8 @@ static void signal_all(trmi_launch *launch, int signal_number) {
     }
 }
 
-/* Begins to end the job, once. SIGTERM asks one rank of an elastic job to leave; SIGINT ends the job. */
+/* Begins to end the job, once. SIGTERM asks one rank of an elastic job to leave; SIGINT ends the
+ * job. */
 static void begin_ending(trmi_launch *launch, job_state *job, int signal_number) {
     bool leaves = launch->options->elastic_least > 0 && signal_number == SIGTERM;
     if (!job->ending) {
@@ -170,8 +171,9 @@ static void describe_end(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Whether an elastic job goes on, with or without starting the dead rank again: enough ranks run, or have ended well. A failure of a rank's own, which
- * is neither a death nor that of a peer, is one of the job. */
+/* Whether an elastic job goes on, with or without starting the dead rank again: enough ranks run,
+ * or have ended well. A failure of a rank's own, which is neither a death nor that of a peer, is
+ * one of the job. */
 static bool goes_on_without(const trmi_launch *launch, const job_state *job,
                             const trmi_task_process *dead) {
     int32_t left = 0;

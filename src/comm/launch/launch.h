@@ -79,8 +79,8 @@ void trmi_launch_guard_end(trmi_launch *launch);
  * empty. */
 void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number);
 
-/* launch_say.c: lines of the launcher itself. trmi_launch_print_failure is for failures, which are shown
- * even where other lines are not (--quiet, --json). */
+/* launch_say.c: lines of the launcher itself. trmi_launch_print_failure is for failures, which are
+ * shown even where other lines are not (--quiet, --json). */
 void trmi_launch_print(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
 void trmi_launch_print_failure(const trm_launch_options *options, const char *format, ...)
     TRM_PRINTF(2, 3);

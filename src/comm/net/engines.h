@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm/net/engines.h: the network engine (schedules over a transport), and how a communicator combines
- * it with shared memory.
+/* comm/net/engines.h: the network engine (schedules over a transport), and how a communicator
+ * combines it with shared memory.
  *
  *   ranks on one host            shm
  *   several hosts, one rank each net alone ("flat")

@@ -90,8 +90,8 @@ static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_sch
 }
 
 /* --- errors and waiting --- */
-/* Contract in runner.h. A frame that arrived in place of the expected one shows that ranks disagree or
- * that a frame was lost; otherwise the cause remains that of the transport. */
+/* Contract in runner.h. A frame that arrived in place of the expected one shows that ranks disagree
+ * or that a frame was lost; otherwise the cause remains that of the transport. */
 trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
                                const trmi_engine_call *op, trm_error *cause, trm_error *err) {
     const trmi_group *group = &transport->group;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Connects the ranks of a group pairwise, once for each channel: the higher rank connects to the
- * lower one. A connection begins with the mutual proof of base/net/net.h, under a key derived from the
- * job's token. In its proof the connecting rank declares the ranks and the channel of the
+ * lower one. A connection begins with the mutual proof of base/net/net.h, under a key derived from
+ * the job's token. In its proof the connecting rank declares the ranks and the channel of the
  * connection (`purpose`). The accepting rank answers with one byte, WELCOME. If a connection fails
  * before that byte arrives, the connecting rank tries again, because the acceptor may have closed
  * it when it had too many unproven connections. */

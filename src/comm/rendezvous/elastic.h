@@ -78,8 +78,8 @@ void trmi_door_close(trm_elastic *elastic);
 trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error *err);
 /* Replaces the present list by a later one; older lists are ignored. Called with the lock held. */
 trm_status trmi_elastic_adopt(trm_elastic *elastic, const trmi_members *list, trm_error *err);
-/* Tells members that wait for a ballot which this process no longer serves, because it has promised a later one.
- * Called with the lock held. */
+/* Tells members that wait for a ballot which this process no longer serves, because it has promised
+ * a later one. Called with the lock held. */
 void trmi_door_refuse_late(trm_elastic *elastic);
 /* Sends a list, and frees a guest. */
 void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list);
@@ -100,16 +100,18 @@ trm_status trmi_door_call(const trm_elastic *elastic, const trmi_member *to, trm
 trm_status trmi_door_send_join(const trm_elastic *elastic, trmi_link *link, int32_t ballot,
                                const trmi_members *present, trm_error *err);
 
-/* Returns how many ranks want to leave, as far as this one knows: itself, and the ranks from `first` on
- * that have told it. */
+/* Returns how many ranks want to leave, as far as this one knows: itself, and the ranks from
+ * `first` on that have told it. */
 int32_t trmi_elastic_count_leavers(trm_elastic *elastic, int32_t first);
-/* Returns how many ranks the present epoch would have if none had died before the first one began. */
+/* Returns how many ranks the present epoch would have if none had died before the first one
+ * began. */
 int32_t trmi_elastic_first_ranks(const trm_elastic *elastic);
 /* Returns whether the job may lose so many of its present ranks (options.least). */
 bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
 
-/* Leaves the present epoch after an error `cause`; until trm_elastic_recover this process is a member of the
- * job with a communicator of its own (membership.rank is -1). Errors: as trm_comm_create. */
+/* Leaves the present epoch after an error `cause`; until trm_elastic_recover this process is a
+ * member of the job with a communicator of its own (membership.rank is -1). Errors: as
+ * trm_comm_create. */
 trm_status trmi_elastic_stand_alone(trm_elastic *elastic, const trm_error *cause, trm_error *err);
 
 /* elastic_decide.c: decides with the other members of the present epoch on the next one. Afterwards

@@ -6,17 +6,19 @@
  *                                 otherwise            ask: JOIN, wait for PROPOSE, ACK, wait for COMMIT
  *   until elastic->now is a later epoch, or no ballot is left
  *
- * A process that has never been a member waits at the door of the lowest member that answers, until a list
- * has it; from then on it decides as a member, also while it has not met the others yet. The members hear
- * of it by trm_elastic_wants_change.
+ * A process that has never been a member waits at the door of the lowest member that answers, until
+ * a list has it; from then on it decides as a member, also while it has not met the others yet. The
+ * members hear of it by trm_elastic_wants_change.
  *
- * A member that neither comes nor dies is given up: after a short time one that the failure has named (if it is
- * stopped, or on another host and its door does not answer), and one of another host whose door refuses connections;
- * any other after decision_seconds. On this host its process is then ended, so that its death is proven and it cannot write into
- * memory that it shares with the others.
+ * A member that neither comes nor dies is given up: after a short time one that the failure has
+ * named (if it is stopped, or on another host and its door does not answer), and one of another
+ * host whose door refuses connections; any other after decision_seconds. On this host its process
+ * is then ended, so that its death is proven and it cannot write into memory that it shares with
+ * the others.
  *
- * The list may have reached some members only when its coordinator goes. So a member that waits asks the others
- * whether the epoch is over, and a process that leaves goes only when the members of the next epoch have its list. */
+ * The list may have reached some members only when its coordinator goes. So a member that waits
+ * asks the others whether the epoch is over, and a process that leaves goes only when the members
+ * of the next epoch have its list. */
 #include "comm/rendezvous/elastic.h"
 
 #include "base/error.h"
@@ -31,17 +33,20 @@
 #include <time.h>
 #include <unistd.h>
 
-/* a member that the failure has named comes within this time, if it lives: if its process is seen to
- * run, or its door answers, within the second; interval in which deaths are looked for */
+/* a member that the failure has named comes within this time, if it lives: if its process is seen
+ * to run, or its door answers, within the second; interval in which deaths are looked for */
 static const double suspect_seconds = 1, running_seconds = 10, look_seconds = 0.01;
-/* a member that has waited so long asks others whether the epoch is over, and gives each so long to answer */
+/* a member that has waited so long asks others whether the epoch is over, and gives each so long to
+ * answer */
 static const double ask_seconds = 0.25, over_seconds = 0.2;
-/* a process that leaves waits so long for the last members to answer, once most of them have the list */
+/* a process that leaves waits so long for the last members to answer, once most of them have the
+ * list */
 static const double farewell_seconds = 2;
 /* a job none of whose doors has answered for so long has ended */
 static const double gone_seconds = 3;
 
-/* The last answer of a member's door. The door has its own thread, which answers while the process computes a step. */
+/* The last answer of a member's door. The door has its own thread, which answers while the process
+ * computes a step. */
 typedef enum door_state { DOOR_SILENT, DOOR_ANSWERS, DOOR_REFUSES } door_state;
 
 /* One decision. */
@@ -76,8 +81,8 @@ static trm_status adopt_list(decision *d, const trmi_members *list, trm_error *e
     return status;
 }
 
-/* Returns whether member `index`, which has not come or not answered, is given up by now. Sets *dead if
- * its process has ended; a silent process of this host is ended first. */
+/* Returns whether member `index`, which has not come or not answered, is given up by now. Sets
+ * *dead if its process has ended; a silent process of this host is ended first. */
 static bool is_given_up(decision *d, int32_t index, bool *dead) {
     const trmi_member *member = &d->now.list[index];
     double waited = trmi_os_now() - d->begin;
@@ -139,8 +144,9 @@ static void note_door(decision *d, int32_t index, trm_status status, const trm_e
                                                        : d->doors[index];
 }
 
-/* Sends the list `mine` to the door of a process, which takes it if it is later than its own and has the process.
- * *theirs: the list that the process has then. Errors: PEER if it does not answer. */
+/* Sends the list `mine` to the door of a process, which takes it if it is later than its own and
+ * has the process. *theirs: the list that the process has then. Errors: PEER if it does not
+ * answer. */
 static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const trmi_members *mine,
                                  trmi_members *theirs, trm_error *err) {
     trmi_link link = {.fd = -1};
@@ -171,8 +177,8 @@ static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const 
     return status;
 }
 
-/* Asks a member whether the epoch is over: the last coordinator may have died after it had told some
- * members of its list, but not this one. They would wait for this process, and it for them. */
+/* Asks a member whether the epoch is over: the last coordinator may have died after it had told
+ * some members of its list, but not this one. They would wait for this process, and it for them. */
 static void ask_whether_over(decision *d, int32_t index) {
     trmi_members theirs = {.ballot = -1};
     trm_error err = {0};
@@ -295,9 +301,9 @@ static void hear_ack(decision *d, int32_t index) {
     }
 }
 
-/* Sends the list to all guests, also to those that come again, and waits until a quorum has accepted
- * it. A coordinator that lives never leaves its own ballot to others for lack of time: they wait for
- * it as long as it lives, so it would wait for them, and they for it. */
+/* Sends the list to all guests, also to those that come again, and waits until a quorum has
+ * accepted it. A coordinator that lives never leaves its own ballot to others for lack of time:
+ * they wait for it as long as it lives, so it would wait for them, and they for it. */
 static trm_status collect_acks(decision *d, trm_error *err) {
     d->begin = trmi_os_now();
     while (!trmi_ballot_has_quorum(&d->ballot, true)) {
@@ -543,9 +549,9 @@ static trm_status run_ballots(decision *d, trm_error *err) {
     return is_decided(d) ? TRM_OK : status;
 }
 
-/* Gives the members of the next epoch its list, which this process, that leaves, has decided on with others: after
- * it has gone they may find no one that has it, and then decide on another, or not have a majority. Ends when each
- * member has the list or has gone, or the time is over. */
+/* Gives the members of the next epoch its list, which this process, that leaves, has decided on
+ * with others: after it has gone they may find no one that has it, and then decide on another, or
+ * not have a majority. Ends when each member has the list or has gone, or the time is over. */
 static void tell_members(trm_elastic *e) {
     trmi_members list = {.ballot = -1}, theirs = {.ballot = -1};
     trm_error err = {0};

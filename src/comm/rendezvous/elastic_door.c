@@ -162,7 +162,8 @@ static void serve_session(trm_elastic *e, const trmi_session *session) {
     trmi_members_free(&present);
 }
 
-/* Tells rank 0 once that this process wants to leave. It may be a spare rank, which no step asks. */
+/* Tells rank 0 once that this process wants to leave. It may be a spare rank, which no step
+ * asks. */
 static void tell_leaving(trm_elastic *e, int64_t *told_epoch) {
     trmi_link link = {.fd = -1};
     trm_error err;

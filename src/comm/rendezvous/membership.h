@@ -16,8 +16,8 @@
  * This is Paxos for one value, with ballot b owned by member b. A member goes to ballot b + 1 only
  * after it has lost coordinator b.
  *
- * A member that wants to leave votes like the others; a list without it names it behind its members,
- * so that everybody knows that it is not lost.
+ * A member that wants to leave votes like the others; a list without it names it behind its
+ * members, so that everybody knows that it is not lost.
  *
  * A quorum is a set of members of epoch e that is either more than half of them, or all of them but
  * those whose death is proven. Two quorums have a member in common, or one of them is of dead
@@ -118,8 +118,8 @@ void trmi_ballot_ack(trmi_ballot *ballot, int32_t index);
 bool trmi_ballot_is_complete(const trmi_ballot *ballot);
 /* Returns whether the members that have come (or, if `acked`, accepted) are a quorum. */
 bool trmi_ballot_has_quorum(const trmi_ballot *ballot, bool acked);
-/* Makes the list: of those that have come, but for those that leave, and of newcomers. Where fewer than
- * `least` would be left, nobody leaves. The caller has seen a quorum come. Errors: NOMEM. */
+/* Makes the list: of those that have come, but for those that leave, and of newcomers. Where fewer
+ * than `least` would be left, nobody leaves. The caller has seen a quorum come. Errors: NOMEM. */
 trm_status trmi_ballot_propose(trmi_ballot *ballot, trm_error *err);
 
 #endif

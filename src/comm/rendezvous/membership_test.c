@@ -183,8 +183,8 @@ static void half_needs_proof(void **state) {
     (void)state;
 }
 
-/* Members that leave stand behind the members, unless too few would be left; newcomers come up to the
- * most. */
+/* Members that leave stand behind the members, unless too few would be left; newcomers come up to
+ * the most. */
 static void members_leave_and_join(void **state) {
     trm_error err;
     const trmi_members none = {.ballot = -1};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm/rendezvous/rendezvous.h: the interface between the way in which ranks find each other
- * (rendezvous, control channel, heartbeats) and the code that is built on it (communicators, engines,
- * parameter servers).
+ * (rendezvous, control channel, heartbeats) and the code that is built on it (communicators,
+ * engines, parameter servers).
  *
  * A bootstrap is one rank's view of the job: which ranks there are, on which hosts, a slow but safe
  * all-gather, and one shared state: healthy, or poisoned with the first cause. Implementations:

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that all files of the control channel call: the name of a rank in messages, and waking the
- * service thread. */
+/* Functions that all files of the control channel call: the name of a rank in messages, and waking
+ * the service thread. */
 #include "comm/rendezvous/side.h"
 
 #include <stdio.h>

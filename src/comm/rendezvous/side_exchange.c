@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All-gather and barrier over the control channel. Rank 0 collects one exchange at a time; a barrier
- * is an exchange of 0 bytes.
+/* All-gather and barrier over the control channel. Rank 0 collects one exchange at a time; a
+ * barrier is an exchange of 0 bytes.
  *
  *   GATHER(number, blob) from each rank -> blobs -> all arrived -> RESULT(number, all) to each rank
  *

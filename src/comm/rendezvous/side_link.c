@@ -131,8 +131,9 @@ int trmi_link_fill(trmi_link *link) {
     return got;
 }
 
-/* Contract in side_link.h. The head is checked before the rest has arrived, so that a foreign peer is found at
- * once and no length is believed; number and MAC show frames that were lost, repeated or changed. */
+/* Contract in side_link.h. The head is checked before the rest has arrived, so that a foreign peer
+ * is found at once and no length is believed; number and MAC show frames that were lost, repeated
+ * or changed. */
 trm_status trmi_link_next(trmi_link *link, trmi_frame *frame, trm_error *err) {
     /* Remove the frame that the previous call returned. */
     if (link->in_used > 0) {

@@ -50,12 +50,13 @@ void trmi_listener_close(trmi_listener *listener);
 trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
                         trm_error *err);
 
-/* The processes that were to meet at a unix socket and have died before, in a file beside it (PATH.lost). A
- * launcher notes each; rank 0 ends the list before the ranks have met, because later deaths are none of the meeting. */
+/* The processes that were to meet at a unix socket and have died before, in a file beside it
+ * (PATH.lost). A launcher notes each; rank 0 ends the list before the ranks have met, because later
+ * deaths are none of the meeting. */
 void trmi_place_add_lost(const char *path, int32_t rank);
 void trmi_place_end_lost(const trmi_place *place);
-/* Sets lost[rank] for the ranks below `size` that are in the list, unless it has ended. Returns their number; 0 at
- * another kind of place. */
+/* Sets lost[rank] for the ranks below `size` that are in the list, unless it has ended. Returns
+ * their number; 0 at another kind of place. */
 int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size);
 
 /* Writes the numeric local address of a connected socket ("127.0.0.1" for unix sockets). */

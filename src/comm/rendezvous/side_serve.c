@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The service thread of the control channel: sends and checks heartbeats, notices deaths, distributes
- * the first cause, and serves exchanges (side_exchange.c). Deaths are noticed in three ways: a
- * closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and missing
- * heartbeats (the process is stopped or hung).
+/* The service thread of the control channel: sends and checks heartbeats, notices deaths,
+ * distributes the first cause, and serves exchanges (side_exchange.c). Deaths are noticed in three
+ * ways: a closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and
+ * missing heartbeats (the process is stopped or hung).
  *
  *   serve: poll -> serve_link (flush, fill, frames -> handle_frame) -> beat -> trmi_exchange_tick
  *   a loss -> lose -> trmi_side_raise -> rank 0 sends POISON to all -> every wait ends

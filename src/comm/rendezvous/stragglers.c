@@ -53,8 +53,8 @@ static double own_seconds(const trmi_straggler_sums *own) {
     return own->steps > 0 ? (own->computing + own->data) / own->steps : 0;
 }
 
-/* Returns the median of own_seconds(), the lower one of the two in the middle, so that with two ranks the
- * slower one can be found. */
+/* Returns the median of own_seconds(), the lower one of the two in the middle, so that with two
+ * ranks the slower one can be found. */
 static double median_own_seconds(const trmi_straggler_sums *sums, int32_t n) {
     for (int32_t r = 0; r < n; r++) {
         int32_t below = 0, equal = 0;

@@ -39,8 +39,8 @@ typedef enum trmi_straggler_report {
     TRMI_STRAGGLER_RECOVERED
 } trmi_straggler_report;
 
-/* Judges a window and writes the report about each rank to reports[n]. Apart from `histories` it has
- * no state. */
+/* Judges a window and writes the report about each rank to reports[n]. Apart from `histories` it
+ * has no state. */
 void trmi_stragglers_judge(const trmi_straggler_sums *sums, int32_t n,
                            trmi_straggler_history *histories, trmi_straggler_report *reports);
 /* Writes the sentence about rank r; returns text. */

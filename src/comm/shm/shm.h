@@ -107,8 +107,8 @@ void trmi_shm_host_release(trmi_shm_host *host);
 void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err);
 /* Frees memory from trmi_shm_host_alloc. NULL is allowed. No operation may be using the memory. */
 void trmi_shm_host_free(trmi_shm_host *host, void *memory);
-/* Takes memory from trmi_shm_host_alloc out of the table and leaves it mapped; the caller unmaps it.
- * Returns its size, 0 if it is not in the table. */
+/* Takes memory from trmi_shm_host_alloc out of the table and leaves it mapped; the caller unmaps
+ * it. Returns its size, 0 if it is not in the table. */
 size_t trmi_shm_host_keep(trmi_shm_host *host, void *memory);
 
 /* The position of a buffer in terms that peers can resolve: a region and an offset in it, or

@@ -19,14 +19,14 @@
  *
  * A sum through the stages moves as few bytes between the cores as it can. More than two ranks work
  * by slices (sum_staged_slices): a rank stages only the slices that other ranks sum, reads its own
- * slice of its own vector in place, and writes the sum once into its result and once into its stage,
- * where the peers fetch it. Two ranks exchange their vectors (exchange_pieces): each stages its whole
- * vector and sums all of both. As many bytes pass between the cores, but no sum has to come back.
- * The first chunk is staged before the post where possible, which saves an event.
+ * slice of its own vector in place, and writes the sum once into its result and once into its
+ * stage, where the peers fetch it. Two ranks exchange their vectors (exchange_pieces): each stages
+ * its whole vector and sums all of both. As many bytes pass between the cores, but no sum has to
+ * come back. The first chunk is staged before the post where possible, which saves an event.
  *
  * trmi_shm_run is the entry: fill_slot, post, then run_small, run_direct, run_staged_sum or
- * run_staged_move. Ranks choose the method from the posted headers alone, so they all choose the same
- * one. All offsets, counts and places that a peer posts are copied and checked before use. */
+ * run_staged_move. Ranks choose the method from the posted headers alone, so they all choose the
+ * same one. All offsets, counts and places that a peer posts are copied and checked before use. */
 #include "comm/shm/shm.h"
 
 #include "base/checked.h"
@@ -350,7 +350,8 @@ static trm_status sum_in_parts(trmi_shm *shm, const trmi_engine_call *op, trm_er
     int32_t target_count = 0;
     trm_error cause;
     trmi_shm_begin_parts(shm, parts);
-    /* Once all parts are summed, peers may have freed their buffers: an error does not matter then. */
+    /* Once all parts are summed, peers may have freed their buffers: an error does not matter
+     * then. */
     if (!trmi_shm_parts_over(shm) &&
         find_vectors(shm, op, (size_t)(op->count * bytes), &target_count, &cause) != TRM_OK &&
         !trmi_shm_parts_over(shm)) {
@@ -378,15 +379,16 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
     if (shm->counted && is_slice_kind(op->kind)) {
         return sum_in_parts(shm, op, err);
     }
-    /* Long operations wake sleeping peers first; the sum of a short one is over before they wake. */
+    /* Long operations wake sleeping peers first; the sum of a short one is over before they
+     * wake. */
     if (published > WORTH_RINGING) {
         trmi_shm_settle(shm);
     }
     if (find_vectors(shm, op, send_bytes, &target_count, &cause) != TRM_OK) {
         return report_unreachable(shm, op, &cause, err);
     }
-    /* Reductions: this rank sums its slice of all vectors into all targets, and a short operation is
-     * kept for its repetition. Other kinds: this rank copies the blocks that it receives. */
+    /* Reductions: this rank sums its slice of all vectors into all targets, and a short operation
+     * is kept for its repetition. Other kinds: this rank copies the blocks that it receives. */
     if (is_slice_kind(op->kind)) {
         int64_t mine = sum_own_slice(shm, op, op->count, target_count);
         if (mine > 0 && published <= WORTH_RINGING) {
@@ -558,8 +560,8 @@ static trm_status sum_staged_slices(trmi_shm *shm, const trmi_engine_call *op, t
     return TRM_OK;
 }
 
-/* Returns the number of elements of the piece of an exchange that begins at element `start`. It is 0
- * after the last piece. */
+/* Returns the number of elements of the piece of an exchange that begins at element `start`. It is
+ * 0 after the last piece. */
 static int64_t piece_count(const trmi_shm *shm, const trmi_engine_call *op, int64_t start) {
     return trmi_min_i64((int64_t)shm->stage_bytes / (int64_t)trm_dtype_bytes(op->dtype),
                         op->count - start);
@@ -577,8 +579,8 @@ static void stage_piece(trmi_shm *shm, const trmi_engine_call *op, int64_t start
     }
 }
 
-/* Sums the vectors of two ranks, piece by piece; each rank sums all of both vectors. The first piece
- * is staged already. */
+/* Sums the vectors of two ranks, piece by piece; each rank sums all of both vectors. The first
+ * piece is staged already. */
 static trm_status exchange_pieces(trmi_shm *shm, const trmi_engine_call *op, trm_error *err) {
     int64_t bytes = (int64_t)trm_dtype_bytes(op->dtype), start = 0;
     while (start < op->count) {
@@ -610,9 +612,9 @@ static void stage_first(trmi_shm *shm, const trmi_engine_call *op) {
 }
 
 /* True if `rank` fills its stage before it posts `said`: it knows then that the sum will be staged,
- * because peers cannot reach its vectors. So the post announces the first chunk, and if all ranks do
- * this, no further event has to. Peers may still read the sums or the piece of the operation before,
- * but these lie in another region or in the other stage. */
+ * because peers cannot reach its vectors. So the post announces the first chunk, and if all ranks
+ * do this, no further event has to. Peers may still read the sums or the piece of the operation
+ * before, but these lie in another region or in the other stage. */
 static bool stages_early(const trmi_engine_call *op, int32_t rank, const trmi_shm_said *said) {
     return is_slice_kind(op->kind) && said->way == TRMI_SHM_POINTS &&
            !is_reachable(op, rank, &said->at);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/click/tfrecord.h: sets of TFRecord files (base/format/tfrecord.h), and a reader of tf.Example with
- * bounds checks.
+/* data/click/tfrecord.h: sets of TFRecord files (base/format/tfrecord.h), and a reader of
+ * tf.Example with bounds checks.
  *
  *   Example { features: 1 { feature: 1 map { key: 1, value: 2 Feature {
  *             bytes_list: 1 | float_list: 2 | int64_list: 3 { value: 1 ... } } } } }

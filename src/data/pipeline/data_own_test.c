@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Data of one's own: the same batches as a source of the library's gives, on shards, threads and after
- * a seek; fields of any shape; transforms; and what is refused. */
+/* Data of one's own: the same batches as a source of the library's gives, on shards, threads and
+ * after a seek; fields of any shape; transforms; and what is refused. */
 #include "check.h"
 
 #include "data/pipeline/source.h"

@@ -3,8 +3,8 @@
  * and sealed by the first reading. After that, refining calls fail.
  *
  * A refining call checks its own arguments; trmi_dataset_seal checks what they mean together. No
- * call reads data. A dataset is used by one thread at a time; its own prefetch threads (read_ahead.c)
- * run only between trmi_dataset_start and trmi_dataset_stop. */
+ * call reads data. A dataset is used by one thread at a time; its own prefetch threads
+ * (read_ahead.c) run only between trmi_dataset_start and trmi_dataset_stop. */
 #include "data/pipeline/dataset.h"
 
 #include "base/arguments.h"

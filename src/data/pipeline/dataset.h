@@ -9,9 +9,10 @@
  * Batch numbers are assigned to the workers round robin, so the delivered order needs no sorting.
  * Everything in a batch is a function of its number, so threads change the time and nothing else.
  *
- * Files: dataset.c (creation and the refining calls), dataset_seal.c (checks, fields, description),
- * sample_order.c (which sample comes when), read_ahead.c (workers and reading), own.c and own_transform.c
- * (functions of the caller's), open.c (datasets by name), fingerprint.c, scratch.c. */
+ * Files: dataset.c (creation and the refining calls), dataset_seal.c (checks, fields,
+ * description), sample_order.c (which sample comes when), read_ahead.c (workers and reading),
+ * own.c and own_transform.c (functions of the caller's), open.c (datasets by name),
+ * fingerprint.c, scratch.c. */
 #ifndef TRMI_DATA_DATASET_H
 #define TRMI_DATA_DATASET_H
 

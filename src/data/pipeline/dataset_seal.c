@@ -32,9 +32,9 @@ static trm_status image_fields(trm_dataset *dataset, trm_error *err) {
     return TRM_OK;
 }
 
-/* Contract in dataset.h. Everything that can be wrong with a pipeline is found here, before the first batch: no
- * samples, no batch in an epoch, an order that the source cannot deliver, fields of an impossible size, transforms that
- * do not fit. */
+/* Contract in dataset.h. Everything that can be wrong with a pipeline is found here, before the
+ * first batch: no samples, no batch in an epoch, an order that the source cannot deliver, fields of
+ * an impossible size, transforms that do not fit. */
 trm_status trmi_dataset_seal(trm_dataset *dataset, trm_error *err) {
     if (dataset->sealed) {
         return TRM_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/pipeline/sample_order.h: which sample comes at which place of an epoch. It is a pure function of
- * (seed, epoch, shard). A cursor makes reading forward cheap. */
+/* data/pipeline/sample_order.h: which sample comes at which place of an epoch. It is a pure
+ * function of (seed, epoch, shard). A cursor makes reading forward cheap. */
 #ifndef TRMI_DATA_SAMPLE_ORDER_H
 #define TRMI_DATA_SAMPLE_ORDER_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json, vocab.json with merges.txt, and files of token ids. What is read encodes and decodes
- * text without loss, unless it says that it has no token for a byte. */
+/* tokenizer.json, vocab.json with merges.txt, and files of token ids. What is read encodes and
+ * decodes text without loss, unless it says that it has no token for a byte. */
 #include "fuzz_seed.h"
 
 #include "data/text/token_file.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/text/json_lines.h: documents in files of JSON objects, one a line, and lines as documents. */
+/* data/text/json_lines.h: documents in files of JSON objects, one a line, and lines as
+ * documents. */
 #ifndef TRMI_DATA_JSON_LINES_H
 #define TRMI_DATA_JSON_LINES_H
 
@@ -12,10 +13,11 @@ typedef struct trmi_documents {
     int64_t count, capacity;
 } trmi_documents;
 
-/* Appends the documents of a file's bytes: the string `field` of each line's object. Empty lines are
- * skipped. `name` is for messages.
+/* Appends the documents of a file's bytes: the string `field` of each line's object. Empty lines
+ * are skipped. `name` is for messages.
  *   owns    *out: caller, trmi_documents_free, on failure too
- *   errors  CORRUPT (line and column of what is no JSON, has no such field, or another type), NOMEM */
+ *   errors  CORRUPT (line and column of what is no JSON, has no such field, or another type),
+ *           NOMEM */
 trm_status trmi_json_lines_parse(const char *name, const char *data, size_t bytes,
                                  const char *field, trmi_documents *out, trm_error *err);
 /* Appends the lines of a text, without their ends (LF or CR LF), as documents. Lines of white space

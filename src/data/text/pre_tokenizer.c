@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pre-tokenizers, each alternative of the regular expression by hand. An expression takes the first
- * alternative that matches at a place, and repeats as often as it can; \s+(?!\S) gives one character
- * back where something follows the space. */
+ * alternative that matches at a place, and repeats as often as it can; \s+(?!\S) gives one
+ * character back where something follows the space. */
 #include "data/text/pre_tokenizer.h"
 
 #include "data/text/unicode.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/text/pre_tokenizer.h: cuts text into the pieces in which byte-level BPE merges: words with the space
- * before them, numbers, punctuation, white space. */
+/* data/text/pre_tokenizer.h: cuts text into the pieces in which byte-level BPE merges: words with
+ * the space before them, numbers, punctuation, white space. */
 #ifndef TRMI_DATA_PRE_TOKENIZER_H
 #define TRMI_DATA_PRE_TOKENIZER_H
 
@@ -21,8 +21,8 @@ typedef enum trmi_split_style {
 
 /* Returns the style whose regular expression this is; -1: none of them. */
 int trmi_split_style_of(const char *pattern);
-/* Returns the length of the first piece of a text of `bytes` > 0 bytes. A byte that is not UTF-8 counts
- * as a character that is neither letter, number nor space. */
+/* Returns the length of the first piece of a text of `bytes` > 0 bytes. A byte that is not UTF-8
+ * counts as a character that is neither letter, number nor space. */
 size_t trmi_split_next(trmi_split_style style, const char *text, size_t bytes);
 
 #endif

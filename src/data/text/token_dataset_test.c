@@ -337,7 +337,8 @@ static void documents_are_samples(void **state) {
                 TRM_CORRUPT, err, "no documents in its 3 bytes");
 }
 
-/* Shuffled, in two shards, by two threads: each window once, and a resume gives the same batches. */
+/* Shuffled, in two shards, by two threads: each window once, and a resume gives the same
+ * batches. */
 static void order_shards_and_resume_are_those_of_all_datasets(void **state) {
     enum { CONTEXT = 4, BATCH = 5 };
     trm_error err;
@@ -473,7 +474,8 @@ static void check_part(const char *path, trm_usage usage, trm_text_options optio
     trm_dataset_destroy(data);
 }
 
-/* Both parts, whose characters are int(0.9 * n) and the rest, are what the whole text encodes to. */
+/* Both parts, whose characters are int(0.9 * n) and the rest, are what the whole text encodes
+ * to. */
 static void characters_are_those_of_the_whole_text(void **state) {
     enum { COUNT = 5000, CUT = 4500 };
     trm_error err;
@@ -673,7 +675,8 @@ static void damaged_files_are_named(void **state) {
     check_refused("auto", "blank.jsonl", &bytes, TRM_CORRUPT, "no documents in its 2 bytes");
 }
 
-/* The batch that has the id says where it is; the position stays, and batches before it are read. */
+/* The batch that has the id says where it is; the position stays, and batches before it are
+ * read. */
 static void ids_beyond_the_vocabulary_are_named(void **state) {
     trm_error err;
     trm_dataset *data;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data/text/tokenizer.h: the tokenizer object, shared by the files that make, read, write and use it.
+/* data/text/tokenizer.h: the tokenizer object, shared by the files that make, read, write and use
+ * it.
  *
  *   text --> added tokens cut out --> pieces (pre_tokenizer.h) --> cache of pieces
  *                                                              | not there

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tokenizers against values that the `tokenizers` package 0.23.3 gave (script/tokenizer_test compares
- * with the package itself), and against damaged files. */
+/* Tokenizers against values that the `tokenizers` package 0.23.3 gave (script/tokenizer_test
+ * compares with the package itself), and against damaged files. */
 #include "folder.h"
 #include "real_data.h"
 

@@ -5,10 +5,10 @@
  *                                        |
  *      heap of (count, pair, words) --> merge the first pair in its words --> changed counts, new pairs
  *
- * The most frequent pair is merged, of equal ones that with the smaller ids. Counts in the heap may be
- * out of date: an entry is then put back with the present count. As in the package, the count of a
- * pair stays when it is merged, and a pair that comes up again merges once more, in its new words, and
- * takes its last place in the order. */
+ * The most frequent pair is merged, of equal ones that with the smaller ids. Counts in the heap may
+ * be out of date: an entry is then put back with the present count. As in the package, the count of
+ * a pair stays when it is merged, and a pair that comes up again merges once more, in its new
+ * words, and takes its last place in the order. */
 #include "data/text/tokenizer.h"
 
 #include "base/arguments.h"

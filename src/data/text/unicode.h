@@ -20,8 +20,8 @@ extern const int32_t trmi_char_range_count;
 
 /* Returns the class of any code point. */
 trmi_char_class trmi_char_class_of(uint32_t point);
-/* Reads the character at `text`, of `bytes` > 0 bytes: its code point, and its length in bytes as the
- * result. A byte that begins no valid UTF-8 is a character of its own, of code point 0xFFFD. */
+/* Reads the character at `text`, of `bytes` > 0 bytes: its code point, and its length in bytes as
+ * the result. A byte that begins no valid UTF-8 is a character of its own, of code point 0xFFFD. */
 size_t trmi_char_read(const char *text, size_t bytes, uint32_t *point);
 /* Writes a code point below 0x110000 as UTF-8 into 4 bytes; returns how many it takes. */
 size_t trmi_char_write(uint32_t point, char *text);

@@ -11,8 +11,8 @@
  * overhead of a step with almost no work. All ranks run the same calls; rank 0 writes the text.
  *
  * Time: probe->seconds is divided among the programs that are still to be run. A program runs until
- * its share is used or it has all its turns, but at least once behind a warm-up, so that every curve
- * exists. The slowest rank's time counts, so that all ranks stop after the same turn. */
+ * its share is used or it has all its turns, but at least once behind a warm-up, so that every
+ * curve exists. The slowest rank's time counts, so that all ranks stop after the same turn. */
 #include "exec/autoparallel/search_costs.h"
 
 #include "exec/exec.h"
@@ -51,7 +51,8 @@ static const trmi_move moves[MOVES] = {
     TRMI_MOVE_GATHER_STORE, TRMI_MOVE_SCATTER_STORE, TRMI_MOVE_SLICES};
 
 static const double enough = 0.7; /* seconds for one program of messages */
-/* Parts of the time limit: about how long the programs take, compared with one bucket of gradients. */
+/* Parts of the time limit: about how long the programs take, compared with one bucket of
+ * gradients. */
 enum { PART_MESSAGES = 8, PART_LARGE = 24, PART_BUCKET = 1, PART_UPDATE = 4 };
 
 /* Returns the number of turns of this measurement: fewer if it is one of several (probe->brief). */
@@ -81,8 +82,8 @@ static void note_links(const links *l) {
     }
 }
 
-/* Sets *used to the seconds of the measurement so far on the slowest rank, and l->over where they exceed the
- * limit. Collective, and so a barrier. */
+/* Sets *used to the seconds of the measurement so far on the slowest rank, and l->over where they
+ * exceed the limit. Collective, and so a barrier. */
 static trm_status look_at_clock(links *l, double *used, trm_error *err) {
     *used = trmi_os_now() - l->begin;
     TRMI_TRY(trmi_op_benchmark_largest(l->probe, used, 1, err));
@@ -574,7 +575,8 @@ static void append_curve(trmi_text *out, trmi_move move, int32_t ranks, const in
 
 static int64_t update_bytes(int i) { return update_rows[i] * ROW * (int64_t)sizeof(float); }
 
-/* Returns how many sizes of the optimiser's pass are measured: as far as memory limit and reach allow. */
+/* Returns how many sizes of the optimiser's pass are measured: as far as memory limit and reach
+ * allow. */
 static int count_updates(const links *l) {
     const trmi_op_benchmark *probe = l->probe;
     int count = 2;
@@ -701,8 +703,8 @@ static trm_status measure_curves(links *l, trmi_text *out, trm_error *err) {
     return TRM_OK;
 }
 
-/* Measures all curves and writes them as text. If the time limit ends the measurement too early, the
- * text has the latency and bandwidth of a model instead. */
+/* Measures all curves and writes them as text. If the time limit ends the measurement too early,
+ * the text has the latency and bandwidth of a model instead. */
 static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     links l = {.probe = probe,
                .ranks = trm_comm_size(probe->comm),
@@ -710,8 +712,9 @@ static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error 
                .begin = trmi_os_now()};
     TRMI_TRY(measure_curves(&l, out, err));
     if (l.over) {
-        /* One mechanism prices all messages: some measured curves beside a model would make what was not
-         * measured look cheap. The machine counts as busy, so that a quiet one measures again. */
+        /* One mechanism prices all messages: some measured curves beside a model would make what
+         * was not measured look cheap. The machine counts as busy, so that a quiet one measures
+         * again. */
         double alpha, beta;
         TRMI_TRY(trmi_link_benchmark_estimate(probe->comm, &alpha, &beta, err));
         out->length = 0;

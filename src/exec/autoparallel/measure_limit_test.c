@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Time limits of measuring messages and operators: what a description has when the limit is passed, and that
- * all ranks stop together. */
+/* Time limits of measuring messages and operators: what a description has when the limit is passed,
+ * and that all ranks stop together. */
 #include "ranks.h"
 
 #include "exec/autoparallel/near_ties.h"

@@ -82,8 +82,8 @@ static bool is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
 }
 
-/* Adds a leaf like input i of the operator, as input `number`. Activations become parameters, so that
- * backward computes their gradients. */
+/* Adds a leaf like input i of the operator, as input `number`. Activations become parameters, so
+ * that backward computes their gradients. */
 static trm_node leaf_for(trm_graph *to, const trm_graph *g, const trmi_op *op, int32_t i,
                          int32_t number, trm_shape shape) {
     const trmi_value *v = trmi_input_of(g, op, i);
@@ -116,8 +116,9 @@ static bool is_packed_ring(const trmi_op *op, const trmi_strategy *s) {
            trmi_letters_mask(s->letters, "r") != 0;
 }
 
-/* Sets what an attention reads on the rank with the last queries, which reads most keys. A ring attends
- * to blocks of the size of one attention with all keys, which are not packed with the queries. */
+/* Sets what an attention reads on the rank with the last queries, which reads most keys. A ring
+ * attends to blocks of the size of one attention with all keys, which are not packed with the
+ * queries. */
 static void set_attention(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
                           const trmi_strategy *s, trm_graph *to, trmi_attrs *attrs,
                           trm_node *inputs) {
@@ -350,7 +351,8 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
     if (op->kind == TRMI_OP_BAG_POOL) {
         TRMI_TRY(fill_bags(*exec, g, op, err));
     }
-    /* Mark the steps that count as this operator, forward and backward; the others are not timed. */
+    /* Mark the steps that count as this operator, forward and backward; the others are not
+     * timed. */
     int32_t kinds[BACKWARD_MAX];
     int32_t kinds_count = backward_of(g, ask->op, kinds);
     *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);

@@ -24,16 +24,17 @@ typedef struct trmi_op_benchmark {
     trm_comm *comm; /* NULL: a single process */
     /* training graph whose operators are measured; the same on every rank. Borrowed */
     const trm_graph *graph;
-    /* Returns the training graph of one of `micros` micro-batches, the same on every rank; borrowed.
-     * NULL: operators of micro-batches are not measured */
+    /* Returns the training graph of one of `micros` micro-batches, the same on every rank;
+     * borrowed. NULL: operators of micro-batches are not measured */
     const trm_graph *(*part)(void *context, int32_t micros, trm_error *err);
     void *context;
     int32_t micros; /* rank 0: operators of `part` are measured; 0: those of `graph` */
     const char *backend, *tuning_file; /* as in trm_exec_options; borrowed */
     int threads;                       /* of a rank */
     int cores;                         /* CPUs of all ranks together: trmi_op_benchmark_cores */
-    /* measure the kernels of strict determinism. Inputs of the measured operator are parameters, not
-     * samples in blocks, so a sum over samples is measured as one block. The same on every rank */
+    /* measure the kernels of strict determinism. Inputs of the measured operator are parameters,
+     * not samples in blocks, so a sum over samples is measured as one block. The same on every
+     * rank */
     bool strict;
     trm_optimizer_options optimizer;
     /* graph without backward, for the benchmark of plans (exec/autoparallel/plan_benchmark.h);
@@ -49,11 +50,12 @@ typedef struct trmi_op_benchmark {
     /* bytes that a rank may use for measurements; larger messages and operators are not measured;
      * 0 = no limit. The same on all ranks */
     int64_t limit;
-    /* rank 0: bytes of the longest message of any plan (trmi_op_benchmark_longest); much longer ones are
-     * not measured; 0 = no limit */
+    /* rank 0: bytes of the longest message of any plan (trmi_op_benchmark_longest); much longer
+     * ones are not measured; 0 = no limit */
     int64_t reach;
-    /* rank 0: seconds that the next measurement may take; 0 = no limit. The ranks compare it with the
-     * slowest rank's time after each run of a program, so it is passed by one run of each at most */
+    /* rank 0: seconds that the next measurement may take; 0 = no limit. The ranks compare it with
+     * the slowest rank's time after each run of a program, so it is passed by one run of each at
+     * most */
     double seconds;
     bool brief;        /* rank 0: one of several measurements, with fewer samples */
     const char *block; /* memory for sweeps of the caches, block_bytes; owned */
@@ -88,8 +90,8 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
 trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 /* Measures probe->load, in 30 ms. Rank 0. */
 trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err);
-/* Runs the plans of `benchmark` with the graph probe->whole on all ranks. Frees the memory of sweeps
- * first. Rank 0. */
+/* Runs the plans of `benchmark` with the graph probe->whole on all ranks. Frees the memory of
+ * sweeps first. Rank 0. */
 trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *benchmark,
                                    trmi_plan_times *out, trm_error *err);
 /* trmi_op_benchmark_serve measures on the other ranks what rank 0 requests, until rank 0 calls
@@ -97,7 +99,8 @@ trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_ben
 trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err);
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
-/* Ends a description of links that the time limit has cut short, with the limit in seconds behind it. */
+/* Ends a description of links that the time limit has cut short, with the limit in seconds behind
+ * it. */
 #define TRMI_LINKS_CUT "# cut short by the limit of "
 /* Returns how many message sizes are measured within limit and reach. Descriptions with fewer sizes
  * are kept in other files. */
@@ -105,11 +108,13 @@ int trmi_link_benchmark_sizes(const trmi_op_benchmark *probe);
 /* Returns about the most bytes that any plan of a training graph sends at once: the largest value,
  * or all parameters. */
 int64_t trmi_op_benchmark_longest(const trm_graph *graph);
-/* Estimates the latency of a message (seconds) and the seconds of a byte from a small and a large all-reduce, by
- * the model of a ring: 2 (n - 1) messages. Collective; each rank gets its own times. */
+/* Estimates the latency of a message (seconds) and the seconds of a byte from a small and a
+ * large all-reduce, by the model of a ring: 2 (n - 1) messages. Collective; each rank gets its
+ * own times. */
 trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *beta,
                                         trm_error *err);
-/* link_benchmark.c: the part of trmi_link_benchmark that every rank runs; rank 0 writes the text. */
+/* link_benchmark.c: the part of trmi_link_benchmark that every rank runs; rank 0 writes the
+ * text. */
 trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 
 /* op_benchmark_factors.c: times the update of an operator's weights under a strategy, with a

@@ -187,8 +187,8 @@ static double median_of(const double *values, int32_t count, double *quartiles) 
     return trmi_middle(sorted, count);
 }
 
-/* Makes and warms up all executors. Sets *used to the seconds since `start` on the slowest rank, and stops where
- * they exceed the limit. */
+/* Makes and warms up all executors. Sets *used to the seconds since `start` on the slowest rank,
+ * and stops where they exceed the limit. */
 static trm_status open_all(const trmi_plan_benchmark *r, runner *runners, double start,
                            double *used, trm_error *err) {
     for (int32_t i = 0; i < r->count && (*used <= r->seconds || r->at_least > 0); i++) {
@@ -200,14 +200,16 @@ static trm_status open_all(const trmi_plan_benchmark *r, runner *runners, double
     return TRM_OK;
 }
 
-/* Returns whether the useful number of turns does not fit into the limit, if `used` seconds had gone before this turn and it
- * takes `turn` seconds. The first turn says nothing: executors that are made first choose their kernels. */
+/* Returns whether the useful number of turns does not fit into the limit, if `used` seconds had
+ * gone before this turn and it takes `turn` seconds. The first turn says nothing: executors that
+ * are made first choose their kernels. */
 static bool is_hopeless(const trmi_plan_benchmark *r, int32_t turns, double used, double turn) {
     return turns > 0 && turns < r->useful && used + (r->useful - turns) * turn > r->seconds;
 }
 
-/* Runs turns, in alternating order, until plans are settled, the time is up or will be before the turns are of use; drops
- * plans that are clearly slower. A turn that is not complete is not counted. */
+/* Runs turns, in alternating order, until plans are settled, the time is up or will be before the
+ * turns are of use; drops plans that are clearly slower. A turn that is not complete is not
+ * counted. */
 static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi_plan_times *out,
                              trm_error *err) {
     double start = trmi_os_now(), used = 0, last = 0;

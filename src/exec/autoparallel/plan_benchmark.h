@@ -24,11 +24,13 @@ typedef struct trmi_plan_benchmark {
     const char *plans[TRMI_BENCHMARK_PLANS]; /* texts of plan files; only rank 0's are read */
     int32_t count;                           /* the same on all ranks */
     int32_t steps;                           /* timed steps of a plan in a turn */
-    /* time limit of all turns and of the creation of executors; the slowest rank's time is compared after
-     * each executor and each plan of a turn. A turn that would exceed it is not started, or is broken off ... */
+    /* time limit of all turns and of the creation of executors; the slowest rank's time is compared
+     * after each executor and each plan of a turn. A turn that would exceed it is not started, or
+     * is broken off ... */
     double seconds;
     int32_t at_least; /* ... but so many turns are completed */
-    /* Fewer turns say nothing: the run ends as soon as so many do not fit into the limit; 0: any number is of use. */
+    /* Fewer turns say nothing: the run ends as soon as so many do not fit into the limit; 0: any
+     * number is of use. */
     int32_t useful;
     /* relative differences below this need not be resolved; 0: no plan is dropped */
     double fine;

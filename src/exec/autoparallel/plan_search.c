@@ -51,8 +51,8 @@ static bool computes_cooperatively(const search_state *s) {
 
 /* ---- without measuring ----------------------------------------------------------------------- */
 
-/* Sets the guessed prices: latency and seconds a byte from two all-reduces; operators by the rates of
- * the back-end, divided by the number of threads that share a core. Collective. */
+/* Sets the guessed prices: latency and seconds a byte from two all-reduces; operators by the rates
+ * of the back-end, divided by the number of threads that share a core. Collective. */
 static trm_status estimate_prices(search_state *s, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(s->exec);
     trmi_prices *prices = &s->prices;

@@ -601,8 +601,8 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
 /* ---- messages -------------------------------------------------------------------------------- */
 
 /* Returns the kept description of links in file `path` (owned by the caller); NULL if there is none
- * of this form and rank count, or if it should be measured again: on a quieter machine, or where it was cut
- * short by a limit of less than half of `seconds`. */
+ * of this form and rank count, or if it should be measured again: on a quieter machine, or where it
+ * was cut short by a limit of less than half of `seconds`. */
 static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
     uint8_t *text;
     size_t bytes;
@@ -628,8 +628,8 @@ static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
     return (char *)text;
 }
 
-/* Returns the time limit in seconds of measuring messages, before any plan is priced: by the step whose
- * operators take what the roofline says, shared out among the ranks. */
+/* Returns the time limit in seconds of measuring messages, before any plan is priced: by the step
+ * whose operators take what the roofline says, shared out among the ranks. */
 static double links_limit(const trmi_costs *c) {
     const trm_graph *g = c->probe->graph;
     double step = 0, cores = c->probe->cores;

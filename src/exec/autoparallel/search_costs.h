@@ -69,9 +69,9 @@ void trmi_costs_close(trmi_costs *costs);
 void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
                         const trmi_strategy *strategy, trmi_node_seconds *out);
 /* Returns the time limit of measuring operators in seconds: the user's (`said`), else that of 500
- * data-parallel steps of `step` seconds, but 3 to 30 s, or 40 steps where those are longer. A better plan of
- * short steps saves little; operators of long steps take long to measure, and a plan with costs that are half
- * measured and half estimated is not reliable. */
+ * data-parallel steps of `step` seconds, but 3 to 30 s, or 40 steps where those are longer. A
+ * better plan of short steps saves little; operators of long steps take long to measure, and a plan
+ * with costs that are half measured and half estimated is not reliable. */
 double trmi_costs_limit(double said, double step);
 /* Measures the operators of a plan whose costs are not known, those with the largest part of the
  * step first, until limit_seconds are used. Adds the number of new costs to *news. */

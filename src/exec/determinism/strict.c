@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way `strict_blocks` (strict.h): checks its options, takes its memory, and writes fed samples to
- * the rows of their blocks. */
+/* The way `strict_blocks` (strict.h): checks its options, takes its memory, and writes fed samples
+ * to the rows of their blocks. */
 #include "exec/determinism/strict.h"
 
 #include "exec/exec.h"
@@ -51,8 +51,9 @@ static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     return TRM_OK;
 }
 
-/* Makes the way's state where the options ask for blocks, and sets what the executor does differently:
- * kernels that do not depend on the batch, the walk over the steps, the norms of the update. */
+/* Makes the way's state where the options ask for blocks, and sets what the executor does
+ * differently: kernels that do not depend on the batch, the walk over the steps, the norms of the
+ * update. */
 static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, bool *active,
                               trm_error *err) {
     if (options->blocks <= 0) {

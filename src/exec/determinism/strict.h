@@ -15,9 +15,9 @@
  *      kernel            sum of this rank's blocks: a node of the tree    (or block by block)
  *      exchange          the ranks' nodes, added in the same tree         every rank has the sum
  *
- * so that the following steps, and the optimiser, see the sum of all samples on every rank. In split
- * programs the exchange is a step of its own (ALL_REDUCE, TRMI_COMBINE_TREE). Norms and losses
- * exchange the statistics of their blocks in the middle of a kernel (trmi_norm_sync). */
+ * so that the following steps, and the optimiser, see the sum of all samples on every rank. In
+ * split programs the exchange is a step of its own (ALL_REDUCE, TRMI_COMBINE_TREE). Norms and
+ * losses exchange the statistics of their blocks in the middle of a kernel (trmi_norm_sync). */
 #ifndef TRMI_EXEC_STRICT_H
 #define TRMI_EXEC_STRICT_H
 
@@ -44,8 +44,8 @@ typedef struct trmi_strict {
     int32_t count, total; /* blocks in the graph's inputs; of all ranks */
     int32_t ranks, rank;
     bool split;
-    /* the number of ranks is no power of two: the blocks of one rank are then no node of the tree, and
-     * the exchange sends the sum of each block instead of one sum */
+    /* the number of ranks is no power of two: the blocks of one rank are then no node of the tree,
+     * and the exchange sends the sum of each block instead of one sum */
     bool apart;
     /* of the blocks by position: of this rank, or of all in split programs; by rank and position */
     int32_t *numbers, *all_numbers;
@@ -76,8 +76,8 @@ void trmi_strict_close_groups(trmi_strict *strict);
  * trmi_update_exchange. `context`: the exec. Collective. */
 trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_error *err);
 
-/* Returns the row of a fed input at which sample `sample` of this rank's `samples` lies (not in split
- * programs). */
+/* Returns the row of a fed input at which sample `sample` of this rank's `samples` lies (not in
+ * split programs). */
 static inline int64_t trmi_strict_row(const trmi_strict *s, int64_t sample, int64_t samples) {
     const trmi_tree tree = trmi_tree_of(s->count);
     return trmi_tree_position(&tree, sample % s->count) * (samples / s->count) + sample / s->count;

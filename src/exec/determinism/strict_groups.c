@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Numbers the blocks of samples, and exchanges the statistics that norms and losses compute for each
- * block. After the exchange every rank of a group has the statistics of all blocks, in the order of
- * the blocks' numbers: each rank then adds them in the same order, and gets the same bits. */
+/* Numbers the blocks of samples, and exchanges the statistics that norms and losses compute for
+ * each block. After the exchange every rank of a group has the statistics of all blocks, in the
+ * order of the blocks' numbers: each rank then adds them in the same order, and gets the same
+ * bits. */
 #include "exec/determinism/strict.h"
 
 #include "exec/exec.h"
@@ -52,8 +53,8 @@ trm_status trmi_strict_number(trm_exec *exec, trm_error *err) {
 
 /* ---- statistics ------------------------------------------------------------------------------ */
 
-/* Gathers the statistics of this rank's blocks, `count` numbers a block, from all ranks of the group.
- * *all: the statistics of all blocks, by number; valid until the next call. */
+/* Gathers the statistics of this rank's blocks, `count` numbers a block, from all ranks of the
+ * group. *all: the statistics of all blocks, by number; valid until the next call. */
 static trm_status gather_statistics(trmi_norm_sync *sync, const double *values, int64_t count,
                                     const double **all, trm_error *err) {
     trmi_block_group *g = (trmi_block_group *)(void *)sync;
@@ -76,8 +77,8 @@ static trm_status gather_statistics(trmi_norm_sync *sync, const double *values, 
     return TRM_OK;
 }
 
-/* Returns how many numbers the statistics of a block have at most: mean and square sum of each channel
- * of the widest norm, and a count. */
+/* Returns how many numbers the statistics of a block have at most: mean and square sum of each
+ * channel of the widest norm, and a count. */
 static int64_t widest_statistics(const trm_program *program) {
     int64_t widest = 2;
     for (int32_t i = 0; i < program->steps_count; i++) {
@@ -89,8 +90,8 @@ static int64_t widest_statistics(const trm_program *program) {
     return 2 * widest + 1;
 }
 
-/* Takes the memory of one group, and gives its exchange to the kernels whose values differ along the
- * mesh axes `axes`. comm NULL: this rank is the group. */
+/* Takes the memory of one group, and gives its exchange to the kernels whose values differ along
+ * the mesh axes `axes`. comm NULL: this rank is the group. */
 static trm_status open_group(trm_exec *exec, uint32_t axes, trm_comm *comm, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
     trmi_block_group *g = &s->groups[axes];

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The optimiser's norms in strict determinism: sums of squares whose bits do not depend on where the
- * numbers lie. With L the largest magnitude of a parameter on all ranks, a square is rounded to a unit
- * so coarse that a float64 holds the sum of all of them without rounding: no order of additions
- * changes it. A square keeps about 50 bits below L^2, less the bits of the number of terms. */
+/* The optimiser's norms in strict determinism: sums of squares whose bits do not depend on where
+ * the numbers lie. With L the largest magnitude of a parameter on all ranks, a square is rounded to
+ * a unit so coarse that a float64 holds the sum of all of them without rounding: no order of
+ * additions changes it. A square keeps about 50 bits below L^2, less the bits of the number of
+ * terms. */
 #include "exec/determinism/strict.h"
 
 #include "exec/distributed/ranks_state.h"
@@ -26,8 +27,8 @@ typedef struct norms {
     double all;     /* parameters of all stages */
 } norms;
 
-/* Returns the number that rounds values of at most `largest` when it is added and subtracted again: to
- * a unit so coarse that a float64 holds the sum of `count` such values exactly. Returns 0 if
+/* Returns the number that rounds values of at most `largest` when it is added and subtracted again:
+ * to a unit so coarse that a float64 holds the sum of `count` such values exactly. Returns 0 if
  * `largest` is 0, NaN or infinite. */
 static double anchor_of(double largest, double count) {
     int above, terms;
@@ -69,8 +70,8 @@ static const float *values_of(const norms *n, int64_t set, int32_t param, int64_
                                      b->offset);
 }
 
-/* Writes the largest magnitude of each parameter's part that this rank adds, to n->largest; infinite if
- * one of its values is no number. */
+/* Writes the largest magnitude of each parameter's part that this rank adds, to n->largest;
+ * infinite if one of its values is no number. */
 static void find_largest(const norms *n) {
     for (int64_t i = 0; i < n->sets * n->program->trained_count; i++) {
         int64_t count;
@@ -114,8 +115,8 @@ static double sum_of(const norms *n, int64_t set, int32_t param) {
     return isfinite(n->largest[at]) ? n->sums[at] : (double)INFINITY;
 }
 
-/* Finds the largest sum of each set, of all stages: a parameter that several stages hold counts once,
- * where it is updated. */
+/* Finds the largest sum of each set, of all stages: a parameter that several stages hold counts
+ * once, where it is updated. */
 static trm_status find_most(norms *n, trm_error *err) {
     trm_exec *exec = n->exec;
     const trmi_staged *staged = n->program->staged;
@@ -136,15 +137,15 @@ static trm_status find_most(norms *n, trm_error *err) {
                               TRM_REDUCTION_MAX, err);
 }
 
-/* Returns a parameter's sum rounded to the unit of its set: the optimiser adds these sums in the order
- * in which the parameters lie in memory, and that order must not change the bits. */
+/* Returns a parameter's sum rounded to the unit of its set: the optimiser adds these sums in the
+ * order in which the parameters lie in memory, and that order must not change the bits. */
 static double rounded_sum_of(const norms *n, int64_t set, int32_t param) {
     double mine = sum_of(n, set, param), anchor = anchor_of(n->most[set], n->all);
     return anchor != 0 ? (mine + anchor) - anchor : mine;
 }
 
-/* Writes the sums by block of the optimiser: a parameter's sum into its first block, 0 into its other
- * blocks. */
+/* Writes the sums by block of the optimiser: a parameter's sum into its first block, 0 into its
+ * other blocks. */
 static void write_totals(const norms *n, double *sums) {
     int64_t block = 0;
     for (int32_t i = 0; i < n->program->trained_count; i++) {

@@ -48,8 +48,8 @@ static int32_t find_sums(const trm_exec *exec, int32_t step, strict_sum sums[TRM
     return found;
 }
 
-/* Adds the sum of the block at `position` to the stack of `depth` tree nodes whose sibling has not come
- * yet, and adds up the nodes that are complete with it. */
+/* Adds the sum of the block at `position` to the stack of `depth` tree nodes whose sibling has not
+ * come yet, and adds up the nodes that are complete with it. */
 static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t position, int64_t depth,
                        const strict_sum *sum) {
     float *levels = s->levels + sum->at;
@@ -64,8 +64,8 @@ static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t posi
     }
 }
 
-/* Runs a step once for each block and adds the blocks' outputs in the order of the tree. With s->apart
- * it keeps them for the exchange instead. */
+/* Runs a step once for each block and adds the blocks' outputs in the order of the tree. With
+ * s->apart it keeps them for the exchange instead. */
 static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sums, int32_t count,
                              trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
@@ -94,7 +94,8 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
 
 /* ---- the ranks ---- */
 
-/* Runs a step that sums over samples: the blocks of this rank, then the exchange with the others. */
+/* Runs a step that sums over samples: the blocks of this rank, then the exchange with the
+ * others. */
 static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     strict_sum sums[TRMI_OP_OUTPUTS_MAX];
     int32_t count = find_sums(exec, step, sums);

@@ -85,8 +85,8 @@ static trm_node network(trm_graph *g, int64_t batch, bool dropout) {
 
 enum { FIELDS = 3, ROWS = 7, WIDTH = 5 };
 
-/* A click model: two tables with equal ids, of which some come in several blocks, pairs, a dense part
- * and a logistic loss; or, for `mean`, a mean that nothing is fused into. */
+/* A click model: two tables with equal ids, of which some come in several blocks, pairs, a dense
+ * part and a logistic loss; or, for `mean`, a mean that nothing is fused into. */
 static trm_node clicks(trm_graph *g, int64_t batch, bool mean) {
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, FIELDS));
     trm_node target = trm_input(g, "target", TRM_FLOAT32, trm_shape_of(batch, 1));

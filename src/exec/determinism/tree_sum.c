@@ -39,8 +39,8 @@ static void add_nodes(const trmi_tree_sum *s, const float *received, int64_t eac
     memcpy(out, levels[0], (size_t)count * sizeof *out);
 }
 
-/* Copies this rank's nodes, `count` floats each, to `to`: ordered by the rank that adds a part, parts
- * of `each` floats, the last ones filled up with zeros. */
+/* Copies this rank's nodes, `count` floats each, to `to`: ordered by the rank that adds a part,
+ * parts of `each` floats, the last ones filled up with zeros. */
 static void pack_nodes(const trmi_tree_sum *s, const float *nodes, int64_t stride, int64_t each,
                        int64_t count, float *to) {
     int64_t ranks = trm_comm_size(s->comm);
@@ -53,8 +53,8 @@ static void pack_nodes(const trmi_tree_sum *s, const float *nodes, int64_t strid
     }
 }
 
-/* Sums at most TRMI_TREE_PIECE floats of all ranks' nodes: all-to-all, add, all-gather. Without packing
- * where one node divides evenly among the ranks. */
+/* Sums at most TRMI_TREE_PIECE floats of all ranks' nodes: all-to-all, add, all-gather. Without
+ * packing where one node divides evenly among the ranks. */
 static trm_status run_piece(const trmi_tree_sum *s, const float *nodes, int64_t stride, float *out,
                             int64_t count, const char *tag, trm_error *err) {
     int64_t ranks = trm_comm_size(s->comm), each = trmi_pieces(count, ranks);

@@ -6,7 +6,8 @@
  *      add                     rank r: (node 0 + node 1) + (node 2 + node 3) of part r
  *      all-gather              every rank has all parts
  *
- * Each rank sends and receives twice the array, whatever the number of ranks, and adds a part of it.
+ * Each rank sends and receives twice the array, whatever the number of ranks, and adds a part of
+ * it.
  */
 #ifndef TRMI_EXEC_TREE_SUM_H
 #define TRMI_EXEC_TREE_SUM_H
@@ -30,8 +31,8 @@ typedef struct trmi_tree_sum {
 
 /* Returns the bytes of pieces, for groups of up to `ranks` ranks. */
 size_t trmi_tree_sum_bytes(int64_t ranks, int64_t nodes);
-/* Writes the sum of all ranks' nodes to out[count]. Node i of this rank is nodes[i * stride ...]; with
- * one node `nodes` may be `out`. Collective. */
+/* Writes the sum of all ranks' nodes to out[count]. Node i of this rank is nodes[i * stride ...];
+ * with one node `nodes` may be `out`. Collective. */
 trm_status trmi_tree_sum_run(const trmi_tree_sum *sum, const float *nodes, int64_t stride,
                              float *out, int64_t count, const char *tag, trm_error *err);
 

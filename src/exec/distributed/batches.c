@@ -67,8 +67,8 @@ trm_status trmi_batches_blocks(const trm_parallel_options *o, int64_t batch, int
     return TRM_OK;
 }
 
-/* Returns the tree of the sums that ranks have: of their nodes or, where a rank's blocks are no node, of
- * all blocks. */
+/* Returns the tree of the sums that ranks have: of their nodes or, where a rank's blocks are no
+ * node, of all blocks. */
 static trmi_tree tree_of(const trmi_strict *s) {
     return trmi_tree_of(s->apart ? s->total : s->ranks);
 }

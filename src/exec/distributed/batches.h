@@ -45,8 +45,8 @@ typedef struct trmi_batch_blocks {
 
 /* Returns the blocks of an executor. */
 trmi_batch_blocks trmi_batches_of_exec(const trm_exec *exec);
-/* Returns the position in the tree of all ranks of this rank's sum `node`, which is that of the block
- * at position `node` if it has one of each block. */
+/* Returns the position in the tree of all ranks of this rank's sum `node`, which is that of the
+ * block at position `node` if it has one of each block. */
 int32_t trmi_batches_node(const trm_exec *exec, int32_t node);
 /* Returns the row of a fed input at which sample `sample` of `samples` lies. */
 int64_t trmi_batches_row(const trm_exec *exec, int64_t sample, int64_t samples);

@@ -19,7 +19,8 @@
 #include "base/memory.h"
 #include "comm/net/reserve.h"
 
-/* Returns how many ranks may make gradients together; 0 where options, hosts or threads prevent it. */
+/* Returns how many ranks may make gradients together; 0 where options, hosts or threads prevent
+ * it. */
 int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &options->parallel;
@@ -52,8 +53,8 @@ static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* Moves this rank's buffers of the arena COOPERATIVE behind those of the ranks before it, and sets the
- * factor with which backward begins. */
+/* Moves this rank's buffers of the arena COOPERATIVE behind those of the ranks before it, and sets
+ * the factor with which backward begins. */
 static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {
     (void)options;
@@ -106,8 +107,8 @@ static trm_status run_nothing(const trmi_kernel *kernel, const trmi_kernel_env *
     return TRM_OK;
 }
 
-/* Gives back the memory of the slices of other ranks, which this rank neither reads nor writes from now
- * on (the calibration in gradient_buckets.c has written them), and takes that of its own. */
+/* Gives back the memory of the slices of other ranks, which this rank neither reads nor writes from
+ * now on (the calibration in gradient_buckets.c has written them), and takes that of its own. */
 static void keep_own_slices(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     float *gradients = (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
@@ -142,8 +143,8 @@ static trm_status begin_cooperative(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Waits before a step writes COOPERATIVE until the peers have read what they need from it, unless the
- * ranks have met at the end of the last update. */
+/* Waits before a step writes COOPERATIVE until the peers have read what they need from it, unless
+ * the ranks have met at the end of the last update. */
 static trm_status wait_for_readers(trm_exec *exec, bool training, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     if (!training || !p->cooperative_read) {

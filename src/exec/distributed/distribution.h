@@ -19,9 +19,9 @@
  * `schedule` adds them to exec->actions, sorted by the step that they precede; a training step
  * walks both arrays once.
  *
- * docs/internals/distribution.md shows how to add a way. All functions but `open` may be NULL. Unless
- * stated otherwise they are called on the thread that uses the executor, on every rank in the
- * same order, and may be collective. */
+ * docs/internals/distribution.md shows how to add a way. All functions but `open` may be NULL.
+ * Unless stated otherwise they are called on the thread that uses the executor, on every rank in
+ * the same order, and may be collective. */
 #ifndef TRMI_EXEC_DISTRIBUTED_DISTRIBUTION_H
 #define TRMI_EXEC_DISTRIBUTED_DISTRIBUTION_H
 
@@ -30,8 +30,8 @@
 #include "exec/backend.h"
 #include "plan/partition/partition.h"
 
-/* Requests of a rank for the end of a step (trmi_exec_set_flag): to stop the training; to change the
- * ranks; to prepare for a process that waits to join. */
+/* Requests of a rank for the end of a step (trmi_exec_set_flag): to stop the training; to change
+ * the ranks; to prepare for a process that waits to join. */
 typedef enum trmi_exec_flag {
     TRMI_FLAG_STOP,
     TRMI_FLAG_RANKS,
@@ -42,7 +42,8 @@ typedef enum trmi_exec_flag {
 struct trmi_training;
 struct trmi_mesh;
 
-/* Which words of a variable's memory on this rank belong to the state of the job, and whether another rank has them. */
+/* Which words of a variable's memory on this rank belong to the state of the job, and whether
+ * another rank has them. */
 typedef struct trmi_hold {
     bool mine;     /* the values of this rank count */
     bool repeated; /* another rank has the same */
@@ -65,8 +66,8 @@ typedef struct trmi_distribution {
      *   error  INVALID: options that do not fit each other */
     trm_status (*open)(trm_exec *exec, const trm_exec_options *options, bool *active,
                        trm_error *err);
-    /* Waits until this rank may measure kernels: ranks that share CPUs measure one after the other, and
-     * `connect` lets the next rank begin. */
+    /* Waits until this rank may measure kernels: ranks that share CPUs measure one after the other,
+     * and `connect` lets the next rank begin. */
     trm_status (*await_turn)(trm_exec *exec, trm_error *err);
     /* Tells the compiler, before the program is made, what to make of the graph (*plan). */
     trm_status (*plan)(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
@@ -75,9 +76,9 @@ typedef struct trmi_distribution {
      * options from which the program was made, with its report. */
     trm_status (*place)(trm_exec *exec, const trm_exec_options *options,
                         const trmi_plan_options *plan, trm_error *err);
-    /* Takes memory for an arena of `bytes` and stores it in exec->env.arena[arena]; `close` frees it.
-     * May return OK and take it in `connect`. UNSUPPORTED: another way, or else the executor, takes
-     * it. The ways are asked from the last one of the table to the first, as for `bind`. */
+    /* Takes memory for an arena of `bytes` and stores it in exec->env.arena[arena]; `close` frees
+     * it. May return OK and take it in `connect`. UNSUPPORTED: another way, or else the executor,
+     * takes it. The ways are asked from the last one of the table to the first, as for `bind`. */
     trm_status (*arena)(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err);
     /* Returns memory that the other ranks can reach, freed in `close`; NULL: there is none. */
     void *(*memory)(trm_exec *exec, size_t bytes, trm_error *err);
@@ -103,11 +104,12 @@ typedef struct trmi_distribution {
     trm_status (*before_step)(trm_exec *exec, bool training, trm_error *err);
     /* Ends a forward pass without backward. */
     trm_status (*finish_forward)(trm_exec *exec, trm_error *err);
-    /* Waits, after the last program step, for all collectives that were started, also when the step
-     * failed (`status`). Gradients are then those that the optimiser uses. Returns the first error. */
+    /* Waits, after the last program step, for all collectives that were started, also when the
+     * step failed (`status`). Gradients are then those that the optimiser uses. Returns the
+     * first error. */
     trm_status (*finish_backward)(trm_exec *exec, trm_status status, trm_error *err);
-    /* Sets *diverged on all ranks if it is set on one: the optimiser has read the gradients, and has
-     * not changed the parameters yet. */
+    /* Sets *diverged on all ranks if it is set on one: the optimiser has read the gradients, and
+     * has not changed the parameters yet. */
     trm_status (*agree)(trm_exec *exec, bool *diverged, trm_error *err);
     /* Finds the lowest rank that passes `found`; *rank is -1 if none does. Collective. */
     trm_status (*first)(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
@@ -121,8 +123,8 @@ typedef struct trmi_distribution {
     /* Puts each rank's `part` of `leaf`, in plain layout, together in `whole` on every rank. */
     trm_status (*assemble)(trm_exec *exec, const trmi_partition_leaf *leaf, trm_dtype dtype,
                            const void *part, void *whole, trm_error *err);
-    /* Corrects *hold, which is what the ways before this one say of the words of variable `index` from word `at` of its
-     * memory on. Local. */
+    /* Corrects *hold, which is what the ways before this one say of the words of variable `index`
+     * from word `at` of its memory on. Local. */
     void (*hold)(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
     /* Sends variable `index`, or its gradient, whole from the ranks that update it to all ranks. */
     trm_status (*bring)(trm_exec *exec, int32_t index, void *data, trm_error *err);
@@ -190,8 +192,8 @@ trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf *leaf,
                                       trm_dtype dtype, const void *part, void *whole,
                                       trm_error *err);
-/* Returns what the words of variable `index` from word `at` of its memory on, of `words`, are for the
- * state of the job. One rank by itself has all of it. */
+/* Returns what the words of variable `index` from word `at` of its memory on, of `words`, are for
+ * the state of the job. One rank by itself has all of it. */
 trmi_hold trmi_distribution_hold(const trm_exec *exec, int32_t index, int64_t at, int64_t words);
 trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
@@ -203,8 +205,9 @@ void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
 
 /* ---- what ways use of the executor ---- */
 
-/* Keeps a way's state, which its `close` frees, with the executor; trmi_distribution_state returns
- * it. `key`: the address of a variable that only this state uses. NULL: nothing is kept under it. */
+/* Keeps a way's state, which its `close` frees, with the executor; trmi_distribution_state
+ * returns it. `key`: the address of a variable that only this state uses. NULL: nothing is kept
+ * under it. */
 void trmi_distribution_keep(trm_exec *exec, const char *key, void *state);
 void *trmi_distribution_state(const trm_exec *exec, const char *key);
 /* Memory that the other ranks can reach, freed when the ways are closed. UNSUPPORTED: this executor

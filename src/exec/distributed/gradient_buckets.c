@@ -21,8 +21,8 @@ enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS =
 
 /* ---- what a reduction costs ------------------------------------------------------------------ */
 
-/* Finds whether the ranks' threads fill the cores, so that the communicator's thread has no core of its
- * own. All ranks get the answer of rank 0. */
+/* Finds whether the ranks' threads fill the cores, so that the communicator's thread has no core of
+ * its own. All ranks get the answer of rank 0. */
 static trm_status find_crowding(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     int32_t crowded =
@@ -79,12 +79,14 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
 
 /* ---- the cut --------------------------------------------------------------------------------- */
 
-/* Returns whether a gradient of a split graph is summed over some ranks only: it is in no bucket. */
+/* Returns whether a gradient of a split graph is summed over some ranks only: it is in no
+ * bucket. */
 static bool is_of_some_ranks(const trmi_parallel *p, const trmi_param *param) {
     return p->split != NULL && param->grad_axes != (1u << p->split->plan->mesh.axes) - 1;
 }
 
-/* Fills in size and ready time of each gradient, from measured times or from those of the cost model. */
+/* Fills in size and ready time of each gradient, from measured times or from those of the cost
+ * model. */
 static void fill_items(trm_exec *exec, bool measured) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -114,7 +116,8 @@ static void fill_items(trm_exec *exec, bool measured) {
     }
 }
 
-/* Returns the first element of a parameter's gradient; behind the last parameter the arena's end. */
+/* Returns the first element of a parameter's gradient; behind the last parameter the arena's
+ * end. */
 static int64_t begin_of(const trm_program *program, int32_t param) {
     return param < program->trained_count
                ? program->buffers[program->params[param].param_buffer].offset /
@@ -141,9 +144,9 @@ static void fill_ranges(trm_exec *exec, int32_t count) {
     p->ranges_count = count;
 }
 
-/* Adds ranges for gradients that are summed over the ranks of some mesh axes only. With slices of the
- * optimiser also for those that need no sum: each rank then updates its slice of them. A range is a
- * run of neighbours with the same axes. */
+/* Adds ranges for gradients that are summed over the ranks of some mesh axes only. With slices of
+ * the optimiser also for those that need no sum: each rank then updates its slice of them. A range
+ * is a run of neighbours with the same axes. */
 static void add_group_ranges(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -289,9 +292,10 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Contract in ranks_state.h. Buckets are runs of neighbouring gradients. By default they end where the model of
- * times (alpha + beta * bytes, and when each gradient is ready) predicts the earliest end of the step. Where the
- * ranks' threads fill the cores there is one bucket: the communicator's thread has no core for itself. */
+/* Contract in ranks_state.h. Buckets are runs of neighbouring gradients. By default they end where
+ * the model of times (alpha + beta * bytes, and when each gradient is ready) predicts the earliest
+ * end of the step. Where the ranks' threads fill the cores there is one bucket: the communicator's
+ * thread has no core for itself. */
 trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;

@@ -4,9 +4,9 @@
  *
  *      "((1,1,1,2),(2,))"  input 0: the last of four dimensions in two parts; input 1: its samples
  *
- * A tuple has one number for each dimension; at most one of them is above 1. Of 4 ranks and 2 parts,
- * ranks 0 and 1 feed part 0. Samples (dimension 0) are dealt in turn, as the shards of a dataset
- * are: part k has the samples k, k + parts, ...; other dimensions are cut into runs. */
+ * A tuple has one number for each dimension; at most one of them is above 1. Of 4 ranks and 2
+ * parts, ranks 0 and 1 feed part 0. Samples (dimension 0) are dealt in turn, as the shards of a
+ * dataset are: part k has the samples k, k + parts, ...; other dimensions are cut into runs. */
 #ifndef TRMI_EXEC_INPUT_CUTS_H
 #define TRMI_EXEC_INPUT_CUTS_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small transformers of random sizes, cut by random plans and by the plans that the literature names,
- * run on threads as ranks, against one device (tests/partition_trial.h): losses, gradients of the
- * first step, parameters after three steps. TRIREME_SHARD_TRIALS=300 tries that many of each model. */
+/* Small transformers of random sizes, cut by random plans and by the plans that the literature
+ * names, run on threads as ranks, against one device (tests/partition_trial.h): losses, gradients
+ * of the first step, parameters after three steps. TRIREME_SHARD_TRIALS=300 tries that many of each
+ * model. */
 #include "partition_trial.h"
 
 #include "trireme/nn.h"
@@ -170,8 +171,8 @@ static trm_node grouped_gpt2(trm_graph *g, uint64_t v) { return (void)v, uneven(
 static trm_node uneven_llama(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "llama", 1); }
 static trm_node uneven_bert(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "bert", 3); }
 
-/* Writes the plan's lines, and counts the messages of activations that it needs. Returns the bytes of
- * activations of rank 0. */
+/* Writes the plan's lines, and counts the messages of activations that it needs. Returns the bytes
+ * of activations of rank 0. */
 static int64_t name_plan(network_function network, form form, const char *mesh_text, char *lines,
                          int moves[TRMI_MOVES]) {
     trm_error err;
@@ -256,8 +257,8 @@ static void a_context_in_parts_exchanges_heads(void **state) {
     }
 }
 
-/* Keys and values pass from neighbour to neighbour, forward and backward: nothing else is sent. Heads need
- * not be divisible, and a rank has less memory than where heads are exchanged. */
+/* Keys and values pass from neighbour to neighbour, forward and backward: nothing else is sent.
+ * Heads need not be divisible, and a rank has less memory than where heads are exchanged. */
 static void a_ring_passes_keys_around(void **state) {
     (void)state;
     static const network_function networks[] = {even_gpt2,    even_llama,   uneven_gpt2,
@@ -283,8 +284,8 @@ static void a_ring_passes_keys_around(void **state) {
     }
 }
 
-/* Strict determinism has no order of keys that ranks share: they gather the keys instead, or, where one
- * layer makes queries, keys and values, cut samples. */
+/* Strict determinism has no order of keys that ranks share: they gather the keys instead, or, where
+ * one layer makes queries, keys and values, cut samples. */
 static void a_strict_ring_gathers(void **state) {
     (void)state;
     static const network_function networks[] = {even_gpt2, uneven_llama};

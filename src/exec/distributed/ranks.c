@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way `ranks`: creates and destroys what an executor needs with many ranks. Gradients are summed by
- * reduction.c. In order of use:
+/* The way `ranks`: creates and destroys what an executor needs with many ranks. Gradients are
+ * summed by reduction.c. In order of use:
  *
  *      open      options, copied          await_turn, release_turn   one rank of a host measures kernels
  *      arena     memory that peers reach  begin                      same program? buckets; rank 0's values
@@ -95,8 +95,8 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
     return copy_lists(exec, p, err);
 }
 
-/* Tells the compiler that sums over ranks need whole gradients. In split graphs gradients that no sum
- * needs may stay in factors (x and dy, multiplied inside the update). */
+/* Tells the compiler that sums over ranks need whole gradients. In split graphs gradients that no
+ * sum needs may stay in factors (x and dy, multiplied inside the update). */
 static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
                             trmi_plan_options *plan, trm_error *err) {
     (void)exec;
@@ -108,9 +108,9 @@ static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_ex
     return TRM_OK;
 }
 
-/* Passes `turns` barriers. In split programs every rank has shapes of its own, so one rank after the
- * other measures kernels: each rank passes a barrier for each rank before it, and afterwards one for
- * each rank behind it. */
+/* Passes `turns` barriers. In split programs every rank has shapes of its own, so one rank after
+ * the other measures kernels: each rank passes a barrier for each rank before it, and afterwards
+ * one for each rank behind it. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     if (exec->fixed_bits) {
@@ -148,8 +148,8 @@ static trm_status release_turn(trm_exec *exec, const trm_exec_options *options, 
 
 /* ---- memory that peers reach ----------------------------------------------------------------- */
 
-/* Reserves the arena of gradients, and takes memory for its first part only. Cooperative gradients are
- * at its end: of those this rank takes its slices later (cooperative.c). Gradients that stay in
+/* Reserves the arena of gradients, and takes memory for its first part only. Cooperative gradients
+ * are at its end: of those this rank takes its slices later (cooperative.c). Gradients that stay in
  * factors take no memory. NULL without memory. */
 static char *reserve_gradients(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
@@ -212,8 +212,8 @@ static void close_ranks(trm_exec *exec) {
 
 /* ---- the same program everywhere ------------------------------------------------------------- */
 
-/* Computes a digest of all that must be equal on all ranks: parameters with their places and layouts,
- * and the parallel options. */
+/* Computes a digest of all that must be equal on all ranks: parameters with their places and
+ * layouts, and the parallel options. */
 static uint64_t digest_of(const trm_exec *exec) {
     const trm_program *program = exec->program;
     const trm_parallel_options *o = &trmi_parallel_of(exec)->options;
@@ -278,7 +278,8 @@ trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
 
 /* ---- synchronised batch norm ----------------------------------------------------------------- */
 
-/* Gathers the statistics of a norm, `count` numbers, from the ranks that share it (trmi_norm_sync). */
+/* Gathers the statistics of a norm, `count` numbers, from the ranks that share it
+ * (trmi_norm_sync). */
 static trm_status gather_norm(trmi_norm_sync *sync, const double *values, int64_t count,
                               const double **all, trm_error *err) {
     trmi_parallel *p = (trmi_parallel *)((char *)sync - offsetof(trmi_parallel, norm_sync));
@@ -350,7 +351,8 @@ static trm_status broadcast_variable(trm_exec *exec, int32_t index, trm_error *e
     return trm_comm_run(p->comm, &op, err);
 }
 
-/* Copies rank 0's variables of one kind to all ranks, except those that each rank keeps to itself. */
+/* Copies rank 0's variables of one kind to all ranks, except those that each rank keeps to
+ * itself. */
 static trm_status broadcast_kind(trm_exec *exec, trm_variable_kind kind, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     for (int32_t i = 0; i < exec->variables_count; i++) {
@@ -455,10 +457,10 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-/* Returns the bytes of peers' gradients that count in this process's resident memory where the ranks have one
- * copy of the parameters: it reads its slices, or its share of a sum, of each peer. Shared memory is in huge
- * pages, so whole ones count. Elsewhere each rank counts its own arenas: a page that two ranks touch is half of
- * each one's memory, and they read as much of each other. */
+/* Returns the bytes of peers' gradients that count in this process's resident memory where the
+ * ranks have one copy of the parameters: it reads its slices, or its share of a sum, of each peer.
+ * Shared memory is in huge pages, so whole ones count. Elsewhere each rank counts its own arenas: a
+ * page that two ranks touch is half of each one's memory, and they read as much of each other. */
 static int64_t peers_bytes(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t pages = 0, seen = 0;

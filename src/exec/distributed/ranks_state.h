@@ -145,8 +145,8 @@ void trmi_parallel_leave_turns(struct trm_exec *exec);
 enum { TRMI_ZEROS_MOST = 2, TRMI_RANGES_MOST = 1 + 2 * TRMI_ZEROS_MOST };
 void trmi_cut_zero_gradients(struct trm_exec *exec);
 
-/* cooperative.c: gradients that are made from all ranks' samples (plan/lower/lower_cooperative.c): how
- * many ranks make them, 0 = none. */
+/* cooperative.c: gradients that are made from all ranks' samples (plan/lower/lower_cooperative.c):
+ * how many ranks make them, 0 = none. */
 int32_t trmi_cooperative_ranks(const struct trm_exec *exec, const trm_exec_options *options);
 
 /* reduction.c: hooks of the way `ranks` during a step (distribution.h). */

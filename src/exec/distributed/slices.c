@@ -34,8 +34,8 @@ static trm_status place_casts(trm_exec *exec, const trm_exec_options *options,
 
 /* ---- one copy of the parameters on a host ---------------------------------------------------- */
 
-/* Takes no memory for arenas that rank 0 makes for all ranks of the host: the other ranks map them in
- * share_arenas. */
+/* Takes no memory for arenas that rank 0 makes for all ranks of the host: the other ranks map them
+ * in share_arenas. */
 static trm_status leave_arena_to_rank_0(trm_exec *exec, trmi_arena_id arena, size_t bytes,
                                         trm_error *err) {
     (void)bytes;
@@ -47,7 +47,8 @@ static trm_status leave_arena_to_rank_0(trm_exec *exec, trmi_arena_id arena, siz
                : TRM_UNSUPPORTED;
 }
 
-/* Maps rank 0's arena on all ranks; where that is not possible, each rank takes memory of its own. */
+/* Maps rank 0's arena on all ranks; where that is not possible, each rank takes memory of its
+ * own. */
 static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     char **own = &exec->env.arena[arena];
@@ -61,7 +62,8 @@ static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *er
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
-/* Shares the arena of bfloat16 copies if all ranks have the same ones; else each rank has its own. */
+/* Shares the arena of bfloat16 copies if all ranks have the same ones; else each rank has its
+ * own. */
 static trm_status share_casts(trm_exec *exec, trm_error *err) {
     char **own = &exec->env.arena[TRMI_ARENA_CAST];
     bool alike;
@@ -74,7 +76,8 @@ static trm_status share_casts(trm_exec *exec, trm_error *err) {
     return *own != NULL ? TRM_OK : TRM_NOMEM;
 }
 
-/* Makes the arenas that ranks of one host have in common, and gives all ranks the seed of rank 0. */
+/* Makes the arenas that ranks of one host have in common, and gives all ranks the seed of rank
+ * 0. */
 static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, trm_error *err) {
     (void)options;
     if (!trmi_parallel_may_share(exec)) {
@@ -97,9 +100,9 @@ static trm_status share_arenas(trm_exec *exec, const trm_exec_options *options, 
     return TRM_OK;
 }
 
-/* Divides the work of making initial values where ranks have one copy of the parameters: each variable
- * goes to the rank that has the fewest elements so far. The ranks meet before one of them reads the
- * values (`begin` of the way `ranks`). */
+/* Divides the work of making initial values where ranks have one copy of the parameters: each
+ * variable goes to the rank that has the fewest elements so far. The ranks meet before one of them
+ * reads the values (`begin` of the way `ranks`). */
 static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t *loads = p->common ? trmi_alloc((size_t)p->size * sizeof *loads) : NULL;

@@ -14,7 +14,8 @@
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
-/* Gathers `count` numbers of each rank of a group, in rank order. *all is valid until the next call. */
+/* Gathers `count` numbers of each rank of a group, in rank order. *all is valid until the next
+ * call. */
 static trm_status gather_numbers(trmi_norm_sync *sync, const double *values, int64_t count,
                                  const double **all, trm_error *err) {
     trmi_split_group *g = (trmi_split_group *)(void *)sync;

@@ -14,9 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Contract in split.h. The mesh comes from the plan, from the options, or is one axis of all ranks; the
- * ranks of the mesh must be those of the job. What a plan decides (slices of the optimiser, whose statistics batch norm
- * has) is reset here, and set once the plan is complete. */
+/* Contract in split.h. The mesh comes from the plan, from the options, or is one axis of all ranks;
+ * the ranks of the mesh must be those of the job. What a plan decides (slices of the optimiser,
+ * whose statistics batch norm has) is reset here, and set once the plan is complete. */
 trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &p->options;

@@ -56,7 +56,8 @@ static trm_status make_comms(trmi_stages *s, int32_t inner, trm_error *err) {
     return trm_comm_split(s->world, rank % inner, rank, &s->pipe, err);
 }
 
-/* Makes the communicators of a pipeline, and replaces the ranks in *options by those of this stage. */
+/* Makes the communicators of a pipeline, and replaces the ranks in *options by those of this
+ * stage. */
 static trm_status join_stage(trm_exec *exec, trm_exec_options *options, trm_error *err) {
     trm_parallel_options *p = &options->parallel;
     int32_t stages = p->pipeline.stages, chunks = p->pipeline.chunks;

@@ -4,8 +4,8 @@
  *      SEND      waits until its slot is free, copies the value to it, starts the message
  *      RECEIVE   asks for the peer's messages up to its own, in the peer's order; waits; copies
  *
- * As many slots as the play of the schedule has found (plan/pipeline/stage_schedule.h) are enough: no rank
- * waits for room that only a rank that waits for it can make. */
+ * As many slots as the play of the schedule has found (plan/pipeline/stage_schedule.h) are enough:
+ * no rank waits for room that only a rank that waits for it can make. */
 #include "exec/distributed/stages.h"
 #include "exec/exec.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random small networks, cut into random stages, with random schedules and micro-batches, against
- * one device (tests/partition_trial.h): stages alone, stages of data parallel ranks, stages of graphs
- * that a plan splits. TRIREME_SHARD_TRIALS=100 tries more. */
+ * one device (tests/partition_trial.h): stages alone, stages of data parallel ranks, stages of
+ * graphs that a plan splits. TRIREME_SHARD_TRIALS=100 tries more. */
 #include "partition_trial.h"
 
 #include "plan/pipeline/stages.h"

@@ -28,8 +28,8 @@ static bool meets_pixel(const trmi_attrs *a, int d, int64_t tap, int64_t in, int
     return false;
 }
 
-/* Returns the step that computes a parameter's gradient, if it is that of a convolution whose taps are
- * its outermost dimension in memory; else NULL. */
+/* Returns the step that computes a parameter's gradient, if it is that of a convolution whose taps
+ * are its outermost dimension in memory; else NULL. */
 static const trmi_step *find_gradient_step(const trm_program *p, const trmi_param *param) {
     const trmi_buffer *b = &p->buffers[param->param_buffer];
     for (int32_t i = 0; i < p->steps_count && b->shape.rank == 4 && b->layout == TRMI_CHANNELS_LAST;
@@ -86,8 +86,8 @@ static void cut_out(trmi_parallel *p, int64_t begin, int64_t end) {
     }
 }
 
-/* Cuts runs of taps whose gradients are always zero out of the ranges, at most TRMI_ZEROS_MOST runs of
- * a parameter, in whole blocks of the optimiser. */
+/* Cuts runs of taps whose gradients are always zero out of the ranges, at most TRMI_ZEROS_MOST runs
+ * of a parameter, in whole blocks of the optimiser. */
 static void cut_parameter(trm_exec *exec, const trmi_param *param) {
     const trm_program *program = exec->program;
     const trmi_step *s = find_gradient_step(program, param);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/optimizer/update_product_body.h: the rules for parameters whose gradients are in factors;
- * part of update_kernels.c. A part of a row of the gradient is computed in registers and used there,
- * while the data of the following parts is prefetched:
+ * part of update_kernels.c. A part of a row of the gradient is computed in registers and used
+ * there, while the data of the following parts is prefetched:
  *
  *      left [s] x right [s, 16 vectors], all s  -->  g [16]  --rule-->  w, slots
  *

@@ -252,8 +252,8 @@ static void sparse_equals(trm_optimizer_kind kind, trmi_update_segment dense, in
     trmi_update_destroy(b);
 }
 
-/* Rows by themselves = the dense rule where every row is named, for rules that decay nothing. Adam on
- * rows is SparseAdam, which differs from Adam by the place of epsilon only. */
+/* Rows by themselves = the dense rule where every row is named, for rules that decay nothing. Adam
+ * on rows is SparseAdam, which differs from Adam by the place of epsilon only. */
 static void sparse_is_dense_where_all_rows_are_named(void **state) {
     for (int kind = 0; kind < TRMI_OPTIMIZERS; kind++) {
         if (!trmi_optimizer_of((trm_optimizer_kind)kind)->of_models) {

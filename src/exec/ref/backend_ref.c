@@ -77,9 +77,9 @@ static trm_status run_reorder(const trmi_kernel *kernel, const trmi_kernel_env *
 
 static void destroy_kernel(trmi_kernel *kernel) { trmi_free(kernel->state); }
 
-/* Binds the reference kernel of a step: the kernel sees inputs and outputs as tensors in plain layout. In
- * blocks of samples (strict determinism) a tensor has the samples of one block, and the step runs once
- * for each. */
+/* Binds the reference kernel of a step: the kernel sees inputs and outputs as tensors in plain
+ * layout. In blocks of samples (strict determinism) a tensor has the samples of one block, and the
+ * step runs once for each. */
 static trm_status bind_kernel(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_step *step = kernel->step;

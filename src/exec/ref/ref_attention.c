@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reference kernels of attention, forward and backward: one query row of one head at a time, in
- * double. Backward computes the probabilities again from the scores and the log-sum-exp that forward
- * wrote. */
+ * double. Backward computes the probabilities again from the scores and the log-sum-exp that
+ * forward wrote. */
 #include "exec/attention.h"
 #include "exec/ref/ref.h"
 

@@ -81,7 +81,8 @@ static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t labe
     return TRM_OK;
 }
 
-/* The blocks of samples that a loss is joined over, where ranks of `axes` cut samples; NULL: none. */
+/* The blocks of samples that a loss is joined over, where ranks of `axes` cut samples; NULL:
+ * none. */
 static trmi_norm_sync *blocks_of(const trmi_ref_args *args, uint32_t axes) {
     return args->block_sync != NULL ? args->block_sync[axes] : NULL;
 }
@@ -234,8 +235,8 @@ static trm_status linear_row(const trmi_ref_args *args, int64_t r, double *z, do
     return TRM_OK;
 }
 
-/* Writes the class with the largest logit of row r, the first of equal ones; its label in a row that
- * does not count. */
+/* Writes the class with the largest logit of row r, the first of equal ones; its label in a row
+ * that does not count. */
 static void predict_row(const trmi_ref_args *args, int64_t r, const double *z, bool skip) {
     int64_t best = 0;
     for (int64_t k = 1; k < args->inputs[1].shape.dim[0]; k++) {
@@ -245,8 +246,8 @@ static void predict_row(const trmi_ref_args *args, int64_t r, const double *z, b
                  (double)(skip ? trmi_ref_get_int(&args->inputs[2], r) : best));
 }
 
-/* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). dw: of the
- * weights, then of the bias. */
+/* Adds row r's part of the gradients for logits z: dz = weight (softmax(z) - [k = label]). dw: of
+ * the weights, then of the bias. */
 static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *z, double lse,
                             double weight, double *dw) {
     const trm_tensor *x = &args->inputs[0], *w = &args->inputs[1];
@@ -266,9 +267,9 @@ static void linear_row_back(const trmi_ref_args *args, int64_t r, const double *
     }
 }
 
-/* The mean over all labels that count of log(sum of exp(logits)) - logit of the label, in double, and its
- * gradients: one row at a time, as the definition says. Outputs: loss, gradient of x or predictions, of the weights,
- * of the bias. */
+/* The mean over all labels that count of log(sum of exp(logits)) - logit of the label, in double,
+ * and its gradients: one row at a time, as the definition says. Outputs: loss, gradient of x or
+ * predictions, of the weights, of the bias. */
 trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *w = &args->inputs[1], *labels = &args->inputs[2];
     int64_t classes = w->shape.dim[0], width = w->shape.dim[1];

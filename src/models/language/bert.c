@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* BERT (Devlin et al. 2018) without the prediction of the next sentence: it predicts masked tokens from
- * all others. Names, shapes and initial values of parameters are those of BertForMaskedLM of Hugging
- * Face's transformers; the output layer has the weights of the token embedding and a bias of its own.
+/* BERT (Devlin et al. 2018) without the prediction of the next sentence: it predicts masked tokens
+ * from all others. Names, shapes and initial values of parameters are those of BertForMaskedLM of
+ * Hugging Face's transformers; the output layer has the weights of the token embedding and a bias
+ * of its own.
  *
  *      ids --tokens + first token type + positions, norm--> blocks: norm(x + attention(x)),
  *          norm(x + layers(x)) --dense, GELU, norm--> states --> output layer and its bias */

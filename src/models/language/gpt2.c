@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* GPT-2 (Radford et al. 2019), and GPT-2 with experts in its blocks (Fedus et al. 2021). Names, shapes and initial values of parameters are those of Hugging
- * Face's transformers, whose linear layers in GPT-2 have weights [inputs, outputs]; the experts' are
- * [experts, outputs, inputs]. */
+/* GPT-2 (Radford et al. 2019), and GPT-2 with experts in its blocks (Fedus et al. 2021). Names,
+ * shapes and initial values of parameters are those of Hugging Face's transformers, whose linear
+ * layers in GPT-2 have weights [inputs, outputs]; the experts' are [experts, outputs, inputs]. */
 #include "models/language/language.h"
 
 #include "models/blocks.h"
@@ -72,8 +72,8 @@ static trm_node add_layers(trm_graph *g, trm_node x, const trm_language_options 
     return x;
 }
 
-/* x + attention(norm(x)), then x + layers(norm(x)). What is added to x begins smaller the more layers
- * there are. */
+/* x + attention(norm(x)), then x + layers(norm(x)). What is added to x begins smaller the more
+ * layers there are. */
 static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o,
                           const trmi_language_cache *cache, int64_t layer, trm_node *balance) {
     double last = TRMI_BLOCK_DEVIATION / sqrt(2 * (double)o->layers);

@@ -41,7 +41,8 @@ typedef struct trmi_language {
     int64_t vocabulary, context; /* where options give none; 0 = 50257, 1024 */
     double epsilon;              /* the same; 0 = 1e-5 */
     bool masked;                 /* predicts masked tokens from all others, not the next ones */
-    /* replaces zeros by the model's defaults; layers, width, heads, context and vocabulary are set */
+    /* replaces zeros by the model's defaults; layers, width, heads, context and vocabulary are
+     * set */
     void (*complete)(trm_language_options *options);
     /* Adds the network up to the last norm, [B, T, width]. Options are complete and possible; cache
      * NULL = whole samples. */

@@ -236,7 +236,8 @@ static trm_status read_levels(const hardware_file *f, const json_t *root, trmi_h
     return TRM_OK;
 }
 
-/* Reads the whole file: name, device, links, and the parts of communication that computation hides. */
+/* Reads the whole file: name, device, links, and the parts of communication that computation
+ * hides. */
 static trm_status read_root(const hardware_file *f, const json_t *root, trmi_hardware *out) {
     const json_t *hide = json_object_get(root, "overlap");
     const number_member step = {"step_seconds", &out->step, 0, 100, true};

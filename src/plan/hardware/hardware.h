@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/hardware/hardware.h: a machine that is not here: rates of its devices, their memory, links by
- * level.
+/* plan/hardware/hardware.h: a machine that is not here: rates of its devices, their memory, links
+ * by level.
  *
  *      text of a hardware file --trmi_hardware_parse--> trmi_hardware --> seconds of products,
  *                                                                         copies, collectives

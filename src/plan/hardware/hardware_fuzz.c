@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz target: hardware files and plans in words from any bytes. What is accepted has prices that are
- * numbers; words that are written are read back. */
+/* Fuzz target: hardware files and plans in words from any bytes. What is accepted has prices that
+ * are numbers; words that are written are read back. */
 #include "fuzz_seed.h"
 
 #include "plan/hardware/parallelism.h"

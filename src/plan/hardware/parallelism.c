@@ -94,8 +94,9 @@ static bool is_known(const char *key) {
     return false;
 }
 
-/* Contract in parallelism.h. Reads words NAME=VALUE, each name once; names that are absent have the value 1 or
- * none. Whether the plan fits a model and its devices is found by trmi_parallelism_complete. */
+/* Contract in parallelism.h. Reads words NAME=VALUE, each name once; names that are absent have the
+ * value 1 or none. Whether the plan fits a model and its devices is found by
+ * trmi_parallelism_complete. */
 trm_status trmi_parallelism_parse(const char *text, trmi_parallelism *out, trm_error *err) {
     trmi_parallelism plan = {
         .tensor = 1, .stages = 1, .context = 1, .experts = 1, .micro_batch = 1, .chunks = 1};

@@ -44,7 +44,8 @@ typedef struct trmi_plan_problem {
     int32_t zero;          /* most of trmi_parallelism.zero */
 } trmi_plan_problem;
 
-/* Parses a plan, "tp=8,pp=4,cp=1,ep=1,vp=2,micro-batch=1,zero=1,recompute=none|selective|full|full:N,
+/* Parses a plan,
+ * "tp=8,pp=4,cp=1,ep=1,vp=2,micro-batch=1,zero=1,recompute=none|selective|full|full:N,
  * schedule=1f1b|gpipe|interleaved,overlap-tp=on|off". Words that are missing have 1, none, or what
  * follows from the others.
  *   errors  INVALID: a word or number, what was found and expected */

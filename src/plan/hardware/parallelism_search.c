@@ -212,8 +212,8 @@ trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parall
                          (long long)problem->devices, (long long)problem->batch, t->name,
                          (long long)t->heads, (long long)t->layers, (long long)t->context);
     }
-    /* All kinds have the same best plan; their runners-up differ from it in that kind. If no plan fits
-     * the memory, the best is that of least memory. */
+    /* All kinds have the same best plan; their runners-up differ from it in that kind. If no plan
+     * fits the memory, the best is that of least memory. */
     out->best = s.kinds[0].best;
     out->fits = out->best.cost.seconds < INFINITY;
     for (int k = 0; k < TRMI_KINDS; k++) {

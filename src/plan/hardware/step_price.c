@@ -432,7 +432,8 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
                             : TRMI_FAIL(err, TRM_NOMEM, "no memory to play a schedule");
     if (status == TRM_OK) {
         trmi_block_price_of(problem, p, &price[0], &price[1]);
-        /* Seconds of one micro-batch in each run, forward and backward; backward has the recompute. */
+        /* Seconds of one micro-batch in each run, forward and backward; backward has the
+         * recompute. */
         double left = (double)p->blocks / (double)p->chunks;
         for (int64_t v = 0; v < runs; v++) {
             double blocks = (double)count_blocks(problem->model, p, v), head = v == runs - 1,

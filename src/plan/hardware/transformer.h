@@ -31,8 +31,8 @@ typedef struct trmi_transformer {
     const char *differs; /* what the published model has and these sizes do not; NULL: nothing */
 } trmi_transformer;
 
-/* Sets the sizes of a published model. *known: the names of the model's presets, if there is no such
- * one. Returns false then. */
+/* Sets the sizes of a published model. *known: the names of the model's presets, if there is no
+ * such one. Returns false then. */
 bool trmi_transformer_preset(const char *model, const char *preset, trmi_transformer *out,
                              char known[160]);
 /* Checks the sizes.

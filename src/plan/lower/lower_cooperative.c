@@ -12,8 +12,8 @@
  *
  * Invariants: shapes alone decide which gradients are cooperative, so bits do not depend on
  * measurements. The cooperative steps come after all other steps, following one barrier. Their
- * inputs are in arena COOPERATIVE: they share bytes with no other buffer and live until the end of the
- * training step. */
+ * inputs are in arena COOPERATIVE: they share bytes with no other buffer and live until the end of
+ * the training step. */
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 

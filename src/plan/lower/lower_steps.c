@@ -236,8 +236,8 @@ static bool prefers_channels_last(trmi_op_kind kind) {
     }
 }
 
-/* Returns whether an operator sums over images in the order in which they lie. With blocks of samples
- * that must not depend on what made them. */
+/* Returns whether an operator sums over images in the order in which they lie. With blocks of
+ * samples that must not depend on what made them. */
 static bool sums_images(trmi_op_kind kind) {
     return kind == TRMI_OP_REDUCE_SUM || kind == TRMI_OP_REDUCE_MEAN ||
            kind == TRMI_OP_GLOBAL_AVG_POOL;
@@ -338,7 +338,8 @@ static int32_t place_gradient(lowering *l, int32_t grad, trmi_layout layout, boo
     return to;
 }
 
-/* Returns whether an operator is the gradient of a table of which only rows of the batch are not 0. */
+/* Returns whether an operator is the gradient of a table of which only rows of the batch are not
+ * 0. */
 static bool is_sparse(const trmi_op *op) {
     return op->kind == TRMI_OP_EMBEDDING_GRAD && op->inputs_count == 2;
 }
@@ -419,8 +420,8 @@ static bool updates_all_rows(const lowering *l, const trmi_roots *roots, int32_t
 }
 
 /* Returns whether a gradient gets no step. The gradient of an embedding that only its table reads
- * stays sparse, unless all rows are updated. The gradient of a matrix, dy^T x of few samples, stays in its factors: the
- * optimiser multiplies them, and the product is never stored. */
+ * stays sparse, unless all rows are updated. The gradient of a matrix, dy^T x of few samples, stays
+ * in its factors: the optimiser multiplies them, and the product is never stored. */
 static bool has_no_step(const lowering *l, const trmi_roots *roots, const int32_t *uses,
                         const trmi_op *op) {
     const trm_graph *g = l->graph;

@@ -168,8 +168,8 @@ trmi_spread trmi_partition_brought(const trmi_partitioner *s, int32_t parameter,
     return to;
 }
 
-/* Returns the seconds of redistributing those outputs that are gradients of parameters to their stores:
- * of the sum of a tied parameter's gradients. */
+/* Returns the seconds of redistributing those outputs that are gradients of parameters to their
+ * stores: of the sum of a tied parameter's gradients. */
 static double seconds_to_stores(trmi_partitioner *s, const trmi_op *op,
                                 const trmi_strategy *strategy) {
     double seconds = 0;

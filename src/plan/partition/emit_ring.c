@@ -37,7 +37,8 @@ typedef struct ring {
     bool packed, folded;
 } ring;
 
-/* An operator to be emitted. what: NULL = the name of the attention itself, which one of its kind has. */
+/* An operator to be emitted. what: NULL = the name of the attention itself, which one of its kind
+ * has. */
 typedef struct piece {
     trmi_op_kind kind;
     const char *what;
@@ -73,7 +74,8 @@ typedef struct turn {
     int32_t number;
 } turn;
 
-/* Returns the block of keys that a rank has in a turn: that of the member so many places before it. */
+/* Returns the block of keys that a rank has in a turn: that of the member so many places before
+ * it. */
 static trmi_box block_of(const void *context, int32_t rank) {
     const turn *t = context;
     const trmi_mesh *mesh = t->r->s->mesh;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop nest of every operator: a function for each group of operators writes the letters of all
- * dimensions (plan/partition/operator_loops.h) and `rules` maps operators to these functions. An operator
- * without a rule is replicated on all ranks. */
+ * dimensions (plan/partition/operator_loops.h) and `rules` maps operators to these functions. An
+ * operator without a rule is replicated on all ranks. */
 #include "plan/partition/operator_loops.h"
 
 #include "graph/rows.h"
@@ -202,8 +202,8 @@ static void loops_top_k(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
         set_letters(l->out[1], wide);
 }
 
-/* Linear layers of experts: rows, outputs (k), inputs (c), and experts (e): rows of experts that are
- * elsewhere are zeros, so that the result is partial. */
+/* Linear layers of experts: rows, outputs (k), inputs (c), and experts (e): rows of experts that
+ * are elsewhere are zeros, so that the result is partial. */
 static void loops_experts(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rows = trmi_input_of(g, op, 2)->shape.rank;
     bool weights = op->kind == TRMI_OP_EXPERT_GRAD_WEIGHTS, turned = op->attrs.expert.transposed;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/partition/operator_loops.h: operators as loop nests: which loop each dimension of each tensor
- * belongs to.
+/* plan/partition/operator_loops.h: operators as loop nests: which loop each dimension of each
+ * tensor belongs to.
  *
  *      conv2d     x "nchw"  w "kc"  bias "k"  ->  y "nkhw"       c is summed, h and w have windows
  *      xent       logits "nk"  labels "n"     ->  loss ""  lse "n"  weight "-"
@@ -60,8 +60,8 @@ static inline const char *trmi_norm_loops(const trmi_op *norm) {
 }
 /* Returns the axes whose letter is one of `loops`, as bits. */
 uint32_t trmi_letters_mask(const char *letters, const char *loops);
-/* Returns the place in `dims` of the dimension that a letter cuts; NULL: none. A ring 'r' cuts queries 'q'
- * and keys 's' alike. */
+/* Returns the place in `dims` of the dimension that a letter cuts; NULL: none. A ring 'r' cuts
+ * queries 'q' and keys 's' alike. */
 static inline const char *trmi_dimension_of(const char *dims, char letter) {
     return letter != 'r' ? strchr(dims, letter) : strpbrk(dims, "qs");
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/partition/partition.h: partitions the graph of one device over a mesh of ranks: meshes, spreads
- * of tensors, redistribution, strategies of operators, plans, the partition.
+/* plan/partition/partition.h: partitions the graph of one device over a mesh of ranks: meshes,
+ * spreads of tensors, redistribution, strategies of operators, plans, the partition.
  *
  *      mesh 2x4, axes a b            spread of x [32, 64, 56, 56]: "S0,S2"
  *      rank = a * 4 + b              axis a cuts dimension 0 (samples), axis b cuts dimension 2 (rows)
@@ -382,11 +382,11 @@ trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *
                                        trmi_partition_plan **out, trm_error *err);
 
 /* Converts a plan to text and back. Lines: "trireme-plan 1", "mesh a=2xb=4", "graph
- * 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]", "store NAME SPREAD";
- * a plan with stages also has "pipeline stages=2 chunks=1 micro-batches=4 schedule=1f1b
- * recompute=off" and a line "begin NAME" for each run but the first; comments after '#'. Names are stable; lines are in the order of the graph. A comment "# from
- * FILE" on the first line names the file that the text was read from; errors then name it instead
- * of `file`.
+ * 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]", "store NAME SPREAD"; a
+ * plan with stages also has "pipeline stages=2 chunks=1 micro-batches=4 schedule=1f1b
+ * recompute=off" and a line "begin NAME" for each run but the first; comments after '#'. Names are
+ * stable; lines are in the order of the graph. A comment "# from FILE" on the first line names the
+ * file that the text was read from; errors then name it instead of `file`.
  *   owns   the text is freed by trm_free(), the plan by the caller
  *   error  CORRUPT with line, found and expected; NOMEM (trmi_partition_plan_text: NULL) */
 char *trmi_partition_plan_text(const trmi_partition_plan *plan);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/partition/partition_state.h: state of the partition; private to plan/partition. The partition walks over
- * the operators twice: the first walk (choose_cuts.c) decides how each operator is cut and how
- * leaves are stored, the second (emit_local.c) writes the graph of one rank.
+/* plan/partition/partition_state.h: state of the partition; private to plan/partition. The
+ * partition walks over the operators twice: the first walk (choose_cuts.c) decides how each
+ * operator is cut and how leaves are stored, the second (emit_local.c) writes the graph of one
+ * rank.
  *
  *      value 7:  versions  "S0,R" (made)  "R,R" (gathered for op 12)  "S0,R + halo" (for op 9)
  *
@@ -58,16 +59,17 @@ typedef struct trmi_partitioner {
 /* First walk (choose_cuts.c): fills letters, stored and warnings. error INVALID (the plan is not
  * possible), NOMEM */
 trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err);
-/* Returns the spread to which the program brings a gradient made as `made`: the parameter's store, partial
- * on axes on which the parameter is whole (*axes), as the executor sums these in buckets that overlap
- * with backward. */
+/* Returns the spread to which the program brings a gradient made as `made`: the parameter's store,
+ * partial on axes on which the parameter is whole (*axes), as the executor sums these in buckets
+ * that overlap with backward. */
 trmi_spread trmi_partition_brought(const trmi_partitioner *s, int32_t parameter,
                                    const trmi_spread *made, uint32_t *axes);
 /* Returns the version from which `to` is cheapest to reach, -1 = none; *seconds of its route. */
 int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                               double *seconds);
-/* Makes the value exist in spread `to`: emits the moves of the cheapest route (redistribute.c). out:
- * the local value (0 in the first walk). error INVALID (no route, or too many versions), NOMEM */
+/* Makes the value exist in spread `to`: emits the moves of the cheapest route (redistribute.c).
+ * out: the local value (0 in the first walk). error INVALID (no route, or too many versions),
+ * NOMEM */
 trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                              const char *what, int32_t *out, trm_error *err);
 /* Makes the value exist in spread `own` widened by the windows of `loops`, for outputs in spread
@@ -91,13 +93,13 @@ void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, 
 trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
                                const trmi_strategy *strategy, trm_error *err);
 trm_status trmi_partition_emit_leaf(trmi_partitioner *s, const trmi_op *op, trm_error *err);
-/* Emits an attention, or its gradient, whose queries and keys are cut alike (emit_ring.c). attrs: those of
- * this rank's part. inputs: its local inputs. locals: its outputs. */
+/* Emits an attention, or its gradient, whose queries and keys are cut alike (emit_ring.c). attrs:
+ * those of this rank's part. inputs: its local inputs. locals: its outputs. */
 trm_status trmi_partition_emit_ring(trmi_partitioner *s, const trmi_op *op,
                                     const trmi_strategy *strategy, const trmi_attrs *attrs,
                                     const int32_t *inputs, int32_t *locals, trm_error *err);
-/* Strict plans: changes a strategy so that sums do not stay partial. Returns whether it computes the
- * bits of one device; true for other plans. */
+/* Strict plans: changes a strategy so that sums do not stay partial. Returns whether it computes
+ * the bits of one device; true for other plans. */
 bool trmi_partition_settle(const trmi_partitioner *s, const trmi_op *op, trmi_strategy *strategy);
 /* Strict plans: emits the sums of an operator over the samples of other ranks. locals: its outputs,
  * replaced by the sums. */

@@ -7,7 +7,8 @@
 
 const trmi_op_part trmi_whole_op = {.head = {.bytes = sizeof trmi_whole_op}};
 
-/* Returns whether the weights of a product are those of another operator, too: their gradient is a sum. */
+/* Returns whether the weights of a product are those of another operator, too: their gradient is a
+ * sum. */
 static bool is_tied(const trm_graph *graph, const trmi_op *op) {
     const trmi_op *weights = trmi_parameter_of(graph, op->inputs[1]);
     int32_t readers = 0;

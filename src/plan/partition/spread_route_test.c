@@ -238,7 +238,8 @@ static double one_move(const world *w, const trmi_prices *prices, const trmi_spr
     return step.seconds;
 }
 
-/* Returns whether the same axes are partial in both spreads, so that a move only exchanges boxes. */
+/* Returns whether the same axes are partial in both spreads, so that a move only exchanges
+ * boxes. */
 static bool boxes_only(const world *w, const trmi_spread *a, const trmi_spread *b) {
     bool same = true;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
@@ -283,8 +284,8 @@ static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
     return same;
 }
 
-/* Compares prices of the router with shortest paths over all spreads (Dijkstra's algorithm on the whole
- * table of moves). cost[a][b]: from spread a to spread b. */
+/* Compares prices of the router with shortest paths over all spreads (Dijkstra's algorithm on the
+ * whole table of moves). cost[a][b]: from spread a to spread b. */
 static void compare_prices(const world *w, trmi_router *router, const trmi_prices *prices,
                            const trmi_spread *list, int32_t count) {
     assert_true(count > 0);
@@ -348,8 +349,8 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
     free(done);
 }
 
-/* Returns whether there is a route: a value that is not a partial maximum (or minimum) never becomes
- * one. */
+/* Returns whether there is a route: a value that is not a partial maximum (or minimum) never
+ * becomes one. */
 static bool has_route(const world *w, const trmi_spread *from, const trmi_spread *to) {
     bool way = true;
     for (int32_t i = 0; i < w->mesh.axes && w->partial != TRMI_PARTIAL_SUM; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Strict determinism of plans: every operator computes the bits that one device computes
- * (docs/internals/determinism.md). The samples of the batch lie in blocks, by position in their tree
- * (base/tree.h), so that equal parts of 2^k ranks are nodes of the tree. A cut is allowed
+ * (docs/internals/determinism.md). The samples of the batch lie in blocks, by position in their
+ * tree (base/tree.h), so that equal parts of 2^k ranks are nodes of the tree. A cut is allowed
  *
  *      along a loop that all outputs have         each number is made whole on one rank
  *      along the samples, at nodes of the tree    the ranks' sums over samples are added in the

@@ -30,8 +30,8 @@ static const trm_shape *shape_of(const marking *m, int32_t value) {
     return &m->graph->values[value].shape;
 }
 
-/* Returns the dimension of the samples in what an operator reads, 0 without samples; -1: they are in
- * several dimensions, or in another than the first, which only elementwise operators read. */
+/* Returns the dimension of the samples in what an operator reads, 0 without samples; -1: they are
+ * in several dimensions, or in another than the first, which only elementwise operators read. */
 static int32_t dimension_read(const marking *m, const trmi_op *op) {
     int32_t dimension = -1;
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -229,7 +229,8 @@ trm_status trmi_block_samples(const trm_graph *g, int32_t blocks, int64_t *sampl
     return TRM_OK;
 }
 
-/* Returns the operator whose gradient `op` is a part of; NULL: unknown, or `op` is not of backward. */
+/* Returns the operator whose gradient `op` is a part of; NULL: unknown, or `op` is not of
+ * backward. */
 static const trmi_op *origin_of(const trm_graph *g, const trmi_op *op) {
     for (int64_t i = op->origin != NULL ? op - g->ops - 1 : 0; i > 0; i--) {
         if (g->ops[i].phase == TRMI_FORWARD && strcmp(g->ops[i].name, op->origin) == 0) {
@@ -293,8 +294,8 @@ static trm_status mark_next(const marking *m, int64_t index, int64_t samples, in
     return op->kind == TRMI_OP_SEND ? TRM_OK : mark_op(m, index, err);
 }
 
-/* A gradient is spread over samples where its operator has reduced them: a dimension may by chance be
- * as long as the batch. */
+/* A gradient is spread over samples where its operator has reduced them: a dimension may by chance
+ * be as long as the batch. */
 trm_status trmi_spread_blocks(trm_graph *g, int32_t blocks, int64_t samples, trm_error *err) {
     trmi_arena arena = {0};
     trmi_block_marks marks;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes queries, keys and values that one layer computes side by side a dimension of their own, so that
- * ranks can cut their columns by heads:
+/* Makes queries, keys and values that one layer computes side by side a dimension of their own, so
+ * that ranks can cut their columns by heads:
  *
  *      w [I, 3 H D], bias [3 H D]  ->  w [I, 3, H D], bias [3, H D]
  *      LINEAR -> [B, T, 3 H D]         LINEAR -> [B, T, 3, H D] --ATTENTION--> [B, T, H D]
  *
- * All bytes stay where they are: a cut of the last dimension takes the same heads of all three. Only
- * shapes change, and callers see those of their own graph (own_leaves and unfold_outputs of plan.c).
- * A layer is folded if nothing but the attention reads it, its parameters have no other reader, and
- * their initial values do not depend on their shape. */
+ * All bytes stay where they are: a cut of the last dimension takes the same heads of all three.
+ * Only shapes change, and callers see those of their own graph (own_leaves and unfold_outputs of
+ * plan.c). A layer is folded if nothing but the attention reads it, its parameters have no other
+ * reader, and their initial values do not depend on their shape. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"

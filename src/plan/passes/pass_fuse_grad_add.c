@@ -4,11 +4,12 @@
  *      da, db -> ADD -> NORM_ACT_GRAD                 da, db -> NORM_ACT_GRAD (eighth input)
  *      rows, ids -> EMBEDDING_GRAD, dw -> ADD         rows, ids, dw -> EMBEDDING_GRAD (third input)
  *
- * The first is at a fork: the gradients of two branches are added, and only the gradient of the norm
- * before the fork reads the sum; that operator makes its own copy after the ReLU anyway. It saves one
- * pass over memory for each residual block. The second is a table that is also the weights of the
- * output layer: the rows of the batch are added to the gradient of those weights, and no second dense
- * gradient of the table exists. Not with blocks of samples, where each block's sum is a table. */
+ * The first is at a fork: the gradients of two branches are added, and only the gradient of the
+ * norm before the fork reads the sum; that operator makes its own copy after the ReLU anyway. It
+ * saves one pass over memory for each residual block. The second is a table that is also the
+ * weights of the output layer: the rows of the batch are added to the gradient of those weights,
+ * and no second dense gradient of the table exists. Not with blocks of samples, where each block's
+ * sum is a table. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"

@@ -15,17 +15,17 @@
  * memory than keeping one output.
  *
  * That is the rule of the back-end. With trmi_plan_options.recompute, segments of the graph
- * (trm_graph_mark_segment), for instance the blocks of a transformer, are recomputed as a whole: of a
- * segment remains what operators outside of it read.
+ * (trm_graph_mark_segment), for instance the blocks of a transformer, are recomputed as a whole: of
+ * a segment remains what operators outside of it read.
  *
  *      forward:   x0 -> segment 1 -> x1 -> segment 2 -> x2          (all but x0, x1, x2 dies)
  *      backward:  x1 -> segment 2 again, its gradients; x0 -> segment 1 again, its gradients
  *
  * Outputs of operators that are no functions of their inputs (operators of the caller, exchanges
- * between ranks, batch norm's statistics) and casts of parameters, which ranks may share, are kept in
- * segments too. A plan (plan/partition/partition.h) can override these rules for an operator: keep its
- * output, or recompute it by NORM_ACT_APPLY or by running the operator a second time. The inputs of
- * such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
+ * between ranks, batch norm's statistics) and casts of parameters, which ranks may share, are kept
+ * in segments too. A plan (plan/partition/partition.h) can override these rules for an operator:
+ * keep its output, or recompute it by NORM_ACT_APPLY or by running the operator a second time. The
+ * inputs of such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 

@@ -26,7 +26,8 @@ static bool sums_rows(const trm_graph *g, const trmi_op *op) {
     }
 }
 
-/* Changes the copy of `op` to write float32, and adds a CAST whose output the readers of `op` read. */
+/* Changes the copy of `op` to write float32, and adds a CAST whose output the readers of `op`
+ * read. */
 static void write_sum_in_float32(trmi_pass *pass, const trmi_op *op) {
     int32_t value = pass->map[op->outputs[0]];
     const trmi_attrs narrow = {.cast = {.dtype = TRM_BFLOAT16}};

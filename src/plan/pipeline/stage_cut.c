@@ -4,8 +4,8 @@
  *      operators in order    e   a1 b1 c1   a2 b2 c2   a3 b3 c3   head
  *      cut after b2          values that cross: what an operator before reads behind the cut
  *
- * The time of a run is that of its operators, forward and backward, by their FLOPs and bytes, and of
- * the values that cross its ends. The cut whose slowest run is fastest is found by dynamic
+ * The time of a run is that of its operators, forward and backward, by their FLOPs and bytes, and
+ * of the values that cross its ends. The cut whose slowest run is fastest is found by dynamic
  * programming over (run, last operator). Between two equal blocks of a transformer only one value
  * crosses, so that runs end there. */
 #include "plan/pipeline/stages.h"

@@ -6,11 +6,12 @@
  *      stage 0       x -- a -- SEND           RECEIVE -- da -- dx
  *      stage 1       RECEIVE -- b -- loss     db -- SEND
  *
- * A forward operator is in the virtual stage of its name in the training graph, no earlier than what
- * it reads. A backward operator is in the stage of its forward operator, no later than the gradients
- * that it reads. Values that are made of parameters alone (casts) are computed wherever they are
- * read. A parameter that several stages read is updated by the stage in which its gradient is
- * complete; the others get its values after each update. All ranks decide from the same graph. */
+ * A forward operator is in the virtual stage of its name in the training graph, no earlier than
+ * what it reads. A backward operator is in the stage of its forward operator, no later than the
+ * gradients that it reads. Values that are made of parameters alone (casts) are computed
+ * wherever they are read. A parameter that several stages read is updated by the stage in which
+ * its gradient is complete; the others get its values after each update. All ranks decide from
+ * the same graph. */
 #include "plan/pipeline/stages.h"
 #include "plan/partition/partition.h"
 
@@ -409,7 +410,8 @@ static int32_t root_here(const stager *s, int32_t value) {
     return run % s->o->stages == s->o->stage ? s->maps[run / s->o->stages][value] : 0;
 }
 
-/* Replaces the roots by the values of this stage's graph; parameters of other stages are left out. */
+/* Replaces the roots by the values of this stage's graph; parameters of other stages are left
+ * out. */
 static void map_roots(const stager *s, trmi_roots *roots) {
     int32_t count = 0;
     roots->loss = root_here(s, roots->loss);

@@ -4,9 +4,10 @@
  *
  *      KEPT   [chunk 0: copy 0 | copy 1 | ... ][chunk 1: copy 0 | ... ]
  *
- * The offsets of buffers are those in copy 0; a run with micro-batch m shifts the arena's address by
- * (m mod copies) times the bytes of a copy. All other values die where they are made, in a forward
- * or a backward of one micro-batch, and share ACTIVATION over time in any order of those. */
+ * The offsets of buffers are those in copy 0; a run with micro-batch m shifts the arena's
+ * address by (m mod copies) times the bytes of a copy. All other values die where they are made,
+ * in a forward or a backward of one micro-batch, and share ACTIVATION over time in any order of
+ * those. */
 #include "plan/pipeline/stages.h"
 
 #include "base/checked.h"

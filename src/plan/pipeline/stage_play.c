@@ -102,7 +102,8 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* Allocates the state of a play, and lists the messages between each pair of stages in their order. */
+/* Allocates the state of a play, and lists the messages between each pair of stages in their
+ * order. */
 static trm_status take_memory(play *w, const int32_t *in_flight, trm_error *err) {
     int32_t pairs = w->p->stages * w->p->stages, total = 0;
     int64_t messages = (int64_t)w->edges_count * w->p->micros;

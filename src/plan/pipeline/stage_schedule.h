@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan/pipeline/stage_schedule.h: the order in which the ranks of a pipeline run micro-batches, as data.
+/* plan/pipeline/stage_schedule.h: the order in which the ranks of a pipeline run micro-batches, as
+ * data.
  *
  *      4 micro-batches on 2 stages, 1F1B         F0 = forward of micro-batch 0, B0 = its backward
  *

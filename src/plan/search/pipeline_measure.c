@@ -6,7 +6,8 @@
  *      parameter of several stages          > its gradient to the first of them, its values back
  *      all of these --trmi_pipeline_run-->    ends of all actions; + gradients and update: the step
  *
- * The program redistributes a value where it is made, and sends it in the form in which it is read. */
+ * The program redistributes a value where it is made, and sends it in the form in which it is
+ * read. */
 #include "plan/search/pipeline_search.h"
 
 #include "base/error.h"
@@ -132,8 +133,9 @@ static void price_crossings(pricing *p, uint8_t *done) {
     }
 }
 
-/* Prices a parameter that several runs read: each micro-batch sends its gradient to the first run, and
- * each step its values to the others. `first`: [values] first run that reads a parameter, plus 1. */
+/* Prices a parameter that several runs read: each micro-batch sends its gradient to the first run,
+ * and each step its values to the others. `first`: [values] first run that reads a parameter, plus
+ * 1. */
 static void price_shared(pricing *p, int32_t *first) {
     const trmi_space *s = p->s;
     int32_t stages = p->plan->shape.stages;

@@ -70,8 +70,9 @@ static bool divides_batch(int64_t batch, int64_t count, int64_t readers, int64_t
     return batch % (count * readers) == 0 && batch % (count * block) == 0;
 }
 
-/* Adds the rows of a mesh: micro-batches that divide the batch (what each rank of a stage reads of it,
- * if the ranks read samples of their own), a power of 2 unless one number is given, and recompute. */
+/* Adds the rows of a mesh: micro-batches that divide the batch (what each rank of a stage reads of
+ * it, if the ranks read samples of their own), a power of 2 unless one number is given, and
+ * recompute. */
 static void add_micros(searching *s, int32_t stages, const trmi_mesh *mesh) {
     const trmi_pipe_options *o = s->o;
     int64_t readers = o->own_samples ? trmi_mesh_ranks(mesh) : 1,
@@ -256,8 +257,8 @@ static bool is_better(const trmi_pipe_row *row, const trmi_pipe_plan *plan) {
             (plan->fits ? plan->step < own->step : plan->bytes < own->bytes));
 }
 
-/* Prices one variant of a cut's plan, and keeps it if it is better. *out: its staging, [stages], and
- * whether it fits. */
+/* Prices one variant of a cut's plan, and keeps it if it is better. *out: its staging, [stages],
+ * and whether it fits. */
 static trm_status price_variant(const row_search *r, const trmi_pipe_cut *cut, int variant,
                                 double *staging, bool *fits) {
     trmi_arena scratch = {0};
@@ -273,8 +274,8 @@ static trm_status price_variant(const row_search *r, const trmi_pipe_cut *cut, i
     return better ? make_plan(r, cut, variant, &r->row->plan, r->s->arena) : TRM_OK;
 }
 
-/* Implements trmi_cut_visit.price: keeps the better plan. What runs do not count, messages and inputs,
- * is reserved where the plan does not fit without that: half of it, then all. */
+/* Implements trmi_cut_visit.price: keeps the better plan. What runs do not count, messages and
+ * inputs, is reserved where the plan does not fit without that: half of it, then all. */
 static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *ceiling,
                             trm_error *err) {
     const row_search *r = context;
@@ -353,8 +354,8 @@ static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
     return row->bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
 }
 
-/* Frees the space that the rows [first, end) share if all of them are hopeless: many meshes are priced, few are
- * searched. It is made again if it is needed after all. */
+/* Frees the space that the rows [first, end) share if all of them are hopeless: many meshes are
+ * priced, few are searched. It is made again if it is needed after all. */
 static void close_hopeless(searching *s, int32_t first, int32_t end) {
     trmi_pipe_found *f = s->found;
     int32_t at = find_space(s, &f->rows[first]), last = f->spaces_count - 1;

@@ -9,12 +9,12 @@
  *
  *      all shapes x meshes x begins x choices  --trmi_pipe_search-->  the fastest plan and a bound
  *
- * A step takes at least, for each stage r, what the stages before r take for one micro-batch, then all
- * micro-batches of r, then the gradients and the update of stage 0; and at least all micro-batches of r
- * and its own update. The search finds the cut into stages for which the largest of these is least:
- * every run of nodes has its least seconds from an exact search of its part of the space
- * (trmi_space_part), and equal runs are searched once. No plan of the shape is faster, so a shape whose
- * bound is above the best plan is not searched further. */
+ * A step takes at least, for each stage r, what the stages before r take for one micro-batch, then
+ * all micro-batches of r, then the gradients and the update of stage 0; and at least all
+ * micro-batches of r and its own update. The search finds the cut into stages for which the largest
+ * of these is least: every run of nodes has its least seconds from an exact search of its part of
+ * the space (trmi_space_part), and equal runs are searched once. No plan of the shape is faster, so
+ * a shape whose bound is above the best plan is not searched further. */
 #ifndef TRMI_PLAN_PIPELINE_SEARCH_H
 #define TRMI_PLAN_PIPELINE_SEARCH_H
 
@@ -85,8 +85,8 @@ int32_t trmi_pipe_cuts(const trmi_space *space, int32_t *out);
  * [TRMI_VIRTUAL_STAGES_MAX]. error INVALID (no such operator, another order) */
 trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t *out,
                             int32_t *count, trm_error *err);
-/* Marks the parameters that a stage beginning with node `begin` reads and an earlier one updates, in
- * foreign [values]. Returns whether there are any. */
+/* Marks the parameters that a stage beginning with node `begin` reads and an earlier one updates,
+ * in foreign [values]. Returns whether there are any. */
 bool trmi_pipe_foreign(const trmi_space *space, int32_t begin, bool *foreign);
 
 /* The search's options. */
@@ -102,7 +102,8 @@ typedef struct trmi_pipe_options {
     trmi_pipeline_order order;
     bool recomputes, keeps; /* recompute or not; both false = both */
     const trmi_mesh *mesh;  /* of one stage; NULL = all */
-    /* operators with which the second and further runs begin: those of a plan by hand; NULL = all */
+    /* operators with which the second and further runs begin: those of a plan by hand; NULL =
+     * all */
     const char *begins;
     trmi_pipe_costs costs;
     /* Makes the space of one micro-batch on the mesh of a stage; the search owns *out. */

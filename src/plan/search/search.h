@@ -167,8 +167,9 @@ typedef struct trmi_space_node {
     uint8_t read; /* bit k: output k is read in backward */
 } trmi_space_node;
 
-/* An edge of the space: a value and one of its readers; or a tied parameter and two of its readers: the
- * first decides how the parameter is stored, and what another one needs is redistributed from there. */
+/* An edge of the space: a value and one of its readers; or a tied parameter and two of its readers:
+ * the first decides how the parameter is stored, and what another one needs is redistributed from
+ * there. */
 typedef struct trmi_space_edge {
     /* nodes; value in the graph; index of the input of `to` */
     int32_t from, to, value, input;
@@ -217,7 +218,8 @@ typedef struct trmi_space {
     bool bounded;
     /* [values] parameters that another stage of a pipeline updates; NULL: none */
     const bool *foreign;
-    /* [values] the operator that reads a parameter, or its cast, first; it has the costs of storing it */
+    /* [values] the operator that reads a parameter, or its cast, first; it has the costs of storing
+     * it */
     const int32_t *owners;
     double seconds; /* wall-clock time of trmi_space_create() */
 } trmi_space;
@@ -246,8 +248,8 @@ static inline bool trmi_space_trains(const trmi_space *space, const trmi_op *par
            !(space->foreign != NULL && space->foreign[parameter->outputs[0]]);
 }
 
-/* Returns whether operator `op` is the first reader of a parameter or its cast, so that it has the costs
- * of storing it; other readers only redistribute it (edges with `tied`). */
+/* Returns whether operator `op` is the first reader of a parameter or its cast, so that it has the
+ * costs of storing it; other readers only redistribute it (edges with `tied`). */
 bool trmi_space_owns(const trmi_space *space, const trmi_op *op, int32_t value);
 /* Returns the class of a node. */
 static inline const trmi_space_class *trmi_space_class_of(const trmi_space *space, int32_t node) {
@@ -258,8 +260,9 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
     return &space->graph->ops[space->nodes[node].op];
 }
 
-/* Returns the bytes that the gradient of a parameter takes in a reader that does not own it, from the
- * backward of that reader to that of the owner: none where a table's rows are added to it in place. */
+/* Returns the bytes that the gradient of a parameter takes in a reader that does not own it, from
+ * the backward of that reader to that of the owner: none where a table's rows are added to it in
+ * place. */
 double trmi_space_joined(const trmi_space *space, const trmi_op *op, int32_t input,
                          const trmi_spread *read);
 /* Returns the bytes of the largest part of a value in this spread. */
@@ -303,18 +306,18 @@ double trmi_space_move_seconds(const trmi_space *space, int32_t value, const trm
  * summing) its gradient into the parts. */
 double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts,
                              const trmi_spread *whole, bool scatter);
-/* Returns the spread of an edge's value before `to` reads it, where `from` has strategy `i`: the output of
- * `from`, or the parameter as it is stored. */
+/* Returns the spread of an edge's value before `to` reads it, where `from` has strategy `i`: the
+ * output of `from`, or the parameter as it is stored. */
 trmi_spread trmi_space_source(const trmi_space *space, const trmi_space_edge *edge, int32_t i);
-/* Returns the spread in which the gradient of an edge's value leaves `to`, in strategy k of `to`: as `to`
- * makes it. */
+/* Returns the spread in which the gradient of an edge's value leaves `to`, in strategy k of `to`:
+ * as `to` makes it. */
 trmi_spread trmi_space_sent_back(const trmi_space *space, const trmi_space_edge *edge, int32_t k);
-/* Returns the spread to which it goes, in strategy i of `from`: that of the source without partial sums;
- * of a tied parameter the one in which `from` makes its own gradient, because both are added and then
- * reduced once. */
+/* Returns the spread to which it goes, in strategy i of `from`: that of the source without partial
+ * sums; of a tied parameter the one in which `from` makes its own gradient, because both are added
+ * and then reduced once. */
 trmi_spread trmi_space_returned(const trmi_space *space, const trmi_space_edge *edge, int32_t i);
-/* Returns the spread in which an operator that reads a parameter as `read` makes its gradient; a bias that
- * is added to a partial sum has it whole. */
+/* Returns the spread in which an operator that reads a parameter as `read` makes its gradient; a
+ * bias that is added to a partial sum has it whole. */
 trmi_spread trmi_space_made(const trmi_mesh *mesh, const trmi_spread *read, const char *letters);
 /* trmi_space_gradient(): returns the spread of the gradient of an input that was read as `read`; on
  * an axis that only repeats the operator (letter '.') the gradient is like the input.
@@ -357,8 +360,8 @@ bool trmi_choice_sliced(const trmi_space *space, const trmi_choice *choice);
 /* Returns whether the plan cuts nothing but samples, so that ranks compute cooperative gradients
  * (costs.cooperative). */
 bool trmi_choice_cooperative(const trmi_space *space, const trmi_choice *choice);
-/* Computes the cost of the cooperative gradient of a node (search_cooperative.c). roof: its seconds by
- * the roofline; seconds: the ones that the space uses. */
+/* Computes the cost of the cooperative gradient of a node (search_cooperative.c). roof: its seconds
+ * by the roofline; seconds: the ones that the space uses. */
 trmi_cooperative_cost trmi_space_cooperative(const trmi_space *space, const trmi_space_node *node,
                                              const trmi_strategy *strategy,
                                              const trmi_node_seconds *roof,
@@ -570,8 +573,8 @@ typedef struct trmi_found {
  * plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err);
-/* Finds the runners-up of the best plan of a search, which takes a third of its time. They lie in the arena.
- * error NOMEM */
+/* Finds the runners-up of the best plan of a search, which takes a third of its time. They lie in
+ * the arena. error NOMEM */
 trm_status trmi_search_runners(const trmi_space *space, trmi_found *found, trmi_arena *arena,
                                trm_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cost of cooperative gradients (plan/lower/lower_cooperative.c) in plans that cut nothing but samples,
- * as bytes that a rank reads and writes:
+/* Cost of cooperative gradients (plan/lower/lower_cooperative.c) in plans that cut nothing but
+ * samples, as bytes that a rank reads and writes:
  *
  *      each its own    x, dy read, dW written, summed over ranks          (x + dy + dW)
  *      cooperative     x, dy of all ranks read, a slice of dW written     ranks * (x + dy) + dW / ranks

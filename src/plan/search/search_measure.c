@@ -20,7 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A gradient to be reduced; after fuse_gradients() a bucket of gradients with equal axes and move. */
+/* A gradient to be reduced; after fuse_gradients() a bucket of gradients with equal axes and
+ * move. */
 typedef struct gradient_item {
     uint32_t axes;         /* of the groups that reduce it, as bits */
     trmi_move move;        /* GRADIENTS or SLICES */

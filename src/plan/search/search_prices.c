@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes the prices between all spreads of a shape at once, with the moves of the router
- * (plan/partition/spread_route.c). First single moves: one axis to another letter, or partial sums to
- * whole or cut. Then sequences of them, as (min,+) squares of that table. Last the direct exchange
- * of boxes, which can only end a route.
+ * (plan/partition/spread_route.c). First single moves: one axis to another letter, or partial sums
+ * to whole or cut. Then sequences of them, as (min,+) squares of that table. Last the direct
+ * exchange of boxes, which can only end a route.
  *
  *      number of a spread = its letters as digits, the last axis fastest; letters: whole, P+, cut
  *      0, cut 1 ...,
@@ -158,8 +158,8 @@ static double received_bytes(const filling *f, const uint32_t *before, const uin
 
 /* ---- single moves ---- */
 
-/* Returns the axes whose ranks must communicate; the same as talk_of() in plan/partition/spread_route.c
- * for cuts in mesh order. */
+/* Returns the axes whose ranks must communicate; the same as talk_of() in
+ * plan/partition/spread_route.c for cuts in mesh order. */
 static uint32_t talk_axes(const filling *f, const uint32_t *before, const uint32_t *after) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < f->t->shape.rank; d++) {
@@ -279,8 +279,8 @@ static double price_single(const filling *f, int32_t a, int32_t b) {
     return trmi_is_partial(to->at[axis]) ? INFINITY : price_boxes(f, from, to);
 }
 
-/* A way to a spread with one partial sum more: to `before`, which is whole or cut on that axis, then zeros
- * elsewhere, which sends nothing. Numbers of live spreads. */
+/* A way to a spread with one partial sum more: to `before`, which is whole or cut on that axis,
+ * then zeros elsewhere, which sends nothing. Numbers of live spreads. */
 typedef struct zero_way {
     int32_t to, before;
     float local;
@@ -316,8 +316,9 @@ static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, cons
     return found;
 }
 
-/* Adds ways to spreads with additional partial sums to all rows of a [live x live], each the seconds from one
- * spread to all. Spreads with more partial axes are derived from those with fewer. False: no memory. */
+/* Adds ways to spreads with additional partial sums to all rows of a [live x live], each the
+ * seconds from one spread to all. Spreads with more partial axes are derived from those with fewer.
+ * False: no memory. */
 static bool add_zeros(const filling *f, float *a, int32_t live, const int32_t *of,
                       const int32_t *place) {
     size_t most = (size_t)live * (size_t)f->mesh->axes * (size_t)(f->t->shape.rank + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Searches the best plan of one space: lower bounds by a sweep of mu, memory by exact lists, then the
- * plan whose simulated step is the fastest.
+/* Searches the best plan of one space: lower bounds by a sweep of mu, memory by exact lists, then
+ * the plan whose simulated step is the fastest.
  *
  *      (1 - o mu) B + (1 - o + o mu) G   for mu in 0 .. 1       B, G: blocking time, and time of gradients; o: part of the traffic that can overlap
  *          its least over all plans bounds the step from below; the plan that has it is a candidate
@@ -135,9 +135,9 @@ static trm_status solve_side(run *r, double mu, int of) {
     return TRM_OK;
 }
 
-/* Adds the best plan that cannot be updated in slices. The best plan of all may leave all parameters whole,
- * which makes it one in slices, whose ranks meet; where a step is as short as that, a plan that cuts some
- * parameter is faster. */
+/* Adds the best plan that cannot be updated in slices. The best plan of all may leave all
+ * parameters whole, which makes it one in slices, whose ranks meet; where a step is as short as
+ * that, a plan that cuts some parameter is faster. */
 static trm_status add_unsliced(run *r) {
     const side *d = &r->sides[0];
     trmi_choice choice;

@@ -226,7 +226,8 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
         c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
     }
-    /* recomputation: optional, or by the rule of the back-end; the joined result of a ring is kept */
+    /* recomputation: optional, or by the rule of the back-end; the joined result of a ring is
+     * kept */
     bool ring = trmi_letters_mask(strategy->letters, "r") != 0;
     if ((node->repeats || node->dropped) && !ring) {
         bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
@@ -269,8 +270,9 @@ static void leave_out(trmi_space_class *c) {
     c->count = kept;
 }
 
-/* Strict determinism: returns whether an operator and its gradients keep the order of one device's
- * sums under these letters. Products, whose gradients have other letters, are cut by samples only. */
+/* Strict determinism: returns whether an operator and its gradients keep the order of one
+ * device's sums under these letters. Products, whose gradients have other letters, are cut by
+ * samples only. */
 static bool is_strict(const trmi_space *s, const trmi_space_node *node, const char *letters) {
     const trm_graph *g = s->graph;
     const trmi_op *op = &g->ops[node->op];

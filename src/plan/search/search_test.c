@@ -200,8 +200,8 @@ static void no_other_plan_is_cheaper(void **state) {
     free_net(&n);
 }
 
-/* A classifier of one or two layers with random sizes, some of two layers with one matrix: few operators,
- * so that every plan can be enumerated. */
+/* A classifier of one or two layers with random sizes, some of two layers with one matrix: few
+ * operators, so that every plan can be enumerated. */
 static net small_net(uint64_t seed) {
     net n;
     uint32_t r[6];
@@ -293,7 +293,8 @@ static void equal_to_brute_force(void **state) {
     assert_true(all.looked > 20000 && all.parts > 20);
 }
 
-/* One layer of an attention: packed as in GPT-2, or queries beside keys and values of fewer heads. */
+/* One layer of an attention: packed as in GPT-2, or queries beside keys and values of fewer
+ * heads. */
 static net attention_net(uint64_t seed) {
     enum { WIDTH = 16 };
     net n;
@@ -699,7 +700,8 @@ static void many_classes_split_the_head(void **state) {
     free_net(&n);
 }
 
-/* Returns how many EXCHANGE steps of rank 0's program, under a plan, have at least `elements` numbers. */
+/* Returns how many EXCHANGE steps of rank 0's program, under a plan, have at least `elements`
+ * numbers. */
 static int32_t count_exchanges(const trm_graph *graph, trm_node loss,
                                const trmi_partition_plan *plan, int64_t elements) {
     trm_program *program;
@@ -716,8 +718,9 @@ static int32_t count_exchanges(const trm_graph *graph, trm_node loss,
     return count;
 }
 
-/* A table that an embedding and the output layer read (a tied parameter): moving it between two cuts has
- * a price, and the best plan cuts both readers alike, so that its program does not move the table. */
+/* A table that an embedding and the output layer read (a tied parameter): moving it between two
+ * cuts has a price, and the best plan cuts both readers alike, so that its program does not move
+ * the table. */
 static void readers_of_a_tied_parameter_are_cut_alike(void **state) {
     enum { ROWS = 20000, WIDTH = 16, SAMPLES = 8, RANKS = 4 };
     (void)state;
@@ -786,9 +789,9 @@ static void readers_of_a_tied_parameter_are_cut_alike(void **state) {
     free_net(&n);
 }
 
-/* Two layers with one matrix, the first cut by columns and the second by inputs: the matrix is stored in
- * rows, the second layer's form of it is made, and the sum of both gradients is added where the matrix is
- * stored: the program moves the matrix once and a gradient once. */
+/* Two layers with one matrix, the first cut by columns and the second by inputs: the matrix is
+ * stored in rows, the second layer's form of it is made, and the sum of both gradients is added
+ * where the matrix is stored: the program moves the matrix once and a gradient once. */
 static void sums_of_tied_gradients_are_added_in_the_store(void **state) {
     enum { WIDTH = 64, SAMPLES = 4, RANKS = 4 };
     (void)state;

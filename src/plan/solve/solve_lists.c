@@ -6,8 +6,8 @@
  *
  * A list keeps only points that no other point beats in both costs and that can still lie within
  * the bound: time + lambda x memory, plus a lower bound of everything else (trmi_work_marginals). A
- * point stores the points that it is the sum of; trace_point() follows these links to find the choice. A
- * list longer than list_limit is thinned; `slack` bounds the time that this can lose. */
+ * point stores the points that it is the sum of; trace_point() follows these links to find the
+ * choice. A list longer than list_limit is thinned; `slack` bounds the time that this can lose. */
 #include "plan/solve/solve_front.h"
 #include "plan/solve/solve_reduce.h"
 

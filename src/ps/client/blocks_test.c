@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strict determinism on servers: sums of blocks of samples have the same bits for any number of workers,
- * steps wait for all of them, and pushes that do not fit each other are errors. */
+/* Strict determinism on servers: sums of blocks of samples have the same bits for any number of
+ * workers, steps wait for all of them, and pushes that do not fit each other are errors. */
 #include "servers.h"
 
 #include "base/rng.h"
@@ -59,8 +59,8 @@ static void end_job(job *j) {
     }
 }
 
-/* Worker w of n has samples w, w + n, ...: local sample i is in local block i mod blocks, and blocks lie
- * by position. Returns how it pushes. */
+/* Worker w of n has samples w, w + n, ...: local sample i is in local block i mod blocks, and
+ * blocks lie by position. Returns how it pushes. */
 static trmi_push_blocks fill(job *j, int w, int64_t step) {
     const int32_t n = j->workers, blocks = BLOCKS / n, samples = SAMPLES / n,
                   each = samples / blocks;
@@ -136,8 +136,8 @@ static void bits_depend_on_no_number_of_workers(void **state) {
     }
 }
 
-/* Servers wait no longer for a worker that has been silent, but a step without its blocks would have
- * other bits. */
+/* Servers wait no longer for a worker that has been silent, but a step without its blocks would
+ * have other bits. */
 static void a_step_waits_for_a_silent_worker(void **state) {
     job *j = calloc(1, sizeof *j);
     trm_error err;

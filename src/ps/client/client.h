@@ -233,14 +233,15 @@ struct trm_ps_client {
 /* --- connections (client.c) ------------------------------------------------------------------- */
 /* Returns how many pushes this server has not answered. */
 int trmi_client_pushes_pending(const trmi_server_connection *peer);
-/* Receives one message from this server and handles it, or repairs the connection: pushes and
- * pulls are then sent again; an order must be repeated by its caller. Returns without a message, too,
+/* Receives one message from this server and handles it, or repairs the connection: pushes and pulls
+ * are then sent again; an order must be repeated by its caller. Returns without a message, too,
  * while the error of a push has not been taken, because the caller may end its wait then.
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err);
-/* As trmi_client_progress, for a wait that depends on this worker's pushes (SYNC, BOUNDED): a push that
- * any server has refused is in no step there and advances no clock, so its error ends the wait.
+/* As trmi_client_progress, for a wait that depends on this worker's pushes (SYNC, BOUNDED): a push
+ * that any server has refused is in no step there and advances no clock, so its error ends the
+ * wait.
  *   errors  that of the push; those of trmi_client_progress */
 trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection *peer,
                                   double deadline, trm_error *err);
@@ -260,7 +261,8 @@ trm_status trmi_client_connect(trm_ps_client *client, trmi_server_connection *pe
 void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer);
 /* Returns the error of an earlier push and clears it, so that it is reported once. */
 trm_status trmi_client_take_push_error(trm_ps_client *client, trm_error *err);
-/* Notes the status of a call that trains, and returns it: after an error this worker owes its batch. */
+/* Notes the status of a call that trains, and returns it: after an error this worker owes its
+ * batch. */
 static inline trm_status trmi_client_note(trm_ps_client *client, trm_status status) {
     client->unfinished =
         client->unfinished || (status < 0 && status != TRM_CANCELLED && status != TRM_INVALID);

@@ -149,8 +149,8 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
 
 /* ---- sections -------------------------------------------------------------------------------- */
 
-/* Returns the kinds of sums that an arrangement has of a table: one or, in a push by blocks, the sum
- * of each node too. */
+/* Returns the kinds of sums that an arrangement has of a table: one or, in a push by blocks, the
+ * sum of each node too. */
 static int64_t count_sums(const trm_ps_batch *b, uint32_t mask) {
     return (mask & TRMI_WANT_PUSH) != 0 ? 1 + b->blocks.nodes : 1;
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Strict determinism: a worker sums the gradients of its rows by blocks of samples, so that with the
- * sums of the other workers they are added in the order of one tree (base/tree.h).
+/* Strict determinism: a worker sums the gradients of its rows by blocks of samples, so that with
+ * the sums of the other workers they are added in the order of one tree (base/tree.h).
  *
  *      2^k workers     the worker's blocks are a node: one sum of each key is pushed
  *                      lookups --by key--> blocks in the order of the worker's tree --> sum
  *      other numbers   they are no node: the sum of each key in each block is pushed
  *                      uniques (key) --split--> uniques (key, block) --> a section for each block
  *
- * Dense variables are not summed here: workers have added their gradients among each other, and each
- * pushes a part of the rows. */
+ * Dense variables are not summed here: workers have added their gradients among each other, and
+ * each pushes a part of the rows. */
 #include "ps/client/client.h"
 
 #include "base/checked.h"

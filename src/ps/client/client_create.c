@@ -95,8 +95,8 @@ static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_er
 }
 
 /* Asks a server what it has of a batch of the earlier life, until the batch is in no step that is
- * being logged. With batch 0 the server first takes what the earlier life has sent: its connection ends when the
- * process does. Where its host has gone no end comes, so that the wait is limited. */
+ * being logged. With batch 0 the server first takes what the earlier life has sent: its connection
+ * ends when the process does. Where its host has gone no end comes, so that the wait is limited. */
 static trm_status ask_for_batch(trm_ps_client *client, trmi_server_connection *peer, int64_t batch,
                                 int64_t *here, trm_error *err) {
     trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, batch}};

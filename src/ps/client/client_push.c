@@ -68,8 +68,8 @@ static inline void sum_slice(trm_ps_batch *b, const trmi_slice *slice, int32_t w
     }
 }
 
-/* Sums the gradients of all slices. A slice whose keys are distinct and in the order of the message is
- * copied as a whole. */
+/* Sums the gradients of all slices. A slice whose keys are distinct and in the order of the message
+ * is copied as a whole. */
 static void sum_gradients(trm_ps_batch *b) {
     memset(b->touched, 0, (size_t)(b->unique_count / 64 + 1) * sizeof *b->touched);
     for (int64_t s = 0; s < b->slice_count; s++) {
@@ -300,8 +300,8 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
         return give_up_batch(batch, err);
     }
     TRMI_TRY(trmi_batch_deduplicate(batch, err));
-    /* At most pushes_ahead pushes may wait for an answer of each server; an error of an earlier push
-     * is returned by this call. */
+    /* At most pushes_ahead pushes may wait for an answer of each server; an error of an earlier
+     * push is returned by this call. */
     for (uint32_t s = 0; s < c->servers; s++) {
         while (trmi_client_pushes_pending(&c->peers[s]) >= c->options.pushes_ahead) {
             TRMI_TRY(trmi_client_progress(c, &c->peers[s], deadline, err));

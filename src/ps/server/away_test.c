@@ -267,7 +267,8 @@ static void a_job_goes_on_with_fewer_workers(void **state) {
     }
 }
 
-/* A worker that gives up after a time-out owes its batch: it is not taken for one that has finished. */
+/* A worker that gives up after a time-out owes its batch: it is not taken for one that has
+ * finished. */
 static void a_worker_that_failed_is_waited_for(void **state) {
     fixture f = {.options = {.servers = 1,
                              .shards = 1,
@@ -306,8 +307,8 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     trm_ps_server_stop(f.server);
 }
 
-/* A bounded worker that had no samples for a while counts its batches from those of the others, which
- * would else wait until it has made as many. */
+/* A bounded worker that had no samples for a while counts its batches from those of the others,
+ * which would else wait until it has made as many. */
 static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     fixture f = {.options = {.servers = 1,
                              .shards = 1,

@@ -406,8 +406,9 @@ static void a_worker_that_others_wait_for_is_not_waited_for(void **state) {
     }
 }
 
-/* Worker 0 dies when all servers have its push and no step has it yet; its next life goes on with the
- * next batch. A server that is then started again must still have the push: nobody repeats it. */
+/* Worker 0 dies when all servers have its push and no step has it yet; its next life goes on
+ * with the next batch. A server that is then started again must still have the push: nobody
+ * repeats it. */
 static void run_with_kept_push(int fatal, int dead, float rows[KEYS * WIDTH]) {
     static job j;
     pthread_t other;

@@ -166,7 +166,8 @@ static void read_rows(job *j, float rows[KEYS * WIDTH]) {
     CHECK_OK(trm_ps_read(w->batch, &err), err);
 }
 
-/* `kills` kills after step `fatal`; after the first, each comes when the restarted job has begun. */
+/* `kills` kills after step `fatal`; after the first, each comes when the restarted job has
+ * begun. */
 static void run(int servers, int workers, trm_dtype wire, int fatal, int kills, unsigned lost,
                 float rows[KEYS * WIDTH]) {
     job j = {.servers = servers, .workers = workers, .wire = wire, .folder = in_folder("job")};

@@ -171,8 +171,8 @@ static int64_t find_last_batch(const trm_ps_server *server, uint32_t worker) {
     return last;
 }
 
-/* Returns whether a connection of an earlier life of the worker is open: what the life had sent before it ended may
- * still arrive. Newer links come first. */
+/* Returns whether a connection of an earlier life of the worker is open: what the life had sent
+ * before it ended may still arrive. Newer links come first. */
 static bool has_earlier_connection(const trmi_request *r) {
     for (const trmi_ps_link *l = r->link->next; l != NULL; l = l->next) {
         if (l->worker == r->link->worker && l->incarnation < r->header.incarnation &&
@@ -183,8 +183,8 @@ static bool has_earlier_connection(const trmi_request *r) {
     return false;
 }
 
-/* Handles BEGINS of a worker's new life, in its four forms (trmi_order in server.h). From here
- * on, messages of the earlier life that are still under way change nothing. The first form therefore
+/* Handles BEGINS of a worker's new life, in its four forms (trmi_order in server.h). From here on,
+ * messages of the earlier life that are still under way change nothing. The first form therefore
  * waits for them: a push that another server has applied may be among them. */
 void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     const int64_t batch = r->note.value[1];

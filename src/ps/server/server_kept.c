@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of kept pushes: synchronous pushes of ended lives that wait for their step.
  *
- * A worker repeats a push that was not answered, so a waiting push needs no log. When the worker dies, its
- * next life asks all servers for its last batch (BEGINS in server_front.c). Where all servers have it, the
- * life goes on with the next batch, and nobody can repeat the push. Each server therefore writes it here
- * before it answers, and a server that is started again lets it wait again.
+ * A worker repeats a push that was not answered, so a waiting push needs no log. When the worker
+ * dies, its next life asks all servers for its last batch (BEGINS in server_front.c). Where all
+ * servers have it, the life goes on with the next batch, and nobody can repeat the push. Each
+ * server therefore writes it here before it answers, and a server that is started again lets it
+ * wait again.
  *
  *     log/kept-server-N.log    | head | message as it came | zeros to a multiple of 8 | digest | ...
  *
- * The file is replaced as a whole, which happens once in a worker's life. Pushes of steps that the shards
- * have are left out when it is read. */
+ * The file is replaced as a whole, which happens once in a worker's life. Pushes of steps that the
+ * shards have are left out when it is read. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 

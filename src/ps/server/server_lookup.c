@@ -12,9 +12,9 @@ trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
     return NULL;
 }
 
-/* Contract in server.h. The list has the last push of the newest life of each worker. A synchronous step can
- * contain a push of an earlier life, of which the list says nothing: its step says whether it belongs to the
- * snapshot. */
+/* Contract in server.h. The list has the last push of the newest life of each worker. A synchronous
+ * step can contain a push of an earlier life, of which the list says nothing: its step says whether
+ * it belongs to the snapshot. */
 bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *push, int64_t clock) {
     const bool synchronous = server->options.mode == TRM_PS_SYNC;
     if (!server->held) {

@@ -15,8 +15,8 @@
 static void advance_clock(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     bool is_new = r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched;
-    /* BOUNDED: a worker that has rested counts fewer batches than its clock here, which has caught up
-     * with the others'; each of its batches advances it nevertheless */
+    /* BOUNDED: a worker that has rested counts fewer batches than its clock here, which has caught
+     * up with the others'; each of its batches advances it nevertheless */
     bool counts = is_new && server->options.mode == TRM_PS_BOUNDED && r->header.extra[0] != 0;
     w->clock = trmi_max_i64(w->clock + counts, r->header.clock);
     if (is_new) {

@@ -489,9 +489,9 @@ void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Applies the sum of staged pushes as one step. The step is decided: a server that cannot log it must not
- * apply later ones. It refuses everything from then on; started again, it finds the step's pushes in its
- * log. */
+/* Applies the sum of staged pushes as one step. The step is decided: a server that cannot log it
+ * must not apply later ones. It refuses everything from then on; started again, it finds the step's
+ * pushes in its log. */
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,

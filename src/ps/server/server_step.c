@@ -472,8 +472,8 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
 
 /* ---- steps from server 0 --------------------------------------------------------------------- */
 
-/* Notes that pushes of a worker up to `sequence` are in steps, unless a newer life has replaced that
- * one. */
+/* Notes that pushes of a worker up to `sequence` are in steps, unless a newer life has replaced
+ * that one. */
 static void note_dispatched(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                             uint64_t sequence) {
     trmi_worker *w = trmi_front_worker(server, worker, incarnation, NULL);

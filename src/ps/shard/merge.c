@@ -27,7 +27,8 @@ struct trmi_merge {
     uint64_t *keys;
     float *values, *scratch;
     uint32_t *map; /* [capacity] cells of base/hash/key_numbers.h */
-    /* of a tree: by gradient the number of its key; by key where its gradients begin; all gradients */
+    /* of a tree: by gradient the number of its key; by key where its gradients begin; all
+     * gradients */
     uint32_t *number;
     int64_t *begin;
     part_of_key *list;

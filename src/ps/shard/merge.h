@@ -23,8 +23,8 @@ typedef struct trmi_merge_parts {
     int32_t width;
     int64_t nodes; /* of the tree in which sections with a node are added */
 } trmi_merge_parts;
-/* Sums gradients by key over sections of one table. With nodes of a tree (all sections have one, and
- * values are float32) the sections are sorted, and a key whose sum is zero is left out, as the
+/* Sums gradients by key over sections of one table. With nodes of a tree (all sections have one,
+ * and values are float32) the sections are sorted, and a key whose sum is zero is left out, as the
  * optimiser of one device leaves a row without a gradient alone.
  *   shape  out: keys[count], values[count][width], valid until the next call
  *   errors  NOMEM, INVALID (some sections have a node and others not, or two have the same) */

@@ -301,7 +301,8 @@ static trm_status check_applied(const trmi_shard *shard, const trmi_push *push, 
     return push->clock > 0 && push->clock <= before ? TRM_END : TRM_OK;
 }
 
-/* Notes that a push is applied: its ids in the windows of their workers, its samples in the spans. */
+/* Notes that a push is applied: its ids in the windows of their workers, its samples in the
+ * spans. */
 static trm_status note_applied(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
         add_to_window(shard, &push->ids[i], push->clock, push->form);

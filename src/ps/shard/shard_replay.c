@@ -4,8 +4,8 @@
  *     record   step 6    step 7   fill   VOID 7                      step 7   fill
  *     effect   applied   held     held   step 7 dropped, fill used   held     held
  *
- * A fill marks a push as done without its gradients. One that repeats a push of a void step is dropped with it:
- * the push comes again and forms the step.
+ * A fill marks a push as done without its gradients. One that repeats a push of a void step is
+ * dropped with it: the push comes again and forms the step.
  *
  * Each shard of each server applies a synchronous step on its own. When all processes of a job
  * die, some logs may have the last step and others not. The replay therefore holds the last step
@@ -151,8 +151,8 @@ static trm_status use_record(trmi_shard *shard, const trmi_record_head *head, co
     return status;
 }
 
-/* Returns whether held record `number`, which only fills a window, is of a push that repeats one of the held
- * step: a new life of its worker has sent it when the step counted. */
+/* Returns whether held record `number`, which only fills a window, is of a push that repeats one of
+ * the held step: a new life of its worker has sent it when the step counted. */
 static bool repeats_the_step(const trmi_shard *shard, int64_t number) {
     const trmi_held *step = &shard->held[0], *fill = &shard->held[number];
     trmi_push_id id, member;
@@ -169,8 +169,8 @@ static bool repeats_the_step(const trmi_shard *shard, int64_t number) {
     return repeats;
 }
 
-/* Applies the held records and forgets all of them. They are not logged again. is_void: without the step, and
- * without what marks pushes that repeat it as done, because they form it again. */
+/* Applies the held records and forgets all of them. They are not logged again. is_void: without the
+ * step, and without what marks pushes that repeat it as done, because they form it again. */
 static trm_status use_held(trmi_shard *shard, bool is_void, int64_t *pushes, trm_error *err) {
     const int fd = shard->log.fd;
     trm_status status = TRM_OK;

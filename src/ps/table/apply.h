@@ -18,8 +18,8 @@ typedef struct trmi_tick {
     float gradient_scale; /* 1 / workers for a mean */
 } trmi_tick;
 
-/* Applies a rule to a row: w[width] and its slots (float32) with gradient g[width]. `slot1` is where
- * a second slot would be. */
+/* Applies a rule to a row: w[width] and its slots (float32) with gradient g[width]. `slot1` is
+ * where a second slot would be. */
 typedef void (*trmi_row_apply)(const trmi_rule *rule, float *w, const float *g, float *slot0,
                                float *slot1, int64_t width);
 

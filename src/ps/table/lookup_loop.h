@@ -187,8 +187,8 @@ TRMI_INLINE int64_t trmi_lookup_run(trmi_look l, uint32_t lines, const uint64_t 
     return absent_count;
 }
 
-/* Visits the records of keys[positions[k]], which trmi_lookup_run did not find. Returns how many keys
- * have none; positions[] then lists those. */
+/* Visits the records of keys[positions[k]], which trmi_lookup_run did not find. Returns how many
+ * keys have none; positions[] then lists those. */
 TRMI_INLINE int64_t trmi_fly_far(trmi_look l, const trmi_rows *rows, const uint64_t *keys,
                                  int32_t *positions, int64_t count, trmi_visit visit,
                                  void *context) {

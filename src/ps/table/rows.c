@@ -25,9 +25,10 @@ static size_t page_bytes(const trmi_rows *rows, uint32_t places) {
     return places * (size_t)rows->stride;
 }
 
-/* Returns the places of the largest page of a depth that has the hashes of `part`. A page of a small depth has several
- * parts, of which the first counts. The parts differ so that their pages split at different times: hashing fills all pages alike, and
- * if all split together, the whole table would need half as much memory again at once. */
+/* Returns the places of the largest page of a depth that has the hashes of `part`. A page of a
+ * small depth has several parts, of which the first counts. The parts differ so that their pages
+ * split at different times: hashing fills all pages alike, and if all split together, the whole
+ * table would need half as much memory again at once. */
 static uint32_t places_max(const trmi_rows *rows, uint32_t depth, uint32_t part) {
     const uint32_t first =
         depth >= PARTS_LOG2 ? part : part >> (PARTS_LOG2 - depth) << (PARTS_LOG2 - depth);
@@ -472,7 +473,8 @@ static bool split_page(trmi_rows *rows, uint32_t number, uint64_t hash) {
     return true;
 }
 
-/* Returns the next size of a page: half as much again, large pages in whole huge pages, at most `most` places. */
+/* Returns the next size of a page: half as much again, large pages in whole huge pages, at most
+ * `most` places. */
 static uint32_t larger_size(const trmi_rows *rows, uint32_t places, uint32_t most) {
     int64_t bytes = (int64_t)page_bytes(rows, places);
     int64_t larger = places + (places + 1) / 2;
@@ -559,7 +561,8 @@ int64_t trmi_rows_bytes(const trmi_rows *rows) {
     return (int64_t)bytes;
 }
 
-/* The pages of one part of the hashes: all are alike, because hashing fills them alike, and grow and split together. */
+/* The pages of one part of the hashes: all are alike, because hashing fills them alike, and grow
+ * and split together. */
 typedef struct part_shape {
     uint32_t depth, places;
 } part_shape;
@@ -582,7 +585,8 @@ static void shape_for(const trmi_rows *rows, int64_t count, part_shape parts[PAR
     }
 }
 
-/* Returns how many pages begin in a part: a page of a small depth begins in the first of its parts. */
+/* Returns how many pages begin in a part: a page of a small depth begins in the first of its
+ * parts. */
 static uint32_t pages_of_part(const part_shape *shape, uint32_t part) {
     if (shape->depth >= PARTS_LOG2) {
         return (uint32_t)1 << (shape->depth - PARTS_LOG2);
@@ -612,7 +616,8 @@ int64_t trmi_rows_forecast(const trmi_row_layout *layout, int64_t count) {
     return bytes;
 }
 
-/* Allocates the pages of a part and points their directory entries to them. Returns false if the budget has no room. */
+/* Allocates the pages of a part and points their directory entries to them. Returns false if the
+ * budget has no room. */
 static bool make_part(trmi_rows *rows, const part_shape *shape, uint32_t part) {
     const uint64_t entries = (uint64_t)1 << (rows->depth - shape->depth); /* of a page */
     uint64_t first = ((uint64_t)part << rows->depth) >> PARTS_LOG2;

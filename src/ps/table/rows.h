@@ -13,10 +13,11 @@
  * adjacent, which costs memory little more than one. A separate list of displaced keys would
  * cost as much as the record, even in the same small page.
  *
- * A page that is 80 % full grows by half, up to 4.5 to 8 MB, then it splits: growth never moves more
- * than one page. The largest size depends on the first bits of the hashes (places_max in rows.c), so that pages, which
- * are all filled alike, do not grow at the same time. Records move when their page grows, and when a key arrives whose home they
- * occupy: addresses are valid until the next insert. */
+ * A page that is 80 % full grows by half, up to 4.5 to 8 MB, then it splits: growth never moves
+ * more than one page. The largest size depends on the first bits of the hashes (places_max in
+ * rows.c), so that pages, which are all filled alike, do not grow at the same time. Records move
+ * when their page grows, and when a key arrives whose home they occupy: addresses are valid until
+ * the next insert. */
 #ifndef TRMI_PS_ROWS_H
 #define TRMI_PS_ROWS_H
 

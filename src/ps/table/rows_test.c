@@ -111,9 +111,9 @@ static void homes_go_to_those_who_live_there(void **state) {
     (void)state;
 }
 
-/* Pages do not grow at the same time: while the rows increase by 5 %, the memory increases by a quarter at most (half, if
- * all pages of one size grew together). The forecast is what the table then has, and a table that was reserved for the
- * rows does not grow. */
+/* Pages do not grow at the same time: while the rows increase by 5 %, the memory increases by a
+ * quarter at most (half, if all pages of one size grew together). The forecast is what the table
+ * then has, and a table that was reserved for the rows does not grow. */
 static void growth_is_spread(void **state) {
     enum { ROWS = 300000, FIRST = 60000, FORECASTS = 6 };
     trmi_account account = {.limit = INT64_MAX}, other = {.limit = INT64_MAX};

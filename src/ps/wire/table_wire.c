@@ -2,8 +2,8 @@
 /* Options of a table, written and read (contracts in table_wire.h). */
 #include "ps/wire/table_wire.h"
 
-/* Contract in table_wire.h. Where the wire has another form than the options: Nesterov is momentum with a flag,
- * and l2 is McMahan's lambda2, twice the option. */
+/* Contract in table_wire.h. Where the wire has another form than the options: Nesterov is momentum
+ * with a flag, and l2 is McMahan's lambda2, twice the option. */
 void trmi_ps_put_table(const trm_table_options *t, trmi_ps_wire_table *out) {
     const trm_optimizer_options *o = &t->optimizer;
     const bool nesterov = o->kind == TRM_NESTEROV;

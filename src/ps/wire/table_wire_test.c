@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the options of tables in messages, logs and snapshots: bytes that version 0.2.0 wrote are
- * read, and written again the same. */
+/* Tests of the options of tables in messages, logs and snapshots: bytes that version 0.2.0 wrote
+ * are read, and written again the same. */
 #include "check.h"
 
 #include "ps/wire/codec.h"

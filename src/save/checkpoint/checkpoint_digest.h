@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save/checkpoint/checkpoint_digest.h: the digest of a file in a checkpoint: its length, an XXH3-128 hash of
- * the whole (as `xxh128sum` prints it), and a CRC-32C of each block of 4 MiB, which locates
- * damage. */
+/* save/checkpoint/checkpoint_digest.h: the digest of a file in a checkpoint: its length, an
+ * XXH3-128 hash of the whole (as `xxh128sum` prints it), and a CRC-32C of each block of 4 MiB,
+ * which locates damage. */
 #ifndef TRMI_SAVE_CHECKPOINT_DIGEST_H
 #define TRMI_SAVE_CHECKPOINT_DIGEST_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save/checkpoint/checkpoint_manifest.h: manifest.json, the last file that is written into a checkpoint. It
- * has the description of the checkpoint and the digest of every other file. Its own last line is
- * the XXH3 of all text before it. */
+/* save/checkpoint/checkpoint_manifest.h: manifest.json, the last file that is written into a
+ * checkpoint. It has the description of the checkpoint and the digest of every other file. Its own
+ * last line is the XXH3 of all text before it. */
 #ifndef TRMI_SAVE_CHECKPOINT_MANIFEST_H
 #define TRMI_SAVE_CHECKPOINT_MANIFEST_H
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme inspect`: recognises a file by its content and describes it. A kind of file is a row
- * with two functions: matches(probe) recognises the content, describe(...) reads the file completely,
- * so that a damaged file is reported, too. Programs can add rows (trm_inspect_options.more).
+ * with two functions: matches(probe) recognises the content, describe(...) reads the file
+ * completely, so that a damaged file is reported, too. Programs can add rows
+ * (trm_inspect_options.more).
  *
  *   file --mapping--> probe -> recognise_file: by content, else by name --> describe --> lines, JSON
  *

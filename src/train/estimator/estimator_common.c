@@ -80,7 +80,8 @@ void trmi_estimator_ps_folder(const trm_estimator *e, char *path, size_t size) {
     }
 }
 
-/* Contract in estimator.h. Of a long path the end is shown, which is where folders of one job differ. */
+/* Contract in estimator.h. Of a long path the end is shown, which is where folders of one job
+ * differ. */
 void trmi_estimator_read_job_id(trm_estimator *e) {
     const trm_cluster_info *me = trm_cluster_get(e->config.cluster);
     const char *dir = e->config.model_dir;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Connects a trainer or an evaluator to the servers of its job. A client polls while it waits: is the
- * job over, has a stop been requested, has another worker died that this one computes with. */
+/* Connects a trainer or an evaluator to the servers of its job. A client polls while it waits: is
+ * the job over, has a stop been requested, has another worker died that this one computes with. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"
@@ -12,9 +12,9 @@ enum { LATE_WAITS = 2, CHIEF_WAITS = 10 }; /* seconds to wait for servers of a j
 
 static bool is_stopped(void *estimator) { return trmi_estimator_stopped(estimator); }
 
-/* Returns whether another worker has died that this one computes with. Server 0 waits for all workers and this worker
- * waits for the server; only the broken connection to the dead worker shows why. Polled by the
- * client while it waits. */
+/* Returns whether another worker has died that this one computes with. Server 0 waits for all
+ * workers and this worker waits for the server; only the broken connection to the dead worker shows
+ * why. Polled by the client while it waits. */
 static bool is_lost(void *estimator) {
     const trm_estimator *e = estimator;
     return e->workers != NULL && trm_comm_health(e->workers, NULL) != TRM_OK;

@@ -5,8 +5,8 @@
  *       trainer    describe_model -> trmi_estimator_connect -> meet_others -> build_model -> begin_warm -> train_model -> end_job
  *                  hybrid, strict: after another worker's death release_trainer() and once more from the start (run_lives)
  *
- * The order matters: model and data come first, because the size of the shared-memory rings
- * depends on a batch; hybrid and strict workers join before the model is built, because the model needs
+ * The order matters: model and data come first, because the size of the shared-memory rings depends
+ * on a batch; hybrid and strict workers join before the model is built, because the model needs
  * their communicator.
  *
  * Every wait has a limit: session_creation_timeout_secs for servers that come up,
@@ -285,8 +285,9 @@ static bool has_states(const trm_model *model) {
 }
 
 /* Loads running statistics (batch norm) after a restart: of a synchronous chief those of its latest
- * batch (states_file.h), else those of the newest checkpoint. Servers do not hold them. An error is only logged, because training corrects them; so is that the servers' logs
- * go further than the checkpoint. */
+ * batch (states_file.h), else those of the newest checkpoint. Servers do not hold them. An error is
+ * only logged, because training corrects them; so is that the servers' logs go further than the
+ * checkpoint. */
 static void restore_states(const trainer *t) {
     trm_error err;
     int32_t skipped;
@@ -402,8 +403,8 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     return status;
 }
 
-/* Hybrid, strict: waits in a barrier until all workers, the chief included, have ended well. Before it
- * this worker signs off from the servers, since the chief waits for that. A worker that dies
+/* Hybrid, strict: waits in a barrier until all workers, the chief included, have ended well. Before
+ * it this worker signs off from the servers, since the chief waits for that. A worker that dies
  * here makes the barrier fail, and the job goes on. */
 static trm_status wait_for_all(const trainer *t, trm_error *err) {
     trm_error why;
@@ -469,8 +470,9 @@ static trm_status run_life(trainer *t, const trm_train_spec *spec, trm_job_resul
     return status == TRM_OK && t->comm != NULL ? wait_for_all(t, err) : status;
 }
 
-/* Returns whether a worker that computes with others starts another life after `status`: another worker has died or
- * the servers were away, and this worker has made a step within timeout_seconds. */
+/* Returns whether a worker that computes with others starts another life after `status`: another
+ * worker has died or the servers were away, and this worker has made a step within
+ * timeout_seconds. */
 static bool starts_again(const trainer *t, trm_status status) {
     const trm_ps_strategy *s = &t->e->strategy;
     return trmi_estimator_joins(t->e) && t->e->trainers > 1 &&
@@ -478,10 +480,10 @@ static bool starts_again(const trainer *t, trm_status status) {
            t->e->over_since == 0 && trmi_os_now() - t->alive < s->client.timeout_seconds;
 }
 
-/* Hybrid: keeps the dense parameters of a life that ends, because a worker that comes back needs them
- * from another worker. An update that the end of the life has interrupted (strict) is made on a
- * second copy: which of the two the job continues with depends on whether the servers have applied
- * the step. */
+/* Hybrid: keeps the dense parameters of a life that ends, because a worker that comes back needs
+ * them from another worker. An update that the end of the life has interrupted (strict) is made on
+ * a second copy: which of the two the job continues with depends on whether the servers have
+ * applied the step. */
 static void keep_dense(trainer *t) {
     if (t->model == NULL || !t->e->strategy.training.tables_only) {
         return;

@@ -99,8 +99,8 @@ static trm_status find_own(trm_model *model, const trmi_dense *kept, const char 
     return TRM_OK;
 }
 
-/* Returns the number of batches that this worker has finished; INT64_MAX: it is new in a job that is
- * continued with more workers, and begins where the others are. */
+/* Returns the number of batches that this worker has finished; INT64_MAX: it is new in a job that
+ * is continued with more workers, and begins where the others are. */
 static int64_t own_position(const trm_model *model) {
     const trmi_dealt *d = model->dealt;
     int64_t position = trmi_remote_position(model->remote);

@@ -29,9 +29,9 @@ void trmi_dense_keep(trmi_dense *dense, const trm_model *model);
 void trmi_dense_free(trmi_dense *dense);
 /* The dense parameters that a worker keeps from a life that another worker's death has ended. */
 enum { TRMI_DENSE_KEPT = 2 }; /* parameters as they are, and strict: with the update that is owed */
-/* Hybrid: gives all workers the same dense parameters before training, and sets the batch that comes
- * next. The parameters are those of the worker nearest to the servers' step: of `kept` from its last
- * life, or on rank 0 the newest checkpoint in `dir` (NULL: none). Collective.
+/* Hybrid: gives all workers the same dense parameters before training, and sets the batch that
+ * comes next. The parameters are those of the worker nearest to the servers' step: of `kept` from
+ * its last life, or on rank 0 the newest checkpoint in `dir` (NULL: none). Collective.
  *   error  NOMEM, CORRUPT, those of trm_comm_run */
 trm_status trmi_dense_begin(trm_model *model, const trmi_dense kept[TRMI_DENSE_KEPT],
                             const char *dir, trm_error *err);

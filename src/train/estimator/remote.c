@@ -12,10 +12,10 @@
  * and gradients are read and written in place in the program's arenas; a variable whose layout
  * there is not plain goes through a copy.
  *
- * Strict determinism: the program's samples lie by blocks, so keys do too, and gradients of rows are
- * pushed as sums of blocks (ps/client/client_blocks.c). Gradients of dense variables are complete on
- * every worker, which pushes a part of them. The tables' rate is 1 and a push carries the rate
- * itself, because base rate times ratio would be rounded once more. */
+ * Strict determinism: the program's samples lie by blocks, so keys do too, and gradients of rows
+ * are pushed as sums of blocks (ps/client/client_blocks.c). Gradients of dense variables are
+ * complete on every worker, which pushes a part of them. The tables' rate is 1 and a push carries
+ * the rate itself, because base rate times ratio would be rounded once more. */
 #include "train/estimator/remote.h"
 
 #include "train/model.h"
@@ -90,8 +90,8 @@ struct trmi_remote {
     trm_ps_lease lease;            /* lease held now; id 0: none */
     int64_t lent_next;             /* next batch of the lease */
     int64_t read_epoch, read_next; /* next batch that the dataset will give */
-    /* strict determinism (samples.count > 0): blocks of the program; how gradients are summed; of each
-     * sample its place in the program's batch */
+    /* strict determinism (samples.count > 0): blocks of the program; how gradients are summed; of
+     * each sample its place in the program's batch */
     trmi_batch_blocks samples;
     trmi_push_blocks blocks;
     int64_t *row_of;
@@ -155,7 +155,8 @@ trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi
     r->base_rate = o->learning_rate.base;
     r->seed = o->exec.seed;
     r->current = -1;
-    /* Find the gathers; compile the ids program while the graph has them; then detach the tables. */
+    /* Find the gathers; compile the ids program while the graph has them; then detach the
+     * tables. */
     trm_status status = trmi_graph_find_tables(graph, &r->found, &r->lookups_count, err);
     if (status == TRM_OK && r->lookups_count > 0) {
         status = make_ids_program(r, o, graph, err);

@@ -47,7 +47,8 @@ void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs, in
 /* Reads the next batch of this worker's lease and stages it; takes a new lease if the current
  * one is used up. Where workers wait for each other, a new lease is not taken before the last
  * batch of the old one has been pushed.
- *   error  TRM_END: all samples are used; TRM_PENDING: other workers still hold the last leases of this epoch, call again */
+ *   error  TRM_END: all samples are used; TRM_PENDING: other workers still hold the last leases of
+ *          this epoch, call again */
 trm_status trmi_remote_stage_lent(trmi_remote *remote, trm_dataset *data, trm_error *err);
 /* Returns the epoch of the staged batch. */
 int64_t trmi_remote_staged_epoch(const trmi_remote *remote);
@@ -68,7 +69,8 @@ bool trmi_remote_is_late(const trmi_remote *remote);
  *   error  those of trm_ps_pull_wait */
 trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged_batch *out, trm_error *err);
 /* Pushes the gradients of the batch that was begun. `rate`: learning rate of this step.
- *   error  DIVERGED: a gradient is not finite; PEER: the servers have given this batch's samples to other workers */
+ *   error  DIVERGED: a gradient is not finite; PEER: the servers have given this batch's samples to
+ *          other workers */
 trm_status trmi_remote_push(trmi_remote *remote, double rate, trm_error *err);
 /* Waits until the servers have answered all pushes.
  *   error  those of trm_ps_flush */

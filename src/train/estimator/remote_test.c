@@ -22,8 +22,8 @@ enum {
 };
 
 /* Field 0 in a table of its own, without weight decay; all fields in one wide table of width 1 and
- * one deep table (which the last field reads a second time, unless context is NULL); an MLP over them, one of its layers
- * of an awkward size. */
+ * one deep table (which the last field reads a second time, unless context is NULL); an MLP over
+ * them, one of its layers of an awkward size. */
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node keys = trm_inputs_get(inputs, "keys"), dense = trm_inputs_get(inputs, "dense");
     int64_t n = trm_node_shape(g, keys).dim[0];

@@ -110,8 +110,8 @@ static void name_module(const char *model, const char *name, char *text, size_t 
     }
 }
 
-/* Returns the layers that have adapters, as peft finds them: the ends of their names, or for bert an
- * expression, because "output.dense" is also the end of "attention.output.dense". */
+/* Returns the layers that have adapters, as peft finds them: the ends of their names, or for bert
+ * an expression, because "output.dense" is also the end of "attention.output.dense". */
 static json_t *list_layers(const char *model, const trm_lora_options *lora) {
     const trmi_language *language = trmi_language_of(model);
     const char *const *all = language != NULL ? language->layers : trmi_vit_layers;

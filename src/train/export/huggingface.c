@@ -279,8 +279,8 @@ static trm_status write_json(json_t *root, const char *folder, const char *name,
     return status;
 }
 
-/* Adds the token that stands between documents, and the one for padding: transformers' BERT does not
- * train the embedding of the latter, so that no other token may be it. */
+/* Adds the token that stands between documents, and the one for padding: transformers' BERT does
+ * not train the embedding of the latter, so that no other token may be it. */
 static void add_ends(json_t *root, const trm_tokenizer *tokenizer) {
     int32_t end = tokenizer != NULL ? trm_tokenizer_end(tokenizer) : -1;
     int32_t pad = tokenizer != NULL ? trm_tokenizer_find(tokenizer, "[PAD]") : -1;
@@ -349,8 +349,8 @@ static int64_t shard_end(const trm_named_tensor *tensors, int64_t count, int64_t
     return end;
 }
 
-/* Writes the weights: one file, or several of at most `most` bytes (a tensor is never cut) and their
- * index. */
+/* Writes the weights: one file, or several of at most `most` bytes (a tensor is never cut) and
+ * their index. */
 static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, int64_t most,
                                 const char *folder, trm_error *err) {
     int64_t shards = 0, total = 0;

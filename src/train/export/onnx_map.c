@@ -468,7 +468,8 @@ static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries,
     return add_constant(x, TRM_FLOAT32, &shape, bias);
 }
 
-/* Adds what is added to the scores of masked keys: (mask - 1) * 1e30, [N, 1, 1, S]. Returns its name.
+/* Adds what is added to the scores of masked keys: (mask - 1) * 1e30, [N, 1, 1, S]. Returns its
+ * name.
  *   error  NOMEM */
 static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys, const char **out,
                                   trm_error *err) {

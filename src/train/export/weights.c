@@ -95,8 +95,8 @@ void trmi_weights_close(trmi_weights *weights) {
     *weights = (trmi_weights){0};
 }
 
-/* Writes the other name that a file may have for a tensor: below "transformer.", or, of the norms of
- * BERT's first files, gamma and beta. "" without one. */
+/* Writes the other name that a file may have for a tensor: below "transformer.", or, of the norms
+ * of BERT's first files, gamma and beta. "" without one. */
 static void write_other_name(const char *name, char *text, size_t size) {
     const char *norm = strstr(name, ".LayerNorm.");
     int length = norm == NULL ? snprintf(text, size, "transformer.%s", name)

@@ -23,8 +23,9 @@ bool trmi_is_huggingface(const char *path);
 trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err);
 /* Closes the files that trmi_weights_open has opened. */
 void trmi_weights_close(trmi_weights *weights);
-/* Returns the tensor of this name, of "transformer." and this name (GPT-2 below its output layer), or of
- * gamma and beta of a LayerNorm (BERT's first files), and *file, which has it; NULL if there is none. */
+/* Returns the tensor of this name, of "transformer." and this name (GPT-2 below its output layer),
+ * or of gamma and beta of a LayerNorm (BERT's first files), and *file, which has it; NULL if there
+ * is none. */
 const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
                                                const trm_safetensors **file);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention to tokens that were read before (cache.h). Work is shared by heads and rows, so that the
- * bits depend on no number of threads. */
+/* Attention to tokens that were read before (cache.h). Work is shared by heads and rows, so that
+ * the bits depend on no number of threads. */
 #include "train/generate/cache.h"
 
 #include "train/generate/cache_attend.h"
@@ -65,8 +65,8 @@ static trm_status infer_cache(const trm_custom_op *self, const trm_tensor *input
     return TRM_OK;
 }
 
-/* Attention of new tokens over all tokens so far: keeps their keys and values, then computes each head
- * of each token. Rows behind the last token become zeros. */
+/* Attention of new tokens over all tokens so far: keeps their keys and values, then computes each
+ * head of each token. Rows behind the last token become zeros. */
 static trm_status run_cache(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
                             trm_tensor *outputs, trm_error *err) {
     (void)count;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/generate/cache.h: keys and values of tokens that were read, and the operator that attends to
- * them (trm_custom_op).
+/* train/generate/cache.h: keys and values of tokens that were read, and the operator that attends
+ * to them (trm_custom_op).
  *
  *      packed q, k, v of T new tokens --> keys, values [kv_heads, context, D] --> y of the T tokens
  *                                         | first, first + 1 ...  |
@@ -28,8 +28,8 @@ typedef struct trmi_cache_layer {
 
 /* Fills state->turns of a model with rotary positions. */
 void trmi_cache_prepare_turns(trmi_cache_state *state);
-/* Returns the operator that attends to `layer`: packed [1, T, (heads + 2 kv_heads) D] -> [1, T, heads
- * D]. It writes the keys and values of the new tokens first. */
+/* Returns the operator that attends to `layer`: packed [1, T, (heads + 2 kv_heads) D] -> [1, T,
+ * heads D]. It writes the keys and values of the new tokens first. */
 trm_custom_op trmi_cache_operator(trmi_cache_layer *layer);
 
 #endif

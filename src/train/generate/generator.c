@@ -113,8 +113,8 @@ static trm_status make_program(trm_generator *g, trm_model *model, const trm_exe
     return TRM_OK;
 }
 
-/* Contract in trireme/language.h. Two programs have one cache: one reads many tokens of a prompt at a
- * time, one a single token. */
+/* Contract in trireme/language.h. Two programs have one cache: one reads many tokens of a prompt at
+ * a time, one a single token. */
 trm_status trm_generator_create(trm_model *model, const trm_generator_options *options,
                                 trm_generator **out, trm_error *err) {
     TRMI_NEED(err, model, options, out);

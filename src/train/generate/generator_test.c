@@ -199,8 +199,9 @@ static void logits_are_those_of_training(void **state) {
     }
 }
 
-/* A reset reads parameters that training has changed, in bfloat16 too: in the tokens of a prompt, in
- * those read one by one, and in these behind a prompt, which read what the prompt has converted. */
+/* A reset reads parameters that training has changed, in bfloat16 too: in the tokens of a
+ * prompt, in those read one by one, and in these behind a prompt, which read what the prompt has
+ * converted. */
 static void a_reset_reads_new_parameters(void **state) {
     enum { FIRST = 7 };
     trm_error err;

@@ -117,8 +117,8 @@ static void put_others(trmi_text *t, const trm_hardware_plan *p) {
     }
 }
 
-/* Contract in hardware_plan.h. The search prices every plan, so its best is optimal by these costs: the
- * bound is the objective itself. */
+/* Contract in hardware_plan.h. The search prices every plan, so its best is optimal by these costs:
+ * the bound is the objective itself. */
 void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_priced_plan *best = &p->found.best;
     char described[256];

@@ -60,7 +60,8 @@ static void print_memory(trmi_text *t, const trm_hardware_plan *p, const trmi_st
     trmi_text_printf(t, "\n");
 }
 
-/* Appends what keeps the step from being shorter: memory, and the largest part that is no product. */
+/* Appends what keeps the step from being shorter: memory, and the largest part that is no
+ * product. */
 static void print_limit(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_step_cost *cost = &p->found.best.cost;
     double free = p->found.unlimited.cost.seconds;

@@ -153,8 +153,8 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
 /* Builds the graphs of one of `micros` micro-batches. owns: the caller destroys both */
 trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_micro_graph *out,
                                     trm_error *err);
-/* planner_pipeline.c: searches plans with stages (options.stages), and chooses one if it is better than
- * the plan without stages, or if a number of stages is given.
+/* planner_pipeline.c: searches plans with stages (options.stages), and chooses one if it is better
+ * than the plan without stages, or if a number of stages is given.
  *   errors  INVALID (numbers that do not divide, unknown operators), NOMEM */
 trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err);
 /* planner_micro.c: finds or builds the graphs of one of `micros` micro-batches; kept. */
@@ -163,7 +163,8 @@ trm_status trmi_planner_micro(trm_planner *p, int32_t micros, const trmi_micro_g
 /* Returns the training graph of one of `micros` micro-batches, kept; NULL: an error. Implements
  * trmi_op_benchmark.part, `context`: the planner. */
 const trm_graph *trmi_planner_part(void *context, int32_t micros, trm_error *err);
-/* planner_given.c: checks a user's plan with stages (pipe.file) against the graph of its micro-batches.
+/* planner_given.c: checks a user's plan with stages (pipe.file) against the graph of its
+ * micro-batches.
  *   errors  INVALID (another graph, batch, operators), NOMEM */
 trm_status trmi_planner_check_given(trm_planner *p, trm_error *err);
 /* Measures the operators of that plan on rank 0, where costs are measured, and prices it
@@ -189,8 +190,8 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
                           size_t size);
 /* Writes the simulated step of the best plan as a Chrome trace. */
 trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err);
-/* Appends the members "timeline_events" and "timeline": the events of that step, of one of the equal
- * ranks; "hidden" ones run beside the operators. */
+/* Appends the members "timeline_events" and "timeline": the events of that step, of one of the
+ * equal ranks; "hidden" ones run beside the operators. */
 void trmi_planner_json_timeline(const trm_planner *p, trmi_text *text);
 /* Searches for a smaller batch and for a number of ranks with which a plan fits
  * (planner->way_out). */

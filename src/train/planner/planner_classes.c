@@ -11,8 +11,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Returns the index of the last linear operator whose weights are a parameter; 0: there is none. An
- * output layer that is part of the loss has no classes but tokens, which other operators have, too. */
+/* Returns the index of the last linear operator whose weights are a parameter; 0: there is none.
+ * An output layer that is part of the loss has no classes but tokens, which other operators
+ * have, too. */
 static int64_t classifier_of(const trm_graph *g) {
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws a plan: as SVG, with the mesh, a legend, and a row for each forward operator that has its cut
- * and its time; and as a DOT graph. */
+/* Draws a plan: as SVG, with the mesh, a legend, and a row for each forward operator that has its
+ * cut and its time; and as a DOT graph. */
 #include "train/planner/planner.h"
 
 #include "base/arguments.h"
@@ -76,7 +76,8 @@ static void draw_mesh(trmi_text *t, const trmi_mesh *mesh) {
              title);
 }
 
-/* Draws title, figures, the mesh, and the legend: each cut that the plan has, and the two shades. */
+/* Draws title, figures, the mesh, and the legend: each cut that the plan has, and the two
+ * shades. */
 static void draw_head(trmi_text *t, const trm_planner *p, const trmi_auto_mesh *m) {
     char mesh[48], line[200], memory[TRMI_BYTES_TEXT];
     const trmi_space *s = m->space;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans with stages: the search over stages and all other axes (plan/search/pipeline_search.h) with the
- * costs of the planner, and its result as a plan.
+/* Plans with stages: the search over stages and all other axes (plan/search/pipeline_search.h) with
+ * the costs of the planner, and its result as a plan.
  *
  *      global batch / micro-batches --> graph of one micro-batch --> space on the mesh of a stage
  *      links between ranks of neighbouring stages                 --> seconds of messages
@@ -17,8 +17,8 @@
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Returns the seconds of a message between ranks of two stages: an exchange in pairs over the level of
- * the machine that contains both. */
+/* Returns the seconds of a message between ranks of two stages: an exchange in pairs over the level
+ * of the machine that contains both. */
 static double message_seconds(void *context, int32_t stages, int32_t from, int32_t to,
                               double bytes) {
     trm_planner *p = context;
@@ -133,8 +133,8 @@ static void compile_stages(trm_planner *p) {
     }
 }
 
-/* Measures the operators of the best plans of different shapes, each on the shapes of its micro-batches;
- * adds the number of new costs to *news. */
+/* Measures the operators of the best plans of different shapes, each on the shapes of its
+ * micro-batches; adds the number of new costs to *news. */
 static trm_status measure_plans(trm_planner *p, int32_t *news, trm_error *err) {
     enum { MOST = 4 };
     const trmi_pipe_found *found = &p->pipe.found;
@@ -161,8 +161,8 @@ static bool is_faster_with_stages(const trm_planner *p) {
                                    best->step < plain->objective * (1 - p->options.stages_gain));
 }
 
-/* Searches, measures what the best plans need, and searches again. Stages have as much time to measure
- * as plans without them had; those that do not gain are not measured. */
+/* Searches, measures what the best plans need, and searches again. Stages have as much time to
+ * measure as plans without them had; those that do not gain are not measured. */
 static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, trm_error *err) {
     enum { ROUNDS = 4 };
     trmi_planner_pipe *pipe = &p->pipe;
@@ -186,8 +186,8 @@ static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, tr
     return status;
 }
 
-/* Searches until the compiled program of the best plan fits the limit: what it needs beyond what the
- * search counts is kept off the limit. */
+/* Searches until the compiled program of the best plan fits the limit: what it needs beyond what
+ * the search counts is kept off the limit. */
 static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
     enum { ROUNDS = 5 };
     trmi_planner_pipe *pipe = &p->pipe;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the stages of a plan: as lines for people, and as the members "pipeline" of the JSON report. */
+/* Prints the stages of a plan: as lines for people, and as the members "pipeline" of the JSON
+ * report. */
 #include "train/planner/planner_report.h"
 
 #include "base/format/json_member.h"

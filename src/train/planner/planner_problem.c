@@ -230,7 +230,8 @@ trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *
     return TRM_OK;
 }
 
-/* Returns the bytes of messages that a rank of a stage holds, and of the inputs of its micro-batches. */
+/* Returns the bytes of messages that a rank of a stage holds, and of the inputs of its
+ * micro-batches. */
 static double staged_bytes(const trm_program *program) {
     const trmi_staged *s = program->staged;
     double bytes = (double)program->arena_bytes[TRMI_ARENA_INPUT] *

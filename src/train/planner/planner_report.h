@@ -52,8 +52,8 @@ void trmi_report_free(trmi_report *report);
 void trmi_report_print(trmi_report *report);
 void trmi_report_print_json(trmi_report *report);
 
-/* planner_pipeline_report.c: append the stages of the plan and the other plans with stages; nothing if
- * stages were not searched. */
+/* planner_pipeline_report.c: append the stages of the plan and the other plans with stages; nothing
+ * if stages were not searched. */
 void trmi_report_print_stages(trmi_report *report);
 void trmi_report_json_stages(trmi_report *report);
 /* Writes a shape in words, "2 stages x mesh 2, 4 micro-batches, 1f1b"; returns text. */

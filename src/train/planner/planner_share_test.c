@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that search a plan together and train by it: the same plan on every rank, with stages and
- * without, equal to one device; operators of a micro-batch are measured; a search that fails ends on every
- * rank. */
+ * without, equal to one device; operators of a micro-batch are measured; a search that fails ends
+ * on every rank. */
 #include "check.h"
 
 #include "trireme/plan.h"
@@ -141,7 +141,8 @@ static void operators_of_micro_batches_are_measured(void **state) {
 }
 #endif
 
-/* Plans for ranks that are far apart: each message takes long, so two stages are the fastest plan. */
+/* Plans for ranks that are far apart: each message takes long, so two stages are the fastest
+ * plan. */
 static trm_planner_info plan_far_ranks(double gain, bool blocks) {
     trm_error err;
     trm_planner *planner;
@@ -169,8 +170,8 @@ static trm_planner_info plan_far_ranks(double gain, bool blocks) {
     return info;
 }
 
-/* The bound is that of all plans, also where stages are faster by less than is asked; a network without
- * segments is planned without stages. */
+/* The bound is that of all plans, also where stages are faster by less than is asked; a network
+ * without segments is planned without stages. */
 static void stages_are_chosen_where_they_gain(void **state) {
     (void)state;
     trm_planner_info gains = plan_far_ranks(0.1, true), less = plan_far_ranks(0.9, true),

@@ -32,8 +32,8 @@ typedef struct point {
 } point;
 
 enum { POINTS = 24 };
-/* Everything that is simulated, before it is printed. The planner keeps it, so that a second report of
- * the same simulation costs nothing. */
+/* Everything that is simulated, before it is printed. The planner keeps it, so that a second report
+ * of the same simulation costs nothing. */
 struct trmi_simulation {
     trm_planner *p;
     int32_t largest; /* of the options */

@@ -116,8 +116,8 @@ static void print_costs(trmi_report *r) {
                      r->p->drive.rounds == 1 ? "" : "s");
 }
 
-/* Prints the verdict: that no plan can be much faster than data parallel, or how much slower than that
- * are stages of which the user gave the number. */
+/* Prints the verdict: that no plan can be much faster than data parallel, or how much slower than
+ * that are stages of which the user gave the number. */
 static void print_verdict(trmi_report *r, const trm_planner_info *info) {
     char a[24];
     double parallel = info->data_parallel_seconds;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The simulated step of a plan, event by event: as a file for Perfetto, and as the member "timeline" of
- * reports in JSON, which pages draw.
+/* The simulated step of a plan, event by event: as a file for Perfetto, and as the member
+ * "timeline" of reports in JSON, which pages draw.
  *
  *      trmi_space_timeline --> events of one of the equal ranks --> Chrome trace (base/trace.h)
  *                                                               --> "timeline":[...] */
@@ -86,8 +86,8 @@ trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_
     return status;
 }
 
-/* Contract in planner.h. Without memory for the timeline the report has none, and a plan with stages
- * has its actions instead. */
+/* Contract in planner.h. Without memory for the timeline the report has none, and a plan with
+ * stages has its actions instead. */
 void trmi_planner_json_timeline(const trm_planner *p, trmi_text *t) {
     const trmi_space *s = trmi_planner_best(p)->space;
     trmi_timeline timeline;

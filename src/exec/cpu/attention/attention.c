@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention forward. A task is some queries of all heads that share keys; it walks the blocks of keys
- * with a maximum, a sum and a result for each of its rows.
+/* Attention forward. A task is some queries of all heads that share keys; it walks the blocks of
+ * keys with a maximum, a sum and a result for each of its rows.
  *
  *   scratch of a thread:  q | o | most, sum | scores of a tile of rows | packed K | packed V | hidden */
 #include "exec/cpu/attention/attention_blocks.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that forward and backward of attention in blocks share: the sizes of the blocks, rows in and out,
- * packing of keys and values, and the products of a tile of scores (contracts in
+/* Functions that forward and backward of attention in blocks share: the sizes of the blocks, rows
+ * in and out, packing of keys and values, and the products of a tile of scores (contracts in
  * attention_blocks.h). */
 #include "exec/cpu/attention/attention_blocks.h"
 
@@ -51,8 +51,8 @@ int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a) {
     return a->panels * a->isa->nr * a->keys;
 }
 
-/* As columns: panel p holds keys [p nr, ...), D rows of nr; as rows: panel p holds columns [p nr, ...),
- * a row of nr for each key. */
+/* As columns: panel p holds keys [p nr, ...), D rows of nr; as rows: panel p holds columns [p nr,
+ * ...), a row of nr for each key. */
 void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, bool as_columns) {
     int64_t nr = a->isa->nr, bytes = (int64_t)trm_dtype_bytes(a->dtype);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/attention/attention_blocks.h: attention in blocks (Dao et al. 2022; Dao 2023), forward and
- * backward:
+/* exec/cpu/attention/attention_blocks.h: attention in blocks (Dao et al. 2022; Dao 2023), forward
+ * and backward:
  *
  *                      keys of a block (K, V packed once for all queries)
  *                     +----------------+
@@ -9,7 +9,8 @@
  *                     | time           |
  *                     +----------------+
  *
- * Products are those of dense layers (gemm/dense_isa.h); rows of scores stay in the first-level cache. */
+ * Products are those of dense layers (gemm/dense_isa.h); rows of scores stay in the first-level
+ * cache. */
 #ifndef TRMI_EXEC_CPU_ATTENTION_BLOCKS_H
 #define TRMI_EXEC_CPU_ATTENTION_BLOCKS_H
 
@@ -55,8 +56,8 @@ void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *
  * that are `row` elements apart. */
 void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
                          int64_t count, float factor);
-/* Packs keys [begin, begin + count) of a tensor as columns (transposed: scores = rows * packed) or as
- * rows (results = scores * packed). */
+/* Packs keys [begin, begin + count) of a tensor as columns (transposed: scores = rows * packed) or
+ * as rows (results = scores * packed). */
 void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, bool as_columns);
 /* Returns the floats of a block packed as columns, which are also enough for rows. */
@@ -75,12 +76,13 @@ void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, i
 void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
                                      int64_t columns, const float *packed, int64_t rows, float *to);
 /* Writes, for keys [begin, begin + count) of sample b, 0 where the mask shows the key and minus
- * infinity where it hides it, to be added to scores. Returns `room` [a->keys]; NULL without a mask. */
+ * infinity where it hides it, to be added to scores. Returns `room` [a->keys]; NULL without a
+ * mask. */
 const float *trmi_attention_hidden(const trmi_attention_blocks *a, const int32_t *mask, int64_t b,
                                    int64_t begin, int64_t count, float *room);
 
-/* Returns how many keys of the block from `begin` on query t reads (all, or with a causal mask those
- * up to its own position). */
+/* Returns how many keys of the block from `begin` on query t reads (all, or with a causal mask
+ * those up to its own position). */
 static inline int64_t trmi_attention_reads(const trmi_attention_blocks *a, int64_t t,
                                            int64_t begin) {
     int64_t limit = trmi_attention_limit(&a->s, &a->attrs, t) - begin;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention backward. A task is one key head of one sample with all query heads that share it: it walks
- * the blocks of keys, whose gradients it sums, and for each the blocks of queries, whose gradients wait in
- * its scratch:
+/* Attention backward. A task is one key head of one sample with all query heads that share it: it
+ * walks the blocks of keys, whose gradients it sums, and for each the blocks of queries, whose
+ * gradients wait in its scratch:
  *
  *      p = exp(q K^T - lse)   dV += p^T dy   ds = p (dy V^T - e)   dK += ds^T q   dq += ds K
  *
@@ -76,8 +76,8 @@ static void divide_memory(task *t, float *at) {
     t->room = t->own_dv + a->keys * a->s.width;
 }
 
-/* Adds the part of a block of queries of one head and a block of keys to dK, dV and dQ. Queries [query,
- * query + rows) of head `head` of the group; keys from `begin` on. */
+/* Adds the part of a block of queries of one head and a block of keys to dK, dV and dQ. Queries
+ * [query, query + rows) of head `head` of the group; keys from `begin` on. */
 static void join_block(const task *t, int64_t head, int64_t query, int64_t rows, int64_t begin,
                        const float *hidden) {
     const trmi_attention_blocks *a = &t->f->a;

@@ -17,8 +17,8 @@
 
 #include <string.h>
 
-/* One class of positions of a dimension: position i of the class is output out + i * out_step, and its
- * tap t reads input offset[t] + i * in_step. */
+/* One class of positions of a dimension: position i of the class is output out + i * out_step, and
+ * its tap t reads input offset[t] + i * in_step. */
 typedef struct axis_class {
     int64_t count, out, out_step, in_step; /* count: positions */
     bool *used;                            /* [taps]: the tap may read a pixel of the image */

@@ -325,8 +325,8 @@ static double pairs_work(const trmi_conv_problem *p) {
 }
 
 /* Tiles per block: V and M of one block in a third of 2 MB of L2 while U stays there too; more
- * where U passes by from L3, because each block reads all of it and prefetches it one xi ahead. Every
- * thread has as many blocks. */
+ * where U passes by from L3, because each block reads all of it and prefetches it one xi ahead.
+ * Every thread has as many blocks. */
 static int64_t blocks_of(const winograd *c) {
     int64_t per_tile = c->xi_count * (c->tiles.in_c / c->gemm->pair + c->panels * c->gemm->nr) * 4,
             mr = c->gemm->mr;

@@ -395,8 +395,8 @@ static void finish_gradient(const winograd_gradw *c, const trmi_conv_args *args,
     }
 }
 
-/* Runs the gradient of the weights: all threads on one gradient at a time (together), or each on parts
- * of its own. */
+/* Runs the gradient of the weights: all threads on one gradient at a time (together), or each on
+ * parts of its own. */
 static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_error *err) {
     const winograd_gradw *c = state;
     (void)err;

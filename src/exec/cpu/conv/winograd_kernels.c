@@ -274,8 +274,8 @@ static void transform_output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, 
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* G g G': writes the 6x6 points of 3x3 weights for `count` output channels. from: tap (i, j) begins at
- * (3 i + j) * tap; to: point (i, j) at (6 i + j) * stride. */
+/* G g G': writes the 6x6 points of 3x3 weights for `count` output channels. from: tap (i, j) begins
+ * at (3 i + j) * tap; to: point (i, j) at (6 i + j) * stride. */
 static void transform_weights(float *to, int64_t stride, const float *from, int64_t tap,
                               int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -297,7 +297,8 @@ static void transform_weights(float *to, int64_t stride, const float *from, int6
     }
 }
 
-/* The same in the other direction: writes the gradients of the 3x3 weights from sums at the 6x6 points. */
+/* The same in the other direction: writes the gradients of the 3x3 weights from sums at the 6x6
+ * points. */
 static void weights_gradient(float *to, int64_t tap, const float *s, int64_t stride,
                              int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/gemm/cooperative_gradient.h: kernels of cooperative gradients: each rank of a host computes some rows,
- * from the samples of all ranks (plan/lower/lower_cooperative.c chooses the gradients). */
+/* exec/cpu/gemm/cooperative_gradient.h: kernels of cooperative gradients: each rank of a host
+ * computes some rows, from the samples of all ranks (plan/lower/lower_cooperative.c chooses the
+ * gradients). */
 #ifndef TRMI_EXEC_CPU_COOPERATIVE_GRADIENT_H
 #define TRMI_EXEC_CPU_COOPERATIVE_GRADIENT_H
 

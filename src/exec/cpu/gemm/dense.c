@@ -57,8 +57,8 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
-/* Returns where block `block` of k begins. Blocks are those of conv_geometry.c, so that either kernel
- * computes the same bits. */
+/* Returns where block `block` of k begins. Blocks are those of conv_geometry.c, so that either
+ * kernel computes the same bits. */
 static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
     int64_t k = d->problem.k, unit = k % 2 == 0 ? 2 : 1, units = k / unit;
     return (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit;
@@ -83,7 +83,8 @@ static void cut_rows(trmi_dense_plan *d) {
     }
 }
 
-/* Plans the form `rows`. Returns the bytes of scratch: for each thread rows of A and panels of B. */
+/* Plans the form `rows`. Returns the bytes of scratch: for each thread rows of A and panels of
+ * B. */
 static int64_t prepare_rows(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr;
@@ -99,8 +100,8 @@ static int64_t prepare_rows(trmi_dense_plan *d) {
     return d->thread_floats * d->threads * 4;
 }
 
-/* Packs panels [first, first + count) of block `block` of k. Rows of B are read in the order in which they
- * lie, a few of them for all panels. */
+/* Packs panels [first, first + count) of block `block` of k. Rows of B are read in the order in
+ * which they lie, a few of them for all panels. */
 static void pack_group(const trmi_dense_plan *d, const float *b, int64_t block, int64_t first,
                        int64_t count, float *packed) {
     const trmi_dense_problem *p = &d->problem;
@@ -123,8 +124,8 @@ static void pack_group(const trmi_dense_plan *d, const float *b, int64_t block, 
     }
 }
 
-/* Computes the rows [begin, end) of a group of panels over one block of k. `own`: place for the rows of
- * A of a tile. Prefetches those of the next tile. */
+/* Computes the rows [begin, end) of a group of panels over one block of k. `own`: place for the
+ * rows of A of a tile. Prefetches those of the next tile. */
 static void run_group(const trmi_dense_plan *d, const float *a, const float *bias,
                       const float *mask, float *c, int64_t block, int64_t first, int64_t count,
                       int64_t begin, int64_t end, const float *packed, float *own) {
@@ -254,8 +255,8 @@ static void run_few(const trmi_dense_plan *d, const float *a, const float *b, co
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-/* Cuts C further until the blocks are a multiple of the threads, or many. Each block packs its columns of B
- * and copies its rows of A, so the longer side is cut. */
+/* Cuts C further until the blocks are a multiple of the threads, or many. Each block packs its
+ * columns of B and copies its rows of A, so the longer side is cut. */
 static void balance_blocks(trmi_dense_plan *d) {
     const trmi_dense_problem *p = &d->problem;
     for (;;) {

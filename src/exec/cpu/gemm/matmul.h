@@ -5,8 +5,9 @@
 
 #include "exec/cpu/conv/conv.h"
 
-/* The three functions of the table (exec/backend.h): makes the kernel of a step; returns whether the
- * back-end has one for an operator in a layout; returns the bytes of scratch that a step needs. */
+/* The three functions of the table (exec/backend.h): makes the kernel of a step; returns whether
+ * the back-end has one for an operator in a layout; returns the bytes of scratch that a step
+ * needs. */
 trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
 bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                  trmi_layout layout);

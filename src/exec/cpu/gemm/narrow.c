@@ -7,8 +7,8 @@
  *
  *      scratch:  [ x in float32 | sums of the parts | y in float32 ]
  *
- * With bfloat16 weights, x of the first form and the sums of the second are split into numbers of even
- * and odd index (ops/narrow_body.h), because the weights are read so. */
+ * With bfloat16 weights, x of the first form and the sums of the second are split into numbers of
+ * even and odd index (ops/narrow_body.h), because the weights are read so. */
 #include "exec/cpu/gemm/narrow.h"
 
 #include "exec/cpu/ops/memory_kernels.h"
@@ -67,8 +67,8 @@ static void run_part(const trmi_narrow *p, const float *x, const char *w, float 
     }
 }
 
-/* Adds the sums of the parts for `count` outputs from `at` on, whole lines of a row, in the order of
- * the parts. */
+/* Adds the sums of the parts for `count` outputs from `at` on, whole lines of a row, in the order
+ * of the parts. */
 static void add_parts(const trmi_narrow *p, float *sums, float *y, int64_t at, int64_t count) {
     int64_t all = p->m * p->n;
     for (int64_t part = 1; part < parts_of(p); part++) {

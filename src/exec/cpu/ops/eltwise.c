@@ -219,8 +219,8 @@ trm_status trmi_memory_unsupported(const trmi_kernel *kernel, trm_error *err) {
                      kernel->step->name);
 }
 
-/* Binds an element-wise kernel. Operand 0 of the nest is the output. All operands have the output's type,
- * except for a cast; broadcast dimensions have stride 0. */
+/* Binds an element-wise kernel. Operand 0 of the nest is the output. All operands have the output's
+ * type, except for a cast; broadcast dimensions have stride 0. */
 trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;

@@ -79,8 +79,9 @@ trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel
     return TRM_OK;
 }
 
-/* Adds gradients to the dense gradient of the table, which begins with zeros or with the third input. Each thread owns a part of the table and takes
- * its rows from the whole batch, in order, so that the bits do not depend on the threads. */
+/* Adds gradients to the dense gradient of the table, which begins with zeros or with the third
+ * input. Each thread owns a part of the table and takes its rows from the whole batch, in order, so
+ * that the bits do not depend on the threads. */
 static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_buffer *table = trmi_kernel_output_buffer(k, 0),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Linear layers of experts: rows are put in the order of their experts, so that each expert's are one
- * matrix, multiplied by all threads, and what comes out goes back to the rows' places.
+/* Linear layers of experts: rows are put in the order of their experts, so that each expert's are
+ * one matrix, multiplied by all threads, and what comes out goes back to the rows' places.
  *
  *   scratch:  [ begins of the experts | order of the rows | rows in | rows out, or other rows in | of products ] */
 #include "exec/cpu/gemm/dense.h"
@@ -144,7 +144,8 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
     float *second = (float *)(void *)(scratch + s->order_bytes + s->first_bytes);
     char *products = scratch + s->order_bytes + s->first_bytes + s->second_bytes;
     int64_t weights = s->outs * s->ins;
-    /* Sort: expert e has rows order[begins[e] .. begins[e + 1]); rows of no expert here come last. */
+    /* Sort: expert e has rows order[begins[e] .. begins[e + 1]); rows of no expert here come
+     * last. */
     TRMI_TRY(sort_rows(s, k->step->attrs, trmi_kernel_input(k, env, 2), begins, order, err));
     gather_rows(s, first, trmi_kernel_input(k, env, 0), s->half[0], first_width(s), order);
     if (s->weights) {

@@ -3,7 +3,8 @@
  * with the weights is computed once for each different id of a field, and samples add those
  * products. If ids repeat little, the products of all samples are computed by dense.h instead.
  *
- * `prepare_sizes` computes sizes and the layout of the scratch, at planning and again at binding. */
+ * `prepare_sizes` computes sizes and the layout of the scratch, at planning and again at
+ * binding. */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"
@@ -277,7 +278,8 @@ static void run_panel(const forward *f, int64_t j, float *room) {
     }
 }
 
-/* Computes y from the products of the groups of equal ids. Threads share the panels of output columns. */
+/* Computes y from the products of the groups of equal ids. Threads share the panels of output
+ * columns. */
 static void by_groups(const forward *f) {
     const trmi_keyed *q = f->q;
 #pragma omp parallel num_threads(q->threads)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups the ids of a batch by equal ids, field by field, and copies the rows of the groups side by side (keyed.h). */
+/* Groups the ids of a batch by equal ids, field by field, and copies the rows of the groups side by
+ * side (keyed.h). */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"

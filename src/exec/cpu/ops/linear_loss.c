@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Output layer and softmax cross-entropy in one: logits exist for a chunk of rows at a time, in blocks of
- * columns, and become the gradient where they are:
+/* Output layer and softmax cross-entropy in one: logits exist for a chunk of rows at a time, in
+ * blocks of columns, and become the gradient where they are:
  *
  *   x, the rows that count --gather--> a chunk of rows
  *   for each chunk of rows:  each block:  z = x W_block^T + bias   z [rows, columns] one after another
@@ -49,7 +49,8 @@ typedef struct loss_state {
 
 static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
 
-/* Returns the rows that a chunk of `count` rows is filled up to, so that products have few sizes. */
+/* Returns the rows that a chunk of `count` rows is filled up to, so that products have few
+ * sizes. */
 static int64_t filled_rows(const loss_state *s, int64_t count) {
     int64_t most = chunk_rows(s);
     return count >= most - 1 ? count : trmi_min_i64(most, trmi_round_up(count, ROWS_STEP));
@@ -105,8 +106,8 @@ static int64_t product_bytes(const loss_state *s) {
     return most;
 }
 
-/* Returns the classes of the rank that has most: ranks that share the classes have parts that differ
- * by one at most, and must have the same chunks, whose numbers they exchange. */
+/* Returns the classes of the rank that has most: ranks that share the classes have parts that
+ * differ by one at most, and must have the same chunks, whose numbers they exchange. */
 static int64_t most_classes(const trmi_step *step, int64_t classes) {
     int64_t extent = trmi_part_of(step->attrs)->extent;
     if (classes <= 0 || extent <= classes) {
@@ -403,10 +404,10 @@ static void clear_gradients(const run *r) {
     }
 }
 
-/* Output layer and loss as one operator, by chunks of rows: the logits of one chunk are all that ever exists.
- * Only rows whose label counts are computed. The gradients of a chunk are added before the next chunk: the
- * weights are read twice a chunk, and their gradient is written once. Ranks that have parts of the samples divide
- * by the number of labels that count on all of them. */
+/* Output layer and loss as one operator, by chunks of rows: the logits of one chunk are all that
+ * ever exists. Only rows whose label counts are computed. The gradients of a chunk are added before
+ * the next chunk: the weights are read twice a chunk, and their gradient is written once. Ranks
+ * that have parts of the samples divide by the number of labels that count on all of them. */
 static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = k->state;
     char *scratch = env->arena[TRMI_ARENA_SCRATCH];
@@ -465,8 +466,8 @@ int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *p
     return s.numbers_bytes + s.list_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
 }
 
-/* Binds the kernel of linear_cross_entropy. Output i of the gradients is that of input i - 1 (x, w) or i (the bias);
- * each must have its input's type. */
+/* Binds the kernel of linear_cross_entropy. Output i of the gradients is that of input i - 1 (x, w)
+ * or i (the bias); each must have its input's type. */
 trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kernel,
                                         trm_error *err) {
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0),

@@ -338,8 +338,8 @@ static run_function run_of(trmi_op_kind kind) {
     }
 }
 
-/* Binds the kernel of a loss or softmax. Gradients have d(loss) as input 0 and z as input 1; forward operators have
- * z as input 0. */
+/* Binds the kernel of a loss or softmax. Gradients have d(loss) as input 0 and z as input 1;
+ * forward operators have z as input 0. */
 trm_status trmi_onednn_bind_loss(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     trmi_op_kind kind = kernel->step->op_kind;

@@ -3,9 +3,10 @@
  * rows are read at a time. Their lines are prefetched: with bfloat16 the instructions that a CPU
  * looks ahead do not reach far enough.
  *
- * A vector of bfloat16 is loaded whole and widened in two instructions, to the numbers of even index
- * and to those of odd index; loading half a vector twice takes twice as many, more than memory
- * leaves time for. So the row of float32 that belongs to bfloat16 weights is split in the same way:
+ * A vector of bfloat16 is loaded whole and widened in two instructions, to the numbers of even
+ * index and to those of odd index; loading half a vector twice takes twice as many, more than
+ * memory leaves time for. So the row of float32 that belongs to bfloat16 weights is split in the
+ * same way:
  *
  *      plain                 0  1  2  3  4  5  6  7 | ...      each line of PAIRS_LINE numbers, by blocks
  *      split, vectors of 4   0  2  4  6  1  3  5  7 | ...      of two vectors; a shorter end stays plain */
@@ -20,8 +21,8 @@ enum {
 /* Numbers that the loops below take at a time: a cache line, and at least two vectors. */
 #define NARROW_STEP(half) ((half) || 2 * VL > FLOATS_LINE ? PAIRS_LINE : FLOATS_LINE)
 
-/* Prefetches, for `rows` rows of w [.., width] from element `at` on, the lines of one step that begin
- * NARROW_AHEAD behind element i: of the next rows where these have ended. */
+/* Prefetches, for `rows` rows of w [.., width] from element `at` on, the lines of one step that
+ * begin NARROW_AHEAD behind element i: of the next rows where these have ended. */
 TRMI_INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, int half,
                                const int rows) {
     int64_t element = half ? 2 : 4, ahead = i + NARROW_AHEAD / element;

@@ -12,8 +12,8 @@
  *
  * With several ranks (norm_sync) the statistics of all ranks are gathered between the two passes.
  *
- * With blocks of samples (strict determinism) groups are parts of one block of samples; each block's
- * statistics go to all ranks, and all are joined in the order of their numbers.
+ * With blocks of samples (strict determinism) groups are parts of one block of samples; each
+ * block's statistics go to all ranks, and all are joined in the order of their numbers.
  *
  *      rows   [ b b b b | b b b b : b b b b | b b b b ]   blocks, groups, halves
  *      scratch  [ groups: 2 doubles a channel | vectors: 4 floats a channel ] [ per thread: 5 floats a channel ]
@@ -607,7 +607,8 @@ static void add_all(const norm_backward *f, int64_t c, double *sum, double *sum_
 }
 
 /* Computes, for channels [at, at + width), dgamma and dbeta of this rank (gradients are reduced
- * over ranks later; with blocks of samples they are those of all), and the three coefficients of dx from the sums of all ranks. */
+ * over ranks later; with blocks of samples they are those of all), and the three coefficients of dx
+ * from the sums of all ranks. */
 static void finish_sums(const norm_backward *f, int64_t at, int width) {
     double sums[CHANNELS], sums_x[CHANNELS];
     for (int i = 0; f->s->samples > 0 && i < width; i++) {

@@ -145,7 +145,8 @@ TRMI_INLINE void apply_any(const trmi_norm_forward *job, int half, int residual,
     }
 }
 
-/* Runs the pass over rows [begin, end) in the form that was compiled for this type, residual and ReLU. */
+/* Runs the pass over rows [begin, end) in the form that was compiled for this type, residual and
+ * ReLU. */
 static void apply_forward(const trmi_norm_forward *job, int64_t begin, int64_t end) {
     int form = (job->half ? 4 : 0) + (job->residual ? 2 : 0) + (job->relu ? 1 : 0);
     switch (form) {
@@ -192,8 +193,8 @@ TRMI_INLINE void prefetch_gradient(const trmi_norm_backward *job, int half, int 
     }
 }
 
-/* Adds dz and dz (x - mean) of some rows to the sums of n channels, and keeps dz where the pass has a
- * place for it. */
+/* Adds dz and dz (x - mean) of some rows to the sums of n channels, and keeps dz where the pass has
+ * a place for it. */
 TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
                             int along, int64_t row, int64_t rows, int64_t c, int n, float *sum,
                             float *sum_x) {
@@ -265,7 +266,8 @@ static int mask_of(const trmi_norm_backward *job) {
                       : MASK_FROM_X;
 }
 
-/* Runs the pass of the sums over rows [begin, end) in the form that was compiled for this type and mask. */
+/* Runs the pass of the sums over rows [begin, end) in the form that was compiled for this type and
+ * mask. */
 static void gradient_sums(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
                           float *sum_x) {
     switch (mask_of(job) + (job->half ? MASKS : 0)) {

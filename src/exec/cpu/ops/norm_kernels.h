@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/ops/norm_kernels.h: inner loops of batch normalisation on rows of channels, [rows, C] as
- * channels-last has them; one table per instruction set (norm_kernels.c). All statistics are float32
- * per block of rows, combined in double by norm.c, block by block and group by group: the bits
- * depend on the shape alone, not on threads. */
+ * channels-last has them; one table per instruction set (norm_kernels.c). All statistics are
+ * float32 per block of rows, combined in double by norm.c, block by block and group by group: the
+ * bits depend on the shape alone, not on threads. */
 #ifndef TRMI_EXEC_CPU_NORM_KERNELS_H
 #define TRMI_EXEC_CPU_NORM_KERNELS_H
 

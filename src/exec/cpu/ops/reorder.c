@@ -209,9 +209,10 @@ static uint64_t value_bits(trm_dtype dtype, double value) {
     return bits;
 }
 
-/* Describes a move as parts, one for each input: the loops of the output that it fills, with strides and
- * offsets on both sides. A transposition permutes the strides of the input, a broadcast has strides of 0, a slice
- * begins inside of the input, a padding or concatenation inside of the output. */
+/* Describes a move as parts, one for each input: the loops of the output that it fills, with
+ * strides and offsets on both sides. A transposition permutes the strides of the input, a broadcast
+ * has strides of 0, a slice begins inside of the input, a padding or concatenation inside of the
+ * output. */
 static void make_parts(move_state *s, const trmi_kernel *k) {
     const trmi_step *step = k->step;
     const trmi_attrs *a = step->attrs;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/row_body.h: loops over one row of layer norm, RMS norm, attention and rotary positions;
- * see memory_kernels.h. Uses loss_body.h. */
+/* exec/cpu/ops/row_body.h: loops over one row of layer norm, RMS norm, attention and rotary
+ * positions; see memory_kernels.h. Uses loss_body.h. */
 
 /* Sum of (x - mean)^2. */
 TRMI_INLINE float sum_squares(const void *x, int64_t count, int half, float mean) {

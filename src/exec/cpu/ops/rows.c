@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Layer norm, RMS norm and rotary positions, row by row; the gradient of SwiGLU, by pieces.
  *
- * Sums for dgamma and dbeta: rows are cut into parts, by their number alone; each part has sums of its
- * own, which are added in order.
+ * Sums for dgamma and dbeta: rows are cut into parts, by their number alone; each part has sums of
+ * its own, which are added in order.
  *
  *   scratch:  [ part 0: dgamma, dbeta | part 1 ... ] */
 #include "exec/cpu/ops/ops.h"
