@@ -781,14 +781,14 @@ class trm_elastic_options(Structure):
     most: no process joins while the job has so many ranks; 0 = 1024
     decision_seconds: a rank that does not come to the decision about the next epoch is given up after so long, and ended with SIGKILL if it is on this host; 0 = 120
     join: of each epoch; its texts are borrowed until trm_elastic_destroy
-    comm: as trm_elastic_options.join
+    comm: of each epoch; borrowed as `join`
     """
 
 
 class trm_membership(Structure):
     """epoch: 1 = the first, 0 = this process has not joined yet
-    rank: 1 = the first, 0 = this process has not joined yet
-    ranks: of this process, -1: it is in no epoch; of the epoch
+    rank: of this process; -1 = it is in no epoch
+    ranks: of the epoch
     lost: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
     left: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
     joined: numbers of the ranks that the last epoch had and this one has not, because they were lost or have left in order, and of those that are new: a number is the rank in the first epoch, and stays the same. Texts "2, 5"
@@ -5360,10 +5360,10 @@ FUNCTIONS = {
         """),
     'trm_record_open': (c_int, (c_char_p, c_char_p, c_int32, POINTER(c_void_p), POINTER(trm_error),),
         'directory role number out err',
-        """Opens or creates the record of a process in a folder, with the folder. Half a line at its end (from
-        a crash) gets a line end.
-          param    role: the process is task `number` of it; the record is DIRECTORY/run-ROLE-NUMBER.jsonl.
-                   NULL, or "rank" with 0: DIRECTORY/run.jsonl
+        """Opens or creates the record of a process in a folder, with the folder. Half a line at its end
+        (from a crash) gets a line end.
+          param    role: the process is task `number` of it; the record is
+                   DIRECTORY/run-ROLE-NUMBER.jsonl. NULL, or "rank" with 0: DIRECTORY/run.jsonl
           errors   IO, NOMEM
           owns     caller: trm_record_close(*out)
         """),
@@ -6570,7 +6570,8 @@ FUNCTIONS = {
         """Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
         trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is
         exported if it was given.
-          errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO, NOSPACE
+          errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO,
+                   NOSPACE
         """),
     'trm_verify_kind_name': (c_char_p, (c_int,),
         'kind',

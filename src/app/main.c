@@ -49,6 +49,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
     const char *words[64], *seconds[64];
     int count = 0, seconds_count = 0;
     char list[128] = "";
+    /* all commands, and the second words of those that begin with the same word */
     for (const app_command *c = app_commands; c->name != NULL; c++) {
         const char *name = c->name, *space = strchr(name, ' ');
         words[count++] = name;
@@ -59,6 +60,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
             seconds[seconds_count++] = space + 1;
         }
     }
+    /* a family of commands: the second word is wrong or missing */
     if (seconds_count > 0) {
         const char *nearest = argc > 2 ? trm_nearest_word(argv[2], seconds, seconds_count) : NULL;
         if (nearest != NULL) {
@@ -145,6 +147,7 @@ static int run_command(const app_command *command, double begin, int words, int 
     app.command = command;
     app.begin = begin;
     app.argv = argv;
+    /* the flags; the kind of model determines which of them have a meaning */
     app_defaults(&app.o);
     trm_error wrong;
     trm_status status = app_parse(command->groups, command->name, argc - 1 - words,

@@ -35,6 +35,7 @@ trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *pa
     if (file->fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open for writing", trmi_path_tail(path));
     }
+    /* cut what comes after the last checkpoint */
     if (!exclusive && ftruncate(file->fd, keep_bytes) != 0) {
         trm_status status = TRMI_FAIL_SYS(err, "%s: cannot cut at byte %lld", trmi_path_tail(path),
                                           (long long)keep_bytes);

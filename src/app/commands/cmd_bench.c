@@ -32,18 +32,21 @@ typedef struct stopwatch {
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     stopwatch *w = context;
+    /* the time to the first step begins with the program */
     if (p->global_step == 1) {
         w->first_step_done = trm_now_seconds() - w->program_begin;
         w->first_step = w->first_step_done - p->step_seconds;
     }
     w->loss[p->global_step % LOSSES] = (double)p->loss;
     w->samples = p->samples;
+    /* the time of each WINDOW steps in a row */
     if (p->global_step >= WARM_STEPS && (int64_t)(p->global_step - WARM_STEPS) % WINDOW == 0) {
         if (p->global_step > WARM_STEPS && w->windows_count < w->room / WINDOW) {
             w->windows[w->windows_count++] = p->seconds - w->window_begin;
         }
         w->window_begin = p->seconds;
     }
+    /* the rate of all steps after the warm ones, and the time of each */
     if (p->global_step == WARM_STEPS) {
         w->warm_seconds = p->seconds;
         trm_exec_begin_waiting(trm_model_exec(p->model));
@@ -146,6 +149,7 @@ int app_run_bench_train(app_context *app) {
     if (app->o.dry_run && app->o.ranks <= 1) {
         return app_dry_run_model(app, "nothing was measured");
     }
+    /* memory for the times, then the ranks, the data, the model, the steps */
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);

@@ -127,6 +127,7 @@ static trm_status measure_sizes(app_context *app, trm_error *err) {
     bench_comm_result slowest = {.bytes = 0};
     int sizes = 0, slow = 0;
     bench_comm_options options = {.private_buffers = app->o.private_buffers};
+    /* the words of the flags; options.c has refused others */
     for (size_t i = 0; i < sizeof OPS / sizeof OPS[0]; i++) {
         options.kind = strcmp(OPS[i].name, app->o.op) == 0 ? OPS[i].kind : options.kind;
     }
@@ -150,6 +151,7 @@ static trm_status measure_sizes(app_context *app, trm_error *err) {
                   "of bound", "of sum", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)",
                   "", "", "alone");
     }
+    /* one line for each size; a wrong result ends the measurement */
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
         bench_comm_result r;

@@ -162,6 +162,7 @@ static trm_status measure_operators(const app_context *app, trm_model *model, co
     if (status != TRM_OK) {
         return status;
     }
+    /* a sample of the machine first; the profile takes one after each run */
     trm_meter_sample(machine);
     status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, machine, &steps, &count,
                               &step, err);

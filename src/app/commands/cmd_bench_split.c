@@ -81,6 +81,7 @@ static trm_status measure_plans(app_context *app, trm_error *err) {
     }
     app_split_options(app, &model);
     char path[512];
+    /* rank 0 prints the program steps, the other ranks measure them, too */
     for (const char *at = app->o.plan_given; status == TRM_OK && next_path(&at, path);) {
         char *plan = NULL;
         trm_planner_run_result result;

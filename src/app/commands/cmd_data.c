@@ -58,6 +58,7 @@ static trm_status read_part(app_context *app, const char *name, trm_usage usage,
     int64_t samples = trm_dataset_sample_count(data);
     for (int64_t i = 0; i < samples && status == TRM_OK; i++) {
         status = trm_dataset_next(data, &batch, err);
+        /* report it, and go on behind it */
         if (status == TRM_CORRUPT || status == TRM_IO) {
             ++*damaged;
             app_tell(APP_RESULT, "event", "damaged", app_text("part", name, NULL),
@@ -110,6 +111,7 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
 int app_run_data_info(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
+    /* the place of the data may be an argument */
     if (app->parsed.arguments_count > 0) {
         if (o->data != NULL) {
             (void)app_fail(&err, TRM_INVALID,
@@ -229,6 +231,7 @@ static trm_status unpack_archive(const char *archive, const char *cache, const c
     snprintf(made, sizeof made, "%s/%s", work, CIFAR_FOLDER);
     trm_status status = TRM_OK;
     trm_dataset *data = NULL;
+    /* opening the data checks that all files are there */
     if (run_program(tar) != 0) {
         status = app_fail(err, TRM_IO, "%.100s could not be unpacked (is the disk full?)", archive);
     } else {

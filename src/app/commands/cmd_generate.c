@@ -68,6 +68,7 @@ static trm_status encode_prompt(run *r, trm_error *err) {
             return status;
         }
     }
+    /* without a prompt: the token between documents, or a line end where there is none */
     const char *prompt = text != NULL ? text : o->prompt != NULL ? o->prompt : "";
     int32_t end = trm_tokenizer_end(r->tokenizer);
     prompt = *prompt == '\0' && end < 0 ? "\n" : prompt;
@@ -122,6 +123,7 @@ static trm_status prepare_generation(run *r, trm_error *err) {
         (status = encode_prompt(r, err)) != TRM_OK) {
         return status;
     }
+    /* the checkpoint did not say how many tokens there are */
     if (o->transformer.vocabulary == 0) {
         o->transformer.vocabulary = trm_tokenizer_vocabulary(r->tokenizer);
     }
@@ -166,6 +168,7 @@ static trm_status generate_text(run *r, trm_error *err) {
         return app_fail(err, TRM_NOMEM, "no memory for %lld tokens", (long long)o->generate_tokens);
     }
     double begin = trm_now_seconds();
+    /* the time is that of the tokens made so far, without the prompt */
     while (status == TRM_OK && r->made.count < o->generate_tokens) {
         int32_t id = trm_generator_choose(r->generator, &sampling);
         if (r->made.count > 0) {

@@ -132,6 +132,7 @@ static trm_status print_scaling(trm_hardware_plan_options options, int64_t large
         trm_hardware_plan *plan = NULL;
         trm_hardware_plan_info info;
         trm_error cause;
+        /* a number of devices without a possible plan is reported, and the next one tried */
         if (trm_hardware_plan_create(&options, &plan, &cause) != TRM_OK) {
             app_tell(APP_RESULT, "event", "simulation",
                      app_int("devices", options.devices, "%8d devices"),

@@ -226,6 +226,7 @@ int app_run_planner(app_context *app) {
     if (app->o.dry_run) {
         return app_dry_run_model(app, "nothing was measured or searched");
     }
+    /* whether measuring, or running plans, needs the ranks on this machine */
     bool here =
         measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
     if (app->o.plan_validate && app->o.full_batch) {

@@ -87,6 +87,7 @@ static void print_run(const json_t *run) {
     json_array_foreach(json_object_get(run, "problems"), i, problem) {
         app_print("  %s\n", json_string_value(problem));
     }
+    /* a run that has made steps */
     if (json_is_real(json_object_get(run, "loss"))) {
         print_number(run, "loss", "  loss %.6g");
         print_number(run, "least_loss", " (least %.6g");

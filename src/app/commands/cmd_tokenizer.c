@@ -90,6 +90,7 @@ static trm_status read_whole(const char *path, char **out, size_t *bytes, trm_er
     while (file != NULL && text != NULL &&
            (got = fread(text + *bytes, 1, capacity - *bytes, file)) > 0) {
         *bytes += got;
+        /* a failed realloc leaves the old block, which is freed here */
         if (*bytes == capacity) {
             char *more = realloc(text, (capacity *= 2) + 1);
             if (more == NULL) {

@@ -38,6 +38,7 @@ static void put_curve(FILE *to, const app_run *run, int columns) {
     int64_t points = run->point_count;
     int wide = columns < CURVE_MOST ? columns : CURVE_MOST;
     int count = points < wide ? (int)points : wide;
+    /* each column's mean, and their range; steps without a loss do not count */
     for (int c = 0; c < count; c++) {
         double sum = 0;
         int64_t begin = points * c / count, end = points * (c + 1) / count, known = 0;
@@ -54,6 +55,7 @@ static void put_curve(FILE *to, const app_run *run, int columns) {
         return;
     }
     double range = high > low ? high - low : 1;
+    /* Each character has eight heights: a column fills whole characters up to its mean. */
     for (int row = CURVE_ROWS - 1; row >= 0; row--) {
         char label[16] = "";
         if (row == CURVE_ROWS - 1 || row == 0) {
@@ -173,6 +175,7 @@ static void put_processes(FILE *to, const json_t *report, screen size, int rows)
             put_plain(to, line, size.columns);
         }
     }
+    /* the rows that are left are for the newest events */
     size_t shown = rows > 0 && (size_t)rows < count ? (size_t)rows : rows > 0 ? count : 0;
     for (i = count - shown; i < count; i++) {
         event = json_array_get(events, i);
@@ -269,6 +272,7 @@ static trm_status watch_run(app_run *run, trm_error *err) {
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGHUP, &action, NULL);
+    /* keys arrive at once, and are not shown */
     if (keys) {
         raw = before;
         raw.c_lflag &= ~(tcflag_t)(ICANON | ECHO);

@@ -117,6 +117,7 @@ static trm_status check_flags(app_context *app, trm_error *err) {
     static const char *const with_output[] = {
         "resume", "tensorboard",     "save-every-steps", "save-every-seconds",
         "keep",   "keep-every-hours"};
+    /* flags about checkpoints need a folder for them */
     for (size_t i = 0; i < sizeof with_output / sizeof with_output[0]; i++) {
         trm_status status = require_flag(app_given(p, with_output[i]) && o->output == NULL,
                                          with_output[i], "output", err);
@@ -251,6 +252,7 @@ static trm_status prepare_job(job *j, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
+    /* the options, then ranks, stages and data */
     app_settle_data(j->app);
     if ((status = app_set_context(j->app, err)) != TRM_OK) {
         return status;
@@ -265,6 +267,7 @@ static trm_status prepare_job(job *j, trm_error *err) {
              j->app, app_rank(j->app) == 0 ? j->app->o.output : NULL, j->train, err)) != TRM_OK) {
         return status;
     }
+    /* the choices of algorithms and the record, then the model and its state */
     keep_choices(j->app);
     if (!app_is_newcomer(j->app) &&
         (status = app_begin_rank_record(j->app, app_rank(j->app), err)) != TRM_OK) {
@@ -328,6 +331,7 @@ static trm_status train_model(job *j, trm_error *err) {
     /* from here on signals stop after a step */
     app_signals_begin(j->model);
     trm_status status = trm_model_train(j->model, &options, err);
+    /* no evaluation ran during training */
     if (status == TRM_OK && o->eval_every_epochs < 0 && !j->report.is_spare) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);

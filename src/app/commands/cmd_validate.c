@@ -226,6 +226,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     for (int32_t i = 0; i < some; i++) {
         trm_free(plans[i]);
     }
+    /* only rank 0 knows all plans, and prints */
     if (status != TRM_OK || !leads || c.turns == 0) {
         return status;
     }

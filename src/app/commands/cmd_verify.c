@@ -40,6 +40,7 @@ static void put_kind(const trm_verification *v, trm_verify_kind kind,
     const char *name = trm_verify_kind_name(kind);
     app_put(app_text(NULL, name, "\n%-9s"), app_int(NULL, count, " %d tensors"),
             app_int(NULL, same, ", %d with the same bits"), app_int(NULL, bad, ", %d differ\n"));
+    /* text has the worst few, unless more than those differ */
     bool all = app_out.json || app_out.verbose || kind == TRM_VERIFY_LOSS || bad > SHOWN;
     int32_t shown = all || count < SHOWN ? count : SHOWN;
     for (int32_t i = 0; i < shown; i++) {

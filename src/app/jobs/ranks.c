@@ -143,6 +143,7 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
     int64_t expected = o->stages > 1 ? o->ranks / o->stages : o->ranks; /* of a stage */
     const char *of = o->stages > 1 ? " for each of the stages" : "";
+    /* a plan with stages has the mesh of one stage, and its ranks are those of all */
     if (o->split_plan != NULL) {
         trm_status status = trm_plan_read(o->split_plan, &plan, NULL, err);
         if (status != TRM_OK) {
@@ -194,6 +195,7 @@ trm_status app_launch_self(app_context *app, app_check *check, bool *launched, i
     }
     int32_t size = trm_cluster_get(cluster)->size;
     trm_cluster_destroy(cluster);
+    /* this process is a rank of the job already */
     if (size == app->o.ranks) {
         return TRM_OK;
     }
@@ -240,6 +242,7 @@ static trm_status meet_ranks(app_context *app, const trm_cluster *cluster, trm_e
                                             .algorithm = app->o.algorithm,
                                             .deterministic = order_of(app)}};
     trm_status status = app_elastic_range(app, &elastic.least, &elastic.most, err);
+    /* silent ranks are noticed in the time of --elastic-deadline */
     if (app->o.elastic != NULL) {
         elastic.join.stall_seconds = app->o.elastic_deadline;
         elastic.join.heartbeat_seconds = app->o.elastic_deadline < 5 ? 0.1 : 1;
@@ -293,6 +296,7 @@ trm_status app_join(app_context *app, trm_error *err) {
     for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
         app_warn("%s", trm_cluster_warning(cluster, i));
     }
+    /* what this process is: MindSpore's scheduler, a role that does not train, or a rank */
     if (me->role == TRM_ROLE_SCHEDULER) {
         status = wait_as_scheduler(app, cluster, err);
     } else if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {

@@ -106,6 +106,7 @@ static trm_status make_data(const trm_input_context *c, void *params, trm_datase
     if (r->bench) {
         return app_dataset_random(r->app, out, err);
     }
+    /* the estimator says which part of the data is this role's */
     r->app->shards = c->pipelines;
     r->app->shard = c->index;
     const app_options *o = &r->app->o;
@@ -411,6 +412,7 @@ static int run_to_end(role *r) {
                                       : app_reporter(&r->report);
         train.callbacks[1] = (trm_callback){.on_begin = check_tables, .context = r};
     }
+    /* a bench runs a fixed number of steps; a training has a record */
     if (r->bench) {
         train.max_steps = WARM_STEPS + o->repeats * (strcmp(o->mode, "sync") == 0 ? 1 : o->ranks);
         train.epochs = 0;

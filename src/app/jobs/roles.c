@@ -75,6 +75,7 @@ static trm_status check_launch(app_context *app, trm_error *err) {
     if (status != TRM_OK || o->output == NULL || o->resume) {
         return status;
     }
+    /* a new job must not mix its files with those of an earlier one */
     snprintf(path, sizeof path, "%s/ps", o->output);
     if (trm_checkpoint_latest(o->output, &step, NULL) == TRM_OK || stat(path, &info) == 0) {
         return app_fail(err, TRM_INVALID,

@@ -96,6 +96,7 @@ static trm_status search_plan(app_context *app, search *s, trm_plan_info *plan, 
                                          .frontier = TRM_OFF,
                                          .guess_links = !measures,
                                          .measure = measures ? TRM_ON : TRM_OFF};
+    /* Rank 0 shares also an error: the other ranks wait for its plan. */
     status = trm_planner_create(&s->model, &options, &s->planner, err);
     if (status != TRM_OK && trm_comm_rank(comm) != 0) {
         return status;

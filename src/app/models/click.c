@@ -73,6 +73,7 @@ static trm_status parse_columns(const char *list, char *text, size_t size, trm_c
     memcpy(text, list, strlen(list) + 1);
     *count = 0;
     for (char *word = strtok_r(text, ",", &next); word != NULL; word = strtok_r(NULL, ",", &next)) {
+        /* a name may have colons: the last one is before the role */
         char *colon = strrchr(word, ':');
         size_t r = 0;
         while (colon != NULL && r < 5 && strcmp(colon + 1, roles[r]) != 0) {
@@ -114,6 +115,7 @@ trm_status app_click_data(const app_context *app, trm_dataset_spec *spec, trm_er
         return app_fail(err, TRM_INVALID,
                         "--vocabulary and --table-rows both size the table; give one");
     }
+    /* keys are bounded by a vocabulary, or by the rows of the table */
     trm_status status = load_vocabulary(f->vocabulary, err);
     click = (trm_click_options){.vocabulary = f->vocabulary != NULL ? vocabulary : NULL,
                                 .buckets = f->vocabulary != NULL ? 0 : rows_of(f),
@@ -235,6 +237,7 @@ static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error
             n->has_values = true;
         }
     }
+    /* bags: one offset for each field of each sample */
     n->fields = n->has_offsets && n->batch > 0 ? bags / n->batch : n->fields;
     return n->fields > 0 ? TRM_OK
                          : app_fail(err, TRM_INVALID,
@@ -291,6 +294,7 @@ static trm_status settle_click_network(const app_context *app, trm_dataset *data
     if (status != TRM_OK) {
         return status;
     }
+    /* rows of the table, by what is known about the keys */
     o->hidden = n->hidden;
     o->bottom = n->bottom;
     o->rows = f->rows > 0 ? f->rows : n->fields * n->field_rows;
@@ -301,6 +305,7 @@ static trm_status settle_click_network(const app_context *app, trm_dataset *data
             o->rows += trm_vocabulary_rows(vocabulary, i);
         }
     }
+    /* tables of fields, and the form of the network */
     status = take_tables(f, n, err);
     o->width = f->width;
     o->cross_layers = (int32_t)f->cross_layers;
@@ -395,6 +400,7 @@ static trm_status recall_click(app_context *app, const json_t *click, trm_error 
                         "the checkpoint was trained with%s --vocabulary; evaluate it likewise",
                         by_vocabulary ? "" : "out");
     }
+    /* sizes, unless flags give them */
     recall_int(app, click, "fields", "fields", &f->fields);
     recall_int(app, click, "dense", "dense", &f->dense);
     if (f->vocabulary == NULL) {

@@ -177,6 +177,7 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
     }
     app_options *o = &app->o;
     take_vit(app, &network.vit);
+    /* the normalisation that the weights were trained with */
     char path[4096];
     snprintf(path, sizeof path, "%s/preprocessor_config.json", folder);
     json_t *processor = json_load_file(path, 0, NULL);

@@ -132,6 +132,7 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
     if (r == NULL) {
         return app_fail(err, TRM_NOMEM, "no memory for random tokens");
     }
+    /* as many different tokens as the model would have */
     int64_t own = o->tokens != NULL ? 256 : defaults_of(app->model).vocabulary;
     *r = (random_tokens){.context = o->context_tokens,
                          .vocabulary = value_or(o->transformer.vocabulary, own),
@@ -158,6 +159,7 @@ trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err
     const char *form = "r=N[,alpha=X][,dropout=X][,targets=NAME+...] expected";
     *out = (trm_lora_options){0};
     for (const char *item = text; text != NULL; item++) {
+        /* one KEY=VALUE; a comma or nothing must follow it */
         size_t length = strcspn(item, ",");
         char key[16] = "", value[512] = "", rest;
         int read = length < sizeof value
@@ -394,6 +396,7 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
         .experts = number_of(language, "experts"),
         .top_experts = number_of(language, "top_experts")};
     take_network(app, &network);
+    /* options of the data, unless flags give them */
     app_transformer_flags *f = &app->o.transformer;
     if (!app_given(&app->parsed, "masking")) {
         f->masking = json_number_value(json_object_get(language, "masking"));
@@ -411,6 +414,7 @@ static trm_status recall_language(app_context *app, const json_t *language, trm_
     if (app->o.context_tokens == 0) {
         app->o.context_tokens = number_of(language, "context");
     }
+    /* adapters, and how text becomes tokens */
     app_recall_lora(f, json_string_value(json_object_get(language, "lora")));
     const char *tokens = json_string_value(json_object_get(language, "tokens"));
     if (app->o.tokens == NULL && app->o.tokenizer == NULL && !recall_tokenizer(app) &&

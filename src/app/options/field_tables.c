@@ -64,6 +64,7 @@ static trm_status take_fields(app_field_tables *t, trm_field_table *table, const
                 return refuse_part(part, "one of its fields is in another table, or named twice",
                                    err);
             }
+            /* the first field of a table stands for the table */
             t->same_as[f] = table->count == 0 ? (int32_t)f : table->fields[0];
             t->fields[t->fields_count++] = (int32_t)f;
             table->count++;

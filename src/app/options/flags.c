@@ -223,6 +223,7 @@ const app_flag *app_given_optional(const app_parsed *parsed) {
 /* Parses the flag at argv[*at] and moves *at past its value. */
 static trm_status take_flag(const app_group *const *groups, const char *label, int argc,
                             char **argv, int *at, app_parsed *out, trm_error *err) {
+    /* --name VALUE, --name=VALUE, or -name */
     const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;
@@ -244,6 +245,7 @@ static trm_status take_flag(const app_group *const *groups, const char *label, i
         (*at + 1 >= argc || !app_is_choice(f->value, argv[*at + 1]))) {
         value = "true";
     }
+    /* the value is the next word */
     if (f->kind != APP_BOOL && value == NULL) {
         if (*at + 1 >= argc || strncmp(argv[*at + 1], "--", 2) == 0) {
             return app_fail(err, TRM_INVALID, "%s%s needs a value: %s", dashes, f->name, f->value);

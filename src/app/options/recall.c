@@ -60,6 +60,7 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
         snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
         o->checkpoint = found;
     }
+    /* then what only this kind of model has */
     for (int k = 0; status == TRM_OK && app_model_kinds[k] != NULL; k++) {
         const char *key = app_model_kinds[k]->key;
         const json_t *object = key != NULL ? json_object_get(root, key) : NULL;

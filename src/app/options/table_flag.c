@@ -145,6 +145,7 @@ static trm_status set_number(const numeric *n, const char *text, trm_table_optio
 static trm_status set_one(const char *key, const char *text, trm_table_options *t, trm_error *err) {
     int value = 0;
     trm_status status = TRM_OK;
+    /* keys whose value is a number */
     for (size_t i = 0; i < sizeof NUMBERS / sizeof NUMBERS[0]; i++) {
         if (strcmp(key, NUMBERS[i].name) == 0) {
             return set_number(&NUMBERS[i], text, t, err);
@@ -242,6 +243,8 @@ trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t
             return app_fail(err, TRM_INVALID,
                             "--tables: at most 64 parts between semicolons expected");
         }
+        /* a part for all tables, or for this one; *used lets the caller report parts that fit
+         * none */
         if (name == NULL || options->name == NULL || is_called(options->name, name)) {
             *used |= (uint64_t)1 << part_number;
             trm_status status = set_all(words, options, err);

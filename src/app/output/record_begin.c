@@ -82,6 +82,7 @@ trm_status app_begin_record(const app_context *app, const char *folder, const ch
     }
     (void)gethostname(host, sizeof host - 1);
     trm_machine_get(&machine);
+    /* one event with all options, so that a report can compare runs */
     snprintf(who, sizeof who, "%s-%d", role != NULL ? role : "", (int)number);
     app_begin(APP_RECORD, "event", "options");
     app_put(app_text("version", trm_version(), NULL), app_text("command", app->command->name, NULL),

@@ -76,6 +76,7 @@ static trm_status find_files(app_run *run, trm_error *err) {
     if (stat(run->path, &info) == 0 && !S_ISDIR(info.st_mode)) {
         return add_file(run, run->path, "", err);
     }
+    /* a folder: the main record first */
     snprintf(path, sizeof path, "%s/run.jsonl", run->path);
     bool has_record = stat(path, &info) == 0;
     trm_status status = has_record ? add_file(run, path, "", err) : TRM_OK;
@@ -90,6 +91,7 @@ static trm_status find_files(app_run *run, trm_error *err) {
         closedir(dir);
     }
     qsort(names, (size_t)count, sizeof *names, compare_names);
+    /* records of roles; without run.jsonl the first other file is the main one */
     for (int i = 0; i < count; i++) {
         bool role = is_role_file(names[i], who, sizeof who);
         snprintf(path, sizeof path, "%s/%s", run->path, names[i]);
@@ -280,6 +282,7 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
     if (name == NULL || isnan(time)) {
         return TRM_OK;
     }
+    /* times of the report begin with the first event of any file */
     run->begin = run->begin == 0 ? time : run->begin;
     if (file->last_time > 0) {
         file->longest_gap = fmax(file->longest_gap, time - file->last_time);
@@ -330,6 +333,7 @@ static trm_status read_file(app_run *run, app_run_file *file, trm_error *err) {
         status = app_fail(err, TRM_IO, "%.180s cannot be read: %s", file->path, strerror(errno));
     }
     while (status == TRM_OK && (length = getline(&line, &room, from)) > 0) {
+        /* the process is writing this line, or died in it */
         if (line[length - 1] != '\n') {
             file->cut = true;
             break;
@@ -373,6 +377,7 @@ trm_status app_run_open(const char *path, app_run **out, trm_error *err) {
                         run == NULL ? "no memory" : "the path is too long");
     }
     memcpy(run->path, path, length + 1);
+    /* the name of the run is the last part of its path */
     while (length > 1 && run->path[length - 1] == '/') {
         run->path[--length] = '\0';
     }

@@ -136,6 +136,7 @@ static void put_figures(const app_run *run, json_t *out) {
     double epoch_steps = app_run_number(run, "epoch_steps"), epochs = app_run_number(run, "epochs");
     double most = json_number_value(json_object_get(
         json_object_get(run->main != NULL ? run->main->options : NULL, "options"), "steps"));
+    /* the end of training: --steps, or the epochs */
     double goal = most > 0 ? most : epoch_steps * epochs;
     json_object_set_new(out, "global_step",
                         json_whole_number(last != NULL ? last[APP_CURVE_STEP] : NAN));
@@ -154,6 +155,7 @@ static void put_figures(const app_run *run, json_t *out) {
         json_number(json_is_real(json_object_get(end, "exposed_comm_fraction"))
                         ? json_real_value(json_object_get(end, "exposed_comm_fraction"))
                         : NAN));
+    /* the process knows its peak at its end; before, the steps know it */
     double done_peak = json_number_value(json_object_get(end, "peak_bytes"));
     json_object_set_new(
         out, "peak_bytes",
@@ -222,6 +224,7 @@ static json_t *problems_of(const app_run *run) {
     } else if (run->point_count == 0) {
         add_problem(list, "%s: no step is recorded yet", run->path, 0, 0);
     }
+    /* lines that cannot be read */
     for (int i = 0; i < run->file_count; i++) {
         const app_run_file *f = run->files[i];
         if (f->damaged > 0) {
@@ -299,6 +302,7 @@ static json_t *run_object(const app_run *run) {
     json_object_set_new(out, "dropped_events", json_integer(run->dropped_events));
     json_object_set_new(out, "roles", roles_of(run));
     json_object_set_new(out, "problems", problems_of(run));
+    /* what the command line gave, and all options with their defaults */
     json_t *given = json_object_get(options, "given"), *all = json_object_get(options, "options");
     json_object_set_new(out, "given", given != NULL ? json_incref(given) : json_object());
     json_object_set_new(out, "options", all != NULL ? json_incref(all) : json_object());
@@ -315,6 +319,8 @@ static json_t *differences_of(const json_t *runs) {
     size_t i, j;
     json_array_foreach(runs, i, run) {
         json_object_foreach(json_object_get(run, "options"), key, value) {
+            /* values of this option in all runs; a run that does not have it differs if it was
+             * given here */
             bool differs = false;
             json_t *values = json_array(), *other;
             json_array_foreach(runs, j, other) {

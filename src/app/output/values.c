@@ -80,6 +80,7 @@ static const char *put_conversion(const app_value *v, const char *at) {
     char letter = at[length];
     const char *rest = at + length + 1;
     double factor = 1, number = v->kind == APP_VALUE_INT ? (double)v->of.integer : v->of.real;
+    /* "{1e3}" after a conversion is a factor */
     if (*rest == '{') {
         char *end;
         factor = strtod(rest + 1, &end);

@@ -119,6 +119,7 @@ static trm_status take_answer(decision *d, trmi_link *link, const trmi_frame *fr
         status = adopt_list(d, &list, err);
     } else if (status == TRM_OK && frame->type == TRMI_FRAME_PROPOSE &&
                list.epoch == d->now.epoch + 1) {
+        /* accept the proposal, unless the epoch is decided by now */
         pthread_mutex_lock(&d->e->lock);
         bool over = d->e->now.epoch > d->now.epoch;
         status = over ? TRM_OK : trmi_vote_accept(&d->e->vote, &list, err);
@@ -156,6 +157,7 @@ static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const 
     pthread_mutex_lock(&e->lock);
     trm_status status = trmi_door_send_join(e, &link, -1, mine, err);
     pthread_mutex_unlock(&e->lock);
+    /* poll in short turns: the door may close without a word */
     const double deadline = trmi_os_now() + over_seconds;
     bool closed = false;
     while (status == TRM_OK && (status = trmi_link_next(&link, &frame, err)) == TRM_END) {
@@ -311,6 +313,7 @@ static trm_status collect_acks(decision *d, trm_error *err) {
             return TRMI_FAIL(err, TRM_PEER, "the ranks that are left are no majority of epoch %lld",
                              (long long)d->now.epoch);
         }
+        /* send the list once to each guest, then wait for its ACK */
         for (int32_t i = 0; i < d->now.count; i++) {
             if (d->ballot.states[i] != TRMI_MEMBER_CAME) {
                 continue;
@@ -352,6 +355,8 @@ static trm_status run_ballot(decision *d, trm_error *err) {
                            "that the others are dead is not proven",
                            d->now.count, (long long)d->now.epoch);
     }
+    /* The list is proposed, and accepted here first; with a quorum of ACKs it is the next epoch,
+     * and the guests are told. */
     if (status == TRM_OK && !is_decided(d)) {
         status = trmi_ballot_propose(&d->ballot, err);
         pthread_mutex_lock(&e->lock);
@@ -406,12 +411,14 @@ static trm_status wait_for_answer(decision *d, int32_t index, trmi_link *link, t
             TRMI_TRY(status);
             continue;
         }
+        /* no frame: the coordinator has gone, or is given up */
         if (closed || is_given_up(d, index, &dead)) {
             return TRMI_FAIL(err, TRM_PEER, "rank %d left the decision", d->now.list[index].number);
         }
         struct pollfd wait = {.fd = link->fd, .events = POLLIN};
         poll(&wait, 1, 20);
         closed = trmi_link_fill(link) < 0;
+        /* another member may know more */
         if (trmi_os_now() - d->begin > suspect_seconds) {
             ask_another(d, index);
         }
@@ -499,6 +506,7 @@ static trm_status apply_for_membership(decision *d, trm_error *err) {
         if (member) {
             return TRM_OK;
         }
+        /* any member that answers will do */
         for (int32_t i = 0; i < d->now.count && !answered; i++) {
             answered = !trmi_process_is_dead(&e->me, &d->now.list[i]) &&
                        wait_at_door(d, i, deadline, err) == TRM_OK;
@@ -568,10 +576,12 @@ static void tell_members(trm_elastic *e) {
             }
             err.sys_errno = 0;
             trm_status answer = exchange_lists(e, &list.list[i], &list, &theirs, &err);
+            /* a member that refuses the connection has gone */
             told[i] = answer == TRM_OK && theirs.epoch >= list.epoch;
             count += told[i];
             left += !told[i] && err.sys_errno != ECONNREFUSED;
         }
+        /* when most have the list, no other list can be decided: the rest get little time */
         const double waited = trmi_os_now() - begin;
         const bool most = 2 * count > list.count;
         if (waited > (most ? farewell_seconds : e->options.decision_seconds)) {

@@ -106,10 +106,12 @@ static bool keep_guest(trm_elastic *e, trmi_join_guest *guest, const trmi_member
         trmi_elastic_adopt(e, present, &err) != TRM_OK) {
         return false;
     }
+    /* the guest is behind: it gets the present list */
     if (guest->epoch < e->now.epoch) {
         trmi_guest_send(guest, TRMI_FRAME_COMMIT, &e->now);
         return false;
     }
+    /* it only exchanges lists, and says whether it leaves */
     if (guest->ballot < 0) {
         int32_t index = trmi_members_find(&e->now, guest->entry.id);
         if (index >= 0) {
@@ -118,6 +120,7 @@ static bool keep_guest(trm_elastic *e, trmi_join_guest *guest, const trmi_member
         trmi_guest_send(guest, TRMI_FRAME_COMMIT, &e->now);
         return false;
     }
+    /* it takes part in a decision of this epoch */
     if (guest->epoch > e->now.epoch || e->guest_count >= TRMI_MEMBERS_MAX ||
         !trmi_grow((void **)&e->guests, &e->guest_capacity, e->guest_count + 1,
                    sizeof *e->guests)) {

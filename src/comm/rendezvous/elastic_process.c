@@ -25,6 +25,7 @@ static bool read_stat(int32_t pid, char *state, uint64_t *start_time) {
         close(fd);
     }
     text[bytes > 0 ? bytes : 0] = '\0';
+    /* behind the last parenthesis the fields are numbers and one letter */
     char *at = strrchr(text, ')');
     if (at == NULL || at[1] != ' ') {
         return false;

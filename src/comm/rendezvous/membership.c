@@ -250,10 +250,12 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     }
     trmi_members list = {.epoch = b->now->epoch + 1, .ballot = b->number};
     TRMI_TRY(TRMI_NEW(err, list.list, b->now->count + b->newcomers, "for the members of an epoch"));
+    /* members may leave if enough are left; if not, they stay */
     bool may_leave = count_came(b, true) >= b->least;
     int32_t stay = count_came(b, true) + (may_leave ? 0 : count_came(b, false)), next = 0;
     int32_t room = b->most > stay ? b->most - stay : 0;
     const int32_t joined = b->newcomers < room ? b->newcomers : room;
+    /* members first, those that leave behind the places of the newcomers */
     for (int32_t i = 0; i < b->now->count; i++) {
         next = b->now->list[i].number >= next ? b->now->list[i].number + 1 : next;
         if (b->states[i] != TRMI_MEMBER_CAME) {
@@ -265,6 +267,7 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
         to->number = b->now->list[i].number;
         *(leaves ? &list.left : &list.count) += 1;
     }
+    /* then the newcomers */
     for (int32_t i = 0; i < joined; i++) {
         list.list[list.count] = b->entries[b->now->count + i];
         list.list[list.count++].number = next++;

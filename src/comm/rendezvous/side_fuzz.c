@@ -66,6 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     static trmi_proof proof;
     trmi_hello hello;
     size_t wanted, have = bytes < sizeof proof.hello ? bytes : sizeof proof.hello;
+    /* what is accepted must be within its bounds */
     if (trmi_hello_decode(data, bytes, &hello) && (strlen(hello.host) >= sizeof hello.host ||
                                                    strlen(hello.address) >= sizeof hello.address)) {
         abort();

@@ -102,6 +102,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     int32_t rank = rank_of(side, index);
     bool root = side->base.rank == 0;
     trm_error error;
+    /* the peer leaves in order, or the job is poisoned */
     if (frame->type == TRMI_FRAME_BYE) {
         link->bye = true;
         trmi_exchange_left(side, rank);
@@ -117,6 +118,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
     } else if (frame->type == TRMI_FRAME_WHO && root) {
         trmi_exchange_send_missing(side, rank, frame->id);
     } else if (frame->type == TRMI_FRAME_RESULT && !root) {
+        /* an exchange has ended well */
         static const trm_error fine;
         trmi_exchange_finish(side, frame->id, &fine, frame->payload, frame->bytes);
     } else if (frame->type == TRMI_FRAME_FAILED && !root && frame->bytes == 256) {
@@ -124,6 +126,7 @@ static void handle_frame(trmi_side *side, int32_t index, const trmi_frame *frame
         error.status = error.status < 0 ? error.status : TRM_PEER;
         trmi_exchange_finish(side, frame->id, &error, NULL, 0);
     } else if (frame->type == TRMI_FRAME_MISSING && !root) {
+        /* the names of ranks that an exchange waits for, for the message of a time-out */
         size_t bytes = frame->bytes < sizeof side->exchange.missing - 1
                            ? frame->bytes
                            : sizeof side->exchange.missing - 1;

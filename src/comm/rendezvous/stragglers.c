@@ -193,6 +193,7 @@ trm_status trmi_stragglers_step(trmi_stragglers *stragglers, double step_seconds
     double waited = trmi_bootstrap_waited(stragglers->comm->bootstrap);
     double computing = step_seconds - data_seconds - (waited - stragglers->waited);
     stragglers->waited = waited;
+    /* sums of this window */
     mine->elapsed += step_seconds;
     mine->computing += computing > 0 ? computing : 0;
     mine->data += data_seconds;
@@ -212,6 +213,7 @@ trm_status trmi_stragglers_step(trmi_stragglers *stragglers, double step_seconds
                              .tag = "stragglers"};
     TRMI_TRY(trm_comm_run(stragglers->comm, &gather, err));
     stragglers->waited = trmi_bootstrap_waited(stragglers->comm->bootstrap);
+    /* rank 0's time decides, so that all ranks begin the next window together */
     if (stragglers->sums[0].elapsed >= window_seconds) {
         trmi_stragglers_judge(stragglers->sums, stragglers->comm->group.size, stragglers->histories,
                               stragglers->reports);

@@ -157,6 +157,7 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
         shm->one_process &=
             first->pid == other->pid && first->pid_namespace == other->pid_namespace;
     }
+    /* arrays with an entry for each rank */
     shm->cells_written = trmi_alloc(n * sizeof *shm->cells_written);
     shm->cells_read = trmi_alloc(n * sizeof *shm->cells_read);
     shm->sources = trmi_alloc(n * sizeof *shm->sources);

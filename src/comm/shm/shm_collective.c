@@ -313,6 +313,7 @@ static trm_status find_vectors(trmi_shm *shm, const trmi_engine_call *op, size_t
             }
             shm->sources[r] = own ? op->send : found[0].at;
         }
+        /* each slice of a sum is written into all vectors that receive it */
         if (target && !own) {
             TRMI_TRY(map_peer_memory(shm, r, &at->recv, bytes, &found[1], err));
         }
@@ -674,6 +675,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
     int64_t send_count = op->kind == TRM_ALLGATHERV     ? op->counts[shm->me]
                          : is_per_destination(op->kind) ? op->total
                                                         : op->count;
+    /* small data travel in the slot; for larger ones the peers must reach the memory */
     bool reachable = false;
     if (published > TRMI_SHM_CARRY_BYTES) {
         find_buffers(shm, op, send_count, &said->at);

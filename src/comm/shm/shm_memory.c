@@ -52,6 +52,7 @@ static void *map_shared(int fd, size_t bytes) {
     if (room == MAP_FAILED) {
         return MAP_FAILED;
     }
+    /* the file takes the place of the aligned part; what is before and after it is given back */
     size_t before = (HUGE_PAGE_BYTES - (uintptr_t)room % HUGE_PAGE_BYTES) % HUGE_PAGE_BYTES;
     size_t pages = (bytes + 4095) / 4096 * 4096, all = bytes + HUGE_PAGE_BYTES;
     void *memory =
@@ -362,6 +363,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
         if (generation == 0) {
             break; /* entries are used from the front: no later entry was ever used */
         }
+        /* an odd generation: the region is in use */
         if (generation % 2 == 1 && address >= mine[i].address &&
             address + bytes <= mine[i].address + mine[i].bytes) {
             place.region = i;
@@ -417,6 +419,7 @@ trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place plac
         TRMI_TRY(status);
         base = atomic_load(&mapping->base);
     }
+    /* the numbers come from the peer */
     if (place.offset > mapping->bytes || bytes > mapping->bytes - place.offset) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "a peer's buffer of %zu bytes reaches past its %zu bytes "

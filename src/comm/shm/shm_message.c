@@ -152,6 +152,7 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
             return fail_mismatch(shm, m, cell, err);
         }
         const trmi_shm_place place = cell->place; /* shared memory: check and use the copy */
+        /* a long message: its cell says where it lies */
         if (place.region != TRMI_SHM_NOWHERE) {
             char *from = NULL;
             trm_error cause;
@@ -163,6 +164,7 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
             memcpy(m->buffer, from, (size_t)m->bytes);
             m->moved = m->bytes;
         } else {
+            /* a piece of a message that lies in the cell */
             const uint64_t piece = *(const volatile uint64_t *)&cell->inline_bytes;
             if (piece > TRMI_SHM_CELL_BYTES || piece > (uint64_t)(m->bytes - m->moved)) {
                 return fail_too_long(shm, m, piece, err);

@@ -136,6 +136,7 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                                 bool log_by_default, trm_error *err) {
     static const trm_click_options defaults = {0};
     const trm_click_options *o = options != NULL ? options : &defaults;
+    /* which kind of keys */
     if (o->buckets != 0 && (o->buckets < 2 || o->buckets > (int64_t)1 << 48)) {
         return TRMI_FAIL(err, TRM_INVALID, "%lld hash buckets: 2..2^48, or 0 for unbounded keys",
                          (long long)o->buckets);
@@ -154,6 +155,7 @@ trm_status trmi_click_configure(trmi_click_source *source, const trm_click_optio
                          (long long)o->bag_max, (int)o->column_count, (double)o->missing_dense,
                          (double)o->label_threshold);
     }
+    /* a field may be keyed as another one, which is keyed as itself */
     for (int32_t f = 0; f < o->same_as_count; f++) {
         if (o->same_as[f] < 0 || o->same_as[f] >= o->same_as_count ||
             o->same_as[o->same_as[f]] != o->same_as[f]) {

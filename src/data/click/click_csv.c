@@ -140,6 +140,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
         row->dense[c->slot] = trmi_click_dense(&set->click, number);
         return TRM_OK;
     case TRM_COLUMN_KEY:
+        /* such as the hour, the last two characters of a time */
         if (c->last_chars > 0 && end - begin > c->last_chars) {
             begin = end - c->last_chars;
         }
@@ -150,6 +151,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
     case TRM_COLUMN_BAG: TRMI_TRY(add_bag(set, c, line, at, begin, end, row, err)); break;
     default: return TRM_OK;
     }
+    /* rows with bags have the end of each field */
     if (row->ends != NULL) {
         row->ends[c->slot] = row->count;
     }

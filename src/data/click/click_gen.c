@@ -173,6 +173,7 @@ static trm_status fill_options(const trm_click_generator_options *given,
     o->key_scale = o->key_scale == 0 ? 1 : o->key_scale;
     o->dense_scale = o->dense_scale == 0 ? 0.5 : o->dense_scale;
     o->pair_scale = o->pair_scale == 0 ? 0.5 : o->pair_scale < 0 ? 0 : o->pair_scale;
+    /* sizes, then rates and scales */
     if (o->rows < 1 || o->rows > rows_max || o->test_rows < 1 || o->test_rows > rows_max ||
         o->fields > FIELDS_MAX || o->dense > DENSE_MAX || o->vocabulary < 1 ||
         o->vocabulary > vocabulary_max || o->fields + o->dense == 0) {
@@ -278,6 +279,7 @@ static trm_status create_generator(const trm_click_generator_options *options, t
     clicks *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
     set->options = filled;
+    /* the rows of both uses have different numbers, so they are different rows */
     set->train_rows = filled.rows;
     set->with_train = usage != TRM_USAGE_TEST;
     set->click.base.ops = &clicks_ops;

@@ -116,6 +116,7 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
             !trmi_parse_number(t.colon + 1, t.end, &number)) {
             return fail_at(set, line, &t, "a number", err);
         }
+        /* a slot that the first row did not have, or that the options leave out */
         if (s == NULL) {
             continue;
         }
@@ -281,6 +282,7 @@ static trm_status take_columns(slots *set, const trm_click_options *o, trm_error
  * their names. Errors: CORRUPT unless there is one label and at least one field of keys. */
 static trm_status place_slots(slots *set, trm_error *err) {
     int32_t labels = 0, dense = 0;
+    /* without options the order must not depend on the first row */
     if (!set->chosen) {
         qsort(set->all, (size_t)set->slot_count, sizeof *set->all, by_name);
     }

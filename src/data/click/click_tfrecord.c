@@ -75,6 +75,7 @@ static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t
     if (feature->kind == TRMI_FEATURE_FLOAT) {
         return -1;
     }
+    /* numbers are keys by their value, texts by their bytes */
     for (;; count++) {
         int64_t key;
         if (feature->kind == TRMI_FEATURE_INT64) {

@@ -58,6 +58,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
                                          {"hour", TRM_COLUMN_KEY, 2}};
     static const trm_click_options csv = {.columns = columns, .column_count = 4, .bag_max = 4};
     static int file = -1;
+    /* The readers take paths: the bytes become a file in memory. The first byte chooses the
+     * reader. */
     if (file < 0) {
         file = memfd_create("fuzz", 0);
     }

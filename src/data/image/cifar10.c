@@ -121,6 +121,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
     }
     closedir(folder);
     TRMI_TRY(status);
+    /* readdir has no order, and the numbers of samples must be the same everywhere */
     qsort(set->files, (size_t)set->file_count, sizeof *set->files, by_name);
     /* five training files, one test file */
     int expected = usage == TRM_USAGE_TRAIN ? 5 : usage == TRM_USAGE_TEST ? 1 : 6;

@@ -137,6 +137,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
         if (kind != CONTENT_PICTURE) {
             continue;
         }
+        /* the path below the root; load_image_file puts the root before it */
         char *tail = trmi_arena_printf(&set->arena, "%s/%s/%s", below, class_name, names[i]);
         if (tail == NULL || !trmi_grow((void **)&set->images, &set->capacity, set->base.count + 1,
                                        sizeof *set->images)) {

@@ -58,6 +58,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
     float *out[3] = {red, green, blue};
     const __m256i backwards = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
     int64_t i = 0;
+    /* A channel's bytes, gathered into the low 8 bytes; then as floats. */
     for (; i + 8 <= pixels; i += 8) {
         __m128i a = _mm_loadu_si128((const __m128i *)(in + 3 * i));
         __m128i b = _mm_loadu_si128((const __m128i *)(in + 3 * i + 8));
@@ -72,6 +73,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
             _mm256_storeu_ps(out[c] + (mirror ? pixels - 8 - i : i), values);
         }
     }
+    /* the last pixels, one by one */
     for (; i < pixels; i++) {
         for (int c = 0; c < 3; c++) {
             out[c][mirror ? pixels - 1 - i : i] =

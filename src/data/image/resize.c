@@ -57,12 +57,14 @@ static void compute_triangle(double centre, double support, int64_t low, int64_t
  * start + extent) is scaled to. */
 static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t full, int64_t skip,
                       int64_t count, trm_resize_align align) {
+    /* pixels [low, high] may be read */
     int64_t low = trmi_max_i64((int64_t)floor(start), 0);
     int64_t high = trmi_min_i64((int64_t)ceil(start + extent) - 1, in - 1);
     double step = extent / (double)full;
     for (int64_t i = 0; i < count; i++) {
         float *weights = a->weights + i * a->taps;
         double place = (double)(skip + i);
+        /* a triangle filter whose half width is an output pixel, at least an input pixel */
         if (align == TRM_RESIZE_ANTIALIAS) {
             double support = step > 1 ? step : 1;
             compute_triangle(start + (place + 0.5) * step, support, low, high, a->taps,
@@ -113,6 +115,7 @@ trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int6
               plan->align);
     axis_fill(&down, rect->top, rect->height, height, plan->full_height, plan->top, rows_out,
               plan->align);
+    /* no row is in the ring yet */
     for (int32_t t = 0; t < down.taps; t++) {
         held[t] = -1;
     }

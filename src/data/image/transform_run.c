@@ -287,6 +287,7 @@ static void finish_planar(const trmi_chain *chain, const view *v, float *out) {
     int64_t run = end - begin;
     int64_t before = v->flipped ? v->width - end : begin;
     for (int c = 0; c < 3; c++) {
+        /* zeros of the image become `shift`: they are scaled and shifted, too */
         float scale = chain->scale[c], zero = chain->shift[c];
         const uint8_t *plane = v->data + c * v->channel + v->left + begin;
         for (int64_t y = 0; y < v->height; y++, out += v->width) {
@@ -383,6 +384,7 @@ static trm_status finish_pixels(const trmi_chain *chain, view *v, trmi_picture_s
 trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch,
                           const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
                           void *out, trm_error *err) {
+    /* the whole image is the first window; its strides are those of its form */
     bool planar = sample->form == TRMI_FORM_PLANAR;
     view v = {.data = sample->data,
               .rows = sample->height,

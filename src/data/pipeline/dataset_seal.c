@@ -117,6 +117,7 @@ bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_field *out
 /* Describes one transform with its parameters. */
 static void describe_transform(trmi_text *text, const trm_transform *t) {
     trmi_text_printf(text, "{\"name\":\"%s\"", trmi_transform_name(t->kind));
+    /* size, for the kinds that have one */
     if (t->height > 0) {
         trmi_text_printf(text, ",\"height\":%lld,\"width\":%lld", (long long)t->height,
                          (long long)t->width);
@@ -184,17 +185,20 @@ char *trm_dataset_json(trm_dataset *dataset) {
     if (dataset->source->ops->describe != NULL) {
         dataset->source->ops->describe(dataset->source, &text);
     }
+    /* the order of samples */
     trmi_text_printf(&text, "},\"seed\":%llu,\"shuffle\":%s,\"window\":%lld",
                      (unsigned long long)order->seed, order->shuffled ? "true" : "false",
                      (long long)order->window);
     trmi_text_printf(&text, ",\"shard\":{\"count\":%lld,\"index\":%lld,\"mode\":\"%s\"}",
                      (long long)order->shards, (long long)order->shard, modes[order->mode]);
+    /* what is done to them */
     trmi_text_printf(&text, ",\"transforms\":[");
     for (int32_t i = 0; i < dataset->transform_count; i++) {
         trmi_text_append(&text, ",", i > 0);
         describe_transform(&text, &dataset->transforms[i]);
     }
     trmi_text_printf(&text, "],\"own_transforms\":%d", (int)dataset->own_count);
+    /* batches and epochs */
     trmi_text_printf(&text, ",\"batch\":{\"size\":%lld,\"drop_remainder\":%s}",
                      (long long)dataset->batch_size, dataset->drop_remainder ? "true" : "false");
     trmi_text_printf(&text, ",\"repeat\":%lld,\"prefetch\":{\"depth\":%lld,\"threads\":%lld}",

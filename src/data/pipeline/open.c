@@ -142,6 +142,7 @@ static trm_status detect_kind(const trm_dataset_spec *spec, const char **out, tr
         *out = spec->path;
         return TRM_OK;
     }
+    /* by the name of a file or folder, or by what is in it */
     struct stat info;
     if (stat(spec->path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: no such data", spec->path);
@@ -267,6 +268,7 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
     if (strcmp(kind, "clicks") == 0) {
         return trmi_clicks_open(spec->click, spec->usage, out, err);
     }
+    /* files */
     if (spec->path == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "dataset %s needs a folder or file", kind);
     }

@@ -143,6 +143,7 @@ static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "field %d: a name of 1 to %d letters expected", (int)at,
                          NAME_MAX_BYTES - 1);
     }
+    /* names are unique, and sizes known */
     for (int32_t i = 0; i < at; i++) {
         if (strcmp(own->names[i], field->name) == 0) {
             return TRMI_FAIL(err, TRM_INVALID, "field '%s' is there twice", field->name);
@@ -262,6 +263,7 @@ trm_status trm_dataset_arrays(const trm_batch_field *list, int32_t count, int64_
         return TRMI_FAIL(err, TRM_INVALID, "%d arrays: 1 to %d expected", (int)count,
                          TRM_MAX_BATCH_FIELDS);
     }
+    /* arrays are a source whose callback copies rows */
     arrays *a;
     TRMI_TRY(TRMI_NEW(err, a, 1, "for a dataset"));
     a->count = count;

@@ -390,6 +390,7 @@ trm_status trm_tokenizer_decode(const trm_tokenizer *tokenizer, const int32_t *i
         TRMI_NEED(err, ids);
     }
     size_t length = 0;
+    /* check the ids and add up the bytes */
     for (int64_t i = 0; i < count; i++) {
         if (ids[i] < 0 || ids[i] >= tokenizer->vocabulary ||
             tokenizer->tokens[ids[i]].text == NULL) {

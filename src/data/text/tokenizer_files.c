@@ -45,6 +45,7 @@ static trm_status read_merge_lines(trm_tokenizer *t, const char *text, size_t by
         char line[1024];
         number++;
         bool skipped = length == 0 || (length >= 8 && memcmp(at, "#version", 8) == 0);
+        /* a copy of the line, without its end */
         size_t copied = length < sizeof line ? length : sizeof line - 1;
         memcpy(line, at, copied);
         line[copied] = '\0';
@@ -54,6 +55,7 @@ static trm_status read_merge_lines(trm_tokenizer *t, const char *text, size_t by
         if (skipped) {
             continue;
         }
+        /* tokens have no spaces: exactly one separates the two */
         if (space == NULL || space == line || space[1] == '\0' || strchr(space + 1, ' ') != NULL ||
             copied < length) {
             return TRMI_FAIL(err, TRM_CORRUPT,
@@ -257,6 +259,7 @@ static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, trm_err
     for (int64_t i = 0; i < TRMI_CHARACTER_SET_BYTES; i++) {
         count += __builtin_popcount(seen[i]);
     }
+    /* a tokenizer without merges */
     t->characters = true;
     t->settings = trmi_tokenizer_settings(true);
     if (count == 0) {

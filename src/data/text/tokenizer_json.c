@@ -117,6 +117,7 @@ static trm_status read_settings(trm_tokenizer *t, const char *name, const json_t
         return refuse_value(name, "the normalizer",
                             get_text(json_object_get(root, "normalizer"), "type"), "none", err);
     }
+    /* a tokenizer of characters has no pre-tokenizer, and joins its tokens without change */
     t->ignore_merges = is_true(model, "ignore_merges");
     t->characters = is_nothing(root, "pre_tokenizer") && strcmp(decoder, "Fuse") == 0;
     if (!t->characters && strcmp(decoder, "ByteLevel") != 0) {
@@ -177,6 +178,7 @@ static trm_status read_added_token(trm_tokenizer *t, const char *name, const jso
         t->tokens[a->id].byte_count = (int32_t)a->bytes;
         return TRM_OK;
     }
+    /* only in the list, outside of the vocabulary */
     TRMI_TRY(set_token(t, name, token, a->id, true, err));
     t->tokens[a->id].outside = true;
     return TRM_OK;

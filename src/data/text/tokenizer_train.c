@@ -85,6 +85,7 @@ static trm_status add_word(trainer *tr, const char *text, size_t bytes, trm_erro
                          "a word of %zu bytes, or more than 2^31 distinct words: too long a text",
                          bytes);
     }
+    /* a new word */
     char *copy;
     TRMI_TRY(TRMI_NEW_IN(err, &tr->arena, copy, bytes, "for the words of a text"));
     TRMI_TRY(TRMI_GROW(err, tr->words, tr->word_capacity, tr->word_count + 1,
@@ -328,6 +329,7 @@ static trm_status merge_word(trainer *tr, int32_t in, const trmi_token_merge *m,
             TRMI_TRY(change_pair(tr, m->right, s[from], in, -1, err));
             TRMI_TRY(change_pair(tr, m->result, s[from], in, 1, err));
         }
+        /* the place of the pair */
         s[to] = m->result;
     }
     w->symbol_count = to;

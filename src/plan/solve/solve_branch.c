@@ -111,6 +111,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
         TRMI_NEW_IN(err, &d->memory, d->belief, (size_t)w->nodes_count + 1, "to search a plan"));
     TRMI_TRY(
         TRMI_NEW_IN(err, &d->memory, d->message, (size_t)w->slots_count + 1, "to search a plan"));
+    /* beliefs: a node's own costs */
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (!w->live[i]) {
             continue;
@@ -125,6 +126,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
             d->belief[i][j] = clamp_entry(u[j], most);
         }
     }
+    /* messages: from each edge to both of its nodes */
     for (int64_t i = 0; i < w->slots_count; i++) {
         const trmi_solve_edge *s = &w->slots[i];
         if (s->live) {
@@ -182,6 +184,7 @@ static void pass_edge(dual *d, int64_t slot) {
 static double dual_value(const dual *d) {
     const trmi_solve_work *w = d->work;
     double sum = 0;
+    /* each node at its cheapest */
     for (int32_t i = 0; i < w->nodes_count; i++) {
         double least = INFINITY;
         for (int32_t j = 0; w->live[i] && j < w->states[i]; j++) {
@@ -189,6 +192,7 @@ static double dual_value(const dual *d) {
         }
         sum += w->live[i] ? least : 0;
     }
+    /* each edge at its cheapest entry, less what its messages have moved to the nodes */
     for (int64_t i = 0; i < w->slots_count; i++) {
         const trmi_solve_edge *s = &w->slots[i];
         if (!s->live) {
@@ -255,6 +259,7 @@ static void descend_coordinates(branch *b, int32_t *choice) {
         for (int32_t i = 0; i < g->nodes_count; i++) {
             int illegal, least_illegal;
             double sum, least;
+            /* the node's present state, then all others */
             local_cost(g, choice, i, choice[i], &least_illegal, &least);
             for (int32_t j = 0, now = choice[i]; j < g->states[i]; j++) {
                 local_cost(g, choice, i, j, &illegal, &sum);
@@ -341,6 +346,7 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
         least = belief[j] < least ? belief[j] : least;
     }
     trm_status status = TRM_OK;
+    /* states that cannot beat the best plan known are not entered */
     for (int32_t k = 0; status == TRM_OK && k < states; k++) {
         int32_t state = -1;
         for (int32_t j = 0; j < states; j++) {

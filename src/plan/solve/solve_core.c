@@ -125,6 +125,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
                 best_degree = degree;
             }
         }
+        /* the table of this elimination */
         if (best_entries > (double)limit || best_degree > SCOPE_MAX - 1) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED, "a table of %.3g entries", best_entries);
         }
@@ -216,6 +217,7 @@ static int32_t with_last(core *c, int32_t index, int32_t node) {
     memmove(&to->nodes[place], &to->nodes[place + 1],
             (size_t)(count - 1 - place) * sizeof *to->nodes);
     to->nodes[count - 1] = node;
+    /* entries [outer][node][inner] become [outer][inner][node] */
     int64_t inner = entries_of(c, from->nodes + place + 1, count - 1 - place);
     int64_t states = c->work->states[node], outer = entries / (inner * states);
     for (int64_t o = 0; o < outer; o++) {
@@ -302,6 +304,7 @@ static trm_status eliminate_bucket(core *c, bucket *b, int32_t *choice, float *s
     memcpy(made->nodes, b->scope, (size_t)b->scope_count * sizeof *b->scope);
     made->data = made->own = data;
     made->used = b->scope_count == 0;
+    /* all combinations of the neighbours' states, from the first on */
     for (int32_t i = 0; i < b->scope_count; i++) {
         choice[b->scope[i]] = 0;
     }

@@ -48,6 +48,7 @@ static trm_status solve_weighted(front *f, double a, double b, trmi_front_point 
         .option = trmi_arena_alloc(f->arena, (size_t)g->nodes_count + 1)};
     trm_status status =
         out->choice != NULL && out->option != NULL ? TRM_OK : fail_no_memory(f->err);
+    /* the exact solver, on the weighted sums */
     status = status == TRM_OK ? trmi_front_scalar(g, a, b, &scratch, &graph, f->err) : status;
     status = status == TRM_OK ? trmi_solve(&graph, NULL, out->choice, &solution, f->err) : status;
     if (status == TRM_OK && !(solution.objective < INFINITY)) {
@@ -56,6 +57,7 @@ static trm_status solve_weighted(front *f, double a, double b, trmi_front_point 
     for (int32_t n = 0; status == TRM_OK && n < g->nodes_count; n++) {
         out->option[n] = (uint8_t)trmi_front_best(g, n, out->choice[n], a, b);
     }
+    /* the same choice, priced in both units */
     if (status == TRM_OK) {
         trmi_tradeoff cost = trmi_front_cost(g, out->choice, out->option);
         out->time = cost.time;
@@ -195,10 +197,13 @@ static trm_status search_within_limit(front *f, trmi_front_point *fast, trmi_fro
         trmi_front_point middle;
         double lambda = find_slope(fast, small), line = fast->time + lambda * fast->memory, least;
         TRMI_TRY(solve_weighted(f, 1, lambda, &middle, &least));
+        /* weak duality: no plan within the limit is faster than min(time + lambda memory) - lambda
+         * limit */
         if (least - lambda * limit > bound) {
             bound = least - lambda * limit;
             f->f->price = lambda;
         }
+        /* the edge has no corner below it */
         if (middle.time + lambda * middle.memory >= line * (1 - TOLERANCE)) {
             break;
         }
@@ -256,6 +261,8 @@ static trm_status compute_front(front *f) {
     f->f->feasible = f->o.limit <= 0 || small.memory <= f->o.limit;
     f->f->binds = f->o.limit > 0 && fast.memory > f->o.limit;
     f->f->lower_bound = fast.time;
+    /* no limit: the whole curve; a limit that does not bind: the fastest; one that does: search;
+     * one that nothing meets: the smallest */
     if (f->o.limit <= 0) {
         TRMI_TRY(add_point(f, &fast));
         TRMI_TRY(add_point(f, &small));

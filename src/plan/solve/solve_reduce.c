@@ -132,6 +132,7 @@ trm_status trmi_work_open(trmi_solve_work *w, trmi_tables *tables, const trmi_co
         }
     }
     w->live_count = graph->nodes_count;
+    /* edges between the same two nodes share a slot */
     for (int32_t i = 0; i < graph->edges_count; i++) {
         const trmi_cost_edge *e = &graph->edges[i];
         int32_t table =
@@ -218,6 +219,7 @@ static trm_status eliminate_two(trmi_solve_work *w, int32_t node, trmi_reduced *
     if (step->table[0] < 0 || step->table[1] < 0) {
         return fail_no_memory(err);
     }
+    /* the new table takes the place of the two slots */
     step->product = trmi_tables_make(w->tables, TRMI_TABLE_PRODUCT, step->table[0], step->unary,
                                      step->table[1]);
     drop_slot(w, step->slot[0]);

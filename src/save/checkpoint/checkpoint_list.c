@@ -241,6 +241,7 @@ void trmi_checkpoint_tidy(const char *dir, const trmi_os *os) {
             continue;
         }
         trm_error err = {0};
+        /* an unfinished save; an old copy; the mark of a reader that has died */
         if (is_left_over(name)) {
             trm_status status = trmi_os_remove_tree(os, path, &err);
             trmi_log(status == TRM_OK ? TRM_LOG_INFO : TRM_LOG_WARN, "save",

@@ -418,6 +418,7 @@ trm_status trm_checkpoint_writer_open(const char *dir, const trm_checkpoint_opti
 trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
                                           const trm_checkpoint_options *options,
                                           trm_checkpoint_writer **out, trm_error *err) {
+    /* the names of checkpoints and files are appended to it */
     size_t length = strlen(dir);
     if (length == 0 || length >= TRMI_PATH_BYTES - 300) {
         return TRMI_FAIL(err, TRM_INVALID, "'%.80s': not a usable directory name", dir);

@@ -38,6 +38,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trmi_checkpoint_manifest manifest;
     char *text = malloc(bytes + 1);
     memcpy(text, data, bytes);
+    /* Give the text the checksum that it needs: without it the parser would refuse every input at
+     * once. */
     if (bytes > TAIL) {
         char checksum[TRMI_DIGEST_HEX];
         trmi_digest_of(text, bytes - TAIL, checksum);
@@ -47,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         memcpy(text + bytes - TAIL, tail, TAIL);
     }
     if (trmi_manifest_parse(text, bytes, "fuzz", &manifest, &err) == TRM_OK) {
+        /* what the parser lets through keeps its promises */
         for (int64_t i = 0; i < manifest.file_count; i++) {
             if (strchr(manifest.files[i].name, '/') != NULL || manifest.files[i].digest.bytes < 0) {
                 abort();

@@ -65,6 +65,7 @@ trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
         trmi_free(events);
         return status;
     }
+    /* the first record is the version */
     trmi_event_put_version(&events->record, trmi_os_wall());
     status = write_record(events, err);
     if (status == TRM_OK && options->resumed) {

@@ -129,6 +129,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
     }
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
     trm_status status = TRM_OK;
+    /* lines after the step of the checkpoint are written again: they go away */
     *keep_bytes =
         (int64_t)find_end((const char *)mapping.data, mapping.bytes, metrics->csv, resume_step);
     /* The columns of this run must be those of the file. */
@@ -210,6 +211,7 @@ static trm_status put_csv(trm_metrics *metrics, const char *event, int64_t globa
         trmi_text_append(line, ",", 1);
         for (int64_t i = 0; i < count; i++) {
             if (strcmp(scalars[i].name, metrics->columns[c]) == 0) {
+                /* numbers that CSV has no digits for, as Python reads them */
                 if (isnan(scalars[i].value)) {
                     trmi_text_append(line, "nan", 3);
                 } else if (isinf(scalars[i].value)) {
@@ -258,6 +260,7 @@ trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t gl
     trm_status status = TRM_OK;
     event = event != NULL ? event : "step";
     metrics->line.length = 0;
+    /* it would need quotes */
     if (metrics->csv && strpbrk(event, ",\"\r\n") != NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "'%.60s' cannot be the name of an event", event);
     }

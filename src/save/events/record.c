@@ -86,10 +86,12 @@ trm_status trm_record_line(trm_record *record, const char *json, size_t bytes, t
     }
     clock_gettime(CLOCK_REALTIME, &now);
     trmi_text_printf(&line, "{\"time\":%lld.%03ld,", (long long)now.tv_sec, now.tv_nsec / 1000000);
+    /* the object's members follow the time, without its first brace */
     trmi_text_append(&line, json + 1, bytes - 1);
     trmi_text_append(&line, "\n", 1);
     trm_status status = TRMI_CHECK_MEMORY(err, &line, "for a line of %s", record->path.data);
     if (status == TRM_OK) {
+        /* one call writes the whole line, so that a reader finds no half lines */
         ssize_t written = write(record->fd, line.data, line.length);
         errno = written >= 0 && written < (ssize_t)line.length ? ENOSPC : errno;
         status = written == (ssize_t)line.length

@@ -141,6 +141,7 @@ static trm_status read_central(const trm_npz *file, size_t *at, size_t end, cent
                      .comment_bytes = trmi_get16(p + 32),
                      .local = trmi_get32(p + 42),
                      .name = p + CENTRAL_BYTES};
+    /* name, extra fields (ZIP64 sizes may be there) and comment follow */
     size_t rest = (size_t)out->name_bytes + out->extra_bytes + out->comment_bytes;
     if (end - *at - CENTRAL_BYTES < rest ||
         !read_zip64_sizes(out, p + CENTRAL_BYTES + out->name_bytes)) {

@@ -110,11 +110,14 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     const trm_tensor *array = &zip->arrays[index].tensor;
     m->crc = (uint32_t)crc32_z(0, (const Bytef *)m->header.data, m->header.length);
     TRMI_TRY(trmi_npy_stream(array, add_crc, &m->crc, err));
+    /* Padding in an extra field makes the array's data begin at a multiple of ALIGNMENT, so that a
+     * reader can map them. */
     m->offset = zip->out.bytes;
     bool wide = m->bytes >= zip->zip64_from;
     int64_t start =
         m->offset + LOCAL_BYTES + (int64_t)m->name.length + (wide ? ZIP64_BYTES : 0) + 4;
     uint32_t padding = (uint32_t)((ALIGNMENT - start % ALIGNMENT) % ALIGNMENT);
+    /* the local header: fixed part, name, ZIP64 sizes if they are large, padding */
     put_u32(&zip->record, LOCAL_MAGIC);
     put_common(zip, m, wide);
     put_u16(&zip->record, (wide ? (uint32_t)ZIP64_BYTES : 0) + 4 + padding);
@@ -130,6 +133,7 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     for (uint32_t i = 0; i < padding; i++) {
         trmi_text_append(&zip->record, "\0", 1);
     }
+    /* then the header of the .npy and the data */
     trmi_text_append(&zip->record, m->header.data, m->header.length);
     TRMI_TRY(write_record(zip, err));
     return trmi_npy_stream(array, write_to_file, &zip->out, err);

@@ -19,6 +19,7 @@ static void make(uint8_t **file, size_t *bytes) {
     if (trm_onnx_create("fuzz", &model, NULL) != TRM_OK) {
         abort();
     }
+    /* a model with each kind of part: input, weights, node with attributes, output, metadata */
     trm_onnx_value x = {
         .name = "x", .dtype = TRM_FLOAT32, .rank = 2, .dims = {{.symbol = "N"}, {.size = 3}}};
     trm_onnx_attribute attributes[] = {trm_onnx_int("transB", 1),

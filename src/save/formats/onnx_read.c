@@ -207,6 +207,7 @@ static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *m
     }
     status = status == TRM_OK ? trmi_onnx_finish(r, &proto) : status;
     if (status == TRM_OK) {
+        /* then move them to the arena */
         out.inputs = keep_items(r, parts.inputs, parts.input_count, sizeof *parts.inputs);
         out.outputs = keep_items(r, parts.outputs, parts.output_count, sizeof *parts.outputs);
         out.attributes =

@@ -272,6 +272,7 @@ static bool store_field(typed_data *data, const trmi_proto_field *field) {
         }
         return field->bytes % width == 0;
     }
+    /* packed varints */
     trmi_proto packed = trmi_proto_inside(field);
     uint64_t value;
     while (trmi_proto_packed(&packed, &value)) {

@@ -84,6 +84,7 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
             }
         }
     }
+    /* the graph's outputs */
     for (int64_t i = 0; i < model->output_count; i++) {
         if (look_up(all, count, model->outputs[i].name) == NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: output %.60s is not defined",
@@ -98,6 +99,7 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
 /* Checks that everything can be written: a model that was read may contain kinds that trireme does
  * not interpret. */
 static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
+    /* attributes */
     for (int64_t n = 0; n < model->node_count; n++) {
         const trm_onnx_node *node = &model->nodes[n];
         for (int64_t i = 0; i < node->attribute_count; i++) {
@@ -112,6 +114,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
             }
         }
     }
+    /* weights */
     for (int64_t i = 0; i < model->initializer_count; i++) {
         if (trmi_onnx_type_of(model->initializers[i].tensor.dtype) == 0) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -184,6 +187,7 @@ static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *
 static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) {
     trmi_text out = {0}, tensor = {0};
     trmi_proto_string(&out, 1, attribute->name);
+    /* each kind has a field of its own; field 20 names the kind */
     switch (attribute->kind) {
     case TRM_ONNX_FLOAT: trmi_proto_float(&out, 2, attribute->number); break;
     case TRM_ONNX_INT: trmi_proto_varint(&out, 3, (uint64_t)attribute->integer); break;

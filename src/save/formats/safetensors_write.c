@@ -115,6 +115,7 @@ static trm_status sort_tensors(trmi_safetensors_layout *layout, const char *path
                                trmi_path_tail(path), keys[i].name);
         }
     }
+    /* wide elements first, so that each tensor is aligned to its elements */
     qsort(keys, (size_t)count, sizeof *keys, compare_widths_then_names);
     for (int64_t i = 0; i < count; i++) {
         layout->order[i] = keys[i].index;

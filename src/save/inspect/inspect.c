@@ -88,6 +88,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
         }
     }
     trmi_report_raw(&report, "}");
+    /* one line for each tensor */
     trmi_report_key(&report, "tensors");
     trmi_report_raw(&report, "[");
     for (int64_t i = 0; i < count; i++) {

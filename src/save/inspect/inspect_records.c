@@ -203,6 +203,7 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
             trmi_proto pair = trmi_proto_inside(&entry);
             char key[128] = "";
             const char *kind = "empty";
+            /* key and value of one feature */
             while (trmi_proto_next(&pair, &field) && field.data != NULL) {
                 if (field.number == 1) {
                     snprintf(key, sizeof key, "%.*s", (int)trmi_min_i64(120, (int64_t)field.bytes),

@@ -80,6 +80,7 @@ trm_status trmi_chief_role_wait(trmi_chief_role *d, trm_error *err) {
             d->asked = now;
             return TRM_OK;
         }
+        /* another trainer is the chief, or no server answers */
         answered = status == TRM_OK ? now : answered;
         if (status != TRM_OK && (!gone || now - answered > e->strategy.client.timeout_seconds)) {
             return TRMI_FAIL(err, status,

@@ -99,6 +99,7 @@ void trmi_estimator_read_job_id(trm_estimator *e) {
     } else if (e->role == TRM_ROLE_PS && e->strategy.server.folder != NULL) {
         return;
     }
+    /* the text that tells a reader of an error where the other job comes from */
     const char *shown = dir == NULL ? "" : realpath(dir, full) != NULL ? full : dir;
     const size_t length = strlen(shown);
     const bool is_long = length > SHOWN_BYTES;
@@ -188,6 +189,7 @@ trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t
                           "\"job\": %.3000s, \"dealt\": [",
                           state_words[state], (unsigned long long)global_step, (int)getpid(),
                           e->job.length > 0 ? e->job.data : "{}");
+    /* how samples were dealt out, for a resume with other numbers */
     for (int32_t i = 0; i < e->dealt.count; i++) {
         const trmi_stretch *s = &e->dealt.list[i];
         length += snprintf(text + length, sizeof text - (size_t)length,

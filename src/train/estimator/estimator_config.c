@@ -27,6 +27,7 @@ static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
                   {"checkpoints.writer.keep_every_hours", c->checkpoints.writer.keep_every_hours},
                   {"session_creation_timeout_secs", c->session_creation_timeout_secs},
                   {"export_bytes", (double)c->export_bytes}};
+    /* the comparison is false for NaN, too */
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         if (!(counts[i].value >= 0)) {
             return TRMI_FAIL(err, TRM_INVALID, "%s is %g: 0 (the default) or more expected",
@@ -80,6 +81,7 @@ static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
                              : "lent samples: hybrid workers must all have the "
                                "same number of batches; leave lend as it is");
     }
+    /* the cache of rows */
     if (s->training.cache_rows < 0 || s->client.cache_staleness < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "cache_rows %lld, cache_staleness %d: 0 or more expected",
@@ -238,6 +240,7 @@ trm_status trmi_estimator_take_config(trm_estimator *e, const trm_run_config *co
         memcpy(e->token, c->token, sizeof e->token);
         c->token = e->token;
     }
+    /* the folder is given here or by the cluster */
     if (c->cluster != NULL && c->model_dir != NULL &&
         trm_cluster_get(c->cluster)->model_dir != NULL &&
         strcmp(c->model_dir, trm_cluster_get(c->cluster)->model_dir) != 0) {

@@ -86,7 +86,8 @@ trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *e
     return status == TRM_INVALID ? status : TRM_OK;
 }
 
-/* Contract in estimator.h. */
+/* Contract in estimator.h. Where job.json says that the job is over, servers that do not answer
+ * have ended, and the wait is short. */
 trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_error *err) {
     double begin = trmi_os_now(), said = begin;
     uint64_t step;

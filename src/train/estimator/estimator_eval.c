@@ -68,6 +68,7 @@ static void write_figures(judge *j, uint64_t step, const trm_evaluation *v) {
                  j->spec->name != NULL ? "_" : "", j->spec->name != NULL ? j->spec->name : "");
         status = trm_events_open(dir, NULL, &j->events, &err);
     }
+    /* only what this kind of model has */
     trm_named_scalar values[7] = {{"loss", v->loss}};
     int64_t count = 1;
     if (v->has_top) {
@@ -230,6 +231,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     double throttle = eval->throttle_secs == 0 ? 600 : eval->throttle_secs;
     uint64_t step;
     trm_status status = TRM_OK;
+    /* the first wait */
     for (double end = trmi_os_now() + delay;
          status == TRM_OK && trmi_os_now() < end && !trmi_estimator_stopped(e);) {
         if (trmi_job_read(e, &step) == TRMI_JOB_DONE) {
@@ -238,6 +240,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
         status = compare_folder(e, &met, &asked, err);
         trmi_estimator_sleep(e, 0.2);
     }
+    /* a checkpoint at a time, until the last step */
     while (status == TRM_OK && !trmi_estimator_stopped(e)) {
         double begin = trmi_os_now();
         trm_status found = evaluate_if_new(&j, out, &said, err);
@@ -253,6 +256,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
         } while (status == TRM_OK && trmi_os_now() < until && !trmi_estimator_stopped(e) &&
                  trmi_job_read(e, &step) != TRMI_JOB_DONE);
     }
+    /* the exporters that run at the end */
     if (status == TRM_OK && !trmi_estimator_stopped(e)) {
         status = judge_last(&j, out, err);
     }
@@ -391,6 +395,7 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const tr
     }
     status = status == TRM_OK ? local_restore(e, model, err) : status;
     if (status == TRM_OK) {
+        /* a stop request from now on reaches the model; one from before is handed on */
         atomic_store(&e->model, model);
         if (trmi_estimator_stopped(e)) {
             trm_model_request_stop(model);

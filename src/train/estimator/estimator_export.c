@@ -205,6 +205,7 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
     double value = 0;
     struct stat info;
     snprintf(folder, sizeof folder, "%s/export/%s", e->config.model_dir, x->name);
+    /* whether it is due */
     if (x->kind == TRM_EXPORT_BEST) {
         TRMI_TRY(value_of(x, v, &value, err));
         if (!is_better(x, folder, value)) {
@@ -215,6 +216,7 @@ static trm_status export_one(const trm_estimator *e, const trm_exporter *x, trm_
     if (x->kind != TRM_EXPORT_BEST && stat(path, &info) == 0) {
         return TRM_OK; /* written by an earlier run of the evaluator */
     }
+    /* write the file, then note that it is the best, then remove old ones */
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     TRMI_TRY(formats[format_index(format_of(x))].write(model, path, err));
     if (x->kind == TRM_EXPORT_BEST) {

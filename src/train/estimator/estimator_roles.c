@@ -110,6 +110,7 @@ trm_status trmi_run_server(trm_estimator *e, trm_error *err) {
         TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     }
     TRMI_TRY(trmi_warm_start_of_job(e, folder, &warm, err));
+    /* whether servers count batches of hybrid workers, see .mode */
     bool counts = s->training.tables_only && s->server.mode == TRM_PS_ASYNC;
     const trm_ps_server_options options = {
         .server = index,
@@ -362,6 +363,7 @@ static trm_status train_model(trainer *t, const trm_train_spec *spec, trm_error 
     if (e->config.log_step_count_steps > 0) {
         options.callbacks[count++] = trmi_step_log(e);
     }
+    /* the chief's duties, also for a trainer that may become chief later */
     if (e->is_chief || trmi_duty_is_shared(e)) {
         if (e->config.model_dir != NULL && e->config.save_summary_steps > 0) {
             options.callbacks[count++] =

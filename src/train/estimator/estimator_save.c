@@ -165,6 +165,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     l.tensors = trmi_alloc((size_t)(room + 1) * sizeof *l.tensors);
     trm_status status =
         l.tensors == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a list of tensors") : TRM_OK;
+    /* the dense variables are on the servers */
     if (status == TRM_OK) {
         status = trmi_remote_read_dense(model->remote, err);
     }
@@ -176,6 +177,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
                  "{\"epoch\":%" PRId64 ",\"epoch_step\":%" PRId64 ",\"batch\":0,"
                  "\"accumulate\":1,\"samples\":0,\"loss\":%.9g,\"notes\":{}}",
                  model->epoch, model->epoch_step, (double)model->loss);
+        /* tables are read row by row while they are written */
         trm_checkpoint_part parts[] = {{.name = "model",
                                         .tensors = l.tensors,
                                         .count = l.count,
@@ -334,6 +336,7 @@ static trm_status saver_gradients(void *context, const trm_progress *p, trm_erro
         return TRM_OK;
     }
     trm_status status = TRM_OK;
+    /* the file is opened with the first batch */
     if (s->states == NULL) {
         status = trmi_states_open(c->model_dir, p->model->train.exec, &s->states, &why);
         s->states_done = s->states == NULL; /* nothing to keep */

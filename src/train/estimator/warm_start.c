@@ -141,6 +141,7 @@ static trm_status check_one(const trmi_warm_start *w, const char *name, const tr
         f->missing += trmi_is_adapter(name) ? 0 : 1;
         return TRM_OK;
     }
+    /* the shape must be that of the network, in a type that can be converted */
     bool same = e->rank == shape->rank;
     for (int32_t d = 0; same && d < e->rank; d++) {
         same = e->dims[d] == shape->dim[d];

@@ -61,6 +61,7 @@ trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
         if (strstr(name, ".lora_A.") == NULL) {
             continue;
         }
+        /* A [r, in] with B [out, r] and the weight W [out, in] beside it: W += scale B A */
         const trm_named_tensor *b = find_beside(tensors, *count, name, "lora_B.weight"),
                                *w = find_beside(tensors, *count, name, "weight");
         const trm_shape *a = &tensors[i].tensor.shape;
@@ -72,6 +73,7 @@ trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
         }
         add_product(&tensors[i].tensor, &b->tensor, trmi_lora_scale(lora), transposed, &w->tensor);
     }
+    /* the adapters are in the weights now */
     int64_t kept = 0;
     for (int64_t i = 0; i < *count; i++) {
         if (!trmi_is_adapter(tensors[i].name)) {
@@ -157,6 +159,7 @@ trm_status trmi_adapters_write(const char *model, const trm_lora_options *lora, 
     trm_status status =
         list != NULL && text != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for adapters");
     for (int64_t i = 0; status == TRM_OK && i < count; i++) {
+        /* peft's names */
         if (trmi_is_adapter(tensors[i].name)) {
             char name[512];
             name_module(model, tensors[i].name, name, sizeof name);

@@ -222,6 +222,7 @@ static trm_status read_folder(const char *folder, bool images, const char **mode
     json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &bad);
     const char *type = json_string_value(json_object_get(root, "model_type"));
     const dialect *found = NULL;
+    /* the model type, and the list of those that are known for the message */
     for (int i = 0; i < DIALECTS; i++) {
         if (dialects[i].reads_images == images) {
             size_t used = strlen(known);
@@ -310,6 +311,7 @@ static json_t *make_config(const dialect *d, const settings *given,
     json_t *root = json_object();
     json_object_set_new(root, "architectures", json_pack("[s]", d->architecture));
     json_object_set_new(root, "model_type", json_string(d->model));
+    /* the tables of the dialect: numbers of the network, fixed values */
     for (const number *n = d->numbers; n->key != NULL; n++) {
         json_object_set_new(root, n->key, json_integer(*number_at(&s, n->at)));
     }
@@ -354,12 +356,14 @@ static int64_t shard_end(const trm_named_tensor *tensors, int64_t count, int64_t
 static trm_status write_weights(const trm_named_tensor *tensors, int64_t count, int64_t most,
                                 const char *folder, trm_error *err) {
     int64_t shards = 0, total = 0;
+    /* each file's name has the number of files, so they are counted first */
     for (int64_t at = 0; at < count; at = shard_end(tensors, count, at, most)) {
         shards++;
     }
     if (shards == 1) {
         return write_shard(tensors, 0, count, folder, "model.safetensors", err);
     }
+    /* the index says which file has which tensor */
     json_t *map = json_object();
     trm_status status = TRM_OK;
     for (int64_t at = 0, i = 1, end; at < count && status == TRM_OK; at = end, i++) {
@@ -448,6 +452,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
         const trm_graph *graph = trmi_model_owner(model)->graph;
         s->vit = options->vit != NULL ? *options->vit : (trm_vit_options){0};
         trm_vit_complete(&s->vit);
+        /* size of images from the input, classes from the last layer */
         for (int64_t i = 1; i < graph->ops_count; i++) {
             const trmi_op *op = &graph->ops[i];
             const trm_shape *shape = &graph->values[op->outputs[0]].shape;
@@ -463,6 +468,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
                                "%s: a classifier of square images expected, for transformers",
                                options->model);
     }
+    /* a language model */
     s->language = options->network != NULL ? *options->network : (trm_language_options){0};
     TRMI_TRY(trm_language_complete(options->model, &s->language, err));
     bool grouped = s->language.kv_heads != s->language.heads;
@@ -495,6 +501,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     }
     trmi_arena arena = {0};
     trm_named_tensor *tensors = NULL;
+    /* weights, adapters in them or apart */
     int64_t count = 0;
     trm_status status = gather_named(model, d, &arena, &tensors, &count, err);
     if (status == TRM_OK && options->merge) {

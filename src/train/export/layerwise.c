@@ -59,6 +59,7 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
         }
         char *all;
         TRMI_TRY(gather_one(model, i, arena, &all, err));
+        /* rank 0's own values are in the part "model" */
         for (int32_t r = 1; r < size && trmi_model_rank(model) == 0; r++) {
             trm_variable v = trm_exec_variable(exec, i);
             trm_tensor t = {.dtype = v.dtype, .shape = v.shape};

@@ -51,6 +51,7 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: an object \"weight_map\" expected (%s)", path,
                            root == NULL ? bad.text : "absent");
     }
+    /* each file is opened once: `seen` has those that are */
     json_object_foreach(map, key, value) {
         const char *name = json_string_value(value);
         if (status == TRM_OK && name == NULL) {

@@ -145,6 +145,7 @@ static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env
         t.g = rest % a->s.kv_heads;
         t.first = trmi_cut_at(a->s.queries, f->chunks, chunk);
         t.count = trmi_cut_at(a->s.queries, f->chunks, chunk + 1) - t.first;
+        /* the thread's scratch, divided into its parts */
         int64_t rows = t.count * a->group;
         t.own_q = scratch + omp_get_thread_num() * f->thread_floats;
         t.o = t.own_q + rows * a->s.width;

@@ -115,11 +115,13 @@ static void run_block(const task *t, int64_t begin) {
             bytes = (int64_t)trm_dtype_bytes(a->dtype);
     const char *k = trmi_attention_address(a, t->k, &a->s.k, t->b, begin, t->g),
                *v = trmi_attention_address(a, t->v, &a->s.v, t->b, begin, t->g);
+    /* the keys and values of the block, in the forms of the three products */
     trmi_attention_pack(a, t->columns_k, k, a->s.k.row, count, true);
     trmi_attention_pack(a, t->columns_v, v, a->s.v.row, count, true);
     trmi_attention_pack(a, t->rows_k, k, a->s.k.row, count, false);
     const float *hidden = trmi_attention_hidden(a, t->mask, t->b, begin, count, t->room);
     memset(t->own_dk, 0, (size_t)(2 * a->keys * a->s.width) * sizeof *t->own_dk);
+    /* all heads that share these keys, all queries */
     for (int64_t head = 0; head < a->group; head++) {
         for (int64_t query = 0; query < a->s.queries; query += t->f->block) {
             join_block(t, head, query, trmi_min_i64(t->f->block, a->s.queries - query), begin,

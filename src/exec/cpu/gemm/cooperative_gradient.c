@@ -73,6 +73,7 @@ trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
     if (s == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
     }
+    /* whole rows of the weights that cover this rank's elements */
     int64_t begin = part->begin / problem.o,
             end = (part->begin + part->count + problem.o - 1) / problem.o;
     trm_status status = trmi_conv_gradw_rows(trmi_onednn_of(backend), &problem, begin, end,
@@ -81,6 +82,7 @@ trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
         trmi_free(s);
         return status;
     }
+    /* how many bytes before this rank's part the memory of rank 0 begins */
     int image = image_input(k->step);
     s->image_before = part->rank * trmi_kernel_input_buffer(k, image)->bytes;
     s->result_before = part->rank * trmi_kernel_input_buffer(k, 1 - image)->bytes;

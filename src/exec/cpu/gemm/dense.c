@@ -139,6 +139,7 @@ static void run_group(const trmi_dense_plan *d, const float *a, const float *bia
         int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
                 next = begin + trmi_cut_at(end - begin, tiles, i + 1);
         int64_t after = begin + trmi_cut_at(end - begin, tiles, trmi_min_i64(i + 2, tiles));
+        /* each panel prefetches its share of the next tile's rows of A */
         trmi_prefetch soon =
             trmi_prefetch_rows(a + next * p->k + from, p->k * 4, after - next, depth * 4);
         int64_t lines = trmi_pieces(soon.lines, count);
@@ -310,6 +311,7 @@ static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, 
         d->pack->pack(packed + j * depth, b + j, TRM_FLOAT32, p->n, depth,
                       (int)trmi_min_i64(nr, n - j));
     }
+    /* the tiles prefetch the next chunk, equal shares of it */
     trmi_prefetch soon[] = {trmi_prefetch_rows(a + depth * p->m, p->m * 4, next, m * 4),
                             trmi_prefetch_rows(b + depth * p->n, p->n * 4, next, n * 4)};
     int64_t lines = trmi_pieces(soon[0].lines + soon[1].lines, tiles * trmi_pieces(n, nr));

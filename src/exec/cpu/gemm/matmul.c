@@ -66,6 +66,7 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
                        linear ? !step->attrs->matmul.inputs_first : step->attrs->matmul.transpose_b,
                    .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
     int32_t rank = a->shape.rank;
+    /* m, k, n by the form: a layer on rows, rows of both operands, or a batch of matrices */
     if (linear) {
         p->k = b->shape.dim[p->transpose_b ? 1 : 0];
         p->n = p->k > 0 ? trm_shape_count(&b->shape) / p->k : 0;
@@ -147,6 +148,7 @@ static bool is_dense(const trmi_step *step, product *p, bool blocks) {
     bool linear = step->op_kind == TRMI_OP_LINEAR;
     bool fused = linear ? attrs->matmul.relu : attrs->matmul.columns > 0 || step->inputs_count > 2;
     int64_t width = p->transpose_b ? p->k : p->n; /* of B as it lies */
+    /* a part of B's columns */
     if (!linear && attrs->matmul.columns > 0) {
         p->n = attrs->matmul.columns;
         p->begin = p->transpose_b ? attrs->matmul.begin * p->k : attrs->matmul.begin;
@@ -158,6 +160,8 @@ static bool is_dense(const trmi_step *step, product *p, bool blocks) {
                             .transpose_b = p->transpose_b,
                             .b_stride = width,
                             .relu = linear && attrs->matmul.relu};
+    /* under strict determinism single products that are not fused are left to the convolutions,
+     * which can sum by blocks */
     bool several = p->batch > 1 || (blocks && p->batched);
     bool batches = several && !(p->transpose_a && p->transpose_b);
     if (blocks && !p->batched && (!fused || p->transpose_a)) {
@@ -195,12 +199,14 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
                          step->name);
     }
     bool blocks = backend->strict;
+    /* few rows against a large matrix */
     p->is_narrow = !blocks && is_narrow(step, p, backend->threads);
     if (p->is_narrow) {
         p->scratch = trmi_narrow_scratch(&p->narrow);
         return TRM_OK;
     }
     p->dense = is_dense(step, p, blocks);
+    /* one product on all threads, or a batch with a product for each thread */
     if (p->dense) {
         trmi_dense_problem problem = p->plan.problem;
         problem.any_rows = blocks;
@@ -212,6 +218,7 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
             p->threads;
         return TRM_OK;
     }
+    /* otherwise a 1x1 convolution; with `by_block` each block of samples is a product of its own */
     p->by_block = step->over_samples && backend->apart;
     p->k /= p->by_block ? step->blocks : 1;
     set_conv_problem(p);
@@ -284,6 +291,7 @@ static trm_status product_run(const trmi_kernel *k, const trmi_kernel_env *env, 
         trmi_conv_args args = {.scratch = scratch + p->turned_bytes,
                                .scratch_bytes =
                                    k->program->arena_bytes[TRMI_ARENA_SCRATCH] - p->turned_bytes};
+        /* which operand plays the image, the weights and the result of the convolution */
         if (p->transpose_a && !p->transpose_b) {
             args.image = a, args.result = b, args.weights = c;
         } else if (p->transpose_a) {

@@ -116,6 +116,7 @@ static void finish_rows(const trmi_narrow *p, const float *bias, float *sums, vo
  * the partial sums are added in a fixed order afterwards. */
 void trmi_narrow_run(const trmi_narrow *p, const void *x, const void *w, const float *bias, void *y,
                      void *scratch) {
+    /* float32 copies of x and y lie in the scratch where their types need them */
     const regions r = regions_of(p);
     float *room = scratch, *sums = room + r.sums, *out = p->half_y ? room + r.y : y;
     const float *in = read_x(p, x, room + r.x);

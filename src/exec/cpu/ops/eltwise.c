@@ -240,6 +240,7 @@ trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, 
         half[o] = x->dtype == TRM_BFLOAT16;
         trmi_broadcast_strides(x, &y->shape, strides[o]);
     }
+    /* the state, and the loops over the output */
     eltwise_state *s = trmi_memory_state(kernel, sizeof *s, err);
     if (s == NULL) {
         return TRM_NOMEM;

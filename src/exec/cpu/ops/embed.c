@@ -99,6 +99,7 @@ static trm_status run_scatter(const trmi_kernel *k, const trmi_kernel_env *env, 
     for (int64_t part = 0; part < PARTS; part++) {
         int64_t begin = height * part / PARTS, end = height * (part + 1) / PARTS;
         size_t bytes = (size_t)((end - begin) * width) * sizeof *to;
+        /* this part of the table begins with zeros or with the given sum */
         if (sum == NULL) {
             memset(to + begin * width, 0, bytes);
         } else if (sum != to) {

@@ -37,6 +37,7 @@ static bool read_step(const trm_program *program, const trmi_step *step, int thr
                       .isa = trmi_dense(),
                       .pack = trmi_gemm(),
                       .kernels = trmi_memory_kernels_best()};
+    /* dense inputs, bias and ReLU are optional */
     q->dense = step->inputs[3] != 0 ? dense->shape.dim[1] : 0;
     q->wide = !backward && ids->dtype == TRM_INT64;
     q->relu = !backward && step->attrs->matmul.relu;
@@ -319,6 +320,7 @@ static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, 
         trmi_keyed_group(f.ids, q->wide, q->samples, q->fields, i, q->hash_bits,
                          f.groups + i * (2 * q->samples + 1), room);
     }
+    /* where the distinct keys of each field begin, in one list of all */
     trmi_keyed_begins(q, f.groups, f.begin);
     if (f.begin[q->fields] > q->most || q->panels < q->threads) {
         all_samples(&f);

@@ -363,6 +363,7 @@ static void move_rows(const run *r, bool gather) {
 static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
     const loss_state *s = r->s;
     move_rows(r, true);
+    /* logits = x w^T, block by block */
     for (int64_t block = 0; block < s->blocks; block++) {
         multiply_block(r, LOGITS, block, false);
     }
@@ -374,6 +375,7 @@ static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) 
     if (!s->gradient) {
         return TRM_OK;
     }
+    /* dx = dz w; dw = dz^T x, added up over the chunks */
     differentiate_logits(r);
     for (int64_t block = 0; block < s->blocks; block++) {
         multiply_block(r, DX, block, block > 0);
@@ -474,6 +476,7 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
                       *w = trmi_kernel_input_buffer(kernel, 1);
     bool fast = (x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16) && w->dtype == TRM_FLOAT32 &&
                 x->shape.rank > 0 && trm_shape_count(&x->shape) > 0 && w->shape.dim[0] > 0;
+    /* types of gradients, or of predicted classes */
     bool predicts = kernel->step->attrs->xent.predicts;
     for (int i = 1; i < kernel->step->outputs_count; i++) { /* 3 is of input 3, the bias */
         trm_dtype made =

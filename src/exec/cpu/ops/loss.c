@@ -204,6 +204,7 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
     const void *z = trmi_kernel_input(k, env, 1);
     const int32_t *labels = trmi_kernel_input(k, env, 2);
     const float *lse = trmi_kernel_input(k, env, 3);
+    /* the gradient of the loss times 1 / rows that count */
     float scale =
         *(const float *)trmi_kernel_input(k, env, 0) * *(const float *)trmi_kernel_input(k, env, 4);
     float smoothing = (float)a->xent.label_smoothing,
@@ -264,6 +265,7 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_
         }
         partial[blocks * pieces + b] = sum;
     }
+    /* all ranks add the sums of all blocks in the same order */
     if (sync != NULL) {
         TRMI_TRY(sync->gather(sync, all, 1, &all, err));
     }

@@ -626,6 +626,7 @@ static void finish_sums(const norm_backward *f, int64_t at, int width) {
         if (f->dbeta != NULL) {
             f->dbeta[c] = (float)sum;
         }
+        /* the sums of all ranks */
         if (f->all != NULL) {
             add_all(f, c, &sum, &sum_x);
         }
@@ -700,6 +701,7 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
     f.masks = f.pass.relu && !attrs->norm.from_y;
     f.pass.mean = f.v.mean;
     f.pass.of_dz = f.of_dz, f.pass.of_x = f.of_x, f.pass.constant = f.constant;
+    /* with other ranks: this rank's sums, then those of all */
     trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)

@@ -151,6 +151,7 @@ static void run_stripe(stripe *t) {
         for (; t->begun < row.last; t->begun++) {
             memset(ring_row(t, t->begun), 0, (size_t)(s->row.width * t->n) * sizeof(float));
         }
+        /* the rows of dx that this row of windows reaches */
         float *rows[KERNEL_ROWS_MAX];
         for (int64_t h = row.first; h < row.last; h++) {
             rows[h - row.first] = ring_row(t, h);

@@ -181,6 +181,7 @@ static void combine_blocks(const reduce_state *s, const float *partial, char *y,
         combine_sums(s, partial + kept * s->blocks * s->width + c, (float *)y + base + c, n);
         return;
     }
+    /* a maximum keeps NaN */
     for (int64_t i = c; i < c + n; i++) {
         double sum = s->what == TRMI_REDUCE_MAX_OF ? -INFINITY : 0;
         for (int64_t b = 0; b < s->blocks; b++) {
@@ -254,6 +255,7 @@ static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, 
     const trmi_nest *nest = &s->nest;
     int64_t in = outer_offset(nest, 0, true, kept), out = outer_offset(nest, 1, true, kept);
     int64_t step = s->inner_kept ? nest->stride[1][nest->rank - 1] : 0;
+    /* with the innermost dimension kept, each column has its own maximum; else the run has one */
     int64_t rows = s->rows / s->runs, count = s->inner_kept ? n : s->run;
     for (int64_t i = 0; i < n; i++) {
         equal[i] = 0;

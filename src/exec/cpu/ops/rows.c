@@ -72,6 +72,7 @@ static trm_status run_norm_grad(const trmi_kernel *k, const trmi_kernel_env *env
     (void)err;
     const rows_state *s = k->state;
     const char *dy = trmi_kernel_input(k, env, 0), *x = trmi_kernel_input(k, env, 1);
+    /* RMS norm has no mean and no dbeta */
     const float *mean = s->centred ? trmi_kernel_input(k, env, 3) : NULL;
     const float *inv = trmi_kernel_input(k, env, s->centred ? 4 : 3);
     char *dx = trmi_kernel_output(k, env, 0);
