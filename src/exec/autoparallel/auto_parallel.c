@@ -32,6 +32,7 @@ trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t 
                             int32_t hosts, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t count = 1;
+    /* a given mesh, or all meshes of hosts and ranks */
     if (only != NULL) {
         list[0] = *only;
     } else if (ranks < 1 || ranks % hosts != 0) {
@@ -165,6 +166,7 @@ trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
             if (d->compared_only) {
                 break;
             }
+            /* operators of the best plan, and of the first baseline, with which it is compared */
             TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.best.choice, &news, err));
             if (m->found.baselines_count > 0) {
                 TRMI_TRY(trmi_costs_measure(d->costs, m->space, &m->found.baselines[0].choice,

@@ -214,6 +214,7 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
     /* The name of the first reader is that of the move, with the index of the size. */
     for (const trmi_step *reader = step + 1; reader < p->steps + p->steps_count; reader++) {
         static const char *const names[] = {"all", "gathered", "rows", "columns", "", "local"};
+        /* only a step that reads this message */
         if (reader->inputs_count < 1 || reader->inputs[0] != step->outputs[0]) {
             continue;
         }

@@ -286,6 +286,7 @@ trm_status trmi_ties_run(trmi_near_ties *t, trmi_op_benchmark *probe, trmi_costs
         TRMI_TRY(run_benchmark(t, probe, seconds, memory, err));
         store_result(t, probe, costs);
     }
+    /* measured now or earlier: the times decide */
     if (t->turns > 0) {
         trmi_ties_choose(t);
     }

@@ -342,6 +342,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
                                       .tuning_file = probe->tuning_file,
                                       .whole_gradients =
                                           !trmi_partition_in_factors(g, op, strategy, 1)};
+    /* strict determinism: the kernels of one block, chosen by rule */
     const trmi_kernel_source strict = {.backend = probe->backend, .blocks = 1};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL,
                                                  probe->strict ? &strict : NULL, exec, err)

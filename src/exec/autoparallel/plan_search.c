@@ -176,6 +176,7 @@ static void note_plan(search_state *s, double begin) {
             info->data_parallel_step_seconds = c->measure.step;
         }
     }
+    /* plans of nearly equal predictions have been run */
     if (d->trial.turns > 0) {
         info->measured_step_seconds = d->trial.list[d->trial.chosen].measured;
         snprintf(ran, sizeof ran, " (%.4g ms measured)", info->measured_step_seconds * 1e3);
@@ -281,6 +282,7 @@ static trm_status find_plan(search_state *s, trm_error *err) {
 static trm_status broadcast_plan(search_state *s, trm_status status, const trm_error *why,
                                  trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(s->exec);
+    /* status and length first, so that the other ranks know what comes */
     char *text = s->plan != NULL && status == TRM_OK ? trmi_partition_plan_text(s->plan) : NULL;
     int64_t head[2] = {status, text != NULL ? (int64_t)strlen(text) : 0};
     trm_status sent = trm_comm_broadcast(p->comm, head, 2, TRM_INT64, 0, err);
@@ -331,6 +333,7 @@ trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
     s->graph = graph;
     s->options = options;
     s->begin = trmi_os_now();
+    /* every rank takes part in the measurements; only rank 0 searches */
     s->probe = (trmi_op_benchmark){.comm = p->comm,
                                    .graph = training,
                                    .backend = exec->backend->target.name,

@@ -97,6 +97,7 @@ trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error
 #else
     (void)err;
 #endif
+    /* kernels reach a part of the peak; reading and writing reaches the measured rate */
     c->flop = 1 / (TRMI_COSTS_REACHED * flops);
     c->byte = 1 / bytes;
     return TRM_OK;
@@ -467,6 +468,7 @@ static bool estimate_seconds(const trmi_costs *c, const trmi_space *space, const
         *out = e->seconds;
         return c->ranks > 1;
     }
+    /* no such operator was measured: one like it says how far it is from its roofline */
     e = nearest_cost(c, op, key, roof->forward);
     if (e != NULL) {
         out->forward = scale_time(roof->forward, e->seconds.forward, e->ratio.forward);
@@ -562,6 +564,7 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
     int32_t count = status == TRM_OK ? list_wanted(space, choice, list) : 0;
     double begin = trmi_os_now();
     for (int32_t i = 0; status == TRM_OK && i < count; i++) {
+        /* the time left, by the mean of those measured so far */
         if (c->probe != NULL && has_time(c)) {
             double each = i > 0 ? (trmi_os_now() - begin) / i : INFINITY;
             trmi_progress_note(&c->probe->progress, i, count,
@@ -616,6 +619,7 @@ static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
     /* A description that the time limit cut short has a line with that limit. */
     const char *cut = strstr((const char *)text, TRMI_LINKS_CUT);
     bool full = cut == NULL || 2 * atof(cut + strlen(TRMI_LINKS_CUT)) >= seconds;
+    /* of this version's form, with as many ranks, complete, and not from a much busier machine */
     bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
                   links->together == c->ranks && (links->update.count > 0 || cut != NULL) &&
                   strstr((const char *)text, "(form 5)") != NULL &&

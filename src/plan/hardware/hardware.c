@@ -189,6 +189,7 @@ static trm_status read_device(const hardware_file *f, const json_t *root, trmi_h
         {"operator_seconds", &out->start, 0, 1, true},
         {NULL, NULL, 0, 0, false},
     };
+    /* unknown names are errors: a misspelt member must not be its default */
     TRMI_TRY(check_names(f, device,
                          "memory_bytes|reserved_bytes|bytes_per_second|memory_efficiency|flops|"
                          "efficiency|attention_forward|attention_backward|operator_seconds"));
@@ -225,6 +226,7 @@ static trm_status read_levels(const hardware_file *f, const json_t *root, trmi_h
         TRMI_TRY(read_name(f, from, level->name, sizeof level->name));
         TRMI_TRY(read_numbers(f, from, table));
         level->devices = (int64_t)devices;
+        /* each level consists of whole groups of the one inside it */
         if ((double)level->devices != devices ||
             (i > 0 && level->devices % level[-1].devices != 0)) {
             return refuse_member(f, "devices", json_object_get(from, "devices"),
@@ -278,6 +280,7 @@ trm_status trmi_hardware_parse(const char *name, const char *text, trmi_hardware
         return TRMI_FAIL(err, TRM_INVALID, "%.80s, line %d: found %.80s, expected JSON", name,
                          where.line, where.text);
     }
+    /* a line number for wrong JSON, the member's name for a wrong value */
     trmi_hardware read = {0};
     trm_status status =
         json_is_object(root)

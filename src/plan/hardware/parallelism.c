@@ -59,6 +59,7 @@ static bool parse_word(const char *key, const char *value, trmi_parallelism *out
             return parse_number(value, 1, 1 << 20, numbers[i].to);
         }
     }
+    /* words with a form of their own */
     if (strcmp(key, "zero") == 0) {
         int64_t zero = 0;
         bool ok = parse_number(value, 0, 3, &zero);
@@ -205,6 +206,7 @@ static trm_status check_stages(const trmi_transformer *t, const trmi_parallelism
                          "expected",
                          (long long)p->stages, (long long)t->layers, t->name);
     }
+    /* interleaved schedules take micro-batches in groups of as many as there are stages */
     if (p->chunks > 1 && (p->stages == 1 || p->micro_count % p->stages != 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "plan: vp=%lld with %lld micro-batches on %lld stages "
@@ -253,6 +255,7 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     p.micro_count = problem->batch / samples;
     TRMI_TRY(check_stages(t, &p, err));
     (void)trmi_stage_blocks(t, &p, &most);
+    /* full recompute of a given number of blocks, or of all */
     p.blocks = p.recompute != TRMI_RECOMPUTE_FULL ? 0
                : p.blocks == 0 || p.blocks > most ? most
                                                   : p.blocks;

@@ -97,6 +97,7 @@ static void try_blocks(plan_search *s, trmi_priced_plan *p) {
     one.plan.recompute = TRMI_RECOMPUTE_FULL;
     one.plan.blocks = most;
     try_plan(s, &one);
+    /* not even with all blocks */
     if (one.cost.bytes > s->problem->memory) {
         return;
     }
@@ -139,6 +140,7 @@ static void try_stages(plan_search *s, trmi_parallelism plan) {
     int64_t stage = plan.tensor * plan.context, most = 0;
     for (plan.stages = 1; plan.stages <= q->model->layers; plan.stages++) {
         int64_t devices = q->devices / plan.stages;
+        /* devices must divide into stages, and those into groups of tensor, context and experts */
         if (q->devices % plan.stages != 0 || devices % stage != 0 || devices % plan.experts != 0) {
             continue;
         }
@@ -147,6 +149,7 @@ static void try_stages(plan_search *s, trmi_parallelism plan) {
             continue;
         }
         plan.micro_count = q->batch / (plan.data * plan.micro_batch);
+        /* more chunks shorten the bubble, and send more messages */
         for (plan.chunks = 1; plan.chunks <= MOST_CHUNKS; plan.chunks++) {
             bool interleaved = plan.chunks > 1;
             if (interleaved && (plan.stages == 1 || plan.micro_count % plan.stages != 0)) {

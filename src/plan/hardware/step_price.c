@@ -313,6 +313,7 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
         double memory[TRMI_MEMORY_PARTS] = {0}, bytes = 0, again;
         double blocks = (double)count_stage_blocks(t, p, last ? p->stages - 1 : 0);
         double tables = p->stages == 1 && !t->tied ? 2 : 1;
+        /* parameters, gradients and slots; experts have a number of copies of their own */
         add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies,
                   memory);
         add_state(problem, p, blocks * b->experts, shares, memory);

@@ -97,6 +97,7 @@ static int32_t cut_greedily(const trmi_bucket_item *items, int32_t n, int64_t li
     int32_t count = 0, end = 0;
     bool open = false;
     for (int32_t i = 0; i < n; i++) {
+        /* a cut before this item closes the open bucket */
         while (end < ends_count && ends[end] <= i) {
             open = open && ends[end] != i;
             end++;
@@ -126,6 +127,7 @@ trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              const int32_t *indices, int32_t indices_count, trmi_bucket *out,
                              int32_t *count, trm_error *err) {
     static const int32_t none[1] = {0};
+    /* the user's indices */
     for (int32_t i = 0; i < indices_count; i++) {
         if (indices[i] < (i == 0 ? 1 : indices[i - 1] + 1)) {
             return TRMI_FAIL(

@@ -172,6 +172,7 @@ static int64_t cheapest_offset(placer *w, const trmi_buffer *b) {
             offsets[count++] = offset;
         }
     }
+    /* those beyond the limit of memory do not count */
     int64_t best = offsets[0];
     double least = price_offset(w, b, best);
     for (int32_t i = 1; i < count; i++) {
@@ -229,6 +230,7 @@ static void find_images(placer *w) {
     for (int32_t i = 0; i < p->inputs_count; i++) {
         made[p->inputs[i]] = true;
     }
+    /* what is made from an input is made of images */
     for (int32_t s = 0; s < p->steps_count; s++) {
         const trmi_step *step = &p->steps[s];
         bool of_inputs = false;
@@ -240,6 +242,7 @@ static void find_images(placer *w) {
         }
         w->moved[s + 1] = w->moved[s] + step->cost.bytes;
     }
+    /* only with a whole number of rows for each image */
     for (int32_t i = 1; i < p->buffers_count; i++) {
         const trm_shape *shape = &p->buffers[i].shape;
         made[i] = made[i] && images > 0 && shape->rank > 0 && shape->dim[0] % images == 0;

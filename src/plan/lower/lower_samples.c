@@ -18,6 +18,7 @@ static bool is_split_by_samples(const trm_program *p, const trmi_mesh *mesh) {
             return false;
         }
     }
+    /* inputs are cut, all other leaves whole */
     for (int32_t i = 0; i < p->leaves_count; i++) {
         const trmi_partition_leaf *leaf = &p->leaves[i];
         bool input = leaf->value != 0 &&

@@ -33,6 +33,7 @@ typedef struct lowering {
 /* Marks the values that have the form of convolution weights. */
 static void mark_weights(lowering *l) {
     const trm_graph *g = l->graph;
+    /* filters of convolutions and their gradients */
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         if (op->kind == TRMI_OP_CONV2D || op->kind == TRMI_OP_CONV2D_GRAD_DATA) {
@@ -303,6 +304,7 @@ static void lower_op(lowering *l, int32_t index) {
         outputs[i] = add_buffer(l, value, own, TRMI_ARENA_ACTIVATION);
         l->at[own][value] = outputs[i];
     }
+    /* the step itself */
     trmi_step *step = add_step(l);
     if (step == NULL) {
         return;
@@ -504,6 +506,7 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                   .dense_gradients = options->dense_gradients,
                   .strict = options->blocks > 0,
                   .factored_gradients = options->factored_gradients && !options->no_fusion};
+    /* tables with an entry for each value */
     size_t values = (size_t)g->values_count;
     int32_t *uses = calloc(values, sizeof *uses);
     l.made = calloc(values, sizeof *l.made);

@@ -150,6 +150,7 @@ static trm_status cut_by_names(const cutter *c, const char *text, int32_t runs, 
     for (const char *name = text; run < runs; run++) {
         int length = (int)strcspn(name, ",");
         const trm_graph *g = c->graph;
+        /* the next operator of this name */
         while (at < c->count && (strncmp(g->ops[c->ops[at]].name, name, (size_t)length) != 0 ||
                                  g->ops[c->ops[at]].name[length] != '\0')) {
             at++;
@@ -185,6 +186,7 @@ trm_status trmi_stage_cut(const trm_graph *training, const trmi_stage_options *o
                                      : cut_evenly(&c, runs, begins, arena, err));
     TRMI_TRY(TRMI_NEW_IN(err, arena, out->names, c.count, "to cut stages"));
     TRMI_TRY(TRMI_NEW_IN(err, arena, out->stages, c.count, "to cut stages"));
+    /* the map: each operator's name and run */
     out->count = c.count;
     for (int32_t k = 0, run = 0; k < c.count; k++) {
         run += run + 1 < runs && k == begins[run + 1];

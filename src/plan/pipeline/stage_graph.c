@@ -77,6 +77,7 @@ static void place_forward(stager *s, const trmi_stage_map *map, int64_t *begin) 
     *begin = s->g->ops_count;
     for (int64_t i = 1; i < s->g->ops_count; i++) {
         const trmi_op *op = &s->g->ops[i];
+        /* inputs, parameters and states go where they are read */
         if (trmi_is_leaf(op)) {
             s->stage[i] = LEAF;
             continue;
@@ -87,6 +88,7 @@ static void place_forward(stager *s, const trmi_stage_map *map, int64_t *begin) 
             continue;
         }
         s->stage[i] = stage_of_name(map, op->name, &at);
+        /* a stage never reads from a later one */
         for (int32_t j = 0; j < op->inputs_count; j++) {
             int32_t before = s->stage[s->g->values[op->inputs[j]].op];
             s->stage[i] = op->inputs[j] != 0 && before > s->stage[i] ? before : s->stage[i];
@@ -209,6 +211,7 @@ static trm_status make_edges(stager *s, trm_error *err) {
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, out->messages, s->count + 1, "for stages"));
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, kept, 2 * s->count + 1, "for stages"));
     waiting = kept + s->count;
+    /* an edge and a message for each value that crosses */
     for (int32_t e = 0; e < s->count; e++) {
         const crossing *c = &s->crossings[e];
         const trmi_value *v = &s->g->values[c->value];
@@ -259,6 +262,7 @@ static trm_status list_leaves(stager *s, trm_error *err) {
     uint64_t *holders;
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, holders, g->values_count, "for stages"));
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, s->out->leaves, g->ops_count, "for stages"));
+    /* which stages read each leaf, as a set of bits */
     for (int64_t i = 1; i < g->ops_count; i++) {
         for (int32_t j = 0; s->stage[i] >= 0 && j < g->ops[i].inputs_count; j++) {
             add_holders(s, g->ops[i].inputs[j], 1ull << s->stage[i] % s->o->stages, holders);
@@ -358,6 +362,7 @@ static void bring_value(stager *s, int32_t value, int32_t c, trmi_phase phase) {
     if (value == 0 || s->maps[c][value] != 0) {
         return;
     }
+    /* derived of parameters: each chunk computes its own */
     if (s->stage[maker - s->g->ops] == DERIVED) {
         for (int32_t j = 0; j < maker->inputs_count; j++) {
             bring_value(s, maker->inputs[j], c, phase);
@@ -386,6 +391,7 @@ static void emit_chunk(stager *s, int32_t c, bool backward) {
         if (s->stage[i] != run || s->backward[i] != backward) {
             continue;
         }
+        /* what it reads, the operator, and what others read of it */
         for (int32_t j = 0; j < op->inputs_count; j++) {
             bring_value(s, op->inputs[j], c, phase);
         }
@@ -485,11 +491,13 @@ trm_status trmi_stage_graph(trm_program *program, const trmi_plan_options *optio
     if (options->blocks > 0) {
         TRMI_TRY(trmi_mark_blocks(s.g, program->block_samples, s.arena, &s.marks, err));
     }
+    /* stages, what crosses between them, the schedule's needs */
     place_forward(&s, map, &begin);
     TRMI_TRY(place_backward(&s, begin, err));
     TRMI_TRY(find_crossings(&s, err));
     TRMI_TRY(make_edges(&s, err));
     TRMI_TRY(list_leaves(&s, err));
+    /* this stage's graph */
     TRMI_TRY(trmi_pass_begin(&s.pass, s.g, err));
     int32_t *own_map = s.pass.map;
     s.pass.to->rows = trmi_program_ops;

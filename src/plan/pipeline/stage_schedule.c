@@ -85,6 +85,7 @@ trm_status trmi_pipeline_create(trmi_pipeline_order order, int32_t stages, int32
                        .order = order,
                        .count = 2 * chunks * micros};
     TRMI_TRY(TRMI_NEW(err, p.actions, (int64_t)stages * p.count, "for a schedule"));
+    /* ranks differ in how many forwards they run ahead */
     for (int32_t r = 0; r < stages; r++) {
         fill_rank(&p, forwards_ahead(&p, r), chunks > 1 ? stages : micros, p.actions + r * p.count);
     }

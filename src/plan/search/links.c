@@ -58,6 +58,7 @@ static trm_status parse_level(trmi_links *l, int number, const char *line, trm_e
     }
     int fields = sscanf(line, "level %15s %lld %lf %lf %15s %1s", v->name, &ranks, &alpha, &rate,
                         shared, rest);
+    /* microseconds and GB/s in the file, seconds and seconds a byte here */
     bool ok = fields >= 4 && fields <= 5 && ranks >= 1 && ranks <= 1 << 20 && alpha >= 0 &&
               alpha < 1e9 && rate > 1e-6 && rate < 1e6 &&
               (fields == 4 || strcmp(shared, "shared") == 0);
@@ -136,6 +137,7 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
     if (c == NULL) {
         return report_line(number, line, form, err);
     }
+    /* BYTES:US, rising */
     for (const char *at = line + used; *at != '\0';) {
         double bytes, us;
         int step = 0;
@@ -230,6 +232,7 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
         if (*start == '\0') {
             continue;
         }
+        /* the first word says which kind of line it is */
         trm_status status = strncmp(start, "level ", 6) == 0 ? parse_level(out, number, start, err)
                             : strncmp(start, "points ", 7) == 0
                                 ? parse_points(out, number, start, err)
@@ -352,6 +355,7 @@ static double crowd_factor(const trmi_links *l, double n) {
 /* Returns the innermost level that contains a group of the axes; *sharing: number of ranks that
  * share one of its links. */
 static const trmi_level *level_of(const trmi_links *l, uint32_t axes, double *sharing) {
+    /* how far apart the first and the last rank of a group are */
     int64_t stride = 1, span = 1;
     for (int32_t i = l->mesh->axes - 1; i >= 0; i--) {
         stride *= l->mesh->size[i];
@@ -362,6 +366,7 @@ static const trmi_level *level_of(const trmi_links *l, uint32_t axes, double *sh
         at++;
     }
     *sharing = 1;
+    /* ranks below that are in different groups send over the same link at the same time */
     if (l->levels[at].shared && at > 0) {
         int64_t below = l->levels[at - 1].ranks, inside = 1;
         stride = 1;

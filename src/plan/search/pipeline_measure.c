@@ -113,6 +113,7 @@ static void price_crossings(pricing *p, uint8_t *done) {
         }
         /* A run gets a value once, however many of its operators read it. */
         *seen = 1;
+        /* forward: the maker redistributes the value to the reader's form, and sends it */
         const trmi_strategy *reader = &trmi_space_class_of(s, edge->to)
                                            ->strategies[p->plan->choice.strategy[edge->to]],
                             *maker = &trmi_space_class_of(s, edge->from)
@@ -122,6 +123,7 @@ static void price_crossings(pricing *p, uint8_t *done) {
         double bytes = trmi_space_bytes(s, edge->value, &read);
         p->plan->runs[from].forward += trmi_space_move_seconds(s, edge->value, made, &read);
         add_edge(p, from, to, false, bytes);
+        /* backward: the gradient takes the way back */
         if (edge->gradient) {
             trmi_spread gradient =
                 trmi_space_gradient(&s->mesh, &reader->inputs[edge->input], reader->letters);
@@ -153,6 +155,7 @@ static void price_shared(pricing *p, int32_t *first) {
                 *owner = run + 1;
                 continue;
             }
+            /* another run reads it */
             trmi_spread read = read_as(p, n, i);
             double bytes = trmi_space_bytes(s, parameter->outputs[0], &read);
             add_edge(p, run, *owner - 1, true, bytes);
@@ -179,12 +182,14 @@ static trm_status measure_runs(pricing *p) {
         trmi_space part;
         *run = (trmi_pipe_run){.begin = plan->begins[v],
                                .end = v + 1 < p->runs ? plan->begins[v + 1] : s->nodes_count};
+        /* parameters that another run owns are not paid for here */
         bool any = trmi_pipe_foreign(s, run->begin, foreign);
         TRMI_TRY(trmi_space_part(s, run->begin, run->end, any ? foreign : NULL, p->arena, &part,
                                  p->err));
         const trmi_choice own = {plan->choice.strategy + run->begin,
                                  plan->choice.parts + run->begin, plan->choice.again + run->begin};
         TRMI_TRY(trmi_space_measure(&part, &own, &run->measure, p->err));
+        /* the update happens once a step, not for each micro-batch */
         run->forward = run->measure.forward;
         run->backward = run->measure.blocking - run->measure.forward - run->measure.once;
     }
@@ -203,15 +208,18 @@ static void add_memory(pricing *p, const int32_t *kept, const int32_t *waiting) 
                 (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype) / ranks;
         }
     }
+    /* batches of all micro-batches are kept, and the one that is read */
     for (int32_t r = 0; r < plan->shape.stages; r++) {
         plan->ranks[r].staging_bytes = inputs * (plan->shape.micros + 1);
     }
+    /* copies of messages on both sides */
     for (int32_t e = 0; e < p->edges_count; e++) {
         int32_t from = p->edges[e].from % plan->shape.stages,
                 to = p->edges[e].to % plan->shape.stages;
         plan->ranks[from].staging_bytes += from != to ? kept[e] * p->bytes[e] : 0;
         plan->ranks[to].staging_bytes += from != to ? waiting[e] * p->bytes[e] : 0;
     }
+    /* each run; activations once for each micro-batch in flight */
     for (int32_t v = 0; v < p->runs; v++) {
         trmi_pipe_stage *r = &plan->ranks[v % plan->shape.stages];
         const trmi_measure *m = &plan->runs[v].measure;
@@ -258,6 +266,7 @@ static trm_status play_schedule(pricing *p) {
         r->busy += shape->micros * (seconds[v] + seconds[p->runs + v]);
         r->update += plan->runs[v].measure.once + plan->runs[v].measure.exposed;
     }
+    /* play, and see when each rank ends */
     trmi_pipeline_play found = {.forward = seconds,
                                 .backward = seconds + p->runs,
                                 .in_flight = counts,
@@ -294,6 +303,7 @@ trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan,
                  .runs = plan->shape.stages * plan->shape.chunks,
                  .arena = arena,
                  .err = err};
+    /* room for every value to cross, forward and backward */
     size_t nodes = (size_t)s->nodes_count, runs = (size_t)p.runs, inputs = 0;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         inputs += (size_t)trmi_space_op(s, n)->inputs_count;

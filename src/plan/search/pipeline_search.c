@@ -107,6 +107,7 @@ static trm_status list_rows(searching *s) {
         if (o->ranks % stages != 0 || (o->stages > 0 && stages != o->stages)) {
             continue;
         }
+        /* the meshes of one stage's ranks */
         int32_t inner = o->ranks / stages, count = 1;
         if (o->mesh != NULL) {
             list[0] = *o->mesh;
@@ -143,6 +144,7 @@ trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t 
         size_t length = strcspn(at, ",");
         int32_t n = 0;
         snprintf(name, sizeof name, "%.*s", (int)length, at);
+        /* the operator of this name */
         while (n < space->nodes_count && strcmp(trmi_space_op(space, n)->name, name) != 0) {
             n++;
         }
@@ -183,6 +185,7 @@ static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs *
         *out = s->runs[known];
         return TRM_OK;
     }
+    /* a new space, with the places where runs may begin */
     trmi_space **space = &f->spaces[f->spaces_count];
     int32_t begins[TRMI_VIRTUAL_STAGES_MAX], count = 0;
     TRMI_TRY(s->o->make_space(s->o->context, &row->mesh, row->shape.micros, row->shape.recompute,
@@ -233,6 +236,7 @@ static trm_status make_plan(const row_search *r, const trmi_pipe_cut *cut, int v
         const trmi_least_run *least;
         out->begins[v] = begin;
         bool whole = variant == OF_WHOLE;
+        /* the cuts of this run: its own best ones, or those of the whole graph */
         const trmi_run_ask ask = {
             .a = whole ? 0 : cut->at[v],
             .b = whole ? r->runs->cuts_count - 1 : cut->at[v + 1],
@@ -389,6 +393,7 @@ static trm_status search_rows(searching *s) {
     if (f->spaces == NULL || s->runs == NULL) {
         return no_memory(s);
     }
+    /* quick: spaces of rows that cannot win are freed as soon as no row needs them */
     for (int32_t i = 0, first = 0; i < f->count; i++) {
         TRMI_TRY(search_row(s, &f->rows[i], true));
         if (i + 1 == f->count || !share_space(&f->rows[i], &f->rows[i + 1])) {
@@ -396,12 +401,14 @@ static trm_status search_rows(searching *s) {
             first = i + 1;
         }
     }
+    /* search the rows exactly, from the least bound on, until no row can be faster */
     qsort(f->rows, (size_t)f->count, sizeof *f->rows, by_bound);
     for (int32_t i = 0; i < f->count; i++) {
         if (f->rows[i].bound < INFINITY && (!is_hopeless(s, &f->rows[i]) || i == 0)) {
             TRMI_TRY(search_row(s, &f->rows[i], false));
         }
     }
+    /* no plan of any row is faster than the least bound */
     f->lower_bound = INFINITY;
     for (int32_t i = 0; i < f->count; i++) {
         f->lower_bound = fmin(f->lower_bound, f->rows[i].bound);

@@ -182,6 +182,7 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
      */
     for (int32_t axis = 0; axis < s->mesh.axes; axis++) {
         memcpy(before, out->strategy, (size_t)s->nodes_count * sizeof *before);
+        /* no operator is decided on this axis yet */
         for (int32_t n = 0; n < s->nodes_count; n++) {
             out->strategy[n] = -1;
         }

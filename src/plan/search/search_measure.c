@@ -96,6 +96,7 @@ static void simulate_redistribution(step_simulation *w, int32_t node, trmi_phase
     if (trmi_spread_equal(from, to) || seconds == 0) {
         return;
     }
+    /* without a route the whole is one event */
     if (w->router == NULL ||
         trmi_route_find(w->router, &v->shape, v->dtype, from, to, 0, &route, NULL) != TRM_OK) {
         simulate_event(w, &w->m->redistribute,
@@ -258,6 +259,7 @@ static void queue_gradients(step_simulation *w, int32_t node) {
             !trmi_space_owns(w->s, op, parameter->outputs[0])) {
             continue;
         }
+        /* where several operators read the parameter, their gradients are added first */
         trmi_spread stored, made;
         bool parts = stored_as(w, node, i, &stored, &made);
         simulate_addition(w, node, parameter->outputs[0], &stored);
@@ -304,6 +306,7 @@ static void simulate_forward(step_simulation *w) {
     for (int32_t n = 0, e = 0; n < s->nodes_count; n++) {
         const trmi_strategy *strategy = strategy_of(w, n);
         gather_parameters(w, n);
+        /* inputs, in the form that this node's strategy reads; edges are sorted by reader */
         for (; e < s->edges_count && s->edges[e].to == n; e++) {
             const trmi_space_edge *edge = &s->edges[e];
             trmi_spread source = trmi_space_source(s, edge, w->choice->strategy[edge->from]);
@@ -356,6 +359,7 @@ static void simulate_backward(step_simulation *w) {
                                    .seconds = c->backward[w->choice->strategy[n]] +
                                               (cooperative != NULL ? cooperative->seconds : 0)});
         queue_gradients(w, n);
+        /* gradients of the inputs, back in the producers' forms */
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
             if (edge->gradient) {
@@ -420,6 +424,7 @@ static void fuse_gradients(step_simulation *w) {
     w->failed = w->failed || out == NULL || group == NULL || done == NULL;
     for (int64_t i = 0; !w->failed && i < w->items_count; i++) {
         int64_t count = 0;
+        /* all gradients that go the same way */
         for (int64_t k = i; !done[i] && k < w->items_count; k++) {
             if (!done[k] && w->items[k].axes == w->items[i].axes &&
                 w->items[k].move == w->items[i].move && k != i) {
@@ -470,6 +475,7 @@ static void send_buckets(step_simulation *w) {
                                                .seconds = it->seconds,
                                                .count = it->node});
     }
+    /* what lies behind the last operator is exposed; without overlap all of it */
     double overlap = w->s->costs.overlap, behind = fmax(0, end - w->now);
     w->m->gradient = sum;
     w->m->exposed = overlap * behind + (1 - overlap) * sum;
@@ -481,6 +487,7 @@ static void send_buckets(step_simulation *w) {
 /* Simulates the step and fills in the measure. */
 static trm_status simulate_step(step_simulation *w, trm_error *err) {
     *w->m = (trmi_measure){0};
+    /* the operators, then what remains of the gradients' messages */
     simulate_forward(w);
     w->m->forward = w->now;
     simulate_backward(w);
@@ -524,6 +531,7 @@ static trm_status simulate_step(step_simulation *w, trm_error *err) {
                        .what = "update",
                        .bytes = w->updated,
                        .seconds = trmi_space_update(w->s, w->updated, w->sliced) + w->factors});
+    /* sums of the step */
     trmi_measure *m = w->m;
     m->once = m->update + (w->sliced ? m->gather : 0);
     m->overhead = w->s->costs.overhead;

@@ -43,6 +43,7 @@ static trm_status pick_plans(const trmi_space *s, const trmi_objective *weights,
                              int32_t *count, trm_error *err) {
     double least = total > 0 ? (double)list[0].cost : 0,
            most = total > 0 ? fmin((double)list[total - 1].cost, 6 * least) : 0;
+    /* costs in equal ratios, so that the plans differ visibly */
     double apart = fmax(1.03, pow(fmax(1, most / fmax(least, 1e-12)), 1.0 / (wanted + 1))),
            next = least * apart;
     for (int64_t i = 0; i < total && *count < wanted; i++) {
@@ -54,6 +55,7 @@ static trm_status pick_plans(const trmi_space *s, const trmi_objective *weights,
         if (!trmi_choice_open(&c.choice, s, arena)) {
             return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
         }
+        /* the best plan that has this strategy */
         TRMI_TRY(trmi_space_solve_with(s, weights, list[i].node, list[i].strategy, &c.choice,
                                        &solution, err));
         TRMI_TRY(trmi_space_measure(s, &c.choice, &c.measure, err));

@@ -201,6 +201,7 @@ static double reduce_move(const filling *f, const trmi_spread *from, const trmi_
                           int64_t part) {
     uint8_t target = 0xff, kind = 0;
     uint32_t mask = 0;
+    /* all axes that differ must resolve the same kind of partial value in the same way */
     for (int32_t i = 0; i < f->mesh->axes; i++) {
         if (from->at[i] == to->at[i]) {
             continue;
@@ -292,6 +293,7 @@ static int64_t list_zeros(const filling *f, int32_t partials, int32_t live, cons
     int64_t found = 0;
     for (int32_t k = 0; k < live; k++) {
         const trmi_spread *to = &f->spreads[of[k]];
+        /* spreads with so many partial sums */
         int32_t count = 0;
         for (int32_t i = 0; i < f->mesh->axes; i++) {
             count += to->at[i] == TRMI_PARTIAL_SUM;
@@ -350,6 +352,7 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     float *a = trmi_alloc((size_t)live * (size_t)live * sizeof *a),
           *b = trmi_alloc((size_t)live * (size_t)live * sizeof *b);
     bool ok = a != NULL && b != NULL;
+    /* single moves */
     for (int32_t i = 0; ok && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
             a[(int64_t)i * live + k] = i == k ? 0 : (float)price_single(f, of[i], of[k]);
@@ -374,6 +377,7 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
         minplus_kernel()(a, b, c, live, live, live);
         memcpy(a, c, (size_t)live * (size_t)live * sizeof *c);
     }
+    /* ways to partial sums, then the prices go into the table */
     ok = ok && add_zeros(f, a, live, of, place);
     for (int32_t i = 0; ok && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
@@ -403,6 +407,7 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
                          "most %d are priced; take a mesh of fewer axes",
                          t->shape.rank, mesh->axes, t->count, SPREADS_MAX * 4);
     }
+    /* memory for all pairs of spreads */
     size_t count = (size_t)t->count;
     t->seconds = trmi_arena_alloc(arena, count * count * sizeof *t->seconds);
     f.spreads = trmi_alloc(count * sizeof *f.spreads);

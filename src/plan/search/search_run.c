@@ -76,6 +76,7 @@ static trm_status add_candidate(run *r, const char *name, const trmi_choice *cho
         *place = -1;
         return TRM_OK;
     }
+    /* simulated once, when it comes to the pool */
     trmi_candidate *c = &r->pool[r->pool_count];
     *c = (trmi_candidate){.name = name};
     if (!trmi_choice_open(&c->choice, r->s, r->arena)) {
@@ -373,6 +374,7 @@ static trm_status add_baselines(run *r) {
 /* Runs the search algorithm of the mode; adds its plans to the pool. */
 static trm_status run_algorithm(run *r) {
     int32_t place;
+    /* exact search: for several mu if messages may be hidden, on each side */
     if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
         bool sweep = r->s->costs.overlap > 0;
         for (int i = 0; i < r->sides_count * (sweep ? MU_STEPS : 1); i++) {
@@ -384,6 +386,7 @@ static trm_status run_algorithm(run *r) {
         set_bound(r);
         return TRM_OK;
     }
+    /* the two heuristics make one plan each */
     trmi_choice choice;
     if (!trmi_choice_open(&choice, r->s, r->arena)) {
         return fail_no_memory(r);
@@ -408,11 +411,13 @@ static void choose_winner(run *r) {
         if (!counts || !(c->measure.step < INFINITY)) {
             continue;
         }
+        /* the fastest that fits, and the one of least memory */
         least = least == NULL || c->measure.bytes < least->measure.bytes ? c : least;
         if (c->fits && (best == NULL || c->measure.step < best->measure.step)) {
             best = c;
         }
     }
+    /* a plan that was run and won is taken, whatever its prediction */
     best = r->taken >= 0 ? &r->pool[r->taken] : best;
     f->infeasible = best == NULL;
     if (f->infeasible && f->least_memory.choice.strategy == NULL) {
@@ -438,12 +443,14 @@ static trm_status find_runners_up(run *r) {
     if (f->runners == NULL || !trmi_choice_open(&again, r->s, r->arena)) {
         return fail_no_memory(r);
     }
+    /* the least cost of a plan for each strategy of each operator */
     for (int of = 0; of < r->sides_count; of++) {
         const trmi_objective w = {
             .gradient = f->weights.gradient, .memory = f->weights.memory, .sliced = of == 1};
         TRMI_TRY(trmi_space_solve(r->s, &w, &again, &solution, &marginals[of], r->arena, r->err));
         least = fmin(least, solution.objective + extra[of]);
     }
+    /* the cheapest strategy that the best plan does not have */
     for (int32_t n = 0; n < r->s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(r->s, n);
         trmi_runner_up *u = &f->runners[n];

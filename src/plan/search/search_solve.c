@@ -49,6 +49,7 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
         const trmi_strategy *strategy = &trmi_space_class_of(s, n)->strategies[choice->strategy[n]];
         char letters[TRMI_PARTITION_LETTERS];
         trmi_partition_loops(s->graph, op, letters, NULL);
+        /* cut, and whether it is recomputed */
         if (letters[0] != '\0') {
             status = trmi_partition_plan_set(plan, op->name, strategy->letters,
                                              s->nodes[n].pinned >= 0, NULL, err);
@@ -89,6 +90,7 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
         if (store == NULL || !trmi_space_owns(s, op, from->outputs[0])) {
             continue;
         }
+        /* how the strategy reads the parameter, as a form of storing it */
         for (int32_t k = 0; k < s->mesh.axes; k++) {
             const trmi_spread *as = &trmi_space_class_of(s, n)->strategies[strategy].inputs[i];
             read.at[k] = trmi_is_partial(as->at[k]) ? TRMI_WHOLE : as->at[k];
@@ -118,6 +120,7 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *pla
         const trmi_partition_choice *line = trmi_partition_plan_find(plan, op->name);
         out->again[n] =
             line != NULL && line->recompute == TRMI_RECOMPUTE_YES && s->nodes[n].repeats;
+        /* without a line the neighbours decide */
         out->strategy[n] = line == NULL ? trmi_space_choose_strategy(s, n, out->strategy) : -1;
         for (int32_t i = 0; line != NULL && i < c->count; i++) {
             out->strategy[n] =
@@ -319,6 +322,7 @@ static trm_status solve_space(const trmi_space *s, const trmi_objective *weights
     if (status == TRM_OK && !(solution->objective < INFINITY)) {
         status = no_plan(s, err);
     }
+    /* of each strategy, the cheapest way to store and recompute */
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         double cost;
         int way = best_way(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);

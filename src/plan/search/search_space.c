@@ -81,6 +81,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
         const trmi_op *back = &g->ops[node->backward[i]];
         trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
     }
+    /* how backward uses it, and its pin */
     trmi_text_printf(key, " r%d", node->read * 4 + node->repeats * 2 + node->dropped);
     if (node->pinned >= 0) {
         trmi_text_printf(key, " !%d", node->pinned);
@@ -306,6 +307,7 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     const trmi_op *op = &s->graph->ops[node->op];
     TRMI_TRY(trmi_partition_strategies(s->graph, op, &s->mesh, &s->arena, &c->strategies, &c->count,
                                        b->err));
+    /* a pin leaves one strategy; many axes, or strict blocks, leave fewer */
     if (node->pinned >= 0) {
         c->strategies = &c->strategies[node->pinned];
         c->count = 1;
@@ -344,6 +346,7 @@ static trm_status find_class(building *b, trmi_space_node *node) {
     trmi_space *s = b->s;
     trmi_text key = {0};
     key_of(b, node, &key);
+    /* an operator of the same key has been priced */
     for (int64_t i = 0; !key.failed && i < s->classes_count; i++) {
         if (strcmp(s->classes[i].key, key.data) == 0) {
             node->group = (int32_t)i;
@@ -476,6 +479,7 @@ static trm_status pin_strategy(building *b, trmi_space_node *node,
     if (choice == NULL || !choice->pinned) {
         return TRM_OK;
     }
+    /* the number of the pinned letters among the strategies */
     trmi_strategy *list;
     int32_t count;
     TRMI_TRY(trmi_partition_strategies(b->s->graph, op, &b->s->mesh, &b->s->arena, &list, &count,
@@ -530,6 +534,7 @@ static bool kept_bytes(building *b, const trmi_space_edge *e, float **out) {
     }
     float *bytes =
         trmi_arena_alloc(&s->arena, (size_t)from->count * (size_t)to->count * sizeof *bytes);
+    /* a reader with the producer's form keeps nothing more */
     for (int32_t k = 0; bytes != NULL && k < to->count; k++) {
         const trmi_spread *read = &to->strategies[k].inputs[e->input];
         float own = (float)trmi_space_bytes(s, e->value, read);
@@ -713,6 +718,7 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
     s->costs = costs != NULL ? *costs : (trmi_search_costs){.slots = 1, .overlap = 1, .fuse = true};
     s->prices = s->costs.prices != NULL ? *s->costs.prices : (trmi_prices){0};
     s->bounded = mesh->axes >= BOUNDED_AXES && pins == NULL;
+    /* nodes get their numbers first; classes and edges refer to them */
     building b = {.s = s, .err = err != NULL ? err : &own};
     trmi_space_find_update_lines(s);
     trm_status status = mark_blocks(s, err);

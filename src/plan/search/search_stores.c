@@ -110,6 +110,7 @@ static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spr
         int32_t d = nth_dimension(shape, n);
         bool any = false;
         *out = trmi_space_wanted(&s->mesh, read);
+        /* cut along d where the gradient is a partial sum */
         for (int32_t i = 0; i < s->mesh.axes; i++) {
             if (made->at[i] == TRMI_PARTIAL_SUM && read->at[i] == TRMI_WHOLE) {
                 out->at[i] = (uint8_t)(TRMI_SPLIT + d);

@@ -60,6 +60,7 @@ static trm_status price_again(trmi_space *s, trmi_space_class *c, trm_error *err
 /* Gives nodes that read foreign parameters classes of their own. */
 static trm_status price_foreign(trmi_space *s, trm_error *err) {
     int64_t extra = 0;
+    /* how many nodes need a class of their own */
     for (int32_t n = 0; n < s->nodes_count; n++) {
         extra += reads_foreign(s, trmi_space_op(s, n));
     }
@@ -102,6 +103,7 @@ trm_status trmi_space_part(const trmi_space *s, int32_t begin, int32_t end, cons
         return no_memory(err);
     }
     memcpy(part.nodes, s->nodes + begin, (size_t)(end - begin) * sizeof *part.nodes);
+    /* edges inside the part, with the part's numbers */
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *edge = &s->edges[e];
         if (edge->from >= begin && edge->to < end) {
