@@ -179,6 +179,37 @@ static inline void rank_main(rank_context *context, trm_comm *comm) {
 
 static int plans_with_repeats; /* drawn so far */
 
+/* Stores a third of the parameters in parts along one dimension, over one axis; of half of these
+ * backward gathers once more. */
+static inline void store_in_parts(const trm_graph *training, const trmi_mesh *mesh,
+                                  trmi_partition_plan *plan, uint64_t seed) {
+    trm_error err;
+    for (int64_t i = 1; i < training->ops_count; i++) {
+        const trmi_op *op = &training->ops[i];
+        uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, (uint64_t)(1000000 + i));
+        if (op->kind != TRMI_OP_PARAMETER || bits % 3 != 0 || mesh->axes == 0) {
+            continue;
+        }
+        const trm_shape *shape = &training->values[op->outputs[0]].shape;
+        trmi_spread spread = {{0}, {0}};
+        int32_t dimension =
+            (int32_t)((bits >> 4 & 15) % (uint32_t)(shape->rank > 0 ? shape->rank : 1));
+        spread.at[(bits >> 8 & 15) % (uint32_t)mesh->axes] = (uint8_t)(TRMI_SPLIT + dimension);
+        if (trmi_spread_fits(mesh, shape, &spread)) {
+            CHECK_OK(
+                trmi_partition_plan_store(plan, op->name, &spread, (bits >> 12 & 1) != 0, &err),
+                err);
+        }
+    }
+}
+
+/* Runs a trial on the ranks of one host, or on hosts of one rank each, where gathers begin ahead.
+ */
+static inline void run_ranks(shared *all, int ranks, bool hosts) {
+    joined_start start = {rank_main, all};
+    ranks_run(ranks, hosts ? 1 : 0, false, rank_joined, &start, "ranks");
+}
+
 /* Draws a legal strategy for every forward operator, and whether backward recomputes its result. */
 static inline void draw_plan(trial *t, uint64_t seed) {
     trm_error err;
@@ -232,6 +263,7 @@ static inline void draw_plan(trial *t, uint64_t seed) {
         }
     }
     free(can);
+    store_in_parts(training, &mesh, plan, seed);
     char *text = trmi_partition_plan_text(plan);
     assert_true(text != NULL && strlen(text) < TEXT);
     strcpy(t->plan, text);
@@ -361,7 +393,7 @@ static inline void try_all(network_function network, uint64_t first, int count, 
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
         draw_plan(&all->trial, seed);
         CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
-        ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
+        run_ranks(all, trmi_mesh_ranks(&mesh), seed % 3 == 1);
         compare(all, &one, trmi_mesh_ranks(&mesh), seed, tolerance);
     }
     munmap(all, sizeof *all);
@@ -406,7 +438,7 @@ static inline void try_bits(const bits *how, int layouts) {
         trmi_mesh mesh;
         CHECK_OK(trmi_mesh_parse(all->trial.mesh, &mesh, &err), err);
         draw_plan(&all->trial, (uint64_t)layout + 77);
-        ranks_run_joined(trmi_mesh_ranks(&mesh), false, rank_main, all, "ranks");
+        run_ranks(all, trmi_mesh_ranks(&mesh), layout % 3 == 2);
         compare_bits(all, &one, trmi_mesh_ranks(&mesh), (uint64_t)layout);
     }
     strict_batch = 0;

@@ -178,7 +178,8 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
         TRMI_TRY(unfold_outputs(*graph, given, options, roots, err));
     }
     /* The following fusions work on the graph of a rank and so depend on the plan. With blocks of
-     * samples they must not change a bit: a sum of two gradients in 16 bits would not be rounded. */
+     * samples they must not change a bit: a sum of two gradients in 16 bits would not be rounded.
+     */
     bool rounds = options->blocks > 0 && options->precision == TRM_PRECISION_MIXED;
     if (train && !rounds && !options->no_fusion && target->fuse_norm_act) {
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_grad_add, options, graph, roots, err));
@@ -267,6 +268,9 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     trmi_lower_samples(program, &options);
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_cooperative(program, &options, err), failed);
+    if (options.gathers_ahead && program->staged == NULL) {
+        trmi_lower_ahead(program);
+    }
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);
     predict_steps(program, options.target, roots.loss != 0 || program->staged != NULL);
     program->plan_seconds = trmi_os_now() - begin;

@@ -60,6 +60,8 @@ def read(path):
                     again = {'again': True, 'kept': False}.get(rest[0]) if rest and rest[0] != 'pinned' else None
                     operators[name_of(words[1])] = Operator(letters, output, again, rest[-1:] == ['pinned'])
                 elif words[0] == 'store':
+                    if words[3:] not in ([], ['again']):
+                        raise ValueError('"again" or nothing expected behind the spread')
                     stores[name_of(words[1])] = spread_of(words[2], axes)
                 else:
                     raise ValueError(f'unknown word {words[0]}')

@@ -362,7 +362,7 @@ static trm_status add_store(const links *l, trm_graph *g, trmi_partition_plan *p
     TRMI_TRY(trm_graph_check(g, err));
     TRMI_TRY(
         trmi_partition_plan_set(plan, g->ops[g->values[y.id].op].name, letters, false, NULL, err));
-    TRMI_TRY(trmi_partition_plan_store(plan, w, &parts, err));
+    TRMI_TRY(trmi_partition_plan_store(plan, w, &parts, false, err));
     trm_node mean = trm_reduce_mean(g, y, NULL, 0, false);
     *sum = sum->id == 0 ? mean : trm_add(g, *sum, mean);
     return trm_graph_check(g, err);

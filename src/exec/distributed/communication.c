@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the communication steps of a program, ALL_REDUCE and EXCHANGE. An EXCHANGE packs what
  * other ranks want of this rank's part, sends and receives, and unpacks or adds in the order of the
- * members, so that the bits do not depend on which message came first. */
+ * members, so that the bits do not depend on which message came first. A gather of a parameter may
+ * begin in front of its place, as an action (trmi_step.ahead); its kernel then waits for the
+ * messages. */
 #include "exec/determinism/tree_sum.h"
 #include "exec/distributed/split.h"
+#include "exec/exec.h"
 
 #include "exec/box_walk.h"
 #include "exec/exchange_form.h"
@@ -25,6 +28,7 @@ typedef struct exchange_state {
     const trmi_box_exchange *what;
     /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
     trm_collective_kind whole;
+    trm_request *request; /* of `whole`, where it has begun in front of its place; else NULL */
     trm_dtype dtype;
     trmi_box_walk own;          /* input -> output, of this rank's own share */
     bool has_own, fill;         /* fill: no rank has some of the output, or it is added to */
@@ -93,21 +97,76 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* Parts that lie one behind the other in memory, in the order of the members. */
-static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+/* Returns the collective of parts that lie one behind the other in memory, in the order of the
+ * members. */
+static trm_collective whole_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const exchange_state *s = k->state;
+    return (trm_collective){.kind = s->whole,
+                            .send = trmi_kernel_input(k, env, 0),
+                            .recv = trmi_kernel_output(k, env, 0),
+                            .dtype = s->dtype,
+                            .counts = s->counts + 4 * s->what->members,
+                            .reduce = reduce_of[s->what->combine],
+                            .tag = k->step->name};
+}
+
+/* Waits for messages that began in front of their place. */
+static trm_status wait_for_request(exchange_state *s, trm_error *err) {
+    trm_request *request = s->request;
+    s->request = NULL;
+    return trm_request_wait(request, -1, err);
+}
+
+/* Runs that collective, or waits for it. */
+static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
+    exchange_state *s = k->state;
+    if (s->request != NULL) {
+        return wait_for_request(s, err);
+    }
     if (s->what->combine == TRMI_COMBINE_SUM &&
         trm_comm_deterministic(env->split->world) != TRM_DETERMINISTIC_FALSE) {
         return run_exchange(k, env, err);
     }
-    const trm_collective op = {.kind = s->whole,
-                               .send = trmi_kernel_input(k, env, 0),
-                               .recv = trmi_kernel_output(k, env, 0),
-                               .dtype = s->dtype,
-                               .counts = s->counts + 4 * s->what->members,
-                               .reduce = reduce_of[s->what->combine],
-                               .tag = k->step->name};
+    const trm_collective op = whole_of(k, env);
     return trm_comm_run(env->split->groups[s->what->axes].comm, &op, err);
+}
+
+/* An action: starts the collective of step `item`. */
+static trm_status start_whole(trm_exec *exec, int32_t item, trm_error *err) {
+    const trmi_kernel *k = &exec->kernels[item];
+    exchange_state *s = k->state;
+    const trm_collective op = whole_of(k, &exec->env);
+    return trm_comm_start(exec->env.split->groups[s->what->axes].comm, &op, &s->request, err);
+}
+
+/* Returns the state of a step whose messages begin in front of its place; NULL: they do not. Boxes
+ * that must be packed do not: the staging has room for one step's. */
+static exchange_state *state_ahead(const trm_exec *exec, int32_t step) {
+    const trmi_kernel *k = &exec->kernels[step];
+    return exec->program->steps[step].ahead > 0 && k->run == run_whole ? k->state : NULL;
+}
+
+void trmi_split_schedule(trm_exec *exec) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        if (state_ahead(exec, i) != NULL) {
+            trmi_distribution_add(
+                exec,
+                (trmi_action){.before = i - p->steps[i].ahead, .run = start_whole, .item = i});
+        }
+    }
+}
+
+trm_status trmi_split_finish(trm_exec *exec, trm_status status, trm_error *err) {
+    for (int32_t i = 0; i < exec->program->steps_count; i++) {
+        exchange_state *s = state_ahead(exec, i);
+        if (s != NULL && s->request != NULL) {
+            trm_error later;
+            trm_status ended = wait_for_request(s, status == TRM_OK ? err : &later);
+            status = status == TRM_OK ? ended : status;
+        }
+    }
+    return status;
 }
 
 /* Intersects what each member has with what each member wants. Counts and displacements of the
@@ -186,7 +245,8 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
 
 /* ---- ALL_REDUCE ------------------------------------------------------------------------------ */
 
-/* Reduces a value over the ranks of its axes: by the fixed tree in strict mode, else by a collective. */
+/* Reduces a value over the ranks of its axes: by the fixed tree in strict mode, else by a
+ * collective. */
 static trm_status run_all_reduce(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     const trmi_box_exchange *what = trmi_exchange_of(k->step->attrs);
     const trmi_buffer *b = trmi_kernel_output_buffer(k, 0);

@@ -21,17 +21,6 @@ enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS =
 
 /* ---- what a reduction costs ------------------------------------------------------------------ */
 
-/* Finds whether the ranks' threads fill the cores, so that the communicator's thread has no core of
- * its own. All ranks get the answer of rank 0. */
-static trm_status find_crowding(trm_exec *exec, trm_error *err) {
-    trmi_parallel *p = trmi_parallel_of(exec);
-    int32_t crowded =
-        trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
-    TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
-    p->crowded = crowded != 0;
-    return TRM_OK;
-}
-
 /* Measures the seconds of one started reduction of `count` elements: the least of `turns` ones. */
 static trm_status time_reduction(trm_exec *exec, int64_t count, int turns, double *best,
                                  trm_error *err) {
@@ -66,7 +55,6 @@ trm_status trmi_parallel_measure_link(trm_exec *exec, trm_error *err) {
     if (p->options.bucket != TRM_BUCKET_AUTO || total == 0) {
         return TRM_OK;
     }
-    TRMI_TRY(find_crowding(exec, err));
     TRMI_TRY(time_reduction(exec, small / 4, SMALL_TURNS, &seconds[0], err));
     TRMI_TRY(time_reduction(exec, large / 4, LARGE_TURNS, &seconds[1], err));
     TRMI_TRY(trm_comm_broadcast(p->comm, seconds, 2, TRM_FLOAT64, 0, err));

@@ -284,6 +284,132 @@ static void a_ring_passes_keys_around(void **state) {
     }
 }
 
+/* ---- parameters in parts --------------------------------------------------------------------- */
+
+enum { BLOCKS = 4, LAYERS_EACH = 4, AHEAD_MOST = 2 };
+
+/* Four blocks whose weights are larger than their values. */
+static trm_node heavy_gpt2(trm_graph *g, uint64_t v) {
+    (void)v;
+    const trm_language_options o = {
+        .layers = BLOCKS, .width = 64, .heads = 4, .kv_heads = 4, .context = 4, .vocabulary = 12};
+    trm_node ids = ids_of(g, 2, 4);
+    return trm_language_loss(g, "gpt2", ids, trm_input(g, "label", TRM_INT32, trm_shape_of(2, 4)),
+                             &o);
+}
+
+/* Compiles rank 0's program of two ranks that have samples each and the weights of all layers in
+ * parts. */
+static trm_program *compile_parts(bool again, bool ahead, trm_precision precision) {
+    trm_error err;
+    trm_graph *g;
+    trmi_mesh mesh;
+    trmi_backend *backend;
+    trmi_partition_plan *plan;
+    trm_program *program;
+    const trmi_spread parts = {.at = {TRMI_SPLIT}};
+    static const char *const layers[LAYERS_EACH] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
+                                                    "mlp.c_proj"};
+    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node loss = heavy_gpt2(g, 1);
+    CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
+    CHECK_OK(trmi_partition_plan_samples(g, &mesh, &plan, &err), err);
+    plan->digest = 0; /* of the graph before differentiation */
+    for (int i = 0; i < BLOCKS * LAYERS_EACH; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "h.%d.%s.weight", i / LAYERS_EACH, layers[i % LAYERS_EACH]);
+        CHECK_OK(trmi_partition_plan_store(plan, name, &parts, again, &err), err);
+    }
+    trmi_plan_options options = {.target = &backend->target,
+                                 .loss = loss,
+                                 .dense_gradients = true,
+                                 .precision = (int32_t)precision,
+                                 .partition = plan,
+                                 .gathers_ahead = ahead};
+    CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
+    trmi_partition_plan_destroy(plan);
+    trm_graph_destroy(g);
+    backend->destroy(backend);
+    return program;
+}
+
+/* Returns whether a step gathers the weight of a layer. */
+static bool gathers_weight(const trm_program *p, int32_t s) {
+    return p->steps[s].op_kind == TRMI_OP_EXCHANGE && strstr(p->steps[s].name, ".weight") != NULL;
+}
+
+/* Counts the gathers of weights of one phase. */
+static int count_gathers(const trm_program *p, trmi_phase phase) {
+    int count = 0;
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        count += gathers_weight(p, s) && p->steps[s].phase == phase;
+    }
+    return count;
+}
+
+/* What ZeRO-3 promises: whole weights exist around their use only, in both precisions. */
+static void weights_are_gathered_again_in_backward(void **state) {
+    (void)state;
+    static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_MIXED};
+    for (int i = 0; i < 2; i++) {
+        trm_program *kept = compile_parts(false, false, precisions[i]),
+                    *again = compile_parts(true, false, precisions[i]);
+        int64_t all = kept->arena_bytes[TRMI_ARENA_ACTIVATION],
+                some = again->arena_bytes[TRMI_ARENA_ACTIVATION];
+        print_message("%lld bytes where gathered weights are kept, %lld where they are not\n",
+                      (long long)all, (long long)some);
+        assert_int_equal(count_gathers(kept, TRMI_FORWARD), BLOCKS * LAYERS_EACH);
+        assert_int_equal(count_gathers(kept, TRMI_BACKWARD), 0);
+        assert_int_equal(count_gathers(again, TRMI_FORWARD), BLOCKS * LAYERS_EACH);
+        assert_int_equal(count_gathers(again, TRMI_BACKWARD), BLOCKS * LAYERS_EACH);
+        assert_true(some < all / 2);
+        trmi_plan_destroy(kept);
+        trmi_plan_destroy(again);
+    }
+}
+
+/* Each gather but the first two begins in front of another layer's product; two are under way at
+ * most; no step between its begin and its place uses the memory of its result. */
+static void gathers_begin_in_front_of_other_products(void **state) {
+    (void)state;
+    trm_program *kept = compile_parts(false, false, TRM_PRECISION_FP32),
+                *p = compile_parts(true, true, TRM_PRECISION_FP32);
+    int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION];
+    int seen = 0;
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        if (!gathers_weight(p, s)) {
+            assert_int_equal(p->steps[s].ahead, 0);
+            continue;
+        }
+        const trmi_buffer *out = &p->buffers[p->steps[s].outputs[0]];
+        int32_t begin = s - p->steps[s].ahead, products = 0, under_way = 0;
+        assert_true(begin >= 0 && out->first_step <= begin);
+        for (int32_t t = begin; t < s; t++) {
+            products +=
+                p->steps[t].op_kind == TRMI_OP_LINEAR || p->steps[t].op_kind == TRMI_OP_MATMUL;
+        }
+        assert_true(seen++ < AHEAD_MOST || products > 0);
+        for (int32_t t = s; t < p->steps_count;
+             t++) { /* those that have begun before this one's place */
+            under_way += gathers_weight(p, t) && t - p->steps[t].ahead <= s;
+        }
+        assert_true(under_way <= AHEAD_MOST);
+        for (int32_t b = 1; b < p->buffers_count; b++) {
+            const trmi_buffer *other = &p->buffers[b];
+            bool together = other->arena == TRMI_ARENA_ACTIVATION && other != out &&
+                            other->first_step <= s && other->last_step >= begin;
+            assert_false(together && other->offset < out->offset + out->bytes &&
+                         out->offset < other->offset + other->bytes);
+        }
+    }
+    assert_int_equal(seen, 2 * BLOCKS * LAYERS_EACH);
+    print_message("%lld bytes where gathers begin ahead\n", (long long)bytes);
+    assert_true(bytes < kept->arena_bytes[TRMI_ARENA_ACTIVATION] / 2);
+    trmi_plan_destroy(kept);
+    trmi_plan_destroy(p);
+}
+
 /* Strict determinism has no order of keys that ranks share: they gather the keys instead, or, where
  * one layer makes queries, keys and values, cut samples. */
 static void a_strict_ring_gathers(void **state) {
@@ -315,6 +441,8 @@ int main(void) {
         cmocka_unit_test(a_context_in_parts_exchanges_heads),
         cmocka_unit_test(a_ring_passes_keys_around),
         cmocka_unit_test(a_strict_ring_gathers),
+        cmocka_unit_test(weights_are_gathered_again_in_backward),
+        cmocka_unit_test(gathers_begin_in_front_of_other_products),
         cmocka_unit_test(bit_for_bit),
     };
     cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */

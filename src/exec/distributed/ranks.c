@@ -67,6 +67,18 @@ static trm_status copy_lists(trm_exec *exec, trmi_parallel *p, trm_error *err) {
     return TRM_OK;
 }
 
+/* Finds the cores that the ranks of this host share, and whether the ranks' threads fill them, so
+ * that the communicator's thread has no core of its own. All ranks get the answer of rank 0. */
+static trm_status find_crowding(trm_exec *exec, trm_error *err) {
+    trmi_parallel *p = trmi_parallel_of(exec);
+    TRMI_TRY(trmi_op_benchmark_cores(p->comm, &p->cores, err));
+    int32_t crowded =
+        trm_comm_local_size(p->comm) == p->size && p->size * exec->env.threads >= p->cores;
+    TRMI_TRY(trm_comm_broadcast(p->comm, &crowded, 1, TRM_INT32, 0, err));
+    p->crowded = crowded != 0;
+    return TRM_OK;
+}
+
 /* Makes the state of the ranks where the communicator has more than one. */
 static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool *active,
                              trm_error *err) {
@@ -92,19 +104,23 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
     /* Of the ranks of a host the first measures for all; of split graphs each its own program. */
     exec->kernels_from.others_retune =
         options->split.kind == TRM_SPLIT_NONE && trm_comm_local_rank(p->comm) != 0;
-    return copy_lists(exec, p, err);
+    TRMI_TRY(copy_lists(exec, p, err));
+    return find_crowding(exec, err);
 }
 
 /* Tells the compiler that sums over ranks need whole gradients. In split graphs gradients that no
- * sum needs may stay in factors (x and dy, multiplied inside the update). */
-static trm_status plan_sums(trm_exec *exec, const trm_graph *graph, const trm_exec_options *options,
-                            trmi_plan_options *plan, trm_error *err) {
-    (void)exec;
+ * sum needs may stay in factors (x and dy, multiplied inside the update), and parameters are
+ * gathered ahead where messages travel while steps compute. */
+static trm_status plan_ranks(trm_exec *exec, const trm_graph *graph,
+                             const trm_exec_options *options, trmi_plan_options *plan,
+                             trm_error *err) {
     (void)graph;
     (void)err;
     plan->dense_gradients = true;
     plan->factored_gradients =
         plan->factored_gradients && options->parallel.split.kind != TRM_SPLIT_NONE;
+    plan->gathers_ahead =
+        !trmi_parallel_of(exec)->crowded && !plan->no_fusion && options->loss.id != 0;
     return TRM_OK;
 }
 
@@ -439,7 +455,6 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     TRMI_TRY(trmi_parallel_check_same(exec, err));
     TRMI_TRY(trmi_parallel_check_layerwise(exec, err));
-    TRMI_TRY(trmi_op_benchmark_cores(p->comm, &p->cores, err));
     trmi_parallel_take_turns(exec);
     if (exec->program->training) {
         TRMI_TRY(take_memory(exec, err));
@@ -546,7 +561,7 @@ const trmi_distribution trmi_way_ranks = {
     .name = "ranks",
     .open = open_ranks,
     .await_turn = trmi_parallel_await_turn,
-    .plan = plan_sums,
+    .plan = plan_ranks,
     .arena = take_reachable,
     .memory = alloc_reachable,
     .connect = release_turn,

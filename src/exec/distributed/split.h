@@ -68,7 +68,8 @@ bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh);
 bool trmi_split_may_slice(const struct trm_exec *exec, const trm_exec_options *options);
 /* Says what operators without a rule cost, which run whole on every rank. */
 void trmi_split_warn(const struct trm_exec *exec, const trmi_partition_report *report);
-/* Adds plan, seed and exchanges, which must agree between the ranks of a split program, to `hash`. */
+/* Adds plan, seed and exchanges, which must agree between the ranks of a split program, to `hash`.
+ */
 uint64_t trmi_split_mix(const struct trm_exec *exec, uint64_t hash);
 /* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
  * `context`: the exec. */
@@ -96,7 +97,12 @@ trm_status trmi_split_open(struct trm_exec *exec, trm_error *err);
 void trmi_split_close(struct trm_exec *exec);
 /* rank_groups.c: the file of trm_parallel_options.save_groups, by rank 0. */
 trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
-/* Kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
+/* communication.c: kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
 trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
+/* Adds the actions that start messages in front of the place of their steps (trmi_step.ahead). */
+void trmi_split_schedule(struct trm_exec *exec);
+/* After a failed step: waits for the messages that have begun and for which no step has waited.
+ * Returns `status`, or the first error of these messages. */
+trm_status trmi_split_finish(struct trm_exec *exec, trm_status status, trm_error *err);
 
 #endif

@@ -34,6 +34,7 @@ static void find_lives(trm_program *p) {
         }
         for (int32_t i = 0; i < p->steps[s].outputs_count; i++) {
             extend_lifetime(p, p->steps[s].outputs[i], s);
+            extend_lifetime(p, p->steps[s].outputs[i], s - p->steps[s].ahead);
         }
     }
     for (int32_t i = 0; i < p->outputs_count; i++) {
@@ -50,8 +51,9 @@ static void find_lives(trm_program *p) {
 /* ---- in place ---- */
 
 /* Lets output 0 of a step share the bytes of an input that dies there, where the back-end allows
- * it. A gradient keeps its place in GRAD, and the input moves there; not with blocks of samples, whose outputs
- * the executor sums in a tree, and not in a pipeline, where each micro-batch in flight has an input of its own. */
+ * it. A gradient keeps its place in GRAD, and the input moves there; not with blocks of samples,
+ * whose outputs the executor sums in a tree, and not in a pipeline, where each micro-batch in
+ * flight has an input of its own. */
 static void share_in_place(trm_program *p, const trmi_target *target, bool into_gradients) {
     if (target->in_place == NULL) {
         return;

@@ -11,9 +11,9 @@
  *      arenas:   INPUT  PARAM  GRAD  SLOT  STATE  CONSTANT  ACTIVATION  SCRATCH
  *
  * Invariants: a parameter has the same offset in PARAM and GRAD, and parameters are ordered by the
- * time at which backward finishes their gradients, frozen ones last; so a gradient bucket, a slice of the optimiser
- * and a message are ranges of bytes. To run a training step the executor walks the array of program
- * steps; it allocates nothing, parses nothing and looks up no names. */
+ * time at which backward finishes their gradients, frozen ones last; so a gradient bucket, a slice
+ * of the optimiser and a message are ranges of bytes. To run a training step the executor walks the
+ * array of program steps; it allocates nothing, parses nothing and looks up no names. */
 #ifndef TRMI_PLAN_PROGRAM_H
 #define TRMI_PLAN_PROGRAM_H
 
@@ -89,6 +89,9 @@ typedef struct trmi_step {
     trmi_cost cost;
     double predicted_seconds;
     int64_t scratch_bytes; /* bytes of scratch that the back-end needs for it */
+    /* its messages start so many steps in front of it, and it waits for them; 0: at its place
+     * (lower_ahead.c) */
+    int32_t ahead;
     /* cooperative gradient: each rank computes a slice of the output from the samples of all ranks
      * (lower_cooperative.c) */
     bool cooperative;
@@ -169,9 +172,9 @@ struct trm_program {
     /* ranks that take part in cooperative gradients, each with its own samples; 1 = none */
     int32_t cooperative_ranks;
     double plan_seconds;
-    /* Members of a program that is one rank's part of a partitioned graph (plan/partition/partition.h);
-     * otherwise NULL and 0. leaves: which part of the global tensor each input, parameter and
-     * state is */
+    /* Members of a program that is one rank's part of a partitioned graph
+     * (plan/partition/partition.h); otherwise NULL and 0. leaves: which part of the global tensor
+     * each input, parameter and state is */
     struct trmi_partition_leaf *leaves;
     int32_t leaves_count;
     /* every rank has an equal part of the samples and everything else is whole: the program of data
@@ -225,9 +228,11 @@ int32_t trmi_buffer_root(const trm_program *program, int32_t buffer);
 /* Returns the buffer of the scalar with which backward starts; the executor writes loss scale and
  * the mean over ranks into it. 0: none. */
 int32_t trmi_seed_buffer(const trm_program *program);
-/* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf. */
+/* Returns which part of a leaf a partitioned program has; NULL: not partitioned, or no such leaf.
+ */
 const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, const char *name);
-/* Returns whether all ranks of a host make the parameter's gradient together (lower_cooperative.c). */
+/* Returns whether all ranks of a host make the parameter's gradient together (lower_cooperative.c).
+ */
 bool trmi_param_is_cooperative(const trm_program *program, const trmi_param *param);
 
 /* Options of trmi_plan_create(). Zero members mean the stated defaults. */
@@ -248,6 +253,9 @@ typedef struct trmi_plan_options {
     /* ranks of one host that may compute cooperative gradients; 0 = none */
     int32_t cooperative_ranks;
     bool cooperative_products; /* cooperative gradients of matrix products, too */
+    /* partitioned: gathers of parameters begin in front of their place, where messages travel while
+     * steps compute (trmi_step.ahead) */
+    bool gathers_ahead;
     /* partitioned: batch norm over the samples of each rank, not of all ranks (rows and columns of
      * images are still combined) */
     bool local_norms;

@@ -71,8 +71,11 @@ static void decide_leaf_spread(trmi_partitioner *s, int32_t value, const trmi_sp
     const trmi_partition_store *store =
         op->kind != TRMI_OP_CAST ? trmi_partition_plan_stored(s->plan, op->name) : NULL;
     spread = store != NULL ? store->spread : spread;
+    v->again =
+        op->kind == TRMI_OP_CAST ? s->values[op->inputs[0]].again : store != NULL && store->again;
     s->stored[value] = spread;
-    v->versions[0] = (trmi_version){.spread = spread};
+    v->versions[0] =
+        (trmi_version){.spread = spread, .forward = v->again && op->kind == TRMI_OP_CAST};
     v->count = 1;
 }
 
@@ -329,7 +332,7 @@ static bool is_undecided_cast(const trmi_partitioner *s, const trmi_op *op) {
 static trm_status choose_cut(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     int64_t index = op - s->from->ops;
     if (op->kind == TRMI_OP_CONSTANT) {
-        s->values[op->outputs[0]].versions[0] = (trmi_version){{{0}, {0}}, false, {{0}}, 0};
+        s->values[op->outputs[0]].versions[0] = (trmi_version){.value = 0};
         s->values[op->outputs[0]].count = 1;
         return TRM_OK;
     }
@@ -340,6 +343,7 @@ static trm_status choose_cut(trmi_partitioner *s, const trmi_op *op, trm_error *
     /* Inputs are redistributed as the strategy reads them; its outputs are the first versions of
      * new values. */
     trmi_strategy strategy;
+    s->phase = op->phase;
     TRMI_TRY(decide_letters(s, op, s->letters[index], &strategy, err));
     for (int32_t i = 0; i < op->inputs_count; i++) {
         int32_t local;

@@ -182,8 +182,8 @@ static void localize_means(emission *e) {
     }
 }
 
-/* Adjusts convolution and pooling: fewer groups, padding only at the border of the image, the shape of
- * this part. */
+/* Adjusts convolution and pooling: fewer groups, padding only at the border of the image, the shape
+ * of this part. */
 static void localize_images(emission *e) {
     switch (e->op->kind) {
     case TRMI_OP_CONV2D:
@@ -205,8 +205,8 @@ static void localize_images(emission *e) {
     }
 }
 
-/* Sets the axes over which the kernels of statistics and losses combine their sums with other ranks,
- * and which classes this rank has. */
+/* Sets the axes over which the kernels of statistics and losses combine their sums with other
+ * ranks, and which classes this rank has. */
 static void localize_sums(emission *e) {
     const char *letters = e->strategy->letters;
     int logits = e->op->kind == TRMI_OP_SOFTMAX_XENT_GRAD ? 1 : 0; /* the input that has them */
@@ -269,8 +269,8 @@ static void localize_rows(emission *e) {
     }
 }
 
-/* Adjusts what strict determinism computes in another way: no mean is cut, what divides by the samples
- * of all ranks has their number, and the loss is a sum over samples. */
+/* Adjusts what strict determinism computes in another way: no mean is cut, what divides by the
+ * samples of all ranks has their number, and the loss is a sum over samples. */
 static void localize_strict(emission *e) {
     e->factor = 1;
     if (e->op->kind == TRMI_OP_BCE_LOGITS_GRAD) {
@@ -449,6 +449,7 @@ trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
                   .part = trmi_whole_op,
                   .factor = 1};
     e.attrs.attached = NULL;
+    s->phase = op->phase;
     trmi_loops_of(s->from, op, &e.loops);
     int32_t *inputs;
     TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, inputs, op->inputs_count + 1, "to split %s", op->name));
@@ -461,7 +462,8 @@ trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
     for (int32_t i = 0; i < op->outputs_count; i++) {
         TRMI_TRY(check_shape(&e, locals[i], i, err));
         trmi_partition_value *v = &s->values[op->outputs[i]];
-        v->versions[0] = (trmi_version){.spread = strategy->outputs[i], .value = locals[i]};
+        v->versions[0] =
+            (trmi_version){.spread = strategy->outputs[i], .value = locals[i], .forward = v->again};
         v->count = 1;
     }
     return TRM_OK;

@@ -73,14 +73,22 @@ static trm_status mark_blocks(trmi_partitioner *s, trm_error *err) {
 
 /* ---- emit ---- */
 
-/* Gathers the loss and outputs right after the operator that makes them, so that a forward pass
- * alone has them, too. */
-static trm_status bring_asked(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
+/* Redistributes what an operator makes for the caller, right after it: the loss and outputs become
+ * whole, so that a forward pass alone has them, too; the gradient of a parameter moves to the
+ * parameter's parts, so that whole gradients exist for a moment only. */
+static trm_status bring_results(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     const trmi_spread whole = {{0}, {0}};
     for (int32_t i = 0; i < op->outputs_count; i++) {
         int32_t local;
         if (s->asked[op->outputs[i]]) {
             TRMI_TRY(trmi_redistribute(s, op->outputs[i], &whole, "output", &local, err));
+        }
+        int32_t parameter = s->parameter[op->outputs[i]];
+        if (parameter != 0) {
+            uint32_t axes;
+            const trmi_spread to = trmi_partition_brought(
+                s, parameter, &s->values[op->outputs[i]].versions[0].spread, &axes);
+            TRMI_TRY(trmi_redistribute(s, op->outputs[i], &to, "gradient", &local, err));
         }
     }
     return TRM_OK;
@@ -111,7 +119,7 @@ static trm_status emit_all(trmi_partitioner *s, trm_error *err) {
             v->versions[0] = (trmi_version){.spread = s->choices[i]->output, .value = local};
             v->count = 1;
         }
-        TRMI_TRY(bring_asked(s, op, err));
+        TRMI_TRY(bring_results(s, op, err));
     }
     return TRM_OK;
 }

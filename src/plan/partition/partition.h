@@ -320,6 +320,8 @@ typedef struct trmi_partition_choice {
 typedef struct trmi_partition_store {
     const char *name;
     trmi_spread spread;
+    /* what forward gathers is not kept for backward, which gathers the parameter again (ZeRO-3) */
+    bool again;
     int32_t line;
 } trmi_partition_store;
 
@@ -357,9 +359,9 @@ void trmi_partition_plan_destroy(trmi_partition_plan *plan);
  * (wrong number of letters), NOMEM */
 trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, const char *letters,
                                    bool pinned, const trmi_spread *output, trm_error *err);
-/* Adds or replaces the store of a parameter or state. error NOMEM */
+/* Adds or replaces the store of a parameter or state. again: trmi_partition_store. error NOMEM */
 trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
-                                     const trmi_spread *spread, trm_error *err);
+                                     const trmi_spread *spread, bool again, trm_error *err);
 /* Sets whether the output of an operator is recomputed. error INVALID: the operator has no line */
 trm_status trmi_partition_plan_set_recompute(trmi_partition_plan *plan, const char *op,
                                              trmi_recompute_choice recompute, trm_error *err);
@@ -382,8 +384,8 @@ trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *
                                        trmi_partition_plan **out, trm_error *err);
 
 /* Converts a plan to text and back. Lines: "trireme-plan 1", "mesh a=2xb=4", "graph
- * 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]", "store NAME SPREAD"; a
- * plan with stages also has "pipeline stages=2 chunks=1 micro-batches=4 schedule=1f1b
+ * 0123456789abcdef", "op NAME LETTERS [-> SPREAD] [again|kept] [pinned]", "store NAME SPREAD
+ * [again]"; a plan with stages also has "pipeline stages=2 chunks=1 micro-batches=4 schedule=1f1b
  * recompute=off" and a line "begin NAME" for each run but the first; comments after '#'. Names are
  * stable; lines are in the order of the graph. A comment "# from FILE" on the first line names the
  * file that the text was read from; errors then name it instead of `file`.

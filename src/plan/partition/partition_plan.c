@@ -108,10 +108,11 @@ const trmi_partition_store *trmi_partition_plan_stored(const trmi_partition_plan
 }
 
 trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
-                                     const trmi_spread *spread, trm_error *err) {
+                                     const trmi_spread *spread, bool again, trm_error *err) {
     int64_t place = place_of_store(plan, name);
     if (place < plan->stores_count) {
         plan->stores[place].spread = *spread;
+        plan->stores[place].again = again;
         return TRM_OK;
     }
     const char *copy = trmi_arena_strdup(&plan->arena, name);
@@ -119,7 +120,8 @@ trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name
                                    plan->stores_count + 1, sizeof *plan->stores)) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
     }
-    plan->stores[plan->stores_count++] = (trmi_partition_store){.name = copy, .spread = *spread};
+    plan->stores[plan->stores_count++] =
+        (trmi_partition_store){.name = copy, .spread = *spread, .again = again};
     return TRM_OK;
 }
 
@@ -211,8 +213,9 @@ char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
     for (int64_t i = 0; i < plan->stores_count; i++) {
         trmi_text_printf(&text, "store ");
         write_name(&text, plan->stores[i].name);
-        trmi_text_printf(&text, " %s\n",
-                         trmi_spread_text(&plan->mesh, &plan->stores[i].spread, word, sizeof word));
+        trmi_text_printf(&text, " %s%s\n",
+                         trmi_spread_text(&plan->mesh, &plan->stores[i].spread, word, sizeof word),
+                         plan->stores[i].again ? " again" : "");
     }
     if (text.failed) {
         trmi_text_free(&text);
@@ -392,18 +395,19 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
         trmi_text_printf(&r->begins, "%s%s", r->begins.length > 0 ? "," : "", name);
         return TRM_OK;
     }
-    if (strcmp(words[0], "store") == 0 && count == 3 && read_name(words[1], name)) {
+    bool again = count == 4 && strcmp(words[3], "again") == 0;
+    if (strcmp(words[0], "store") == 0 && (count == 3 || again) && read_name(words[1], name)) {
         trmi_spread spread;
         if (trmi_spread_parse(&r->plan->mesh, words[2], &spread, err) != TRM_OK) {
             return bad_spread(r, err);
         }
-        TRMI_TRY(trmi_partition_plan_store(r->plan, name, &spread, err));
+        TRMI_TRY(trmi_partition_plan_store(r->plan, name, &spread, again, err));
         r->plan->stores[place_of_store(r->plan, name)].line = r->line;
         return TRM_OK;
     }
     return bad_line(r,
                     "mesh AxB, graph DIGEST, pipeline ..., begin NAME, op NAME LETTERS, or store "
-                    "NAME SPREAD",
+                    "NAME SPREAD [again]",
                     err);
 }
 

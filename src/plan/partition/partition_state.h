@@ -6,7 +6,8 @@
  *
  *      value 7:  versions  "S0,R" (made)  "R,R" (gathered for op 12)  "S0,R + halo" (for op 9)
  *
- * Both walks keep the versions of every value, so that no value is sent twice in the same form. */
+ * Both walks keep the versions of every value, so that no value is sent twice in the same form,
+ * unless the plan says that backward gathers a parameter again. */
 #ifndef TRMI_PLAN_PARTITION_STATE_H
 #define TRMI_PLAN_PARTITION_STATE_H
 
@@ -20,6 +21,8 @@ typedef struct trmi_version {
     bool halo; /* the parts of `spread` widened by `window` */
     trmi_partition_window window[2];
     int32_t value; /* value in the local graph; 0 in the first walk */
+    /* moved or cast in forward: not kept for backward, if the value is brought again there */
+    bool forward;
 } trmi_version;
 
 /* All versions of one value of the global graph. */
@@ -29,6 +32,8 @@ typedef struct trmi_partition_value {
     /* a leaf or its cast without a reader so far: the first reader decides its spread */
     bool follows_reader;
     bool decided; /* of a leaf: stored as versions[0].spread */
+    bool
+        again; /* a parameter that backward gathers again, or its cast (trmi_partition_store.again) */
 } trmi_partition_value;
 
 /* State of one partition. Arrays by operator or value of `from` lie in `scratch`. */
@@ -40,6 +45,7 @@ typedef struct trmi_partitioner {
     const trmi_prices *prices;
     int32_t rank;
     bool emitting;                         /* false: first walk; true: second walk */
+    trmi_phase phase;                      /* of the operator that is cut or emitted */
     char (*letters)[TRMI_MESH_AXES + 1];   /* [ops of from] */
     trmi_spread *stored;                   /* [values of from] spreads of leaves */
     trmi_partition_value *values;          /* [values of from] */

@@ -132,12 +132,19 @@ static trmi_combine combination_of(const trmi_mesh *mesh, const trmi_spread *fro
     return combine;
 }
 
+/* Returns whether backward, which is cut or emitted, does not find the versions that forward has
+ * moved. */
+static bool is_brought_again(const trmi_partitioner *s, int32_t value) {
+    return s->values[value].again && s->phase == TRMI_BACKWARD;
+}
+
 /* Emits one move of a route: an ALL_REDUCE or an EXCHANGE. */
 static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
                             const trmi_spread *from, const trmi_route_step *step, int32_t *out,
                             trm_error *err) {
     const trmi_value *v = &s->from->values[value];
     const trmi_op *maker = &s->from->ops[v->op];
+    trmi_phase phase = is_brought_again(s, value) ? TRMI_BACKWARD : maker->phase;
     char text[64], name[300];
     snprintf(name, sizeof name, "%.200s -> %s", maker->name,
              trmi_spread_text(s->mesh, &step->to, text, sizeof text));
@@ -147,7 +154,7 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
                                       .combine = combination_of(s->mesh, from, step->axes)};
         const trmi_attrs attrs = {.attached = &to.head};
         int32_t index =
-            trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, maker->phase, name, &local, 1, 1, &attrs);
+            trmi_pass_emit(&s->pass, TRMI_OP_ALL_REDUCE, phase, name, &local, 1, 1, &attrs);
         *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
         return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
     }
@@ -163,7 +170,7 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
                                ? combination_of(s->mesh, from, step->axes)
                                : TRMI_COMBINE_NONE;
     return trmi_partition_exchange(s, local, step->axes, combine, part_of, &has, part_of, &wants,
-                                   maker->phase, name, out, err);
+                                   phase, name, out, err);
 }
 
 int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
@@ -173,7 +180,7 @@ int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spr
     *seconds = INFINITY;
     for (int32_t i = 0; i < s->values[value].count; i++) {
         const trmi_version *version = &s->values[value].versions[i];
-        double one = version->halo
+        double one = version->halo || (version->forward && is_brought_again(s, value))
                          ? INFINITY
                          : trmi_route_seconds(s->router, &v->shape, v->dtype, &version->spread, to);
         if (one < *seconds) {
@@ -197,6 +204,23 @@ static trm_status record_version(trmi_partitioner *s, int32_t value, const trmi_
     return TRM_OK;
 }
 
+/* Makes the cast of a parameter once more in backward, from what is gathered again. */
+static trm_status cast_again(trmi_partitioner *s, int32_t value, const trmi_spread *to,
+                             const char *what, int32_t *out, trm_error *err) {
+    const trmi_op *cast = &s->from->ops[s->from->values[value].op];
+    trmi_version version = {.spread = *to};
+    int32_t whole;
+    TRMI_TRY(trmi_redistribute(s, cast->inputs[0], to, what, &whole, err));
+    if (s->emitting) {
+        int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_CAST, TRMI_BACKWARD, cast->name, &whole, 1,
+                                       1, &cast->attrs);
+        TRMI_TRY(index != 0 ? TRM_OK : trm_graph_check(s->pass.to, err));
+        version.value = s->pass.to->ops[index].outputs[0];
+    }
+    *out = version.value;
+    return record_version(s, value, &version, err);
+}
+
 /* Contract in partition_state.h. A route is a list of moves; the value after each move is kept
  * as a version, so that a later reader can begin from the nearest one. */
 trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spread *to,
@@ -205,6 +229,9 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
     const trmi_value *v = &s->from->values[value];
     const trmi_op *maker = &s->from->ops[v->op];
     int32_t source = trmi_partition_source(s, value, to, &seconds);
+    if (source < 0 && maker->kind == TRMI_OP_CAST && is_brought_again(s, value)) {
+        return cast_again(s, value, to, what, out, err);
+    }
     if (source < 0) {
         char text[64];
         return TRMI_FAIL(err, TRM_INVALID, "%s cannot be brought to %s", maker->name,
@@ -219,9 +246,11 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
         if (s->emitting) {
             TRMI_TRY(emit_step(s, value, at.value, &at.spread, step, &at.value, err));
         }
-        trmi_partition_note(s, maker->name, what, maker->phase, step->move, step->axes, step->bytes,
-                            step->seconds, false);
+        trmi_partition_note(s, maker->name, what,
+                            is_brought_again(s, value) ? TRMI_BACKWARD : maker->phase, step->move,
+                            step->axes, step->bytes, step->seconds, false);
         at.spread = step->to;
+        at.forward = s->phase == TRMI_FORWARD;
         TRMI_TRY(record_version(s, value, &at, err));
     }
     *out = at.value;

@@ -32,8 +32,8 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op);
 int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
                        const int32_t *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs);
-/* Records the forward operator that operator `index` of `to` is a gradient, or a repetition, of. Does
- * nothing for index 0 and for NULL. */
+/* Records the forward operator that operator `index` of `to` is a gradient, or a repetition, of.
+ * Does nothing for index 0 and for NULL. */
 void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin);
 /* Frees map and uses. On success *out is the new graph; on error it is destroyed and the error of
  * the graph is returned. */
@@ -117,6 +117,9 @@ bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
 /* Selects the cooperative gradients and moves their steps after all others. error NOMEM */
 trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
                                   trm_error *err);
+/* Decides how far in front of its place each gather of a parameter begins (trmi_step.ahead). Not
+ * for the stages of a pipeline, whose steps run once for each micro-batch. */
+void trmi_lower_ahead(trm_program *program);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err); /* arenas and offsets */
 /* Computes the offsets of the activations from their lifetimes: the fewest bytes that greedy

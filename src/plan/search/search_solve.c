@@ -63,7 +63,7 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
             const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
             trmi_spread parts;
             if (from != NULL && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
-                status = trmi_partition_plan_store(plan, from->name, &parts, err);
+                status = trmi_partition_plan_store(plan, from->name, &parts, false, err);
             }
         }
     }
@@ -96,8 +96,15 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
             read.at[k] = trmi_is_partial(as->at[k]) ? TRMI_WHOLE : as->at[k];
             read.place[k] = read.at[k] == TRMI_WHOLE ? 0 : as->place[k];
         }
-        if (trmi_space_parts(s, n, i, strategy, &parts) &&
-            trmi_spread_equal(&parts, &store->spread)) {
+        bool known = trmi_space_parts(s, n, i, strategy, &parts) &&
+                     trmi_spread_equal(&parts, &store->spread);
+        if (known && store->again) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "the plan gathers %s again in backward: such a plan runs, but has no "
+                             "price; leave the word again away",
+                             from->name);
+        }
+        if (known) {
             *in_parts = 1;
         } else if (!trmi_spread_equal(&read, &store->spread)) {
             char has[64], wants[64];
