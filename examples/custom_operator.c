@@ -22,8 +22,8 @@ static trm_status swish_infer(const trm_custom_op *self, const trm_tensor *in, i
 static trm_status swish_run(const trm_custom_op *self, const trm_tensor *in, int32_t count, trm_tensor *out,
                             trm_error *err) {
     (void)self, (void)count, (void)err;
-    const float *x = in[0].data;
-    float *y = out[0].data;
+    const float *x = (const float *)in[0].data;
+    float *y = (float *)out[0].data;
     for (int64_t i = 0, n = trm_shape_count(&in[0].shape); i < n; i++) {
         y[i] = x[i] / (1 + expf(-x[i]));
     }
@@ -78,7 +78,7 @@ static void train(trm_exec *exec) {
     TRM_OR_EXIT(trm_exec_input(exec, "x", &x, &err));
     TRM_OR_EXIT(trm_exec_input(exec, "y", &y, &err));
     for (int step = 0; step < STEPS; step++) {
-        make_points(step, x.data, y.data); /* straight into the program's input */
+        make_points(step, (float *)x.data, (float *)y.data); /* straight into the program's input */
         TRM_OR_EXIT(trm_exec_forward_backward(exec, &err));
         TRM_OR_EXIT(trm_exec_update(exec, 0.01, &err));
         if (step % 200 == 0 || step == STEPS - 1) {
@@ -91,7 +91,7 @@ int main(void) {
     trm_graph *graph;
     trm_exec *exec;
     TRM_OR_EXIT(trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err));
-    trm_exec_options options = {.loss = build(graph), .optimizer = {.kind = TRM_ADAM}, .seed = 1};
+    trm_exec_options options = {.optimizer = {.kind = TRM_ADAM}, .seed = 1, .loss = build(graph)};
     TRM_OR_EXIT(trm_exec_create(graph, &options, &exec, &err));
     train(exec);
     trm_exec_destroy(exec);

@@ -38,8 +38,8 @@ int main(int argc, char **argv) {
         .batch_size = 12, .text = &text}, &data, &err));
     network.vocabulary = trm_tokenizer_vocabulary(trm_dataset_tokenizer(data));
     TRM_OR_EXIT(trm_model_create(&(trm_model_options){.network = build, .loss = loss, .data = data,
-        .exec = {.optimizer = {.kind = TRM_ADAM, .decoupled = true, .weight_decay = 0.1, .clip_norm = 1}},
-        .learning_rate = {.base = 1e-3, .decay = TRM_DECAY_COSINE, .warmup_steps = 100}}, &model, &err));
+        .learning_rate = {.decay = TRM_DECAY_COSINE, .base = 1e-3, .warmup_steps = 100},
+        .exec = {.optimizer = {.kind = TRM_ADAM, .weight_decay = 0.1, .decoupled = true, .clip_norm = 1}}}, &model, &err));
     TRM_OR_EXIT(trm_model_train(model, &(trm_train_options){.data = data, .until_step = argc > 2 ? atoi(argv[2]) : 2000,
         .callbacks = {trm_loss_monitor(100, puts)}}, &err));
     TRM_OR_EXIT(trm_generator_create(model, &(trm_generator_options){.model = "gpt2", .network = &network}, &generator, &err));

@@ -16,8 +16,8 @@ static trm_exec *compile(int64_t batch) {
     TRM_OR_EXIT(trm_graph_create(&(trm_graph_options){.training = true}, &graph, &err));
     trm_shape shape = trm_shape_of(batch, network.context);
     trm_node tokens = trm_input(graph, "tokens", TRM_INT32, shape), targets = trm_input(graph, "targets", TRM_INT32, shape);
-    TRM_OR_EXIT(trm_exec_create(graph, &(trm_exec_options){.loss = trm_language_loss(graph, "gpt2", tokens, targets, &network),
-        .optimizer = {.kind = TRM_ADAM, .decoupled = true, .weight_decay = 0.1}, .whole_gradients = true}, &exec, &err));
+    TRM_OR_EXIT(trm_exec_create(graph, &(trm_exec_options){.optimizer = {.kind = TRM_ADAM, .weight_decay = 0.1, .decoupled = true},
+        .loss = trm_language_loss(graph, "gpt2", tokens, targets, &network), .whole_gradients = true}, &exec, &err));
     trm_graph_destroy(graph);
     return exec;
 }

@@ -4,8 +4,8 @@
 #include <trireme/trireme.h>
 
 static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {
-    (void)context;
-    return trm_mlp(g, trm_inputs_get(batch, "image"), (int64_t[]){256, 128}, 2, 10);
+    const int64_t hidden[] = {256, 128};
+    return (void)context, trm_mlp(g, trm_inputs_get(batch, "image"), hidden, 2, 10);
 }
 
 int main(void) {

@@ -11,7 +11,7 @@ enum { TRAIN = 8000, TEST = 1000 };
 static trm_status read_point(void *context, int64_t index, const trm_tensor *fields,
                              trm_error *err) {
     uint32_t bits = (uint32_t)(*(const int *)context + index + 1) * 2654435761u;
-    float *point = fields[0].data;
+    float *point = (float *)fields[0].data;
     point[0] = (float)(bits >> 16) / 32768 - 1;
     point[1] = (float)(bits * 40503u >> 16) / 32768 - 1;
     *(int32_t *)fields[1].data = point[0] * point[0] + point[1] * point[1] < 0.64f;
@@ -21,8 +21,8 @@ static trm_status read_point(void *context, int64_t index, const trm_tensor *fie
 /* The share of points outside that are taken for inside: sums[0] those, sums[1] all outside. */
 static trm_status add_alarms(void *context, const trm_tensor *logits, int64_t samples,
                              const trm_batch *batch, double *sums, trm_error *err) {
-    const int32_t *label = trm_batch_tensor(batch, "label")->data;
-    const float *l = logits->data; /* [samples, 2] */
+    const int32_t *label = (const int32_t *)trm_batch_tensor(batch, "label")->data;
+    const float *l = (const float *)logits->data; /* [samples, 2] */
     for (int64_t i = 0; i < samples; i++) {
         sums[0] += label[i] == 0 && l[2 * i + 1] > l[2 * i];
         sums[1] += label[i] == 0;
@@ -32,15 +32,15 @@ static trm_status add_alarms(void *context, const trm_tensor *logits, int64_t sa
 
 static trm_status count_inside(void *count, const trm_tensor *logits, int64_t samples,
                                const trm_batch *batch, trm_error *err) {
-    for (const float *l = logits->data; samples > 0; samples--, l += 2) {
+    for (const float *l = (const float *)logits->data; samples > 0; samples--, l += 2) {
         *(int *)count += l[1] > l[0];
     }
     return (void)batch, (void)err, TRM_OK;
 }
 
 static trm_node network(trm_graph *g, const trm_inputs *batch, void *context) {
-    (void)context;
-    return trm_mlp(g, trm_inputs_get(batch, "point"), (int64_t[]){32, 32}, 2, 2);
+    const int64_t hidden[] = {32, 32};
+    return (void)context, trm_mlp(g, trm_inputs_get(batch, "point"), hidden, 2, 2);
 }
 
 int main(void) {
@@ -57,7 +57,7 @@ int main(void) {
     begin = TRAIN;
     trm_batch_field arrays[] = {{"point", {points, TRM_FLOAT32, trm_shape_of(TRAIN, 2)}},
                                 {"label", {labels, TRM_INT32, trm_shape_of(TRAIN)}}};
-    trm_data_source source = {TEST, 2, 2, .read = read_point, .context = &begin};
+    trm_data_source source = {.samples = TEST, .classes = 2, .field_count = 2, .read = read_point, .context = &begin};
     source.fields[0] = (trm_batch_field){"point", {NULL, TRM_FLOAT32, trm_shape_of(2)}};
     source.fields[1] = (trm_batch_field){"label", {NULL, TRM_INT32, trm_shape_make(0, NULL)}};
     TRM_OR_EXIT(trm_dataset_arrays(arrays, 2, 2, &train, &err));

@@ -50,7 +50,7 @@ static bool take(const char *name, const char *value, flags *f) {
                  {"--num_classes", &f->num_classes, NULL, NULL},  {"--train_epochs", NULL, &f->train_epochs, NULL},
                  {"--warmup_epochs", NULL, &f->warmup_epochs, NULL},
                  {"--base_learning_rate", NULL, &f->base_learning_rate, NULL}};
-    char *end = "";
+    char none[] = "", *end = none;
     for (size_t i = 0; value != NULL && i < sizeof table / sizeof table[0]; i++) {
         if (strcmp(table[i].name, name) != 0) {
             continue;
@@ -142,10 +142,10 @@ static trm_status make_model(const flags *f, int64_t local_batch, int32_t replic
     trm_node mean_loss = trm_softmax_cross_entropy(g, logits, label, NULL);
     trm_node loss = trm_scale(g, mean_loss, (double)local_batch / (double)f->batch_size);
     const trm_exec_options options = {
-        .loss = loss,
         .precision = strcmp(f->dtype, "bf16") == 0 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32,
-        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .decay_biases = true,
-                      .weight_decay = 2e-4 * (f->guide_l2 ? replicas : 1)}};
+        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9,
+                      .weight_decay = 2e-4 * (f->guide_l2 ? replicas : 1), .decay_biases = true},
+        .loss = loss};
     status = trm_exec_create(g, &options, exec, err);
     trm_graph_destroy(g);
     return status;

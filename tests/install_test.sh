@@ -30,6 +30,13 @@ mv "$folder/inst" "$folder/moved"
 moved=${pc/"$folder/inst"/"$folder/moved"}
 test "$(realpath "$(PKG_CONFIG_PATH=$moved pkg-config --variable=prefix trireme)")" = "$folder/moved"
 mv "$folder/moved" "$folder/inst"
+# Each example compiles against the installed tree alone, as C11 and as C++20, where &(type){...} means what it means in C.
+cxx=$(command -v g++ || command -v clang++ || command -v c++ || true)
+for example in "$source"/examples/*.c; do
+    cc -std=c11 -Wall -Wextra -Werror "$example" $(flags --cflags --libs) -lm -o "$folder/example"
+    [ -z "$cxx" ] ||
+        "$cxx" -std=c++20 -Wall -Wextra -Wno-missing-field-initializers -Werror -x c++ "$example" -x none $(flags --cflags --libs) -o "$folder/example"
+done
 cc "$folder/program.c" $(flags --cflags --libs) -o "$folder/shared"
 test "$(LD_LIBRARY_PATH=$lib "$folder/shared")" = "$(flags --modversion)"
 # A program elsewhere finds the library's plug-in for UCX.

@@ -178,14 +178,34 @@ typedef struct trm_shape {
     int64_t dim[TRM_MAX_RANK]; /* [rank] sizes, outermost first */
 } trm_shape;
 
-/* Makes a shape from its dimensions: trm_shape_of(2, 3, 4). */
-#define trm_shape_of(...)                                                                          \
-    trm_shape_make((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
-                   (const int64_t[]){__VA_ARGS__})
 /* Makes a shape from an array of dimensions.
  *   param    dim: [rank] sizes, outermost first; rank is at most TRM_MAX_RANK
  *   threads  any */
 TRM_API trm_shape trm_shape_make(int32_t rank, const int64_t *dim);
+/* Makes a shape from its dimensions: trm_shape_of(2, 3, 4). */
+#ifndef __cplusplus
+#define trm_shape_of(...)                                                                          \
+    trm_shape_make((int32_t)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)),                  \
+                   (const int64_t[]){__VA_ARGS__})
+#else
+extern "C++" {
+template <typename... D> inline trm_shape trm_shape_of(D... dim) {
+    const int64_t all[] = {(int64_t)dim...};
+    return trm_shape_make((int32_t)sizeof...(dim), all);
+}
+/* Gives &(trm_dataset_spec){.path = "synth"} the meaning that it has in C, as long as the statement
+ * lasts. C++ has no address of a temporary; that of any other object is as always. */
+template <typename T> struct trm_plain {
+    static const bool value = __is_trivially_copyable(T); /* not of references */
+};
+template <bool plain, typename T> struct trm_literal {};
+template <typename T> struct trm_literal<true, T> { typedef T type; };
+template <typename T>
+inline typename trm_literal<trm_plain<T>::value, T>::type *operator&(T &&literal) {
+    return __builtin_addressof(literal);
+}
+}
+#endif
 /* Returns the number of elements; -1 if a dimension is negative, the rank is too high, or the
  * product does not fit int64.
  *   threads  any */

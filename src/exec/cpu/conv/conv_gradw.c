@@ -247,7 +247,7 @@ static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile
     for (int i = 0; i < t.rows; i++) {
         offsets[i] = i * nr;
     }
-    /* room[] is a stack of partial sums. A new subtree pushes one; where the tree joins two
+    /* levels is a stack of partial sums. A new subtree pushes one; where the tree joins two
      * subtrees their sums are added. */
     for (int64_t u = 0, depth = 0; u < sum->inner; u++) {
         bool begins = trmi_tree_begins(&of, u);
