@@ -7,7 +7,7 @@
  * A part is checked and converted as a whole before its first variable is written. */
 #include "train/export/gather.h"
 #include "train/export/weights.h"
-#include "train/job.h"
+#include "train/job/job.h"
 #include "train/model.h"
 #include "train/rank_changes.h"
 

@@ -12,7 +12,7 @@
  * Tensors are stored in plain layout (trm_exec_read), so that a checkpoint depends on no kernel,
  * thread count or number of ranks. */
 #include "train/export/gather.h"
-#include "train/job.h"
+#include "train/job/job.h"
 #include "train/model.h"
 
 #include "base/arguments.h"

@@ -18,8 +18,8 @@
  * that on_end writes resumes with the next step. A status other than OK, CANCELLED and DIVERGED
  * ends the run of all ranks (trm_comm_abort). */
 #include "train/gradient_sink.h"
-#include "train/job.h"
-#include "train/profile.h"
+#include "train/job/job.h"
+#include "train/callbacks/profile.h"
 #include "train/rank_changes.h"
 
 #include "base/arguments.h"

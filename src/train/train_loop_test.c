@@ -6,8 +6,8 @@
 #include "trireme/train.h"
 
 #include "base/error.h"
-#include "train/callback.h"
-#include "train/job.h"
+#include "train/callbacks/callback.h"
+#include "train/job/job.h"
 #include "base/os.h"
 
 #include <math.h>

@@ -48,7 +48,7 @@ struct trm_estimator {
     bool strict;       /* strict determinism; known once the model's options are */
     trm_comm *workers; /* hybrid, strict: communicator of the workers; NULL: not joined */
     trmi_dealt dealt;  /* stretches of job.json and of this run */
-    trmi_text job;     /* description of the job (train/job.h); empty before training */
+    trmi_text job;     /* description of the job (train/job/job.h); empty before training */
     double over_since; /* time at which the job was seen to be over; 0: it is not */
     _Atomic int stop;
     _Atomic(trm_model *) model; /* the model that trains or evaluates now */
@@ -178,7 +178,7 @@ trm_status trmi_job_write(const trm_estimator *e, trmi_job_state state, uint64_t
 trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step);
 /* Describes the job in e->job before training. In a continued job the chief first compares it
  * with job.json.
- *   errors  INVALID (another job: train/job.h), NOMEM */
+ *   errors  INVALID (another job: train/job/job.h), NOMEM */
 trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset *data,
                           trm_error *err);
 /* Reads the stretches of job.json; none if there is no file.

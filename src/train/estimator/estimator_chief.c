@@ -11,7 +11,7 @@
  * without all workers. */
 #include "train/estimator/estimator.h"
 
-#include "train/callback.h"
+#include "train/callbacks/callback.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -3,7 +3,7 @@
  * lines for the user, and job.json. */
 #include "train/estimator/estimator.h"
 
-#include "train/job.h"
+#include "train/job/job.h"
 #include "train/model.h"
 
 #include "base/error.h"

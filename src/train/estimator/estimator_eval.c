@@ -11,7 +11,7 @@
 
 #include "trireme/io.h"
 
-#include "train/callback.h"
+#include "train/callbacks/callback.h"
 #include "train/model.h"
 
 #include "base/error.h"

@@ -3,7 +3,7 @@
  * of it parse. */
 #include "train/estimator/estimator.h"
 
-#include "train/callback.h"
+#include "train/callbacks/callback.h"
 #include "train/model.h"
 
 #include "base/os.h"

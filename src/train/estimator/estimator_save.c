@@ -12,7 +12,7 @@
  * the servers in blocks. */
 #include "train/estimator/estimator.h"
 
-#include "train/callback.h"
+#include "train/callbacks/callback.h"
 #include "train/export/gather.h"
 #include "train/model.h"
 #include "train/estimator/remote.h"

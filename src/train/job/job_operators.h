@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/job_operators.h: the settings inside of a network that no shape and no operator's kind
- * shows, as keys of the description of a job (train/job.h): rates of dropout, heads, angles,
+/* train/job/job_operators.h: the settings inside of a network that no shape and no operator's kind
+ * shows, as keys of the description of a job (train/job/job.h): rates of dropout, heads, angles,
  * epsilons. */
-#ifndef TRMI_TRAIN_JOB_OPERATORS_H
-#define TRMI_TRAIN_JOB_OPERATORS_H
+#ifndef TRMI_TRAIN_JOB_JOB_OPERATORS_H
+#define TRMI_TRAIN_JOB_JOB_OPERATORS_H
 
 #include "base/memory.h"
 #include "graph/graph_ir.h"

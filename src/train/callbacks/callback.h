@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/callback.h: shared by the callbacks that come with the library (callbacks.c,
+/* train/callbacks/callback.h: shared by the callbacks that come with the library (callbacks.c,
  * callback_records.c). */
-#ifndef TRMI_TRAIN_CALLBACK_H
-#define TRMI_TRAIN_CALLBACK_H
+#ifndef TRMI_TRAIN_CALLBACKS_CALLBACK_H
+#define TRMI_TRAIN_CALLBACKS_CALLBACK_H
 
 #include "trireme/train.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The events of a training as JSON: one function names their members, for trm_run_recorder and for the
  * program, which adds members of its own and what people read. */
-#include "train/event.h"
+#include "train/callbacks/event.h"
 
 #include "base/arguments.h"
 #include "base/format/json_member.h"

@@ -8,7 +8,7 @@
  *               waiting         for a batch, for gradients of other ranks
  *     comm...   communication   operations in the background, one track a communicator
  *     data w    data            batches that prefetch thread w fills */
-#include "train/profile.h"
+#include "train/callbacks/profile.h"
 
 #include "base/error.h"
 #include "base/log.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Settings of operators in the description of a job: one table, one row a setting. */
-#include "train/job_operators.h"
+#include "train/job/job_operators.h"
 
 #include "base/hash/hash.h"
 

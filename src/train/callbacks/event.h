@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/event.h: an event of a training, appended to a text. */
-#ifndef TRMI_TRAIN_EVENT_H
-#define TRMI_TRAIN_EVENT_H
+/* train/callbacks/event.h: an event of a training, appended to a text. */
+#ifndef TRMI_TRAIN_CALLBACKS_EVENT_H
+#define TRMI_TRAIN_CALLBACKS_EVENT_H
 
 #include "trireme/train.h"
 

@@ -8,7 +8,7 @@
  * every rank; what must be equal on all ranks (is a save due?) is agreed on. */
 #include "trireme/train.h"
 
-#include "train/callback.h"
+#include "train/callbacks/callback.h"
 #include "train/model.h"
 
 #include "base/arguments.h"

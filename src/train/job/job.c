@@ -2,10 +2,10 @@
 /* Describes a training job as a flat JSON object and compares two descriptions key by key
  * (job.h). The description is made of hashes and settings only, so that it is small, and
  * comparing it does not need the old data or network. */
-#include "train/job.h"
+#include "train/job/job.h"
 
 #include "train/gradient_sink.h"
-#include "train/job_operators.h"
+#include "train/job/job_operators.h"
 #include "train/model.h"
 
 #include "base/error.h"

@@ -8,7 +8,7 @@
 #include "trireme/train.h"
 #include "trireme/io.h"
 
-#include "train/callback.h"
+#include "train/callbacks/callback.h"
 #include "train/export/graph_events.h"
 #include "train/model.h"
 

@@ -11,8 +11,8 @@
 #include "trireme/io.h"
 #include "trireme/train.h"
 
-#include "train/callback.h"
-#include "train/event.h"
+#include "train/callbacks/callback.h"
+#include "train/callbacks/event.h"
 #include "train/model.h"
 
 #include "base/error.h"

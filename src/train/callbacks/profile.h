@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/profile.h: the timeline of a training call as a Chrome trace file, for Perfetto. */
-#ifndef TRMI_TRAIN_PROFILE_H
-#define TRMI_TRAIN_PROFILE_H
+/* train/callbacks/profile.h: the timeline of a training call as a Chrome trace file, for Perfetto. */
+#ifndef TRMI_TRAIN_CALLBACKS_PROFILE_H
+#define TRMI_TRAIN_CALLBACKS_PROFILE_H
 
 #include "train/model.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/job.h: the description of a training job that its checkpoints carry, and its comparison
+/* train/job/job.h: the description of a training job that its checkpoints carry, and its comparison
  * at a resume.
  *
  *    checkpoint, job.json   {"data": "60000 samples, digest ...", "network": ..., "learning_rate": 0.1}
@@ -10,8 +10,8 @@
  *
  * tests/resume_options_test.sh goes through all options of `trireme train`: an option that changes
  * results has a key here, or changes "data" or "network". */
-#ifndef TRMI_TRAIN_JOB_H
-#define TRMI_TRAIN_JOB_H
+#ifndef TRMI_TRAIN_JOB_JOB_H
+#define TRMI_TRAIN_JOB_JOB_H
 
 #include "trireme/train.h"
 
