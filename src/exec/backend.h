@@ -104,9 +104,10 @@ void trmi_backend_onednn_retune(trmi_backend *backend, double seconds);
  * is given the same file again computes the same bits, even if the tuning file has changed
  * since. */
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err);
-/* Kernels are chosen by rule, not by time, for programs with blocks of samples. `apart`: each block
- * is summed by itself, as this rank's blocks are no node of the tree. Before the first plan. */
-void trmi_backend_onednn_blocks(trmi_backend *backend, bool apart);
+/* Kernels are chosen by rule, not by time, for programs with blocks of samples. `single_blocks`:
+ * each block is summed by itself, as this rank's blocks are no node of the tree. Before the first
+ * plan. */
+void trmi_backend_onednn_blocks(trmi_backend *backend, bool single_blocks);
 #endif
 
 /* The seed of random numbers of the block of samples at a position; of all samples without

@@ -31,7 +31,7 @@ typedef trm_status trmi_exec_search(trm_exec *exec, const trm_graph *graph,
 typedef struct trmi_kernel_source {
     const char *backend; /* NULL: the fastest */
     int32_t blocks;      /* blocks of samples: choose kernels by rule, not by time; 0 = by time */
-    bool apart;          /* with blocks: sum each block by itself */
+    bool single_blocks;  /* with blocks: sum each block by itself */
     bool others_retune;  /* another rank of this host re-times guessed choices (retune_seconds) */
 } trmi_kernel_source;
 

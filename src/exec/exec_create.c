@@ -38,7 +38,7 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
         /* Strict mode: nothing measured may decide, so there is no tuning file. */
         if (from->blocks > 0) {
             TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
-            trmi_backend_onednn_blocks(exec->backend, from->apart);
+            trmi_backend_onednn_blocks(exec->backend, from->single_blocks);
             return TRM_OK;
         }
         /* The tuning file, which later processes share. */

@@ -30,7 +30,7 @@ enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
  * `longest` seconds. Plans with long steps need more time to be distinguished. */
 static const double shortest = 3, longest = 40, steps_tried = 240;
 /* plans of one mesh whose predictions differ by less are taken as alike */
-static const double apart = 0.01;
+static const double alike = 0.01;
 static const double turn = 0.05; /* seconds: target time of the steps of one turn */
 /* The most by which a simpler plan may be slower and still be chosen. A larger resolution means
  * that the machine is busy, not that the plans are equal. */
@@ -85,10 +85,10 @@ static int by_prediction(const void *a, const void *b) {
                : strcmp(x->text, y->text);
 }
 
-static bool is_apart(const trmi_near_ties *t, int32_t count, const trmi_tied_plan *from) {
+static bool differs_from_kept(const trmi_near_ties *t, int32_t count, const trmi_tied_plan *from) {
     for (int32_t i = 0; i < count; i++) {
         if (t->list[i].group == from->group &&
-            from->predicted <= t->list[i].predicted * (1 + apart)) {
+            from->predicted <= t->list[i].predicted * (1 + alike)) {
             return false;
         }
     }
@@ -109,7 +109,7 @@ static void keep_few(trmi_near_ties *t) {
     for (int32_t i = 0; i < all; i++) {
         trmi_tied_plan *p = &t->list[i];
         /* Kept plans move to the front; `simple` is false once data parallel is among them. */
-        bool other = is_apart(t, kept, p) && kept < PLANS - simple;
+        bool other = differs_from_kept(t, kept, p) && kept < PLANS - simple;
         if (p->predicted <= most && (p->simple || other)) {
             simple = simple && !p->simple;
             trmi_tied_plan one = *p;

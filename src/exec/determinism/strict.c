@@ -72,15 +72,15 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
     s->rank = p != NULL ? p->rank : 0;
     s->split = s->ranks > 1 && options->parallel.split.kind != TRM_SPLIT_NONE;
     /* Blocks of the whole batch. If the number of ranks is no power of two, the blocks of a rank
-     * are no subtree of the tree over all blocks: `apart`, each block's sum is exchanged by
+     * are no subtree of the tree over all blocks: `single_blocks`, each block's sum is exchanged by
      * itself. */
     s->total = s->split ? s->count : s->count * s->ranks;
-    s->apart = !s->split && (s->ranks & (s->ranks - 1)) != 0;
-    s->sum.nodes = s->apart ? s->count : 1;
-    s->sum.tree = trmi_tree_of(s->split ? 1 : s->apart ? s->total : s->ranks);
+    s->single_blocks = !s->split && (s->ranks & (s->ranks - 1)) != 0;
+    s->sum.nodes = s->single_blocks ? s->count : 1;
+    s->sum.tree = trmi_tree_of(s->split ? 1 : s->single_blocks ? s->total : s->ranks);
     /* Kernels, walk and norms whose order of additions is fixed. */
     exec->kernels_from.blocks = s->count;
-    exec->kernels_from.apart = s->apart;
+    exec->kernels_from.single_blocks = s->single_blocks;
     exec->fixed_bits = true;
     exec->walk = trmi_strict_walk;
     if (exec->optimizer.clip_norm > 0 || exec->optimizer.kind == TRM_LARS) {
@@ -128,10 +128,11 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     TRMI_TRY(trmi_strict_number(exec, err));
     exec->env.block_numbers = s->split ? s->all_numbers : s->numbers;
     s->sum.slots = s->slots;
-    /* Memory of partial sums: one for each level of the tree, or, apart, one for each block. */
+    /* Memory of partial sums: one for each level of the tree, or, with single_blocks, one for each
+     * block. */
     s->level_floats = largest_sums(exec);
     s->levels_bytes =
-        (size_t)((s->apart ? s->count : trmi_tree_levels(&tree)) * s->level_floats + 1) *
+        (size_t)((s->single_blocks ? s->count : trmi_tree_levels(&tree)) * s->level_floats + 1) *
         sizeof *s->levels;
     s->levels = trmi_map(s->levels_bytes);
     /* Memory of the exchange, which peers can read. */

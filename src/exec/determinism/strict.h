@@ -46,15 +46,15 @@ typedef struct trmi_strict {
     bool split;
     /* the number of ranks is no power of two: the blocks of one rank are then no node of the tree,
      * and the exchange sends the sum of each block instead of one sum */
-    bool apart;
+    bool single_blocks;
     /* of the blocks by position: of this rank, or of all in split programs; by rank and position */
     int32_t *numbers, *all_numbers;
     trm_comm *comm;              /* owned; NULL: one rank, or split */
     trmi_block_group groups[16]; /* by mask of mesh axes; [0] of all ranks if not split */
     /* sums over samples */
-    trmi_tree_sum sum;    /* of all ranks; split: of one more group with each run */
-    int32_t *slots;       /* sum.slots */
-    float *levels;        /* by_block: nodes that wait, [levels * level_floats]; apart: blocks */
+    trmi_tree_sum sum; /* of all ranks; split: of one more group with each run */
+    int32_t *slots;    /* sum.slots */
+    float *levels; /* by_block: nodes that wait, [levels * level_floats]; single_blocks: blocks */
     int64_t level_floats; /* of the largest output that is summed block by block */
     size_t pieces_bytes, levels_bytes;
 } trmi_strict;

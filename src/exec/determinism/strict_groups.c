@@ -44,8 +44,9 @@ trm_status trmi_strict_number(trm_exec *exec, trm_error *err) {
     /* Where the exchange puts the sum of node b: by the rank that has it, then by its place
      * there. */
     for (int64_t b = 0; b < nodes; b++) {
-        int64_t slot =
-            s->apart ? b % s->ranks * s->count + trmi_tree_position(&tree, b / s->ranks) : b;
+        int64_t slot = s->single_blocks
+                           ? b % s->ranks * s->count + trmi_tree_position(&tree, b / s->ranks)
+                           : b;
         s->slots[trmi_tree_position(&s->sum.tree, b)] = (int32_t)slot;
     }
     return TRM_OK;

@@ -3,7 +3,7 @@
  *
  *      kernel sums all blocks         out ---------------------------> exchange
  *      kernel sums one block a run    out -> levels (a stack) -> out -> exchange
- *      ... and ranks are apart        out -> levels (all blocks) ----> exchange of all blocks
+ *      ... and single_blocks          out -> levels (all blocks) ----> exchange of all blocks
  *
  * Every addition is one of two float32 numbers whose place in the tree is fixed. */
 #include "exec/exec.h"
@@ -65,7 +65,7 @@ static void push_block(const trmi_strict *s, const trmi_tree *tree, int64_t posi
 }
 
 /* Runs a step once for each block and adds the blocks' outputs in the order of the tree. With
- * s->apart it keeps them for the exchange instead. */
+ * s->single_blocks it keeps them for the exchange instead. */
 static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sums, int32_t count,
                              trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
@@ -75,7 +75,7 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
         exec->env.block = (int32_t)p;
         status = trmi_exec_run(exec, step, step + 1, err);
         for (int32_t i = 0; i < count; i++) {
-            if (s->apart) {
+            if (s->single_blocks) {
                 memcpy(s->levels + p * s->level_floats + sums[i].at, sums[i].out,
                        (size_t)sums[i].count * sizeof *sums[i].out);
             } else {
@@ -86,7 +86,7 @@ static trm_status sum_blocks(trm_exec *exec, int32_t step, const strict_sum *sum
     }
     /* The last sum on the stack is that of all blocks. */
     exec->env.block = 0;
-    for (int32_t i = 0; i < count && !s->apart; i++) {
+    for (int32_t i = 0; i < count && !s->single_blocks; i++) {
         memcpy(sums[i].out, s->levels + sums[i].at, (size_t)sums[i].count * sizeof *sums[i].out);
     }
     return status;
@@ -106,7 +106,7 @@ static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     }
     const trmi_strict *s = trmi_strict_of(exec);
     for (int32_t i = 0; i < count && s->sum.comm != NULL; i++) {
-        TRMI_TRY(trmi_tree_sum_run(&s->sum, s->apart ? s->levels + sums[i].at : sums[i].out,
+        TRMI_TRY(trmi_tree_sum_run(&s->sum, s->single_blocks ? s->levels + sums[i].at : sums[i].out,
                                    s->level_floats, sums[i].out, sums[i].count,
                                    exec->program->steps[step].name, err));
     }

@@ -70,7 +70,7 @@ trm_status trmi_batches_blocks(const trm_parallel_options *o, int64_t batch, int
 /* Returns the tree of the sums that ranks have: of their nodes or, where a rank's blocks are no
  * node, of all blocks. */
 static trmi_tree tree_of(const trmi_strict *s) {
-    return trmi_tree_of(s->apart ? s->total : s->ranks);
+    return trmi_tree_of(s->single_blocks ? s->total : s->ranks);
 }
 
 trmi_batch_blocks trmi_batches_of_exec(const trm_exec *exec) {
@@ -82,14 +82,14 @@ trmi_batch_blocks trmi_batches_of_exec(const trm_exec *exec) {
     return (trmi_batch_blocks){.count = s->count,
                                .ranks = s->ranks,
                                .rank = s->rank,
-                               .nodes = s->apart ? s->count : 1,
+                               .nodes = s->single_blocks ? s->count : 1,
                                .total = (int32_t)trmi_tree_blocks(&tree)};
 }
 
 int32_t trmi_batches_node(const trm_exec *exec, int32_t node) {
     const trmi_strict *s = trmi_strict_of(exec);
     const trmi_tree tree = tree_of(s);
-    return (int32_t)trmi_tree_position(&tree, s->apart ? s->numbers[node] : s->rank);
+    return (int32_t)trmi_tree_position(&tree, s->single_blocks ? s->numbers[node] : s->rank);
 }
 
 int64_t trmi_batches_row(const trm_exec *exec, int64_t sample, int64_t samples) {

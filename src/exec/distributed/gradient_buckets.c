@@ -258,14 +258,14 @@ static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm
     return trm_comm_run(trmi_parallel_of(exec)->comm, &op, err);
 }
 
-trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
+trm_status trmi_parallel_mark_own_blocks(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
     if (p->options.layerwise_count == 0) {
         return TRM_OK;
     }
-    p->apart = trmi_alloc((size_t)p->blocks + 1);
-    if (p->apart == NULL) {
+    p->own_blocks = trmi_alloc((size_t)p->blocks + 1);
+    if (p->own_blocks == NULL) {
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to list layerwise parameters");
     }
     int64_t block = 0;
@@ -273,10 +273,10 @@ trm_status trmi_parallel_set_apart(trm_exec *exec, trm_error *err) {
         bool own = trmi_parallel_is_layerwise(p, program->params[i].name);
         while (block < p->blocks &&
                trmi_update_block_offset(exec->update, block) < begin_of(program, i + 1)) {
-            p->apart[block++] = own;
+            p->own_blocks[block++] = own;
         }
     }
-    trmi_update_set_own_blocks(exec->update, p->apart, add_over_ranks, exec);
+    trmi_update_set_own_blocks(exec->update, p->own_blocks, add_over_ranks, exec);
     return TRM_OK;
 }
 

@@ -222,7 +222,7 @@ static void close_ranks(trm_exec *exec) {
     trmi_free(p->mine);
     trmi_free(p->everyones);
     trmi_free(p->sums);
-    trmi_free(p->apart);
+    trmi_free(p->own_blocks);
     trmi_free(p->norm_sync.values);
 }
 
@@ -461,7 +461,7 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
         TRMI_TRY(trmi_parallel_measure_link(exec, err));
         TRMI_TRY(trmi_parallel_cut(exec, false, err));
         TRMI_TRY(begin_norm_sync(exec, err));
-        TRMI_TRY(trmi_parallel_set_apart(exec, err));
+        TRMI_TRY(trmi_parallel_mark_own_blocks(exec, err));
     }
     if (p->split != NULL) {
         /* Initial values are a function of the seed; of one copy, each rank has made some. */

@@ -78,12 +78,12 @@ typedef struct trmi_parallel {
     double own_turn;
     /* all ranks are on this host and their threads fill its cores: nothing runs beside backward */
     bool crowded;
-    double *step_end;   /* [steps + 1] measured, from the start of forward */
-    int32_t measured;   /* steps so far */
-    uint8_t *mine;      /* by block of the optimiser */
-    uint8_t *everyones; /* by block: in no bucket */
-    double *sums;       /* what of everyones is kept during an exchange */
-    uint8_t *apart;     /* by block: of layerwise parameters; NULL = none */
+    double *step_end;    /* [steps + 1] measured, from the start of forward */
+    int32_t measured;    /* steps so far */
+    uint8_t *mine;       /* by block of the optimiser */
+    uint8_t *everyones;  /* by block: in no bucket */
+    double *sums;        /* what of everyones is kept during an exchange */
+    uint8_t *own_blocks; /* by block: of layerwise parameters; NULL = none */
     int64_t blocks;
     /* memory that peers reach */
     uint16_t *wire; /* NULL: float32 as they are */
@@ -133,7 +133,7 @@ trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *er
 trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
 /* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are
  * clipped by. */
-trm_status trmi_parallel_set_apart(struct trm_exec *exec, trm_error *err);
+trm_status trmi_parallel_mark_own_blocks(struct trm_exec *exec, trm_error *err);
 
 /* cpu_turns.c: makes the scheduler's turns of this thread and its team longer where threads share
  * CPUs; and as long as before. */

@@ -205,9 +205,9 @@ void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange
     u->exchange = exchange;
     u->exchange_context = context;
 }
-void trmi_update_set_own_blocks(trmi_update *u, const uint8_t *apart, trmi_update_exchange total,
-                                void *context) {
-    u->apart = apart;
+void trmi_update_set_own_blocks(trmi_update *u, const uint8_t *own_blocks,
+                                trmi_update_exchange total, void *context) {
+    u->own_blocks = own_blocks;
     u->total = total;
     u->total_context = context;
 }
@@ -239,6 +239,17 @@ static bool is_mine(const trmi_update *u, int64_t block) {
     return u->mine == NULL || u->mine[block] != 0;
 }
 
+/* Returns the sum of squares of a block's gradient. Of a gradient that is kept in two factors, the
+ * first block of the segment has the squares of the whole product, its other blocks 0. */
+static double gradient_squares(const trmi_update *u, const trmi_update_block *b,
+                               const float *gradients) {
+    if (u->pairs[b->segment].left == NULL) {
+        return block_squares(u->kernels, gradients + b->offset, b->count);
+    }
+    bool first = b->offset == u->segments[b->segment].offset;
+    return first ? trmi_update_product_squares(u, b->segment) : 0;
+}
+
 /* Measures norms: sums of squares of gradients (LARS: also of parameters) by block, then by
  * segment, then of all, always in the same order. Collective where u->exchange or u->total is set.
  * Sets u->norm, the global norm of unscaled gradients. */
@@ -248,15 +259,8 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < u->blocks_count; i++) {
         const trmi_update_block *b = &u->blocks[i];
-        /* `apart`: the gradient is kept in two factors. The first block of the segment gets the
-         * squares of the whole product, its other blocks 0. */
         bool mine = is_mine(u, i);
-        bool apart = u->pairs[b->segment].left != NULL;
-        u->block_gradient[i] = !mine   ? 0
-                               : apart ? (b->offset == u->segments[b->segment].offset
-                                              ? trmi_update_product_squares(u, b->segment)
-                                              : 0)
-                                       : block_squares(u->kernels, gradients + b->offset, b->count);
+        u->block_gradient[i] = mine ? gradient_squares(u, b, gradients) : 0;
         if (weights) {
             u->block_weight[i] =
                 mine ? block_squares(u->kernels, parameters + b->offset, b->count) : 0;
@@ -271,23 +275,23 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
     memset(u->segment_gradient, 0, (size_t)u->segments_count * sizeof *u->segment_gradient);
     memset(u->segment_weight, 0, (size_t)u->segments_count * sizeof *u->segment_weight);
     /* Sums in the order of blocks. Parameters that only this rank has are added over all ranks. */
-    double all = u->rows_squares, apart = 0;
+    double all = u->rows_squares, own = 0;
     for (int64_t i = 0; i < u->blocks_count; i++) {
         u->segment_gradient[u->blocks[i].segment] += u->block_gradient[i];
         u->segment_weight[u->blocks[i].segment] += u->block_weight[i];
-        *(u->apart != NULL && u->apart[i] ? &apart : &all) += u->block_gradient[i];
+        *(u->own_blocks != NULL && u->own_blocks[i] ? &own : &all) += u->block_gradient[i];
     }
-    if (u->apart != NULL && u->options.clip_norm > 0) {
-        TRMI_TRY(u->total(u->total_context, &apart, 1, err));
+    if (u->own_blocks != NULL && u->options.clip_norm > 0) {
+        TRMI_TRY(u->total(u->total_context, &own, 1, err));
     }
     /* Ranks that update other parameters (stages of a pipeline) add theirs, so that all clip
      * alike. */
     if (u->joined != NULL) {
-        all += apart;
-        apart = 0;
+        all += own;
+        own = 0;
         TRMI_TRY(u->joined(u->joined_context, &all, 1, err));
     }
-    u->norm = sqrt(all + apart) * u->scale;
+    u->norm = sqrt(all + own) * u->scale;
     u->rows_squares = 0;
     u->sweeps++;
     return TRM_OK;

@@ -63,7 +63,7 @@ struct trmi_update {
     const uint8_t *mine; /* by block: this rank updates it; NULL = all */
     trmi_update_exchange exchange;
     void *exchange_context;
-    const uint8_t *apart; /* by block: only this rank has the parameter; NULL = none */
+    const uint8_t *own_blocks; /* by block: only this rank has the parameter; NULL = none */
     trmi_update_exchange total;
     void *total_context;
     trmi_update_exchange joined; /* trmi_update_join; NULL = none */

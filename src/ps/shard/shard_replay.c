@@ -20,7 +20,7 @@
 #include <stdlib.h>
 
 /* mark flag of older versions, in which each server formed the sums of leased samples by itself */
-enum { MARK_APART = 2 };
+enum { MARK_OWN_SUMS = 2 };
 
 /* Returns whether the shard has a table of this name. */
 static bool has_table(const trmi_shard *shard, const char *name) {
@@ -47,7 +47,7 @@ static trm_status replay_table(trmi_shard *shard, const uint8_t *body, size_t by
 static trm_status repeat_push(trmi_shard *shard, const trmi_push *push, bool *applied,
                               trm_error *err) {
     for (uint32_t i = 0; push->marks != NULL && i < push->id_count; i++) {
-        if ((push->marks[i].flags & MARK_APART) != 0) {
+        if ((push->marks[i].flags & MARK_OWN_SUMS) != 0) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
                              "a log of synchronous training under leases by an older version: "
                              "start once with that "

@@ -146,12 +146,12 @@ static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_err
         double first = INFINITY;
         for (int64_t i = 0; i < size; i++) {
             /* How far this clock is ahead of rank 0's, and when its first event would be there. */
-            double apart = clocks[2 * i] - clocks[0];
-            apart = apart > -1e-3 && apart < 1e-3 ? 0 : apart;
-            first = fmin(first, clocks[2 * i + 1] + apart);
+            double ahead = clocks[2 * i] - clocks[0];
+            ahead = ahead > -1e-3 && ahead < 1e-3 ? 0 : ahead;
+            first = fmin(first, clocks[2 * i + 1] + ahead);
         }
-        double apart = offset - clocks[0];
-        *shift = (apart > -1e-3 && apart < 1e-3 ? 0 : apart) - first;
+        double ahead = offset - clocks[0];
+        *shift = (ahead > -1e-3 && ahead < 1e-3 ? 0 : ahead) - first;
     }
     trmi_free(clocks);
     return status;

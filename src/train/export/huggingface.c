@@ -495,7 +495,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     }
     TRMI_TRY(trmi_os_make_dirs(NULL, folder, err));
     const trm_lora_options *lora = d->reads_images ? &s.vit.lora : &s.language.lora;
-    bool transposed = d == &dialects[0], apart = lora->rank > 0 && !options->merge;
+    bool transposed = d == &dialects[0], adapters_alone = lora->rank > 0 && !options->merge;
     if (options->merge && lora->rank == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "merge: this %s has no adapters", options->model);
     }
@@ -507,7 +507,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     if (status == TRM_OK && options->merge) {
         status = trmi_adapters_merge(lora, transposed, tensors, &count, err);
     }
-    if (status == TRM_OK && apart) {
+    if (status == TRM_OK && adapters_alone) {
         status = trmi_adapters_write(options->model, lora, transposed, tensors, count, folder, err);
     } else if (status == TRM_OK) {
         int64_t most = options->shard_bytes > 0 ? options->shard_bytes : 5000000000;
@@ -521,7 +521,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     if (status == TRM_OK && d->reads_images && deviation[0] * deviation[1] * deviation[2] > 0) {
         status = write_processor(options, s.image_size, folder, err);
     }
-    return status == TRM_OK && !apart
+    return status == TRM_OK && !adapters_alone
                ? write_json(make_config(d, &s, options->tokenizer), folder, "config.json", err)
                : status;
 }

@@ -54,8 +54,8 @@ static bool problem_of_op(const trm_graph *graph, const trmi_op *op, trmi_layout
  * are summed apart; other sums are of one sample each. step NULL: it is not known yet. */
 static void set_blocks(const trmi_onednn *state, const trmi_step *step, trmi_conv_problem *p) {
     bool sums = step != NULL && step->over_samples;
-    p->blocks = !state->strict ? 0 : sums && !state->apart ? step->blocks : 1;
-    p->n /= sums && state->apart ? step->blocks : 1;
+    p->blocks = !state->strict ? 0 : sums && !state->single_blocks ? step->blocks : 1;
+    p->n /= sums && state->single_blocks ? step->blocks : 1;
 }
 
 /* ---- run ------------------------------------------------------------------------------------- */
@@ -124,7 +124,7 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
     shown->work_flops = work;
     shown->work_float32 = less < work ? less : 0;
     k->state = b;
-    k->by_block = k->step->over_samples && state->apart;
+    k->by_block = k->step->over_samples && state->single_blocks;
     k->run = conv_run;
     k->destroy = conv_destroy;
     if (scratch > k->step->scratch_bytes) {

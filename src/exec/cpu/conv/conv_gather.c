@@ -28,7 +28,7 @@
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
 /* up to so many threads each gathers its own A: that costs less than sharing cache lines of one
  * A */
-enum { APART = 4 };
+enum { OWN_A_THREADS = 4 };
 enum { AHEAD = 1 + TRMI_CONV_AHEAD }; /* the next panel of B, what is gathered next */
 
 typedef struct task {
@@ -57,7 +57,7 @@ typedef struct gather_conv {
     bool wide, direct; /* direct: tiles store float32 sums into the output */
     bool rounds;       /* the last tile of a sum stores bfloat16 into the output */
     bool streams;      /* the output is too large for the caches */
-    bool apart;        /* wide: each thread gathers an A of its own */
+    bool own_a;        /* wide: each thread gathers an A of its own */
     int64_t panels, ldb;
     int64_t *block_at;                    /* floats: where a block's panels begin in packed B */
     int64_t shared_floats, thread_floats; /* scratch */
@@ -90,9 +90,9 @@ static int64_t gathered_floats(const gather_conv *c) {
 static workspace workspace_of(const gather_conv *c, const trmi_scratch *scratch) {
     int64_t rows = c->wide ? c->rows : ROWS;
     float *own = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
-    workspace w = {.rows = c->apart ? own : (float *)(void *)trmi_scratch_shared(scratch)};
+    workspace w = {.rows = c->own_a ? own : (float *)(void *)trmi_scratch_shared(scratch)};
     w.places = (int64_t *)(void *)(w.rows + c->gathered * TRMI_TILE_STRIDE);
-    w.offsets = (int64_t *)(void *)(own + (c->apart ? gathered_floats(c) : 0));
+    w.offsets = (int64_t *)(void *)(own + (c->own_a ? gathered_floats(c) : 0));
     w.sum_offsets = w.offsets + rows;
     w.a = (float *)(w.sum_offsets + rows);
     w.sums = w.a + (c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE);
@@ -103,7 +103,7 @@ static int64_t workspace_floats(const gather_conv *c) {
     int64_t rows = c->wide ? c->rows : ROWS;
     int64_t a = c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE;
     int64_t sums = c->direct ? 0 : rows * c->isa->nr * (c->wide ? 1 : PANELS);
-    return trmi_round_up((c->apart ? gathered_floats(c) : 0) + rows * 4 + a + sums, 16);
+    return trmi_round_up((c->own_a ? gathered_floats(c) : 0) + rows * 4 + a + sums, 16);
 }
 
 /* ---- B --------------------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ static void finish_panel(const gather_conv *c, const trmi_conv_args *args, void 
 
 /* Prepares the rows of a cut for its panels. */
 static void begin_cut(const gather_conv *c, int64_t cut, const void *input, const workspace *w) {
-    if (c->apart) {
+    if (c->own_a) {
         gather_cut(c, cut, input, w);
     }
     if (c->rounds) {
@@ -447,7 +447,7 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
     {
         workspace w = workspace_of(c, &scratch);
         int64_t at = -1;
-        if (!c->apart) {
+        if (!c->own_a) {
             gather_all(c, input, &w);
         }
         for (int64_t i; (i = trmi_share_take(&panels, omp_get_thread_num())) >= 0;) {
@@ -560,7 +560,7 @@ static int64_t wide_cuts(const gather_conv *c) {
         most = trmi_max_i64(most, c->g.groups[i].rows);
         least = trmi_min_i64(least, c->g.groups[i].rows);
     }
-    bool few = c->threads <= APART && least >= c->threads * c->isa->mr;
+    bool few = c->threads <= OWN_A_THREADS && least >= c->threads * c->isa->mr;
     if (c->rows <= WIDE_ROWS) {
         return few && c->panels < c->threads ? c->threads : 1;
     }
@@ -614,8 +614,8 @@ static bool plan_wide(gather_conv *c) {
         }
         c->gathered = trmi_max_i64(c->gathered, trmi_round_up(at, 16));
     }
-    c->apart = c->threads <= APART;
-    c->shared_floats = c->apart ? 0 : gathered_floats(c);
+    c->own_a = c->threads <= OWN_A_THREADS;
+    c->shared_floats = c->own_a ? 0 : gathered_floats(c);
     return true;
 }
 

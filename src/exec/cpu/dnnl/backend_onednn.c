@@ -277,10 +277,10 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
     return TRM_OK;
 }
 
-void trmi_backend_onednn_blocks(trmi_backend *backend, bool apart) {
+void trmi_backend_onednn_blocks(trmi_backend *backend, bool single_blocks) {
     trmi_onednn *state = trmi_onednn_of(backend);
     state->strict = true;
-    state->apart = apart;
+    state->single_blocks = single_blocks;
     backend->target.fuse_keyed = backend->target.cooperative = false;
     /* never measured: the program depends on them */
     backend->target.flops_per_second = 1e11;

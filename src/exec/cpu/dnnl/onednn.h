@@ -26,7 +26,7 @@ typedef struct trmi_onednn {
     int64_t trial_bytes;
     double trial_seconds;  /* spent on trials so far */
     bool strict;           /* strict determinism: programs have blocks of samples */
-    bool apart;            /* ... each block is summed by itself */
+    bool single_blocks;    /* ... each block is summed by itself */
     double retune_seconds; /* positive: re-time guesses of earlier processes, for so long */
 } trmi_onednn;
 

@@ -219,7 +219,7 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
         return TRM_OK;
     }
     /* otherwise a 1x1 convolution; with `by_block` each block of samples is a product of its own */
-    p->by_block = step->over_samples && backend->apart;
+    p->by_block = step->over_samples && backend->single_blocks;
     p->k /= p->by_block ? step->blocks : 1;
     set_conv_problem(p);
     p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? step->blocks : 1;
