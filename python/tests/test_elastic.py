@@ -129,9 +129,29 @@ from trireme import ops
 job = trireme.Elastic()
 data = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 80})
 model = trireme.Model(lambda image: ops.mlp(image, [16], 10), data, elastic=job)
+for wrong in ({'leest': 2}, {'least': 3, 'most': 2}):
+    try:
+        trireme.Elastic(**wrong)
+        raise SystemExit('accepted: %s' % wrong)
+    except (TypeError, trireme.Error):
+        pass
+def refused(function, sentence):
+    try:
+        function()
+    except trireme.Error as error:
+        assert sentence in error.message, error
+    else:
+        raise SystemExit('no error: ' + sentence)
+refused(trireme.distribute.size, 'in an elastic job')
 del job
 model.train(until_step=3)
 assert model.elastic.size == 1 and not model.left
+job = model.elastic
+job.close()
+assert job.size == 1  # the model is still there
+model.close()
+refused(lambda: job.membership, 'has left the job')
+assert trireme.distribute.size() == 1
 '''], tmp_path)
 
 

@@ -72,11 +72,14 @@ def init():
     _joined = True
 
 
-def stay_apart(job):
-    """An elastic job takes the place of the ranks that init() joins."""
-    global _elastic
+def refuse_joined():
     if _joined and _c.trm_distribute_size(None) > 1:
         raise Error('Elastic: this process has joined its ranks by trireme.distribute already; make the Elastic in place of that')
+
+
+def stay_apart(job):
+    """From now on the elastic job takes the place of the ranks that init() joins."""
+    global _elastic
     _elastic = weakref.ref(job)
 
 

@@ -47,18 +47,25 @@ class Elastic:
 
     def __init__(self, least=1, most=1024, cluster=None, **more):
         self.handle, self.users, self.keep = None, 1, []
-        distribute.stay_apart(self)
+        distribute.refuse_joined()
         made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
         cluster, out = cluster or Cluster(), ctypes.c_void_p()
         call(_c.trm_elastic_create, cluster.handle, byref(made), byref(out))
         self.handle = out.value
+        distribute.stay_apart(self)
         _live.add(self)
+
+    @property
+    def _job(self):
+        if not self.handle:
+            raise Error('Elastic: this process has left the job (close() was called); make another Elastic to join it')
+        return self.handle
 
     @property
     def membership(self):
         """The ranks of now: epoch, rank, ranks, lost, left, joined, ... as a dictionary. Epoch 0: this process has not joined yet."""
         out = _c.trm_membership()
-        _c.trm_elastic_get_membership(self.handle, byref(out))
+        _c.trm_elastic_get_membership(self._job, byref(out))
         return membership_dict(out)
 
     @property
@@ -72,7 +79,7 @@ class Elastic:
     @property
     def comm(self):
         """The Communicator of the ranks of now; valid until they change."""
-        handle = _c.trm_elastic_comm(self.handle)
+        handle = _c.trm_elastic_comm(self._job)
         if not handle:
             raise Error('Elastic.comm: this process has no ranks (found no epoch after a failed recover); end it', _c.TRM_PEER)
         return distribute.Communicator(handle, parent=self)
@@ -85,11 +92,11 @@ class Elastic:
     @property
     def wants_change(self):
         """Whether a process wants to leave or to join, as far as this rank knows. All ranks agree on it, and then call recover()."""
-        return bool(_c.trm_elastic_wants_change(self.handle))
+        return bool(_c.trm_elastic_wants_change(self._job))
 
     def request_leave(self):
         """This process leaves with the next recover(). From any thread."""
-        _c.trm_elastic_request_leave(self.handle)
+        _c.trm_elastic_request_leave(self._job)
 
     def recover(self, cause=None):
         """Decides with the other ranks who goes on; `comm` is then new. Returns the membership; None: this process has left.
@@ -99,7 +106,7 @@ class Elastic:
         given = None
         if cause is not None:
             given = byref(_c.trm_error(status=cause.code, rank=cause.rank, message=cause.message.encode()[:215]))
-        status = call(_c.trm_elastic_recover, self.handle, given)
+        status = call(_c.trm_elastic_recover, self._job, given)
         return None if status == _c.TRM_END else self.membership
 
     def hold(self):
