@@ -4,16 +4,23 @@
  *
  *   x, the rows that count --gather--> a chunk of rows
  *   for each chunk of rows:  each block:  z = x W_block^T + bias   z [rows, columns] one after another
+ *                                         log_sum_exp of each row of the block
  *                            each row:    log_sum_exp over the blocks, the loss
  *                            each block:  z = weight (softmax(z) - target)
- *                                         dx += z W_block,  dW_block += z^T x,  dbias_block += sum of z
+ *                                         dW_block += z^T x,  dbias_block += sum of z
+ *                            each block:  dx += z W_block
  *   dx of the chunk --scatter--> dx; 0 in the other rows
+ *
+ * Where there are many blocks, each thread takes whole blocks: what one line of this list writes for a block is in the
+ * thread's second-level cache when the next line reads it. Only dx, a sum over the blocks, is computed by all threads
+ * together. With few blocks all threads share each of them.
  *
  * In evaluation each row's largest logit is its predicted class, and there are no gradients.
  *
  * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven.
  *
- *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z | of the products ] */
+ *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z | log_sum_exp of the blocks' rows |
+ *               of the products ] */
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
@@ -24,6 +31,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <omp.h>
 #include <string.h>
 
 enum {
@@ -31,8 +39,9 @@ enum {
     CHUNK_FLOATS = 16 << 20, /* logits at a time: W is read twice and dW written once per chunk */
     LEAST_ROWS = 64,
     ROWS_STEP =
-        64,     /* chunks have so many rows, or a multiple, or as many as without ignored rows */
-    PER_ROW = 2 /* log_sum_exp, the label's logit */
+        64,      /* chunks have so many rows, or a multiple, or as many as without ignored rows */
+    PER_ROW = 2, /* log_sum_exp, the label's logit */
+    BLOCKS_EACH = 4 /* blocks of a thread, at least, if threads take whole blocks */
 };
 
 typedef struct loss_state {
@@ -40,11 +49,12 @@ typedef struct loss_state {
     int64_t rows, classes, width; /* classes of this rank */
     int64_t chunks, blocks;
     int threads;
+    int at_once;                  /* blocks; the threads of a block are threads / at_once */
     bool half, gradient, weights; /* weights: the gradient of w is made, too */
     bool biased, bias_gradient;
     bool predicts; /* in place of gradients */
     /* bytes of the parts of the scratch */
-    int64_t numbers_bytes, list_bytes, x_bytes, z_bytes, product_bytes;
+    int64_t numbers_bytes, list_bytes, x_bytes, z_bytes, parts_bytes, product_bytes;
 } loss_state;
 
 static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
@@ -84,8 +94,13 @@ static int64_t block_at(const loss_state *s, int64_t block) {
     return trmi_min_i64(block * COLUMNS, s->classes);
 }
 
+/* Returns the threads of one of the products: only dx is a sum over the blocks. */
+static int threads_of(const loss_state *s, product which) {
+    return which == DX ? s->threads : s->threads / s->at_once;
+}
+
 /* Returns the most scratch that a product needs, over all sizes of chunks and blocks that a run
- * can meet. */
+ * can meet. Each of the products that run at once has so much, and dx has all of it. */
 static int64_t product_bytes(const loss_state *s) {
     int64_t most = 0;
     int64_t sizes = 2 + chunk_rows(s) / ROWS_STEP;
@@ -97,13 +112,16 @@ static int64_t product_bytes(const loss_state *s) {
             if (rows > 0 && columns > 0) {
                 trmi_dense_problem p = problem_of(s, (product)which, rows, columns, true);
                 trmi_dense_plan plan;
-                most = trmi_max_i64(most, trmi_dense_prepare(&p, s->threads, &plan));
+                int threads = threads_of(s, (product)which),
+                    share = threads < s->threads ? 1 : s->at_once;
+                int64_t bytes = trmi_dense_prepare(&p, threads, &plan);
                 p.add = false;
-                most = trmi_max_i64(most, trmi_dense_prepare(&p, s->threads, &plan));
+                bytes = trmi_max_i64(bytes, trmi_dense_prepare(&p, threads, &plan));
+                most = trmi_max_i64(most, trmi_pieces(bytes, share));
             }
         }
     }
-    return most;
+    return trmi_round_up(most, 64);
 }
 
 /* Returns the classes of the rank that has most: ranks that share the classes have parts that
@@ -135,16 +153,17 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
                       .biased = step->inputs_count > 3,
                       .bias_gradient = gradients > 2,
                       .predicts = step->attrs->xent.predicts};
-    /* Each chunk reads all weights: at least LEAST_ROWS rows share that. */
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
-    int64_t at_once =
+    s->at_once = s->blocks >= BLOCKS_EACH * threads ? threads : 1;
+    int64_t rows_at_once =
         trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, most_classes(step, s->classes)));
-    s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, at_once));
+    s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, rows_at_once));
     s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + ROWS_STEP) * (int64_t)sizeof(double), 64);
     s->list_bytes = trmi_round_up((s->rows + 1) * (int64_t)sizeof(int64_t), 64);
     s->x_bytes = trmi_round_up(chunk_rows(s) * s->width * 4, 64);
     s->z_bytes = trmi_round_up(chunk_rows(s) * s->classes * 4, 64);
+    s->parts_bytes = trmi_round_up(chunk_rows(s) * s->blocks * 4, 64);
     s->product_bytes = product_bytes(s);
 }
 
@@ -162,7 +181,8 @@ typedef struct run {
     int64_t *list;      /* [counted] rows that count */
     int64_t counted;
     float *x32, *dx32, *z;
-    void *scratch; /* of the products */
+    float *parts;  /* [blocks][rows] log_sum_exp of a row of a block */
+    char *scratch; /* of the products */
     float weight;  /* of a row in the loss */
     /* the chunk: its place in the list, its rows there and with those that fill it up */
     int64_t begin, real, rows;
@@ -216,33 +236,60 @@ static float *logits_of(const run *r, int64_t row, int64_t block) {
     return r->z + begin * r->rows + row * (end - begin);
 }
 
-/* Runs one of the three products for a block of classes. */
+/* Runs one of the three products for a block of classes, with scratch of the calling thread. */
 static void multiply_block(const run *r, product which, int64_t block, bool add) {
     int64_t begin = block_at(r->s, block), columns = block_at(r->s, block + 1) - begin;
     trmi_dense_problem p = problem_of(r->s, which, r->rows, columns, add);
     trmi_dense_plan plan;
-    trmi_dense_prepare(&p, r->s->threads, &plan);
+    trmi_dense_prepare(&p, threads_of(r->s, which), &plan);
+    void *scratch = r->scratch + r->s->product_bytes * (which == DX ? 0 : omp_get_thread_num());
     float *z = logits_of(r, 0, block);
     const float *w = r->w + begin * r->s->width;
     if (which == LOGITS) {
         trmi_dense_run(&plan, r->x32, w, r->bias != NULL ? r->bias + begin : NULL, NULL, z,
-                       r->scratch);
+                       scratch);
     } else if (which == DX) {
-        trmi_dense_run(&plan, z, w, NULL, NULL, r->dx32, r->scratch);
+        trmi_dense_run(&plan, z, w, NULL, NULL, r->dx32, scratch);
     } else {
-        trmi_dense_run(&plan, z, r->x32, NULL, NULL, r->dw + begin * r->s->width, r->scratch);
+        trmi_dense_run(&plan, z, r->x32, NULL, NULL, r->dw + begin * r->s->width, scratch);
     }
 }
 
-/* Computes log-sum-exp and the label's logit of each row, over the classes of this rank. */
+/* Does `work` for each block: all threads together, or each thread for blocks of its own. A single
+ * thread does not open a region, in which libgomp would start new threads for the block's products. */
+static void each_block(const run *r, void (*work)(const run *r, int64_t block)) {
+    if (r->s->at_once == 1) {
+        for (int64_t block = 0; block < r->s->blocks; block++) {
+            work(r, block);
+        }
+        return;
+    }
+#pragma omp parallel for schedule(dynamic, 1) num_threads(r->s->at_once)
+    for (int64_t block = 0; block < r->s->blocks; block++) {
+        work(r, block);
+    }
+}
+
+/* Computes the logits of a block, and log_sum_exp of each of its rows. */
+static void compute_logits(const run *r, int64_t block) {
+    const loss_state *s = r->s;
+    int64_t columns = block_at(s, block + 1) - block_at(s, block);
+    multiply_block(r, LOGITS, block, false);
+#pragma omp parallel for schedule(static) num_threads(s->threads / s->at_once)
+    for (int64_t row = 0; row < r->rows; row++) {
+        r->parts[block * r->rows + row] =
+            s->kernels->log_sum_exp(logits_of(r, row, block), columns, false);
+    }
+}
+
+/* log_sum_exp and the label's logit of each row, of this rank's classes. */
 static void row_numbers(const run *r) {
     const loss_state *s = r->s;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t row = 0; row < r->rows; row++) {
         double most = -INFINITY, sum = 0, *of = r->numbers + PER_ROW * (r->begin + row);
         for (int64_t block = 0; block < s->blocks; block++) {
-            int64_t columns = block_at(s, block + 1) - block_at(s, block);
-            double part = (double)s->kernels->log_sum_exp(logits_of(r, row, block), columns, false);
+            double part = (double)r->parts[block * r->rows + row];
             double now = fmax(most, part);
             sum = sum * exp(most - now) + exp(part - now);
             most = now;
@@ -275,7 +322,7 @@ static void predict_rows(const run *r) {
     }
 }
 
-/* Combines the numbers of each row with those of the ranks that have the other classes. */
+/* The same over the ranks that have the other classes. */
 static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_error *err) {
     const double *all;
     uint32_t axes = trmi_part_of(r->a)->class_axes;
@@ -283,8 +330,6 @@ static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_err
         return TRM_OK;
     }
     trmi_norm_sync *sync = env->sync[axes];
-    /* Each rank has log-sum-exp and label logit over its classes. They are combined relative to the
-     * largest, so that no exponential overflows; only one rank has the label. */
     int64_t count = PER_ROW * r->rows;
     TRMI_TRY(sync->gather(sync, r->numbers + PER_ROW * r->begin, count, &all, err));
     for (int64_t row = 0; row < r->rows; row++) {
@@ -302,40 +347,44 @@ static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_err
     return TRM_OK;
 }
 
-/* Logits become their gradients. */
-static void differentiate_logits(const run *r) {
+/* Logits of a block become their gradients. */
+static void differentiate_block(const run *r, int64_t block) {
     const loss_state *s = r->s;
-#pragma omp parallel for schedule(static) num_threads(s->threads)
+    int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
+#pragma omp parallel for schedule(static) num_threads(s->threads / s->at_once)
     for (int64_t row = 0; row < r->rows; row++) {
         float lse = (float)r->numbers[PER_ROW * (r->begin + row)];
-        float scale = row < r->real ? r->weight : 0;
+        float scale = row < r->real ? r->weight : 0, *z = logits_of(r, row, block);
         int64_t column = label_column(r, row);
-        for (int64_t block = 0; block < s->blocks; block++) {
-            int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
-            float *z = logits_of(r, row, block);
-            s->kernels->xent_grad(z, z, columns, false, lse, scale, 0);
-            if (column >= begin && column < begin + columns) {
-                z[column - begin] -= scale;
-            }
+        s->kernels->xent_grad(z, z, columns, false, lse, scale, 0);
+        if (column >= begin && column < begin + columns) {
+            z[column - begin] -= scale;
         }
     }
 }
 
-/* Adds the gradients of a chunk's logits to those of the bias, row by row. */
-static void add_bias_gradients(const run *r) {
-    const loss_state *s = r->s;
-#pragma omp parallel for schedule(static) num_threads(s->threads)
-    for (int64_t block = 0; block < s->blocks; block++) {
-        int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
-        for (int64_t c = 0; c < columns && r->begin == 0; c++) {
-            r->dbias[begin + c] = 0;
+/* Adds the gradients of a block's logits to those of the bias, row by row. */
+static void add_bias_gradients(const run *r, int64_t block) {
+    int64_t begin = block_at(r->s, block), columns = block_at(r->s, block + 1) - begin;
+    for (int64_t c = 0; c < columns && r->begin == 0; c++) {
+        r->dbias[begin + c] = 0;
+    }
+    for (int64_t row = 0; row < r->real; row++) {
+        const float *z = logits_of(r, row, block);
+        for (int64_t c = 0; c < columns; c++) {
+            r->dbias[begin + c] += z[c];
         }
-        for (int64_t row = 0; row < r->real; row++) {
-            const float *z = logits_of(r, row, block);
-            for (int64_t c = 0; c < columns; c++) {
-                r->dbias[begin + c] += z[c];
-            }
-        }
+    }
+}
+
+/* Computes the gradients of a block: of its logits, and with them of its weights and bias. */
+static void compute_gradients(const run *r, int64_t block) {
+    differentiate_block(r, block);
+    if (r->s->weights) {
+        multiply_block(r, DW, block, r->begin > 0);
+    }
+    if (r->s->bias_gradient) {
+        add_bias_gradients(r, block);
     }
 }
 
@@ -361,30 +410,19 @@ static void move_rows(const run *r, bool gather) {
  * sums of exponentials, then (for training) logits become their own gradients in place, and are
  * multiplied into dx, dw and the bias' gradient. */
 static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
-    const loss_state *s = r->s;
     move_rows(r, true);
-    /* logits = x w^T, block by block */
-    for (int64_t block = 0; block < s->blocks; block++) {
-        multiply_block(r, LOGITS, block, false);
-    }
+    each_block(r, compute_logits); /* x w^T */
     row_numbers(r);
     if (r->predicted != NULL) {
         predict_rows(r);
     }
     TRMI_TRY(join_classes(r, env, err));
-    if (!s->gradient) {
+    if (!r->s->gradient) {
         return TRM_OK;
     }
-    /* dx = dz w; dw = dz^T x, added up over the chunks */
-    differentiate_logits(r);
-    for (int64_t block = 0; block < s->blocks; block++) {
+    each_block(r, compute_gradients); /* of the logits and of w, added up over the chunks */
+    for (int64_t block = 0; block < r->s->blocks; block++) {
         multiply_block(r, DX, block, block > 0);
-        if (s->weights) {
-            multiply_block(r, DW, block, r->begin > 0);
-        }
-    }
-    if (s->bias_gradient) {
-        add_bias_gradients(r);
     }
     move_rows(r, false);
     return TRM_OK;
@@ -425,18 +463,16 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
              .list = (int64_t *)(void *)(scratch + s->numbers_bytes)};
     r.bias = s->biased ? trmi_kernel_input(k, env, 3) : NULL;
     r.dbias = s->bias_gradient ? trmi_kernel_output(k, env, 3) : NULL;
-    /* The rest of the scratch: x and dx of a chunk as float32, its logits, the memory of the
-     * products. */
     scratch += s->numbers_bytes + s->list_bytes;
     r.x32 = (float *)(void *)scratch;
     r.dx32 = (float *)(void *)(scratch + s->x_bytes);
     r.z = (float *)(void *)(scratch + 2 * s->x_bytes);
-    r.scratch = scratch + 2 * s->x_bytes + s->z_bytes;
+    r.parts = (float *)(void *)(scratch + 2 * s->x_bytes + s->z_bytes);
+    r.scratch = scratch + 2 * s->x_bytes + s->z_bytes + s->parts_bytes;
     double total = 0;
     TRMI_TRY(list_rows(&r, err));
     double counted = (double)r.counted;
     TRMI_TRY(add_samples(&r, env, &counted, err));
-    /* The gradient of the mean: 1 over the labels that count, or over a given number of samples. */
     double by = counted > 0 ? 1 / counted : 0;
     int64_t samples = trmi_part_of(r.a)->count;
     r.weight = (float)(samples > 0 ? 1.0 / (double)samples : by);
@@ -445,7 +481,6 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
     } else if (s->predicts) { /* rows that do not count keep their labels */
         memcpy(r.predicted, r.labels, (size_t)s->rows * sizeof *r.labels);
     }
-    /* Only rows whose label counts, in chunks of nearly equal length. */
     int64_t chunks = s->rows > 0 ? trmi_pieces(r.counted, chunk_rows(s)) : 0;
     for (int64_t c = 0; c < chunks; c++) {
         r.begin = trmi_cut_at(r.counted, chunks, c);
@@ -465,7 +500,8 @@ int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *p
                                         const trmi_step *step) {
     loss_state s;
     size_memory(&s, program, step, state->threads);
-    return s.numbers_bytes + s.list_bytes + 2 * s.x_bytes + s.z_bytes + s.product_bytes;
+    return s.numbers_bytes + s.list_bytes + 2 * s.x_bytes + s.z_bytes + s.parts_bytes +
+           s.product_bytes * s.at_once;
 }
 
 /* Binds the kernel of linear_cross_entropy. Output i of the gradients is that of input i - 1 (x, w)
