@@ -278,6 +278,8 @@ static trm_node output_losses_of_few(world *w) {
     int64_t classes = draw(w, 3, 700);
     return output_loss_of(w, draw(w, 1, 300), classes, draw(w, 1, 40), draw(w, 1, 2));
 }
+/* So many blocks of classes that each thread takes some of its own. */
+static trm_node output_loss_of_threads(world *w) { return output_loss_of(w, 70, 7001, 33, 7001); }
 /* So many classes that the rows are done in two chunks. */
 static trm_node output_loss_in_chunks(world *w) { return output_loss_of(w, 65, 270000, 1, 270000); }
 
@@ -628,6 +630,8 @@ static void fast_kernels_are_the_reference_ones(void **state) {
     check_graph(long_reductions, 1);
     check_graph(long_reductions, 2);
     check_graph(output_loss_in_chunks, 1);
+    check_graph(output_loss_of_threads, 1);
+    check_graph(output_loss_of_threads, 2);
     static const trmi_op_kind kinds[] = {TRMI_OP_ADD,
                                          TRMI_OP_SUB,
                                          TRMI_OP_MUL,
