@@ -70,6 +70,15 @@ same stages "$lost" "$joined"
 disturbed first KILL 0 16 --stages 2 --shard-optimizer || fail "first: $(cat err.txt)"
 same first '"lost":\[0\]'
 
+# Gradients that ranks make together, which has other bits: the loss is that of one rank all the same.
+strict=$model
+model=${model/--deterministic strict/}
+disturbed together KILL 2 8 --shard-optimizer --context "cooperative_gradients=all" || fail "together: $(cat err.txt)"
+model=$strict
+loss() { sed -n "/\"global_step\":$steps,/s/.*\"event\":\"step\".*\"loss\":\([0-9.e-]*\).*/\1/p" "$1/run.jsonl"; }
+echo "$(loss one) $(loss together)" | awk '{ d = $1 - $2; exit NF != 2 || d > 1e-3 || d < -1e-3 }' || fail "together: losses $(loss one) and $(loss together)"
+grep -q "\"event\":\"membership\".*$lost" together/run.jsonl || fail "together: $(grep membership together/run.jsonl)"
+
 # All but one at once. All are stopped first, so that none takes part in the membership change after the death of another.
 disturbed most "STOP KILL" '0|1|2' 8 --shard-optimizer --save-every-steps 1000000 || fail "most: $(cat err.txt)"
 same most '"lost":\[0, 1, 2\]'
@@ -83,5 +92,9 @@ disturbed pair "STOP KILL" '1|2' 8 --shard-optimizer --engine tcp --save-every-s
 same pair '"lost":\[1, 2\].*"restored":"checkpoint step [0-9]*"'
 disturbed nothing "STOP KILL" '1|2' 8 --shard-optimizer --engine tcp --save-every-steps 1000000 && fail "nothing: it goes on without a part of the state"
 grep -q "no rank that is left has the state of the model, and nothing has no checkpoint yet" err.txt || fail "nothing: $(cat err.txt)"
+
+# Two ranks need more memory than four, and more than they may use: the job ends and says so.
+disturbed full "STOP KILL" '1|2' 8 --parallel-mode auto_parallel --memory 9M && fail "full: it goes on with a plan that cannot be"
+grep -q "found no plan: no plan fits 9.44 MB a rank" err.txt || fail "full: $(cat err.txt)"
 [ $failed = 0 ] && echo passed
 exit $failed

@@ -13,6 +13,8 @@ refused() { # TEXT FLAGS...
     cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
 }
 refused "batch norm over groups of ranks" --elastic 1:2 --sync-batch-norm 2
+refused "layerwise parameters have other values on each of them" --elastic 1:2 --parallel-mode hybrid_parallel --layerwise fc2
+refused "none keeps its own; use elastic_batch: global" --elastic 1:2 --elastic-batch rank --stages 2
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 
@@ -91,6 +93,9 @@ for case in "0" "1" "2" "0 1" "1 2" "0 again" "1 2 again"; do
     code=$?
     [ $code = 0 ] || fail "dead early: $case: exit code $code: $(cat out.txt err.txt)"
     cmp whole/ckpt-5/model.safetensors "early $case/ckpt-5/model.safetensors" || fail "dead early: $case: $(cat out.txt err.txt)"
+    lost=${case// /, }
+    [ $restarts = 1 ] || grep -q "\"event\":\"membership\".*\"lost\":\[$lost\]" "early $case/run.jsonl" ||
+        fail "dead early: $case: not lost in the event: $(grep membership "early $case/run.jsonl")"
     rm -f again/*
 done
 

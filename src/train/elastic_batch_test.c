@@ -66,6 +66,7 @@ typedef struct plan {
     int32_t ranks;
     bool changes;       /* ranks die, join and leave */
     bool strict;        /* determinism */
+    bool slices;        /* of the optimiser */
     int64_t until_step; /* 0: all EPOCHS epochs */
     int64_t schedule;   /* steps of the schedule; 0: by the epochs */
     const char *folder; /* that they resume from, or save in; NULL: neither */
@@ -211,16 +212,16 @@ static trm_status open_data(process *me, int64_t batch, trm_dataset **data, trm_
 static trm_model_options options_of(trm_dataset *data, trm_elastic *job, const plan *p) {
     trm_learning_rate rate = schedule;
     rate.total_steps = p->schedule;
-    return (trm_model_options){.network = build_network,
-                               .data = data,
-                               .exec = {.threads = 1,
-                                        .tuning_file = "",
-                                        .parallel = {.block = p->strict ? -1 : 0},
-                                        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
-                               .learning_rate = rate,
-                               .elastic = job,
-                               .elastic_batch =
-                                   job != NULL ? TRM_ELASTIC_BATCH_RANK : TRM_ELASTIC_BATCH_GLOBAL};
+    return (trm_model_options){
+        .network = build_network,
+        .data = data,
+        .exec = {.threads = 1,
+                 .tuning_file = "",
+                 .parallel = {.block = p->strict ? -1 : 0, .shard_optimizer = p->slices},
+                 .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
+        .learning_rate = rate,
+        .elastic = job,
+        .elastic_batch = job != NULL ? TRM_ELASTIC_BATCH_RANK : TRM_ELASTIC_BATCH_GLOBAL};
 }
 
 /* Saves the model in the plan's folder. All ranks call it, the first one writes. */
@@ -434,9 +435,10 @@ static int32_t check_board(void) {
 }
 
 static void ranks_keep_their_batches_through_changes(void **state) {
-    for (int strict = 0; strict < 2; strict++) {
+    for (int way = 0; way < 4; way++) {
         memset(seen, 0, sizeof *seen);
-        run_job(&(plan){.ranks = RANKS, .changes = true, .strict = strict});
+        run_job(&(plan){
+            .ranks = RANKS, .changes = true, .strict = way % 2 == 1, .slices = way / 2 == 1});
         assert_int_equal(check_board(), 3);
     }
     (void)state;

@@ -59,6 +59,7 @@ trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err) {
     int32_t meshed;
     p->pipeline = asked->pipeline;
     p->split = asked->split;
+    p->split.trials = TRM_OFF; /* the other ranks would wait: costs that are kept decide */
     if (stages != asked->pipeline.stages) {
         p->pipeline.stages = stages > 1 ? stages : 0;
         p->pipeline.begins = NULL;

@@ -14,6 +14,35 @@
 
 bool trmi_elastic_takes(const trm_model_options *options) { return options->elastic != NULL; }
 
+/* Fails where a way of training belongs to a number of ranks. */
+static trm_status check_ways(const trm_model_options *o, trm_error *err) {
+    const trm_parallel_options *p = &o->exec.parallel;
+    const struct {
+        bool asked;
+        const char *what, *instead;
+    } cannot[] = {
+        {p->layerwise_count > 0, "layerwise parameters have other values on each of them",
+         "leave them out"},
+        {p->sync_batch_norm > 1, "batch norm over groups of ranks gives other values with each",
+         "normalise over the samples of all ranks, or of each (sync_batch_norm: on or off)"},
+        {p->split.input_cuts != NULL, "cuts of its inputs (dataset_strategy) are for one number",
+         "let each rank read its samples (data_parallel), or all of them (full_batch)"},
+        {o->ps.client != NULL, "a job of parameter servers goes on without its workers already",
+         "leave elastic out"},
+        {o->elastic_batch == TRM_ELASTIC_BATCH_RANK &&
+             (p->split.kind != TRM_SPLIT_NONE || p->pipeline.stages > 1),
+         "ranks of a split graph or a pipeline share a batch, so none keeps its own",
+         "use elastic_batch: global"}};
+    for (size_t i = 0; i < sizeof cannot / sizeof cannot[0]; i++) {
+        if (cannot[i].asked) {
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "an elastic job changes its number of ranks, and %s; %s",
+                             cannot[i].what, cannot[i].instead);
+        }
+    }
+    return TRM_OK;
+}
+
 trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     const trm_model_options *o = &model->options;
     const trm_parallel_options *p = &o->exec.parallel;
@@ -22,23 +51,7 @@ trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
                          "elastic_batch: global or rank (found %d, expected 0 or 1)",
                          (int)o->elastic_batch);
     }
-    const bool parts =
-        p->split.kind != TRM_SPLIT_NONE || p->pipeline.stages > 1 || p->shard_optimizer;
-    const char *why = p->cooperative != 0      ? "cooperative gradients"
-                      : p->layerwise_count > 0 ? "layerwise parameters"
-                      : p->sync_batch_norm > 1 ? "batch norm over groups of ranks"
-                      : p->split.input_cuts    ? "cuts of its inputs"
-                      : o->ps.client != NULL   ? "parameter servers"
-                      : parts && o->elastic_batch == TRM_ELASTIC_BATCH_RANK
-                          ? "a split graph, a pipeline or slices where each rank keeps its batch"
-                          : NULL;
-    if (why != NULL) {
-        return TRMI_FAIL(
-            err, TRM_INVALID,
-            "an elastic job changes its number of ranks, and %s cannot do that yet; leave "
-            "one of the two out",
-            why);
-    }
+    TRMI_TRY(check_ways(o, err));
     trmi_elastic_model *e;
     TRMI_TRY(TRMI_NEW(err, e, 1, "for an elastic model"));
     model->elastic = e;

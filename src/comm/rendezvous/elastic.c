@@ -325,24 +325,53 @@ static trm_status meet_members(trm_elastic *e, trm_error *err) {
     return status;
 }
 
-/* Writes the numbers of the members of `a` that `b` has not: of those that have left in order, or of
+/* Appends a number to a text "2, 5" of trm_membership. */
+static void add_number(char text[96], int32_t *count, int32_t number) {
+    const size_t used = strlen(text);
+    (*count)++;
+    if (used < 80) {
+        snprintf(text + used, 96 - used, "%s%d", used > 0 ? ", " : "", number);
+    }
+}
+
+/* Appends the numbers of the members of `a` that `b` has not: of those that have left in order, or of
  * the others. */
 static void list_missing(const trmi_members *a, const trmi_members *b, bool left, char text[96],
                          int32_t *count) {
-    size_t used = 0;
-    *count = 0;
-    text[0] = '\0';
     for (int32_t i = 0; i < a->count; i++) {
         uint64_t id = a->list[i].id;
-        if (trmi_members_find(b, id) >= 0 || trmi_members_has_left(b, id) != left) {
-            continue;
-        }
-        (*count)++;
-        if (used < 80) {
-            used += (size_t)snprintf(text + used, 96 - used, "%s%d", used > 0 ? ", " : "",
-                                     a->list[i].number);
+        if (trmi_members_find(b, id) < 0 && trmi_members_has_left(b, id) == left) {
+            add_number(text, count, a->list[i].number);
         }
     }
+}
+
+/* Appends the numbers of the ranks of the job that have died before the first epoch began. Only its members know how many there
+ * were to be. */
+static void list_early(const trm_elastic *e, const trmi_members *first, trm_membership *m) {
+    const bool knows = first->epoch == 1 && trmi_members_find(first, e->me.id) >= 0;
+    for (int32_t number = 0; knows && number < e->place->hello.size; number++) {
+        bool here = false;
+        for (int32_t i = 0; i < first->count; i++) {
+            here = here || first->list[i].number == number;
+        }
+        if (!here) {
+            add_number(m->lost, &m->lost_count, number);
+        }
+    }
+}
+
+/* Describes what differs between the epoch before and the present one. */
+static void describe_change(trm_elastic *e, const trmi_members *before) {
+    trm_membership *m = &e->membership;
+    m->lost[0] = m->left[0] = m->joined[0] = '\0';
+    m->lost_count = m->left_count = m->joined_count = 0;
+    pthread_mutex_lock(&e->lock);
+    list_early(e, before, m);
+    list_missing(before, &e->now, false, m->lost, &m->lost_count);
+    list_missing(before, &e->now, true, m->left, &m->left_count);
+    list_missing(&e->now, before, false, m->joined, &m->joined_count);
+    pthread_mutex_unlock(&e->lock);
 }
 
 /* Decides and meets until an epoch has begun. */
@@ -422,13 +451,8 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     e->suspect = 0;
     status = begin_epoch(e, suspect, err);
     if (status == TRM_OK) {
-        trm_membership *m = &e->membership;
-        pthread_mutex_lock(&e->lock);
-        list_missing(&before, &e->now, false, m->lost, &m->lost_count);
-        list_missing(&before, &e->now, true, m->left, &m->left_count);
-        list_missing(&e->now, &before, false, m->joined, &m->joined_count);
-        pthread_mutex_unlock(&e->lock);
-        m->seconds = trmi_os_now() - begin;
+        describe_change(e, &before);
+        e->membership.seconds = trmi_os_now() - begin;
     } else {
         e->membership.rank = -1;
     }
