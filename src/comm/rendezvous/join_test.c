@@ -187,18 +187,26 @@ static void *listen_as_rank_0(void *context) {
     return NULL;
 }
 
-static void bring_running(void *context, trmi_link *link) {
-    assert_true(trmi_link_put(link, TRMI_FRAME_RUNNING, 0, context, strlen((const char *)context)));
-    assert_true(trmi_link_flush(link));
+/* What a member brings. */
+typedef struct brought {
+    trmi_frame_type type;
+    char text[8];
+} brought;
+
+static void bring(void *context, trmi_link *link) {
+    const brought *what = context;
+    (void)trmi_link_put(link, what->type, 0, what->text, strlen(what->text));
+    (void)trmi_link_flush(link);
 }
 
 /* The only process on the host of the place has come back: no member can listen there, so a member comes and says where the
- * doors are. One that says nothing makes it ask again. */
+ * doors are. One that says something else makes it ask again. */
 static void a_herald_brings_the_doors(void **state) {
     char where[32];
     choose_port();
     snprintf(where, sizeof where, "127.0.0.1:%s", port);
     for (int brings = 0; brings < 2; brings++) {
+        brought what = {brings ? TRMI_FRAME_RUNNING : TRMI_FRAME_ACK, "doors"};
         listening l = {.place = where, .status = TRM_INVALID};
         trm_error err;
         trmi_join herald;
@@ -208,7 +216,7 @@ static void a_herald_brings_the_doors(void **state) {
         for (int tries = 0; tries < 3000 && !ended; tries++) { /* until it listens */
             prepare_rank(where, 1, &herald);
             herald.hello.rank = TRMI_HERALD;
-            (void)!trmi_side_ask_running(&herald, brings ? bring_running : NULL, "doors", &err);
+            (void)!trmi_side_ask_running(&herald, bring, &what, &err);
             usleep(20000);
             ended = pthread_tryjoin_np(thread, NULL) == 0;
         }

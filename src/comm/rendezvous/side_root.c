@@ -25,7 +25,7 @@
 #include <unistd.h>
 
 /* interval of log messages; longest wait for a scheduler; for what a member of a running job brings */
-static const double say_seconds = 10, watcher_seconds = 5, herald_seconds = 1;
+static const double say_seconds = 10, watcher_seconds = 5, herald_seconds = 10;
 
 /* A rank that has come. */
 typedef struct guest {
