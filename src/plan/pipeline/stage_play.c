@@ -79,7 +79,6 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
             if (a->chunk != c) {
                 continue;
             }
-            /* each direction in order, backward behind forward */
             if (a->micro != done[a->backward]++ || (a->backward && a->micro >= done[0])) {
                 return TRMI_FAIL(err, TRM_INVALID,
                                  "schedule of rank %d: action %d is %s %d of chunk %d, after %d "
@@ -87,7 +86,6 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
                                  rank, i, a->backward ? "backward" : "forward", a->micro, c,
                                  done[0], done[1]);
             }
-            /* In flight: forward done, backward not yet. */
             most = done[0] - done[1] > most ? done[0] - done[1] : most;
         }
         if (done[0] != p->micros || done[1] != p->micros) {
@@ -103,8 +101,18 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
 
 /* ---- all together ---------------------------------------------------------------------------- */
 
-/* Allocates the state of a play, and lists the messages between each pair of stages in their
- * order. */
+/* Returns whether a rank sends another one any messages. */
+static bool sends_any(const play *w, int32_t from, int32_t to) {
+    for (int32_t e = 0; e < w->edges_count; e++) {
+        if (rank_of(w, w->edges[e].from) == from && rank_of(w, w->edges[e].to) == to) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Allocates the state of a play, and lists the messages between each pair of stages in their order.
+ */
 static trm_status take_memory(play *w, const int32_t *in_flight, trm_error *err) {
     int32_t pairs = w->p->stages * w->p->stages, total = 0;
     int64_t messages = (int64_t)w->edges_count * w->p->micros;
@@ -115,9 +123,11 @@ static trm_status take_memory(play *w, const int32_t *in_flight, trm_error *err)
     TRMI_TRY(TRMI_NEW(err, w->times, 2 * messages + 1, "to play a schedule"));
     w->at = w->begin + pairs;
     for (int32_t i = 0; i < pairs; i++) {
+        int32_t from = i / w->p->stages, to = i % w->p->stages;
         w->begin[i] = w->at[i] = total;
-        total += trmi_pipeline_messages(w->p, w->edges, w->edges_count, i / w->p->stages,
-                                        i % w->p->stages, w->order + total);
+        total += sends_any(w, from, to) ? trmi_pipeline_messages(w->p, w->edges, w->edges_count,
+                                                                 from, to, w->order + total)
+                                        : 0;
     }
     for (int32_t e = 0; e < w->edges_count; e++) {
         w->state[e].arrives = w->times + 2 * (int64_t)e * w->p->micros;
@@ -152,14 +162,12 @@ static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
     rank_state *r = &w->ranks[rank];
     int32_t v = a->chunk * w->p->stages + rank;
     bool there = true;
-    /* ask for all messages that the action reads */
     for (int32_t e = 0; e < w->edges_count; e++) {
         if (trmi_pipeline_reads(&w->edges[e], v, a->backward)) {
             ask_for(w, e, a->micro, r->clock);
             there = there && w->state[e].sent > a->micro;
         }
     }
-    /* All messages must be there before the first is taken, or the action would begin twice. */
     if (!there) {
         return false;
     }
@@ -170,7 +178,6 @@ static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
             w->state[e].read++;
         }
     }
-    /* without times a forward counts 1, a backward 2 */
     const double *seconds = a->backward ? w->out->backward : w->out->forward;
     r->clock += seconds != NULL ? seconds[v] : 1 + a->backward;
     r->computed = true;
@@ -188,8 +195,6 @@ static bool send_all(play *w, int32_t rank, const trmi_pipeline_action *a) {
         if (!trmi_pipeline_sends(edge, v, a->backward)) {
             continue;
         }
-        /* a message to another rank needs a free copy: the reader must have asked for the one that
-         * is `kept` messages earlier */
         bool local = rank_of(w, edge->to) == rank;
         int32_t before = s->sent - s->kept;
         if (!local && before >= s->asked) {
@@ -212,7 +217,6 @@ static bool advance_rank(play *w, int32_t rank) {
     bool moved = false;
     while (r->action < w->p->count) {
         const trmi_pipeline_action *a = &w->p->actions[rank * w->p->count + r->action];
-        /* the next action, or the rest of its messages */
         if (!r->computed) {
             if (!begin_action(w, rank, a)) {
                 return moved;

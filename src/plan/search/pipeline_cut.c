@@ -3,9 +3,9 @@
  *
  *      V[r][a] = min over b of max(M t(a, b),  t(a, b) + messages(b) + V[r + 1][b])
  *
- * t(a, b): least seconds of one micro-batch in the run from cut a to cut b; stage 0 has its gradients
- * and its update, too. Cuts whose other stages have longer updates than the whole are left out by
- * bisection. */
+ * t(a, b): least seconds of one micro-batch in the run from cut a to cut b; stage 0 has its
+ * gradients and its update, too. Cuts whose other stages have longer updates than the whole are
+ * left out by bisection. */
 #include "plan/search/pipeline_cut.h"
 
 #include "base/error.h"
@@ -29,7 +29,17 @@ typedef struct cutting {
     double *value;               /* [stages + 1][n]: V of the comment above */
     int32_t *next;               /* [stages][n]: the cut at which the best run of the stage ends */
     const trmi_cut_visit *visit; /* prices whole plans; NULL: only the bound is wanted */
-    int32_t visits;              /* plans priced so far */
+    /* While runs are placed one behind the other, of those that are: seconds of one micro-batch, of
+     * a step, [runs], and of one micro-batch before a run, with messages and the update of the
+     * first run, [runs + 1] */
+    double *micro, *step, *path;
+    int32_t placed;      /* runs placed so far, in all cuts */
+    double open;         /* least bound of cuts that were not tried */
+    trmi_pipe_cut *list; /* [visit->most] cuts below the ceiling, the least bound first */
+    int32_t listed;
+    trmi_pipeline pipeline; /* the schedule that is played, and its edges */
+    trmi_pipeline_edge *edges;
+    double *played; /* seconds of forward and of backward, [2][runs]; ends, [stages][actions] */
     trm_error *err;
     trm_status status; /* first error; later ones are ignored */
 } cutting;
@@ -50,7 +60,7 @@ trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *sh
 static double least_of(cutting *c, int32_t stage, int32_t a, int32_t b, trmi_least least) {
     const trmi_pipe_shape *shape = c->shape;
     double times = least == TRMI_LEAST_STEP ? shape->micros : 1;
-    double copied = shape->stages > 1 && shape->chunks == 1 ? trmi_runs_copied(c->runs, a, b) : 0;
+    double copied = shape->stages > 1 ? trmi_runs_copied(c->runs, a, b, shape->chunks == 1) : 0;
     if (c->quick) {
         return times * (c->before[b] - c->before[a] + copied);
     }
@@ -67,13 +77,14 @@ static double least_of(cutting *c, int32_t stage, int32_t a, int32_t b, trmi_lea
     return *at;
 }
 
-/* Returns the least seconds of the messages across a cut, forward and back. */
-static double messages_at(const cutting *c, int32_t stage, int32_t cut) {
+/* Returns the least seconds of the messages between a virtual stage and the next one, which begins
+ * with a cut, forward and back. */
+static double messages_at(const cutting *c, int32_t v, int32_t cut) {
+    const trmi_pipe_costs *costs = c->costs;
     double bytes = c->runs->crossing[cut];
-    return c->costs->message(c->costs->context, c->shape->stages, stage, stage + 1, bytes) +
-           (c->runs->returns[cut]
-                ? c->costs->message(c->costs->context, c->shape->stages, stage + 1, stage, bytes)
-                : 0);
+    int32_t stages = c->shape->stages, from = v % stages, to = (v + 1) % stages;
+    return costs->message(costs->context, stages, from, to, bytes) +
+           (c->runs->returns[cut] ? costs->message(costs->context, stages, to, from, bytes) : 0);
 }
 
 /* Returns whether the run from a to b alone takes longer than the best known step; so does each
@@ -83,8 +94,8 @@ static bool is_too_long(const cutting *c, int32_t a, int32_t b) {
     return c->before[a] + own > c->ceiling * (1 + 1e-9);
 }
 
-/* Returns whether stages 0 to r, which end at cut b, leave so much that the mean of the other stages
- * takes longer than the best known step. */
+/* Returns whether stages 0 to r, which end at cut b, leave so much that the mean of the other
+ * stages takes longer than the best known step. */
 static bool leaves_too_much(const cutting *c, int32_t r, int32_t b) {
     int32_t others = c->shape->stages - 1 - r;
     double rest = c->before[c->n - 1] - c->before[b];
@@ -150,45 +161,186 @@ static double run_dynamic(cutting *c, trmi_pipe_cut *out, double *longest) {
 static void price_cut(cutting *c, const trmi_pipe_cut *cut) {
     if (c->status == TRM_OK && cut->at[c->shape->stages * c->shape->chunks] > 0) {
         c->status = c->visit->price(c->visit->context, cut, &c->ceiling, c->err);
-        c->visits++;
     }
 }
 
-/* Prices all cuts whose bound is below the ceiling. Stages before r are in *cut: `before` is the time
- * from the first of them to the first micro-batch of r, and the gradients and the update of stage 0. */
-static void price_cuts_below(cutting *c, trmi_pipe_cut *cut, int32_t r, double before) {
-    int32_t stages = c->shape->stages, a = cut->at[r];
-    bool last = r == stages - 1;
-    for (int32_t b = last ? c->n - 1 : a + 1;
-         b <= c->n - stages + r && c->visits < c->visit->most && c->status == TRM_OK; b++) {
-        double behind = last ? 0 : c->value[(r + 1) * c->n + b], most = c->ceiling * (1 - 1e-9);
-        if (is_too_long(c, a, b)) {
-            break;
+/* ---- all cuts below the ceiling -------------------------------------------------------------- */
+
+/* Places run v from cut a to cut b. quick: by the seconds of its atoms. */
+static void place_run(cutting *c, int32_t v, int32_t a, int32_t b, bool quick) {
+    int32_t stage = v % c->shape->stages;
+    double atoms = c->before[b] - c->before[a], first = atoms;
+    c->micro[v] = quick ? atoms : least_of(c, stage, a, b, TRMI_LEAST_MICRO);
+    c->step[v] = quick ? c->shape->micros * atoms : least_of(c, stage, a, b, TRMI_LEAST_STEP);
+    if (!quick) {
+        first = v == 0 ? least_of(c, stage, a, b, TRMI_LEAST_LAST) : c->micro[v];
+    }
+    c->path[v + 1] = c->path[v] + first + (b < c->n - 1 ? messages_at(c, v, b) : 0);
+}
+
+/* Returns the bound of all cuts in which the first `count` runs are those placed, the last of which
+ * ends with cut b. A rank has the work of its chunks from run v on behind one micro-batch's way to
+ * v and before its way back; and all its work with its update. What is not placed yet is divided
+ * among the ranks. */
+static double bound_placed(const cutting *c, int32_t count, int32_t b) {
+    int32_t stages = c->shape->stages;
+    double work[TRMI_STAGES_MAX] = {0}, steps[TRMI_STAGES_MAX] = {0}, most = 0;
+    double sum = c->shape->micros * (c->before[c->n - 1] - c->before[b]);
+    for (int32_t v = count - 1; v >= 0; v--) {
+        int32_t r = v % stages;
+        work[r] += c->shape->micros * c->micro[v];
+        steps[r] += c->step[v];
+        most = fmax(most, fmax(c->path[v] + work[r], steps[r]));
+    }
+    for (int32_t r = 0; r < stages; r++) {
+        sum += c->path[r < count ? r : count] + work[r];
+    }
+    return fmax(most, sum / stages);
+}
+
+/* Sets the least seconds of each forward and each backward of a cut's runs, and what follows them
+ * on each rank, [stages]. */
+static void find_seconds(cutting *c, const trmi_pipe_cut *cut, double *forward, double *backward,
+                         double *after) {
+    trmi_runs *runs = c->runs;
+    int32_t stages = c->shape->stages;
+    for (int32_t v = 0; v < stages * c->shape->chunks && c->status == TRM_OK; v++) {
+        const trmi_least_run *run;
+        int32_t a = cut->at[v], b = cut->at[v + 1];
+        const trmi_run_ask ask = {a, b, TRMI_LEAST_MICRO, trmi_cut_memory(runs, c->shape, v)};
+        c->status = trmi_runs_least(runs, &ask, &run, c->err);
+        if (c->status == TRM_OK) {
+            double given = stages > 1 ? runs->given[a] + runs->given[b] : 0;
+            forward[v] = run->forward + given;
+            backward[v] = run->backward - given;
+            backward[v] += stages > 1 ? trmi_runs_copied(runs, a, b, false) : 0;
+            after[v % stages] += run->after;
         }
-        if (leaves_too_much(c, r, b) || !(behind < INFINITY)) {
+    }
+}
+
+/* Lists the edges of a cut, with the least seconds of their messages: a chain, and gradients of
+ * parameters that several runs read, which both ranks copy. Returns their number. */
+static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward, double *after) {
+    const trmi_runs *runs = c->runs;
+    const trmi_pipe_costs *costs = c->costs;
+    int32_t stages = c->shape->stages, kept = 0;
+    int32_t chain = trmi_pipeline_chain(&c->pipeline, c->edges);
+    for (int32_t e = 0; e < chain; e++) {
+        trmi_pipeline_edge *edge = &c->edges[e];
+        int32_t at = cut->at[edge->from > edge->to ? edge->from : edge->to];
+        if (!edge->from_backward || runs->returns[at]) {
+            edge->seconds = costs->message(costs->context, stages, edge->from % stages,
+                                           edge->to % stages, runs->crossing[at]);
+            c->edges[kept++] = *edge;
+        }
+    }
+    for (int32_t i = 0; i < runs->shared_count; i++) {
+        const trmi_shared_reader *of = &runs->shared[i];
+        trmi_pipeline_edge edge = {.from_backward = true, .to_backward = true};
+        for (int32_t v = 1; v < stages * c->shape->chunks; v++) {
+            edge.from += runs->cuts[cut->at[v]] <= of->node;
+            edge.to += runs->cuts[cut->at[v]] <= of->first;
+        }
+        int32_t from = edge.from % stages, to = edge.to % stages;
+        if (from != to) {
+            edge.seconds = costs->message(costs->context, stages, from, to, of->bytes);
+            backward[edge.from] += of->seconds;
+            backward[edge.to] += of->seconds;
+            after[to] += costs->message(costs->context, stages, to, from, of->bytes);
+        }
+        if (edge.from != edge.to) {
+            c->edges[kept++] = edge;
+        }
+    }
+    return kept;
+}
+
+/* Plays the schedule with the least seconds of each forward and each backward of a cut's runs, on a
+ * mesh of one rank: no plan of the cut has a shorter step. */
+static double play_least(cutting *c, const trmi_pipe_cut *cut) {
+    int32_t stages = c->shape->stages, count = stages * c->shape->chunks;
+    double after[TRMI_STAGES_MAX] = {0}, step = 0, *backward = c->played + count;
+    trmi_pipeline_play play = {
+        .forward = c->played, .backward = backward, .ends = backward + count};
+    find_seconds(c, cut, c->played, backward, after);
+    if (c->status == TRM_OK) {
+        int32_t edges = list_edges(c, cut, backward, after);
+        c->status = trmi_pipeline_run(&c->pipeline, c->edges, edges, &play, c->err);
+    }
+    for (int32_t r = 0; c->status == TRM_OK && r < stages; r++) {
+        step = fmax(step, play.ends[(r + 1) * c->pipeline.count - 1] + after[r]);
+    }
+    return step;
+}
+
+/* Returns the bound that a cut must be below to be priced. */
+static double limit_of(const cutting *c) {
+    double most = c->ceiling * (1 - 1e-9);
+    return c->listed == c->visit->most ? fmin(most, c->list[c->listed - 1].bound) : most;
+}
+
+/* Adds a cut to the list of those with the least bounds. */
+static void list_cut(cutting *c, const trmi_pipe_cut *cut) {
+    int32_t at = c->listed < c->visit->most ? c->listed++ : c->listed - 1;
+    for (; at > 0 && c->list[at - 1].bound > cut->bound; at--) {
+        c->list[at] = c->list[at - 1];
+    }
+    c->list[at] = *cut;
+}
+
+/* Tries all cuts at which run v may end, and all runs behind it; lists the cuts whose bound is
+ * below the ceiling, as many as are priced. Cuts beyond a limit are not tried: their bound counts
+ * for all of them. */
+static void try_cuts(cutting *c, trmi_pipe_cut *cut, int32_t v) {
+    enum { MOST_PLACED = 20000 };
+    int32_t stages = c->shape->stages, runs = stages * c->shape->chunks, a = cut->at[v];
+    bool last = v == runs - 1;
+    for (int32_t b = last ? c->n - 1 : a + 1; b <= c->n - runs + v && c->status == TRM_OK; b++) {
+        double most = limit_of(c);
+        place_run(c, v, a, b, true);
+        if (bound_placed(c, v + 1, b) >= most) {
             continue;
         }
-        double micro = least_of(c, r, a, b, TRMI_LEAST_MICRO),
-               whole = least_of(c, r, a, b, TRMI_LEAST_STEP);
-        double own = r == 0 ? whole : fmax(whole, before + c->shape->micros * micro);
-        double path = last ? 0
-                           : before + (r == 0 ? least_of(c, r, a, b, TRMI_LEAST_LAST) : micro) +
-                                 messages_at(c, r, b);
-        if (own >= most || path + behind >= most) {
+        place_run(c, v, a, b, false);
+        cut->at[v + 1] = b;
+        cut->bound = bound_placed(c, v + 1, b);
+        if (c->shape->chunks == 1 && !last) {
+            cut->bound = fmax(cut->bound, c->path[v + 1] + c->value[(v + 1) * c->n + b]);
+        }
+        if (last && cut->bound < most && trmi_mesh_ranks(&c->runs->space->mesh) == 1) {
+            cut->bound = fmax(cut->bound, play_least(c, cut));
+        }
+        if (cut->bound >= most) {
             continue;
         }
-        cut->at[r + 1] = b;
         if (last) {
-            price_cut(c, cut);
+            list_cut(c, cut);
+        } else if (c->placed++ < MOST_PLACED) {
+            try_cuts(c, cut, v + 1);
         } else {
-            price_cuts_below(c, cut, r + 1, path);
+            c->open = fmin(c->open, cut->bound);
         }
     }
 }
 
-/* Cuts stages of one chunk. The dynamic programming ignores the updates of stages 1 and later, so its
- * bound may be too low: bisection finds the least cap on a stage's seconds with its update that some
- * cut keeps. With `visit` all cuts below the ceiling are then priced. */
+/* Prices the cuts whose bound is below the ceiling, the least first, and returns the bound of all:
+ * that of the first one, or the ceiling that it is above. */
+static double price_cuts_below(cutting *c) {
+    trmi_pipe_cut cut = {.at = {0}};
+    c->open = INFINITY;
+    c->path[0] = 0;
+    try_cuts(c, &cut, 0);
+    for (int32_t i = 0; i < c->listed && c->list[i].bound < c->ceiling * (1 - 1e-9); i++) {
+        price_cut(c, &c->list[i]);
+    }
+    double least = c->listed > 0 ? fmin(c->open, c->list[0].bound) : c->open;
+    return fmin(least, c->ceiling);
+}
+
+/* Cuts stages of one chunk. The dynamic programming ignores the updates of stages 1 and later, so
+ * its bound may be too low: bisection finds the least cap on a stage's seconds with its update that
+ * some cut keeps. With `visit` all cuts below the ceiling are then priced. */
 static void cut_plain(cutting *c, trmi_pipe_cut *out) {
     enum { HALVES = 24 };
     double longest;
@@ -197,8 +349,6 @@ static void cut_plain(cutting *c, trmi_pipe_cut *out) {
     double low = out->bound, high = longest;
     for (int i = 0; !c->quick && high > low * (1 + 1e-9) && i < HALVES; i++) {
         trmi_pipe_cut other;
-        /* Is there a cut of which no stage takes longer than the cap? The first try is the lower
-         * bound itself, which is often kept. */
         c->cap = i == 0 ? low : (low + high) / 2;
         double bound = run_dynamic(c, &other, &longest), whole = fmax(bound, longest);
         if (whole <= c->cap * (1 + 1e-9) || (whole < high && bound < INFINITY)) {
@@ -215,13 +365,12 @@ static void cut_plain(cutting *c, trmi_pipe_cut *out) {
         price_cut(c, out);
         c->cap = INFINITY;
         (void)run_dynamic(c, &cut, &longest); /* values without the cap */
-        cut.at[0] = 0;
-        price_cuts_below(c, &cut, 0, 0);
+        out->bound = fmax(out->bound, price_cuts_below(c));
     }
 }
 
-/* Returns the least seconds of the messages of one micro-batch across any cut, between any two ranks that
- * follow each other. */
+/* Returns the least seconds of the messages of one micro-batch across any cut, between any two
+ * ranks that follow each other. */
 static double least_messages(const cutting *c) {
     int32_t stages = c->shape->stages;
     double bytes = INFINITY, least = INFINITY;
@@ -240,22 +389,22 @@ static double least_messages(const cutting *c) {
     return least < INFINITY ? least : 0;
 }
 
-/* Returns the bound of an interleaved schedule in which one micro-batch takes `micro` seconds in all runs.
- * Rank r has the work of its chunks from i on behind a micro-batch's way through the virtual stages before
- * v = i stages + r, and before its way back:
+/* Contract in pipeline_cut.h. Rank r has the work of its chunks from i on behind a micro-batch's
+ * way through the virtual stages before v = i stages + r, and before its way back:
  *
  *      step >= sum of x[u] + messages, u < v,  +  micros * sum of x[j stages + r], j >= i      for each v
  *
- * with x[u] the seconds of one micro-batch in virtual stage u. So any mean of these is a bound, too. With
- * the weights w[v] below all x have the same factor, and only their sum counts, for any cut:
+ * with x[u] the seconds of one micro-batch in virtual stage u. So any mean of these is a bound,
+ * too. With the weights w[v] below all x have the same factor, and only their sum counts, for any
+ * cut:
  *
  *      (micros - 1) w[v] = micros - 1 + sum of w[u], u < v           in the first chunk
  *                          sum of w[u], v - stages < u < v           in others */
-static double bound_chunks(const cutting *c, double micro) {
-    int32_t stages = c->shape->stages, runs = stages * c->shape->chunks;
-    double w[TRMI_VIRTUAL_STAGES_MAX], sum = 0, way = 0, others = c->shape->micros - 1;
+double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message) {
+    int32_t stages = shape->stages, runs = stages * shape->chunks;
+    double w[TRMI_VIRTUAL_STAGES_MAX], sum = 0, way = 0, others = shape->micros - 1;
     if (others == 0) { /* one run after the other */
-        return micro + (runs - 1) * least_messages(c);
+        return micro + (runs - 1) * message;
     }
     for (int32_t v = 0; v < runs; v++) {
         double before = v < stages ? others : 0;
@@ -266,7 +415,7 @@ static double bound_chunks(const cutting *c, double micro) {
         sum += w[v];
         way += w[v] * v; /* messages before v */
     }
-    return micro * (1 + others * w[0] / sum) + way / sum * least_messages(c);
+    return micro * (1 + others * w[0] / sum) + way / sum * message;
 }
 
 /* Cuts into chunks: runs as equal as they can be, by their quick seconds. */
@@ -274,8 +423,9 @@ static void cut_chunks(cutting *c, trmi_pipe_cut *out) {
     int32_t stages = c->shape->stages, runs = stages * c->shape->chunks, left = runs, a = 0;
     double all = c->before[c->n - 1];
     /* all runs need not fit the memory of one rank */
-    out->bound =
-        bound_chunks(c, c->runs->limit > 0 ? all : least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO));
+    out->bound = trmi_cut_bound(
+        c->shape, c->runs->limit > 0 ? all : least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO),
+        least_messages(c));
     for (int32_t i = 0; i + 1 < c->n; i++) { /* one rank has all of the longest atom */
         out->bound = fmax(out->bound, c->shape->micros * (c->before[i + 1] - c->before[i]));
     }
@@ -290,6 +440,7 @@ static void cut_chunks(cutting *c, trmi_pipe_cut *out) {
     }
     if (c->visit != NULL) {
         price_cut(c, out);
+        out->bound = fmax(out->bound, price_cuts_below(c));
     }
 }
 
@@ -302,6 +453,25 @@ static trm_status sum_atoms(cutting *c) {
         c->before[i + 1] = c->before[i] + run->seconds;
     }
     return TRM_OK;
+}
+
+/* Opens what the search of all cuts needs. error INVALID (a schedule that cannot be), NOMEM */
+static trm_status open_places(cutting *c, trmi_arena *scratch) {
+    const trmi_pipe_shape *shape = c->shape;
+    size_t runs = (size_t)(shape->stages * shape->chunks);
+    TRMI_TRY(trmi_pipeline_create(shape->order, shape->stages, shape->chunks, shape->micros,
+                                  &c->pipeline, c->err));
+    size_t actions = (size_t)shape->stages * (size_t)c->pipeline.count;
+    c->micro = trmi_arena_alloc(scratch, runs * sizeof *c->micro);
+    c->step = trmi_arena_alloc(scratch, runs * sizeof *c->step);
+    c->path = trmi_arena_alloc(scratch, (runs + 1) * sizeof *c->path);
+    size_t edges = 2 * runs + (size_t)c->runs->shared_count;
+    c->edges = trmi_arena_alloc(scratch, edges * sizeof *c->edges);
+    c->played = trmi_arena_alloc(scratch, (2 * runs + actions) * sizeof *c->played);
+    c->list = trmi_arena_alloc(scratch, (size_t)c->visit->most * sizeof *c->list);
+    bool made = c->list != NULL && c->micro != NULL && c->step != NULL && c->path != NULL &&
+                c->edges != NULL && c->played != NULL;
+    return made ? TRM_OK : TRMI_FAIL(c->err, TRM_NOMEM, "no memory to cut stages");
 }
 
 /* Contract in pipeline_cut.h. Dynamic programming over the cuts between stages, from the last
@@ -333,13 +503,15 @@ trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
     for (size_t i = 0; i < cells; i++) {
         c.known[i] = NAN;
     }
-    c.status = sum_atoms(&c);
+    c.status = visit != NULL ? open_places(&c, &scratch) : TRM_OK;
+    c.status = c.status == TRM_OK ? sum_atoms(&c) : c.status;
     if (c.status == TRM_OK && shape->chunks == 1) {
         cut_plain(&c, out);
     } else if (c.status == TRM_OK) {
         cut_chunks(&c, out);
     }
     out->bound = fmin(out->bound, ceiling);
+    trmi_pipeline_free(&c.pipeline);
     trmi_arena_free(&scratch);
     return c.status;
 }

@@ -34,8 +34,9 @@ static void measure_cut(trmi_runs *r, int32_t i) {
             last = edge->value;
             r->crossing[i] = r->crossing[i] > 0 ? fmin(r->crossing[i], bytes) : bytes;
             r->returns[i] = r->returns[i] || edge->gradient;
-            r->copied[i] +=
-                (1 + edge->gradient) * trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+            double copy = trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes);
+            r->copied[i] += (1 + edge->gradient) * copy;
+            r->given[i] += copy;
         }
     }
 }
@@ -61,7 +62,7 @@ static trm_status list_shared(trmi_runs *r, trm_error *err) {
                            trmi_mesh_ranks(&s->mesh);
             if (*at > 0 && *at - 1 != n && r->shared_count < s->nodes_count) {
                 r->shared[r->shared_count++] = (trmi_shared_reader){
-                    *at - 1, n, trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes)};
+                    *at - 1, n, bytes, trmi_price(&s->prices, &s->mesh, TRMI_MOVE_LOCAL, 0, bytes)};
             }
             *at = *at > 0 ? *at : n + 1;
         }
@@ -69,10 +70,10 @@ static trm_status list_shared(trmi_runs *r, trm_error *err) {
     return TRM_OK;
 }
 
-double trmi_runs_copied(const trmi_runs *r, int32_t a, int32_t b) {
+double trmi_runs_copied(const trmi_runs *r, int32_t a, int32_t b, bool shared) {
     double seconds = r->copied[a] + r->copied[b];
     bool owns = false, gives = false;
-    for (int32_t i = 0; i < r->shared_count; i++) {
+    for (int32_t i = 0; shared && i < r->shared_count; i++) {
         const trmi_shared_reader *of = &r->shared[i];
         bool first = of->first >= r->cuts[a] && of->first < r->cuts[b],
              here = of->node >= r->cuts[a] && of->node < r->cuts[b];
@@ -85,9 +86,10 @@ double trmi_runs_copied(const trmi_runs *r, int32_t a, int32_t b) {
 
 /* Contract in pipeline_runs.h. Lists the cuts, the places where a run may begin, and measures
  * what crosses each of them. */
-trm_status trmi_runs_open(trmi_runs *r, const trmi_space *s, int32_t micros, const int32_t *begins,
-                          int32_t begins_count, trmi_arena *arena, trm_error *err) {
-    *r = (trmi_runs){.space = s, .micros = micros, .arena = arena};
+trm_status trmi_runs_open(trmi_runs *r, const int32_t *begins, int32_t begins_count,
+                          trmi_arena *arena, trm_error *err) {
+    const trmi_space *s = r->space;
+    r->arena = arena;
     r->cuts = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 2) * sizeof *r->cuts);
     if (r->cuts == NULL) {
         return no_memory(err);
@@ -101,9 +103,10 @@ trm_status trmi_runs_open(trmi_runs *r, const trmi_space *s, int32_t micros, con
     r->cuts_count = inner + 2;
     r->cuts[inner + 1] = s->nodes_count;
     r->copied = trmi_arena_alloc(arena, (size_t)r->cuts_count * sizeof *r->copied);
+    r->given = trmi_arena_alloc(arena, (size_t)r->cuts_count * sizeof *r->given);
     r->crossing = trmi_arena_alloc(arena, (size_t)r->cuts_count * sizeof *r->crossing);
     r->returns = trmi_arena_alloc(arena, (size_t)r->cuts_count * sizeof *r->returns);
-    if (r->copied == NULL || r->crossing == NULL || r->returns == NULL) {
+    if (r->copied == NULL || r->given == NULL || r->crossing == NULL || r->returns == NULL) {
         return no_memory(err);
     }
     for (int32_t i = 1; i <= inner; i++) {
@@ -215,6 +218,17 @@ static trm_status search_part(trmi_runs *r, const trmi_space *part, const trmi_r
     return TRM_OK;
 }
 
+/* Finds the seconds of forward, of backward and of what follows on a mesh of one rank, where all plans of
+ * a part have the same, but those that recompute. */
+static trm_status find_halves(const trmi_space *part, trmi_least_run *run, trm_error *err) {
+    trmi_measure m;
+    TRMI_TRY(trmi_space_measure(part, &run->choice, &m, err));
+    run->forward = m.forward;
+    run->backward = m.blocking - m.forward - m.once;
+    run->after = m.once + m.exposed;
+    return TRM_OK;
+}
+
 /* Contract in pipeline_runs.h. Equal runs (the repeated blocks of a network) have one key and
  * are searched once. */
 trm_status trmi_runs_least(trmi_runs *r, const trmi_run_ask *from, const trmi_least_run **out,
@@ -242,6 +256,10 @@ trm_status trmi_runs_least(trmi_runs *r, const trmi_run_ask *from, const trmi_le
     }
     trmi_least_run found = {.key = key};
     status = status == TRM_OK ? search_part(r, &part, &ask, &found, err) : status;
+    if (status == TRM_OK && ask.least == TRMI_LEAST_MICRO && found.seconds < INFINITY &&
+        trmi_mesh_ranks(&s->mesh) == 1) {
+        status = find_halves(&part, &found, err);
+    }
     if (status == TRM_OK &&
         !trmi_grow((void **)&r->list, &r->capacity, r->count + 1, sizeof *r->list)) {
         status = no_memory(err);

@@ -23,13 +23,16 @@ typedef struct trmi_least_run {
     uint64_t key;
     double seconds;     /* no strategies of the run take less; INFINITY: none fit the memory */
     trmi_choice choice; /* those that have the bound */
+    /* of TRMI_LEAST_MICRO on a mesh of one rank: seconds of forward, of backward, and of gradients with
+     * update, each the least */
+    double forward, backward, after;
 } trmi_least_run;
 
-/* A parameter that node `node` reads and an earlier node, `first`, too: seconds of copying its gradient
- * in the smallest parts. */
+/* A parameter that node `node` reads and an earlier node, `first`, too: bytes of its gradient in the
+ * smallest parts, and seconds of copying it. */
 typedef struct trmi_shared_reader {
     int32_t first, node;
-    double seconds;
+    double bytes, seconds;
 } trmi_shared_reader;
 
 /* The memory that a run may keep. */
@@ -48,6 +51,7 @@ typedef struct trmi_runs {
     const trmi_space *space;
     int32_t micros;
     bool recompute;
+    double apart; /* trmi_space_apart */
     double limit; /* bytes of a rank; 0 = none */
     double
         reserved[TRMI_STAGES_MAX]; /* part of the limit for what the runs of a stage do not count */
@@ -55,7 +59,9 @@ typedef struct trmi_runs {
     int32_t cuts_count;
     double *crossing; /* [cuts_count] least bytes of the values that cross a cut */
     bool *returns;    /* [cuts_count] gradients cross it back */
-    double *copied;   /* [cuts_count] seconds that both sides of a cut copy, for each micro-batch */
+    double
+        *copied; /* [cuts_count] seconds that both sides of a cut copy, for each micro-batch ... */
+    double *given; /* ... part of them in forward */
     trmi_shared_reader *shared;
     int32_t shared_count;
     trmi_least_run *list;
@@ -64,16 +70,16 @@ typedef struct trmi_runs {
     trmi_arena *arena;
 } trmi_runs;
 
-/* Opens the runs of a space. begins: [begins_count] nodes, the only ones with which stages can begin;
- * NULL: all of trmi_pipe_cuts. error NOMEM */
-trm_status trmi_runs_open(trmi_runs *runs, const trmi_space *space, int32_t micros,
-                          const int32_t *begins, int32_t begins_count, trmi_arena *arena,
-                          trm_error *err);
+/* Opens the runs of a space; runs->space and ->micros are set. begins: [begins_count] nodes, the only ones
+ * with which stages can begin; NULL: all of trmi_pipe_cuts. error NOMEM */
+trm_status trmi_runs_open(trmi_runs *runs, const int32_t *begins, int32_t begins_count,
+                          trmi_arena *arena, trm_error *err);
 /* Finds the least seconds of the run from cut `a` to cut `b`. *out is valid until the next call. error NOMEM */
 trm_status trmi_runs_least(trmi_runs *runs, const trmi_run_ask *ask, const trmi_least_run **out,
                            trm_error *err);
-/* Returns the least seconds, for each micro-batch, that the run copies for other stages. */
-double trmi_runs_copied(const trmi_runs *runs, int32_t a, int32_t b);
+/* Returns the least seconds, for each micro-batch, that the run copies for other stages. shared: also
+ * gradients of parameters that other runs read, if all these are on other ranks. */
+double trmi_runs_copied(const trmi_runs *runs, int32_t a, int32_t b, bool shared);
 void trmi_runs_close(trmi_runs *runs);
 
 #endif

@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MICROS = 16, MOST_CUTS = 200, ROWS = 4096 };
+enum { MOST_MICROS = 16, MOST_CUTS = 100, ROWS = 4096 };
 
 typedef struct searching {
     const trmi_pipe_options *o;
@@ -177,7 +177,7 @@ static int32_t find_space(const searching *s, const trmi_pipe_row *row) {
     return -1;
 }
 
-/* Finds or makes the space of a row. */
+/* Finds or makes the space of a row, without edges, and its runs, without cuts. */
 static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs **out) {
     trmi_pipe_found *f = s->found;
     int32_t known = find_space(s, row);
@@ -187,21 +187,33 @@ static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs *
     }
     /* a new space, with the places where runs may begin */
     trmi_space **space = &f->spaces[f->spaces_count];
-    int32_t begins[TRMI_VIRTUAL_STAGES_MAX], count = 0;
     TRMI_TRY(s->o->make_space(s->o->context, &row->mesh, row->shape.micros, row->shape.recompute,
                               space, s->err));
     trmi_runs *runs = s->runs[f->spaces_count++] = trmi_arena_alloc(s->arena, sizeof *runs);
     if (runs == NULL) {
         return no_memory(s);
     }
-    if (s->o->begins != NULL) {
-        TRMI_TRY(trmi_pipe_begins(*space, s->o->begins, begins, &count, s->err));
-    }
-    TRMI_TRY(trmi_runs_open(runs, *space, row->shape.micros, s->o->begins != NULL ? begins : NULL,
-                            count, s->arena, s->err));
-    runs->recompute = row->shape.recompute;
-    runs->limit = s->o->costs.memory_bytes;
+    *runs = (trmi_runs){.space = *space,
+                        .micros = row->shape.micros,
+                        .recompute = row->shape.recompute,
+                        .apart = trmi_space_apart(*space)};
     *out = runs;
+    return TRM_OK;
+}
+
+/* Gives the space of a row its edges, and its runs their cuts. */
+static trm_status connect_space(searching *s, const trmi_pipe_row *row, trmi_runs *runs) {
+    int32_t begins[TRMI_VIRTUAL_STAGES_MAX], count = 0;
+    trmi_space *space = s->found->spaces[find_space(s, row)];
+    if (runs->cuts != NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trmi_space_connect(space, s->err));
+    if (s->o->begins != NULL) {
+        TRMI_TRY(trmi_pipe_begins(space, s->o->begins, begins, &count, s->err));
+    }
+    TRMI_TRY(trmi_runs_open(runs, s->o->begins != NULL ? begins : NULL, count, s->arena, s->err));
+    runs->limit = s->o->costs.memory_bytes;
     return TRM_OK;
 }
 
@@ -303,15 +315,26 @@ static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *cei
     return TRM_OK;
 }
 
-/* Searches one row. The quick cut gives a lower bound, by which the caller skips rows, and a
- * first plan; its price, or the best of other rows, is the ceiling above which the full search
- * looks no further. */
+/* Returns whether a row's bound is not below the best plan that is known. */
+static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
+    return row->bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
+}
+
+/* Searches one row. Its operators by themselves give a first lower bound, by which most rows are
+ * skipped, and the quick cut a second one and a first plan; its price, or the best of other rows,
+ * is the ceiling above which the full search looks no further. */
 static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     trmi_pipe_cut cut;
     double ceiling = INFINITY;
     row_search r = {.s = s, .row = row};
     int32_t count = row->shape.stages * row->shape.chunks;
     TRMI_TRY(open_space(s, row, &r.runs));
+    row->bound =
+        fmax(row->bound, trmi_cut_bound(&row->shape, r.runs->apart, 0) + s->o->costs.overhead);
+    if (quick && is_hopeless(s, row)) {
+        return TRM_OK;
+    }
+    TRMI_TRY(connect_space(s, row, r.runs));
     if (r.runs->cuts_count - 1 < count ||
         (s->o->begins != NULL && r.runs->cuts_count - 1 != count)) {
         row->bound = INFINITY; /* fewer runs than stages */
@@ -351,11 +374,6 @@ static int by_step(const void *a, const void *b) {
     }
     double p = has ? x->plan.step : x->bound, q = has ? y->plan.step : y->bound;
     return (p > q) - (p < q);
-}
-
-/* Returns whether a row's bound is not below the best plan that is known. */
-static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
-    return row->bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
 }
 
 /* Frees the space that the rows [first, end) share if all of them are hopeless: many meshes are

@@ -189,7 +189,7 @@ typedef struct trmi_space_edge {
 typedef struct trmi_update_line {
     double byte, offset;
 } trmi_update_line;
-/* All plans of one graph on one mesh, with their costs. Read-only after trmi_space_create(). */
+/* All plans of one graph on one mesh, with their costs. Read-only once it has its edges. */
 typedef struct trmi_space {
     trmi_arena arena;
     const trm_graph *graph; /* borrowed */
@@ -221,7 +221,12 @@ typedef struct trmi_space {
     /* [values] the operator that reads a parameter, or its cast, first; it has the costs of storing
      * it */
     const int32_t *owners;
-    double seconds; /* wall-clock time of trmi_space_create() */
+    /* for its edges: [ops] node of a forward operator, -1 = none; [values] depends on a trained
+     * parameter, so that a gradient flows */
+    int32_t *node_of;
+    uint8_t *moving;
+    bool connected; /* it has its edges */
+    double seconds; /* wall-clock time of making it */
 } trmi_space;
 
 /* Builds the space of all plans of `graph` on `mesh`.
@@ -233,6 +238,15 @@ typedef struct trmi_space {
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err);
+/* Makes a space as trmi_space_create(), but without edges and prices between spreads, which take most of
+ * the time: the costs of each operator by itself. trmi_space_connect() adds them, once. */
+trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
+                           const trmi_search_costs *costs, const trmi_partition_plan *pins,
+                           trmi_space **out, trm_error *err);
+trm_status trmi_space_connect(trmi_space *space, trm_error *err);
+/* Returns seconds of one micro-batch, without updates, that no plan of a space is below: the sum of the
+ * least of each operator by itself. It needs no edges. */
+double trmi_space_apart(const trmi_space *space);
 /* Frees a space; NULL is fine. */
 void trmi_space_destroy(trmi_space *space);
 
@@ -272,9 +286,14 @@ double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_sprea
  * at 1/ranks. */
 void trmi_space_find_update_lines(trmi_space *space);
 /* Adds the costs of one parameter of operator `op` in strategy i of its class to the class' stores
- * and slices. `table`: prices of the parameter's shape. */
-void trmi_space_add_parameter(const trmi_space *space, const trmi_price_table *table,
-                              const trmi_op *op, int32_t input, trmi_space_class *of, int32_t i);
+ * and slices. */
+void trmi_space_add_parameter(const trmi_space *space, const trmi_op *op, int32_t input,
+                              trmi_space_class *of, int32_t i);
+/* Returns the seconds of reducing a gradient from its spread `made` to the spread `stored` of its
+ * parameter; 0: it is no partial sum. With buckets only its bytes count, because gradients of a bucket
+ * share the start-up. */
+double trmi_space_reduce_seconds(const trmi_space *space, int32_t value, const trmi_spread *made,
+                                 const trmi_spread *stored);
 /* Computes how parameter `input` of a node is stored in parts with strategy i. False: not possible.
  */
 bool trmi_space_parts(const trmi_space *space, int32_t node, int32_t input, int32_t i,

@@ -269,7 +269,7 @@ static void queue_gradients(step_simulation *w, int32_t node) {
                            &strategy_of(w, node)->inputs[i], true);
             continue;
         }
-        double seconds = trmi_space_move_seconds(w->s, parameter->outputs[0], &made, &stored);
+        double seconds = trmi_space_reduce_seconds(w->s, parameter->outputs[0], &made, &stored);
         bool cooperative = i == 1 && cooperative_of(w, node) != NULL;
         w->m->cooperative_bytes +=
             cooperative ? trmi_space_bytes(w->s, parameter->outputs[0], &made) : 0;

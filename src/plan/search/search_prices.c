@@ -71,6 +71,18 @@ double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
 }
 
+double trmi_space_move_seconds(const trmi_space *s, int32_t value, const trmi_spread *from,
+                               const trmi_spread *to) {
+    const trmi_value *v = &s->graph->values[value];
+    for (int64_t i = 0; i < s->prices_count; i++) {
+        if (s->prices_of[i].dtype == v->dtype &&
+            trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
+            return trmi_price_between(&s->prices_of[i], &s->mesh, from, to);
+        }
+    }
+    return INFINITY;
+}
+
 /* Returns the spread of a number. */
 static trmi_spread spread_of(const trmi_price_table *t, const trmi_mesh *mesh, int32_t number) {
     trmi_spread s = {{0}, {0}};

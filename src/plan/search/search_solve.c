@@ -169,6 +169,23 @@ trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class 
                             store->bytes + copies * (c->kept[i] - (again ? c->saved[i] : 0))};
 }
 
+double trmi_space_apart(const trmi_space *s) {
+    const trmi_objective micro = {.away = 1};
+    double sum = 0;
+    for (int64_t k = 0; k < s->classes_count; k++) {
+        const trmi_space_class *c = &s->classes[k];
+        double least = INFINITY;
+        for (int32_t i = 0; i < c->count * TRMI_WAYS; i++) {
+            int way = i % TRMI_WAYS;
+            least = fmin(least, trmi_space_node_cost(s, c, i / TRMI_WAYS, way, &micro).seconds);
+            way |= TRMI_WAY_SLICED;
+            least = fmin(least, trmi_space_node_cost(s, c, i / TRMI_WAYS, way, &micro).seconds);
+        }
+        sum += c->members * least;
+    }
+    return sum;
+}
+
 /* Returns seconds + lambda x bytes of a way. */
 static double weigh_way(const trmi_node_cost *way, const trmi_objective *w) {
     return way->seconds < INFINITY ? way->seconds + w->memory * way->bytes : INFINITY;

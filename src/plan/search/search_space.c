@@ -24,11 +24,9 @@ enum { BOUNDED_AXES = 4 };
 /* State while a space is built. */
 typedef struct building {
     trmi_space *s;
-    int32_t *node_of; /* [ops] node of a forward operator, -1 = none */
-    uint8_t *moving;  /* [values] depends on a trained parameter, so that a gradient flows */
-    bool *repeats;    /* [ops] its first output may be recomputed */
-    bool *dropped;    /* [ops] the rule of the back-end recomputes its first output */
-    bool *read;       /* [values] backward reads the value */
+    bool *repeats; /* [ops] its first output may be recomputed */
+    bool *dropped; /* [ops] the rule of the back-end recomputes its first output */
+    bool *read;    /* [values] backward reads the value */
     trm_error *err;
 } building;
 
@@ -66,7 +64,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
             const trmi_op *from = trmi_maker_of(g, op->inputs[i]);
             trmi_text_printf(key, " %s/%d/%d/%d", trm_shape_format(&v->shape, shape, sizeof shape),
                              (int)v->dtype, trmi_is_leaf(from) ? (int)from->kind : 0,
-                             b->moving[op->inputs[i]]);
+                             b->s->moving[op->inputs[i]]);
             write_owners(b, op, op->inputs[i], key);
         } else {
             trmi_text_printf(key, " -");
@@ -176,18 +174,6 @@ static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dty
     return t;
 }
 
-double trmi_space_move_seconds(const trmi_space *s, int32_t value, const trmi_spread *from,
-                               const trmi_spread *to) {
-    const trmi_value *v = &s->graph->values[value];
-    for (int64_t i = 0; i < s->prices_count; i++) {
-        if (s->prices_of[i].dtype == v->dtype &&
-            trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
-            return trmi_price_between(&s->prices_of[i], &s->mesh, from, to);
-        }
-    }
-    return INFINITY;
-}
-
 /* Returns the seconds of the halo exchanges and statistics of a strategy. */
 static double exchange_seconds(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
     double sum = 0;
@@ -242,11 +228,10 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
         if (parameter != NULL) {
             const trmi_value *v = trmi_output_of(s->graph, parameter, 0);
-            const trmi_price_table *table = prices_for(b, &v->shape, v->dtype);
-            if (table == NULL) {
+            if (!s->costs.fuse && prices_for(b, &v->shape, v->dtype) == NULL) {
                 return TRM_NOMEM;
             }
-            trmi_space_add_parameter(s, table, op, k, c, i);
+            trmi_space_add_parameter(s, op, k, c, i);
         }
     }
     return TRM_OK;
@@ -392,14 +377,14 @@ static trm_status count_nodes(building *b) {
     trmi_space *s = b->s;
     const trm_graph *g = s->graph;
     int32_t count = 0;
-    b->node_of = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->node_of);
-    b->moving = trmi_arena_alloc(&s->arena, (size_t)g->values_count);
+    b->s->node_of = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->s->node_of);
+    b->s->moving = trmi_arena_alloc(&s->arena, (size_t)g->values_count);
     b->repeats = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->repeats);
     b->dropped = trmi_arena_alloc(&s->arena, (size_t)g->ops_count * sizeof *b->dropped);
     b->read = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *b->read);
     int32_t *owners = trmi_arena_alloc(&s->arena, (size_t)g->values_count * sizeof *owners);
     s->owners = owners;
-    if (owners == NULL || b->node_of == NULL || b->moving == NULL || b->repeats == NULL ||
+    if (owners == NULL || b->s->node_of == NULL || b->s->moving == NULL || b->repeats == NULL ||
         b->dropped == NULL || b->read == NULL) {
         return no_memory(b->err);
     }
@@ -410,19 +395,19 @@ static trm_status count_nodes(building *b) {
         const trmi_op *op = &g->ops[i];
         bool moves = op->kind == TRMI_OP_PARAMETER && op->attrs.leaf.trainable;
         for (int32_t k = 0; k < op->inputs_count; k++) {
-            moves = moves || b->moving[op->inputs[k]];
+            moves = moves || b->s->moving[op->inputs[k]];
             b->read[op->inputs[k]] = b->read[op->inputs[k]] || op->phase == TRMI_BACKWARD;
         }
         note_owner(b, op, owners);
         for (int32_t k = 0; k < op->outputs_count; k++) {
             trm_dtype dtype = trmi_output_of(g, op, k)->dtype;
             bool real = dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
-            b->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
+            b->s->moving[op->outputs[k]] = moves && real && op->phase == TRMI_FORWARD;
         }
         /* the cast of a parameter has no node: it has the spread that its reader needs */
         bool cast = op->kind == TRMI_OP_CAST && trmi_parameter_of(g, op->outputs[0]) != NULL;
         s->casts = s->casts || cast;
-        b->node_of[i] = !trmi_is_leaf(op) && !cast && op->phase == TRMI_FORWARD ? count++ : -1;
+        b->s->node_of[i] = !trmi_is_leaf(op) && !cast && op->phase == TRMI_FORWARD ? count++ : -1;
     }
     s->nodes = trmi_arena_alloc(&s->arena, ((size_t)count + 1) * sizeof *s->nodes);
     s->nodes_count = count;
@@ -499,8 +484,8 @@ static trm_status pin_strategy(building *b, trmi_space_node *node,
 static trm_status make_nodes(building *b, const trmi_partition_plan *pins) {
     const trm_graph *g = b->s->graph;
     for (int64_t i = 1; i < g->ops_count; i++) {
-        if (b->node_of[i] >= 0) {
-            trmi_space_node *node = &b->s->nodes[b->node_of[i]];
+        if (b->s->node_of[i] >= 0) {
+            trmi_space_node *node = &b->s->nodes[b->s->node_of[i]];
             node->op = (int32_t)i;
             TRMI_TRY(find_backward(b, node));
             find_read(b, node);
@@ -655,7 +640,7 @@ static trm_status add_tied_edge(building *b, int32_t n, int32_t i) {
     if (parameter == NULL || trmi_space_owns(s, to, parameter->outputs[0])) {
         return TRM_OK;
     }
-    trmi_space_edge e = {.from = b->node_of[s->owners[parameter->outputs[0]]],
+    trmi_space_edge e = {.from = b->s->node_of[s->owners[parameter->outputs[0]]],
                          .to = n,
                          .value = parameter->outputs[0],
                          .input = i,
@@ -676,14 +661,14 @@ static trm_status make_edges(building *b) {
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_op *op = trmi_space_op(s, n);
         for (int32_t i = 0; i < op->inputs_count; i++) {
-            int32_t from = op->inputs[i] != 0 ? b->node_of[g->values[op->inputs[i]].op] : -1;
+            int32_t from = op->inputs[i] != 0 ? b->s->node_of[g->values[op->inputs[i]].op] : -1;
             if (from < 0) {
                 TRMI_TRY(add_tied_edge(b, n, i));
                 continue;
             }
             /* kept: a gradient operator of the reader reads the value, too */
             trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
-            e.gradient = b->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
+            e.gradient = b->s->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
             e.kept = is_kept(b, n, op->inputs[i]);
             TRMI_TRY(add_edge(b, e));
         }
@@ -704,11 +689,10 @@ static trm_status mark_blocks(trmi_space *s, trm_error *err) {
 }
 
 /* Contract in search.h. A node is an operator, its states are strategies; operators of one kind
- * with equal shapes share a class, which is priced once. An edge has the price of moving a value
- * between the strategies of its two ends. */
-trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
-                             const trmi_search_costs *costs, const trmi_partition_plan *pins,
-                             trmi_space **out, trm_error *err) {
+ * with equal shapes share a class, which is priced once. */
+trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
+                           const trmi_search_costs *costs, const trmi_partition_plan *pins,
+                           trmi_space **out, trm_error *err) {
     trm_error own;
     double begin = trmi_os_now();
     trmi_space *s;
@@ -724,12 +708,40 @@ trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
     trm_status status = mark_blocks(s, err);
     status = status == TRM_OK ? count_nodes(&b) : status;
     status = status == TRM_OK ? make_nodes(&b, pins) : status;
-    status = status == TRM_OK ? make_edges(&b) : status;
     if (status != TRM_OK) {
         trmi_space_destroy(s);
         return status;
     }
     s->seconds = trmi_os_now() - begin;
+    *out = s;
+    return TRM_OK;
+}
+
+/* Contract in search.h. An edge has the price of moving a value between the strategies of its two
+ * ends. */
+trm_status trmi_space_connect(trmi_space *s, trm_error *err) {
+    trm_error own;
+    double begin = trmi_os_now();
+    building b = {.s = s, .err = err != NULL ? err : &own};
+    if (s->connected) {
+        return TRM_OK;
+    }
+    TRMI_TRY(make_edges(&b));
+    s->connected = true;
+    s->seconds += trmi_os_now() - begin;
+    return TRM_OK;
+}
+
+trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
+                             const trmi_search_costs *costs, const trmi_partition_plan *pins,
+                             trmi_space **out, trm_error *err) {
+    trmi_space *s;
+    TRMI_TRY(trmi_space_open(graph, mesh, costs, pins, &s, err));
+    trm_status status = trmi_space_connect(s, err);
+    if (status != TRM_OK) {
+        trmi_space_destroy(s);
+        return status;
+    }
     *out = s;
     return TRM_OK;
 }

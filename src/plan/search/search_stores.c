@@ -191,18 +191,17 @@ double trmi_space_bucket(const trmi_space *s, trmi_move move, uint32_t axes, dou
     return trmi_price(&s->prices, &s->mesh, move, axes, wire * bytes) + pack;
 }
 
-/* Returns the seconds of reducing a gradient from its spread `made` to the spread `stored` of its
- * parameter. With buckets only its bytes count, because gradients of a bucket share the start-up.
- */
-static double gradient_of(const trmi_space *s, const trmi_price_table *t, int32_t value,
-                          const trmi_spread *made, const trmi_spread *stored) {
-    double seconds = trmi_price_between(t, &s->mesh, made, stored);
+double trmi_space_reduce_seconds(const trmi_space *s, int32_t value, const trmi_spread *made,
+                                 const trmi_spread *stored) {
     uint32_t axes = 0;
     for (int32_t i = 0; i < s->mesh.axes; i++) {
         axes |= trmi_is_partial(made->at[i]) ? 1u << i : 0;
     }
-    if (!s->costs.fuse || axes == 0 || !(seconds < INFINITY)) {
-        return seconds;
+    if (axes == 0) {
+        return 0;
+    }
+    if (!s->costs.fuse) {
+        return trmi_space_move_seconds(s, value, made, stored);
     }
     double small = trmi_space_bucket(s, TRMI_MOVE_GRADIENTS, axes, TRMI_SMALL_MESSAGE);
     double large = trmi_space_bucket(s, TRMI_MOVE_GRADIENTS, axes, TRMI_LARGE_MESSAGE);
@@ -302,8 +301,8 @@ static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read
  * it, for three ways at once: stored as it is read (stores[0]), stored in parts (stores[1]), and
  * updated in slices (slices). A parameter that several operators read is counted at its owner;
  * the other readers pay only for what joins their gradients. */
-void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, const trmi_op *op,
-                              int32_t input, trmi_space_class *c, int32_t i) {
+void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t input,
+                              trmi_space_class *c, int32_t i) {
     const trmi_strategy *strategy = &c->strategies[i];
     trmi_store_cost *stores = &c->stores[2 * i], *slices = &c->slices[i];
     const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
@@ -329,7 +328,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_price_table *t, co
     bool apart = trained && trmi_partition_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1,
            whole = trmi_space_bytes(s, value, &stored);
-    double gradient = trained ? gradient_of(s, t, value, &made, &stored) : 0;
+    double gradient = trained ? trmi_space_reduce_seconds(s, value, &made, &stored) : 0;
     double update = trained ? s->update.byte : 0,
            sum = trained ? s->costs.accumulate_byte : 0; /* a byte, each micro-batch */
     double once = apart ? c->factors[i] : update * whole;

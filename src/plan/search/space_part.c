@@ -26,16 +26,6 @@ static bool reads_foreign(const trmi_space *s, const trmi_op *op) {
     return false;
 }
 
-static const trmi_price_table *prices_of(const trmi_space *s, const trmi_value *v) {
-    for (int64_t i = 0; i < s->prices_count; i++) {
-        if (s->prices_of[i].dtype == v->dtype &&
-            trm_shape_equal(&s->prices_of[i].shape, &v->shape)) {
-            return &s->prices_of[i];
-        }
-    }
-    return NULL;
-}
-
 /* Replaces the costs of a class' parameters by those with `s->foreign`. */
 static trm_status price_again(trmi_space *s, trmi_space_class *c, trm_error *err) {
     const trmi_op *op = &s->graph->ops[c->op];
@@ -46,11 +36,8 @@ static trm_status price_again(trmi_space *s, trmi_space_class *c, trm_error *err
     }
     for (int32_t i = 0; i < c->count; i++) {
         for (int32_t k = 0; k < op->inputs_count; k++) {
-            const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
-            const trmi_price_table *table =
-                parameter != NULL ? prices_of(s, trmi_output_of(s->graph, parameter, 0)) : NULL;
-            if (table != NULL) {
-                trmi_space_add_parameter(s, table, op, k, c, i);
+            if (trmi_parameter_of(s->graph, op->inputs[k]) != NULL) {
+                trmi_space_add_parameter(s, op, k, c, i);
             }
         }
     }

@@ -146,7 +146,8 @@ typedef struct trmi_planner_stage {
     int32_t micros;
     bool recompute;
 } trmi_planner_stage;
-/* The same for a stage of a pipeline; `graph`: of one micro-batch. owns: the caller */
+/* The same for a stage of a pipeline; `graph`: of one micro-batch. The space of a stage has no edges yet
+ * (trmi_space_connect). owns: the caller */
 trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                                     const trmi_planner_stage *stage, trmi_space **out,
                                     trm_error *err);
@@ -171,7 +172,7 @@ trm_status trmi_planner_check_given(trm_planner *p, trm_error *err);
  * (pipe.given). */
 trm_status trmi_planner_measure_given(trm_planner *p, trm_error *err);
 trm_status trmi_planner_price_given(trm_planner *p, const trmi_pipe_costs *costs, trm_error *err);
-/* Makes the space of one micro-batch on the mesh of a stage; `context`: the planner.
+/* Makes the space of one micro-batch on the mesh of a stage, without edges; `context`: the planner.
  * owns: the caller */
 trm_status trmi_planner_micro_space(void *context, const trmi_mesh *mesh, int32_t micros,
                                     bool recompute, trmi_space **out, trm_error *err);

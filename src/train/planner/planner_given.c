@@ -37,6 +37,7 @@ static trm_status choose_given(trm_planner *p, trmi_choice *choice, trm_error *e
     pipe->given_space = NULL;
     TRMI_TRY(trmi_planner_micro_space(p, &pipe->file->mesh, staged->micros, staged->recompute,
                                       &pipe->given_space, err));
+    TRMI_TRY(trmi_space_connect(pipe->given_space, err));
     return trmi_choice_open(choice, pipe->given_space, &p->arena)
                ? trmi_space_choice(pipe->given_space, pipe->file, choice, err)
                : no_memory(err);

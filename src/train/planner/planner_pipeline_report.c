@@ -42,10 +42,11 @@ static const char *reason_of(const trm_planner *p) {
     }
     for (int32_t i = 0; i < f->count; i++) {
         if (f->rows[i].bound <= p->pipe.lower_bound * (1 + 1e-9)) {
-            return f->rows[i].shape.chunks > 1
-                       ? "the bound of an interleaved schedule takes its stages as equal"
-                       : "the bound leaves away messages that no work hides, and the update of "
-                         "stages behind the first one";
+            return trmi_mesh_ranks(&f->rows[i].mesh) > 1
+                       ? "the bound leaves away messages that no work hides, and the update of "
+                         "stages behind the first one"
+                       : "the bound leaves away the memory of messages, or more cuts are below the "
+                         "best plan than are tried";
         }
     }
     return "the bound is that of plans without stages";

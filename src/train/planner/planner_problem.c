@@ -349,5 +349,11 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
      * mesh. */
     bool pinned =
         !stage->staged && p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
-    return trmi_space_create(graph, mesh, &costs, pinned ? p->given : NULL, out, err);
+    TRMI_TRY(trmi_space_open(graph, mesh, &costs, pinned ? p->given : NULL, out, err));
+    trm_status status = stage->staged ? TRM_OK : trmi_space_connect(*out, err);
+    if (status != TRM_OK) {
+        trmi_space_destroy(*out);
+        *out = NULL;
+    }
+    return status;
 }
