@@ -40,6 +40,27 @@ static void draw_later_aim(void) {
     }
 }
 
+/* A share of the jobs of servers, in which no seed of seeds.txt is: one worker is the chief; hot rows are kept, or gradients
+ * summed by blocks; other numbers of servers load the last snapshot. */
+static void draw_chief(void) {
+    job.chief = -1;
+    job.chiefs = sim_random(DRAW_CHIEF, 18) / 7 == 1;
+    if (!job.chiefs) {
+        return;
+    }
+    job.cuts = 1 + (int)sim_random(DRAW_CHIEF, 8);
+    job.resizes = sim_random(DRAW_CHIEF, 2) == 0;
+    if (job.mode != TRM_PS_SYNC && sim_random(DRAW_CHIEF, 2) == 0) {
+        job.cached = 4 << sim_random(DRAW_CHIEF, 4);
+    }
+    if (job.mode == TRM_PS_SYNC && !job.lent && sim_random(DRAW_CHIEF, 2) == 0) {
+        job.blocks = 1 << sim_random(DRAW_CHIEF, 4);
+        for (int w = 0; w < JOB_WORKERS; w++) { /* a step has the blocks of all workers */
+            job.batches_of[w] = job.batches;
+        }
+    }
+}
+
 static void draw_job(void) {
     uint64_t (*draw)(sim_draw, uint64_t) = sim_random;
     job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
@@ -86,6 +107,8 @@ static void draw_job(void) {
     draw_later_aim();
     if (job.elastic) {
         sim_saves_draw();
+    } else {
+        draw_chief();
     }
 }
 
@@ -154,22 +177,12 @@ static void start_again(void (*start)(void *, uint64_t), int number, bool *plann
 
 static void start_check(void *a, uint64_t b);
 
-static void check_ended(sim_process *p, int code) {
-    (void)p;
-    if (code == JOB_AGAIN && !job.stopping && sim.now < job.faults_end + seconds(120)) {
-        sim_at(sim.now + seconds(1), start_check, NULL, 0);
-    } else if (code == JOB_AGAIN && job.stopping) {
-        for (int s = 0; s < job.servers; s++) {
-            sim_kill(job.server[s]);
-        }
-    } else if (code != 0) {
-        sim_fail("the check of the rows ended with %d", code);
+static bool all_stopped(void) {
+    int left = 0;
+    for (int s = 0; s < job.servers; s++) {
+        left += !job.stopped[s];
     }
-}
-
-static void start_check(void *a, uint64_t b) {
-    (void)a, (void)b;
-    sim_spawn("reader", JOB_READER, sim_check_main, NULL, check_ended);
+    return left == 0;
 }
 
 static void folder_check_ended(sim_process *p, int code) {
@@ -178,6 +191,54 @@ static void folder_check_ended(sim_process *p, int code) {
         sim_fail("the check of the folder ended with %d", code);
     }
     sim.over = true;
+}
+
+static void end_if_stopped(void) {
+    if (all_stopped() && !job.resizes) {
+        sim_spawn("folder", JOB_READER, sim_check_folder_main, NULL, folder_check_ended);
+    }
+}
+
+/* Another number of servers loads the snapshot that has all pushes. */
+static void start_other_servers(void *a, uint64_t b) {
+    if (!all_stopped()) {
+        sim_at(sim.now + SIM_SECOND / 10, start_other_servers, a, b);
+        return;
+    }
+    job.resizes = job.stopping = false;
+    job.servers = 1 + (job.servers + (int)sim_random(DRAW_CHIEF, 2)) % JOB_SERVERS;
+    sim_trace(NULL, "%d servers load the snapshot", job.servers);
+    memset(job.stopped, 0, sizeof job.stopped);
+    for (int s = 0; s < job.servers; s++) {
+        start_server(a, (uint64_t)s);
+    }
+    start_check(a, b);
+}
+
+static void check_ended(sim_process *p, int code) {
+    (void)p;
+    const bool stopped = all_stopped();
+    if (code == JOB_AGAIN && !job.stopping && sim.now < job.faults_end + seconds(120)) {
+        sim_at(sim.now + seconds(1), start_check, NULL, 0);
+    } else if (code == JOB_AGAIN && job.stopping) {
+        const bool waited = job.resizes && stopped;
+        job.resizes = false;
+        for (int s = 0; s < job.servers; s++) {
+            sim_kill(job.server[s]);
+        }
+        if (waited) {
+            end_if_stopped();
+        }
+    } else if (code != 0) {
+        sim_fail("the check of the rows ended with %d", code);
+    } else if (job.resizes) {
+        start_other_servers(NULL, 0);
+    }
+}
+
+static void start_check(void *a, uint64_t b) {
+    (void)a, (void)b;
+    sim_spawn("reader", JOB_READER, sim_check_main, NULL, check_ended);
 }
 
 static sim_process *draw_victim(void);
@@ -201,15 +262,10 @@ void sim_job_plan_another_death(int code) {
 }
 
 static void server_ended(sim_process *p, int code) {
-    int number = number_of(p), left = 0;
+    int number = number_of(p);
     if (code == 0 || job.stopping) { /* asked to stop, it need not come back */
         job.stopped[number] = true;
-        for (int s = 0; s < job.servers; s++) {
-            left += !job.stopped[s];
-        }
-        if (left == 0) {
-            sim_spawn("folder", JOB_READER, sim_check_folder_main, NULL, folder_check_ended);
-        }
+        end_if_stopped();
         return;
     }
     if (code > 0) {
@@ -356,7 +412,41 @@ static void dies_at_cut(void *a, uint64_t number) {
     }
 }
 
-void sim_job_plan_death_at_cut(void) {
+static void connection_is_lost(void *a, uint64_t hosts) {
+    (void)a;
+    if (sim.now < job.faults_end) {
+        sim_break_half((int)(hosts / SIM_HOSTS), (int)(hosts % SIM_HOSTS));
+    }
+}
+
+static void plan_break(int worker, int server, double most) {
+    const uint64_t hosts = (uint64_t)(JOB_FIRST_WORKER + worker) * SIM_HOSTS + (uint64_t)server;
+    if (job.chiefs && job.comes[FAULT_RESET] && (job.without >> FAULT_RESET & 1) == 0) {
+        disturb_until(sim.now);
+        sim_at(sim.now + seconds(most * sim_unit(DRAW_CHIEF)), connection_is_lost, NULL, hosts);
+    }
+}
+
+void sim_job_break_held(int server) {
+    const int host = sim.current->process->host;
+    if (job.chiefs && host != JOB_READER && job.comes[FAULT_RESET] &&
+        (job.without >> FAULT_RESET & 1) == 0 && sim.now < job.faults_end &&
+        sim_random(DRAW_CHIEF, 4) == 0) {
+        disturb_until(sim.now);
+        sim_break_half(host, server);
+    }
+}
+
+void sim_job_plan_break_at_lease(int worker) {
+    if (job.chiefs && sim_random(DRAW_CHIEF, 6) == 0) {
+        plan_break(worker, 0, 0.002);
+    }
+}
+
+void sim_job_plan_death_at_cut(int worker) {
+    if (job.chiefs && sim_random(DRAW_CHIEF, 2) == 0) {
+        plan_break(worker, (int)sim_random(DRAW_CHIEF, (uint64_t)job.servers), 0.004);
+    }
     if (job.dies_at_cuts && (job.without >> FAULT_DEATH & 1) == 0 &&
         sim_random(DRAW_PLAN, 2) == 0) {
         double wait = (sim_random(DRAW_PLAN, 2) == 0 ? 0.005 : 0.1) * sim_unit(DRAW_PLAN);

@@ -56,6 +56,11 @@ typedef struct sim_job {
     bool saves;   /* ranks write checkpoints (saves.c) */
     int ranks_of_host, most, leavers;
     int restarts_most, restarts[JOB_PROCESSES]; /* of an elastic rank that has died */
+    bool
+        chiefs; /* the workers have a chief, which takes snapshots; other workers stand in for it */
+    int cached; /* rows that a worker keeps; 0: none */
+    int blocks; /* of samples in a batch, of which each has a sum (strict determinism); 0: none */
+    bool resizes;       /* at the end other numbers of servers load the last snapshot */
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
     int batches_of[JOB_WORKERS]; /* own batches of each worker; some leave early */
@@ -78,6 +83,9 @@ typedef struct sim_job {
     int pushes[JOB_WORKERS];  /* of leased samples */
     int started[JOB_WORKERS]; /* own batches of which the push has begun */
     bool left[JOB_WORKERS];
+    int chief;           /* worker that was the chief last; -1: none */
+    int64_t chief_asked; /* when it sent the request that made it the chief last */
+    bool saved_all;      /* the newest snapshot has all pushes */
     bool checking, stopping, gone, stopped[JOB_SERVERS];
     bool starts[JOB_SERVERS + JOB_WORKERS];                /* a start is planned */
     uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
@@ -96,8 +104,12 @@ void sim_job_plan_death(sim_process *p);
 void sim_job_plan_death_in(sim_process *p, uint64_t share, uint64_t calls);
 /* After a death (code -1), draws whether another process dies soon. */
 void sim_job_plan_another_death(int code);
-/* A snapshot begins: draws whether a server dies while it is taken. */
-void sim_job_plan_death_at_cut(void);
+/* A worker begins a snapshot: draws whether a server dies, or a connection breaks, while it is taken. */
+void sim_job_plan_death_at_cut(int worker);
+/* A server has begun to hold pushes for this process: draws whether the connection breaks now. */
+void sim_job_break_held(int server);
+/* A worker asks for a lease of samples: draws whether the connection breaks before it has the answer. */
+void sim_job_plan_break_at_lease(int worker);
 /* Starts the ranks of an elastic job (elastic.c). */
 void sim_elastic_start(void);
 /* Main functions of processes; `argument` is a number. */

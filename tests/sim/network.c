@@ -296,6 +296,17 @@ bool sim_reset_connection(void) {
     return found != NULL;
 }
 
+void sim_break_half(int host, int peer) {
+    for (sim_stream *s = streams; s != NULL; s = s->next) {
+        if (s->file != NULL && s->connected && s->error == 0 && s->host == host &&
+            s->peer_host == peer) {
+            sim_trace(NULL, "fault: host %d loses stream %d", host, s->number);
+            break_stream(s, ECONNRESET);
+            return;
+        }
+    }
+}
+
 /* ---- connecting ------------------------------------------------------------------------------- */
 
 static sim_file *listeners[64];

@@ -4,6 +4,7 @@
 #include "job.h"
 
 #include "base/error.h"
+#include "ps/client/client.h"
 #include "ps/table/row.h"
 
 #include <stdio.h>
@@ -92,6 +93,8 @@ trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, i
                                 .worker = worker,
                                 .tcp_only = true,
                                 .timeout_seconds = timeout,
+                                .cache_rows = worker < 0 ? 0 : job.cached,
+                                .cache_staleness = 2,
                                 .token = token,
                                 .job_id = job_id,
                                 .job_origin = "simulation"};
@@ -105,7 +108,8 @@ typedef struct worker_state {
     trm_ps_batch *batch;
     int32_t table;
     int batches, pulls;
-    int64_t heard; /* when servers answered it last */
+    int32_t positions[8]; /* of the worker's blocks in the tree of all */
+    int64_t heard;        /* when servers answered it last */
 } worker_state;
 
 static void compute(int worker) {
@@ -114,14 +118,76 @@ static void compute(int worker) {
 
 static void check_newest_snapshot(void);
 
+trm_status __wrap_trmi_client_order(trm_ps_client *client, trmi_server_connection *peer,
+                                    trmi_ps_kind kind, const trmi_ps_note *note,
+                                    const trm_table_options *table, const void *trailer,
+                                    size_t trailer_bytes, trm_error *err);
+trm_status __real_trmi_client_order(trm_ps_client *client, trmi_server_connection *peer,
+                                    trmi_ps_kind kind, const trmi_ps_note *note,
+                                    const trm_table_options *table, const void *trailer,
+                                    size_t trailer_bytes, trm_error *err);
+
+/* The connection may break when a server holds pushes for this client. */
+trm_status __wrap_trmi_client_order(trm_ps_client *client, trmi_server_connection *peer,
+                                    trmi_ps_kind kind, const trmi_ps_note *note,
+                                    const trm_table_options *table, const void *trailer,
+                                    size_t trailer_bytes, trm_error *err) {
+    const bool holds = note != NULL && note->value[0] == TRMI_ORDER_HOLD;
+    TRMI_TRY(
+        __real_trmi_client_order(client, peer, kind, note, table, trailer, trailer_bytes, err));
+    if (holds) {
+        sim_job_break_held(peer->number);
+    }
+    return TRM_OK;
+}
+
+/* Asks whether a worker is the chief. Another one was only if it has been silent since for as long as its lease, or has left. */
+static bool is_chief(trm_ps_client *client, int worker) {
+    const int64_t asked = sim.now;
+    trm_ps_chief chief;
+    trm_error err;
+    if (trm_ps_chief_request(client, worker == 0 ? TRM_PS_CHIEF_IS : TRM_PS_CHIEF_STANDS_IN, 0,
+                             &chief, &err) != TRM_OK) {
+        sim_trace(sim.current->process, "no answer who is the chief: %s", err.message);
+        return false;
+    }
+    if (!chief.mine) {
+        return false;
+    }
+    const double silent = (double)(sim.now - job.chief_asked) * 1e-9;
+    if (job.chief >= 0 && job.chief != worker && !job.left[job.chief] &&
+        silent < job.worker_timeout) {
+        sim_fail("worker %d is the chief %.3f s after worker %d, whose lease is %.3f s", worker,
+                 silent, job.chief, job.worker_timeout);
+    }
+    job.chief = worker;
+    job.chief_asked = asked;
+    return true;
+}
+
+/* A worker that is not the chief is refused a snapshot. */
+static void try_without_lease(const worker_state *w) {
+    trm_ps_checkpoint_result result;
+    trm_error err;
+    const int chief = job.chief;
+    if (chief >= 0 && sim_random(DRAW_CHIEF, 8) == 0 &&
+        trm_ps_checkpoint(w->client, false, &result, &err) == TRM_OK) {
+        sim_fail("worker %d takes a snapshot, although worker %d is the chief", w->number, chief);
+    }
+}
+
 /* Takes a snapshot now and then; what goes wrong with it is no fault of training. */
 static void take_snapshot(worker_state *w) {
     trm_ps_checkpoint_result result;
     trm_error err;
-    if (w->number != 0 || job.cuts == 0 || ++w->batches % job.cuts != 0) {
+    if ((w->number != 0 && !job.chiefs) || job.cuts == 0 || ++w->batches % job.cuts != 0) {
         return;
     }
-    sim_job_plan_death_at_cut();
+    if (job.chiefs && !is_chief(w->client, w->number)) {
+        try_without_lease(w);
+        return;
+    }
+    sim_job_plan_death_at_cut(w->number);
     trm_status status = trm_ps_checkpoint(w->client, sim_random(DRAW_ORDER, 2) == 0, &result, &err);
     if (status == TRM_OK) {
         job.cuts_made++;
@@ -165,6 +231,23 @@ static void check_bound(const worker_state *w) {
     }
 }
 
+/* Strict determinism: where the workers are 2^k the sum of a worker's blocks is one node of the tree, else each block is. */
+static trm_status set_blocks(worker_state *w, trm_error *err) {
+    const bool whole = (job.workers & (job.workers - 1)) == 0;
+    const int nodes = whole ? 1 : job.blocks;
+    if (job.blocks == 0) {
+        return TRM_OK;
+    }
+    for (int i = 0; i < nodes; i++) {
+        w->positions[i] = w->number * nodes + i;
+    }
+    const trmi_push_blocks blocks = {.blocks = job.blocks,
+                                     .nodes = nodes,
+                                     .positions = w->positions,
+                                     .total = job.workers * nodes};
+    return trmi_batch_set_blocks(w->batch, &blocks, err);
+}
+
 /* Adds 1 to each key, and to the witnesses as much as to all keys together. */
 static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int64_t witness,
                              const trm_ps_push_options *o, trm_error *err) {
@@ -176,8 +259,10 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
         }
     }
     trm_ps_batch_clear(w->batch);
+    TRMI_TRY(set_blocks(w, err));
     TRMI_TRY(
         trm_ps_batch_add(w->batch, w->table, keys, count + JOB_WITNESSES, rows, gradients, err));
+    TRMI_TRY(job.blocks > 0 ? trmi_batch_by_blocks(w->batch, err) : TRM_OK);
     if (job.mode != TRM_PS_ASYNC || sim_random(DRAW_ORDER, 2) == 0) {
         TRMI_TRY(trm_ps_pull_start(w->batch, err));
         TRMI_TRY(trm_ps_pull_wait(w->batch, err));
@@ -216,6 +301,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
     for (;;) {
         if (lease.id == 0) {
             w->heard = sim.now;
+            sim_job_plan_break_at_lease(w->number);
             trm_status status = trm_ps_lease_take(w->client, &lo, &lease, err);
             if (status == TRM_END) {
                 return TRM_OK;
@@ -314,17 +400,37 @@ static uint64_t key_at(int i) {
                             : (uint64_t)(20000 + 1000 * w + k - JOB_KEYS);
 }
 
+/* A chief's last work: waits for the lease, where the job has one, and takes a snapshot that has all pushes. Two of them
+ * where other servers load it: the first one may have the number of a snapshot that was given up, whose log has pushes. */
+static trm_status end_as_chief(trm_ps_client *client, trm_error *err) {
+    trm_ps_checkpoint_result result;
+    while (job.chiefs && !is_chief(client, 0)) {
+        usleep(200000);
+    }
+    for (int i = 0; job.resizes && i < 2; i++) {
+        TRMI_TRY(trm_ps_checkpoint(client, true, &result, err));
+    }
+    job.saved_all = job.resizes;
+    return TRM_OK;
+}
+
 int sim_check_main(void *argument) {
     (void)argument;
     trm_ps_client *reader = NULL;
     int32_t table;
     trm_error err = {0};
-    trm_status status = sim_job_connect(-1, 60, &reader, &table, &err);
+    /* only a worker can be the chief, which ends the job */
+    trm_status status = sim_job_connect(job.chiefs ? 0 : -1, 60, &reader, &table, &err);
+    status = status == TRM_OK ? end_as_chief(reader, &err) : status;
     for (int i = 0; status == TRM_OK && key_at(i) != UINT64_MAX; i++) {
         float value = 0;
         trm_row_info info;
         uint64_t key = key_at(i);
-        status = trm_ps_row(reader, table, key, &info, &value, NULL, &err);
+        trm_ps_writer writers[TRM_PS_WRITERS];
+        int32_t count;
+        status = job.chiefs ? trm_ps_audit_row(reader, table, key, &info, &value, NULL, writers,
+                                               &count, &err)
+                            : trm_ps_row(reader, table, key, &info, &value, NULL, &err);
         status = status == TRM_END ? TRM_OK : status; /* no row: 0 */
         if (status == TRM_OK && value != (float)expected_of(key)) {
             sim_fail("key %llu on server %d is %g, %lld expected", (unsigned long long)key,

@@ -109,6 +109,7 @@ typedef enum sim_draw {
     DRAW_BYTES,
     DRAW_AIMS,  /* of aims that were added later: the draws of the others stay */
     DRAW_SAVES, /* of the checkpoints of ranks, and the evaluator */
+    DRAW_CHIEF, /* of jobs of servers with a chief */
     DRAWS
 } sim_draw;
 
@@ -193,6 +194,8 @@ ssize_t sim_stream_write(sim_file *file, const void *data, size_t bytes, int fla
 void sim_listener_close(sim_file *file);
 /* Resets one of the connections between two hosts, drawn by seed. Returns false: there is none. */
 bool sim_reset_connection(void);
+/* Breaks a connection that `host` made to `peer` at the end of `host` only: the other end hears of it when it sends. */
+void sim_break_half(int host, int peer);
 /* Ends the network of a host that lost its power: its streams vanish without a word. */
 void sim_network_lose(int host);
 
