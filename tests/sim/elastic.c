@@ -43,14 +43,15 @@ static struct {
     trm_elastic *elastic[JOB_PROCESSES]; /* of the processes that are in the job, by place */
     const state
         *states[JOB_PROCESSES]; /* of the processes in the job; a step of -1: it has no state */
-    /* of each process: whether others had the state of the job when it started, and not all of them have died since.
-     * A process that was started again, or has come later, and finds no state may end badly */
+    /* of each process: whether others had the state of the job when it started, and not all of
+     * them have died since. A process that was started again, or has come later, and finds no
+     * state may end badly */
     bool has_peers[JOB_PROCESSES];
     epoch_list lists[LISTS_MAX];
     int list_count;
 } watch;
 
-/* ---- the communicator ------------------------------------------------------------------------- */
+/* ---- the communicator ------------------------------------------------------------------------ */
 
 trm_status __wrap_trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_options *options,
                                   trm_comm **out, trm_error *err);
@@ -67,7 +68,7 @@ trm_status __wrap_trm_comm_create(trm_bootstrap *bootstrap, const trm_comm_optio
 
 void __wrap_trm_comm_destroy(trm_comm *comm) { free(comm); }
 
-/* ---- a rank ----------------------------------------------------------------------------------- */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
 /* Compares the list of an epoch with that of the other processes that have it. */
 static void check_list(const trm_elastic *e, const trmi_members *list) {
@@ -98,8 +99,8 @@ static void connection_breaks(void *a, uint64_t b) {
     sim_reset_connection();
 }
 
-/* A decision is there: a process may die before it has told the others, and what a process that leaves has sent may be
- * lost. */
+/* A decision is there: a process may die before it has told the others, and what a process that
+ * leaves has sent may be lost. */
 trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err) {
     if (list->epoch > e->now.epoch) {
         check_list(e, list);
@@ -113,7 +114,8 @@ trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, t
     return __real_trmi_elastic_adopt(e, list, err);
 }
 
-/* Takes the newest state of the ranks of an epoch that begins. *hooks_due: a rank has not seen to its checkpoint. */
+/* Takes the newest state of the ranks of an epoch that begins. *hooks_due: a rank has not seen
+ * to its checkpoint. */
 static trm_status share_state(trm_elastic *e, state *mine, bool *hooks_due, trm_error *err) {
     const size_t bytes = job.saves ? sizeof *mine : offsetof(state, hooked);
     uint8_t all[JOB_PROCESSES * sizeof *mine];
@@ -137,7 +139,8 @@ int64_t sim_elastic_sum(int64_t step) {
     return sum;
 }
 
-/* What a rank brings to a step: the sum of its samples, and whether a process wants to leave or join. */
+/* What a rank brings to a step: the sum of its samples, and whether a process wants to leave or
+ * join. */
 typedef struct part {
     int64_t sum;
     int32_t leaves, wishes;
@@ -269,7 +272,7 @@ static int run_rank(void *argument) {
     return 0;
 }
 
-/* ---- the job ---------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 static void rank_ended(sim_process *p, int code);
 
@@ -316,8 +319,8 @@ static void rank_leaves(void *a, uint64_t place) {
     }
 }
 
-/* Returns whether all ranks have met, and nothing disturbed them afterwards but one death, or deaths on one host, where
- * each is proven to the others. */
+/* Returns whether all ranks have met, and nothing disturbed them afterwards but one death, or
+ * deaths on one host, where each is proven to the others. */
 static bool is_little_disturbed(void) {
     const unsigned harmless = 1u << FAULT_DEATH | 1u << FAULT_CLOCK | 1u << FAULT_DISK |
                               1u << FAULT_RESET | 1u << FAULT_SLOW;
@@ -334,7 +337,8 @@ static void rank_ended(sim_process *p, int code) {
     const int place = (int)(intptr_t)p->argument;
     job.kills += code < 0;
     watch.good += code == 0;
-    /* a process that comes too late finds no job; a full disk that the last checkpoint meets is told at the end */
+    /* a process that comes too late finds no job; a full disk that the last checkpoint meets is
+     * told at the end */
     watch.failed += code > 0 && code != JOB_NO_SPACE && (watch.good == 0 || is_first(place)) &&
                     watch.has_peers[place];
     job.worker[place] = NULL;

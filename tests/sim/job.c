@@ -9,8 +9,9 @@ sim_job job;
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
 
-/* Aims of a share of the jobs: orders of events that faults at random moments rarely make. A worker leaves
- * long before the others; a lease ends while its worker pauses, or never; processes die in snapshots and pushes. */
+/* Aims of a share of the jobs: orders of events that faults at random moments rarely make. A
+ * worker leaves long before the others; a lease ends while its worker pauses, or never;
+ * processes die in snapshots and pushes. */
 static void draw_aims(double slowest) {
     bool uneven = sim_random(DRAW_PLAN, 3) == 0;
     for (int w = 0; w < JOB_WORKERS; w++) {
@@ -31,8 +32,8 @@ static void draw_aims(double slowest) {
     job.cuts = job.dies_at_cuts ? 1 + (int)sim_random(DRAW_PLAN, 4) : job.cuts;
 }
 
-/* An aim that was added later. It draws from a stream of its own, so that the jobs without it stay what they were:
- * several batches come within a snapshot. */
+/* An aim that was added later. It draws from a stream of its own, so that the jobs without it
+ * stay what they were: several batches come within a snapshot. */
 static void draw_later_aim(void) {
     if (!job.elastic && sim_random(DRAW_AIMS, 12) == 0) {
         job.compute *= 0.01;
@@ -40,8 +41,8 @@ static void draw_later_aim(void) {
     }
 }
 
-/* A share of the jobs of servers, in which no seed of seeds.txt is: one worker is the chief; hot rows are kept, or gradients
- * summed by blocks; other numbers of servers load the last snapshot. */
+/* A share of the jobs of servers, in which no seed of seeds.txt is: one worker is the chief; hot
+ * rows are kept, or gradients summed by blocks; other numbers of servers load the last snapshot. */
 static void draw_chief(void) {
     job.chief = -1;
     job.chiefs = sim_random(DRAW_CHIEF, 18) / 7 == 1;
@@ -112,7 +113,7 @@ static void draw_job(void) {
     }
 }
 
-/* ---- supervisor ------------------------------------------------------------------------------- */
+/* ---- supervisor ------------------------------------------------------------------------------ */
 
 static void server_ended(sim_process *p, int code);
 static void worker_ended(sim_process *p, int code);
@@ -296,8 +297,8 @@ static void worker_ended(sim_process *p, int code) {
     job.kills += code != 0;
     double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
     /* a slow batch takes 23 s */
-    /* a worker that waits for the answer to a request of samples does not notice that the server's host has
-     * lost its power */
+    /* a worker that waits for the answer to a request of samples does not notice that the
+     * server's host has lost its power */
     bool notices = job.mode == TRM_PS_SYNC ? !job.lent : !job.comes[FAULT_POWER];
     if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && notices) {
         sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
@@ -308,7 +309,8 @@ static void worker_ended(sim_process *p, int code) {
             plan_server_death(s, sim_random(DRAW_AIMS, 2) == 0 ? 0 : 4 * sim_unit(DRAW_AIMS));
         }
     }
-    /* what a worker had sent when it died, and its next life builds on, is in the memory of the servers */
+    /* what a worker had sent when it died, and its next life builds on, is in the memory of the
+     * servers */
     if (code < 0 && job.dies_at_pushes && !job.spares_servers && sim.now < job.faults_end &&
         (job.without >> FAULT_DEATH & 1) == 0 && sim_random(DRAW_AIMS, 2) == 0) {
         plan_server_death((int)sim_random(DRAW_AIMS, (uint64_t)job.servers),
@@ -351,7 +353,7 @@ void sim_job_cut_power(int host) {
     }
 }
 
-/* ---- faults ----------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------- */
 
 static sim_process *draw_process(void) {
     int n = (int)sim_random(DRAW_PLAN, (uint64_t)(job.servers + job.workers));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tests/sim/job.h: a job of parameter servers, or an elastic job, in the simulator: what it is, its faults, its
- * processes, its checks. */
+/* tests/sim/job.h: a job of parameter servers, or an elastic job, in the simulator: what it is,
+ * its faults, its processes, its checks. */
 #ifndef TRIREME_TESTS_SIM_JOB_H
 #define TRIREME_TESTS_SIM_JOB_H
 
@@ -30,9 +30,10 @@ enum {
         8 /* exit code of a worker that a full disk of a server ends, or of a rank whose last save it ends */
 };
 
-/* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link between two hosts
- * is cut in both or in one direction, a process is slow, the network is split, a process stands still, a host loses
- * its power, a wall clock jumps, a disk is full, a disk confirms what a power cut then takes. */
+/* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link
+ * between two hosts is cut in both or in one direction, a process is slow, the network is split,
+ * a process stands still, a host loses its power, a wall clock jumps, a disk is full, a disk
+ * confirms what a power cut then takes. */
 typedef enum sim_fault {
     FAULT_DEATH,
     FAULT_RESET,
@@ -104,11 +105,13 @@ void sim_job_plan_death(sim_process *p);
 void sim_job_plan_death_in(sim_process *p, uint64_t share, uint64_t calls);
 /* After a death (code -1), draws whether another process dies soon. */
 void sim_job_plan_another_death(int code);
-/* A worker begins a snapshot: draws whether a server dies, or a connection breaks, while it is taken. */
+/* A worker begins a snapshot: draws whether a server dies, or a connection breaks, while it is
+ * taken. */
 void sim_job_plan_death_at_cut(int worker);
 /* A server has begun to hold pushes for this process: draws whether the connection breaks now. */
 void sim_job_break_held(int server);
-/* A worker asks for a lease of samples: draws whether the connection breaks before it has the answer. */
+/* A worker asks for a lease of samples: draws whether the connection breaks before it has the
+ * answer. */
 void sim_job_plan_break_at_lease(int worker);
 /* Starts the ranks of an elastic job (elastic.c). */
 void sim_elastic_start(void);

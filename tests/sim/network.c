@@ -51,7 +51,7 @@ struct sim_stream {
 static sim_stream *streams;
 static int stream_count;
 
-/* ---- links ------------------------------------------------------------------------------------ */
+/* ---- links ----------------------------------------------------------------------------------- */
 
 static int64_t draw_delay(int from, int to) {
     double seconds = from == to ? 5e-6 : sim.delay[from][to];
@@ -71,7 +71,7 @@ static int64_t retry_time(int64_t until) {
     return until + (int64_t)sim_random(DRAW_NETWORK, 200000000);
 }
 
-/* ---- streams ---------------------------------------------------------------------------------- */
+/* ---- streams --------------------------------------------------------------------------------- */
 
 static sim_stream *make_stream(int host, int port, int peer_host, int peer_port) {
     sim_stream *s = calloc(1, sizeof *s);
@@ -307,7 +307,7 @@ void sim_break_half(int host, int peer) {
     }
 }
 
-/* ---- connecting ------------------------------------------------------------------------------- */
+/* ---- connecting ------------------------------------------------------------------------------ */
 
 static sim_file *listeners[64];
 
@@ -465,7 +465,7 @@ WRAP(int, connect, (int fd, const struct sockaddr *address, socklen_t bytes)) {
     return -1;
 }
 
-/* ---- the other calls -------------------------------------------------------------------------- */
+/* ---- the other calls ------------------------------------------------------------------------- */
 
 WRAP(ssize_t, recv, (int fd, void *data, size_t bytes, int flags)) {
     if (sim.current == NULL || !sim_is_simulated(fd)) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Servers, workers and checkers of a simulated job (job.h): they use the public calls of trireme/ps.h, as real roles
- * do. */
+/* Servers, workers and checkers of a simulated job (job.h): they use the public calls of
+ * trireme/ps.h, as real roles do. */
 #include "job.h"
 
 #include "base/error.h"
@@ -15,7 +15,7 @@ static const char folder[] = "/job";
 
 void sim_job_address(int server, char out[32]) { snprintf(out, 32, "10.0.0.%d:4000", server + 1); }
 
-/* ---- a server --------------------------------------------------------------------------------- */
+/* ---- a server -------------------------------------------------------------------------------- */
 
 static trm_status start_server(int number, trm_ps_server **out, trm_error *err) {
     char address[32];
@@ -76,7 +76,7 @@ int sim_server_main(void *argument) {
     }
 }
 
-/* ---- a worker --------------------------------------------------------------------------------- */
+/* ---- a worker -------------------------------------------------------------------------------- */
 
 trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, int32_t *table,
                            trm_error *err) {
@@ -141,7 +141,8 @@ trm_status __wrap_trmi_client_order(trm_ps_client *client, trmi_server_connectio
     return TRM_OK;
 }
 
-/* Asks whether a worker is the chief. Another one was only if it has been silent since for as long as its lease, or has left. */
+/* Asks whether a worker is the chief. Another one was only if it has been silent since for as
+ * long as its lease, or has left. */
 static bool is_chief(trm_ps_client *client, int worker) {
     const int64_t asked = sim.now;
     trm_ps_chief chief;
@@ -200,9 +201,10 @@ static void take_snapshot(worker_state *w) {
     }
 }
 
-/* A synchronous pull reads the rows of one step from all servers: the witnesses are equal. Without leases they are
- * of all the worker's batches before this one; only a new life may find its batch in a step already. Of lent
- * samples the others go on without a worker that has been silent. */
+/* A synchronous pull reads the rows of one step from all servers: the witnesses are equal.
+ * Without leases they are of all the worker's batches before this one; only a new life may find
+ * its batch in a step already. Of lent samples the others go on without a worker that has been
+ * silent. */
 static void check_pulled(worker_state *w, const float *rows, int64_t count) {
     const float *witness = rows + count;
     const int64_t batch = trm_ps_client_next_batch(w->client) - 1; /* this one */
@@ -219,7 +221,8 @@ static void check_pulled(worker_state *w, const float *rows, int64_t count) {
     }
 }
 
-/* A bounded pull waits until no worker that is waited for is more than `staleness` batches behind. */
+/* A bounded pull waits until no worker that is waited for is more than `staleness` batches
+ * behind. */
 static void check_bound(const worker_state *w) {
     const int batch = (int)trm_ps_client_next_batch(w->client) - 1;
     for (int v = 0; v < job.workers; v++) {
@@ -231,7 +234,8 @@ static void check_bound(const worker_state *w) {
     }
 }
 
-/* Strict determinism: where the workers are 2^k the sum of a worker's blocks is one node of the tree, else each block is. */
+/* Strict determinism: where the workers are 2^k the sum of a worker's blocks is one node of the
+ * tree, else each block is. */
 static trm_status set_blocks(worker_state *w, trm_error *err) {
     const bool whole = (job.workers & (job.workers - 1)) == 0;
     const int nodes = whole ? 1 : job.blocks;
@@ -373,7 +377,7 @@ int sim_worker_main(void *argument) {
                                    : JOB_AGAIN;
 }
 
-/* ---- checks ----------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 static int64_t expected_of(uint64_t key) {
     if (!job.lent) {
@@ -400,8 +404,9 @@ static uint64_t key_at(int i) {
                             : (uint64_t)(20000 + 1000 * w + k - JOB_KEYS);
 }
 
-/* A chief's last work: waits for the lease, where the job has one, and takes a snapshot that has all pushes. Two of them
- * where other servers load it: the first one may have the number of a snapshot that was given up, whose log has pushes. */
+/* A chief's last work: waits for the lease, where the job has one, and takes a snapshot that has
+ * all pushes. Two of them where other servers load it: the first one may have the number of a
+ * snapshot that was given up, whose log has pushes. */
 static trm_status end_as_chief(trm_ps_client *client, trm_error *err) {
     trm_ps_checkpoint_result result;
     while (job.chiefs && !is_chief(client, 0)) {
@@ -466,8 +471,9 @@ static void check_one_moment(const trm_ps_folder *files) {
                       status == TRM_OK ? info.count : 0);
             sum += i < JOB_KEYS ? (double)value : 0;
             first = i == JOB_KEYS ? (double)value : first;
-            /* a worker that died or lost its lease may have left a push on some servers only, and one that died with
-             * its server on some shards: its samples are lent again, and each shard learns from them once */
+            /* a worker that died or lost its lease may have left a push on some servers only,
+             * and one that died with its server on some shards: its samples are lent again, and
+             * each shard learns from them once */
             uint32_t shard = trmi_shard_of_row(&(trm_placement){0}, key, (uint32_t)job.servers,
                                                (uint32_t)job.shards);
             bool halves = job.mode != TRM_PS_SYNC && job.kills + job.leases_lost > 0 &&

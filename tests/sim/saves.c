@@ -1,18 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints of an elastic job in the simulator, and the evaluator that loads them.
  *
- *   rank       the callback trm_model_checkpoint, on all ranks; rank 0 of the epoch has the writer of /run
- *   evaluator  trmi_run_evaluator: it looks for a new checkpoint, marks it, loads it, evaluates it, until the last step
+ *   rank       the callback trm_model_checkpoint, on all ranks; rank 0 of the epoch has the
+ *              writer of /run
+ *   evaluator  trmi_run_evaluator: it looks for a new checkpoint, marks it, loads it, evaluates
+ *              it, until the last step
  *   at the end a process that loads the newest one
  *
- * Callback, writer, lock, marks and the evaluator's loop are real. Simulated are the model, whose values are a function
- * of its sum of samples (elastic.c), the data, and the collectives, which go over the control channel.
+ * Callback, writer, lock, marks and the evaluator's loop are real. Simulated are the model, whose
+ * values are a function of its sum of samples (elastic.c), the data, and the collectives, which
+ * go over the control channel.
  *
- * Checked: what loads has the values of its step; a checkpoint that was confirmed loads, or a later one does, whatever
- * processes and hosts have died since; only one process writes at a time; the evaluator ends with the last step.
+ * Checked: what loads has the values of its step; a checkpoint that was confirmed loads, or a
+ * later one does, whatever processes and hosts have died since; only one process writes at a
+ * time; the evaluator ends with the last step.
  *
- * Where a disk confirms what it has not written, and its host then loses its power, any checkpoint may be lost. Then only
- * this is checked: what loads has the values of its step, and nothing hangs. */
+ * Where a disk confirms what it has not written, and its host then loses its power, any
+ * checkpoint may be lost. Then only this is checked: what loads has the values of its step, and
+ * nothing hangs. */
 #include "saves.h"
 
 #include "base/error.h"
@@ -73,7 +78,7 @@ static void fill_values(float *values, int64_t sum) {
     }
 }
 
-/* ---- loading ---------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 /* Compares an open checkpoint with what its step has. */
 static void check_values(const trm_checkpoint *found) {
@@ -111,7 +116,8 @@ static int64_t load_newest(int64_t *step) {
     return sequence;
 }
 
-/* Loads the newest checkpoint, which is that of the newest save that was confirmed, or a later one. */
+/* Loads the newest checkpoint, which is that of the newest save that was confirmed, or a later
+ * one. */
 static int64_t check_newest(int64_t *step) {
     const int64_t expected = watch.confirmed, sequence = load_newest(step);
     if (sequence < expected && !watch.lied) {
@@ -123,10 +129,10 @@ static int64_t check_newest(int64_t *step) {
 
 void sim_saves_disk_lies(void) { watch.lied = true; }
 
-/* ---- a rank ----------------------------------------------------------------------------------- */
+/* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* Where ranks die only, on one host, a checkpoint that a rank has not written is made up for by the next rank with its next
- * step. (In the background it is lost with the process.) */
+/* Where ranks die only, on one host, a checkpoint that a rank has not written is made up for by
+ * the next rank with its next step. (In the background it is lost with the process.) */
 static void check_distance(int64_t step) {
     const bool undisturbed = job.ranks_of_host >= job.workers && job.leavers == 0 &&
                              !job.comes[FAULT_DISK] && !job.comes[FAULT_POWER];
@@ -159,7 +165,8 @@ trm_status __wrap_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const cha
 trm_status __real_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const char *dir,
                                             const trmi_os *os, trm_error *err);
 
-/* A checkpoint is written: the process may die, or stand still for so long that the others go on without it. */
+/* A checkpoint is written: the process may die, or stand still for so long that the others go on
+ * without it. */
 trm_status __wrap_trmi_checkpoint_job_write(trmi_checkpoint_job *save, const char *dir,
                                             const trmi_os *os, trm_error *err) {
     const int pid = sim.current->process->pid;
@@ -279,7 +286,7 @@ void sim_saver_destroy(sim_saver *s, trm_status status, const trm_error *err) {
     }
 }
 
-/* ---- the evaluator ---------------------------------------------------------------------------- */
+/* ---- the evaluator --------------------------------------------------------------------------- */
 
 trm_status __wrap_trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_input_fn input,
                                       void *params, trm_dataset **out, trm_error *err);
@@ -312,8 +319,8 @@ trm_status __wrap_trm_model_create(const trm_model_options *options, trm_model *
 void __wrap_trm_model_destroy(trm_model *model);
 void __wrap_trm_model_destroy(trm_model *model) { free(model); }
 
-/* Reads a marked checkpoint for a while. Its writer may remove it only if it looked for marks before this one was there, and
- * may replace it, which takes a moment between two renames. */
+/* Reads a marked checkpoint for a while. Its writer may remove it only if it looked for marks
+ * before this one was there, and may replace it, which takes a moment between two renames. */
 static void read_slowly(const char *path) {
     usleep(100000 + (useconds_t)(job.compute * 1e6 * sim_unit(DRAW_SAVES)));
     const bool there = access(path, F_OK) == 0;
@@ -326,7 +333,8 @@ static void read_slowly(const char *path) {
     }
 }
 
-/* Loads as the real call does: the checkpoint is opened a second time, which takes time with a large one. */
+/* Loads as the real call does: the checkpoint is opened a second time, which takes time with a
+ * large one. */
 trm_status __wrap_trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
                                  trm_error *err);
 trm_status __wrap_trm_model_load(trm_model *model, const char *path, bool partial, int32_t *skipped,
@@ -442,7 +450,7 @@ static void stop_evaluator(void *a, uint64_t b) {
     }
 }
 
-/* ---- the job ---------------------------------------------------------------------------------- */
+/* ---- the job --------------------------------------------------------------------------------- */
 
 void sim_saves_draw(void) {
     /* nearly half of the jobs; those of seeds.txt that were found before are among the others */

@@ -11,8 +11,8 @@
 typedef struct sim_saver sim_saver;
 
 sim_saver *sim_saver_create(trm_elastic *elastic);
-/* Call the hooks of the callback: the training begins, or does so `again` with other ranks; a step is done; the training
- * ends. */
+/* Call the hooks of the callback: the training begins, or does so `again` with other ranks; a
+ * step is done; the training ends. */
 trm_status sim_saver_begin(sim_saver *s, int64_t step, int64_t sum, bool again, trm_error *err);
 trm_status sim_saver_step(sim_saver *s, int64_t step, int64_t sum, trm_error *err);
 trm_status sim_saver_end(sim_saver *s, trm_error *err);
@@ -23,7 +23,8 @@ void sim_saver_destroy(sim_saver *s, trm_status status, const trm_error *err);
 void sim_saves_draw(void);
 /* Starts the evaluator, if there is one. */
 void sim_saves_start(void);
-/* All ranks have ended: the newest checkpoint is compared with what was confirmed, and the simulation ends. */
+/* All ranks have ended: the newest checkpoint is compared with what was confirmed, and the
+ * simulation ends. */
 void sim_saves_ranks_ended(void);
 /* A disk has begun to confirm what it does not write. */
 void sim_saves_disk_lies(void);

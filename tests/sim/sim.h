@@ -32,7 +32,7 @@ typedef struct sim_file sim_file;
 typedef struct sim_stream sim_stream;
 typedef struct sim_inode sim_inode;
 
-/* ---- scheduler (scheduler.c) ------------------------------------------------------------------ */
+/* ---- scheduler (scheduler.c) ----------------------------------------------------------------- */
 
 /* The kinds of waiting of a task. A kind and an address identify the wait, so that a mutex and a
  * condition at one address differ. */
@@ -129,7 +129,8 @@ sim_task *sim_add_task(sim_process *process, void *(*run)(void *), void *argumen
 void sim_kill(sim_process *process);
 sim_process *sim_find(int pid);
 
-/* Begins a call that can block: counts it, lets the clock pass, lets the process die or another task run. */
+/* Begins a call that can block: counts it, lets the clock pass, lets the process die or another
+ * task run. */
 void sim_enter(void);
 void sim_yield(void);
 /* Blocks the current task until sim_wake, or the time `until`. Returns false: the time is up. */
@@ -144,7 +145,7 @@ __attribute__((format(printf, 2, 3))) void sim_trace(const sim_process *process,
 /* Ends the run with a failure. */
 __attribute__((format(printf, 1, 2))) void sim_fail(const char *format, ...);
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 typedef enum sim_kind {
     KIND_DISK,
@@ -185,7 +186,7 @@ short sim_file_ready(const sim_file *file);
 /* Wakes the tasks that poll this file. */
 void sim_file_changed(const sim_file *file);
 
-/* ---- network and disk ------------------------------------------------------------------------- */
+/* ---- network and disk ------------------------------------------------------------------------ */
 
 void sim_stream_close(sim_stream *stream);
 short sim_stream_ready(const sim_stream *stream);
@@ -194,7 +195,8 @@ ssize_t sim_stream_write(sim_file *file, const void *data, size_t bytes, int fla
 void sim_listener_close(sim_file *file);
 /* Resets one of the connections between two hosts, drawn by seed. Returns false: there is none. */
 bool sim_reset_connection(void);
-/* Breaks a connection that `host` made to `peer` at the end of `host` only: the other end hears of it when it sends. */
+/* Breaks a connection that `host` made to `peer` at the end of `host` only: the other end hears
+ * of it when it sends. */
 void sim_break_half(int host, int peer);
 /* Ends the network of a host that lost its power: its streams vanish without a word. */
 void sim_network_lose(int host);

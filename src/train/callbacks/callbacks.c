@@ -129,8 +129,8 @@ trm_callback trm_time_monitor(trm_print print) {
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-/* Seconds for which the last save waits for the lock of a rank 0 that has died on another host: longer than the
- * 60 s after which such a lock counts as left. */
+/* Seconds for which the last save waits for the lock of a rank 0 that has died on another host:
+ * longer than the 60 s after which such a lock counts as left. */
 static const double LEFT_LOCK_SECONDS = 100;
 
 /* State of trm_model_checkpoint. All ranks have it and decide alike; only rank 0 has a writer. */
@@ -158,8 +158,9 @@ static trm_status open_writer(checkpoints *c, const trm_progress *p, double pati
 }
 
 /* Notes the position at which the run begins, which after a resume is saved already; rank 0
- * opens the writer. When ranks of an elastic job have changed, the directory may still be locked by the
- * earlier rank 0, which leaves, or was on another host: the next save opens the writer then. */
+ * opens the writer. When ranks of an elastic job have changed, the directory may still be locked
+ * by the earlier rank 0, which leaves, or was on another host: the next save opens the writer
+ * then. */
 static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     trmi_run_set_checkpoints(p, c->directory);
@@ -167,7 +168,8 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     c->asked_at = p->global_step;
     c->epoch = p->model->epoch;
     c->epoch_step = p->global_step > 0 ? p->model->epoch_step : -1;
-    /* The rank that wrote may be gone, with a checkpoint half written: what is due is saved again. */
+    /* The rank that wrote may be gone, with a checkpoint half written: what is due is saved
+     * again. */
     if (trmi_run_is_again(p)) {
         c->epoch = -1;
         c->asked_at = p->global_step > 0 ? p->global_step - 1 : 0;
@@ -198,10 +200,10 @@ static trm_status is_saved(const checkpoints *c, const trm_progress *p, bool las
     return TRM_OK;
 }
 
-/* Saves the model unless its position is saved already. Without room on the disk, or without the lock of the
- * directory, training goes on with a warning and the next save tries again; at the end of training (`last`)
- * that is an error too. Afterwards the other callbacks are called with the checkpoint's path
- * (rank 0). */
+/* Saves the model unless its position is saved already. Without room on the disk, or without the
+ * lock of the directory, training goes on with a warning and the next save tries again; at the
+ * end of training (`last`) that is an error too. Afterwards the other callbacks are called with
+ * the checkpoint's path (rank 0). */
 static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool last,
                                   trm_error *err) {
     const trm_model *model = p->model;
