@@ -109,9 +109,9 @@ static uint64_t find_inode(const trm_checkpoint *checkpoint) {
     return stat(trm_checkpoint_path(checkpoint), &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-/* Loads the newest checkpoint into the model, and keeps it open, marked in use so that its writer does not remove it
- * meanwhile. A writer that has looked for marks just before may still remove or replace it: then the newest is looked for
- * again.
+/* Loads the newest checkpoint into the model, and keeps it open, marked in use so that its writer
+ * does not remove it meanwhile. A writer that has looked for marks just before may still remove or
+ * replace it: then the newest is looked for again, ten times at most.
  *   error  TRM_END: there is no checkpoint */
 static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
     const trm_checkpoint_open_options mark = {.mark_in_use = true};
@@ -125,6 +125,7 @@ static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
         if (status == TRM_OK) {
             return TRM_OK;
         }
+        /* a checkpoint that is still there has failed for another reason */
         const bool stays = inode != 0 && find_inode(*out) == inode;
         trm_checkpoint_close(*out);
         if (stays || rounds == 1) {
@@ -133,7 +134,8 @@ static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
     }
 }
 
-/* Loads and evaluates the newest checkpoint. Stores the figures in *out, prints them, and runs the exporters.
+/* Loads and evaluates the newest checkpoint. Stores the figures in *out, prints them, and runs the
+ * exporters.
  *   error  TRM_END: there is no checkpoint */
 static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
     trm_checkpoint *found;
