@@ -79,6 +79,7 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
             if (a->chunk != c) {
                 continue;
             }
+            /* each direction in order, backward behind forward */
             if (a->micro != done[a->backward]++ || (a->backward && a->micro >= done[0])) {
                 return TRMI_FAIL(err, TRM_INVALID,
                                  "schedule of rank %d: action %d is %s %d of chunk %d, after %d "
@@ -86,6 +87,7 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
                                  rank, i, a->backward ? "backward" : "forward", a->micro, c,
                                  done[0], done[1]);
             }
+            /* In flight: forward done, backward not yet. */
             most = done[0] - done[1] > most ? done[0] - done[1] : most;
         }
         if (done[0] != p->micros || done[1] != p->micros) {
@@ -162,12 +164,14 @@ static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
     rank_state *r = &w->ranks[rank];
     int32_t v = a->chunk * w->p->stages + rank;
     bool there = true;
+    /* ask for all messages that the action reads */
     for (int32_t e = 0; e < w->edges_count; e++) {
         if (trmi_pipeline_reads(&w->edges[e], v, a->backward)) {
             ask_for(w, e, a->micro, r->clock);
             there = there && w->state[e].sent > a->micro;
         }
     }
+    /* All messages must be there before the first is taken, or the action would begin twice. */
     if (!there) {
         return false;
     }
@@ -178,6 +182,7 @@ static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
             w->state[e].read++;
         }
     }
+    /* without times a forward counts 1, a backward 2 */
     const double *seconds = a->backward ? w->out->backward : w->out->forward;
     r->clock += seconds != NULL ? seconds[v] : 1 + a->backward;
     r->computed = true;
@@ -195,6 +200,8 @@ static bool send_all(play *w, int32_t rank, const trmi_pipeline_action *a) {
         if (!trmi_pipeline_sends(edge, v, a->backward)) {
             continue;
         }
+        /* a message to another rank needs a free copy: the reader must have asked for the one that
+         * is `kept` messages earlier */
         bool local = rank_of(w, edge->to) == rank;
         int32_t before = s->sent - s->kept;
         if (!local && before >= s->asked) {
@@ -217,6 +224,7 @@ static bool advance_rank(play *w, int32_t rank) {
     bool moved = false;
     while (r->action < w->p->count) {
         const trmi_pipeline_action *a = &w->p->actions[rank * w->p->count + r->action];
+        /* the next action, or the rest of its messages */
         if (!r->computed) {
             if (!begin_action(w, rank, a)) {
                 return moved;

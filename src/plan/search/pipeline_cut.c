@@ -349,6 +349,8 @@ static void cut_plain(cutting *c, trmi_pipe_cut *out) {
     double low = out->bound, high = longest;
     for (int i = 0; !c->quick && high > low * (1 + 1e-9) && i < HALVES; i++) {
         trmi_pipe_cut other;
+        /* Is there a cut of which no stage takes longer than the cap? The first try is the lower
+         * bound itself, which is often kept. */
         c->cap = i == 0 ? low : (low + high) / 2;
         double bound = run_dynamic(c, &other, &longest), whole = fmax(bound, longest);
         if (whole <= c->cap * (1 + 1e-9) || (whole < high && bound < INFINITY)) {

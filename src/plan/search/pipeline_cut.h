@@ -21,17 +21,19 @@ typedef struct trmi_cut_visit {
     int32_t most; /* cuts that are priced, at most */
 } trmi_cut_visit;
 
-/* Finds the cut whose bound is least. quick: a lower bound of that, from runs of one cut to the next.
- * ceiling: bounds above it need not be found. visit: NULL, or prices that cut, then all others whose
- * bound is below the ceiling; then out->bound is that of every cut, as far as visit->most allows.
+/* Finds the cut whose bound is least. quick: a lower bound of that, from runs of one cut to the
+ * next. ceiling: bounds above it need not be found. visit: NULL, or prices that cut, then all
+ * others whose bound is below the ceiling; then out->bound is that of every cut, as far as
+ * visit->most allows.
  *   error  NOMEM, INVALID (a schedule that cannot be), those of visit->price */
 trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
                          const trmi_cut_visit *visit, trmi_pipe_cut *out, trm_error *err);
-/* Returns a bound of all plans of a shape in which one micro-batch takes `micro` seconds in all runs, at
- * least, and `message` seconds between two of them. */
+/* Returns a bound of all plans of a shape in which one micro-batch takes `micro` seconds in all
+ * runs, at least, and `message` seconds between two of them. */
 double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message);
-/* Returns what the run of virtual stage `v` may keep: of interleaved schedules less than they do. */
+/* Returns what the run of virtual stage `v` may keep: of interleaved schedules less than they do.
+ */
 trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v);
 
 #endif

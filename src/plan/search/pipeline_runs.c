@@ -41,7 +41,8 @@ static void measure_cut(trmi_runs *r, int32_t i) {
     }
 }
 
-/* Lists the parameters that several nodes read: their gradients are copied if a cut lies between. */
+/* Lists the parameters that several nodes read: their gradients are copied if a cut lies between.
+ */
 static trm_status list_shared(trmi_runs *r, trm_error *err) {
     const trmi_space *s = r->space;
     int32_t *first = trmi_arena_alloc(r->arena, (size_t)s->graph->values_count * sizeof *first);
@@ -218,8 +219,8 @@ static trm_status search_part(trmi_runs *r, const trmi_space *part, const trmi_r
     return TRM_OK;
 }
 
-/* Finds the seconds of forward, of backward and of what follows on a mesh of one rank, where all plans of
- * a part have the same, but those that recompute. */
+/* Finds the seconds of forward, of backward and of what follows on a mesh of one rank, where all
+ * plans of a part have the same, but those that recompute. */
 static trm_status find_halves(const trmi_space *part, trmi_least_run *run, trm_error *err) {
     trmi_measure m;
     TRMI_TRY(trmi_space_measure(part, &run->choice, &m, err));

@@ -23,13 +23,13 @@ typedef struct trmi_least_run {
     uint64_t key;
     double seconds;     /* no strategies of the run take less; INFINITY: none fit the memory */
     trmi_choice choice; /* those that have the bound */
-    /* of TRMI_LEAST_MICRO on a mesh of one rank: seconds of forward, of backward, and of gradients with
-     * update, each the least */
+    /* of TRMI_LEAST_MICRO on a mesh of one rank: seconds of forward, of backward, and of gradients
+     * with update, each the least */
     double forward, backward, after;
 } trmi_least_run;
 
-/* A parameter that node `node` reads and an earlier node, `first`, too: bytes of its gradient in the
- * smallest parts, and seconds of copying it. */
+/* A parameter that node `node` reads and an earlier node, `first`, too: bytes of its gradient in
+ * the smallest parts, and seconds of copying it. */
 typedef struct trmi_shared_reader {
     int32_t first, node;
     double bytes, seconds;
@@ -70,15 +70,16 @@ typedef struct trmi_runs {
     trmi_arena *arena;
 } trmi_runs;
 
-/* Opens the runs of a space; runs->space and ->micros are set. begins: [begins_count] nodes, the only ones
- * with which stages can begin; NULL: all of trmi_pipe_cuts. error NOMEM */
+/* Opens the runs of a space; runs->space and ->micros are set. begins: [begins_count] nodes, the
+ * only ones with which stages can begin; NULL: all of trmi_pipe_cuts. error NOMEM */
 trm_status trmi_runs_open(trmi_runs *runs, const int32_t *begins, int32_t begins_count,
                           trmi_arena *arena, trm_error *err);
-/* Finds the least seconds of the run from cut `a` to cut `b`. *out is valid until the next call. error NOMEM */
+/* Finds the least seconds of the run from cut `a` to cut `b`. *out is valid until the next call.
+ * error NOMEM */
 trm_status trmi_runs_least(trmi_runs *runs, const trmi_run_ask *ask, const trmi_least_run **out,
                            trm_error *err);
-/* Returns the least seconds, for each micro-batch, that the run copies for other stages. shared: also
- * gradients of parameters that other runs read, if all these are on other ranks. */
+/* Returns the least seconds, for each micro-batch, that the run copies for other stages. shared:
+ * also gradients of parameters that other runs read, if all these are on other ranks. */
 double trmi_runs_copied(const trmi_runs *runs, int32_t a, int32_t b, bool shared);
 void trmi_runs_close(trmi_runs *runs);
 

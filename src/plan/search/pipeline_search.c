@@ -185,7 +185,6 @@ static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs *
         *out = s->runs[known];
         return TRM_OK;
     }
-    /* a new space, with the places where runs may begin */
     trmi_space **space = &f->spaces[f->spaces_count];
     TRMI_TRY(s->o->make_space(s->o->context, &row->mesh, row->shape.micros, row->shape.recompute,
                               space, s->err));

@@ -107,7 +107,8 @@ typedef struct trmi_pipe_options {
     const char *begins;
     trmi_pipe_costs costs;
     /* Makes the space of one micro-batch on the mesh of a stage, with or without edges
-     * (trmi_space_open); the search owns *out, and connects it if it needs more than the operators by themselves. */
+     * (trmi_space_open); the search owns *out, and connects it if it needs more than the operators
+     * by themselves. */
     trm_status (*make_space)(void *context, const trmi_mesh *mesh, int32_t micros, bool recompute,
                              trmi_space **out, trm_error *err);
     void *context;

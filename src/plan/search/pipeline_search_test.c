@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of the search for plans with stages against complete enumeration: every shape, every cut into
- * stages, every strategy of every operator, parameters in parts and recompute, with and without limits
- * of memory. */
+/* Tests of the search for plans with stages against complete enumeration: every shape, every cut
+ * into stages, every strategy of every operator, parameters in parts and recompute, with and
+ * without limits of memory. */
 #include "check.h"
 
 #include "plan/search/pipeline_search.h"
@@ -138,9 +138,9 @@ static void price_cuts(const trmi_pipe_options *o, trmi_pipe_plan *plan, const i
     }
 }
 
-/* Prices all plans of each row, of which none may be below the row's bound. Where a stage is one rank and
- * memory has no limit, it is not below the row's fastest plan and all rows' fastest plan, either.
- * *proven: such rows with chunks. */
+/* Prices all plans of each row, of which none may be below the row's bound. Where a stage is one
+ * rank and memory has no limit, it is not below the row's fastest plan and all rows' fastest plan,
+ * either. *proven: such rows with chunks. */
 static void price_all(const trmi_pipe_options *o, const trmi_pipe_found *found, optimum *out,
                       int *proven) {
     double fastest = found->rows[0].plan.space != NULL ? found->rows[0].plan.step : INFINITY;
@@ -216,8 +216,8 @@ static void finds_the_optimum_of_small_cases(void **state) {
             bool has =
                 found.count > 0 && found.rows[0].plan.space != NULL && found.rows[0].plan.fits;
             double step = has ? found.rows[0].plan.step : INFINITY;
-            /* parts of ranks differ in the room for messages, which is reserved in steps: under a limit
-             * that the messages decide there may be a better plan */
+            /* parts of ranks differ in the room for messages, which is reserved in steps: under a
+             * limit that the messages decide there may be a better plan */
             bool exactly = !limit || !meshes;
             assert_true(!has || best.step < INFINITY);
             assert_true(!exactly || has == (best.step < INFINITY));
@@ -248,7 +248,8 @@ static void finds_the_optimum_of_small_cases(void **state) {
     assert_true(exact >= 60 && limited >= 8 && proven >= 20);
 }
 
-/* A batch of 8 on 4 ranks: a rank that is the whole stage reads all 8 samples, one of 4 ranks of a stage reads 2. */
+/* A batch of 8 on 4 ranks: a rank that is the whole stage reads all 8 samples, one of 4 ranks of a
+ * stage reads 2. */
 static void micro_batches_divide_what_a_rank_reads(void **state) {
     (void)state;
     trm_error err;

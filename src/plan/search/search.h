@@ -173,8 +173,8 @@ typedef struct trmi_space_node {
 typedef struct trmi_space_edge {
     /* nodes; value in the graph; index of the input of `to` */
     int32_t from, to, value, input;
-    /* 0: `from` makes the value. Else the value is a parameter that `from` reads first, as its input
-     * `tied` - 1: the parameter is stored as that input needs it, and `to` reads it, too */
+    /* 0: `from` makes the value. Else the value is a parameter that `from` reads first, as its
+     * input `tied` - 1: the parameter is stored as that input needs it, and `to` reads it, too */
     int32_t tied;
     /* a gradient flows back, and its redistribution is priced, too */
     bool gradient;
@@ -238,14 +238,14 @@ typedef struct trmi_space {
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err);
-/* Makes a space as trmi_space_create(), but without edges and prices between spreads, which take most of
- * the time: the costs of each operator by itself. trmi_space_connect() adds them, once. */
+/* Makes a space as trmi_space_create(), but without edges and prices between spreads, which take
+ * most of the time: the costs of each operator by itself. trmi_space_connect() adds them, once. */
 trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
                            const trmi_search_costs *costs, const trmi_partition_plan *pins,
                            trmi_space **out, trm_error *err);
 trm_status trmi_space_connect(trmi_space *space, trm_error *err);
-/* Returns seconds of one micro-batch, without updates, that no plan of a space is below: the sum of the
- * least of each operator by itself. It needs no edges. */
+/* Returns seconds of one micro-batch, without updates, that no plan of a space is below: the sum of
+ * the least of each operator by itself. It needs no edges. */
 double trmi_space_apart(const trmi_space *space);
 /* Frees a space; NULL is fine. */
 void trmi_space_destroy(trmi_space *space);
@@ -290,8 +290,8 @@ void trmi_space_find_update_lines(trmi_space *space);
 void trmi_space_add_parameter(const trmi_space *space, const trmi_op *op, int32_t input,
                               trmi_space_class *of, int32_t i);
 /* Returns the seconds of reducing a gradient from its spread `made` to the spread `stored` of its
- * parameter; 0: it is no partial sum. With buckets only its bytes count, because gradients of a bucket
- * share the start-up. */
+ * parameter; 0: it is no partial sum. With buckets only its bytes count, because gradients of a
+ * bucket share the start-up. */
 double trmi_space_reduce_seconds(const trmi_space *space, int32_t value, const trmi_spread *made,
                                  const trmi_spread *stored);
 /* Computes how parameter `input` of a node is stored in parts with strategy i. False: not possible.

@@ -5,8 +5,8 @@
  *                                                           ^ measured operators, links
  *
  * The search itself is in exec/autoparallel/auto_parallel.h (the drive) and src/plan/search; the
- * planner prepares its inputs and describes its results. One thread uses a planner; only rank 0
- * of a communicator plans, the other ranks run the measurements that rank 0 requests.
+ * planner prepares its inputs and describes its results. One thread uses a planner; only rank 0 of
+ * a communicator plans, the other ranks run the measurements that rank 0 requests.
  *
  *   cut     a letter for each axis of the mesh: how the operator is divided there (trireme help plan)
  *   flip    the factor on bandwidth, batch or classes from which another plan is the best
@@ -111,8 +111,8 @@ static inline bool trmi_planner_local_norms(const trm_planner *p) {
 /* Returns which gradients the ranks of a host compute cooperatively in plans that cut only
  * samples, as the job itself would decide (exec/distributed/cooperative.c). */
 trm_cooperative trmi_planner_cooperative(const trm_planner *p);
-/* Sets *blocks to the number of blocks of samples in which strict determinism computes `batch` samples of all
- * ranks; 0: not strict.   error  INVALID: the block does not divide them */
+/* Sets *blocks to the number of blocks of samples in which strict determinism computes `batch`
+ * samples of all ranks; 0: not strict.   error  INVALID: the block does not divide them */
 trm_status trmi_planner_blocks(const trm_planner *p, int64_t batch, int32_t *blocks,
                                trm_error *err);
 /* Returns the mesh with the best plan. */
@@ -146,8 +146,8 @@ typedef struct trmi_planner_stage {
     int32_t micros;
     bool recompute;
 } trmi_planner_stage;
-/* The same for a stage of a pipeline; `graph`: of one micro-batch. The space of a stage has no edges yet
- * (trmi_space_connect). owns: the caller */
+/* The same for a stage of a pipeline; `graph`: of one micro-batch. The space of a stage has no
+ * edges yet (trmi_space_connect). owns: the caller */
 trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                                     const trmi_planner_stage *stage, trmi_space **out,
                                     trm_error *err);

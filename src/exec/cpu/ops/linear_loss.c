@@ -11,16 +11,17 @@
  *                            each block:  dx += z W_block
  *   dx of the chunk --scatter--> dx; 0 in the other rows
  *
- * Where there are many blocks, each thread takes whole blocks: what one line of this list writes for a block is in the
- * thread's second-level cache when the next line reads it. Only dx, a sum over the blocks, is computed by all threads
- * together. With few blocks all threads share each of them.
+ * Where there are many blocks, each thread takes whole blocks: what one line of this list writes
+ * for a block is in the thread's second-level cache when the next line reads it. Only dx, a sum
+ * over the blocks, is computed by all threads together. With few blocks all threads share each of
+ * them.
  *
  * In evaluation each row's largest logit is its predicted class, and there are no gradients.
  *
  * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven.
  *
- *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z | log_sum_exp of the blocks' rows |
- *               of the products ] */
+ *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z |
+ *               log_sum_exp of the blocks' rows | of the products ] */
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
@@ -256,7 +257,8 @@ static void multiply_block(const run *r, product which, int64_t block, bool add)
 }
 
 /* Does `work` for each block: all threads together, or each thread for blocks of its own. A single
- * thread does not open a region, in which libgomp would start new threads for the block's products. */
+ * thread does not open a region, in which libgomp would start new threads for the block's
+ * products. */
 static void each_block(const run *r, void (*work)(const run *r, int64_t block)) {
     if (r->s->at_once == 1) {
         for (int64_t block = 0; block < r->s->blocks; block++) {
@@ -411,7 +413,8 @@ static void move_rows(const run *r, bool gather) {
  * multiplied into dx, dw and the bias' gradient. */
 static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
     move_rows(r, true);
-    each_block(r, compute_logits); /* x w^T */
+    /* logits = x w^T, and log_sum_exp of the rows of each block */
+    each_block(r, compute_logits);
     row_numbers(r);
     if (r->predicted != NULL) {
         predict_rows(r);
@@ -420,7 +423,8 @@ static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) 
     if (!r->s->gradient) {
         return TRM_OK;
     }
-    each_block(r, compute_gradients); /* of the logits and of w, added up over the chunks */
+    /* dw = dz^T x, added up over the chunks; then dx = dz w */
+    each_block(r, compute_gradients);
     for (int64_t block = 0; block < r->s->blocks; block++) {
         multiply_block(r, DX, block, block > 0);
     }
