@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Effective GF/s (direct count) of every convolution algorithm on ResNet-50's shapes, per direction.
+/* Effective GF/s (direct count) of every convolution algorithm on ResNet-50's shapes, per
+ * direction.
  *
  *   gcc -O2 -std=gnu11 -DTRIREME_ONEDNN=1 -Iinclude -Isrc bench/conv_bench.c -o build/conv_bench \
  *       build/release/libtrireme.a -ldnnl -ljansson -lturbojpeg -lcrypto -fopenmp -lm -ldl

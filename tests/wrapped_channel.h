@@ -17,7 +17,8 @@
 typedef struct wrapped_channel wrapped_channel;
 
 typedef struct channel_hooks {
-    /* Is called before a message is sent. An error withdraws the message, and the client gets it. */
+    /* Is called before a message is sent. An error withdraws the message, and the client gets it.
+     */
     trm_status (*before_send)(wrapped_channel *channel, const trmi_message *m, trm_error *err);
     /* Is called before the channel receives. The client gets an error instead of a message. */
     trm_status (*before_receive)(wrapped_channel *channel, trm_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_comm: times one collective of one size, checks its result, and compares its time with a bound
- * by this host's memory.
+/* bench_comm: times one collective of one size, checks its result, and compares its time with a
+ * bound by this host's memory.
  *
  *   values (check_once) -> bound (make_bound) -> timing (take_samples: collective and bounds in turn)
  *
@@ -40,8 +40,8 @@ enum { READY_AT = 128, VECTOR_AT = 4096 };
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Returns element i that a rank contributes: a small integer, so that sums are exact in every type, and
- * for products 1 or 2, so that they do not overflow. */
+/* Returns element i that a rank contributes: a small integer, so that sums are exact in every type,
+ * and for products 1 or 2, so that they do not overflow. */
 static int value_of(int32_t rank, int64_t i, trm_reduction reduce) {
     int mix = (int)((i * 7 + rank * 3) % 5);
     return reduce == TRM_REDUCTION_PROD ? 1 + (mix == 0) : mix;
@@ -138,8 +138,8 @@ static trm_status run_collective(bench *b, int64_t times, trm_error *err) {
 }
 
 /* ---- the bound ------------------------------------------------------------------------------- */
-/* SUMMING: between two bare barriers every rank sums its slice of all buffers into all buffers. With
- * more ranks than CPUs one rank per CPU does so for all, while the others sleep.
+/* SUMMING: between two bare barriers every rank sums its slice of all buffers into all buffers.
+ * With more ranks than CPUs one rank per CPU does so for all, while the others sleep.
  * BARRIER: a bare barrier of all ranks. With more ranks than CPUs no sum can begin before each rank
  * has had a CPU, so the time of this barrier is added. */
 typedef enum { SUMMING, BARRIER, BOUNDS } bound_kind;
@@ -231,8 +231,8 @@ static void place_rank(bound *b, int32_t rank, char *at, int64_t element) {
     b->sources[rank] = b->targets[rank];
 }
 
-/* Prepares a bound: which ranks meet and sum, the shared regions, and this rank's slice. Collective.
- * *out is not usable where the bound does not apply. */
+/* Prepares a bound: which ranks meet and sum, the shared regions, and this rank's slice.
+ * Collective. *out is not usable where the bound does not apply. */
 static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *err) {
     trm_comm *comm = b->comm;
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;

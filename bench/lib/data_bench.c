@@ -56,8 +56,8 @@ static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch 
     return TRM_OK;
 }
 
-/* Contract in bench.h. The dataset has no threads here: this thread fills each batch, and then decodes
- * its images alone, so that both CPU times belong to the same samples. */
+/* Contract in bench.h. The dataset has no threads here: this thread fills each batch, and then
+ * decodes its images alone, so that both CPU times belong to the same samples. */
 trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *out,
                          trm_error *err) {
     TRMI_TRY(trmi_dataset_seal(dataset, err));

@@ -39,8 +39,9 @@ static int64_t resident_bytes(void) {
     return (int64_t)resident * sysconf(_SC_PAGESIZE);
 }
 
-/* Pushes `batches` batches. `fill`: keys 0, 1, 2 ... in order, which creates all rows; otherwise random
- * keys of existing rows, which are pulled before. keys [batch], out and gradients [batch, width]. */
+/* Pushes `batches` batches. `fill`: keys 0, 1, 2 ... in order, which creates all rows; otherwise
+ * random keys of existing rows, which are pulled before. keys [batch], out and gradients [batch,
+ * width]. */
 static trm_status run_batches(trm_ps_client *client, int32_t table, const form *f, bool fill,
                               int64_t batches, const float *gradients, float *out, uint64_t *keys,
                               trm_error *err) {
@@ -125,9 +126,9 @@ static trm_status find_most_rows(const trm_table_options *t, int64_t bytes, int3
     return trm_ps_forecast(t, *rows, shards, forecast, err);
 }
 
-/* Chooses the number of shards with which the table uses the budget best. Many pages of a shard grow, or
- * split, at the same number of rows (places_max in ps/table/rows.c), so its memory grows in jumps, and
- * where they are depends on the number of shards. */
+/* Chooses the number of shards with which the table uses the budget best. Many pages of a shard
+ * grow, or split, at the same number of rows (places_max in ps/table/rows.c), so its memory grows
+ * in jumps, and where they are depends on the number of shards. */
 static trm_status choose_shards(const trm_table_options *t, int64_t bytes, int32_t *shards,
                                 trm_error *err) {
     int64_t rows, forecast, largest = -1;

@@ -28,8 +28,8 @@ enum {
     DISTANCE = 32             /* look-ups by which the plain loops prefetch ahead */
 };
 
-/* The worker, its server, and the plain arrays that it is compared with. Everything but the options is
- * owned. */
+/* The worker, its server, and the plain arrays that it is compared with. Everything but the options
+ * is owned. */
 typedef struct service {
     const bench_ps_options *options;
     bench_say say;
@@ -192,8 +192,8 @@ static trm_status fill_keyed(service *s, trm_error *err) {
     return TRM_OK;
 }
 
-/* Measures pulls and pushes of the server beside the same work without one, in turns. Values 0 to TIMES
- * - 1 are milliseconds, the others ratios. */
+/* Measures pulls and pushes of the server beside the same work without one, in turns. Values 0 to
+ * TIMES - 1 are milliseconds, the others ratios. */
 static trm_status measure_service(service *s, trm_error *err) {
     enum { MEASURES = 8, TIMES = 5, ROUNDS = 3 };
     static const char *const names[MEASURES] = {
@@ -379,8 +379,8 @@ static void *take_checkpoint(void *context) {
     return NULL;
 }
 
-/* Trains `count` batches from number `from` on, or (until not NULL) until *until is set, and at least
- * `count`. *done: batches; *seconds: their time. */
+/* Trains `count` batches from number `from` on, or (until not NULL) until *until is set, and at
+ * least `count`. *done: batches; *seconds: their time. */
 static trm_status run_steps(service *s, int64_t from, int64_t count, _Atomic bool *until,
                             int64_t *done, double *seconds, trm_error *err) {
     double at = trmi_os_now();

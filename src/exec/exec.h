@@ -167,8 +167,8 @@ trm_status trmi_exec_walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
 /* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets
- * exec->kept; moves them to those of exec->share, and sets exec->casts_of, if it has them all. Before
- * memory is taken.   error  NOMEM */
+ * exec->kept; moves them to those of exec->share, and sets exec->casts_of, if it has them all.
+ * Before memory is taken.   error  NOMEM */
 trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err);
 /* Returns whether a step casts a parameter to a buffer of its own. */
 bool trmi_is_parameter_cast(const trm_program *program, const trmi_step *step);

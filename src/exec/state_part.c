@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Lists and copies a rank's part of the state (contracts in state_part.h). Where an element of a variable lies in this
- * rank's memory is found by sending the numbers of the elements the way of their values: whole variable, box of
- * this rank, layout of the program. */
+/* Lists and copies a rank's part of the state (contracts in state_part.h). Where an element of a
+ * variable lies in this rank's memory is found by sending the numbers of the elements the way of
+ * their values: whole variable, box of this rank, layout of the program. */
 #include "exec/state_part.h"
 
 #include "exec/box_walk.h"
@@ -39,7 +39,8 @@ static bool extend_segment(trmi_state_words *segment, uint32_t begin, uint32_t c
     return true;
 }
 
-/* Appends a run of `words` words at `place`. numbers: of each word, that in the whole variable plus 1; 0 = none. */
+/* Appends a run of `words` words at `place`. numbers: of each word, that in the whole variable plus
+ * 1; 0 = none. */
 static trm_status add_run(trmi_state_part *part, int32_t variable, bool repeated,
                           const uint32_t *numbers, int64_t words, const char *place,
                           trm_error *err) {

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/state_part.h: what one rank has of the state of a job (parameters, states, slots), so described that
- * ranks with other programs can read it.
+/* exec/state_part.h: what one rank has of the state of a job (parameters, states, slots), so
+ * described that ranks with other programs can read it.
  *
  *      memory of this rank   [ run 0 ][ run 1 ] ...         runs: words of one variable, as they lie
  *      segments              [ b, n, s, t ] ...             where words of a run belong in the whole variable
  *
- * Runs that no other rank has come first. A word has 4 bytes. In a blocked layout neighbouring words of a run are equally far from each
- * other in the whole variable: one segment describes all of them. */
+ * Runs that no other rank has come first. A word has 4 bytes. In a blocked layout neighbouring
+ * words of a run are equally far from each other in the whole variable: one segment describes all
+ * of them. */
 #ifndef TRMI_EXEC_STATE_PART_H
 #define TRMI_EXEC_STATE_PART_H
 
 #include "trireme/exec.h"
 
-/* Words of a variable in plain layout: `times` times `count` words, the first ones at begin, begin + step, begin + 2 step, ...
+/* Words of a variable in plain layout: `times` times `count` words, the first ones at begin, begin
+ * + step, begin + 2 step, ...
  * TRMI_STATE_PADDING: no words of it. */
 typedef struct trmi_state_words {
     uint32_t begin, count, step, times;
@@ -42,8 +44,9 @@ trm_status trmi_state_part_list(const trm_exec *exec, trmi_state_part *out, trm_
 void trmi_state_part_free(trmi_state_part *part);
 /* Copies the words of all runs to `memory`, one after the other. */
 void trmi_state_part_read(const trmi_state_part *part, char *memory);
-/* Copies the words of the first `words` words of a part, which are in `memory`, to their places in `whole`: all variables in plain
- * layout, of which variable i begins at word begins[i]. Sets `covered` of each of these words. */
+/* Copies the words of the first `words` words of a part, which are in `memory`, to their places in
+ * `whole`: all variables in plain layout, of which variable i begins at word begins[i]. Sets
+ * `covered` of each of these words. */
 void trmi_state_part_place(const trmi_state_part *part, int64_t words, const char *memory,
                            const int64_t *begins, char *whole, uint8_t *covered);
 

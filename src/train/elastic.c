@@ -15,9 +15,9 @@
  * Other ways of training have parts of it on each rank; these are kept after each step, here and on
  * another rank (elastic_copies.h). Where a part is lost with both, the newest checkpoint serves.
  *
- * *Active* ranks share the samples of a step in equal parts. Where the number of ranks does not divide
- * the samples (strict determinism: the blocks), the last ranks are *spare*: they wait, and take part
- * again when a later epoch has a place for them. */
+ * *Active* ranks share the samples of a step in equal parts. Where the number of ranks does not
+ * divide the samples (strict determinism: the blocks), the last ranks are *spare*: they wait, and
+ * take part again when a later epoch has a place for them. */
 #include "train/elastic_state.h"
 #include "train/rank_changes.h"
 

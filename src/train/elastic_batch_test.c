@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elastic jobs whose ranks keep their batches (TRM_ELASTIC_BATCH_RANK), of real processes. Each process writes down which
- * samples it reads for which step, and the rate and the loss of the step:
+/* Elastic jobs whose ranks keep their batches (TRM_ELASTIC_BATCH_RANK), of real processes. Each
+ * process writes down which samples it reads for which step, and the rate and the loss of the step:
  *
  *      processes: read sample, on_gradients --> board (shared memory) --> the test: each sample of an epoch at most
  *                                                                        once, and all but those of no whole step;
  *                                                                        rates, losses and weights are those of
  *                                                                        the same batches on one device
  *
- * The one device is a softmax regression in doubles, written below. A step that was interrupted is computed again in a
- * later epoch of the job: of a step counts the last epoch in which its gradients were complete. */
+ * The one device is a softmax regression in doubles, written below. A step that was interrupted is
+ * computed again in a later epoch of the job: of a step counts the last epoch in which its
+ * gradients were complete. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -97,7 +98,8 @@ static void make_sample(int64_t index, float *image, int32_t *label) {
     *label = (int32_t)(index * index % CLASSES);
 }
 
-/* Returns the attempt of this process at the step that it computes, and its rank; NULL: there cannot be such a one. */
+/* Returns the attempt of this process at the step that it computes, and its rank; NULL: there
+ * cannot be such a one. */
 static attempt *find_attempt(const process *me, trm_membership *m) {
     trm_elastic_get_membership(me->job, m);
     if (me->computing >= STEPS_MAX || m->epoch >= CHANGES_MAX || m->rank < 0 || m->rank >= RANKS) {
@@ -374,8 +376,8 @@ typedef struct pass {
     bool has[SAMPLES];
 } pass;
 
-/* Adds the samples of a step to the pass; none of them may be in it. Those that the pass before has left are too few
- * for a step. */
+/* Adds the samples of a step to the pass; none of them may be in it. Those that the pass before has
+ * left are too few for a step. */
 static void add_samples(pass *pass, const attempt *a) {
     if (a->data_epoch != pass->epoch) {
         assert_true(pass->epoch == 0 || SAMPLES - pass->used < RANKS * BATCH);
@@ -402,8 +404,8 @@ static void expect_near(double found, double expected, double most) {
     }
 }
 
-/* Compares all that the processes wrote down with one device. Returns how often the number of ranks has
- * changed. */
+/* Compares all that the processes wrote down with one device. Returns how often the number of ranks
+ * has changed. */
 static int32_t check_board(void) {
     enum { STEP = RANKS * BATCH }; /* samples of a step of the first ranks */
     static regression model;
@@ -444,7 +446,8 @@ static void ranks_keep_their_batches_through_changes(void **state) {
     (void)state;
 }
 
-/* The job goes on at the sample, with fewer ranks. A job that keeps the batch of all ranks cannot. */
+/* The job goes on at the sample, with fewer ranks. A job that keeps the batch of all ranks cannot.
+ */
 static void a_job_is_resumed_at_the_sample(void **state) {
     char folder[64];
     trm_error err;

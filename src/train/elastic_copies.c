@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a state, kept where other ranks can reach them, and how a whole is made of them (contracts in elastic_copies.h).
+/* Parts of a state, kept where other ranks can reach them, and how a whole is made of them
+ * (contracts in elastic_copies.h).
  *
  *   keep:  mark the older generation as incomplete -> copy the own part -> several hosts: send it -> mark it with the step -> barrier
  *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
  *
- * In memory of all ranks each rank writes its own mark and part only, and nobody reads a part before all ranks that live have left the
- * epoch. */
+ * In memory of all ranks each rank writes its own mark and part only, and nobody reads a part
+ * before all ranks that live have left the epoch. */
 #include "train/elastic_copies.h"
 
 #include "base/error.h"
@@ -50,7 +51,8 @@ static size_t take_bytes(size_t *end, int64_t bytes) {
     return begin;
 }
 
-/* Takes the place of one part behind *end; out->part and out->data are set where there is memory. */
+/* Takes the place of one part behind *end; out->part and out->data are set where there is memory.
+ */
 static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
     const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
     const size_t segments = take_bytes(end, size->segments * (int64_t)sizeof *out->part.segments);
@@ -68,7 +70,8 @@ static void place_part(const part_size *size, char *memory, size_t *end, trmi_ke
     }
 }
 
-/* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any. sizes: of all ranks. */
+/* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any.
+ * sizes: of all ranks. */
 static trm_status share_parts(trmi_elastic_copies *c, trm_comm *comm, const part_size *sizes,
                               trm_error *err) {
     trmi_kept_part unused;
@@ -101,7 +104,8 @@ static trmi_copies_mark *find_mark(const trmi_elastic_copies *c, int32_t rank) {
     return (trmi_copies_mark *)(void *)c->shared.data + rank;
 }
 
-/* Tells the other ranks that generation `g` of the own part is that of `step`; -1: it is being written. */
+/* Tells the other ranks that generation `g` of the own part is that of `step`; -1: it is being
+ * written. */
 static void mark_generation(trmi_elastic_copies *c, int32_t g, int64_t step) {
     c->steps[g] = step;
     if (c->shared.data != NULL) {
@@ -245,8 +249,8 @@ trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *c) {
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-/* Finds the rank of `comm` that can read the part of rank `rank` of the old program, and how far behind it that rank is (*ahead;
- * 0: the part is its own). -1: none. */
+/* Finds the rank of `comm` that can read the part of rank `rank` of the old program, and how far
+ * behind it that rank is (*ahead; 0: the part is its own). -1: none. */
 static int32_t find_holder(const trmi_copies_owner *owners, int32_t size, int32_t rank,
                            int32_t *ahead) {
     bool any = true;

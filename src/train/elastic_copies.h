@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/elastic_copies.h: the state of a model that no rank has whole (slices of the optimiser, split graphs, pipelines), kept so that a
- * death loses nothing (docs/internals/elastic.md).
+/* train/elastic_copies.h: the state of a model that no rank has whole (slices of the optimiser,
+ * split graphs, pipelines), kept so that a death loses nothing (docs/internals/elastic.md).
  *
  *      rank          0            1            2
  *      own part      A            B            C           two generations: after step s and after s - 1
  *      one host:     the parts of all ranks lie in memory that all map: each reads those of ranks that have died
  *      several:      B            C            A           a copy of the part of the next rank, of the same steps
  *
- * A rank keeps step s by writing its part, and then waits until all have done so. So whenever ranks die, there is a step of which
- * all that are left have what they need: the least of their newest ones. At most one step is done again. */
+ * A rank keeps step s by writing its part, and then waits until all have done so. So whenever ranks
+ * die, there is a step of which all that are left have what they need: the least of their newest
+ * ones. At most one step is done again. */
 #ifndef TRMI_TRAIN_ELASTIC_COPIES_H
 #define TRMI_TRAIN_ELASTIC_COPIES_H
 
@@ -23,7 +24,8 @@ typedef struct trmi_kept_part {
     char *data[2];        /* its words, by generation */
 } trmi_kept_part;
 
-/* The generations that a rank has written: their steps plus 1, 0 = none. In the memory of all ranks. */
+/* The generations that a rank has written: their steps plus 1, 0 = none. In the memory of all
+ * ranks. */
 typedef struct trmi_copies_mark {
     _Alignas(64) _Atomic int64_t steps[2];
 } trmi_copies_mark;
@@ -40,18 +42,21 @@ typedef struct trmi_elastic_copies {
     int32_t newest;
 } trmi_elastic_copies;
 
-/* Lists the part of this rank, and lets others reach it. Collective. `order`: the position of each variable
- * among all (trmi_elastic_model.order).   error  NOMEM, INVALID (trmi_state_part_list), those of trm_comm_exchange */
+/* Lists the part of this rank, and lets others reach it. Collective. `order`: the position of each
+ * variable among all (trmi_elastic_model.order).   error  NOMEM, INVALID (trmi_state_part_list),
+ * those of trm_comm_exchange */
 trm_status trmi_copies_open(trmi_elastic_copies *copies, const trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err);
 void trmi_copies_close(trmi_elastic_copies *copies);
-/* Keeps the state after `step` in place of the older generation, and waits until all ranks have done so. Collective. */
+/* Keeps the state after `step` in place of the older generation, and waits until all ranks have
+ * done so. Collective. */
 trm_status trmi_copies_keep(trmi_elastic_copies *copies, trm_comm *comm, uint64_t step,
                             trm_error *err);
 /* Returns the generation of a step; -1: this rank has none. */
 int32_t trmi_copies_find(const trmi_elastic_copies *copies, int64_t step);
 
-/* What each of the ranks that are left has of the parts: generations that are complete in all parts that it can read. */
+/* What each of the ranks that are left has of the parts: generations that are complete in all parts
+ * that it can read. */
 typedef struct trmi_copies_owner {
     int64_t newest, older; /* steps; -1 = none */
     int32_t rank, ranks;   /* of the program whose parts these are; ranks 0: it has none */
@@ -62,9 +67,10 @@ static inline bool trmi_copies_has_parts(const trmi_copies_owner *owner) {
 }
 trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *copies);
 
-/* Puts the parts of `step` together in `whole`, all variables in plain layout, of which variable i begins at word begins[i]. A part of a
- * rank that has died comes from another that can read it; where several ranks have the same words, those of the lowest count. *complete: every one
- * of the `words` words was there. Collective.
+/* Puts the parts of `step` together in `whole`, all variables in plain layout, of which variable i
+ * begins at word begins[i]. A part of a rank that has died comes from another that can read it;
+ * where several ranks have the same words, those of the lowest count. *complete: every one of the
+ * `words` words was there. Collective.
  *   param   owners: of all ranks of `comm`
  *   error   NOMEM, those of trm_comm_broadcast */
 trm_status trmi_copies_join(const trmi_elastic_copies *copies, trm_comm *comm,

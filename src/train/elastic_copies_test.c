@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Parts of a state and their copies, of every way of training that has parts: whatever ranks are gone, the values that were written
- * come back, or the whole is known to be incomplete. */
+/* Parts of a state and their copies, of every way of training that has parts: whatever ranks are
+ * gone, the values that were written come back, or the whole is known to be incomplete. */
 #include "ranks.h"
 
 #include "base/error.h"
@@ -75,7 +75,8 @@ static void fill(float *values, int64_t begin, int64_t count, int step) {
     }
 }
 
-/* Writes the values of a step to all variables; or compares them with those of `whole`, whose first difference is returned; -1: none. */
+/* Writes the values of a step to all variables; or compares them with those of `whole`, whose first
+ * difference is returned; -1: none. */
 static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, const float *whole) {
     int64_t wrong = -1;
     for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
@@ -156,9 +157,10 @@ static void keep_and_join(rank_context *context) {
     CLOSE_COMM();
 }
 
-/* Runs a way of training without each rank, without two that are no neighbours, and without two neighbours. As threads, ranks send each
- * other copies, as on several hosts: two neighbours take a part with its copy along, unless other ranks have it (lost_pairs: which
- * pairs). As processes of one host they read each other's memory, and one rank that is left has everything. */
+/* Runs a way of training without each rank, without two that are no neighbours, and without two
+ * neighbours. As threads, ranks send each other copies, as on several hosts: two neighbours take a
+ * part with its copy along, unless other ranks have it (lost_pairs: which pairs). As processes of
+ * one host they read each other's memory, and one rank that is left has everything. */
 static void try_way(const char *name, trm_parallel_options parallel, uint32_t lost_pairs) {
     static const uint32_t gone[] = {0, 1, 2, 4, 8, 5, 10, 3, 6, 12, 9};
     for (size_t i = 0; i < sizeof gone / sizeof gone[0]; i++) {

@@ -100,8 +100,8 @@ int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks);
 int32_t trmi_elastic_reads(const trmi_elastic_model *elastic, int32_t ranks);
 /* Returns whether ranks have parts of the state only. */
 bool trmi_elastic_has_parts(const trmi_elastic_model *elastic);
-/* elastic_model.c: finds the order of the variables of a program (trmi_elastic_model.sorted).   error  IO: it has others than the
- * programs before; NOMEM */
+/* elastic_model.c: finds the order of the variables of a program (trmi_elastic_model.sorted).
+ * error  IO: it has others than the programs before; NOMEM */
 trm_status trmi_elastic_sort(trmi_elastic_model *elastic, const trm_exec *exec, trm_error *err);
 
 #endif

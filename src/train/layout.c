@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trm_layout: the size of each public struct and the offsets of its members, as this build has them. A binding for
- * another language compares them with its own when it loads the library. Written by tools/python_declarations.py. */
+/* trm_layout: the size of each public struct and the offsets of its members, as this build has
+ * them. A binding for another language compares them with its own when it loads the library.
+ * Written by tools/python_declarations.py. */
 #include <stddef.h>
 
 #include "base/arguments.h"

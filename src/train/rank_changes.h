@@ -27,11 +27,11 @@ typedef struct trmi_rank_changes {
     /* Returns whether this table serves a model with these options. The first one that does is
      * used. */
     bool (*takes)(const trm_model_options *options);
-    /* Checks the options of the model, and settles those that depend on its ranks.   error  INVALID: a way of
-     * training that cannot change its number of ranks; NOMEM */
+    /* Checks the options of the model, and settles those that depend on its ranks.   error
+     * INVALID: a way of training that cannot change its number of ranks; NOMEM */
     trm_status (*settle)(trm_model *model, trm_error *err);
-    /* Makes the state of the model, once it is compiled. `alone`: by this process alone, after go_alone, in a
-     * job of so many ranks; else 0.   error  INVALID, NOMEM */
+    /* Makes the state of the model, once it is compiled. `alone`: by this process alone, after
+     * go_alone, in a job of so many ranks; else 0.   error  INVALID, NOMEM */
     trm_status (*open)(trm_model *model, int32_t alone, trm_error *err);
     void (*close)(trm_model *model);
     /* The ranks have not made their models, because of `status`. OK: a rank has died; this process
@@ -55,8 +55,8 @@ typedef struct trmi_rank_changes {
 
     /* ---- a run ---- */
 
-    /* Before a run.   error  PEER: this process has come to a job that runs, or has made its model alone, or for
-     * fewer ranks than the job was to begin with; it begins with go_on */
+    /* Before a run.   error  PEER: this process has come to a job that runs, or has made its model
+     * alone, or for fewer ranks than the job was to begin with; it begins with go_on */
     trm_status (*check_joined)(trmi_run *run, trm_error *err);
     /* Checks that the dataset can be dealt out to another number of ranks.   error  INVALID */
     trm_status (*check_data)(const trmi_run *run, trm_error *err);
@@ -65,36 +65,39 @@ typedef struct trmi_rank_changes {
     int64_t (*epoch_steps)(const trmi_run *run, int64_t steps);
     /* Returns the steps of an epoch as the schedule of the learning rate counts them. */
     int64_t (*schedule_steps)(const trmi_run *run);
-    /* Deals the samples out that the current epoch has left, where other numbers of ranks have used the first
-     * ones: run->batch becomes the batch of the data that comes next.   error  those of trmi_dataset_deal */
+    /* Deals the samples out that the current epoch has left, where other numbers of ranks have used
+     * the first ones: run->batch becomes the batch of the data that comes next.   error  those of
+     * trmi_dataset_deal */
     trm_status (*deal_data)(trmi_run *run, trm_error *err);
     /* Returns the learning rate of the next step. */
     double (*learning_rate)(const trmi_run *run);
-    /* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to join, and keeps
-     * what a forward pass changes.   error  those of a collective */
+    /* Before a step: tells the other ranks, with the step, whether a rank wants to leave or to
+     * join, and keeps what a forward pass changes.   error  those of a collective */
     trm_status (*begin_step)(trmi_run *run, trm_error *err);
     /* After a step, in which this rank waited for data for `data_seconds`: the ranks compare their
      * times.
      *   error  those of trm_comm_run */
     trm_status (*compare_times)(trm_model *model, double step_seconds, double data_seconds,
                                 trm_error *err);
-    /* After a step, before its hooks: keeps what only this rank has.   error  those of a collective */
+    /* After a step, before its hooks: keeps what only this rank has.   error  those of a collective
+     */
     trm_status (*end_step)(trmi_run *run, trm_error *err);
     /* After the on_step_end hooks of a step. */
     void (*note_hooks)(trmi_run *run);
     /* Returns whether a rank wanted to leave or to join in the last step; all ranks get the same
      * answer. */
     bool (*is_due)(const trmi_run *run);
-    /* Between two steps, when a change is due. OK: fewer ranks would be left than the job needs, so the run
-     * stops (run->stop).   error  PEER: the run goes on with other ranks (go_on) */
+    /* Between two steps, when a change is due. OK: fewer ranks would be left than the job needs, so
+     * the run stops (run->stop).   error  PEER: the run goes on with other ranks (go_on) */
     trm_status (*begin_change)(trmi_run *run, trm_error *err);
     /* After the run: the ranks meet, and spare ranks get the final state. A spare rank waits here
      * while the others train. *ended: status of the run, on a spare rank that of the others.
      *   error  PEER, TIMEOUT: the run must go on (go_on) */
     trm_status (*finish)(trmi_run *run, trm_status *ended, trm_error *err);
-    /* After a failure `status`, `err`, or when ranks leave or join: returns OK when the run can go on from its beginning.
-     * Repeats itself while ranks die.   error  the failure, if it is none that other ranks
-     * remove; those of trm_elastic_recover; END: this rank has left, its model has the state for itself */
+    /* After a failure `status`, `err`, or when ranks leave or join: returns OK when the run can go
+     * on from its beginning. Repeats itself while ranks die.   error  the failure, if it is none
+     * that other ranks remove; those of trm_elastic_recover; END: this rank has left, its model has
+     * the state for itself */
     trm_status (*go_on)(trmi_run *run, trm_status status, trm_error *err);
 } trmi_rank_changes;
 

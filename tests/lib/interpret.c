@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The interpreter of graphs (contracts in interpret.h): one tensor a value; a run calls the reference
- * kernel of each operator in the order of the graph. */
+/* The interpreter of graphs (contracts in interpret.h): one tensor a value; a run calls the
+ * reference kernel of each operator in the order of the graph. */
 #include "tests/lib/interpret.h"
 
 #include "exec/ref/ref.h"

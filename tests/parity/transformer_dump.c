@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Trains a small gpt2, llama, bert, vit, llama-untied, or NAME-lora and writes all that transformers needs to repeat it:
+/* Trains a small gpt2, llama, bert, vit, llama-untied, or NAME-lora and writes all that
+ * transformers needs to repeat it:
  *     transformer_dump MODEL STEPS PRECISION DIR
- * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with learning rate
+ * -> DIR/init.safetensors (transformers' names), sgd.safetensors (after one step of SGD with
+ * learning rate
  *    4096: the gradients are the differences by that, and what the weights lose to rounding does not
- *    show), batches.safetensors (the inputs of every step), losses.txt (Adam, learning rate 0.001). */
+ *    show), batches.safetensors (the inputs of every step), losses.txt (Adam, learning rate 0.001).
+ */
 #include "trireme/trireme.h"
 
 #include "base/rng.h"

@@ -4,8 +4,8 @@
  *   inode    content, and what undoes each write since its last fsync
  *   changes  names added and removed since the last fsync of their directory, in order
  *
- * A power cut of a host keeps a prefix of its changes of names, and of each file that it wrote a prefix of its
- * writes, of which the last is torn. */
+ * A power cut of a host keeps a prefix of its changes of names, and of each file that it wrote a
+ * prefix of its writes, of which the last is torn. */
 #include "sim.h"
 
 #include <dirent.h>
@@ -619,7 +619,8 @@ static FILE *open_text(const void *data, size_t bytes) {
     return file;
 }
 
-/* Opens what the kernel tells of this boot of the host and of its processes; NULL: another path, or no such process. */
+/* Opens what the kernel tells of this boot of the host and of its processes; NULL: another path, or
+ * no such process. */
 static FILE *open_proc(const char *path) {
     char text[128] = "";
     int pid, host = sim.current->process->host;

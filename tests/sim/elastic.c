@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An elastic job in the simulator: ranks that die, stand still, are cut off, leave and join, with the real
- * rendezvous, gate, doors, side channel and membership of src/comm/rendezvous.
+/* An elastic job in the simulator: ranks that die, stand still, are cut off, leave and join, with
+ * the real rendezvous, gate, doors, side channel and membership of src/comm/rendezvous.
  *
  *   rank:  meet -> step: a sum over the ranks -> ... -> the last step
  *                    | a rank is lost: the next epoch, the newest state, the same step again
@@ -8,12 +8,13 @@
  *
  * Launchers start ranks again that have died; other processes come at random moments.
  *
- * The communicator is simulated by the control channel's all-gather, because engines have threads that spin. A step adds
- * the numbers of its samples, which the ranks divide; so the sum of all steps does not depend on who lived when.
+ * The communicator is simulated by the control channel's all-gather, because engines have threads
+ * that spin. A step adds the numbers of its samples, which the ranks divide; so the sum of all
+ * steps does not depend on who lived when.
  *
- * Checked: all processes that are in an epoch have the same list of its members; a rank that ends well or leaves has the
- * sum of an undisturbed job; no process hangs; where one rank dies, or any number on one host, the others end well, and
- * processes that join do while the job runs. */
+ * Checked: all processes that are in an epoch have the same list of its members; a rank that ends
+ * well or leaves has the sum of an undisturbed job; no process hangs; where one rank dies, or any
+ * number on one host, the others end well, and processes that join do while the job runs. */
 #include "saves.h"
 
 #include "base/error.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Descriptors of simulated processes (sim.h): the table, poll, epoll, eventfd, and the calls that serve all kinds. */
+/* Descriptors of simulated processes (sim.h): the table, poll, epoll, eventfd, and the calls that
+ * serve all kinds. */
 #include "sim.h"
 
 #include <errno.h>

@@ -3,10 +3,10 @@
  *
  *   stream --segments in flight--> peer stream --> received bytes
  *
- * Segments of a stream arrive in order, after the delay of their link; segments of different streams overtake each
- * other. On a link that is cut, segments wait and are tried again, until the sender's patience (TCP_USER_TIMEOUT)
- * ends. Acknowledgements take the way back: when that is cut, the sender's window stays full, and its patience ends
- * too. */
+ * Segments of a stream arrive in order, after the delay of their link; segments of different
+ * streams overtake each other. On a link that is cut, segments wait and are tried again, until the
+ * sender's patience (TCP_USER_TIMEOUT) ends. Acknowledgements take the way back: when that is cut,
+ * the sender's window stays full, and its patience ends too. */
 #include "sim.h"
 
 #include <arpa/inet.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The scheduler of the simulator (sim.h): coroutines, the virtual clock, events, and threads as the C library has
- * them. */
+/* The scheduler of the simulator (sim.h): coroutines, the virtual clock, events, and threads as the
+ * C library has them. */
 #include "sim.h"
 
 #include <errno.h>

@@ -8,8 +8,8 @@
  *   network     hosts 10.0.0.1, 10.0.0.2 ...; streams with delays, cut links, resets (network.c)
  *   disk        files in memory with what a power cut would leave of them (disk.c)
  *
- * Calls from outside of a task (events, main) reach the real C library. A seed is run in a process of its own,
- * because the memory of a simulated process that dies is not given back. */
+ * Calls from outside of a task (events, main) reach the real C library. A seed is run in a process
+ * of its own, because the memory of a simulated process that dies is not given back. */
 #ifndef TRIREME_TESTS_SIM_H
 #define TRIREME_TESTS_SIM_H
 

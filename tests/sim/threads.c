@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads, mutexes, conditions, clocks, process ids of simulated processes: the C library's calls, bent here by the
- * linker (sim.h). */
+/* Threads, mutexes, conditions, clocks, process ids of simulated processes: the C library's calls,
+ * bent here by the linker (sim.h). */
 #include "sim.h"
 
 #include <errno.h>

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* app/options/flags.h: the form of the table of options, and the parser that fills in a struct from it.
+/* app/options/flags.h: the form of the table of options, and the parser that fills in a struct from
+ * it.
  *
  *      app_parse: command line --> given flags with their texts, arguments
  *      app_store_given: texts --> members, by the rows of the model's kind
  *
- * The parser accepts `--flag VALUE` and `--flag=VALUE`. It refuses a repeated flag, an unknown
- * one (the message names the nearest), a missing value and a value out of range, each with a
- * message of one sentence. Texts point into argv: nothing is copied. */
+ * The parser accepts `--flag VALUE` and `--flag=VALUE`. It refuses a repeated flag, an unknown one
+ * (the message names the nearest), a missing value and a value out of range, each with a message of
+ * one sentence. Texts point into argv: nothing is copied. */
 #ifndef TRIREME_APP_FLAGS_H
 #define TRIREME_APP_FLAGS_H
 

@@ -80,8 +80,8 @@ static inline void vf_put_lanes(void *base, int64_t at, int half, int n, vf v) {
 }
 
 /* Functions of several instructions, inlined so that their constants are loaded before a loop. */
-/* *n = x / ln 2 rounded; returns e^(x - n ln 2) (Cody-Waite reduction, minimax polynomial of degree 6 on
- * [-ln2/2, ln2/2], its halves side by side). */
+/* *n = x / ln 2 rounded; returns e^(x - n ln 2) (Cody-Waite reduction, minimax polynomial of degree
+ * 6 on [-ln2/2, ln2/2], its halves side by side). */
 TRMI_INLINE vf vf_exp_rest(vf x, vf n) {
     vf r = vf_fma(n, vf_set(-0.693145751953125f), x);
     r = vf_fma(n, vf_set(-1.42860677e-6f), r);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gives every rank a pointer to one buffer of rank 0, without a copy, or to memory of all. It is possible only where all
- * ranks are processes of one host that communicate through shared memory; elsewhere the result is
- * NULL, and the caller sends the data instead. All ranks call trm_comm_map_root together. The
- * public functions are described in trireme/dist.h. */
+/* Gives every rank a pointer to one buffer of rank 0, without a copy, or to memory of all. It is
+ * possible only where all ranks are processes of one host that communicate through shared memory;
+ * elsewhere the result is NULL, and the caller sends the data instead. All ranks call
+ * trm_comm_map_root together. The public functions are described in trireme/dist.h. */
 #include "comm/api/communicator.h"
 
 #include "base/arguments.h"

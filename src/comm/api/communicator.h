@@ -110,8 +110,8 @@ trm_status trmi_comm_move_messages(trm_comm *comm, trm_request *request, uint32_
 /* Sleeps until messages may move; checks for the job's failure and the deadline of `request`. */
 trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_error *err);
 
-/* Removes the deadline of this communicator's operations, not of those of its children: its ranks may
- * wait for hours. Deaths still end a wait. */
+/* Removes the deadline of this communicator's operations, not of those of its children: its ranks
+ * may wait for hours. Deaths still end a wait. */
 void trmi_comm_wait_long(trm_comm *comm);
 
 /* Adds the time from `begin` (trmi_os_now) until now to the trace, if there is one. Operations of
@@ -119,8 +119,9 @@ void trmi_comm_wait_long(trm_comm *comm);
 void trmi_comm_record(trm_comm *comm, const trm_request *request, bool background,
                       const char *category, double begin);
 
-/* comm_map_root.c: makes `bytes` of zeroed memory that all ranks map, and that stays mapped when ranks die or the communicator is
- * destroyed. out->data is NULL where trm_comm_can_map_root is false. Collective.   owns  trmi_shm_segment_release
+/* comm_map_root.c: makes `bytes` of zeroed memory that all ranks map, and that stays mapped when
+ * ranks die or the communicator is destroyed. out->data is NULL where trm_comm_can_map_root is
+ * false. Collective.   owns  trmi_shm_segment_release
  *   errors   NOMEM, IO, those of trm_comm_run */
 trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment *out,
                                   trm_error *err);

@@ -274,8 +274,8 @@ static bool is_abandoned(void *context) {
     return over;
 }
 
-/* Fills in what this rank brings to the meeting. The token is the key of this epoch alone, so that no
- * process of another epoch can take part. */
+/* Fills in what this rank brings to the meeting. The token is the key of this epoch alone, so that
+ * no process of another epoch can take part. */
 static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *err) {
     trm_elastic *e = m->e;
     const trmi_member *root = &m->now.list[0];
@@ -334,8 +334,8 @@ static void add_number(char text[96], int32_t *count, int32_t number) {
     }
 }
 
-/* Appends the numbers of the members of `a` that `b` has not: of those that have left in order, or of
- * the others. */
+/* Appends the numbers of the members of `a` that `b` has not: of those that have left in order, or
+ * of the others. */
 static void list_missing(const trmi_members *a, const trmi_members *b, bool left, char text[96],
                          int32_t *count) {
     for (int32_t i = 0; i < a->count; i++) {
@@ -346,8 +346,8 @@ static void list_missing(const trmi_members *a, const trmi_members *b, bool left
     }
 }
 
-/* Appends the numbers of the ranks of the job that have died before the first epoch began. Only its members know how many there
- * were to be. */
+/* Appends the numbers of the ranks of the job that have died before the first epoch began. Only its
+ * members know how many there were to be. */
 static void list_early(const trm_elastic *e, const trmi_members *first, trm_membership *m) {
     const bool knows = first->epoch == 1 && trmi_members_find(first, e->me.id) >= 0;
     for (int32_t number = 0; knows && number < e->place->hello.size; number++) {
@@ -398,9 +398,9 @@ static trm_status begin_epoch(trm_elastic *e, uint64_t suspect, trm_error *err) 
     }
 }
 
-/* Leaves the present epoch, and makes the other ranks leave it, too. *why: the error of the operation that
- * has failed, then the first cause of the job. Returns the id of the rank that the cause names as lost; 0:
- * none. A rank that has left the epoch by itself is no suspect. */
+/* Leaves the present epoch, and makes the other ranks leave it, too. *why: the error of the
+ * operation that has failed, then the first cause of the job. Returns the id of the rank that the
+ * cause names as lost; 0: none. A rank that has left the epoch by itself is no suspect. */
 static uint64_t abandon_epoch(trm_elastic *e, const trmi_members *members, trm_error *why) {
     if (e->bootstrap != NULL && e->bootstrap->size > 1) {
         (void)e->bootstrap->table->check(e->bootstrap, why);

@@ -89,7 +89,8 @@ static void answer_newcomer(trm_elastic *e, const trmi_session *session) {
     trmi_link_close(&link);
 }
 
-/* Returns this process's rank in the present epoch; -1: it is no member, and does not hold the place. */
+/* Returns this process's rank in the present epoch; -1: it is no member, and does not hold the
+ * place. */
 static int32_t find_rank(trm_elastic *e, bool *stop) {
     pthread_mutex_lock(&e->lock);
     int32_t rank = trmi_members_find(&e->now, e->me.id);

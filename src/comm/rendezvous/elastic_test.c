@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elastic jobs of real processes: ranks are killed or stopped inside of collectives, or leave between
- * them, and come back; the others go on in the next epoch. */
+/* Elastic jobs of real processes: ranks are killed or stopped inside of collectives, or leave
+ * between them, and come back; the others go on in the next epoch. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -28,8 +28,8 @@ typedef struct board {
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
     volatile int32_t stop, leave[RANKS_MAX], came_later[RANKS_MAX];
     volatile int32_t dies[RANKS_MAX]; /* when the next epoch is decided, before its ranks meet */
-    /* at the next change: rank 1 asks for ballot 0, which is over; the connection of a rank breaks before the
-     * next epoch's list comes */
+    /* at the next change: rank 1 asks for ballot 0, which is over; the connection of a rank breaks
+     * before the next epoch's list comes */
     volatile int32_t late_ballot, loses_list[RANKS_MAX];
     char lost[RANKS_MAX][96], left[RANKS_MAX][96], joined[RANKS_MAX][96];
     char message[RANKS_MAX][256];
@@ -90,7 +90,8 @@ static trm_status ask_rank_0(trm_elastic *job, trmi_link *link, trmi_frame *fram
     return status;
 }
 
-/* Rank 0 has gone to ballot 1, and the other one asks it for ballot 0. Returns CANCELLED where it is told. */
+/* Rank 0 has gone to ballot 1, and the other one asks it for ballot 0. Returns CANCELLED where it
+ * is told. */
 static trm_status ask_for_late_ballot(trm_elastic *job, int32_t number, trm_error *err) {
     if (number == 0) {
         pthread_mutex_lock(&job->lock);
@@ -113,8 +114,8 @@ static trm_status ask_for_late_ballot(trm_elastic *job, int32_t number, trm_erro
     return status == TRM_OK && frame.type == TRMI_FRAME_OVER ? TRM_CANCELLED : TRM_PEER;
 }
 
-/* Votes for the list of the coordinator as a member does, but loses the connection before COMMIT comes. Asks nobody:
- * returns when another process has brought the list. */
+/* Votes for the list of the coordinator as a member does, but loses the connection before COMMIT
+ * comes. Asks nobody: returns when another process has brought the list. */
 static trm_status lose_list(trm_elastic *job, trm_error *err) {
     trmi_link link;
     trmi_frame frame;
@@ -371,8 +372,8 @@ static void ranks_leave(void **state) {
     (void)state;
 }
 
-/* The rank that coordinates leaves, and the other one has voted for the list but has not got it: the rank that leaves
- * brings it. */
+/* The rank that coordinates leaves, and the other one has voted for the list but has not got it:
+ * the rank that leaves brings it. */
 static void a_rank_that_leaves_brings_the_list(void **state) {
     const elastic_case c = {.ranks = 2, .hosts = true, .engine = "tcp"};
     bool alive[RANKS_MAX] = {true, true};
@@ -408,8 +409,8 @@ static void a_late_ballot_is_refused(void **state) {
     (void)state;
 }
 
-/* Ranks die and are started again with the command and environment of before: they join the job. Rank 0 is
- * one of them, which held the place. */
+/* Ranks die and are started again with the command and environment of before: they join the job.
+ * Rank 0 is one of them, which held the place. */
 static void replace_ranks(const elastic_case *c) {
     bool alive[RANKS_MAX] = {true, true, true};
     pid_t pids[RANKS_MAX];
@@ -440,8 +441,8 @@ static void killed_ranks_come_back(void **state) {
     (void)state;
 }
 
-/* Rank 0 comes back while nobody listens: it takes itself for the rank 0 of a new job, until a member of the
- * running job tells it. */
+/* Rank 0 comes back while nobody listens: it takes itself for the rank 0 of a new job, until a
+ * member of the running job tells it. */
 static void a_false_start_is_told(void **state) {
     const elastic_case c = {.ranks = 3};
     bool alive[RANKS_MAX] = {true, true, true};
@@ -487,7 +488,8 @@ static void newcomers_wait_for_room(void **state) {
     (void)state;
 }
 
-/* A process has waited at a door for longer than a job without doors is looked for; the rank of that door dies. */
+/* A process has waited at a door for longer than a job without doors is looked for; the rank of
+ * that door dies. */
 static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
     const elastic_case c = {.ranks = 2, .most = 2};
     bool alive[RANKS_MAX] = {true, true};
@@ -505,8 +507,8 @@ static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
     (void)state;
 }
 
-/* A member dies when the list with a newcomer is decided and its ranks have not met: the newcomer takes part
- * in the next decision. The others would wait for it until they end it. */
+/* A member dies when the list with a newcomer is decided and its ranks have not met: the newcomer
+ * takes part in the next decision. The others would wait for it until they end it. */
 static void a_newcomers_first_meeting_fails(void **state) {
     const elastic_case c = {.ranks = 3, .most = 4};
     for (int32_t dies = 0; dies < 3; dies++) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that MindSpore's msrun has started, what HCCL's variables say of a rank, and what a member of a running job brings. */
+/* Ranks that MindSpore's msrun has started, what HCCL's variables say of a rank, and what a member
+ * of a running job brings. */
 #include "check.h"
 
 #include "trireme/dist.h"
@@ -79,7 +80,8 @@ static const char *ms_lookup(void *context, const char *name) {
                                                 : NULL;
 }
 
-/* The first worker at the address is rank 0; the scheduler ends when rank 0 has left, not before. */
+/* The first worker at the address is rank 0; the scheduler ends when rank 0 has left, not before.
+ */
 static void msruns_workers_number_themselves(void **state) {
     static const char *const devices[] = {"2", "0", "1", "-1"};
     member members[4] = {{0}};
@@ -199,8 +201,8 @@ static void bring(void *context, trmi_link *link) {
     (void)trmi_link_flush(link);
 }
 
-/* The only process on the host of the place has come back: no member can listen there, so a member comes and says where the
- * doors are. One that says something else makes it ask again. */
+/* The only process on the host of the place has come back: no member can listen there, so a member
+ * comes and says where the doors are. One that says something else makes it ask again. */
 static void a_herald_brings_the_doors(void **state) {
     char where[32];
     choose_port();

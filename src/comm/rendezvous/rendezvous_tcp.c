@@ -359,8 +359,8 @@ static trm_status form_alone(trmi_side *side, const trmi_join *join, trm_error *
     return find_hosts(side, err);
 }
 
-/* Meets the other ranks and starts the control channel. One rank has no meeting; where the others are lost, it has
- * met nobody. */
+/* Meets the other ranks and starts the control channel. One rank has no meeting; where the others
+ * are lost, it has met nobody. */
 static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
     if (join->hello.size == 1) {
         return form_alone(side, join, err);
@@ -376,7 +376,8 @@ static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
     return TRM_OK;
 }
 
-/* Overwrites the secrets of the meeting. On success *out is the bootstrap, otherwise all is freed. */
+/* Overwrites the secrets of the meeting. On success *out is the bootstrap, otherwise all is freed.
+ */
 static trm_status end_join(trm_status status, trmi_side *side, trmi_join *join,
                            trm_bootstrap **out) {
     if (status != TRM_OK && join->listens) {
@@ -397,10 +398,10 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
     if (cluster->info.role == TRM_ROLE_SCHEDULER) {
         return end_join(trmi_side_watch(join, err), NULL, join, out);
     }
-    /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of the
-     * job tells it: where its doors are (END), or only that it runs (PENDING: this process asks again). A member may also open the place
-     * between the question and the meeting, or a question may be lost (INVALID). The same holds for a rank that
-     * takes the place of a lost rank 0. */
+    /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of
+     * the job tells it: where its doors are (END), or only that it runs (PENDING: this process asks
+     * again). A member may also open the place between the question and the meeting, or a question
+     * may be lost (INVALID). The same holds for a rank that takes the place of a lost rank 0. */
     bool asks = false;
     trm_status status = TRM_PENDING;
     for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 5);

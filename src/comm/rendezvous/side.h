@@ -106,7 +106,8 @@ typedef struct trmi_join {
      * no longer valid. Called a few times a second. NULL: never. */
     bool (*abandoned)(void *context);
     void *abandoned_context;
-    /* The place belongs to an elastic job that runs already: gets its frame RUNNING and returns END.
+    /* The place belongs to an elastic job that runs already: gets its frame RUNNING and returns
+     * END.
      * NULL: this is an error. */
     trm_status (*running)(void *context, const struct trmi_join *join, const trmi_link *link,
                           const trmi_frame *frame, trm_error *err);
@@ -131,11 +132,13 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
  * side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
-/* Asks the process that listens at the place whether the elastic job runs already. END: it does, and
- * join->running has been called; OK: it does not, or nobody listens. brings: sends something first; NULL: nothing. */
+/* Asks the process that listens at the place whether the elastic job runs already. END: it does,
+ * and join->running has been called; OK: it does not, or nobody listens. brings: sends something
+ * first; NULL: nothing. */
 trm_status trmi_side_ask_running(trmi_join *join, void (*brings)(void *context, trmi_link *link),
                                  void *context, trm_error *err);
-/* Elastic jobs: returns whether all ranks below this one have died before the meeting (side_place.h). */
+/* Elastic jobs: returns whether all ranks below this one have died before the meeting
+ * (side_place.h). */
 bool trmi_side_leads(const trmi_join *join);
 /* An open place: its sockets, what proves connections there, and the files of a published token. */
 typedef struct trmi_reception {
@@ -172,7 +175,8 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t secret[32]
 enum { TRMI_WELCOME_HEAD = 48, TRMI_WELCOME_ENTRY = 136 };
 size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t nonce[32],
                            uint8_t *wire);
-/* Reads a WELCOME into size, peers and rank; of at least `least` ranks, and at most side->base.size.
+/* Reads a WELCOME into size, peers and rank; of at least `least` ranks, and at most
+ * side->base.size.
  * Errors: CORRUPT, NOMEM. */
 trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes, int32_t least,
                                uint8_t nonce[32], trm_error *err);

@@ -47,8 +47,8 @@ size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t no
 
 trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes, int32_t least,
                                uint8_t nonce[32], trm_error *err) {
-    /* The size must be that of the cluster description, or less where ranks may be lost, and the entries
-     * must fill the frame. */
+    /* The size must be that of the cluster description, or less where ranks may be lost, and the
+     * entries must fill the frame. */
     if (bytes < TRMI_WELCOME_HEAD) {
         return TRMI_FAIL(err, TRM_CORRUPT, "rank 0's welcome has %zu bytes", bytes);
     }
@@ -152,8 +152,9 @@ trm_status trmi_side_introduce(trmi_join *join, int fd, const uint8_t published[
     return TRM_OK;
 }
 
-/* Waits for the WELCOME; side NULL: there will be none. A refusal arrives as a POISON frame; status TRM_PENDING in it means that
- * rank 0 belongs to another job, so that a later attempt may succeed. */
+/* Waits for the WELCOME; side NULL: there will be none. A refusal arrives as a POISON frame; status
+ * TRM_PENDING in it means that rank 0 belongs to another job, so that a later attempt may succeed.
+ */
 static trm_status wait_for_welcome(trmi_side *side, trmi_join *join, trmi_link *link,
                                    double deadline, trm_error *err) {
     double start = trmi_os_now(), said = start;

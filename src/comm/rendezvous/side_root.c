@@ -5,8 +5,8 @@
  *   acceptor (base/net/net.h) -> examine -> guest --all here--> rank numbers --> WELCOME to all
  *                               (a guest that leaves before that may come again)
  *
- * In an elastic job the lowest rank that lives listens, and ranks that have died before (side_place.h) are not
- * waited for: the others get the numbers of a smaller job, in their order.
+ * In an elastic job the lowest rank that lives listens, and ranks that have died before
+ * (side_place.h) are not waited for: the others get the numbers of a smaller job, in their order.
  *
  * A connection of another job is refused with PENDING; a rank with another size or cluster
  * description fails the rendezvous on both sides. */
@@ -24,7 +24,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* interval of log messages; longest wait for a scheduler; for what a member of a running job brings */
+/* interval of log messages; longest wait for a scheduler; for what a member of a running job brings
+ */
 static const double say_seconds = 10, watcher_seconds = 5, herald_seconds = 10;
 
 /* A rank that has come. */
@@ -118,8 +119,9 @@ static void log_other_job(forming *form, const trmi_hello *peer) {
     }
 }
 
-/* Hears a member of a job that runs already: where its doors are. Returns END once join->running has been told; PENDING where the
- * member has not said it: this process has to ask. In a job that is not elastic there is nothing to hear. */
+/* Hears a member of a job that runs already: where its doors are. Returns END once join->running
+ * has been told; PENDING where the member has not said it: this process has to ask. In a job that
+ * is not elastic there is nothing to hear. */
 static trm_status hear_herald(forming *form, trmi_link *link, trm_error *err) {
     const trmi_join *join = form->join;
     const double deadline = trmi_os_now() + herald_seconds;
@@ -142,8 +144,8 @@ static trm_status hear_herald(forming *form, trmi_link *link, trm_error *err) {
 }
 
 /* Checks a proven connection: same job, same size, same cluster description, a rank that is free.
- * If so it becomes a guest. Errors end the rendezvous (INVALID; hear_herald); other misfits are only
- * refused. */
+ * If so it becomes a guest. Errors end the rendezvous (INVALID; hear_herald); other misfits are
+ * only refused. */
 static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
     /* Another job: the peer tries again until its own job meets. */
@@ -476,9 +478,9 @@ void trmi_reception_close(trmi_reception *reception, const trmi_join *join) {
     *reception = TRMI_RECEPTION_CLOSED;
 }
 
-/* Contract in side.h. Rank 0: opens the place, receives a guest from each rank, waits for the watcher of the
- * launcher if there is one, and sends WELCOME with the addresses of all. When it fails, each guest that is here
- * gets the reason. */
+/* Contract in side.h. Rank 0: opens the place, receives a guest from each rank, waits for the
+ * watcher of the launcher if there is one, and sends WELCOME with the addresses of all. When it
+ * fails, each guest that is here gets the reason. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     int32_t n = side->base.size;
     forming *form = trmi_alloc(sizeof *form);

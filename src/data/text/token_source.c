@@ -292,8 +292,8 @@ const trmi_source_ops trmi_tokens_ops = TOKEN_OPS("tokens"), trmi_text_ops = TOK
 
 /* ---- parts ---- */
 
-/* Returns the samples of a part: those of its documents, or whole windows, and a shorter last one if
- * the source keeps it. */
+/* Returns the samples of a part: those of its documents, or whole windows, and a shorter last one
+ * if the source keeps it. */
 static int64_t count_samples(const trmi_token_source *s, const trmi_token_part *part) {
     if (s->by_documents) {
         return part->spans.count;

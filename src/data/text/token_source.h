@@ -72,8 +72,8 @@ typedef struct trmi_token_source {
     int64_t part_count, part_capacity;
 } trmi_token_source;
 
-/* Adds a part. Its file must be mapped as long as the source lives, or `owned`, which the source takes
- * over, on failure too, as the spans.   errors INVALID (shorter than context + 1), NOMEM */
+/* Adds a part. Its file must be mapped as long as the source lives, or `owned`, which the source
+ * takes over, on failure too, as the spans.   errors INVALID (shorter than context + 1), NOMEM */
 trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
                                trm_error *err);
 /* Adds the windows of a document of tokens [begin, begin + count) to the spans of its part: one, or

@@ -105,8 +105,8 @@ size_t trmi_bytes_to_text(const char *bytes, size_t count, char *text);
 trm_status trmi_tokenizer_new(trm_tokenizer **out, trm_error *err);
 /* Makes room for ids below `vocabulary`; once, before tokens are set. */
 trm_status trmi_tokenizer_reserve(trm_tokenizer *t, int64_t vocabulary, trm_error *err);
-/* Sets token `id` < vocabulary, which had none. `plain`: its bytes are its text; else the text spells
- * them (a text that spells no bytes is plain).   errors NOMEM */
+/* Sets token `id` < vocabulary, which had none. `plain`: its bytes are its text; else the text
+ * spells them (a text that spells no bytes is plain).   errors NOMEM */
 trm_status trmi_tokenizer_set(trm_tokenizer *t, int32_t id, const char *text, bool plain,
                               trm_error *err);
 /* Index of merges, bytes and added tokens, once all tokens are set. */
@@ -115,7 +115,8 @@ trm_status trmi_tokenizer_index(trm_tokenizer *t, trm_error *err);
 const trmi_merge_place *trmi_merge_find(const trm_tokenizer *t, int32_t left, int32_t right);
 /* Index of characters, of a tokenizer that has one for each token. */
 trm_status trmi_tokenizer_index_characters(trm_tokenizer *t, trm_error *err);
-/* Adds the characters of a text to a set: a bit for each code point.   errors CORRUPT (not UTF-8) */
+/* Adds the characters of a text to a set: a bit for each code point.   errors CORRUPT (not UTF-8)
+ */
 enum { TRMI_CHARACTER_SET_BYTES = 0x110000 / 8 };
 trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen, trm_error *err);
 /* A tokenizer with a token for each character of a set.   errors INVALID (none), NOMEM */

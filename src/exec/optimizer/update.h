@@ -100,9 +100,9 @@ typedef trm_status (*trmi_update_exchange)(void *context, double *sums, int64_t 
 void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context);
 
-/* Marks the blocks of parameters that only this rank has (own_blocks[index] != 0). Their sum of squares
- * is passed to `total` as sums[0], which adds those of all ranks. Only called if the global norm
- * clips. `own_blocks` and `context` are borrowed. */
+/* Marks the blocks of parameters that only this rank has (own_blocks[index] != 0). Their sum of
+ * squares is passed to `total` as sums[0], which adds those of all ranks. Only called if the global
+ * norm clips. `own_blocks` and `context` are borrowed. */
 void trmi_update_set_own_blocks(trmi_update *update, const uint8_t *own_blocks,
                                 trmi_update_exchange total, void *context);
 

@@ -92,8 +92,8 @@ trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_tabl
     return TRM_OK;
 }
 
-/* Sends a server the steps until it has applied them: it answers with the last one that is in all its
- * shards. */
+/* Sends a server the steps until it has applied them: it answers with the last one that is in all
+ * its shards. */
 static trm_status confirm_steps(trm_ps_client *c, trmi_server_connection *peer, trm_error *err) {
     const double deadline = trmi_client_deadline(c);
     while (peer->step < c->steps_last) {
@@ -171,8 +171,8 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
         TRMI_TRY(client->mode == TRM_PS_BOUNDED ? trmi_client_rest(client, err) : TRM_OK);
         return TRM_PENDING; /* synchronous: server 0 has set this worker inactive itself */
     }
-    /* A lease was granted. A worker that has rested counts its batches from those of the slowest one:
-     * else that one would wait until this worker has made as many. */
+    /* A lease was granted. A worker that has rested counts its batches from those of the slowest
+     * one: else that one would wait until this worker has made as many. */
     if (client->resting && v[7] > client->next_batch) {
         client->next_batch = client->joined = v[7];
     }

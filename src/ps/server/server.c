@@ -121,7 +121,8 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     return clock;
 }
 
-/* Compares the job that a client belongs to with this server's.   errors  INVALID, with both origins */
+/* Compares the job that a client belongs to with this server's.   errors  INVALID, with both
+ * origins */
 static trm_status check_job(const trm_ps_server *server, const trmi_ps_note *note, trm_error *err) {
     trmi_job_mark theirs;
     trmi_ps_get_mark(note, &theirs);
@@ -136,9 +137,9 @@ static trm_status check_job(const trm_ps_server *server, const trmi_ps_note *not
     return TRM_INVALID;
 }
 
-/* Answers HELLO. The note has: 0 worker, 1 a new life, 2 bytes of the shared-memory rings that
- * the client offers (0: none), 3 and 4 their place, 9 to 12 and the text its job. The answer has the incarnation, the shards,
- * the clock with which the worker joins, and the mode. */
+/* Answers HELLO. The note has: 0 worker, 1 a new life, 2 bytes of the shared-memory rings that the
+ * client offers (0: none), 3 and 4 their place, 9 to 12 and the text its job. The answer has the
+ * incarnation, the shards, the clock with which the worker joins, and the mode. */
 static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request *r,
                          trmi_channel **rings) {
     trmi_ps_note *n = &r->note;
@@ -375,8 +376,9 @@ int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever) {
     return count;
 }
 
-/* Returns whether the client that holds pushes for a snapshot has gone, or has come again on another connection:
- * it then knows nothing of the hold, and of the end of the old connection no word may come. */
+/* Returns whether the client that holds pushes for a snapshot has gone, or has come again on
+ * another connection: it then knows nothing of the hold, and of the end of the old connection no
+ * word may come. */
 static bool has_holder_gone(const trm_ps_server *server) {
     const trmi_ps_link *holder = server->holder;
     bool gone = atomic_load(&holder->ended);
@@ -554,8 +556,8 @@ static trm_status start_threads(trm_ps_server *server, trm_error *err) {
 }
 
 /* Contract in trireme/ps.h. Order: shards, snapshot and logs, steps, kept pushes, away workers,
- * leases; the address is bound only when the state is complete, so that no client sees a half-restored
- * server. */
+ * leases; the address is bound only when the state is complete, so that no client sees a
+ * half-restored server. */
 trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_server **out,
                                trm_error *err) {
     TRMI_NEED(err, options, out);

@@ -270,9 +270,9 @@ struct trm_ps_server {
     int64_t life_count, life_capacity;
     int away_fd;            /* log of away workers, lives and chief, -1: none */
     uint32_t last_snapshot; /* latest snapshot, begun or loaded */
-    /* number of the newest log that was there at the start: of last_snapshot, or of a later snapshot
-     * that was given up after its log began. Logs are replayed in the order of their numbers, so no
-     * later snapshot has a lower one */
+    /* number of the newest log that was there at the start: of last_snapshot, or of a later
+     * snapshot that was given up after its log began. Logs are replayed in the order of their
+     * numbers, so no later snapshot has a lower one */
     uint32_t newest_log;
     bool last_snapshot_failed; /* it is incomplete: the next one must be full */
     /* shards that are still writing their part of it */
@@ -324,8 +324,8 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *request);
  * NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
-/* BOUNDED: returns the clock of a worker that had no samples for a while: that of the slowest active
- * one, so that no worker waits for it to catch up. */
+/* BOUNDED: returns the clock of a worker that had no samples for a while: that of the slowest
+ * active one, so that no worker waits for it to catch up. */
 int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *worker);
 /* Ends the worker's earlier life if `incarnation` is newer: its leases are free again.
  *   errors  those of the lease log */
@@ -408,8 +408,8 @@ void trmi_last_step_advance(trm_ps_server *server);
 /* Returns whether the undecided step permits forming the next group from new pushes. */
 bool trmi_last_step_allows_group(const trm_ps_server *server);
 /* Returns whether a read outside of training may take the rows of the step before: the reader is a
- * new life of a member and no member keeps, so the step is made again or never. A job that is resumed
- * at or after its last step saves and ends without another step. */
+ * new life of a member and no member keeps, so the step is made again or never. A job that is
+ * resumed at or after its last step saves and ends without another step. */
 bool trmi_last_step_allows_read(const trm_ps_server *server, const trmi_request *request);
 
 /* --- how far tables run behind (server_lag.c): with the front mutex held ---------------------- */

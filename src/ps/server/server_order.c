@@ -214,8 +214,8 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* Returns the number that the next snapshot must exceed. Its log is the newest one: a snapshot of the
- * same number that was given up may have begun it. */
+/* Returns the number that the next snapshot must exceed. Its log is the newest one: a snapshot of
+ * the same number that was given up may have begun it. */
 static uint32_t newest_snapshot(const trm_ps_server *server) {
     return server->last_snapshot + 1 > server->newest_log ? server->last_snapshot
                                                           : server->newest_log - 1;
@@ -300,8 +300,8 @@ trmi_request *trmi_order_release(trm_ps_server *server) {
     return server->held && server->until == NULL ? release_hold(server) : NULL;
 }
 
-/* Returns whether the snapshot has a step that this server has not dispatched. Where pushes are staged it has none:
- * the client has brought all decided steps. */
+/* Returns whether the snapshot has a step that this server has not dispatched. Where pushes are
+ * staged it has none: the client has brought all decided steps. */
 static bool lacks_a_step(const trm_ps_server *server) {
     return server->options.mode == TRM_PS_SYNC && !server->staging &&
            server->step < server->until_step;
@@ -329,8 +329,9 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
              hold_seconds);
 }
 
-/* Returns the first push that another server has applied and that is to come here, NULL: none. A server that was
- * started again may not know its worker, or only an earlier life of it. Synchronous steps are counted instead. */
+/* Returns the first push that another server has applied and that is to come here, NULL: none. A
+ * server that was started again may not know its worker, or only an earlier life of it. Synchronous
+ * steps are counted instead. */
 static const trmi_push_id *find_missing(const trm_ps_server *server) {
     for (uint32_t i = 0; i < server->until_count && server->options.mode != TRM_PS_SYNC; i++) {
         const trmi_push_id *id = &server->until[i];

@@ -7,9 +7,9 @@
  *     log/server-0-of-1-shard-1-of-2-cut-000002.log   pushes since the snapshot
  *     server-0.lock                  locked while a process is server 0 of this folder
  *
- * Start: load the newest manifest whose files are all intact (a differential one back to its
- * full one), then replay the logs from that snapshot on. The logs of the one before it are kept too,
- * so that falling back by one snapshot loses nothing.
+ * Start: load the newest manifest whose files are all intact (a differential one back to its full
+ * one), then replay the logs from that snapshot on. The logs of the one before it are kept too, so
+ * that falling back by one snapshot loses nothing.
  *
  * The state that is restored: rows and windows on the shards; tables, workers and clocks in the
  * front. */

@@ -209,8 +209,8 @@ static void a_log_brings_back_every_answered_push(void **state) {
     trmi_shard_destroy(first);
 }
 
-/* A snapshot is taken while the last step of the old log is held: the log that begins then has it, whether it
- * is applied or void afterwards. */
+/* A snapshot is taken while the last step of the old log is held: the log that begins then has it,
+ * whether it is applied or void afterwards. */
 static void the_log_of_a_snapshot_has_the_held_step(void **state) {
     trm_error err;
     bool applied;

@@ -103,8 +103,8 @@ static trm_status load_snapshot(trm_ps_folder *f, const trmi_snapshot_manifest *
     return TRM_OK;
 }
 
-/* Loads a snapshot: first the snapshots that it is based on, then itself (recursion over differential
- * snapshots). */
+/* Loads a snapshot: first the snapshots that it is based on, then itself (recursion over
+ * differential snapshots). */
 static trm_status load_chain(trm_ps_folder *f, uint32_t snapshot, trm_error *err) {
     trmi_snapshot_manifest m;
     if (snapshot == 0) {

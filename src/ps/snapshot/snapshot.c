@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the snapshot file of a shard (snapshot_load.c reads it). The owner thread of the shard fills
- * buffers with blocks; the writer thread computes digests and writes.
+/* Writes the snapshot file of a shard (snapshot_load.c reads it). The owner thread of the shard
+ * fills buffers with blocks; the writer thread computes digests and writes.
  *
  *      owner:  reserve_bytes -> block -> buffer --filled--> writer: digest, write
  *                                       buffer <--free_buffers--
  *
  * Four buffers go round between the two; the owner waits if the disk is slow. A file is written
- * under a temporary name, flushed and renamed, so that an incomplete file never has a valid
- * name. */
+ * under a temporary name, flushed and renamed, so that an incomplete file never has a valid name.
+ */
 #include "ps/snapshot/snapshot.h"
 
 #include "base/checked.h"
@@ -140,8 +140,8 @@ static void append_array(trmi_snapshot *snapshot, trmi_block_kind kind, uint32_t
     close_block(snapshot);
 }
 
-/* Appends a record (trmi_snapshot_sink.save); NULL: a spilled row could not be read, and the snapshot
- * fails. */
+/* Appends a record (trmi_snapshot_sink.save); NULL: a spilled row could not be read, and the
+ * snapshot fails. */
 static void save_row(void *context, const void *record) {
     struct table_sink *sink = context;
     trmi_snapshot *snapshot = sink->snapshot;
@@ -411,8 +411,8 @@ static trm_status make_sinks(trmi_snapshot *snapshot, trm_error *err) {
     return TRM_OK;
 }
 
-/* Contract in snapshot.h. Runs on the owner thread between two pushes: this moment is the state that
- * the snapshot has. */
+/* Contract in snapshot.h. Runs on the owner thread between two pushes: this moment is the state
+ * that the snapshot has. */
 trm_status trmi_snapshot_begin(trmi_snapshot *snapshot, const trmi_snapshot_options *options,
                                void (*done)(void *context, trm_status status,
                                             const trmi_snapshot_file *file, const trm_error *err),

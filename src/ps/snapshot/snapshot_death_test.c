@@ -152,9 +152,9 @@ static trm_status start_again(ambush *a, trm_error *err) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A server is started again when all have written their files of a snapshot, and before the manifest
- * says so. The job goes on, its next checkpoint is whole, and so is what a later start finds in it
- * and in the logs. */
+/* A server is started again when all have written their files of a snapshot, and before the
+ * manifest says so. The job goes on, its next checkpoint is whole, and so is what a later start
+ * finds in it and in the logs. */
 static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
     char path[128];
     static job j, calm;
@@ -172,7 +172,8 @@ static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
     check_checkpoint(&j, false);
     take_steps(&j);
     ahead.server = victim;
-    /* Server 0 is told first, and writes the manifest: server 1 then comes back with this snapshot. */
+    /* Server 0 is told first, and writes the manifest: server 1 then comes back with this snapshot.
+     */
     assert_int_equal(trm_ps_checkpoint(j.client, true, &result, &err),
                      victim == 1 && !lost ? TRM_OK : TRM_PEER);
     assert_int_equal(ahead.server, -1);

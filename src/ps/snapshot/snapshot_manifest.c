@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds and reads the manifests of a folder (contracts in snapshot_manifest.h); server_restore.c writes
- * them. */
+/* Finds and reads the manifests of a folder (contracts in snapshot_manifest.h); server_restore.c
+ * writes them. */
 #include "ps/snapshot/snapshot_manifest.h"
 
 #include "base/error.h"
@@ -20,8 +20,8 @@ void trmi_manifest_path(const char *folder, uint32_t snapshot, char *path, size_
     snprintf(path, size, "%s/MANIFEST-%06u.json", folder, snapshot);
 }
 
-/* Contract in snapshot_manifest.h. The name has the writer's process id; only files of processes that
- * have ended are removed. */
+/* Contract in snapshot_manifest.h. The name has the writer's process id; only files of processes
+ * that have ended are removed. */
 void trmi_manifest_tidy(const char *folder) {
     DIR *dir = opendir(folder);
     for (struct dirent *entry; dir != NULL && (entry = readdir(dir)) != NULL;) {

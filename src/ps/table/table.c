@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table of rows on one shard: options, creation, reading, restoring and snapshots;
- * table_write.c changes rows (contracts in table.h).
+/* A table of rows on one shard: options, creation, reading, restoring and snapshots; table_write.c
+ * changes rows (contracts in table.h).
  *
  *      rows        records in memory (rows.c)
  *      spilled     for each row in the spill file: its place there
  *      snapshot    the snapshot that is being taken, or NULL
  *
- * A snapshot does not stop the table. Each record carries the generation of its last change.
- * When one begins, the table's generation becomes its number; a walk saves the records place by
- * place, and a change saves a record first if the walk has not reached it. So the snapshot has every
- * row as it was when it began. */
+ * A snapshot does not stop the table. Each record carries the generation of its last change. When
+ * one begins, the table's generation becomes its number; a walk saves the records place by place,
+ * and a change saves a record first if the walk has not reached it. So the snapshot has every row
+ * as it was when it began. */
 #include "ps/table/table.h"
 
 #include "trireme/ps.h"

@@ -120,8 +120,8 @@ void trmi_row_table_get_stats(const trmi_row_table *table, trm_table_stats *out)
 /* --- snapshots -------------------------------------------------------------------------------- */
 
 /* Begins snapshot and generation `number` (larger than the latest). `sink` (kept; NULL: none)
- * receives every record as it is now, some in trmi_row_table_walk_snapshot, some when they are about
- * to change. */
+ * receives every record as it is now, some in trmi_row_table_walk_snapshot, some when they are
+ * about to change. */
 void trmi_row_table_begin_snapshot(trmi_row_table *table, uint32_t number,
                                    const trmi_snapshot_sink *sink);
 /* Saves about `rows` records. Returns true when all are saved; the sink is then released. */

@@ -459,7 +459,8 @@ static bool has_expired(const trmi_row_table *table, uint32_t last_tick, uint32_
            score * powf(e->score_decay, (float)rested) < e->min_score;
 }
 
-/* Expires spilled rows, as sweep_places(), by what memory keeps of them. Faint rows are never spilled. */
+/* Expires spilled rows, as sweep_places(), by what memory keeps of them. Faint rows are never
+ * spilled. */
 static void sweep_cold(trmi_row_table *table, int64_t rows, const trmi_tick *tick) {
     if (table->spill == NULL || table->spilled.count == 0) {
         return;

@@ -16,8 +16,8 @@
 enum {
     /* 2: pushes name their samples; 3: rows with their last writers; 4: steps; 5: chief, staleness;
      * 6: the snapshot that is complete; 7: pushes that all servers have; 8: the proof of
-     * base/net/net.h, rings in sealed memory; 9: frames of base/net/net_frame.h; 10: sums of blocks of
-     * samples */
+     * base/net/net.h, rings in sealed memory; 9: frames of base/net/net_frame.h; 10: sums of blocks
+     * of samples */
     TRMI_PS_VERSION = 10,
     TRMI_PS_TABLES_MAX = 4096,
     TRMI_PS_SHARDS_MAX = 1024,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The events of a training as JSON: one function names their members, for trm_run_recorder and for the
- * program, which adds members of its own and what people read. */
+/* The events of a training as JSON: one function names their members, for trm_run_recorder and for
+ * the program, which adds members of its own and what people read. */
 #include "train/callbacks/event.h"
 
 #include "base/arguments.h"
@@ -23,8 +23,8 @@ static void put_real(trmi_text *to, const char *key, double value) {
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-/* Contract in train.h. Waiting for ranks is counted anew by the executor of each membership epoch, so
- * that between the mark and a change of ranks is unknown. */
+/* Contract in train.h. Waiting for ranks is counted anew by the executor of each membership epoch,
+ * so that between the mark and a change of ranks is unknown. */
 trm_mean_step trm_take_mean_step(trm_report_mark *mark, const trm_progress *p) {
     TRMI_NEED_OR((trm_mean_step){0}, NULL, mark, p);
     double steps = p->global_step > mark->step ? (double)(p->global_step - mark->step) : 1;

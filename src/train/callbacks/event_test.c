@@ -68,8 +68,8 @@ static void events_are_written_as_members(void **state) {
     assert_string_equal(trm_event_name(TRM_EVENT_EVALUATION), "eval");
 }
 
-/* Steps 1 and 2, then two steps of the next epoch; then the ranks change, and the epoch goes on with
- * what it waited counted anew. */
+/* Steps 1 and 2, then two steps of the next epoch; then the ranks change, and the epoch goes on
+ * with what it waited counted anew. */
 static void means_are_those_since_the_mark(void **state) {
     trm_report_mark mark = {0};
     trm_progress p = {

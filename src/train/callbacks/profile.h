@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/callbacks/profile.h: the timeline of a training call as a Chrome trace file, for Perfetto. */
+/* train/callbacks/profile.h: the timeline of a training call as a Chrome trace file, for Perfetto.
+ */
 #ifndef TRMI_TRAIN_CALLBACKS_PROFILE_H
 #define TRMI_TRAIN_CALLBACKS_PROFILE_H
 

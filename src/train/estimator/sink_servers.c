@@ -181,10 +181,10 @@ static trm_status flush_pushes(trmi_run *r, trm_error *err) {
     return trmi_remote_flush(r->model->remote, err);
 }
 
-/* Strict hybrid: pushes the rows and waits until the servers have applied the step, then updates the
- * dense parameters: a worker that dies before its push computes the batch again, from parameters
- * that must not contain it. A worker whose wait fails does not know whether the step was applied: it
- * keeps the parameters before and after the update (run_lives in estimator_roles.c). */
+/* Strict hybrid: pushes the rows and waits until the servers have applied the step, then updates
+ * the dense parameters: a worker that dies before its push computes the batch again, from
+ * parameters that must not contain it. A worker whose wait fails does not know whether the step was
+ * applied: it keeps the parameters before and after the update (run_lives in estimator_roles.c). */
 static trm_status push_rows_first(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     model->owed_rate = r->p.learning_rate;

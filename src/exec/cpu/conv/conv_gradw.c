@@ -19,9 +19,9 @@
  * the bits do not depend on the number of threads.
  *
  * With blocks of samples (strict determinism) each block is summed by itself, and blocks are added
- * in the order of their tree (base/tree.h). Small blocks lie side by side in a chunk and
- * are added tile by tile; larger ones are one or more chunks, and have sums of their own by level of
- * the tree. A split is then a part of the tree.
+ * in the order of their tree (base/tree.h). Small blocks lie side by side in a chunk and are added
+ * tile by tile; larger ones are one or more chunks, and have sums of their own by level of the
+ * tree. A split is then a part of the tree.
  *
  * A task sums in rows of TRMI_TILE_STRIDE, and copies them to the rows of dW at its end; the sums
  * of a single chunk are stored there at once. Large gradients are stored past the caches, because
@@ -235,8 +235,8 @@ typedef struct product {
 enum { LEVEL = TRMI_TILE_K * TRMI_TILE_STRIDE }; /* floats of a level's sums */
 enum { TILE = TRMI_TILE_ROWS_MAX * TRMI_TILE_NR_MAX };
 
-/* Multiplies one tile of all blocks of a chunk. Each block is summed by itself, on a stack of levels;
- * the sum of all is in levels[0] at the end. */
+/* Multiplies one tile of all blocks of a chunk. Each block is summed by itself, on a stack of
+ * levels; the sum of all is in levels[0] at the end. */
 static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile *tile,
                            trmi_prefetch soon[AHEAD], float levels[][TILE]) {
     trmi_tree of = {.classes = sum->inner / c->tree.members, .members = c->tree.members};
@@ -263,7 +263,8 @@ static void run_inner_tile(const gradw *c, const block_sum *sum, const trmi_tile
     }
 }
 
-/* Multiplies a chunk of several blocks: adds their products tile by tile, to rows of `ld` floats. */
+/* Multiplies a chunk of several blocks: adds their products tile by tile, to rows of `ld` floats.
+ */
 static void multiply_inner(const gradw *c, const block_sum *sum, product *p, float *to,
                            int64_t ld) {
     _Alignas(64) float levels[TRMI_TREE_LEVELS][TILE];
@@ -403,8 +404,8 @@ static void store_sums(const gradw *c, const task *t, float *to, const workspace
     }
 }
 
-/* Prepares the product of chunk i of a task, and what is prefetched meanwhile: the next chunk, or the
- * first one of the task `next` of this thread (NULL: none). */
+/* Prepares the product of chunk i of a task, and what is prefetched meanwhile: the next chunk, or
+ * the first one of the task `next` of this thread (NULL: none). */
 static product make_product(const gradw *c, const trmi_conv_args *args, const task *t,
                             const task *next, int64_t i, const workspace *w) {
     const chunk *part = chunk_at(c, t, i);
@@ -420,8 +421,8 @@ static product make_product(const gradw *c, const trmi_conv_args *args, const ta
     return p;
 }
 
-/* Adds the product of chunk i to the sum of its unit, which is on top of a stack of `depth` sums. When
- * the unit ends, the sums that the tree joins there are added. Returns the new depth. */
+/* Adds the product of chunk i to the sum of its unit, which is on top of a stack of `depth` sums.
+ * When the unit ends, the sums that the tree joins there are added. Returns the new depth. */
 static int64_t add_to_tree(const gradw *c, const block_sum *sum, product *p, int64_t i,
                            int64_t depth, const workspace *w) {
     bool begins = i % sum->unit_chunks == 0, ends = (i + 1) % sum->unit_chunks == 0;

@@ -116,8 +116,8 @@ TRMI_INLINE void prefetch_line(trmi_prefetch *soon) {
 }
 
 /* Computes a tile. Prefetches C and the mask first, which the end needs, then t->soon: one line for
- * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_prefetch`: false
- * if k is short. */
+ * each PACE of k, so that outstanding lines do not fill all buffers of the core. `may_prefetch`:
+ * false if k is short. */
 TRMI_INLINE void compute_tile(const trmi_dense_tile *t, const int rows, const int vectors,
                               const int64_t stride, const bool may_prefetch) {
     const bool prefetches = may_prefetch && t->k >= LONG;
@@ -256,8 +256,8 @@ TRMI_INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int ro
     }
 }
 
-/* Computes a product of few rows, for all columns: whole vectors in groups of three or two, then the
- * columns that are left. */
+/* Computes a product of few rows, for all columns: whole vectors in groups of three or two, then
+ * the columns that are left. */
 TRMI_INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool prefetches) {
     int64_t column = 0;
     /* threes, and twos rather than a single one */

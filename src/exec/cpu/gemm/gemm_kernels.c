@@ -323,8 +323,8 @@ TRMI_INLINE void turn_block(float *to, const char *from, const trm_dtype type, i
 }
 #endif
 
-/* Packs a matrix whose columns lie in memory row by row: to[p][j] = from[j][p], NR columns, with zeros
- * for the missing ones. */
+/* Packs a matrix whose columns lie in memory row by row: to[p][j] = from[j][p], NR columns, with
+ * zeros for the missing ones. */
 TRMI_INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype type, int64_t ld,
                                     int64_t k, int columns) {
     int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
