@@ -187,7 +187,7 @@ static trm_status measure_runs(pricing *p) {
         TRMI_TRY(trmi_space_part(s, run->begin, run->end, any ? foreign : NULL, p->arena, &part,
                                  p->err));
         const trmi_choice own = {plan->choice.strategy + run->begin,
-                                 plan->choice.parts + run->begin, plan->choice.again + run->begin};
+                                 plan->choice.stores + run->begin, plan->choice.again + run->begin};
         TRMI_TRY(trmi_space_measure(&part, &own, &run->measure, p->err));
         /* the update happens once a step, not for each micro-batch */
         run->forward = run->measure.forward;

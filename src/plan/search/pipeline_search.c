@@ -258,7 +258,7 @@ static trm_status make_plan(const row_search *r, const trmi_pipe_cut *cut, int v
         int32_t from = whole ? begin : 0;
         memcpy(out->choice.strategy + begin, least->choice.strategy + from,
                nodes * sizeof *out->choice.strategy);
-        memcpy(out->choice.parts + begin, least->choice.parts + from, nodes);
+        memcpy(out->choice.stores + begin, least->choice.stores + from, nodes);
         memcpy(out->choice.again + begin, least->choice.again + from, nodes);
     }
     return trmi_pipe_measure(&s->o->costs, out, arena, s->err);

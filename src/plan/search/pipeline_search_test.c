@@ -114,8 +114,8 @@ static void price_choices(const trmi_pipe_options *o, trmi_pipe_plan *plan, int3
     for (int32_t i = 0; i < k->count * TRMI_WAYS; i++) {
         int way = i % TRMI_WAYS;
         c->strategy[n] = i / TRMI_WAYS;
-        c->parts[n] = way & TRMI_WAY_PARTS;
-        c->again[n] = (way & TRMI_WAY_AGAIN) != 0;
+        c->stores[n] = (uint8_t)trmi_way_store(way);
+        c->again[n] = trmi_way_again(way);
         if (trmi_space_node_cost(s, k, c->strategy[n], way, &(trmi_objective){0}).seconds <
             INFINITY) {
             price_choices(o, plan, n + 1, out);

@@ -113,6 +113,14 @@ enum { TRMI_SMALL_MESSAGE = 4096, TRMI_LARGE_MESSAGE = 16 << 20 };
 
 /* ---- space ---- */
 
+/* How the parameters of an operator are stored. */
+typedef enum trmi_store {
+    TRMI_STORE_AS_READ,
+    TRMI_STORE_PARTS, /* in parts, gathered once: what forward gathers is kept for backward (ZeRO-2) */
+    TRMI_STORE_AGAIN, /* in parts, gathered in forward and again in backward (ZeRO-3) */
+    TRMI_STORES
+} trmi_store;
+
 /* Cost of one way of storing the parameters of an operator. */
 typedef struct trmi_store_cost {
     double blocking; /* seconds of gathering parts, casting and updating */
@@ -141,11 +149,10 @@ typedef struct trmi_space_class {
     double *factors;
     /* [count] seconds of halo exchange and statistics, forward and backward */
     double *exchange;
-    double *kept;          /* [count] bytes of outputs that are kept for backward ... */
-    bool repeats;          /* ... the first of which may be recomputed there: */
-    double *again, *saved; /* [count] seconds of the recomputation, bytes saved by it */
-    /* [count][2]: parameters stored as they are read, stored in parts */
-    trmi_store_cost *stores;
+    double *kept;            /* [count] bytes of outputs that are kept for backward ... */
+    bool repeats;            /* ... the first of which may be recomputed there: */
+    double *again, *saved;   /* [count] seconds of the recomputation, bytes saved by it */
+    trmi_store_cost *stores; /* [count][TRMI_STORES] */
     /* [count] stored whole, updated in slices; blocking INFINITY: a parameter is not whole */
     trmi_store_cost *slices;
     /* [count] cooperative gradients; included in `slices` and in the step of plans that cut samples
@@ -352,7 +359,7 @@ trmi_spread trmi_space_wanted(const trmi_mesh *mesh, const trmi_spread *made);
  * backward recomputes its output. */
 typedef struct trmi_choice {
     int32_t *strategy; /* [nodes] */
-    uint8_t *parts;    /* [nodes] 1: parameters are stored in parts */
+    uint8_t *stores;   /* [nodes] trmi_store of the parameters */
     uint8_t *again;    /* [nodes] 1: the first output is recomputed in backward */
 } trmi_choice;
 /* Allocates a zeroed choice in the arena; false: no memory. */
@@ -397,14 +404,19 @@ double trmi_space_gathered(const trmi_space *space, double bytes);
 typedef struct trmi_node_cost {
     double seconds, bytes;
 } trmi_node_cost;
-/* Ways of a node, as bits: parameters stored in parts; output recomputed. SLICED selects the costs
- * of updating slices. */
+/* A way of a node: a store, and whether its output is recomputed. SLICED selects the costs of
+ * updating slices. */
 enum {
-    TRMI_WAY_PARTS = 1,
-    TRMI_WAY_AGAIN = 2,
-    TRMI_WAYS = 4,
-    TRMI_WAY_SLICED = 4 /* added to the other bits */
+    TRMI_WAYS = 2 * TRMI_STORES,
+    TRMI_WAY_SLICED = 8 /* added to a way */
 };
+static inline int32_t trmi_way_of(trmi_store store, bool again) {
+    return (int32_t)store + TRMI_STORES * again;
+}
+static inline trmi_store trmi_way_store(int32_t way) {
+    return (trmi_store)(way % TRMI_WAY_SLICED % TRMI_STORES);
+}
+static inline bool trmi_way_again(int32_t way) { return way % TRMI_WAY_SLICED >= TRMI_STORES; }
 /* Returns the cost of a node of class `of` in a strategy and a way, for the weights of B + w G. */
 trmi_node_cost trmi_space_node_cost(const trmi_space *space, const trmi_space_class *of,
                                     int32_t strategy, int way, const trmi_objective *weights);

@@ -18,7 +18,7 @@ static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c,
     for (int32_t i = 0; list != NULL && i < c->count; i++) {
         for (int k = 0; k < TRMI_WAYS; k++) {
             trmi_node_cost way =
-                trmi_space_node_cost(s, c, i, k | (w->sliced ? TRMI_WAY_SLICED : 0), w);
+                trmi_space_node_cost(s, c, i, k + (w->sliced ? TRMI_WAY_SLICED : 0), w);
             list[i * TRMI_WAYS + k] = (trmi_tradeoff){way.seconds, way.bytes};
         }
     }
@@ -109,8 +109,8 @@ trm_status trmi_space_front(const trmi_space *s, const trmi_objective *weights, 
         for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
             int way = out->points[i].option[n];
             choice->strategy[n] = out->points[i].choice[n];
-            choice->parts[n] = way & TRMI_WAY_PARTS;
-            choice->again[n] = (way & TRMI_WAY_AGAIN) != 0;
+            choice->stores[n] = (uint8_t)trmi_way_store(way);
+            choice->again[n] = trmi_way_again(way);
         }
     }
     trmi_arena_free(&scratch);

@@ -38,7 +38,7 @@ static double sum_edges(const trmi_space *s, int32_t n, int32_t i, const int32_t
 
 /* Returns the seconds of a node without its edges. */
 static double sum_own_cost(const trmi_space_class *c, int32_t i) {
-    return c->forward[i] + c->backward[i] + c->exchange[i] + c->stores[2 * i].gradient;
+    return c->forward[i] + c->backward[i] + c->exchange[i] + c->stores[TRMI_STORES * i].gradient;
 }
 
 /* Uses the edges to inputs only, not to readers: the partition treats operators without a line in
@@ -124,7 +124,8 @@ bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choic
                              : head                               ? "kn"
                                                                   : "n";
         out->strategy[n] = find_wished(s, n, wishes);
-        out->parts[n] = baseline == TRMI_BASELINE_OPTIMIZER;
+        out->stores[n] =
+            baseline == TRMI_BASELINE_OPTIMIZER ? TRMI_STORE_PARTS : TRMI_STORE_AS_READ;
         out->again[n] = 0;
         char first = trmi_space_class_of(s, n)->strategies[out->strategy[n]].letters[0];
         special = special || (head && first == 'k') ||
@@ -175,7 +176,7 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
         return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
     }
     sort_by_seconds(s, order);
-    memset(out->parts, 0, (size_t)s->nodes_count);
+    memset(out->stores, TRMI_STORE_AS_READ, (size_t)s->nodes_count);
     memset(out->again, 0, (size_t)s->nodes_count);
     memset(out->strategy, 0, (size_t)s->nodes_count * sizeof *out->strategy);
     /* one axis after the other: each operator gets the cheapest letter given the decided operators
@@ -250,7 +251,7 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
     for (int32_t n = 0; n < s->nodes_count; n++) {
         bool pinned = s->nodes[n].pinned >= 0;
         out->strategy[n] = pinned ? 0 : -1;
-        out->parts[n] = 0;
+        out->stores[n] = TRMI_STORE_AS_READ;
         out->again[n] = 0;
         decided += pinned;
     }

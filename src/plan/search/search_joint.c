@@ -78,7 +78,7 @@ bool trmi_choice_cooperative(const trmi_space *s, const trmi_choice *choice) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         char letters[TRMI_PARTITION_LETTERS];
         trmi_partition_loops(s->graph, trmi_space_op(s, n), letters, NULL);
-        cooperative = !choice->parts[n] &&
+        cooperative = choice->stores[n] == TRMI_STORE_AS_READ &&
                       (strchr(letters, 'n') == NULL ||
                        is_by_samples(s, trmi_space_op(s, n), &c->strategies[choice->strategy[n]]));
     }

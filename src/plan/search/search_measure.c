@@ -156,13 +156,13 @@ static bool stored_as(const step_simulation *w, int32_t node, int32_t input, trm
     for (int32_t i = 0; i < w->s->mesh.axes; i++) {
         stored->at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
     }
-    return w->choice->parts[node] &&
+    return w->choice->stores[node] != TRMI_STORE_AS_READ &&
            trmi_space_parts(w->s, node, input, w->choice->strategy[node], stored);
 }
 
 /* Spends the time of gathering a parameter from its parts, or (scatter) of bringing its gradient to
  * them. */
-static void simulate_store(step_simulation *w, int32_t node, int32_t value,
+static void simulate_store(step_simulation *w, int32_t node, trmi_phase phase, int32_t value,
                            const trmi_spread *parts, const trmi_spread *read, bool scatter) {
     trmi_spread whole = *read;
     uint32_t axes = 0;
@@ -174,7 +174,7 @@ static void simulate_store(step_simulation *w, int32_t node, int32_t value,
                    (trmi_simulated_event){
                        .kind = TRMI_EVENT_MOVE,
                        .node = node,
-                       .phase = scatter ? TRMI_BACKWARD : TRMI_FORWARD,
+                       .phase = phase,
                        .what = scatter ? "gradient to its parts" : "parameter",
                        .axes = axes,
                        .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
@@ -183,11 +183,11 @@ static void simulate_store(step_simulation *w, int32_t node, int32_t value,
 }
 
 /* Spends the time of casting a parameter. */
-static void simulate_cast(step_simulation *w, int32_t node, double seconds) {
+static void simulate_cast(step_simulation *w, int32_t node, trmi_phase phase, double seconds) {
     simulate_event(w, &w->m->compute,
                    (trmi_simulated_event){.kind = TRMI_EVENT_OP,
                                           .node = node,
-                                          .phase = TRMI_FORWARD,
+                                          .phase = phase,
                                           .what = "cast",
                                           .seconds = seconds});
 }
@@ -206,13 +206,15 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         bool parts = stored_as(w, node, i, &stored, &made),
              trained = trmi_space_trains(w->s, parameter);
         double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast = 0;
+        const bool again = parts && w->choice->stores[node] == TRMI_STORE_AGAIN;
         read = strategy_of(w, node)->inputs[i];
         if (trmi_space_owns(w->s, op, op->inputs[i])) {
-            w->m->kept_bytes += trmi_space_cast(w->s, op->inputs[i], &read, w->sliced, &cast);
+            double copy = trmi_space_cast(w->s, op->inputs[i], &read, w->sliced, &cast);
+            w->m->kept_bytes += again ? 0 : copy;
         }
         if (!trmi_space_owns(w->s, op, parameter->outputs[0])) {
             w->m->gradient_bytes += trmi_space_joined(w->s, op, i, &read);
-            simulate_cast(w, node, cast);
+            simulate_cast(w, node, TRMI_FORWARD, cast);
             continue;
         }
         w->m->weight_bytes += bytes;
@@ -230,10 +232,29 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         /* gather, then cast */
         if (parts) {
-            w->m->kept_bytes += trmi_space_bytes(w->s, parameter->outputs[0], &read);
-            simulate_store(w, node, parameter->outputs[0], &stored, &read, false);
+            w->m->kept_bytes += again ? 0 : trmi_space_bytes(w->s, parameter->outputs[0], &read);
+            simulate_store(w, node, TRMI_FORWARD, parameter->outputs[0], &stored, &read, false);
         }
-        simulate_cast(w, node, cast);
+        simulate_cast(w, node, TRMI_FORWARD, cast);
+    }
+}
+
+/* Spends the time of gathering and casting the parameters of a node once more in backward. */
+static void gather_again(step_simulation *w, int32_t node) {
+    const trmi_op *op = trmi_space_op(w->s, node);
+    for (int32_t i = 0; w->choice->stores[node] == TRMI_STORE_AGAIN && i < op->inputs_count; i++) {
+        const trmi_op *parameter = trmi_parameter_of(w->s->graph, op->inputs[i]);
+        const trmi_spread *read = &strategy_of(w, node)->inputs[i];
+        trmi_spread stored, made;
+        double cast = 0;
+        if (parameter == NULL || !stored_as(w, node, i, &stored, &made)) {
+            continue;
+        }
+        simulate_store(w, node, TRMI_BACKWARD, parameter->outputs[0], &stored, read, false);
+        if (trmi_space_owns(w->s, op, op->inputs[i])) {
+            (void)trmi_space_cast(w->s, op->inputs[i], read, w->sliced, &cast);
+        }
+        simulate_cast(w, node, TRMI_BACKWARD, cast);
     }
 }
 
@@ -265,7 +286,7 @@ static void queue_gradients(step_simulation *w, int32_t node) {
         simulate_addition(w, node, parameter->outputs[0], &stored);
         /* parameters in parts: scatter the gradient now */
         if (parts) {
-            simulate_store(w, node, parameter->outputs[0], &stored,
+            simulate_store(w, node, TRMI_BACKWARD, parameter->outputs[0], &stored,
                            &strategy_of(w, node)->inputs[i], true);
             continue;
         }
@@ -341,6 +362,7 @@ static void simulate_backward(step_simulation *w) {
         if (s->nodes[n].backward_count > 0) {
             simulate_exchanges(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
         }
+        gather_again(w, n);
         /* approximation: the first reader of the output in backward may run a little earlier */
         if (w->choice->again[n]) {
             simulate_event(w, &w->m->again,

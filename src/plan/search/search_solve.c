@@ -20,20 +20,20 @@ static trm_status no_memory(trm_error *err) {
 
 bool trmi_choice_open(trmi_choice *c, const trmi_space *s, trmi_arena *arena) {
     c->strategy = trmi_arena_alloc(arena, ((size_t)s->nodes_count + 1) * sizeof *c->strategy);
-    c->parts = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
+    c->stores = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
     c->again = trmi_arena_alloc(arena, (size_t)s->nodes_count + 1);
-    return c->strategy != NULL && c->parts != NULL && c->again != NULL;
+    return c->strategy != NULL && c->stores != NULL && c->again != NULL;
 }
 
 void trmi_choice_copy(trmi_choice *to, const trmi_choice *from, const trmi_space *s) {
     memcpy(to->strategy, from->strategy, (size_t)s->nodes_count * sizeof *to->strategy);
-    memcpy(to->parts, from->parts, (size_t)s->nodes_count);
+    memcpy(to->stores, from->stores, (size_t)s->nodes_count);
     memcpy(to->again, from->again, (size_t)s->nodes_count);
 }
 
 bool trmi_choice_equal(const trmi_choice *a, const trmi_choice *b, const trmi_space *s) {
     return memcmp(a->strategy, b->strategy, (size_t)s->nodes_count * sizeof *a->strategy) == 0 &&
-           memcmp(a->parts, b->parts, (size_t)s->nodes_count) == 0 &&
+           memcmp(a->stores, b->stores, (size_t)s->nodes_count) == 0 &&
            memcmp(a->again, b->again, (size_t)s->nodes_count) == 0;
 }
 
@@ -59,11 +59,14 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
             }
         }
         /* parameters in parts: a line for each */
-        for (int32_t i = 0; status == TRM_OK && choice->parts[n] && i < op->inputs_count; i++) {
+        for (int32_t i = 0;
+             status == TRM_OK && choice->stores[n] != TRMI_STORE_AS_READ && i < op->inputs_count;
+             i++) {
             const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
             trmi_spread parts;
             if (from != NULL && trmi_space_parts(s, n, i, choice->strategy[n], &parts)) {
-                status = trmi_partition_plan_store(plan, from->name, &parts, false, err);
+                status = trmi_partition_plan_store(plan, from->name, &parts,
+                                                   choice->stores[n] == TRMI_STORE_AGAIN, err);
             }
         }
     }
@@ -75,13 +78,13 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
     return TRM_OK;
 }
 
-/* Reads how a plan stores the parameters of node n: as its strategy reads them, or (*in_parts) in
- * the parts of the space.
+/* Reads how a plan stores the parameters of node n: as its strategy reads them, or in the parts
+ * of the space.
  *   error  INVALID: stored in another way, which can run but has no price */
 static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *plan, int32_t n,
-                              int32_t strategy, uint8_t *in_parts, trm_error *err) {
+                              int32_t strategy, uint8_t *form, trm_error *err) {
     const trmi_op *op = trmi_space_op(s, n);
-    *in_parts = 0;
+    *form = TRMI_STORE_AS_READ;
     for (int32_t i = 0; i < op->inputs_count; i++) {
         const trmi_op *from = trmi_parameter_of(s->graph, op->inputs[i]);
         const trmi_partition_store *store =
@@ -96,16 +99,17 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
             read.at[k] = trmi_is_partial(as->at[k]) ? TRMI_WHOLE : as->at[k];
             read.place[k] = read.at[k] == TRMI_WHOLE ? 0 : as->place[k];
         }
-        bool known = trmi_space_parts(s, n, i, strategy, &parts) &&
-                     trmi_spread_equal(&parts, &store->spread);
-        if (known && store->again) {
-            return TRMI_FAIL(err, TRM_INVALID,
-                             "the plan gathers %s again in backward: such a plan runs, but has no "
-                             "price; leave the word again away",
-                             from->name);
-        }
-        if (known) {
-            *in_parts = 1;
+        if (trmi_space_parts(s, n, i, strategy, &parts) &&
+            trmi_spread_equal(&parts, &store->spread)) {
+            const trmi_store own = store->again ? TRMI_STORE_AGAIN : TRMI_STORE_PARTS;
+            if (*form != TRMI_STORE_AS_READ && *form != own) {
+                return TRMI_FAIL(err, TRM_INVALID,
+                                 "the plan gathers some parameters of %s again in backward, and "
+                                 "others not: such a plan runs, but has no price; write again in "
+                                 "all of their lines, or in none",
+                                 op->name);
+            }
+            *form = (uint8_t)own;
         } else if (!trmi_spread_equal(&read, &store->spread)) {
             char has[64], wants[64];
             return TRMI_FAIL(
@@ -138,7 +142,7 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *pla
                              "the plan cuts operator %s by '%s', which is not possible here",
                              op->name, line->letters);
         }
-        TRMI_TRY(read_stores(s, plan, n, out->strategy[n], &out->parts[n], err));
+        TRMI_TRY(read_stores(s, plan, n, out->strategy[n], &out->stores[n], err));
     }
     return TRM_OK;
 }
@@ -146,7 +150,7 @@ trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *pla
 bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
     bool sliced = s->costs.slices;
     for (int32_t n = 0; sliced && n < s->nodes_count; n++) {
-        sliced = !choice->parts[n] &&
+        sliced = choice->stores[n] == TRMI_STORE_AS_READ &&
                  trmi_space_class_of(s, n)->slices[choice->strategy[n]].blocking < INFINITY;
     }
     return sliced;
@@ -156,9 +160,13 @@ bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
 
 trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class *c, int32_t i,
                                     int way, const trmi_objective *w) {
-    bool parts = way & TRMI_WAY_PARTS, again = way & TRMI_WAY_AGAIN, sliced = way & TRMI_WAY_SLICED;
-    const trmi_store_cost *store = sliced ? &c->slices[i] : &c->stores[2 * i + parts];
-    if ((parts && (sliced || !s->costs.shard_stores)) ||
+    const trmi_store form = trmi_way_store(way);
+    bool again = trmi_way_again(way), sliced = way >= TRMI_WAY_SLICED;
+    const trmi_store_cost *store =
+        sliced ? &c->slices[i] : &c->stores[TRMI_STORES * i + (int32_t)form];
+    const trmi_store_cost *once = &c->stores[TRMI_STORES * i + TRMI_STORE_PARTS];
+    if ((form != TRMI_STORE_AS_READ && (sliced || !s->costs.shard_stores)) ||
+        (form == TRMI_STORE_AGAIN && !(store->bytes < once->bytes)) || /* it saves nothing */
         (again && !(c->repeats && c->saved[i] > 0)) || !(store->blocking < INFINITY)) {
         return (trmi_node_cost){INFINITY, 0};
     }
@@ -178,7 +186,7 @@ double trmi_space_apart(const trmi_space *s) {
         for (int32_t i = 0; i < c->count * TRMI_WAYS; i++) {
             int way = i % TRMI_WAYS;
             least = fmin(least, trmi_space_node_cost(s, c, i / TRMI_WAYS, way, &micro).seconds);
-            way |= TRMI_WAY_SLICED;
+            way += TRMI_WAY_SLICED;
             least = fmin(least, trmi_space_node_cost(s, c, i / TRMI_WAYS, way, &micro).seconds);
         }
         sum += c->members * least;
@@ -199,7 +207,10 @@ static int best_way(const trmi_space *s, const trmi_space_class *c, int32_t i,
     trmi_node_cost way = trmi_space_node_cost(s, c, i, sliced, w);
     *cost = weigh_way(&way, w);
     for (int k = 1; k < TRMI_WAYS; k++) {
-        way = trmi_space_node_cost(s, c, i, k | sliced, w);
+        if (trmi_way_store(k) == TRMI_STORE_AGAIN && w->memory == 0) {
+            continue; /* a second gather takes time and saves memory */
+        }
+        way = trmi_space_node_cost(s, c, i, k + sliced, w);
         double own = weigh_way(&way, w);
         best = own < *cost ? k : best;
         *cost = fmin(*cost, own);
@@ -350,8 +361,8 @@ static trm_status solve_space(const trmi_space *s, const trmi_objective *weights
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         double cost;
         int way = best_way(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);
-        out->parts[n] = way & TRMI_WAY_PARTS;
-        out->again[n] = (way & TRMI_WAY_AGAIN) != 0;
+        out->stores[n] = (uint8_t)trmi_way_store(way);
+        out->again[n] = trmi_way_again(way);
     }
     if (status == TRM_OK && marginals != NULL) {
         status = marginals_of(s, &t, marginals, arena, err);

@@ -311,7 +311,7 @@ static trm_status fill_class(building *b, const trmi_space_node *node, trmi_spac
     c->kept = trmi_arena_alloc(&s->arena, n * sizeof *c->kept);
     c->again = trmi_arena_alloc(&s->arena, n * sizeof *c->again);
     c->saved = trmi_arena_alloc(&s->arena, n * sizeof *c->saved);
-    c->stores = trmi_arena_alloc(&s->arena, 2 * n * sizeof *c->stores);
+    c->stores = trmi_arena_alloc(&s->arena, TRMI_STORES * n * sizeof *c->stores);
     c->slices = trmi_arena_alloc(&s->arena, n * sizeof *c->slices);
     c->cooperative = trmi_arena_alloc(&s->arena, n * sizeof *c->cooperative);
     c->repeats = node->repeats;

@@ -285,43 +285,48 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
     return bytes;
 }
 
-/* Adds the cost of a parameter's cast to its stores and slices. */
-static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read,
-                     trmi_store_cost stores[2], trmi_store_cost *slices) {
+/* Adds the cost of a parameter's cast to its stores and slices. divides: the parameter can be
+ * stored in parts; where it is gathered again, its cast is made again, too, and not kept. */
+static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read, bool divides,
+                     trmi_store_cost stores[TRMI_STORES], trmi_store_cost *slices) {
     double seconds;
     slices->bytes += trmi_space_cast(s, value, read, true, &seconds);
     slices->blocking += seconds;
-    for (int k = 0; k < 2; k++) {
-        stores[k].bytes += trmi_space_cast(s, value, read, false, &seconds);
-        stores[k].blocking += seconds;
+    for (int k = 0; k < TRMI_STORES; k++) {
+        const bool again = divides && k == TRMI_STORE_AGAIN;
+        const double bytes = trmi_space_cast(s, value, read, false, &seconds);
+        stores[k].bytes += again ? 0 : bytes;
+        stores[k].blocking += again ? 2 * seconds : seconds;
     }
 }
 
-/* Contract in search.h. Adds the cost of one parameter to a strategy of the operator that reads
- * it, for three ways at once: stored as it is read (stores[0]), stored in parts (stores[1]), and
- * updated in slices (slices). A parameter that several operators read is counted at its owner;
- * the other readers pay only for what joins their gradients. */
+/* Contract in search.h. Adds the cost of one parameter to a strategy of the operator that reads it,
+ * for each store, and for updates in slices. A parameter that several operators read is counted at
+ * its owner; the other readers pay only for what joins their gradients. */
 void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t input,
                               trmi_space_class *c, int32_t i) {
     const trmi_strategy *strategy = &c->strategies[i];
-    trmi_store_cost *stores = &c->stores[2 * i], *slices = &c->slices[i];
+    trmi_store_cost *stores = &c->stores[TRMI_STORES * i], *slices = &c->slices[i];
     const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
     int32_t value = parameter->outputs[0];
     const trmi_value *v = &s->graph->values[value];
-    bool trained = trmi_space_trains(s, parameter);
+    bool trained = trmi_space_trains(s, parameter), owned = trmi_space_owns(s, op, value);
     const trmi_spread *read = &strategy->inputs[input];
     trmi_spread stored = *read, parts, made = trmi_space_made(&s->mesh, read, strategy->letters);
     for (int32_t a = 0; a < s->mesh.axes; a++) {
         /* a bias that is added to a partial sum is stored whole */
         stored.at[a] = trmi_is_partial(stored.at[a]) ? TRMI_WHOLE : stored.at[a];
     }
+    const bool divides =
+        owned && trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts);
     if (trmi_space_owns(s, op, op->inputs[input])) {
-        add_cast(s, op->inputs[input], read, stores, slices);
+        add_cast(s, op->inputs[input], read, divides, stores, slices);
     }
-    if (!trmi_space_owns(s, op, value)) {
+    if (!owned) {
         double joined = trmi_space_joined(s, op, input, read);
-        stores[0].bytes += joined;
-        stores[1].bytes += joined;
+        for (int k = 0; k < TRMI_STORES; k++) {
+            stores[k].bytes += joined;
+        }
         slices->bytes += joined;
         return;
     }
@@ -332,11 +337,6 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
     double update = trained ? s->update.byte : 0,
            sum = trained ? s->costs.accumulate_byte : 0; /* a byte, each micro-batch */
     double once = apart ? c->factors[i] : update * whole;
-    /* stored as it is read */
-    stores[0].once += once;
-    stores[0].blocking += once + sum * whole;
-    stores[0].gradient += gradient;
-    stores[0].bytes += (copies - apart) * whole;
     /* updated in slices, with cooperative gradients where these exist */
     add_slices(s, trained, apart, &stored, &made, whole, slices);
     if (trained && input == 1 && c->cooperative[i].made) {
@@ -344,19 +344,23 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
         slices->blocking += c->cooperative[i].seconds;
         slices->bytes += c->cooperative[i].bytes;
     }
-    if (trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts)) {
-        /* stored in parts: the program gathers parameters before use and scatters gradients to the
+    for (int k = 0; k < TRMI_STORES; k++) {
+        if (k == TRMI_STORE_AS_READ || !divides) {
+            stores[k].once += once;
+            stores[k].blocking += once + sum * whole;
+            stores[k].gradient += gradient;
+            stores[k].bytes += (copies - apart) * whole;
+            continue;
+        }
+        /* in parts: the program gathers the parameter before use and scatters its gradient to the
          * parts; both block */
-        double part = trmi_space_bytes(s, value, &parts);
-        stores[1].once += update * part;
-        stores[1].blocking += trmi_space_store_move(s, value, &parts, &stored, false) +
+        const bool again = k == TRMI_STORE_AGAIN;
+        double part = trmi_space_bytes(s, value, &parts),
+               gather = trmi_space_store_move(s, value, &parts, &stored, false);
+        stores[k].once += update * part;
+        stores[k].blocking += (again ? 2 : 1) * gather +
                               trmi_space_store_move(s, value, &parts, &stored, true) +
                               (update + sum) * part;
-        stores[1].bytes += copies * part + whole;
-    } else {
-        stores[1].once += once;
-        stores[1].blocking += once + sum * whole;
-        stores[1].gradient += gradient;
-        stores[1].bytes += (copies - apart) * whole;
+        stores[k].bytes += copies * part + (again ? 0 : whole);
     }
 }

@@ -118,16 +118,16 @@ static void prices_are_the_routers(void **state) {
     assert_true(all > 4000 && other * 5 < all);
 }
 
-/* Returns B + w G and M of node n with strategy i; way bits: parameters in parts (1), output
- * recomputed (2). */
+/* Returns B + w G and M of node n with strategy i; way: a store, and whether the output is
+ * recomputed. */
 static trmi_node_cost node_cost(const trmi_space *s, int32_t n, int32_t i, int way,
                                 double gradient) {
     const trmi_space_class *c = trmi_space_class_of(s, n);
-    const trmi_store_cost *t = &c->stores[2 * i + (way & 1)];
+    const trmi_store_cost *t = &c->stores[TRMI_STORES * i + way % TRMI_STORES];
     trmi_node_cost cost = {c->forward[i] + c->backward[i] + c->exchange[i] + t->blocking +
                                gradient * t->gradient,
                            c->kept[i] + t->bytes};
-    if (way & 2) {
+    if (way >= TRMI_STORES) {
         cost.seconds = c->saved[i] > 0 ? cost.seconds + c->again[i] : INFINITY;
         cost.bytes -= c->saved[i];
     }
@@ -153,7 +153,7 @@ static double cost_of(const trmi_space *s, const int32_t *strategy, const trmi_o
     double sum = edges.seconds + w->memory * edges.bytes;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         double least = INFINITY;
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < TRMI_WAYS; k++) {
             trmi_node_cost way = node_cost(s, n, strategy[n], k, w->gradient);
             least = fmin(least, way.seconds + w->memory * way.bytes);
         }
@@ -237,8 +237,8 @@ static net small_net(uint64_t seed) {
 
 /* What the plans of a test have. */
 typedef struct seen {
-    int64_t looked, parts;         /* plans; operators that store in parts */
-    int64_t rings, heads, queries; /* attentions by letter */
+    int64_t looked, parts, gathers; /* plans; operators in parts, of these gathered again */
+    int64_t rings, heads, queries;  /* attentions by letter */
 } seen;
 
 /* Compares the exact search with every strategy of every operator, with parameters whole and in
@@ -266,7 +266,8 @@ static void compare_with_all(const net *n, const char *mesh, uint64_t k, seen *a
     CHECK_CLOSE(cost_of(s, choice.strategy, &w) / least, 1, 1e-5);
     assert_true(solution.lower_bound <= least * (1 + 1e-5));
     for (v = 0; v < s->nodes_count; v++) {
-        all->parts += choice.parts[v];
+        all->parts += choice.stores[v] != TRMI_STORE_AS_READ;
+        all->gathers += choice.stores[v] == TRMI_STORE_AGAIN;
         if (trmi_space_op(s, v)->kind == TRMI_OP_ATTENTION) {
             const char *letters = trmi_space_class_of(s, v)->strategies[choice.strategy[v]].letters;
             all->rings += strchr(letters, 'r') != NULL;
@@ -288,9 +289,9 @@ static void equal_to_brute_force(void **state) {
         compare_with_all(&n, meshes[k % 4], k, &all);
         free_net(&n);
     }
-    print_message("%lld plans looked at, %lld operators store in parts\n", (long long)all.looked,
-                  (long long)all.parts);
-    assert_true(all.looked > 20000 && all.parts > 20);
+    print_message("%lld plans looked at, %lld operators store in parts, %lld gather again\n",
+                  (long long)all.looked, (long long)all.parts, (long long)all.gathers);
+    assert_true(all.looked > 20000 && all.parts > 20 && all.gathers > 5);
 }
 
 /* One layer of an attention: packed as in GPT-2, or queries beside keys and values of fewer
@@ -345,10 +346,10 @@ static void attentions_equal_brute_force(void **state) {
  */
 static void fastest_ways(const trmi_space *s, const int32_t *strategy, double gradient,
                          const double limit[2], double best[2]) {
-    trmi_node_cost ways[8][4], edges = edges_cost(s, strategy);
+    trmi_node_cost ways[8][TRMI_WAYS], edges = edges_cost(s, strategy);
     int32_t way[8] = {0}, count[8] = {0}, v;
     for (v = 0; v < s->nodes_count; v++) {
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < TRMI_WAYS; k++) {
             ways[v][count[v]] = node_cost(s, v, strategy[v], k, gradient);
             count[v] += ways[v][count[v]].seconds < INFINITY;
         }
@@ -386,7 +387,7 @@ static void fastest_within(const trmi_space *s, double gradient, const double li
 static void limits_equal_brute_force(void **state) {
     (void)state;
     static const char *const meshes[] = {"2", "3", "4"};
-    int limits = 0, proved = 0, again = 0, parts = 0;
+    int limits = 0, proved = 0, again = 0, parts = 0, gathers = 0;
     for (uint64_t k = 0; k < 210; k++) {
         net n = small_net(k);
         trmi_space *s = space_of(&n, meshes[k % 3], (double)(k % 3) / 2, NULL);
@@ -422,7 +423,8 @@ static void limits_equal_brute_force(void **state) {
             }
             limits++;
             for (int32_t v = 0; v < s->nodes_count; v++) {
-                parts += point[0].parts[v];
+                parts += point[0].stores[v] != TRMI_STORE_AS_READ;
+                gathers += point[0].stores[v] == TRMI_STORE_AGAIN;
                 again += point[0].again[v];
             }
         }
@@ -430,9 +432,9 @@ static void limits_equal_brute_force(void **state) {
         trmi_space_destroy(s);
         free_net(&n);
     }
-    print_message("%d limits, %d proved; %d operators store in parts, %d are made again\n", limits,
-                  proved, parts, again);
-    assert_true(proved > limits * 9 / 10 && parts > 20 && again > 20);
+    print_message("%d limits, %d proved; in parts %d, gathered again %d, made again %d\n", limits,
+                  proved, parts, gathers, again);
+    assert_true(proved > limits * 9 / 10 && parts > 20 && gathers > 20 && again > 20);
 }
 
 /* Ranks of one host share one copy of whole parameters: no plan is faster than the one found, and
@@ -630,7 +632,7 @@ static void the_partition_takes_every_strategy(void **state) {
         trmi_arena arena = {0};
         trmi_choice choice;
         assert_true(trmi_choice_open(&choice, s, &arena));
-        memset(choice.parts, 1, (size_t)s->nodes_count);
+        memset(choice.stores, TRMI_STORE_PARTS, (size_t)s->nodes_count);
         int32_t most = 0;
         for (int32_t v = 0; v < s->nodes_count; v++) {
             most =

@@ -29,7 +29,7 @@ static bool reads_foreign(const trmi_space *s, const trmi_op *op) {
 /* Replaces the costs of a class' parameters by those with `s->foreign`. */
 static trm_status price_again(trmi_space *s, trmi_space_class *c, trm_error *err) {
     const trmi_op *op = &s->graph->ops[c->op];
-    c->stores = trmi_arena_alloc(&s->arena, 2 * (size_t)c->count * sizeof *c->stores);
+    c->stores = trmi_arena_alloc(&s->arena, TRMI_STORES * (size_t)c->count * sizeof *c->stores);
     c->slices = trmi_arena_alloc(&s->arena, (size_t)c->count * sizeof *c->slices);
     if (c->stores == NULL || c->slices == NULL) {
         return no_memory(err);

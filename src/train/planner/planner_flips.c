@@ -20,7 +20,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
                           size_t size) {
     char letters[16][TRMI_MESH_AXES + 1];
     double work[16] = {0}, all = 0;
-    int count = 0, parts = 0, again = 0;
+    int count = 0, parts = 0, gathered = 0, again = 0;
     for (int32_t n = 0; n < space->nodes_count; n++) {
         /* Work by letters of the cut, counted as if the operator were whole. */
         const trmi_space_class *c = trmi_space_class_of(space, n);
@@ -37,7 +37,8 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
             work[at] += whole;
         }
         all += whole;
-        parts += choice->parts[n];
+        parts += choice->stores[n] != TRMI_STORE_AS_READ;
+        gathered += choice->stores[n] == TRMI_STORE_AGAIN;
         again += choice->again[n];
     }
     /* largest shares first */
@@ -58,6 +59,9 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
     if (parts > 0 && used < size) {
         used += (size_t)snprintf(text + used, size - used, "; parameters of %d operators in parts",
                                  parts);
+    }
+    if (gathered > 0 && used < size) {
+        used += (size_t)snprintf(text + used, size - used, ", %d of them gathered again", gathered);
     }
     if (again > 0 && used < size) {
         snprintf(text + used, size - used, "; %d made again", again);

@@ -82,7 +82,7 @@ static void fold_rows(trmi_report *r) {
             int32_t o = r->rows[i].node;
             double off = fabs(r->moves[o] - r->moves[n]);
             if (s->nodes[o].group == s->nodes[n].group && c->strategy[o] == c->strategy[n] &&
-                c->parts[o] == c->parts[n] && c->again[o] == c->again[n] &&
+                c->stores[o] == c->stores[n] && c->again[o] == c->again[n] &&
                 off <= 0.02 * r->moves[o] + 1e-9) {
                 break;
             }

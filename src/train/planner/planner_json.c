@@ -59,8 +59,10 @@ static void json_operators(trmi_report *r) {
             t, "output",
             trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape));
         trmi_text_json_string_member(t, "strategy", k->strategies[i].letters);
-        trmi_text_printf(t, ",\"in_parts\":%s",
-                         r->m->found.best.choice.parts[n] ? "true" : "false");
+        const uint8_t store = r->m->found.best.choice.stores[n];
+        trmi_text_printf(t, ",\"in_parts\":%s,\"gathered_again\":%s",
+                         store != TRMI_STORE_AS_READ ? "true" : "false",
+                         store == TRMI_STORE_AGAIN ? "true" : "false");
         trmi_text_printf(t, ",\"again\":%s,\"repeats\":%s",
                          r->m->found.best.choice.again[n] ? "true" : "false",
                          k->repeats ? "true" : "false");

@@ -250,10 +250,10 @@ static bool has_parameters(const trmi_report *r, int32_t node) {
 static void print_operators(trmi_report *r) {
     char a[24], b[24], c[24], d[24], shape[96], name[64], cut[16];
     const trmi_space *s = r->m->space;
-    trmi_text_printf(
-        &r->text, "\n%-34s %3s %-22s %-7s %10s %10s %10s  %s\n", "operator", "x", "output", "cut",
-        "forward", "backward", "messages",
-        "runner-up, and what the step would cost more (p: parameters in parts, a: made again)");
+    trmi_text_printf(&r->text, "\n%-34s %3s %-22s %-7s %10s %10s %10s  %s\n", "operator", "x",
+                     "output", "cut", "forward", "backward", "messages",
+                     "runner-up, and what the step would cost more (p: parameters in parts, g: "
+                     "gathered again, a: made again)");
     for (int32_t i = 0; i < r->rows_count; i++) {
         const trmi_report_row *o = &r->rows[i];
         const trmi_op *op = trmi_space_op(s, o->node);
@@ -265,8 +265,9 @@ static void print_operators(trmi_report *r) {
                  length > 33 ? op->name + length - 30 : op->name);
         trm_shape_format(&trmi_output_of(s->graph, op, 0)->shape, shape, sizeof shape);
         const trmi_choice *choice = &r->m->found.best.choice;
+        static const char *const in_parts[TRMI_STORES] = {"", " p", " p g"};
         snprintf(cut, sizeof cut, "%s%s%s", letters_of(r, o->node),
-                 choice->parts[o->node] && has_parameters(r, o->node) ? " p" : "",
+                 has_parameters(r, o->node) ? in_parts[choice->stores[o->node]] : "",
                  choice->again[o->node] ? " a" : "");
         trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-7s %10s %10s %10s  ", name, (int)o->count,
                          shape, cut, time_text(o->forward, a), time_text(o->backward, b),
@@ -396,6 +397,11 @@ static double held_bytes(const trmi_space_class *k, const trmi_choice *c, int32_
     return k->kept[c->strategy[n]] - (c->again[n] ? k->saved[c->strategy[n]] : 0);
 }
 
+/* Returns the bytes of a node's parameters, their gradients and slots under choice `c`. */
+static double stored_bytes(const trmi_space_class *k, const trmi_choice *c, int32_t n) {
+    return k->stores[TRMI_STORES * c->strategy[n] + c->stores[n]].bytes;
+}
+
 /* Prints what would make a plan fit, the cheapest first: a smaller batch, more ranks, a higher
  * limit. */
 static void print_way_out(trmi_report *r) {
@@ -434,7 +440,7 @@ static void print_infeasible(trmi_report *r) {
         double most_bytes = 0;
         for (int32_t n = 0; n < s->nodes_count; n++) {
             const trmi_space_class *k = trmi_space_class_of(s, n);
-            double bytes = held_bytes(k, c, n) + k->stores[2 * c->strategy[n] + c->parts[n]].bytes;
+            double bytes = held_bytes(k, c, n) + stored_bytes(k, c, n);
             if (!done[n] && bytes > most_bytes) {
                 most = n;
                 most_bytes = bytes;
@@ -445,10 +451,9 @@ static void print_infeasible(trmi_report *r) {
         }
         done[most] = true;
         const trmi_space_class *k = trmi_space_class_of(s, most);
-        trmi_text_printf(
-            &r->text, "  %-36s %s kept for backward, %s parameters and state\n",
-            trmi_space_op(s, most)->name, trmi_bytes_text(held_bytes(k, c, most), a),
-            trmi_bytes_text(k->stores[2 * c->strategy[most] + c->parts[most]].bytes, b));
+        trmi_text_printf(&r->text, "  %-36s %s kept for backward, %s parameters and state\n",
+                         trmi_space_op(s, most)->name, trmi_bytes_text(held_bytes(k, c, most), a),
+                         trmi_bytes_text(stored_bytes(k, c, most), b));
     }
     trmi_free(done);
     print_way_out(r);
