@@ -401,8 +401,9 @@ def write_layout(h):
     for name, (members, _) in h.structs.items():
         entries.append([f'SIZE({name})'] + [f'AT({name}, {m})' for m, _, _ in members])
     out = ['/* SPDX-License-Identifier: Apache-2.0 */',
-           '/* trm_layout: the size of each public struct and the offsets of its members, as this build has them. A binding for',
-           ' * another language compares them with its own when it loads the library. Written by tools/python_declarations.py. */',
+           '/* trm_layout: the size of each public struct and the offsets of its members, as this build has',
+           ' * them. A binding for another language compares them with its own when it loads the library.',
+           ' * Written by tools/python_declarations.py. */',
            '#include <stddef.h>', '', '#include "base/arguments.h"', '#include "trireme/trireme.h"', '',
            '#define SIZE(type) (uint32_t)sizeof(type)', '#define AT(type, member) (uint32_t) offsetof(type, member)', '',
            '/* clang-format off */', 'static const uint32_t layout[] = {']
