@@ -20,7 +20,7 @@ static trm_status prepare_evaluation(app_context *app, trm_dataset **data, app_n
     if (o->data == NULL) {
         return app_fail(err, TRM_INVALID, "eval needs --data: a directory, or synth");
     }
-    /* what the checkpoint says about model and data */
+    /* take model and data from the checkpoint, where flags do not name them */
     if ((status = app_recall(app, name, err)) != TRM_OK) {
         return status;
     }

@@ -296,7 +296,7 @@ trm_status app_join(app_context *app, trm_error *err) {
     for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
         app_warn("%s", trm_cluster_warning(cluster, i));
     }
-    /* what this process is: MindSpore's scheduler, a role that does not train, or a rank */
+    /* this process is MindSpore's scheduler, a role that does not train, or a rank */
     if (me->role == TRM_ROLE_SCHEDULER) {
         status = wait_as_scheduler(app, cluster, err);
     } else if (me->size > 1 && me->role != TRM_ROLE_WORKER && me->role != TRM_ROLE_CHIEF) {

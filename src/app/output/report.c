@@ -138,7 +138,7 @@ void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
         app_put(app_int(NULL, epoch, "epoch %d: "));
     }
     app_put(app_real(NULL, e->loss, "evaluation loss %.6f"));
-    /* what this kind of model has */
+    /* print the figures that this kind of model has */
     if (e->has_top) {
         app_put(app_real(NULL, e->top1, ", top-1 %.4f"), app_real(NULL, e->top5, ", top-5 %.4f"));
     }

@@ -302,7 +302,7 @@ static json_t *run_object(const app_run *run) {
     json_object_set_new(out, "dropped_events", json_integer(run->dropped_events));
     json_object_set_new(out, "roles", roles_of(run));
     json_object_set_new(out, "problems", problems_of(run));
-    /* what the command line gave, and all options with their defaults */
+    /* list the flags of the command line, then all options with their defaults */
     json_t *given = json_object_get(options, "given"), *all = json_object_get(options, "options");
     json_object_set_new(out, "given", given != NULL ? json_incref(given) : json_object());
     json_object_set_new(out, "options", all != NULL ? json_incref(all) : json_object());

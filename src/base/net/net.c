@@ -145,7 +145,7 @@ static int connect_one(const struct addrinfo *to, const trmi_wait_limit *patienc
             problem = errno;
         }
     }
-    /* A connection to a local port on which nobody listens may connect to itself. */
+    /* A socket may connect to itself, where no process listens on that local port. */
     problem = problem == 0 && is_own_end(fd) ? ECONNREFUSED : problem;
     if (problem != 0) {
         close(fd);

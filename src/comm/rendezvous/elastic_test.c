@@ -115,7 +115,7 @@ static trm_status ask_for_late_ballot(trm_elastic *job, int32_t number, trm_erro
 }
 
 /* Votes for the list of the coordinator as a member does, but loses the connection before COMMIT
- * comes. Asks nobody: returns when another process has brought the list. */
+ * comes. Sends no request: returns when another process has brought the list. */
 static trm_status lose_list(trm_elastic *job, trm_error *err) {
     trmi_link link;
     trmi_frame frame;

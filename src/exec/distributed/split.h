@@ -102,7 +102,7 @@ trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
 /* Adds the actions that start messages in front of the place of their steps (trmi_step.ahead). */
 void trmi_split_schedule(struct trm_exec *exec);
 /* After a failed step: waits for the messages that have begun and for which no step has waited.
- * Returns `status`, or the first error of these messages. */
+ * Returns `status`. */
 trm_status trmi_split_finish(struct trm_exec *exec, trm_status status, trm_error *err);
 
 #endif

@@ -164,10 +164,12 @@ trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class 
     bool again = trmi_way_again(way), sliced = way >= TRMI_WAY_SLICED;
     const trmi_store_cost *store =
         sliced ? &c->slices[i] : &c->stores[TRMI_STORES * i + (int32_t)form];
-    const trmi_store_cost *once = &c->stores[TRMI_STORES * i + TRMI_STORE_PARTS];
+    const trmi_store_cost *gathered_once = &c->stores[TRMI_STORES * i + TRMI_STORE_PARTS];
     if ((form != TRMI_STORE_AS_READ && (sliced || !s->costs.shard_stores)) ||
-        (form == TRMI_STORE_AGAIN && !(store->bytes < once->bytes)) || /* it saves nothing */
-        (again && !(c->repeats && c->saved[i] > 0)) || !(store->blocking < INFINITY)) {
+        (form == TRMI_STORE_AGAIN &&
+         !(store->bytes < gathered_once->bytes)) || /* it saves nothing */
+        (again && !(c->repeats && c->saved[i] > 0)) ||
+        !(store->blocking < INFINITY)) {
         return (trmi_node_cost){INFINITY, 0};
     }
     double copies = 1 + w->others_kept;
