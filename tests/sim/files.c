@@ -17,6 +17,7 @@
     result __wrap_##name parameters
 
 static sim_file *files[SIM_FILES];
+static sim_file *first_open, *last_open; /* in the order of their descriptors */
 static int file_count;
 
 bool sim_is_simulated(int fd) { return fd >= SIM_FD && fd < SIM_FD + file_count; }
@@ -33,6 +34,9 @@ sim_file *sim_file_new(sim_kind kind, int flags) {
     file->owner = sim.current->process;
     file->fd = SIM_FD + file_count;
     files[file_count++] = file;
+    file->previous = last_open;
+    *(last_open == NULL ? &first_open : &last_open->next) = file;
+    last_open = file;
     return file;
 }
 
@@ -56,9 +60,12 @@ static void unwatch(sim_file *epoll, int fd) {
 
 void sim_file_close(sim_file *file) {
     files[file->fd - SIM_FD] = NULL;
-    for (int i = 0; i < file_count; i++) { /* an epoll watches a descriptor until it is closed */
-        if (files[i] != NULL && files[i]->kind == KIND_EPOLL && files[i]->owner == file->owner) {
-            unwatch(files[i], file->fd);
+    *(file->previous == NULL ? &first_open : &file->previous->next) = file->next;
+    *(file->next == NULL ? &last_open : &file->next->previous) = file->previous;
+    /* an epoll watches a descriptor until it is closed */
+    for (sim_file *open = first_open; open != NULL; open = open->next) {
+        if (open->kind == KIND_EPOLL && open->owner == file->owner) {
+            unwatch(open, file->fd);
         }
     }
     if (file->kind == KIND_STREAM) {
@@ -70,10 +77,12 @@ void sim_file_close(sim_file *file) {
 }
 
 void sim_files_close_all(sim_process *process) {
-    for (int i = 0; i < file_count; i++) {
-        if (files[i] != NULL && files[i]->owner == process) {
-            sim_file_close(files[i]);
+    for (sim_file *file = first_open; file != NULL;) {
+        sim_file *next = file->next;
+        if (file->owner == process) {
+            sim_file_close(file);
         }
+        file = next;
     }
 }
 

@@ -7,6 +7,7 @@
  *               each call that could block. The clock moves by the cost of calls, and jumps when no task can run.
  *   network     hosts 10.0.0.1, 10.0.0.2 ...; streams with delays, cut links, resets (network.c)
  *   disk        files in memory with what a power cut would leave of them (disk.c)
+ *   memory      large blocks, of which most is never touched (memory.c)
  *
  * Calls from outside of a task (events, main) reach the real C library. A seed is run in a process
  * of its own, because the memory of a simulated process that dies is not given back. */
@@ -85,10 +86,18 @@ typedef struct sim_host {
     bool disk_full, disk_lies; /* faults of its disk now */
 } sim_host;
 
+/* What becomes of the lines of the trace. */
+typedef enum sim_tracing {
+    TRACE_NONE,   /* they are not made, which saves a tenth of the time */
+    TRACE_HASHED, /* the hash of two runs of a seed is equal */
+    TRACE_PRINTED /* and they are printed */
+} sim_tracing;
+
 typedef struct sim_world {
     uint64_t seed;
     int64_t now, ends; /* nanoseconds; the end of the run */
-    bool over, print;
+    bool over;
+    sim_tracing tracing;
     uint64_t hash, events, switches;
     sim_task *current;
     sim_host hosts[SIM_HOSTS];
@@ -113,7 +122,7 @@ typedef enum sim_draw {
     DRAWS
 } sim_draw;
 
-void sim_start(uint64_t seed, bool print);
+void sim_start(uint64_t seed, sim_tracing tracing);
 /* Runs until sim.over, or to the time `ends`. */
 void sim_run(void);
 uint64_t sim_random(sim_draw stream, uint64_t below);
@@ -161,12 +170,13 @@ struct sim_file {
     sim_kind kind;
     int fd, flags;
     sim_process *owner;
-    uint64_t counter;    /* EVENT */
-    sim_stream *stream;  /* STREAM */
-    sim_inode *inode;    /* DISK */
-    size_t offset;       /* DISK */
-    int port;            /* SOCKET, LISTENER */
-    sim_stream *backlog; /* LISTENER */
+    sim_file *next, *previous; /* open ones */
+    uint64_t counter;          /* EVENT */
+    sim_stream *stream;        /* STREAM */
+    sim_inode *inode;          /* DISK */
+    size_t offset;             /* DISK */
+    int port;                  /* SOCKET, LISTENER */
+    sim_stream *backlog;       /* LISTENER */
     struct {
         int fd;
         uint64_t data;
