@@ -12,7 +12,7 @@ set(SIM_CALLS
   getaddrinfo freeaddrinfo getnameinfo
   open flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access mkdir unlink rmdir rename link
   opendir readdir closedir fopen readlink json_load_file utimensat statvfs mmap madvise
-  trmi_alloc trmi_free trm_free
+  trmi_alloc calloc realloc free trmi_hmac_sha256
   trm_comm_create trm_comm_destroy trmi_elastic_adopt
   trmi_run_is_again trmi_run_set_checkpoints trmi_call_checkpoint trmi_model_rank trmi_model_broadcast_answer
   trm_model_save trmi_checkpoint_job_write trmi_client_order

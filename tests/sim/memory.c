@@ -1,65 +1,94 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large blocks of the product's memory (sim.h). A server and a client clear more than a megabyte
- * each when they start, of which they use little; most of the time of a run went into that. Here
- * such a block is a piece of a mapping that has not been used, which the kernel clears page by page
- * where it is touched. */
+/* Large blocks of memory that the product asks to be cleared (sim.h). A server and a client clear a
+ * megabyte each when they start, of which they use little; half of the time of a run went into
+ * that. Here such a block is a part of a mapping that nothing has used, which the kernel clears page
+ * by page where it is touched.
+ *
+ *   [bytes of the block, padding: 64 bytes] [block] [rest of its last page]
+ *
+ * A block that is freed gives its pages back; its place is not used again. */
 #include "sim.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 
 void *__real_trmi_alloc(size_t bytes);
-void __real_trmi_free(void *memory);
-void __real_trm_free(void *memory);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *memory, size_t bytes);
+void __real_free(void *memory);
 int __real_madvise(void *at, size_t bytes, int advice);
 void *__wrap_trmi_alloc(size_t bytes);
-void __wrap_trmi_free(void *memory);
-void __wrap_trm_free(void *memory);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *memory, size_t bytes);
+void __wrap_free(void *memory);
 
-enum { PIECE_BYTES = 32 << 10, PIECES = 1 << 21 };
+enum { LEAST_BYTES = 16 << 10, HEAD_BYTES = 64, PAGE_BYTES = 4096 };
+static const size_t MAPPED_BYTES = (size_t)1 << 36;
 
-static char *pieces;                  /* mapping of PIECES pieces */
-static size_t next_piece;             /* no block has this one or a later one */
-static uint32_t piece_counts[PIECES]; /* pieces of the block that begins there */
+static char *mapping;
+static size_t used; /* bytes of the mapping */
 
-void *__wrap_trmi_alloc(size_t bytes) {
-    size_t count = bytes / PIECE_BYTES + 1;
-    if (bytes < PIECE_BYTES || count > PIECES - next_piece) {
-        return __real_trmi_alloc(bytes);
+static size_t whole_bytes(size_t bytes) {
+    return (bytes + HEAD_BYTES + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
+}
+
+/* Returns NULL: the block is small, or the mapping is used up. */
+static void *take_block(size_t bytes) {
+    if (bytes < LEAST_BYTES || bytes > MAPPED_BYTES / 2 ||
+        whole_bytes(bytes) > MAPPED_BYTES - used) {
+        return NULL;
     }
-    if (pieces == NULL) {
-        pieces = mmap(NULL, (size_t)PIECES * PIECE_BYTES, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (pieces == MAP_FAILED) {
+    if (mapping == NULL) {
+        mapping = mmap(NULL, MAPPED_BYTES, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (mapping == MAP_FAILED) {
             perror("trireme-sim: memory of blocks");
             abort();
         }
     }
-    char *block = pieces + next_piece * PIECE_BYTES;
-    piece_counts[next_piece] = (uint32_t)count;
-    next_piece += count;
-    return block;
+    char *head = mapping + used;
+    *(size_t *)(void *)head = bytes;
+    used += whole_bytes(bytes);
+    return head + HEAD_BYTES;
 }
 
-/* Gives the pages of a block back; its place is not used again. Returns false: it is no such block.
- */
-static bool free_block(char *memory) {
-    if (pieces == NULL || memory < pieces || memory >= pieces + next_piece * PIECE_BYTES) {
-        return false;
-    }
-    size_t first = (size_t)(memory - pieces) / PIECE_BYTES;
-    __real_madvise(memory, (size_t)piece_counts[first] * PIECE_BYTES, MADV_DONTNEED);
-    return true;
+static bool is_block(const char *memory) {
+    return mapping != NULL && memory >= mapping && memory < mapping + used;
 }
 
-void __wrap_trmi_free(void *memory) {
-    if (!free_block(memory)) {
-        __real_trmi_free(memory);
+static size_t block_bytes(const char *block) {
+    return *(const size_t *)(const void *)(block - HEAD_BYTES);
+}
+
+void *__wrap_trmi_alloc(size_t bytes) {
+    void *block = take_block(bytes);
+    return block != NULL ? block : __real_trmi_alloc(bytes);
+}
+
+void *__wrap_calloc(size_t count, size_t bytes) {
+    void *block = bytes > 0 && count > SIZE_MAX / bytes ? NULL : take_block(count * bytes);
+    return block != NULL ? block : __real_calloc(count, bytes);
+}
+
+void __wrap_free(void *memory) {
+    if (is_block(memory)) {
+        __real_madvise((char *)memory - HEAD_BYTES, whole_bytes(block_bytes(memory)),
+                       MADV_DONTNEED);
+    } else {
+        __real_free(memory);
     }
 }
-void __wrap_trm_free(void *memory) {
-    if (!free_block(memory)) {
-        __real_trm_free(memory);
+
+void *__wrap_realloc(void *memory, size_t bytes) {
+    if (!is_block(memory)) {
+        return __real_realloc(memory, bytes);
     }
+    void *moved = malloc(bytes);
+    if (moved != NULL) {
+        memcpy(moved, memory, bytes < block_bytes(memory) ? bytes : block_bytes(memory));
+        __wrap_free(memory);
+    }
+    return moved;
 }

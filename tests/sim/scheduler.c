@@ -85,20 +85,23 @@ static bool is_earlier(const event *a, const event *b) {
     return a->time != b->time ? a->time < b->time : a->number < b->number;
 }
 
-static void sink(size_t i) {
-    for (;;) {
-        size_t least = i, left = 2 * i + 1;
-        for (size_t c = left; c < left + 2 && c < heap_count; c++) {
+/* The heap: each event is earlier than its CHILDREN, which begin at CHILDREN * i + 1. */
+enum { CHILDREN = 4 };
+
+/* Puts an event at place i or below, where a place is empty. */
+static void sink(size_t i, event e) {
+    for (size_t first; (first = CHILDREN * i + 1) < heap_count;) {
+        size_t least = first;
+        for (size_t c = first + 1; c < first + CHILDREN && c < heap_count; c++) {
             least = is_earlier(&heap[c], &heap[least]) ? c : least;
         }
-        if (least == i) {
-            return;
+        if (!is_earlier(&heap[least], &e)) {
+            break;
         }
-        event moved = heap[i];
         heap[i] = heap[least];
-        heap[least] = moved;
         i = least;
     }
+    heap[i] = e;
 }
 
 void sim_at(int64_t time, void (*run)(void *, uint64_t), void *a, uint64_t b) {
@@ -106,20 +109,20 @@ void sim_at(int64_t time, void (*run)(void *, uint64_t), void *a, uint64_t b) {
         heap_room = heap_room == 0 ? 1024 : 2 * heap_room;
         heap = realloc(heap, heap_room * sizeof *heap);
     }
+    event e = {time < sim.now ? sim.now : time, sim.events++, run, a, b};
     size_t i = heap_count++;
-    heap[i] = (event){time < sim.now ? sim.now : time, sim.events++, run, a, b};
-    while (i > 0 && is_earlier(&heap[i], &heap[(i - 1) / 2])) {
-        event moved = heap[i];
-        heap[i] = heap[(i - 1) / 2];
-        heap[(i - 1) / 2] = moved;
-        i = (i - 1) / 2;
+    for (; i > 0 && is_earlier(&e, &heap[(i - 1) / CHILDREN]); i = (i - 1) / CHILDREN) {
+        heap[i] = heap[(i - 1) / CHILDREN];
     }
+    heap[i] = e;
 }
 
 static void run_event(void) {
     event e = heap[0];
-    heap[0] = heap[--heap_count];
-    sink(0);
+    heap_count--;
+    if (heap_count > 0) {
+        sink(0, heap[heap_count]);
+    }
     sim.now = e.time > sim.now ? e.time : sim.now;
     e.run(e.a, e.b);
 }

@@ -7,7 +7,7 @@
  *               each call that could block. The clock moves by the cost of calls, and jumps when no task can run.
  *   network     hosts 10.0.0.1, 10.0.0.2 ...; streams with delays, cut links, resets (network.c)
  *   disk        files in memory with what a power cut would leave of them (disk.c)
- *   memory      large blocks, of which most is never touched (memory.c)
+ *   memory      large cleared blocks, of which most is never touched (memory.c)
  *
  * Calls from outside of a task (events, main) reach the real C library. A seed is run in a process
  * of its own, because the memory of a simulated process that dies is not given back. */

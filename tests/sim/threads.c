@@ -266,3 +266,22 @@ WRAP(ssize_t, getrandom, (void *data, size_t bytes, unsigned flags)) {
     }
     return (ssize_t)bytes;
 }
+
+/* The code of a message is a mix of its key and its bytes: HMAC took an eighth of the time of a run.
+ * Nobody here forges messages. */
+WRAP(bool, trmi_hmac_sha256,
+     (const uint8_t key[32], const void *data, size_t bytes, uint8_t out[32])) {
+    if (sim.current == NULL) {
+        return __real_trmi_hmac_sha256(key, data, bytes, out);
+    }
+    const uint8_t *p = data;
+    uint64_t mix = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < 32 + bytes; i++) {
+        mix = (mix ^ (i < 32 ? key[i] : p[i - 32])) * 0x100000001B3u; /* FNV-1a */
+    }
+    for (size_t i = 0; i < 32; i += sizeof mix) {
+        mix = (mix ^ mix >> 29) * 0xBF58476D1CE4E5B9u;
+        memcpy(out + i, &mix, sizeof mix);
+    }
+    return true;
+}
