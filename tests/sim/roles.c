@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "ps/client/client.h"
+#include "ps/server/lease.h"
 #include "ps/table/row.h"
 
 #include <stdio.h>
@@ -285,6 +286,20 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
     TRMI_TRY(trm_ps_push(w->batch, o, err));
     take_snapshot(w);
     return TRM_OK;
+}
+
+trm_status __real_trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker,
+                                   int64_t position, double now, trm_error *err);
+trm_status __wrap_trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker,
+                                   int64_t position, double now, trm_error *err);
+
+/* Notes a push that server 0 refuses because its lease is over: the other servers have it, and a
+ * snapshot that is taken before the samples are lent again has a part of the batch. */
+trm_status __wrap_trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker,
+                                   int64_t position, double now, trm_error *err) {
+    trm_status status = __real_trmi_lease_check(book, id, worker, position, now, err);
+    job.leases_lost += status == TRM_CANCELLED;
+    return status;
 }
 
 /* Notes samples that were lent before: their batch may be on some servers only. */

@@ -388,7 +388,8 @@ static void snapshot_done(void *context, trm_status status, const trmi_snapshot_
 }
 
 /* Begins the snapshot on one shard, and a new log with it. Runs in the queue before all pushes
- * that were held back. */
+ * that were held back. A broken shard refuses: it lacks a push that this server counts as
+ * dispatched and that other servers may have, or has half of it. */
 static void run_snapshot(trmi_shard_thread *runner, trmi_request *r) {
     trm_ps_server *server = runner->server;
     uint32_t number = (uint32_t)r->note.value[1];
@@ -400,7 +401,12 @@ static void run_snapshot(trmi_shard_thread *runner, trmi_request *r) {
                                .differential = r->note.value[2] != 0,
                                .server = (uint32_t)server->options.server,
                                .servers = (uint32_t)server->options.servers};
-    trm_status status = trmi_snapshot_begin(runner->snapshot, &o, snapshot_done, r, &err);
+    trm_status status = (trm_status)runner->shard->broken.status;
+    if (status != TRM_OK) {
+        err = runner->shard->broken;
+    } else {
+        status = trmi_snapshot_begin(runner->snapshot, &o, snapshot_done, r, &err);
+    }
     if (status == TRM_OK && server->options.log_pushes == TRM_ON) {
         trmi_log_path(server, runner->shard->number, number, path, sizeof path);
         trm_error log_err;
