@@ -25,7 +25,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LISTS_MAX = 256, SAMPLES = 60, LOST = 7 };
+enum { LISTS_MAX = 256, HOLDERS_MAX = 32, SAMPLES = 60, LOST = 7 };
 
 /* The state of a rank between steps. step -1: it has none. */
 typedef struct state {
@@ -33,10 +33,12 @@ typedef struct state {
     int64_t hooked; /* in a job that saves: the newest step of which the checkpoint was seen to */
 } state;
 
-/* The members of an epoch. A job that all have left may begin again, with another key. */
+/* The members of an epoch, and the processes that have this list. A job that all have left may
+ * begin again, with another key. */
 typedef struct epoch_list {
     uint64_t key, digest;
     int64_t epoch;
+    int pids[HOLDERS_MAX], pid_count;
 } epoch_list;
 
 static struct {
@@ -71,7 +73,28 @@ void __wrap_trm_comm_destroy(trm_comm *comm) { free(comm); }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-/* Compares the list of an epoch with that of the other processes that have it. */
+/* Returns whether a process that has this list lives. */
+static bool is_in_use(const epoch_list *list) {
+    for (const sim_process *p = sim.processes; p != NULL; p = p->next) {
+        for (int i = 0; i < list->pid_count && !p->dead; i++) {
+            if (p->pid == list->pids[i]) {
+                return true;
+            }
+        }
+    }
+    return false;
+}
+
+/* Notes that this process has a list. */
+static void add_holder(epoch_list *list) {
+    if (list->pid_count < HOLDERS_MAX) {
+        list->pids[list->pid_count++] = sim.current->process->pid;
+    }
+}
+
+/* Compares the list of an epoch with that of the other processes that have it. Where all that had
+ * another list have died, a process that stood still decides without them, because their deaths
+ * are proven. */
 static void check_list(const trm_elastic *e, const trmi_members *list) {
     epoch_list mine = {.digest = 1469598103934665603u, .epoch = list->epoch};
     memcpy(&mine.key, e->key, sizeof mine.key);
@@ -79,16 +102,30 @@ static void check_list(const trm_elastic *e, const trmi_members *list) {
         mine.digest = (mine.digest ^ list->list[i].id) * 1099511628211u;
     }
     for (int i = 0; i < watch.list_count; i++) {
-        const epoch_list *other = &watch.lists[i];
+        epoch_list *other = &watch.lists[i];
         if (other->key == mine.key && other->epoch == mine.epoch) {
-            if (other->digest != mine.digest) {
+            if (other->digest != mine.digest && is_in_use(other)) {
                 sim_fail("epoch %lld has two lists of members", (long long)mine.epoch);
             }
+            if (other->digest != mine.digest) {
+                *other = mine;
+            }
+            add_holder(other);
             return;
         }
     }
     if (watch.list_count < LISTS_MAX) {
+        add_holder(&mine);
         watch.lists[watch.list_count++] = mine;
+    }
+}
+
+/* Ranks that leave are out with the list that says so: nobody gets a state from them any more. */
+static void note_left(const trmi_members *list) {
+    for (int i = 0; i < JOB_PROCESSES; i++) {
+        bool left =
+            watch.elastic[i] != NULL && trmi_members_has_left(list, watch.elastic[i]->me.id);
+        watch.elastic[i] = left ? NULL : watch.elastic[i];
     }
 }
 
@@ -105,6 +142,7 @@ static void connection_breaks(void *a, uint64_t b) {
 trm_status __wrap_trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err) {
     if (list->epoch > e->now.epoch) {
         check_list(e, list);
+        note_left(list);
         sim_job_plan_death_in(sim.current->process, 8, 6);
         if (e->me.leaves != 0 && (job.without >> FAULT_RESET & 1) == 0 &&
             sim_random(DRAW_AIMS, 2) == 0) {
