@@ -16,7 +16,16 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum { SHARDS = 2, SERVERS = 2, WORKERS_MAX = 2, WIDTH = 4, KEYS = 200, BATCH = 60, STEPS = 6 };
+enum {
+    SHARDS = 2,
+    SERVERS = 2,
+    SERVERS_MAX = 3,
+    WORKERS_MAX = 2,
+    WIDTH = 4,
+    KEYS = 200,
+    BATCH = 60,
+    STEPS = 6
+};
 
 /* A server and the thread that starts it again when it has to go back. */
 typedef struct keeper {
@@ -38,9 +47,9 @@ typedef struct worker {
 } worker;
 
 typedef struct job {
-    int workers;
+    int workers, server_count;
     bool together; /* workers compute together */
-    keeper servers[SERVERS];
+    keeper servers[SERVERS_MAX];
     worker worker[WORKERS_MAX];
 } job;
 
@@ -104,13 +113,13 @@ static void lose_last_push(int server, int shard) {
 /* ---- a worker that dies before it tells a server that all have its push ---- */
 
 typedef struct fate {
-    bool awaits, dead;
+    bool awaits, dead; /* awaits: the order, to another server than 0 */
 } fate;
 static fate ahead;
 
-static trm_status die_before_server_1_is_told(wrapped_channel *channel, const trmi_message *m,
-                                              trm_error *err) {
-    if (ahead.dead || (ahead.awaits && server_of(channel) == 1 && is_order(m, TRMI_ORDER_PUSHED))) {
+static trm_status die_before_others_are_told(wrapped_channel *channel, const trmi_message *m,
+                                             trm_error *err) {
+    if (ahead.dead || (ahead.awaits && server_of(channel) != 0 && is_order(m, TRMI_ORDER_PUSHED))) {
         ahead.dead = true;
         return TRMI_FAIL(err, TRM_CANCELLED, "this process is dead");
     }
@@ -118,7 +127,7 @@ static trm_status die_before_server_1_is_told(wrapped_channel *channel, const tr
 }
 
 static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
-    const channel_hooks hooks = {.before_send = die_before_server_1_is_told};
+    const channel_hooks hooks = {.before_send = die_before_others_are_told};
     return &wrap_channel(channel, hooks, context)->base;
 }
 
@@ -130,18 +139,19 @@ static bool none_is_lost(void *context) {
 }
 
 static void join(worker *w) {
-    const char *addresses[SERVERS];
+    const char *addresses[SERVERS_MAX];
+    const int servers = w->job->server_count;
     const trm_table_options options = {.name = "t",
                                        .width = WIDTH,
                                        .learning_rate = 0.1f,
                                        .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
                                        .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     trm_error err;
-    for (int s = 0; s < SERVERS; s++) {
+    for (int s = 0; s < servers; s++) {
         addresses[s] = w->job->servers[s].address;
     }
     const trm_ps_client_options o = {.addresses = addresses,
-                                     .servers = SERVERS,
+                                     .servers = servers,
                                      .worker = w->number,
                                      .tcp_only = true,
                                      .lost = w->job->together ? none_is_lost : NULL,
@@ -203,12 +213,12 @@ static void *flush_worker(void *context) {
 
 /* ---- jobs ---- */
 
-static void begin_job(job *j, int workers, bool together) {
-    *j = (job){.workers = workers, .together = together};
+static void begin_job(job *j, int servers, int workers, bool together) {
+    *j = (job){.workers = workers, .server_count = servers, .together = together};
     ahead = (fate){0};
-    for (int s = 0; s < SERVERS; s++) {
+    for (int s = 0; s < servers; s++) {
         j->servers[s].options = (trm_ps_server_options){.server = s,
-                                                        .servers = SERVERS,
+                                                        .servers = servers,
                                                         .shards = SHARDS,
                                                         .listen = "127.0.0.1:0",
                                                         .folder = in_folder("job"),
@@ -224,7 +234,7 @@ static void begin_job(job *j, int workers, bool together) {
     }
 }
 
-static void begin(job *j, int workers) { begin_job(j, workers, false); }
+static void begin(job *j, int workers) { begin_job(j, SERVERS, workers, false); }
 
 static void end(job *j, float rows[KEYS * WIDTH]) {
     uint64_t keys[KEYS];
@@ -239,7 +249,7 @@ static void end(job *j, float rows[KEYS * WIDTH]) {
     for (int n = 0; n < j->workers; n++) {
         die(&j->worker[n]);
     }
-    for (int s = 0; s < SERVERS; s++) {
+    for (int s = 0; s < j->server_count; s++) {
         stop(&j->servers[s]);
     }
     CHECK_OK(trmi_os_remove_tree(NULL, in_folder("job"), &err), err);
@@ -377,7 +387,7 @@ static void a_push_of_an_earlier_life_forms_no_step(void **state) {
 static void run_with_silent_worker(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     trm_error err;
-    begin_job(&j, 2, true);
+    begin_job(&j, SERVERS, 2, true);
     for (int64_t step = 0; step < STEPS; step++) {
         compute(&j.worker[1]);
         if (step == fatal) {
@@ -445,6 +455,44 @@ static void a_push_of_a_dead_worker_outlasts_its_server(void **state) {
     }
 }
 
+/* The only worker dies when server 0 has a step with its push and servers 1 and 2 do not know that
+ * all have it. Server 1 dies with it. Its next life lets server 2 keep the push, which forms the
+ * step there, and learns that server 1 has nothing: servers 0 and 2 go back by the step, once. */
+static void run_with_given_up_push(int fatal, float rows[KEYS * WIDTH]) {
+    static job j;
+    trm_error err;
+    begin_job(&j, SERVERS_MAX, 1, false);
+    worker *w = &j.worker[0];
+    if (fatal > 0) {
+        make_steps(w, fatal - 1);
+        compute(w);
+        ahead.awaits = true;
+        (void)!trm_ps_push(w->batch, NULL, &err);
+        assert_true(ahead.dead);
+        ahead.awaits = ahead.dead = false;
+        usleep((useconds_t)(300000 * check_patience())); /* server 0 applies the step */
+        die(w);
+        stop(&j.servers[1]);
+        start(&j.servers[1]);
+        join(w);
+        assert_int_equal(trm_ps_client_next_batch(w->client), fatal - 1);
+        assert_int_equal(atomic_load(&j.servers[0].restarts), 2);
+        assert_int_equal(atomic_load(&j.servers[2].restarts), 2);
+    }
+    make_steps(w, STEPS);
+    end(&j, rows);
+}
+
+static void a_kept_push_that_is_made_again_is_forgotten(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_with_given_up_push(0, expected);
+    for (int fatal = 1; fatal < STEPS; fatal += 2) {
+        run_with_given_up_push(fatal, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_only_worker_and_a_server),
@@ -452,6 +500,7 @@ int main(void) {
         cmocka_unit_test(a_push_of_an_earlier_life_forms_no_step),
         cmocka_unit_test(a_worker_that_others_wait_for_is_not_waited_for),
         cmocka_unit_test(a_push_of_a_dead_worker_outlasts_its_server),
+        cmocka_unit_test(a_kept_push_that_is_made_again_is_forgotten),
     };
     return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
                                        remove_folder);

@@ -375,6 +375,10 @@ bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *id, int64
  * before. Nothing without a log.
  *   errors  IO, NOSPACE, NOMEM */
 trm_status trmi_kept_write(const trm_ps_server *server, trm_error *err);
+/* Removes the pushes of a worker's batch from the file. Nothing without a log.
+ *   errors  IO, NOSPACE, CORRUPT, NOMEM */
+trm_status trmi_kept_remove(const trm_ps_server *server, uint32_t worker, int64_t batch,
+                            trm_error *err);
 /* Lets the pushes of the file wait again. Called after trmi_server_restore.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_kept_open(trm_ps_server *server, trm_error *err);

@@ -149,14 +149,12 @@ static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64
 /* BEGINS, fourth form: the batch comes again, so what an ended life has left of it must be in no
  * step, now or after a restart. */
 static void give_copies_up(trm_ps_server *server, trmi_request *r, int64_t batch) {
-    bool kept = false;
     for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
         if (p->header.worker == r->header.worker && p->header.clock == batch) {
-            kept = kept || p->kept;
             p->partial = true;
         }
     }
-    if (!kept || trmi_kept_write(server, &r->err) == TRM_OK) {
+    if (trmi_kept_remove(server, r->header.worker, batch, &r->err) == TRM_OK) {
         r->note.value[1] = trmi_last_step_restart_before(server, r->header.worker, batch);
     }
 }

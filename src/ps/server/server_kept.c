@@ -10,7 +10,9 @@
  *     log/kept-server-N.log    | head | message as it came | zeros to a multiple of 8 | digest | ...
  *
  * The file is replaced as a whole, which happens once in a worker's life. Pushes of steps that the
- * shards have are left out when it is read. */
+ * shards have are left out when it is read. A push that its worker makes again is removed, also
+ * when it is in a step already: the server goes back by that step, and must not form it again from
+ * the file. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 
@@ -20,6 +22,7 @@
 #include "base/os.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 /* The head of a record. */
@@ -85,6 +88,53 @@ static size_t size_of(const uint8_t *at, size_t left) {
     }
     memcpy(&head, at, sizeof head);
     return head.message_bytes > left ? 0 : record_bytes(head.message_bytes);
+}
+
+/* The records of the file that stay. */
+typedef struct kept_rest {
+    uint32_t worker; /* of the records that do not */
+    int64_t batch;
+    uint8_t *data;
+    int64_t bytes, capacity;
+    bool shorter; /* a record does not stay */
+} kept_rest;
+
+/* Copies a record that stays. */
+static trm_status copy_record(void *context, const uint8_t *record, size_t bytes, trm_error *err) {
+    kept_rest *rest = context;
+    kept_head head;
+    trmi_ps_header header;
+    memcpy(&head, record, sizeof head);
+    TRMI_TRY(trmi_ps_decode_header(record + sizeof head, head.message_bytes, &header, err));
+    if (head.worker == rest->worker && header.clock == rest->batch) {
+        rest->shorter = true;
+        return TRM_OK;
+    }
+    if (!trmi_grow((void **)&rest->data, &rest->capacity, rest->bytes + (int64_t)bytes, 1)) {
+        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the file of kept pushes");
+    }
+    memcpy(rest->data + rest->bytes, record, bytes);
+    rest->bytes += (int64_t)bytes;
+    return TRM_OK;
+}
+
+trm_status trmi_kept_remove(const trm_ps_server *server, uint32_t worker, int64_t batch,
+                            trm_error *err) {
+    const trmi_record_form form = {
+        .size = size_of, .check_bytes = sizeof(uint64_t), .take = copy_record};
+    kept_rest rest = {.worker = worker, .batch = batch};
+    char path[400];
+    size_t end;
+    if (server->options.log_pushes != TRM_ON) {
+        return TRM_OK;
+    }
+    kept_path(server, path);
+    trm_status status = trmi_records_each(path, SIZE_MAX / 2, &form, &rest, &end, err);
+    if (status == TRM_OK && rest.shorter) {
+        status = trmi_os_replace_file(NULL, path, rest.data, (size_t)rest.bytes, err);
+    }
+    free(rest.data);
+    return status;
 }
 
 /* Makes the request of a record, as if its message had just arrived. */
