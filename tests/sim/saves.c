@@ -319,15 +319,26 @@ trm_status __wrap_trm_model_create(const trm_model_options *options, trm_model *
 void __wrap_trm_model_destroy(trm_model *model);
 void __wrap_trm_model_destroy(trm_model *model) { free(model); }
 
+/* Returns how often hosts have lost their power. */
+static int count_power_cuts(void) {
+    int cuts = 0;
+    for (int h = 0; h < SIM_HOSTS; h++) {
+        cuts += sim.hosts[h].boots + !sim.hosts[h].up;
+    }
+    return cuts;
+}
+
 /* Reads a marked checkpoint for a while. Its writer may remove it only if it looked for marks
- * before this one was there, and may replace it, which takes a moment between two renames. */
+ * before this one was there, and may replace it, which takes a moment between two renames. The
+ * power cut of a host whose disk has lied may take it, too. */
 static void read_slowly(const char *path) {
+    const int cuts = count_power_cuts();
     usleep(100000 + (useconds_t)(job.compute * 1e6 * sim_unit(DRAW_SAVES)));
     const bool there = access(path, F_OK) == 0;
     usleep((useconds_t)(4 * job.compute * 1e6 * sim_unit(DRAW_SAVES)));
     if (there && access(path, F_OK) != 0) {
         usleep(50000);
-        if (access(path, F_OK) != 0) {
+        if (access(path, F_OK) != 0 && !(watch.lied && count_power_cuts() > cuts)) {
             sim_fail("%s is removed while the evaluator reads it", path);
         }
     }
