@@ -524,8 +524,10 @@ TRM_API TRM_MUST_USE trm_status trm_ps_chief_request(trm_ps_client *client, trm_
                                                      double timeout_seconds, trm_ps_chief *out,
                                                      trm_error *err);
 /* Ends this worker's part in training: it pushes no more, no process waits for it, and its samples
- * go to other workers. It may still read, and be the chief.
- *   errors   as trm_ps_pull_wait */
+ * go to other workers. It may still read, and be the chief. Where a server's disk is full, it is
+ * told again until timeout_seconds of the client are over.
+ *   errors   as trm_ps_pull_wait; NOSPACE (a server that is started again would wait for this
+ *            worker) */
 TRM_API TRM_MUST_USE trm_status trm_ps_leave(trm_ps_client *client, trm_error *err);
 
 /* A checkpoint of the servers. */

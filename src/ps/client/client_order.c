@@ -15,6 +15,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+enum { LEAVE_AGAIN_MS = 200 };
+
 /* Contract in trireme/ps.h. The table must get the same number on every server. */
 trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
                                int32_t *table, trm_error *err) {
@@ -133,9 +135,17 @@ static trm_status send_bye(trm_ps_client *client, bool rests, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in trireme/ps.h. A server whose disk is full cannot log the goodbye: it is said again,
+ * because the server, started again, would wait for this worker. */
 trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
     TRMI_NEED(err, client);
-    return send_bye(client, false, err);
+    double deadline = trmi_os_now() + client->options.timeout_seconds;
+    trm_status status = send_bye(client, false, err);
+    while (status == TRM_NOSPACE && trmi_os_now() < deadline) {
+        poll(NULL, 0, LEAVE_AGAIN_MS);
+        status = send_bye(client, false, err);
+    }
+    return status;
 }
 
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {

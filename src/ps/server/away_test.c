@@ -8,6 +8,7 @@
 #include "ps/client/life.h"
 #include "ps/server/server.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 enum { KEYS = 16, PATIENCE = 4 };
@@ -355,6 +356,55 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     trm_ps_server_stop(f.server);
 }
 
+/* Gives the server the log of workers `fd`; returns the one before. */
+static int swap_log(trm_ps_server *server, int fd) {
+    pthread_mutex_lock(&server->mutex);
+    int before = server->away_fd;
+    server->away_fd = fd;
+    pthread_mutex_unlock(&server->mutex);
+    return before;
+}
+
+/* A server whose disk is full cannot log that worker 1 has left: the worker is told, and when it
+ * says goodbye again, a server that is started again knows it. */
+static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
+    fixture f = {.options = {.servers = 1,
+                             .shards = 1,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .folder = f.folder,
+                             .mode = TRM_PS_BOUNDED,
+                             .staleness = 1,
+                             .workers = 2,
+                             .log_pushes = TRM_ON}};
+    worker w[2];
+    trm_error err;
+    (void)state;
+    snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
+    assert_non_null(mkdtemp(f.folder));
+    start(&f);
+    for (int i = 0; i < 2; i++) {
+        join(&f, &w[i], i);
+    }
+    together((worker *[]){&w[0], &w[1]}, 2);
+    CHECK_OK(trm_ps_flush(w[1].client, &err), err);
+    int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    int log = swap_log(f.server, full);
+    CHECK_FAILS(trm_ps_leave(w[1].client, &err), TRM_NOSPACE, err, "log of workers");
+    assert_int_equal(swap_log(f.server, log), full);
+    close(full);
+    CHECK_OK(trm_ps_leave(w[1].client, &err), err);
+    leave(&w[1]);
+    restart(&f);
+    for (int n = 0; n < 4; n++) {
+        together((worker *[]){&w[0]}, 1);
+    }
+    leave(&w[0]);
+    trm_ps_server_stop(f.server);
+    CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
@@ -363,6 +413,7 @@ int main(void) {
         cmocka_unit_test(a_job_goes_on_with_fewer_workers),
         cmocka_unit_test(a_worker_that_failed_is_waited_for),
         cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
+        cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
 }

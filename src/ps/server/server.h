@@ -182,7 +182,8 @@ typedef struct trmi_worker {
     int64_t clock;       /* batches whose pushes were given to the shards */
     int64_t done;        /* batches that all shards have logged: kept by a restart */
     bool active;         /* other workers wait for it (BOUNDED, SYNC) */
-    bool away;           /* left or resting, according to its file */
+    bool away;           /* left or resting, according to the log of workers */
+    bool log_failed;     /* that log could not be written when this changed last */
     /* sent BYE. A worker without a lease is inactive but still connected. */
     bool left;
     double seen;
@@ -500,8 +501,12 @@ void trmi_server_away_close(trm_ps_server *server);
  *   errors  NOMEM, IO */
 trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,
                                 uint32_t *incarnation, trm_error *err);
-/* Logs that a worker has left or has no samples (`away`), or pushes again. */
-void trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away);
+/* Logs that a worker has left or has no samples (`away`), or pushes again. What could not be
+ * logged is tried again by the next call.
+ *   err     may be NULL
+ *   errors  IO, NOSPACE: a server that is started again would not know it */
+trm_status trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away,
+                                trm_error *err);
 /* Logs the chief in the same file.
  *   errors  IO, NOSPACE */
 trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,

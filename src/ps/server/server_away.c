@@ -112,17 +112,24 @@ void trmi_server_away_close(trm_ps_server *server) {
     }
 }
 
-/* Contract in server.h. An error is only logged: it costs a restarted server some waiting. */
-void trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away) {
+/* Contract in server.h. The first of several failures is written to the server's log. */
+trm_status trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away, trm_error *err) {
     if (w->away == away) {
-        return;
+        return TRM_OK;
     }
-    w->away = away;
-    trm_error err;
-    if (write_record(server, w->worker, w->incarnation, away, &err) != TRM_OK) {
-        trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would wait for worker %u",
-                 server->options.server, err.message, w->worker);
+    trm_error why;
+    trm_status status = write_record(server, w->worker, w->incarnation, away, &why);
+    if (status == TRM_OK) {
+        w->away = away;
+    } else if (!w->log_failed) {
+        trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would %s for worker %u",
+                 server->options.server, why.message, away ? "wait" : "not wait", w->worker);
     }
+    w->log_failed = status != TRM_OK;
+    if (status != TRM_OK && err != NULL) {
+        *err = why;
+    }
+    return status;
 }
 
 trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t seen,

@@ -128,7 +128,7 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     status = trmi_lease_take(server->leases, &o, r->header.worker, trmi_os_now(), &lease, &r->err);
     if (server->options.mode == TRM_PS_SYNC) {
         w->active = status == TRM_OK;
-        trmi_server_away_set(server, w, !w->active);
+        (void)!trmi_server_away_set(server, w, !w->active, NULL);
     }
     int64_t samples;
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,

@@ -511,8 +511,10 @@ static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
 }
 
 /* BYE: the worker is not waited for any more; for good, its leases are free too. It may come
- * from a worker that never pushed. */
-static void handle_bye(trm_ps_server *server, const trmi_request *r) {
+ * from a worker that never pushed. A goodbye for good that cannot be logged is answered with the
+ * error: started again, the server would wait for a worker that never comes. One of a worker that
+ * rests is said again when it asks for samples. */
+static void handle_bye(trm_ps_server *server, trmi_request *r) {
     if (r->link != NULL && r->link->worker >= 0) {
         (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
     }
@@ -524,7 +526,7 @@ static void handle_bye(trm_ps_server *server, const trmi_request *r) {
         if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
             w->active = false;
             w->left = r->note.value[1] == 0;
-            trmi_server_away_set(server, w, true);
+            (void)!trmi_server_away_set(server, w, true, w->left ? &r->err : NULL);
             if (server->leases != NULL && r->note.value[1] == 0) {
                 (void)!trmi_lease_drop_worker(server->leases, w->worker, NULL);
             }

@@ -205,7 +205,7 @@ void trmi_front_push(trm_ps_server *server, trmi_request *r) {
         return;
     }
     trmi_worker *w = trmi_front_find(server, r->header.worker);
-    trmi_server_away_set(server, w, false);
+    (void)!trmi_server_away_set(server, w, false, NULL);
     /* A repeated push was checked when it came first. */
     if (r->header.sequence > w->dispatched &&
         trmi_server_lease_push(server, r, &r->err) != TRM_OK) {

@@ -445,7 +445,7 @@ void trmi_step_stage(trm_ps_server *server, trmi_request *r) {
     }
     server->staging = true;
     if (decides) {
-        trmi_server_away_set(server, w, false);
+        (void)!trmi_server_away_set(server, w, false, NULL);
     }
     /* a repeated push: its step is decided */
     if (r->header.sequence <= w->dispatched) {
