@@ -283,7 +283,7 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     start(&f);
     for (int i = 0; i < 2; i++) {
         join(&f, &w[i], i);
-        trmi_client_set_timeout(w[i].client, 0.3);
+        trmi_client_set_timeout(w[i].client, 2);
         CHECK_OK(pull(&w[i], &err), err);
     }
     CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
