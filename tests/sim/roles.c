@@ -142,6 +142,10 @@ trm_status __wrap_trmi_client_order(trm_ps_client *client, trmi_server_connectio
     return TRM_OK;
 }
 
+/* The worker ends, well or with an error, which its client tells the servers, and has not been the
+ * chief since. */
+static bool says_goodbye[JOB_WORKERS];
+
 /* Asks whether a worker is the chief. Another one was only if it has been silent since for as
  * long as its lease, or has left. */
 static bool is_chief(trm_ps_client *client, int worker) {
@@ -157,13 +161,14 @@ static bool is_chief(trm_ps_client *client, int worker) {
         return false;
     }
     const double silent = (double)(sim.now - job.chief_asked) * 1e-9;
-    if (job.chief >= 0 && job.chief != worker && !job.left[job.chief] &&
+    if (job.chief >= 0 && job.chief != worker && !says_goodbye[job.chief] &&
         silent < job.worker_timeout) {
         sim_fail("worker %d is the chief %.3f s after worker %d, whose lease is %.3f s", worker,
                  silent, job.chief, job.worker_timeout);
     }
     job.chief = worker;
     job.chief_asked = asked;
+    says_goodbye[worker] = false;
     return true;
 }
 
@@ -377,6 +382,7 @@ int sim_worker_main(void *argument) {
     }
     status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
     job.left[w.number] = job.left[w.number] || status == TRM_OK;
+    says_goodbye[w.number] = true;
     status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
     trm_ps_batch_destroy(w.batch);
     trm_ps_client_destroy(w.client);
