@@ -144,7 +144,8 @@ static void start_server(void *a, uint64_t number) {
     char name[16];
     job.starts[number] = false;
     const sim_process *runs = job.server[number];
-    if (!sim.hosts[number].up || job.stopped[number] || (runs != NULL && !runs->dead)) {
+    if (number >= (uint64_t)job.servers || !sim.hosts[number].up || job.stopped[number] ||
+        (runs != NULL && !runs->dead)) {
         return;
     }
     snprintf(name, sizeof name, "server%d", (int)number);
