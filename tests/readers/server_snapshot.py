@@ -211,7 +211,7 @@ def small_records(path, size, check_bytes):
 
 def read_workers(path):
     """away-server-N.log: (worker, incarnation, what)."""
-    words = {0: 'here', 1: 'away', 2: 'incarnation', 3: 'chief'}
+    words = {0: 'here', 1: 'away', 2: 'incarnation', 3: 'chief', 4: 'was chief'}
     return [(worker, life, words[what]) for worker, life, what in
             (struct.unpack('<III', body) for body in small_records(path, lambda data, at: 16, 4))]
 

@@ -509,16 +509,17 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
     } else if (header->sequence == client->order) {
         /* the order that is awaited; answers to other orders are ignored */
         trmi_free(client->order_trailer);
+        client->order_header = *header;
+        client->order_note = note;
+        client->order_answered = true;
         client->order_trailer_bytes = (size_t)header->extra[0];
         client->order_trailer = trmi_alloc(client->order_trailer_bytes + 1);
         if (client->order_trailer == NULL) {
             client->order_trailer_bytes = 0;
+            client->order_header.status = TRM_NOMEM;
         } else {
             memcpy(client->order_trailer, trailer, client->order_trailer_bytes);
         }
-        client->order_header = *header;
-        client->order_note = note;
-        client->order_answered = true;
     }
 }
 
@@ -735,6 +736,10 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     trm_error theirs = {0};
     if (client->order_trailer_bytes == 256) {
         trmi_error_decode(&theirs, client->order_trailer);
+    } else if (client->order_trailer == NULL) {
+        /* the server has carried the order out: a hold ends with its connection */
+        TRMI_FAIL(&theirs, TRM_NOMEM, "no memory for an answer of server %d", peer->number);
+        trmi_client_drop(client, peer);
     }
     theirs.status = client->order_header.status;
     if (err != NULL) {

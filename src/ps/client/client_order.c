@@ -265,7 +265,8 @@ static bool take_maximum(vector *v, const uint8_t *bytes, size_t count) {
     return true;
 }
 
-/* Sends RELEASE to the first `servers` servers; keeps the first error. */
+/* Sends RELEASE to the first `servers` servers; keeps the first error. Where there is no memory for
+ * the request, the end of the connection releases the server. */
 static void release_servers(trm_ps_client *client, uint32_t servers, const trmi_ps_note *note,
                             const trmi_text *manifest, trm_status *status, trm_error *err) {
     for (uint32_t s = 0; s < servers; s++) {
@@ -274,6 +275,9 @@ static void release_servers(trm_ps_client *client, uint32_t servers, const trmi_
                                            manifest == NULL ? 0 : manifest->length,
                                            *status == TRM_OK ? err : NULL);
         *status = *status == TRM_OK ? one : *status;
+        if (one == TRM_NOMEM) {
+            trmi_client_drop(client, &client->peers[s]);
+        }
     }
 }
 
@@ -308,6 +312,7 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
         v->step = trmi_max_i64(v->step, client->order_note.value[3]);
         if (!take_maximum(v, client->order_trailer,
                           client->order_trailer_bytes / sizeof(trmi_push_id))) {
+            ++*held;
             return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint");
         }
     }

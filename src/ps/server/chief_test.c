@@ -243,6 +243,23 @@ static void a_server_remembers_the_chief(void **state) {
     end(&f);
 }
 
+static void a_server_remembers_that_the_chief_has_left(void **state) {
+    fixture f;
+    trm_error err;
+    begin(&f);
+    trm_ps_client *first = join(&f, 0);
+    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
+    one_batch(first);
+    CHECK_OK(trm_ps_leave(first, &err), err);
+    trm_ps_client_destroy(first);
+    stop(&f);
+    start(&f);
+    trm_ps_client *second = join(&f, 1);
+    assert_true(ask(second, TRM_PS_CHIEF_STANDS_IN).mine); /* no lease of 60 s is waited for */
+    trm_ps_client_destroy(second);
+    end(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_chief_is_the_one_that_the_job_names),
@@ -252,6 +269,7 @@ int main(void) {
         cmocka_unit_test(a_chief_that_dies_in_a_checkpoint_holds_nobody),
         cmocka_unit_test(who_has_left_is_waited_for_no_longer),
         cmocka_unit_test(a_server_remembers_the_chief),
+        cmocka_unit_test(a_server_remembers_that_the_chief_has_left),
     };
     return cmocka_run_group_tests_name("ps chief", tests, NULL, NULL);
 }

@@ -228,10 +228,40 @@ static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
     }
 }
 
+/* One of two shards has no memory for a step, which the other one has applied: the server gives no
+ * rows any more, also not those of the other shard. */
+static void a_step_without_memory_ends_the_service(void **state) {
+    static job j;
+    trm_error err;
+    float row[WIDTH];
+    uint64_t key = 0;
+    ahead = (fate){0};
+    start(&j);
+    while (trmi_shard_of_row(&(trm_placement){0}, key, SERVERS, 2) != 0) {
+        key++;
+    }
+    for (int n = 0; n < WORKERS; n++) {
+        compute(&j.workers[n], n, 0);
+    }
+    j.server[0]->runners[1].shard->account.limit = 0;
+    for (int n = 0; n < WORKERS; n++) {
+        CHECK_OK(trm_ps_push(j.workers[n].batch, NULL, &err), err);
+    }
+    for (int n = 0; n < WORKERS; n++) {
+        CHECK_FAILS(trm_ps_flush(j.workers[n].client, &err), TRM_NOMEM, err, "");
+    }
+    trm_ps_batch_clear(j.workers[1].batch);
+    CHECK_OK(trm_ps_batch_add(j.workers[1].batch, j.workers[1].table, &key, 1, row, NULL, &err),
+             err);
+    CHECK_FAILS(trm_ps_read(j.workers[1].batch, &err), TRM_NOMEM, err, "");
+    stop(&j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_of_the_same_pushes_everywhere),
         cmocka_unit_test(a_refused_push_ends_the_wait_for_the_other_server),
+        cmocka_unit_test(a_step_without_memory_ends_the_service),
     };
     return cmocka_run_group_tests_name("ps pushes to several servers", tests, NULL, NULL);
 }

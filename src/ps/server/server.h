@@ -269,13 +269,15 @@ struct trm_ps_server {
     int lease_fd;             /* server 0: log of the leases, -1: none */
     trmi_life *lives;
     int64_t life_count, life_capacity;
-    int away_fd;            /* log of away workers, lives and chief, -1: none */
-    uint32_t last_snapshot; /* latest snapshot, begun or loaded */
-    /* number of the newest log that was there at the start: of last_snapshot, or of a later
-     * snapshot that was given up after its log began. Logs are replayed in the order of their
-     * numbers, so no later snapshot has a lower one */
-    uint32_t newest_log;
+    int away_fd;               /* log of away workers, lives and chief, -1: none */
+    uint32_t last_snapshot;    /* latest snapshot, begun or loaded */
     bool last_snapshot_failed; /* it is incomplete: the next one must be full */
+    /* latest number that was used: of last_snapshot, or of a snapshot that was given up after its
+     * log began, which a restart finds. Log N has the pushes after snapshot N only, so the next
+     * snapshot exceeds it */
+    uint32_t newest_number;
+    uint32_t complete_snapshot; /* latest one with a manifest: its log and later ones are kept */
+    uint32_t oldest_log;        /* there may be no log below */
     /* shards that are still writing their part of it */
     _Atomic int32_t writing;
     uint32_t full_snapshot, older_full_snapshot,
@@ -507,10 +509,10 @@ trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t
  *   errors  IO, NOSPACE: a server that is started again would not know it */
 trm_status trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away,
                                 trm_error *err);
-/* Logs the chief in the same file.
+/* Logs the chief in the same file, or that it has left.
  *   errors  IO, NOSPACE */
 trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
-                                 trm_error *err);
+                                 bool left, trm_error *err);
 
 /* --- the chief (server_chief.c), server 0, front mutex held ----------------------------------- */
 /* Handles the order CHIEF; returns true if another worker has become the chief. */

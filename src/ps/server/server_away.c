@@ -16,12 +16,12 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3 };
+enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3, WAS_CHIEF = 4 };
 
 /* One record of the log. */
 typedef struct away_record {
     uint32_t worker, incarnation;
-    uint32_t away;  /* 0: came back, 1: away; BEGINS, IS_CHIEF */
+    uint32_t away;  /* 0: came back, 1: away; BEGINS, IS_CHIEF, WAS_CHIEF: it has left */
     uint32_t check; /* digest of the members before it */
 } away_record;
 
@@ -72,9 +72,12 @@ static trm_status restore_record(void *context, const uint8_t *record, size_t by
         return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", r.worker);
     }
     life->incarnation = life->incarnation < r.incarnation ? r.incarnation : life->incarnation;
-    if (r.away == IS_CHIEF) {
-        c->server->chief = (trmi_chief){
-            .held = true, .worker = r.worker, .incarnation = r.incarnation, .heard = trmi_os_now()};
+    if (r.away == IS_CHIEF || r.away == WAS_CHIEF) {
+        c->server->chief = (trmi_chief){.held = true,
+                                        .gone = r.away == WAS_CHIEF,
+                                        .worker = r.worker,
+                                        .incarnation = r.incarnation,
+                                        .heard = trmi_os_now()};
     } else if (r.away != BEGINS) {
         c->visit(c->server, r.worker, r.incarnation, r.away != 0);
     }
@@ -145,6 +148,6 @@ trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t
 }
 
 trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
-                                 trm_error *err) {
-    return write_record(server, worker, incarnation, IS_CHIEF, err);
+                                 bool left, trm_error *err) {
+    return write_record(server, worker, incarnation, left ? WAS_CHIEF : IS_CHIEF, err);
 }

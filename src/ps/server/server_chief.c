@@ -8,7 +8,8 @@
  *                v requests
  *
  * A worker that has lost the lease is refused here, and the lock of model_dir lets only one
- * process write. A restarted server gives the last chief a full lease of time. */
+ * process write. A restarted server gives the last chief a full lease of time, unless it had signed
+ * off. */
 #include "ps/server/server.h"
 
 #include "base/error.h"
@@ -55,9 +56,19 @@ void trmi_chief_note_message(trm_ps_server *server, const trmi_request *r) {
     }
 }
 
+/* Contract in server.h. A later life of its worker may sign off without having asked for the role. */
 void trmi_chief_left(trm_ps_server *server, const trmi_request *r) {
-    if (is_holder(server, r)) {
-        server->chief.gone = true;
+    const trmi_chief *c = &server->chief;
+    if (!c->held || c->gone || r->header.worker != c->worker ||
+        r->header.incarnation < c->incarnation) {
+        return;
+    }
+    trm_error err;
+    server->chief.gone = true;
+    if (trmi_server_chief_log(server, c->worker, c->incarnation, true, &err) != TRM_OK) {
+        trmi_log(TRM_LOG_WARN, "ps",
+                 "server %d: %s: started again, it would wait for the chief, worker %u",
+                 server->options.server, err.message, r->header.worker);
     }
 }
 
@@ -89,7 +100,8 @@ static bool may_become_chief(const trm_ps_server *server, const trmi_request *r,
 static bool grant_chief(trm_ps_server *server, trmi_request *r, double silent) {
     const trmi_chief former = server->chief;
     if ((is_holder(server, r) && !former.gone) ||
-        trmi_server_chief_log(server, r->header.worker, r->header.incarnation, &r->err) != TRM_OK) {
+        trmi_server_chief_log(server, r->header.worker, r->header.incarnation, false, &r->err) !=
+            TRM_OK) {
         return false;
     }
     server->chief = (trmi_chief){.held = true,

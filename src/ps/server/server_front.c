@@ -183,9 +183,14 @@ static bool has_earlier_connection(const trmi_request *r) {
 
 /* Handles BEGINS of a worker's new life, in its four forms (trmi_order in server.h). From here on,
  * messages of the earlier life that are still under way change nothing. The first form therefore
- * waits for them: a push that another server has applied may be among them. */
+ * waits for them: a push that another server has applied may be among them. A server that could not
+ * make a step says so: the step will not be logged. */
 void trmi_front_begins(trm_ps_server *server, trmi_request *r) {
     const int64_t batch = r->note.value[1];
+    if (server->failed.status != TRM_OK) {
+        r->err = server->failed;
+        return;
+    }
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     if (batch == 0 && r->note.value[3] == 0 && has_earlier_connection(r)) {
         r->note.value[2] = 1;

@@ -214,13 +214,6 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
-/* Returns the number that the next snapshot must exceed. Its log is the newest one: a snapshot of
- * the same number that was given up may have begun it. */
-static uint32_t newest_snapshot(const trm_ps_server *server) {
-    return server->last_snapshot + 1 > server->newest_log ? server->last_snapshot
-                                                          : server->newest_log - 1;
-}
-
 /* HOLD: begins to hold pushes back and answers with the last push of each worker.
  *   error  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
 static void order_hold(trm_ps_server *server, trmi_request *r) {
@@ -251,10 +244,9 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     }
     r->trailer_bytes = (size_t)server->worker_count * sizeof(trmi_push_id);
     /* also the newest snapshot, whether the next must be full, and the step */
-    r->note.value[1] = newest_snapshot(server);
+    r->note.value[1] = server->newest_number;
     r->note.value[2] = server->last_snapshot_failed ||
-                       server->last_snapshot < newest_snapshot(server) ||
-                       server->last_snapshot == 0;
+                       server->last_snapshot < server->newest_number || server->last_snapshot == 0;
     r->note.value[3] = server->step;
     /* from here on no push is dispatched */
     server->until_step = server->step;
@@ -436,10 +428,10 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
     snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
     r->trailer = trmi_alloc(server->shards * sizeof(trmi_snapshot_file) + 1);
-    if (!server->held || number <= newest_snapshot(server)) {
+    if (!server->held || number <= server->newest_number) {
         /* restarted since HOLD, or the connection to the client broke */
         TRMI_FAIL(&r->err, TRM_PEER, "server %d: snapshot %u without hold, or after snapshot %u",
-                  server->options.server, number, newest_snapshot(server));
+                  server->options.server, number, server->newest_number);
     } else if (until == NULL || r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
     } else if (trmi_os_make_dirs(NULL, folder, &r->err) == TRM_OK) {
@@ -458,7 +450,7 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
                       "server %d: no snapshot %u to be different from: take a full checkpoint",
                       server->options.server, number - 1);
         } else {
-            server->last_snapshot = number;
+            server->last_snapshot = server->newest_number = number;
             server->last_snapshot_failed = true; /* until RELEASE confirms all files */
             r->run = run_snapshot;
             r->later = true;

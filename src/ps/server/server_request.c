@@ -420,6 +420,15 @@ static trm_status push_group(trmi_shard_thread *runner, const trmi_request *grou
     return status;
 }
 
+/* A shard has not carried out a step that others may have: the server must serve no rows of two
+ * steps, and apply no later one. It refuses everything from then on; started again, it decides by
+ * its logs. */
+static void fail_server(trm_ps_server *server, const trm_error *err) {
+    pthread_mutex_lock(&server->mutex);
+    server->failed = server->failed.status == TRM_OK ? *err : server->failed;
+    pthread_mutex_unlock(&server->mutex);
+}
+
 /* Runs a synchronous step on one shard: sums the members in order of workers, scales by the mean
  * or the sum, and applies the result as one push. With `again` the undecided step of the log is
  * voided first. */
@@ -467,6 +476,10 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
         }
     }
     status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
+    /* pushes that are wrong are so for all shards */
+    if (status != TRM_OK && status != TRM_INVALID && status != TRM_CANCELLED) {
+        fail_server(runner->server, &err);
+    }
     note_pushed(runner, group, status, applied, &err);
     trmi_free(ids);
     trmi_free(parts);
@@ -490,8 +503,7 @@ void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
 }
 
 /* Applies the sum of staged pushes as one step. The step is decided: a server that cannot log it
- * must not apply later ones. It refuses everything from then on; started again, it finds the step's
- * pushes in its log. */
+ * finds its pushes in the log when it is started again. */
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,
@@ -502,11 +514,7 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     trm_error err;
     trm_status status = trmi_shard_step(runner->shard, &push, &err);
     if (status != TRM_OK) {
-        pthread_mutex_lock(&runner->server->mutex);
-        if (runner->server->failed.status == TRM_OK) {
-            runner->server->failed = err;
-        }
-        pthread_mutex_unlock(&runner->server->mutex);
+        fail_server(runner->server, &err);
     }
     note_pushed(runner, r, status, true, &err);
 }

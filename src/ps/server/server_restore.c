@@ -38,8 +38,9 @@ static const uint32_t all_shards = UINT32_MAX;
 
 void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t snapshot, char *path,
                    size_t size) {
-    snprintf(path, size, "%s/log/server-%d-of-%d-shard-%u-of-%u-cut-%06u.log", server->folder,
-             server->options.server, server->options.servers, shard, server->shards, snapshot);
+    const trmi_log_name log = {(uint32_t)server->options.server, (uint32_t)server->options.servers,
+                               shard, server->shards, snapshot};
+    trmi_log_name_path(server->folder, &log, path, size);
 }
 
 /* ---- pruning --------------------------------------------------------------------------------- */
@@ -53,21 +54,20 @@ static void remove_snapshot(const trm_ps_server *server, uint32_t snapshot) {
     (void)!trmi_os_remove_tree(NULL, path, NULL);
 }
 
-/* Contract in server.h. Kept: logs of the last two snapshots, and all snapshots from the last full
- * one but one on. */
+/* Contract in server.h. Kept: the logs since the complete snapshot before this one, and all
+ * snapshots from the last full one but one on. */
 trm_status trmi_manifest_write(trm_ps_server *server, uint32_t snapshot, bool differential,
                                const char *text, size_t bytes, trm_error *err) {
     char path[400];
     trmi_manifest_path(server->folder, snapshot, path, sizeof path);
     TRMI_TRY(trmi_os_replace_file(NULL, path, text, bytes, err));
-    for (uint32_t s = 0; s < server->shards; s++) {
-        for (uint32_t old = snapshot >= 2 ? snapshot - 2 : UINT32_MAX; old != UINT32_MAX; old--) {
-            trmi_log_path(server, s, old, path, sizeof path);
-            if (unlink(path) != 0) {
-                break;
-            }
+    for (; server->oldest_log < server->complete_snapshot; server->oldest_log++) {
+        for (uint32_t s = 0; s < server->shards; s++) {
+            trmi_log_path(server, s, server->oldest_log, path, sizeof path);
+            unlink(path); /* a snapshot that this server did not begin has none */
         }
     }
+    server->complete_snapshot = snapshot;
     if (!differential) {
         server->older_full_snapshot = server->full_snapshot;
         server->full_snapshot = snapshot;
@@ -247,7 +247,7 @@ static trm_status load_chain(trm_ps_server *server, uint32_t snapshot, trm_error
     trm_status status = read_chain(server, snapshot, &chain, &count, err);
     status = status == TRM_OK ? load_shards(server, chain, count, err) : status;
     if (status == TRM_OK) {
-        server->last_snapshot = snapshot;
+        server->last_snapshot = server->complete_snapshot = snapshot;
         server->full_snapshot = chain[count - 1].snapshot;
         server->oldest_snapshot = server->full_snapshot;
     }
@@ -257,43 +257,48 @@ static trm_status load_chain(trm_ps_server *server, uint32_t snapshot, trm_error
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* Finds the newest log from snapshot `from` on. Logs of a job with other servers or shards are an
- * error if they have pushes: a push cannot be divided among other shards. */
-static trm_status find_logs(trm_ps_server *server, uint32_t from, uint32_t *newest,
-                            trm_error *err) {
-    char path[600];
+/* What a server learns from the names of the logs. */
+typedef struct log_search {
+    trm_ps_server *server;
+    uint32_t from, newest; /* snapshot that was loaded; newest log since */
+} log_search;
+
+/* Notes a log. One of a job with other servers or shards is an error if it has pushes: a push cannot
+ * be divided among other shards. */
+static trm_status note_log(void *context, const trmi_log_name *log, const char *path,
+                           trm_error *err) {
+    log_search *c = context;
+    trm_ps_server *server = c->server;
+    const bool same =
+        log->servers == (uint32_t)server->options.servers && log->shards == server->shards;
+    const bool mine = log->server == (uint32_t)server->options.server;
+    if (mine && same) {
+        server->oldest_log =
+            log->snapshot < server->oldest_log ? log->snapshot : server->oldest_log;
+    }
+    /* no push after the snapshot: that job ended with a snapshot */
+    if (log->snapshot < c->from || (!same && !trmi_shard_log_has_pushes(path))) {
+        return TRM_OK;
+    }
+    c->newest = mine && log->snapshot > c->newest ? log->snapshot : c->newest;
+    return same ? TRM_OK
+                : TRMI_FAIL(err, TRM_INVALID,
+                            "%s: a log of %u servers with %u shards; this job has %d with "
+                            "%u: start once as before, take a checkpoint, then change",
+                            path, log->servers, log->shards, server->options.servers,
+                            server->shards);
+}
+
+/* Finds this server's newest log since the snapshot that was loaded, and the oldest one. */
+static trm_status find_logs(trm_ps_server *server, trm_error *err) {
+    char path[300];
+    log_search c = {server, server->last_snapshot, server->last_snapshot};
     snprintf(path, sizeof path, "%s/log", server->folder);
     TRMI_TRY(trmi_os_make_dirs(NULL, path, err));
-    DIR *dir = opendir(path);
-    if (dir == NULL) {
-        return TRMI_FAIL_SYS(err, "%s: cannot list", path);
-    }
-    trm_status status = TRM_OK;
-    *newest = from;
-    for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
-        unsigned server_number, servers, shard, shards, snapshot;
-        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%u.log", &server_number,
-                   &servers, &shard, &shards, &snapshot) != 5 ||
-            snapshot < from) {
-            continue;
-        }
-        /* another shape */
-        if (servers != (unsigned)server->options.servers || shards != server->shards) {
-            /* no push after the snapshot: that job ended with a snapshot */
-            snprintf(path, sizeof path, "%s/log/%.200s", server->folder, entry->d_name);
-            if (!trmi_shard_log_has_pushes(path)) {
-                continue;
-            }
-            status = TRMI_FAIL(err, TRM_INVALID,
-                               "%s: a log of %u servers with %u shards; this job has %d with "
-                               "%u: start once as before, take a checkpoint, then change",
-                               path, servers, shards, server->options.servers, server->shards);
-        }
-        *newest = server_number == (unsigned)server->options.server && snapshot > *newest ? snapshot
-                                                                                          : *newest;
-    }
-    closedir(dir);
-    return status;
+    server->oldest_log = server->last_snapshot;
+    TRMI_TRY(trmi_logs_each(server->folder, note_log, &c, err));
+    server->newest_number = c.newest;
+    return TRM_OK;
 }
 
 /* Replays the logs of one shard, cuts torn ends off, and opens the newest log for appending. */
@@ -535,7 +540,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
     /* the logs since then, then the state of the front */
-    TRMI_TRY(find_logs(server, server->last_snapshot, &server->newest_log, err));
-    TRMI_TRY(replay_logs(server, server->last_snapshot, server->newest_log, err));
+    TRMI_TRY(find_logs(server, err));
+    TRMI_TRY(replay_logs(server, server->last_snapshot, server->newest_number, err));
     return adopt_state(server, err);
 }

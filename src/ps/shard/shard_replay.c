@@ -185,6 +185,17 @@ static trm_status use_held(trmi_shard *shard, bool is_void, int64_t *pushes, trm
     return status;
 }
 
+/* Returns whether a record is among the held ones. A log begins with copies of what was held when its
+ * snapshot began (trmi_shard_log_held), and follows the log with the records themselves if that
+ * snapshot was given up. */
+static bool is_copy(const trmi_shard *shard, const trmi_record_head *head) {
+    int64_t i = 0;
+    while (i < shard->held_count && memcmp(&shard->held[i].head, head, sizeof *head) != 0) {
+        i++;
+    }
+    return i < shard->held_count;
+}
+
 /* Appends a record to the held ones. */
 static trm_status keep_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                               trm_error *err) {
@@ -251,11 +262,15 @@ static bool changes_rows(const trmi_record_head *head, const uint8_t *body) {
     return head->kind != TRMI_RECORD_STAGED && (mark.flags & TRMI_MARK_FILLS) == 0;
 }
 
-/* Handles one record: a step is held, and the step held before it is applied. */
+/* Handles one record: a step is held, and the step held before it is applied. A copy of the held
+ * step does not decide it. */
 static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                              int64_t *pushes, trm_error *err) {
     if (head->kind == TRMI_RECORD_TABLE) {
         return replay_table(shard, body, head->body_bytes, err);
+    }
+    if (is_copy(shard, head)) {
+        return TRM_OK;
     }
     if (head->kind == TRMI_RECORD_VOID) {
         return use_held(shard, trmi_shard_held_step(shard) >= head->clock, pushes, err);

@@ -127,19 +127,33 @@ static trm_status load_chain(trm_ps_folder *f, uint32_t snapshot, trm_error *err
     return status;
 }
 
-/* Replays the logs of all shards, the last step included. */
+/* Notes the newest log. */
+static trm_status note_newest(void *context, const trmi_log_name *log, const char *path,
+                              trm_error *err) {
+    uint32_t *newest = context;
+    (void)path, (void)err;
+    *newest = log->snapshot > *newest ? log->snapshot : *newest;
+    return TRM_OK;
+}
+
+/* Replays the logs of all shards since the snapshot, the last step included. A number between is
+ * missing where a server did not begin a snapshot that was given up. Where the log of the snapshot
+ * itself is missing, the job made none, or has later snapshots, which need it no more. */
 static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
+    uint32_t newest = 0;
+    char path[400];
+    snprintf(path, sizeof path, "%s/log", f->path);
+    TRMI_TRY(access(path, F_OK) == 0 ? trmi_logs_each(f->path, note_newest, &newest, err) : TRM_OK);
     for (uint32_t i = 0; i < f->count; i++) {
         int64_t pushes = 0, valid;
-        for (uint32_t snapshot = f->info.snapshot;; snapshot++) {
-            char path[400];
-            snprintf(path, sizeof path, "%s/log/server-%u-of-%d-shard-%u-of-%d-cut-%06u.log",
-                     f->path, i / (uint32_t)f->info.shards, f->info.servers,
-                     i % (uint32_t)f->info.shards, f->info.shards, snapshot);
-            if (access(path, F_OK) != 0) {
-                break;
-            }
-            TRMI_TRY(trmi_shard_replay(f->shards[i], path, &pushes, &valid, err));
+        trmi_log_name log = {i / (uint32_t)f->info.shards, (uint32_t)f->info.servers,
+                             i % (uint32_t)f->info.shards, (uint32_t)f->info.shards,
+                             f->info.snapshot};
+        for (bool any = true; any && log.snapshot <= newest; log.snapshot++) {
+            trmi_log_name_path(f->path, &log, path, sizeof path);
+            bool here = access(path, F_OK) == 0;
+            TRMI_TRY(here ? trmi_shard_replay(f->shards[i], path, &pushes, &valid, err) : TRM_OK);
+            any = here || log.snapshot > f->info.snapshot;
         }
         TRMI_TRY(trmi_shard_apply_held(f->shards[i], &pushes, err));
         f->info.logged = i == 0 ? pushes : f->info.logged;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Finds and reads the manifests of a folder (contracts in snapshot_manifest.h); server_restore.c
- * writes them. */
+/* Finds and reads the manifests of a folder, and finds its logs (contracts in snapshot_manifest.h);
+ * server_restore.c writes them. */
 #include "ps/snapshot/snapshot_manifest.h"
 
 #include "base/error.h"
@@ -89,4 +89,32 @@ trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapsh
     out->servers = (uint32_t)servers;
     out->shards = (uint32_t)shards;
     return TRM_OK;
+}
+
+void trmi_log_name_path(const char *folder, const trmi_log_name *log, char *path, size_t size) {
+    snprintf(path, size, "%s/log/server-%u-of-%u-shard-%u-of-%u-cut-%06u.log", folder, log->server,
+             log->servers, log->shard, log->shards, log->snapshot);
+}
+
+trm_status trmi_logs_each(const char *folder,
+                          trm_status (*use)(void *context, const trmi_log_name *log,
+                                            const char *path, trm_error *err),
+                          void *context, trm_error *err) {
+    char path[400];
+    snprintf(path, sizeof path, "%s/log", folder);
+    DIR *dir = opendir(path);
+    if (dir == NULL) {
+        return TRMI_FAIL_SYS(err, "%s: cannot list", path);
+    }
+    trm_status status = TRM_OK;
+    for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
+        trmi_log_name log;
+        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%u.log", &log.server,
+                   &log.servers, &log.shard, &log.shards, &log.snapshot) == 5) {
+            trmi_log_name_path(folder, &log, path, sizeof path);
+            status = use(context, &log, path, err);
+        }
+    }
+    closedir(dir);
+    return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps/snapshot/snapshot_manifest.h: the manifest of a complete snapshot, which lists the
- * files of all servers. */
+/* ps/snapshot/snapshot_manifest.h: the names in a job's folder: manifests of complete snapshots,
+ * which list the files of all servers, and the logs of pushes. */
 #ifndef TRMI_PS_SNAPSHOT_MANIFEST_H
 #define TRMI_PS_SNAPSHOT_MANIFEST_H
 
@@ -30,5 +30,19 @@ void trmi_manifest_tidy(const char *folder);
 /* Sets *snapshot to the newest snapshot that has a manifest, 0: none.
  *   errors  IO */
 trm_status trmi_manifest_newest(const char *folder, uint32_t *snapshot, trm_error *err);
+
+/* The name of a shard's log: of the pushes after a snapshot, 0: from the beginning. */
+typedef struct trmi_log_name {
+    uint32_t server, servers, shard, shards, snapshot;
+} trmi_log_name;
+
+/* Writes the path of a log. */
+void trmi_log_name_path(const char *folder, const trmi_log_name *log, char *path, size_t size);
+/* Calls `use` on each log of the folder, in no order, until it fails.
+ *   errors  IO, those of `use` */
+trm_status trmi_logs_each(const char *folder,
+                          trm_status (*use)(void *context, const trmi_log_name *log,
+                                            const char *path, trm_error *err),
+                          void *context, trm_error *err);
 
 #endif
