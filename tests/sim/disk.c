@@ -370,6 +370,8 @@ void sim_disk_lose(int host) {
     }
 }
 
+int sim_disk_newest_inode(void) { return inode_count; }
+
 /* ---- calls ------------------------------------------------------------------------------------ */
 
 /* Returns whether a path is for the simulated disk, and begins the call. */

@@ -2,6 +2,8 @@
 /* The job of a seed (job.h): its options, its supervisor, its faults. */
 #include "saves.h"
 
+#include "base/memory.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -110,6 +112,7 @@ static void draw_job(void) {
         sim_saves_draw();
     } else {
         draw_chief();
+        sim_states_draw(&slowest);
     }
 }
 
@@ -120,7 +123,7 @@ static void worker_ended(sim_process *p, int code);
 
 static int number_of(const sim_process *p) { return (int)(intptr_t)p->argument; }
 
-static void disturb_until(int64_t time) {
+void sim_job_disturb_until(int64_t time) {
     job.disturbed_until = time > job.disturbed_until ? time : job.disturbed_until;
 }
 
@@ -166,18 +169,21 @@ static void start_worker(void *a, uint64_t number) {
     sim_job_plan_death(job.worker[number]);
 }
 
-/* Starts a process again, soon or late. */
-static void start_again(void (*start)(void *, uint64_t), int number, bool *planned) {
+/* Starts a process again, soon or late, not before a time. */
+static void start_again(void (*start)(void *, uint64_t), int number, bool *planned,
+                        int64_t earliest) {
     if (!*planned) {
         *planned = true;
         double wait =
             sim_random(DRAW_PLAN, 4) == 0 ? 4 * sim_unit(DRAW_PLAN) : 0.3 * sim_unit(DRAW_PLAN);
-        disturb_until(sim.now + seconds(wait));
-        sim_at(sim.now + seconds(wait), start, NULL, (uint64_t)number);
+        const int64_t at = sim.now + seconds(wait) > earliest ? sim.now + seconds(wait) : earliest;
+        sim_job_disturb_until(at);
+        sim_at(at, start, NULL, (uint64_t)number);
     }
 }
 
 static void start_check(void *a, uint64_t b);
+static void start_servers_again(void);
 
 static bool all_stopped(void) {
     int left = 0;
@@ -220,9 +226,13 @@ static void start_other_servers(void *a, uint64_t b) {
 static void check_ended(sim_process *p, int code) {
     (void)p;
     const bool stopped = all_stopped();
-    if (code == JOB_AGAIN && !job.stopping && sim.now < job.faults_end + seconds(120)) {
+    const bool again = code == JOB_AGAIN || code == JOB_NO_SPACE;
+    if (again && !job.stopping && sim.now < job.faults_end + seconds(120)) {
+        if (code == JOB_NO_SPACE) {
+            start_servers_again();
+        }
         sim_at(sim.now + seconds(1), start_check, NULL, 0);
-    } else if (code == JOB_AGAIN && job.stopping) {
+    } else if (again && job.stopping) {
         const bool waited = job.resizes && stopped;
         job.resizes = false;
         for (int s = 0; s < job.servers; s++) {
@@ -275,7 +285,7 @@ static void server_ended(sim_process *p, int code) {
     }
     job.server_deaths++;
     sim_job_plan_another_death(code);
-    start_again(start_server, number, &job.starts[number]);
+    start_again(start_server, number, &job.starts[number], 0);
 }
 
 /* Kills a server, if it is still the process that it was. */
@@ -285,11 +295,18 @@ static void server_dies(void *process, uint64_t pid) {
     }
 }
 
-static void plan_server_death(int number, double wait) {
+void sim_job_plan_server_death(int number, double wait) {
     sim_process *server = job.server[number];
     if (server != NULL && !server->dead && !job.stopped[number]) {
-        disturb_until(sim.now + seconds(wait));
+        sim_job_disturb_until(sim.now + seconds(wait));
         sim_at(sim.now + seconds(wait), server_dies, server, (uint64_t)server->pid);
+    }
+}
+
+/* A server with a log that it could not write must start again. */
+static void start_servers_again(void) {
+    for (int s = 0; s < job.servers; s++) {
+        sim_job_plan_server_death(s, sim_random(DRAW_AIMS, 2) == 0 ? 0 : 4 * sim_unit(DRAW_AIMS));
     }
 }
 
@@ -305,31 +322,30 @@ static void worker_ended(sim_process *p, int code) {
         sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
                  number, undisturbed);
     }
-    if (code == JOB_NO_SPACE) { /* a server with a log that it could not write must start again */
-        for (int s = 0; s < job.servers; s++) {
-            plan_server_death(s, sim_random(DRAW_AIMS, 2) == 0 ? 0 : 4 * sim_unit(DRAW_AIMS));
-        }
+    if (code == JOB_NO_SPACE) {
+        start_servers_again();
     }
     /* what a worker had sent when it died, and its next life builds on, is in the memory of the
      * servers */
     if (code < 0 && job.dies_at_pushes && !job.spares_servers && sim.now < job.faults_end &&
         (job.without >> FAULT_DEATH & 1) == 0 && sim_random(DRAW_AIMS, 2) == 0) {
-        plan_server_death((int)sim_random(DRAW_AIMS, (uint64_t)job.servers),
-                          (0.5 + 3 * job.compute) * sim_unit(DRAW_AIMS));
+        sim_job_plan_server_death((int)sim_random(DRAW_AIMS, (uint64_t)job.servers),
+                                  (0.5 + 3 * job.compute) * sim_unit(DRAW_AIMS));
     }
     /* where samples are lent, a worker may stay away for good: the others use its samples */
     bool goes = code < 0 && job.lent && job.workers > 1 && !job.gone && !job.keeps_leases &&
                 job.pushes[number] > 8 && sim_random(DRAW_PLAN, 6) == 0;
     if (goes) {
         job.gone = true;
-        disturb_until(sim.now + seconds(job.worker_timeout + job.lease_timeout));
+        sim_job_disturb_until(sim.now + seconds(job.worker_timeout + job.lease_timeout));
         sim_trace(p, "fault: stays away");
-    } else if (code != 0) {
+    } else if (code != 0 && number != job.silent) {
         if (code > 0 && sim.now > job.faults_end + seconds(120)) {
             sim_fail("worker %d fails although faults ended long ago", number);
         }
         sim_job_plan_another_death(code);
-        start_again(start_worker, number, &job.starts[JOB_SERVERS + number]);
+        start_again(start_worker, number, &job.starts[JOB_SERVERS + number],
+                    job.waits_until[number]);
         return;
     }
     job.done[number] = true;
@@ -384,7 +400,7 @@ static void power_returns(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].up = true;
     sim.hosts[host].boots++;
-    disturb_until(sim.now);
+    sim_job_disturb_until(sim.now);
     sim.hosts[host].uptime = -sim.now;
     sim_trace(NULL, "host %d has power again", (int)host);
     if (host < JOB_SERVERS) {
@@ -425,7 +441,7 @@ static void connection_is_lost(void *a, uint64_t hosts) {
 static void plan_break(int worker, int server, double most) {
     const uint64_t hosts = (uint64_t)(JOB_FIRST_WORKER + worker) * SIM_HOSTS + (uint64_t)server;
     if (job.chiefs && job.comes[FAULT_RESET] && (job.without >> FAULT_RESET & 1) == 0) {
-        disturb_until(sim.now);
+        sim_job_disturb_until(sim.now);
         sim_at(sim.now + seconds(most * sim_unit(DRAW_CHIEF)), connection_is_lost, NULL, hosts);
     }
 }
@@ -435,7 +451,7 @@ void sim_job_break_held(int server) {
     if (job.chiefs && host != JOB_READER && job.comes[FAULT_RESET] &&
         (job.without >> FAULT_RESET & 1) == 0 && sim.now < job.faults_end &&
         sim_random(DRAW_CHIEF, 4) == 0) {
-        disturb_until(sim.now);
+        sim_job_disturb_until(sim.now);
         sim_break_half(host, server);
     }
 }
@@ -463,7 +479,7 @@ static void cut_link(bool one_way) {
     double wait =
         sim_random(DRAW_PLAN, 4) == 0 ? 25 * sim_unit(DRAW_PLAN) : 3 * sim_unit(DRAW_PLAN);
     int64_t until = sim.now + seconds(wait);
-    disturb_until(until);
+    sim_job_disturb_until(until);
     sim.blocked_until[a][b] = until;
     if (!one_way) {
         sim.blocked_until[b][a] = until;
@@ -474,7 +490,7 @@ static void cut_link(bool one_way) {
 static void split_network(void) {
     uint64_t side = sim_random(DRAW_PLAN, 1 << SIM_HOSTS);
     int64_t until = sim.now + seconds(8 * sim_unit(DRAW_PLAN));
-    disturb_until(until);
+    sim_job_disturb_until(until);
     sim_trace(NULL, "fault: the network is split, side %04x", (unsigned)side);
     for (int a = 0; a < SIM_HOSTS; a++) {
         for (int b = 0; b < SIM_HOSTS; b++) {
@@ -491,7 +507,7 @@ static void pause_process(void) {
         sim_random(DRAW_PLAN, 3) == 0 ? 30 * sim_unit(DRAW_PLAN) : 2 * sim_unit(DRAW_PLAN);
     if (p != NULL) {
         p->paused_until = sim.now + seconds(wait);
-        disturb_until(p->paused_until);
+        sim_job_disturb_until(p->paused_until);
         sim_trace(p, "fault: stands still for %.3f s", wait);
     }
 }
@@ -499,7 +515,7 @@ static void pause_process(void) {
 static void disk_has_room(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].disk_full = false;
-    disturb_until(sim.now);
+    sim_job_disturb_until(sim.now);
     sim_trace(NULL, "the disk of host %d has room", (int)host);
 }
 
@@ -532,7 +548,7 @@ static void fault_comes(void *a, uint64_t kind) {
         return;
     }
     job.faults++;
-    disturb_until(sim.now);
+    sim_job_disturb_until(sim.now);
     sim_process *p = draw_victim();
     switch (kind) {
     case FAULT_DEATH:
@@ -567,6 +583,7 @@ void sim_job_plan_faults(void) {
             kinds[count++] = k;
         }
     }
+    count = sim_states_plan_faults() ? count : 0;
     for (uint64_t i = 0; i < faults && count > 0; i++) {
         sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_PLAN) * (double)(job.faults_end - SIM_SECOND)),
                fault_comes, NULL, kinds[sim_random(DRAW_PLAN, count)]);
@@ -581,6 +598,7 @@ void sim_job_plan_faults(void) {
 static void faults_end(void *a, uint64_t b) {
     (void)a, (void)b;
     memset(sim.blocked_until, 0, sizeof sim.blocked_until);
+    trmi_alloc_fail_after(0);
     for (sim_process *p = sim.processes; p != NULL; p = p->next) {
         p->paused_until = p->dies_at = 0;
     }
@@ -597,10 +615,11 @@ static void start_servers_and_workers(void) {
     static const char *const modes[] = {"asynchronous", "bounded", "synchronous"};
     sim_trace(NULL,
               "%s, %d servers of %d shards, %d workers, %s, %s, staleness %d, %d samples of %d, %d "
-              "epochs, %d batches, %d snapshots",
+              "epochs, %d batches, %d snapshots, aim %d",
               modes[job.mode], job.servers, job.shards, job.workers,
               job.lent ? "leases" : "own batches", job.durable ? "flushed" : "logged",
-              job.staleness, job.samples, job.lease, job.epochs, job.batches, job.cuts);
+              job.staleness, job.samples, job.lease, job.epochs, job.batches, job.cuts,
+              (int)job.aim);
     for (int s = 0; s < job.servers; s++) {
         start_server(NULL, (uint64_t)s);
     }

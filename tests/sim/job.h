@@ -27,13 +27,14 @@ enum {
     JOB_WAITED = 9,   /* exit code of a worker whose wait reached its time-out */
     JOB_TIMEOUT = 60, /* seconds of that wait */
     JOB_NO_SPACE =
-        8 /* exit code of a worker that a full disk of a server ends, or of a rank whose last save it ends */
+        8 /* exit code of a worker or reader that ends because a server had no room on its disk, or no
+             memory, and of a rank whose last save a full disk ends */
 };
 
 /* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link
  * between two hosts is cut in both or in one direction, a process is slow, the network is split,
  * a process stands still, a host loses its power, a wall clock jumps, a disk is full, a disk
- * confirms what a power cut then takes. */
+ * confirms what a power cut then takes, an allocation fails. */
 typedef enum sim_fault {
     FAULT_DEATH,
     FAULT_RESET,
@@ -46,11 +47,23 @@ typedef enum sim_fault {
     FAULT_CLOCK,
     FAULT_DISK,
     FAULT_LIES,
+    FAULT_MEMORY,
     FAULT_KINDS
 } sim_fault;
 
+/* Faults that follow a state of the protocol instead of a moment (states.c). */
+typedef enum sim_aim {
+    AIM_NONE,
+    AIM_STEPS,  /* processes die when some servers can form a step, and others cannot */
+    AIM_FIRST,  /* a server dies at the first push of a worker */
+    AIM_IDLE,   /* a worker without samples dies, then a server */
+    AIM_SILENT, /* a worker pushes and is never heard again, another one comes back late */
+    AIM_MEMORY  /* an allocation fails */
+} sim_aim;
+
 /* A job, drawn from the seed. */
 typedef struct sim_job {
+    sim_aim aim;
     trm_ps_mode mode;
     int servers, workers, shards, staleness;
     bool elastic; /* workers are the ranks of an elastic job, there are no servers */
@@ -84,9 +97,12 @@ typedef struct sim_job {
     int pushes[JOB_WORKERS];  /* of leased samples */
     int started[JOB_WORKERS]; /* own batches of which the push has begun */
     bool left[JOB_WORKERS];
-    int chief;           /* worker that was the chief last; -1: none */
-    int64_t chief_asked; /* when it sent the request that made it the chief last */
-    bool saved_all;      /* the newest snapshot has all pushes */
+    int chief;                        /* worker that was the chief last; -1: none */
+    int64_t chief_asked;              /* when it sent the request that made it the chief last */
+    bool saved_all;                   /* the newest snapshot has all pushes */
+    int silent;                       /* worker that stays away for good; -1: none */
+    int acked[JOB_WORKERS];           /* own batches that are in a step, as the worker knows */
+    int64_t waits_until[JOB_WORKERS]; /* a worker that has died does not start again before */
     bool checking, stopping, gone, stopped[JOB_SERVERS];
     bool starts[JOB_SERVERS + JOB_WORKERS];                /* a start is planned */
     uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
@@ -113,6 +129,18 @@ void sim_job_break_held(int server);
 /* A worker asks for a lease of samples: draws whether the connection breaks before it has the
  * answer. */
 void sim_job_plan_break_at_lease(int worker);
+/* A server dies in `wait` seconds, if it is still the process that it is now. */
+void sim_job_plan_server_death(int server, double wait);
+/* Notes that something disturbs the job until a time. */
+void sim_job_disturb_until(int64_t time);
+/* Draws the aim of a job of servers (states.c), and makes it a job in which the states come. */
+void sim_states_draw(double *slowest);
+/* A worker has got no samples; has computed its batch; has pushed it. */
+void sim_states_idle(int worker);
+void sim_states_computed(int worker, int64_t began);
+void sim_states_pushed(int worker);
+/* Plans the failing allocations of a job that aims at them. Returns whether other faults come. */
+bool sim_states_plan_faults(void);
 /* Starts the ranks of an elastic job (elastic.c). */
 void sim_elastic_start(void);
 /* Main functions of processes; `argument` is a number. */

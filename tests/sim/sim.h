@@ -116,9 +116,10 @@ typedef enum sim_draw {
     DRAW_DISK,
     DRAW_PLAN,
     DRAW_BYTES,
-    DRAW_AIMS,  /* of aims that were added later: the draws of the others stay */
-    DRAW_SAVES, /* of the checkpoints of ranks, and the evaluator */
-    DRAW_CHIEF, /* of jobs of servers with a chief */
+    DRAW_AIMS,   /* of aims that were added later: the draws of the others stay */
+    DRAW_SAVES,  /* of the checkpoints of ranks, and the evaluator */
+    DRAW_CHIEF,  /* of jobs of servers with a chief */
+    DRAW_STATES, /* of faults that follow a state of the protocol */
     DRAWS
 } sim_draw;
 
@@ -213,6 +214,8 @@ void sim_network_lose(int host);
 
 ssize_t sim_disk_read(sim_file *file, void *data, size_t bytes, int64_t offset);
 ssize_t sim_disk_write(sim_file *file, const void *data, size_t bytes, int64_t offset);
+/* Returns the number of the newest inode: later ones are greater. */
+int sim_disk_newest_inode(void);
 /* Undoes what a host wrote and did not flush. */
 void sim_disk_lose(int host);
 

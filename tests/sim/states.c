@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Faults that follow a state of the protocol (job.h, sim_aim). Some faults of a protocol show only
+ * if several processes die in one order within milliseconds, which deaths at random moments do not
+ * make. A share of the jobs of servers waits for the state in which such an order can begin: the
+ * linker leads calls of the product's functions here (--wrap), and the processes die there.
+ *
+ *     steps     A worker dies between telling server 0 and the others that all servers have its
+ *               push; with it another server dies, or server 0 a moment later. A server whose log
+ *               marks a repeated push as done dies with all processes. A server dies soon after a
+ *               snapshot that was taken while it had an undecided step.
+ *     first     A server dies at the first push of a worker, while others have it and snapshots come.
+ *     idle      A worker without samples dies, and so does its next life, or server 0 with it.
+ *     silent    A worker pushes a batch and is never heard again; the other one, which died while it
+ *               computed that batch, comes back so late that the first counts as silent when it pushes.
+ *     memory    The k-th next allocation fails, in whichever process it is. */
+#include "job.h"
+
+#include "base/memory.h"
+#include "ps/client/client.h"
+#include "ps/server/server.h"
+
+enum { FAULTS_MOST = 12, SHARES = 48 };
+
+static struct {
+    int faults;   /* of this file so far */
+    bool refuses; /* the push that is being told of: server 0 dies, the last one has no room */
+    bool idle[JOB_WORKERS]; /* the worker's life before was ended here without samples */
+    int life[JOB_WORKERS];  /* pid in which the worker was asked about last */
+    int batch;              /* silent: the batch after which the worker is silent */
+    bool died;              /* silent: the other worker has */
+} states = {.batch = -1};
+
+static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
+
+static double unit(void) { return sim_unit(DRAW_STATES); }
+
+/* Draws whether a fault comes now: one time in `share`. */
+static bool comes(sim_aim aim, uint64_t share) {
+    if (job.aim != aim || sim.now >= job.faults_end || sim.current == NULL ||
+        (job.without >> FAULT_DEATH & 1) != 0 || states.faults >= FAULTS_MOST ||
+        sim_random(DRAW_STATES, share) != 0) {
+        return false;
+    }
+    states.faults++;
+    job.faults++;
+    sim_job_disturb_until(sim.now);
+    return true;
+}
+
+/* Returns the number of the worker or server that the current process is; -1: another process. */
+static int current_worker(void) {
+    const int number = sim.current->process->host - JOB_FIRST_WORKER;
+    return number >= 0 && number < job.workers ? number : -1;
+}
+
+static int current_server(void) {
+    const int host = sim.current->process->host;
+    return host < job.servers ? host : -1;
+}
+
+/* ---- the job --------------------------------------------------------------------------------- */
+
+static sim_aim draw_aim(void) {
+    /* numbers that no seed of seeds.txt has drawn */
+    static const uint8_t aims[SHARES] = {
+        [0] = AIM_STEPS,   [3] = AIM_STEPS,   [5] = AIM_STEPS,   [7] = AIM_STEPS,
+        [9] = AIM_FIRST,   [11] = AIM_FIRST,  [12] = AIM_IDLE,   [13] = AIM_IDLE,
+        [14] = AIM_SILENT, [15] = AIM_MEMORY, [16] = AIM_MEMORY, [17] = AIM_MEMORY,
+        [20] = AIM_MEMORY, [23] = AIM_MEMORY};
+    return (sim_aim)aims[sim_random(DRAW_STATES, SHARES)];
+}
+
+/* A job of one server, without leases: no push is on some servers only. The other worker computes
+ * for longer than the silent one, and the time of silence is longer than that. */
+static void shape_silent(void) {
+    job.servers = 1;
+    job.workers = 2;
+    job.compute = 1.5 + unit();
+    job.pace[0] = 4;
+    job.pace[1] = 1;
+    job.batches_of[0] = job.batches_of[1] = job.batches;
+    job.faults_end = seconds(300);
+    states.batch = 1 + (int)sim_random(DRAW_STATES, 4);
+}
+
+void sim_states_draw(double *slowest) {
+    job.aim = draw_aim();
+    job.silent = -1;
+    if (job.aim == AIM_NONE || job.aim == AIM_MEMORY) {
+        return;
+    }
+    job.chiefs = job.resizes = job.dies_at_pushes = job.dies_at_cuts = job.spares_servers =
+        job.keeps_leases = false;
+    job.cached = job.blocks = 0;
+    job.cuts = 1;
+    job.servers = job.servers < 2 ? 2 : job.servers;
+    job.workers = job.workers < 2 ? 2 : job.workers;
+    job.lent = job.aim == AIM_IDLE || (job.aim == AIM_FIRST && job.lent);
+    switch (job.aim) {
+    case AIM_STEPS: job.mode = TRM_PS_SYNC; break;
+    case AIM_FIRST: job.mode = job.lent ? TRM_PS_ASYNC : TRM_PS_BOUNDED; break;
+    case AIM_IDLE:
+        job.mode = TRM_PS_BOUNDED;
+        job.keeps_leases = true;
+        job.lease = 8 * JOB_BATCH;
+        job.lease_timeout = 1e6;
+        break;
+    case AIM_SILENT:
+        job.mode = TRM_PS_SYNC;
+        shape_silent();
+        break;
+    default: break;
+    }
+    *slowest = 0;
+    for (int w = 0; w < job.workers; w++) {
+        *slowest = *slowest > job.pace[w] * job.compute ? *slowest : job.pace[w] * job.compute;
+    }
+    job.worker_timeout = 5 + 2 * *slowest + 25 * unit();
+    job.worker_timeout += !job.lent && job.aim != AIM_SILENT ? 1000 : 0;
+    job.patience =
+        900 + 2 * *slowest * (job.lent ? job.epochs * job.samples / JOB_BATCH : job.batches);
+}
+
+static void allocation_fails(void *a, uint64_t number) {
+    (void)a;
+    if ((job.without >> FAULT_MEMORY & 1) == 0) {
+        sim_trace(NULL, "fault: allocation %llu from here on fails", (unsigned long long)number);
+        job.faults++;
+        sim_job_disturb_until(sim.now);
+        trmi_alloc_fail_after((int64_t)number);
+    }
+}
+
+bool sim_states_plan_faults(void) {
+    if (job.aim == AIM_NONE) {
+        return true;
+    }
+    if (job.aim != AIM_MEMORY) { /* other faults would hide that a worker waits in vain */
+        const bool others = job.aim == AIM_STEPS && sim_random(DRAW_STATES, 3) == 0;
+        for (int k = 0; k < FAULT_KINDS; k++) {
+            job.comes[k] = job.comes[k] && others;
+        }
+        return others;
+    }
+    job.comes[FAULT_MEMORY] = true;
+    for (uint64_t i = 0, most = 1 + sim_random(DRAW_STATES, 24); i < most; i++) {
+        sim_at(SIM_SECOND + (int64_t)(unit() * (double)(job.faults_end - SIM_SECOND)),
+               allocation_fails, NULL, 1 + sim_random(DRAW_STATES, 40));
+    }
+    return true;
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+typedef enum fate {
+    WORKER_DIES,
+    WORKER_AND_OTHER_SERVER_DIE,
+    WORKER_AND_SERVER_0_DIE,
+    PUSH_IS_REFUSED, /* by the last server, while server 0 has lost it, and the worker has died */
+    FATES
+} fate;
+
+static void disk_has_room(void *a, uint64_t host) {
+    (void)a;
+    sim.hosts[host].disk_full = false;
+    sim_job_disturb_until(sim.now);
+    sim_trace(NULL, "the disk of host %d has room", (int)host);
+}
+
+/* The worker dies, and may come back long after the servers. */
+static void end_worker(int worker) {
+    if (sim_random(DRAW_STATES, 2) == 0) {
+        job.waits_until[worker] = sim.now + seconds(1 + 5 * unit());
+        sim_job_disturb_until(job.waits_until[worker]);
+    }
+    sim_kill(sim.current->process);
+}
+
+trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_connection *peer,
+                                         const trmi_ps_note *note, const void *trailer,
+                                         size_t trailer_bytes, double deadline);
+trm_status __real_trmi_client_send_order(trm_ps_client *client, trmi_server_connection *peer,
+                                         const trmi_ps_note *note, const void *trailer,
+                                         size_t trailer_bytes, double deadline);
+
+/* A worker tells the servers, one after the other, that all have its push (PUSHED). */
+trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_connection *peer,
+                                         const trmi_ps_note *note, const void *trailer,
+                                         size_t trailer_bytes, double deadline) {
+    const int worker = note->value[0] == TRMI_ORDER_PUSHED ? current_worker() : -1;
+    const int last = job.servers - 1;
+    fate how = FATES;
+    if (worker >= 0 && peer->number == 0) {
+        states.refuses = false;
+        how = comes(AIM_STEPS, 6) ? (fate)sim_random(DRAW_STATES, FATES) : FATES;
+    }
+    if (how == PUSH_IS_REFUSED) {
+        sim_trace(sim.current->process, "fault: its push is lost and refused");
+        states.refuses = true;
+        sim_kill(job.server[0]);
+        sim.hosts[last].disk_full = true;
+        sim_at(sim.now + seconds(1 + unit()), disk_has_room, NULL, (uint64_t)last);
+    }
+    trm_status status =
+        __real_trmi_client_send_order(client, peer, note, trailer, trailer_bytes, deadline);
+    if (how == WORKER_AND_OTHER_SERVER_DIE) {
+        sim_kill(job.server[1 + sim_random(DRAW_STATES, (uint64_t)last)]);
+    } else if (how == WORKER_AND_SERVER_0_DIE) {
+        sim_job_plan_server_death(0, 0.005 + 0.1 * unit());
+    }
+    if (how < PUSH_IS_REFUSED) {
+        sim_trace(sim.current->process, "fault: dies when one server can form its step");
+        end_worker(worker);
+    } else if (worker >= 0 && states.refuses && peer->number == last) {
+        sim_trace(sim.current->process, "fault: dies when its push is refused");
+        sim_kill(sim.current->process);
+    }
+    return status;
+}
+
+static void dies(void *process, uint64_t pid) {
+    if (sim_find((int)pid) == process) {
+        sim_kill(process);
+    }
+}
+
+/* All servers and workers die within milliseconds. */
+static void end_all(void) {
+    sim_trace(sim.current->process, "fault: all processes die");
+    for (int i = 0; i < job.servers + job.workers; i++) {
+        sim_process *p = i < job.servers ? job.server[i] : job.worker[i - job.servers];
+        if (p != NULL && !p->dead && !job.checking) {
+            sim_at(sim.now + seconds(0.002 * unit()), dies, p, (uint64_t)p->pid);
+        }
+    }
+}
+
+trm_status __wrap_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
+trm_status __real_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
+
+/* A push that repeats one of a step is marked as done in the log. */
+trm_status __wrap_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    trm_status status = __real_trmi_shard_log_push(shard, push, err);
+    const int server = current_server();
+    if (status != TRM_OK && states.refuses && server == job.servers - 1) {
+        disk_has_room(NULL, (uint64_t)server); /* so that the worker can join again */
+    }
+    if (shard->log.fd >= 0 && push->marks != NULL &&
+        (push->marks[0].flags & TRMI_MARK_FILLS) != 0 && comes(AIM_STEPS, 2)) {
+        end_all();
+    }
+    return status;
+}
+
+trm_status __wrap_trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path,
+                                      bool sync, trm_error *err);
+trm_status __real_trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path,
+                                      bool sync, trm_error *err);
+
+/* A snapshot begins a new log, while the last step of the log before is undecided. */
+trm_status __wrap_trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, const char *path,
+                                      bool sync, trm_error *err) {
+    const bool undecided = shard->log.fd >= 0 && shard->held_count > 0;
+    trm_status status = __real_trmi_shard_log_open(shard, os, path, sync, err);
+    if (undecided && current_server() >= 0 && comes(AIM_STEPS, 2)) {
+        sim_trace(sim.current->process, "fault: dies after a snapshot with an undecided step");
+        sim_job_plan_server_death(current_server(), 0.01 + unit());
+    }
+    return status;
+}
+
+/* ---- first pushes ---------------------------------------------------------------------------- */
+
+void __wrap_trmi_front_push(trm_ps_server *server, trmi_request *request);
+void __real_trmi_front_push(trm_ps_server *server, trmi_request *request);
+
+void __wrap_trmi_front_push(trm_ps_server *server, trmi_request *request) {
+    if (trmi_front_find(server, request->header.worker) == NULL && comes(AIM_FIRST, 2)) {
+        sim_trace(sim.current->process, "fault: dies at the first push of worker %u",
+                  request->header.worker);
+        sim_kill(sim.current->process);
+    }
+    __real_trmi_front_push(server, request);
+}
+
+/* ---- workers without samples, silent workers -------------------------------------------------- */
+
+void sim_states_idle(int worker) {
+    const int pid = sim.current->process->pid;
+    if (states.life[worker] == pid) {
+        return; /* it was asked before */
+    }
+    states.life[worker] = pid;
+    if (!comes(AIM_IDLE, 2)) {
+        states.idle[worker] = false;
+    } else if (states.idle[worker]) {
+        sim_trace(sim.current->process, "fault: server 0 dies while two lives had no samples");
+        states.idle[worker] = false;
+        sim_job_plan_server_death(0, 0.05 + 0.3 * unit());
+    } else {
+        sim_trace(sim.current->process, "fault: dies without samples");
+        states.idle[worker] = true;
+        sim_kill(sim.current->process);
+    }
+}
+
+/* The other worker comes back just before it would count as silent, too. */
+void sim_states_computed(int worker, int64_t began) {
+    if (worker == 0 && job.started[0] == states.batch && !states.died && comes(AIM_SILENT, 1)) {
+        states.died = true;
+        job.waits_until[0] = began + seconds(job.worker_timeout - 0.3 - 0.4 * unit());
+        sim_trace(sim.current->process, "fault: dies before it pushes");
+        sim_kill(sim.current->process);
+    }
+}
+
+void sim_states_pushed(int worker) {
+    if (worker == 1 && job.started[1] == states.batch + 1 && comes(AIM_SILENT, 1)) {
+        job.silent = 1;
+        sim_trace(sim.current->process, "fault: is silent from here on");
+        sim_kill(sim.current->process);
+    }
+}
