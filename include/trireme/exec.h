@@ -224,6 +224,9 @@ typedef struct trm_exec_options {
     /* parameters and states get initial values. Default: on; TRM_OFF: they are zero until
      * trm_exec_write, for callers that write all of them before the first step */
     trm_switch initialise;
+    /* slots of the optimiser lie in memory that the other ranks of the host can map, as parameters
+     * and gradients of ranks do. Default: off; elastic jobs set it */
+    trm_switch share_slots;
     /* processes of the job on this host; 0 = the ranks of parallel.comm on it */
     int32_t host_processes;
 

@@ -937,6 +937,7 @@ class trm_exec_options(Structure):
     choices_file: kernels that one run has chosen: read before tuning_file, new ones are appended, so that a restarted run computes the same bits. A file for each rank; NULL = none
     fusion: adjacent operators run as one. Default: on; TRM_OFF: each by itself, for comparison
     initialise: parameters and states get initial values. Default: on; TRM_OFF: they are zero until trm_exec_write, for callers that write all of them before the first step
+    share_slots: slots of the optimiser lie in memory that the other ranks of the host can map, as parameters and gradients of ranks do. Default: off; elastic jobs set it
     host_processes: processes of the job on this host; 0 = the ranks of parallel.comm on it
     loss: scalar node; TRM_NO_NODE: forward only
     outputs: [outputs_count] nodes that trm_exec_output reads after a step
@@ -2481,6 +2482,7 @@ trm_exec_options._fields_ = [
     ('choices_file', c_char_p),
     ('fusion', c_int),
     ('initialise', c_int),
+    ('share_slots', c_int),
     ('host_processes', c_int32),
     ('loss', trm_node),
     ('outputs', POINTER(trm_node)),
@@ -3415,6 +3417,7 @@ ENUM_OF = {
     ('trm_exec_options', 'precision'): 'trm_precision',
     ('trm_exec_options', 'fusion'): 'trm_switch',
     ('trm_exec_options', 'initialise'): 'trm_switch',
+    ('trm_exec_options', 'share_slots'): 'trm_switch',
     ('trm_variable', 'kind'): 'trm_variable_kind',
     ('trm_variable', 'dtype'): 'trm_dtype',
     ('trm_onnx_attribute', 'kind'): 'trm_onnx_attribute_kind',

@@ -714,6 +714,7 @@ class trm_exec_options(Structure):
     choices_file: Optional[bytes]
     fusion: int
     initialise: int
+    share_slots: int
     host_processes: int
     loss: trm_node
     outputs: Any

@@ -48,6 +48,7 @@ struct trm_exec {
     void *owned[TRMI_ARENAS]; /* arenas that this executor frees; else NULL */
     const trm_exec *share;    /* training executor whose parameters this one uses; or NULL */
     bool updated_elsewhere;   /* by parameter servers: no optimiser here */
+    bool share_slots;         /* trm_exec_options.share_slots */
     trm_optimizer_options optimizer;
     trmi_update *update;
     int32_t threads;                 /* of a training step (exec/threads.h) */
@@ -145,6 +146,9 @@ void trmi_exec_multiply_factors(trm_exec *exec);
 bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_options *options);
 /* Makes the optimiser and, where batches are accumulated, the accumulator. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
+/* Moves the slots to memory that other ranks reach, where options ask for it and there is any. After
+ * the ways have begun. */
+trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err);
 /* exec_scale.c: starts loss scaling, if the options ask for it, and sets the seed of backward.
  * After trmi_exec_make_update. */
 trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *options,

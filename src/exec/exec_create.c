@@ -292,6 +292,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
         TRMI_TRY(trmi_exec_initialise(exec, err));
     }
     TRMI_TRY(trmi_distribution_begin(exec, err));
+    TRMI_TRY(trmi_exec_share_slots(exec, err));
     release_planning_memory(exec);
     return TRM_OK;
 }
@@ -312,6 +313,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->search = search;
     exec->share = options->parameters_of;
     exec->updated_elsewhere = options->updated_elsewhere;
+    exec->share_slots = options->share_slots == TRM_ON;
     exec->optimizer = options->optimizer;
     exec->memory_bytes = options->memory_bytes;
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "comm/net/reserve.h"
 
 /* Returns whether a buffer is scale or shift of a batch norm; decay_biases excludes those. */
 static bool is_of_norm(const trm_program *p, int32_t buffer) {
@@ -78,6 +79,9 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
         void *memory = NULL;
         trm_status status = trmi_distribution_memory(exec, bytes, &memory, err);
+        if (status == TRM_OK) {
+            trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
+        }
         exec->owns_accumulator = status == TRM_UNSUPPORTED;
         exec->accumulator = exec->owns_accumulator ? trmi_alloc(bytes) : memory;
         if (exec->accumulator == NULL) {
@@ -86,6 +90,20 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         }
     }
     return TRM_OK;
+}
+
+trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err) {
+    const int64_t slots = trmi_update_slots(exec->update);
+    void *memory;
+    if (!exec->share_slots || slots == 0 || trmi_update_bytes(exec->update) == 0) {
+        return TRM_OK;
+    }
+    trm_status status = trmi_distribution_memory(
+        exec, (size_t)slots * trmi_update_slot_stride(exec->update), &memory, err);
+    if (status == TRM_OK) {
+        trmi_update_lend_slots(exec->update, memory);
+    }
+    return status == TRM_UNSUPPORTED ? TRM_OK : status;
 }
 
 /* Handles the sparse gradients of all tables. `prepare` true: before the dense pass, merges equal

@@ -8,6 +8,7 @@
 #include "exec/convert.h"
 #include "exec/exec.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -39,14 +40,14 @@ static bool extend_segment(trmi_state_words *segment, uint32_t begin, uint32_t c
     return true;
 }
 
-/* Appends a run of `words` words at `place`. numbers: of each word, that in the whole variable plus
- * 1; 0 = none. */
-static trm_status add_run(trmi_state_part *part, int32_t variable, bool repeated,
-                          const uint32_t *numbers, int64_t words, const char *place,
-                          trm_error *err) {
+/* Appends a run at `place`, of which words, variable, repeated and where it is in place are set in
+ * `of`. numbers: of each word, that in the whole variable plus 1; 0 = none. */
+static trm_status add_run(trmi_state_part *part, const trmi_state_run *of, const uint32_t *numbers,
+                          const char *place, trm_error *err) {
+    const int64_t words = of->words;
     TRMI_TRY(make_room(part, err));
     trmi_state_run *run = &part->runs[part->runs_count];
-    *run = (trmi_state_run){.variable = variable, .words = words, .repeated = repeated};
+    *run = *of;
     for (int64_t i = 0, end; i < words; i = end) {
         for (end = i + 1;
              end < words && (numbers[i] == 0 ? numbers[end] == 0
@@ -63,7 +64,8 @@ static trm_status add_run(trmi_state_part *part, int32_t variable, bool repeated
     }
     part->places[part->runs_count++] = place;
     part->words += words;
-    part->alone += repeated ? 0 : words;
+    part->alone += of->repeated ? 0 : words;
+    part->in_place += of->block >= 0 ? words : 0;
     return TRM_OK;
 }
 
@@ -84,8 +86,41 @@ static void number_words(const trm_exec *exec, int32_t index, uint32_t *whole, u
                         &b->shape, b->weights);
 }
 
+const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, size_t *bytes) {
+    if (which == TRMI_STATE_PARAMETERS) {
+        *bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM];
+        return exec->env.arena[TRMI_ARENA_PARAM];
+    }
+    *bytes = (size_t)trmi_update_slots(exec->update) * trmi_update_slot_stride(exec->update);
+    return trmi_update_slot(exec->update, 0);
+}
+
+void trmi_state_watch(trm_exec *exec, void (*watcher)(void *context, int64_t block),
+                      void *context) {
+    trmi_update_watch(exec->update, watcher, context);
+}
+
+/* Describes the run of a variable from word `at` on, up to word `end` at most: the words of one
+ * block, or those that are of none. */
+static trmi_state_run begin_run(const trm_exec *exec, int32_t index, bool in_place, int64_t at,
+                                int64_t end) {
+    const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
+    trmi_state_run run = {.variable = index, .words = end - at, .block = -1};
+    if (in_place && b->arena == TRMI_ARENA_PARAM) {
+        int64_t behind;
+        size_t bytes;
+        run.block = trmi_update_find_block(exec->update, b->offset / WORD + at, &behind);
+        run.memory = exec->variable_slots[index] < 0 ? TRMI_STATE_PARAMETERS : TRMI_STATE_SLOTS;
+        run.offset = (const char *)trmi_exec_variable_address(exec, index) + at * WORD -
+                     (const char *)trmi_state_memory_of(exec, run.memory, &bytes);
+        run.words =
+            run.block >= 0 ? trmi_min_i64(run.words, behind - b->offset / WORD - at) : run.words;
+    }
+    return run;
+}
+
 /* Lists the runs of one variable that other ranks have too (`repeated`), or have not. */
-static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeated,
+static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeated, bool in_place,
                                 trmi_state_part *part, trm_error *err) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     int64_t all = trm_shape_count(&exec->variables[index].shape), words = b->bytes / WORD;
@@ -116,9 +151,12 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
     }
     for (int64_t at = 0; status == TRM_OK && at < words; at = hold.end) {
         hold = trmi_distribution_hold(exec, index, at, words);
-        if (hold.mine && hold.repeated == repeated) {
-            status =
-                add_run(part, index, repeated, numbers + at, hold.end - at, place + at * WORD, err);
+        for (int64_t next = at;
+             status == TRM_OK && hold.mine && hold.repeated == repeated && next < hold.end;) {
+            trmi_state_run run = begin_run(exec, index, in_place, next, hold.end);
+            run.repeated = repeated;
+            status = add_run(part, &run, numbers + next, place + next * WORD, err);
+            next += run.words;
         }
     }
     trmi_free(whole);
@@ -127,13 +165,14 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
     return status;
 }
 
-trm_status trmi_state_part_list(const trm_exec *exec, trmi_state_part *out, trm_error *err) {
+trm_status trmi_state_part_list(const trm_exec *exec, bool in_place, trmi_state_part *out,
+                                trm_error *err) {
     memset(out, 0, sizeof *out);
     trm_status status = TRM_OK;
     for (int32_t turn = 0; turn < 2; turn++) {
         for (int32_t i = 0; status == TRM_OK && i < exec->variables_count; i++) {
             if (!trmi_exec_is_elsewhere(exec, i)) {
-                status = list_variable(exec, i, turn == 1, out, err);
+                status = list_variable(exec, i, turn == 1, in_place, out, err);
             }
         }
     }
@@ -152,8 +191,10 @@ void trmi_state_part_free(trmi_state_part *part) {
 
 void trmi_state_part_read(const trmi_state_part *part, char *memory) {
     for (int64_t i = 0; i < part->runs_count; i++) {
-        memcpy(memory, part->places[i], (size_t)part->runs[i].words * WORD);
-        memory += part->runs[i].words * WORD;
+        if (part->runs[i].block < 0) {
+            memcpy(memory, part->places[i], (size_t)part->runs[i].words * WORD);
+            memory += part->runs[i].words * WORD;
+        }
     }
 }
 

@@ -7,7 +7,11 @@
  *
  * Runs that no other rank has come first. A word has 4 bytes. In a blocked layout neighbouring
  * words of a run are equally far from each other in the whole variable: one segment describes all
- * of them. */
+ * of them.
+ *
+ * A run in place belongs to one block of the optimiser: nothing but an update changes its words, so
+ * that who keeps the old words of a block before an update changes it has those of two steps
+ * (trmi_state_watch). */
 #ifndef TRMI_EXEC_STATE_PART_H
 #define TRMI_EXEC_STATE_PART_H
 
@@ -25,7 +29,18 @@ typedef struct trmi_state_run {
     int64_t words, segments;
     int32_t variable;
     int32_t repeated; /* another rank has the same words */
+    int64_t block;    /* the optimiser's block that the words are of; -1: not in place */
+    int64_t offset;   /* in place: bytes from the beginning of `memory` to the first word */
+    int32_t memory;   /* trmi_state_memory */
+    int32_t spare;
 } trmi_state_run;
+
+/* Where runs in place lie. */
+typedef enum trmi_state_memory {
+    TRMI_STATE_PARAMETERS,
+    TRMI_STATE_SLOTS,
+    TRMI_STATE_MEMORIES
+} trmi_state_memory;
 
 typedef struct trmi_state_part {
     trmi_state_run *runs;
@@ -35,14 +50,23 @@ typedef struct trmi_state_part {
     const char **places; /* [runs_count] in this rank's memory; NULL: the part is of another rank */
     int64_t places_room;
     int64_t words, alone; /* of all runs; of those that no other rank has */
+    int64_t in_place;     /* of all runs in place */
 } trmi_state_part;
 
-/* Lists what this rank has. The list holds as long as the executor.
+/* Returns the beginning of a memory of this rank, and its bytes; NULL: it has none. */
+const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, size_t *bytes);
+/* Calls watcher(context, block) before an update changes a block, on any thread of the update, until
+ * another call or until the executor is destroyed. `context` is borrowed. */
+void trmi_state_watch(trm_exec *exec, void (*watcher)(void *context, int64_t block), void *context);
+
+/* Lists what this rank has. The list holds as long as the executor. `in_place`: words that only
+ * updates change are runs in place, each within one block.
  *   owns    trmi_state_part_free
  *   errors  NOMEM; INVALID: a variable has elements that are no words, or too many of them */
-trm_status trmi_state_part_list(const trm_exec *exec, trmi_state_part *out, trm_error *err);
+trm_status trmi_state_part_list(const trm_exec *exec, bool in_place, trmi_state_part *out,
+                                trm_error *err);
 void trmi_state_part_free(trmi_state_part *part);
-/* Copies the words of all runs to `memory`, one after the other. */
+/* Copies the words of the runs that are not in place to `memory`, one after the other. */
 void trmi_state_part_read(const trmi_state_part *part, char *memory);
 /* Copies the words of the first `words` words of a part, which are in `memory`, to their places in
  * `whole`: all variables in plain layout, of which variable i begins at word begins[i]. Sets

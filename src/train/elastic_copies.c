@@ -2,11 +2,15 @@
 /* Parts of a state, kept where other ranks can reach them, and how a whole is made of them
  * (contracts in elastic_copies.h).
  *
- *   keep:  mark the older generation as incomplete -> copy the own part -> several hosts: send it -> mark it with the step -> barrier
+ *   update, on one host, for each block:  its old words -> `old` -> mark them with their step -> change the block
+ *   keep:  mark the older generation as incomplete -> copy what is not in place -> several hosts: send it
+ *          -> mark it with the step -> barrier
  *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
  *
  * In memory of all ranks each rank writes its own mark and part only, and nobody reads a part
- * before all ranks that live have left the epoch. */
+ * before all ranks that live have left the epoch. A process that is killed has made its writes in
+ * the order of the program, so a run whose mark in `changed` has the step is in `old`, and any other
+ * is unchanged where it lies. */
 #include "train/elastic_copies.h"
 
 #include "base/error.h"
@@ -20,12 +24,12 @@ enum { WORD = 4 };
 
 /* How large the description of a part is, and its data. */
 typedef struct part_size {
-    int64_t runs, segments, words;
+    int64_t runs, segments, words, in_place;
 } part_size;
 
 /* Returns the size of the runs that no other rank has, or of all. */
 static part_size measure_part(const trmi_state_part *part, bool alone) {
-    part_size size = {.words = alone ? part->alone : part->words};
+    part_size size = {.words = alone ? part->alone : part->words, .in_place = part->in_place};
     while (size.runs < part->runs_count && !(alone && part->runs[size.runs].repeated)) {
         size.segments += part->runs[size.runs++].segments;
     }
@@ -56,24 +60,90 @@ static size_t take_bytes(size_t *end, int64_t bytes) {
 static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
     const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
     const size_t segments = take_bytes(end, size->segments * (int64_t)sizeof *out->part.segments);
-    const size_t data[2] = {take_bytes(end, size->words * WORD),
-                            take_bytes(end, size->words * WORD)};
+    const size_t changed = take_bytes(end, size->runs * (int64_t)sizeof *out->changed);
+    const int64_t copied = (size->words - size->in_place) * WORD;
+    const size_t data[2] = {take_bytes(end, copied), take_bytes(end, copied)};
+    const size_t old = take_bytes(end, size->in_place * WORD);
     if (memory != NULL) {
         out->part = (trmi_state_part){.runs = (trmi_state_run *)(void *)(memory + runs),
                                       .segments = (trmi_state_words *)(void *)(memory + segments),
                                       .runs_count = size->runs,
                                       .segments_count = size->segments,
                                       .words = size->words,
-                                      .alone = size->words};
+                                      .alone = size->words,
+                                      .in_place = size->in_place};
+        out->changed = (_Atomic int64_t *)(void *)(memory + changed);
         out->data[0] = memory + data[0];
         out->data[1] = memory + data[1];
+        out->old = memory + old;
     }
+}
+
+/* Maps the memories of all ranks in which runs in place lie. */
+static trm_status map_memories(trmi_elastic_copies *c, const trm_exec *exec, trm_comm *comm,
+                               trm_error *err) {
+    for (int m = 0; m < TRMI_STATE_MEMORIES; m++) {
+        size_t bytes;
+        const void *own = trmi_state_memory_of(exec, (trmi_state_memory)m, &bytes);
+        TRMI_TRY(TRMI_NEW(err, c->memory[m], c->ranks, "for the memory of %d ranks", c->ranks));
+        TRMI_TRY(
+            trmi_comm_map_each(comm, c->own.in_place > 0 ? own : NULL, bytes, c->memory[m], err));
+        for (int32_t r = 0; r < c->ranks; r++) {
+            c->kept[(r + c->ranks - c->rank) % c->ranks].memory[m] = c->memory[m][r].data;
+        }
+    }
+    return TRM_OK;
+}
+
+/* Lists the runs in place by block, and lets updates keep their old words. */
+static trm_status watch_blocks(trmi_elastic_copies *c, trm_exec *exec, trm_error *err) {
+    const trmi_state_part *part = &c->kept[0].part;
+    int64_t begin = 0;
+    for (int64_t i = 0; i < part->runs_count; i++) {
+        c->blocks = part->runs[i].block >= c->blocks ? part->runs[i].block + 1 : c->blocks;
+    }
+    TRMI_TRY(TRMI_NEW(err, c->old_begins, part->runs_count + 1, "for the runs of a part"));
+    TRMI_TRY(TRMI_NEW(err, c->next_runs, part->runs_count + 1, "for the runs of a part"));
+    TRMI_TRY(TRMI_NEW(err, c->first_runs, c->blocks + 1, "for the blocks of a part"));
+    for (int64_t b = 0; b < c->blocks; b++) {
+        c->first_runs[b] = -1;
+    }
+    for (int64_t i = 0; i < part->runs_count; i++) {
+        const trmi_state_run *run = &part->runs[i];
+        if (run->block >= 0) {
+            c->old_begins[i] = begin;
+            begin += run->words * WORD;
+            c->next_runs[i] = c->first_runs[run->block];
+            c->first_runs[run->block] = i;
+        }
+    }
+    if (c->blocks > 0) {
+        trmi_state_watch(exec, trmi_copies_keep_block, c);
+    }
+    return TRM_OK;
+}
+
+void trmi_copies_keep_block(void *copies, int64_t block) {
+    trmi_elastic_copies *c = copies;
+    const trmi_kept_part *mine = c->kept;
+    if (!c->on || block >= c->blocks) {
+        return;
+    }
+    const int64_t step = c->steps[c->newest];
+    for (int64_t i = c->first_runs[block]; i >= 0; i = c->next_runs[i]) {
+        memcpy(mine->old + c->old_begins[i], c->own.places[i], (size_t)c->own.runs[i].words * WORD);
+    }
+    atomic_thread_fence(memory_order_release);
+    for (int64_t i = c->first_runs[block]; i >= 0; i = c->next_runs[i]) {
+        atomic_store_explicit(&mine->changed[i], step + 1, memory_order_relaxed);
+    }
+    atomic_thread_fence(memory_order_seq_cst); /* the block changes behind its marks */
 }
 
 /* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any.
  * sizes: of all ranks. */
-static trm_status share_parts(trmi_elastic_copies *c, trm_comm *comm, const part_size *sizes,
-                              trm_error *err) {
+static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *comm,
+                              const part_size *sizes, trm_error *err) {
     trmi_kept_part unused;
     size_t end = (size_t)c->ranks * sizeof(trmi_copies_mark);
     for (int32_t r = 0; r < c->ranks; r++) {
@@ -95,8 +165,10 @@ static trm_status share_parts(trmi_elastic_copies *c, trm_comm *comm, const part
            (size_t)c->own.segments_count * sizeof *c->own.segments);
     trmi_free(c->own.segments);
     c->own.segments = NULL;
-    trmi_comm_fill_shared(mine->data[0], (size_t)(mine->data[1] - mine->data[0]) * 2);
-    return TRM_OK;
+    trmi_comm_fill_shared(mine->data[0],
+                          (size_t)(mine->old - mine->data[0]) + (size_t)c->own.in_place * WORD);
+    TRMI_TRY(map_memories(c, exec, comm, err));
+    return watch_blocks(c, exec, err);
 }
 
 /* Returns what rank `rank` has written. */
@@ -180,12 +252,23 @@ static trm_status make_copies(trmi_elastic_copies *c, trm_comm *comm, trm_error 
 
 /* ---- the life of an epoch ------------------------------------------------------------------------ */
 
-trm_status trmi_copies_open(trmi_elastic_copies *c, const trm_exec *exec, trm_comm *comm,
+/* Returns whether the other ranks can map the memories in which runs in place lie. */
+static bool is_reachable(const trm_exec *exec, trm_comm *comm) {
+    bool reachable = true;
+    for (int m = 0; m < TRMI_STATE_MEMORIES; m++) {
+        size_t bytes;
+        const void *memory = trmi_state_memory_of(exec, (trmi_state_memory)m, &bytes);
+        reachable = reachable && (memory == NULL || trmi_comm_reaches(comm, memory, bytes));
+    }
+    return reachable;
+}
+
+trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err) {
     trmi_copies_close(c);
     c->rank = trm_comm_rank(comm);
     c->ranks = trm_comm_size(comm);
-    TRMI_TRY(trmi_state_part_list(exec, &c->own, err));
+    TRMI_TRY(trmi_state_part_list(exec, is_reachable(exec, comm), &c->own, err));
     for (int64_t i = 0; i < c->own.runs_count; i++) {
         c->own.runs[i].variable = order[c->own.runs[i].variable];
     }
@@ -193,7 +276,7 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, const trm_exec *exec, trm_co
     const part_size mine = measure_part(&c->own, false);
     TRMI_TRY(TRMI_NEW(err, sizes, c->ranks, "for the parts of %d ranks", c->ranks));
     trm_status status = trmi_comm_allgather(comm, &mine, sizeof mine, sizes, err);
-    status = status == TRM_OK ? share_parts(c, comm, sizes, err) : status;
+    status = status == TRM_OK ? share_parts(c, exec, comm, sizes, err) : status;
     trmi_free(sizes);
     TRMI_TRY(status);
     TRMI_TRY(c->shared.data == NULL ? make_copies(c, comm, err) : TRM_OK);
@@ -209,6 +292,15 @@ void trmi_copies_close(trmi_elastic_copies *c) {
             trmi_state_part_free(&c->kept[k].part);
         }
     }
+    for (int m = 0; m < TRMI_STATE_MEMORIES; m++) {
+        for (int32_t r = 0; c->memory[m] != NULL && r < c->ranks; r++) {
+            trmi_shm_segment_release(&c->memory[m][r]);
+        }
+        trmi_free(c->memory[m]);
+    }
+    trmi_free(c->old_begins);
+    trmi_free(c->next_runs);
+    trmi_free(c->first_runs);
     trmi_free(c->kept);
     trmi_state_part_free(&c->own);
     trmi_shm_segment_release(&c->shared);
@@ -268,6 +360,26 @@ static int32_t find_holder(const trmi_copies_owner *owners, int32_t size, int32_
     return -1;
 }
 
+/* Copies the words of a part after `step`, of generation `g`, to `out`, one run after the other. */
+static void read_part(const trmi_kept_part *kept, int32_t g, int64_t step, char *out) {
+    const char *copied = kept->data[g], *old = kept->old;
+    for (int64_t i = 0; i < kept->part.runs_count; i++) {
+        const trmi_state_run *run = &kept->part.runs[i];
+        const int64_t bytes = run->words * WORD;
+        const char *from = copied;
+        if (run->block >= 0) {
+            from = atomic_load(&kept->changed[i]) == step + 1
+                       ? old
+                       : kept->memory[run->memory] + run->offset;
+            old += bytes;
+        } else {
+            copied += bytes;
+        }
+        memcpy(out, from, (size_t)bytes);
+        out += bytes;
+    }
+}
+
 /* Broadcasts one part from `holder`, and copies its words to their places. */
 static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_t holder,
                             int32_t ahead, int64_t step, const int64_t *begins, char *whole,
@@ -281,13 +393,13 @@ static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_
     if (gives) {
         part = &c->kept[ahead].part;
         size = measure_part(part, false);
-        data = c->kept[ahead].data[trmi_copies_find(c, step)];
     }
     TRMI_TRY(trm_comm_broadcast(comm, &size, (int64_t)sizeof size, TRM_UINT8, holder, err));
-    if (!gives) {
+    TRMI_TRY(TRMI_NEW(err, data, size.words * WORD + 1, "for a part of the state"));
+    if (gives) {
+        read_part(&c->kept[ahead], trmi_copies_find(c, step), step, data);
+    } else {
         TRMI_TRY_GOTO(status, make_part(&size, &other, err), done);
-        TRMI_TRY_GOTO(status, TRMI_NEW(err, data, size.words * WORD + 1, "for a part of the state"),
-                      done);
         part = &other;
     }
     const struct {
@@ -307,9 +419,7 @@ static trm_status join_part(const trmi_elastic_copies *c, trm_comm *comm, int32_
     trmi_state_part_place(part, size.words, data, begins, whole, covered);
 done:
     trmi_state_part_free(&other);
-    if (!gives) {
-        trmi_free(data);
-    }
+    trmi_free(data);
     return status;
 }
 

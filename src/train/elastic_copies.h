@@ -3,13 +3,20 @@
  * split graphs, pipelines), kept so that a death loses nothing (docs/internals/elastic.md).
  *
  *      rank          0            1            2
- *      own part      A            B            C           two generations: after step s and after s - 1
+ *      own part      A            B            C           after step s and after s - 1
  *      one host:     the parts of all ranks lie in memory that all map: each reads those of ranks that have died
  *      several:      B            C            A           a copy of the part of the next rank, of the same steps
  *
- * A rank keeps step s by writing its part, and then waits until all have done so. So whenever ranks
- * die, there is a step of which all that are left have what they need: the least of their newest
- * ones. At most one step is done again. */
+ * Two generations of a part:
+ *
+ *      runs in place (exec/state_part.h)   where the program has them, and `old`: the words of each
+ *                                          run before the last update that has begun to change it
+ *      other runs, and on several hosts    data[g]: copies of them, one a generation
+ *
+ * A rank keeps step s by copying the runs that are not in place, marking the generation with s, and
+ * waiting until all have done so. Only then does the next update change a block, and before that its
+ * words go to `old`. So whenever ranks die, there is a step of which all that are left have what
+ * they need: the least of their newest ones. At most one step is done again. */
 #ifndef TRMI_TRAIN_ELASTIC_COPIES_H
 #define TRMI_TRAIN_ELASTIC_COPIES_H
 
@@ -21,7 +28,11 @@
 /* A part that this process can read. */
 typedef struct trmi_kept_part {
     trmi_state_part part; /* its description */
-    char *data[2];        /* its words, by generation */
+    char *data[2];        /* words of runs that are not in place, by generation */
+    char *old;            /* words of runs in place, before the last update of each */
+    /* [runs] the step before that update, plus 1; 0 = `old` has nothing of this run */
+    _Atomic int64_t *changed;
+    const char *memory[TRMI_STATE_MEMORIES]; /* the rank's memory in which runs in place lie */
 } trmi_kept_part;
 
 /* The generations that a rank has written: their steps plus 1, 0 = none. In the memory of all
@@ -34,20 +45,28 @@ typedef struct trmi_elastic_copies {
     bool on;             /* the program of this epoch has parts */
     int32_t rank, ranks; /* of that program */
     trmi_state_part own;
+    /* of the runs in place: where each begins in `old` (bytes), the next run of the same block; by
+     * block: its first run. -1: none */
+    int64_t *old_begins, *next_runs, *first_runs;
+    int64_t blocks;
     trmi_kept_part *kept;    /* [reach] parts of this rank, the next one, ... */
     int32_t reach;           /* all ranks on one host, else 2 */
     trmi_shm_segment shared; /* one host: marks and parts of all ranks */
+    /* [ranks] one host: the memory of all ranks, which stays when a rank dies */
+    trmi_shm_segment *memory[TRMI_STATE_MEMORIES];
     trmi_elastic_position at[2];
     int64_t steps[2]; /* -1: this generation is not complete */
     int32_t newest;
 } trmi_elastic_copies;
 
 /* Lists the part of this rank, and lets others reach it. Collective. `order`: the position of each
- * variable among all (trmi_elastic_model.order).   error  NOMEM, INVALID (trmi_state_part_list),
- * those of trm_comm_exchange */
-trm_status trmi_copies_open(trmi_elastic_copies *copies, const trm_exec *exec, trm_comm *comm,
+ * variable among all (trmi_elastic_model.order). Updates of `exec` use *copies.
+ *   error  NOMEM, INVALID (trmi_state_part_list), those of trm_comm_exchange */
+trm_status trmi_copies_open(trmi_elastic_copies *copies, trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err);
 void trmi_copies_close(trmi_elastic_copies *copies);
+/* Keeps the words of a block before an update changes it (trmi_state_watch). */
+void trmi_copies_keep_block(void *copies, int64_t block);
 /* Keeps the state after `step` in place of the older generation, and waits until all ranks have
  * done so. Collective. */
 trm_status trmi_copies_keep(trmi_elastic_copies *copies, trm_comm *comm, uint64_t step,

@@ -59,6 +59,7 @@ static trm_status make_exec(const trial *t, trm_comm *comm, trm_exec **out, trm_
                                 .seed = 3,
                                 .tuning_file = "",
                                 .optimizer = {.kind = TRM_ADAM},
+                                .share_slots = TRM_ON,
                                 .accumulate = t->parallel.pipeline.stages > 1 ? 2 : 1,
                                 .parallel = t->parallel};
     options.parallel.comm = comm;
@@ -92,6 +93,18 @@ static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, cons
         trmi_free(values);
     }
     return wrong;
+}
+
+/* Does what an update does to a part of which ranks die: of each second block the old words are kept
+ * and new ones written. */
+static void interrupt_update(trmi_elastic_copies *copies) {
+    for (int64_t b = 0; b < copies->blocks; b += 2) {
+        trmi_copies_keep_block(copies, b);
+        for (int64_t i = copies->first_runs[b]; i >= 0; i = copies->next_runs[i]) {
+            memset((char *)(uintptr_t)copies->own.places[i], 0x5a,
+                   (size_t)copies->own.runs[i].words * sizeof(float));
+        }
+    }
 }
 
 /* Joins the parts of one step without the ranks that are gone, which only listen. */
@@ -139,17 +152,26 @@ static void keep_and_join(rank_context *context) {
     trmi_elastic_copies copies = {.on = false};
     EXPECT_OK(trmi_copies_open(&copies, exec, comm, order, &err), err);
     EXPECT((copies.shared.data != NULL) == t->forked, "ranks of one host share their parts");
-    for (int step = 0; step < 4; step++) {
-        (void)visit_state(exec, begins, step, NULL);
-        EXPECT_OK(trm_comm_barrier(comm, &err), err); /* ranks of one host may have one copy */
-        if (step < 3) {
-            EXPECT_OK(trmi_copies_keep(&copies, comm, (uint64_t)step, &err), err);
+    EXPECT((copies.blocks > 0) == t->forked, "parameters and slots are kept in place");
+    for (int step = 0; step < 3; step++) {
+        for (int64_t b = 0; b < copies.blocks; b++) {
+            trmi_copies_keep_block(&copies, b);
         }
+        EXPECT_OK(trm_comm_barrier(comm, &err), err); /* ranks of one host may have one copy */
+        (void)visit_state(exec, begins, step, NULL);
         EXPECT_OK(trm_comm_barrier(comm, &err), err);
+        EXPECT_OK(trmi_copies_keep(&copies, comm, (uint64_t)step, &err), err);
+    }
+    if (!t->forked) { /* copies do not change when the state does */
+        (void)visit_state(exec, begins, 3, NULL);
     }
     for (int step = 1; step < 3 && context->failure[0] == '\0'; step++) {
         join_step(context, t, &copies, comm, exec, begins, words, step);
     }
+    EXPECT_OK(trm_comm_barrier(comm, &err), err);
+    interrupt_update(&copies);
+    EXPECT_OK(trm_comm_barrier(comm, &err), err);
+    join_step(context, t, &copies, comm, exec, begins, words, 2);
     trmi_copies_close(&copies);
     trmi_free(begins);
     trmi_free(order);

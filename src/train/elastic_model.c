@@ -58,6 +58,8 @@ trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     e->job = o->elastic;
     e->begun_epoch = -1;
     e->asked = *p;
+    /* where ranks have parts, others read those of ranks that have died */
+    model->options.exec.share_slots = trmi_elastic_has_parts(e) ? TRM_ON : TRM_DEFAULT;
     /* a process that comes later, or makes its model alone, has no other ranks yet */
     return trmi_model_comm(model) == NULL ? trmi_elastic_fit(model, 1, err) : TRM_OK;
 }

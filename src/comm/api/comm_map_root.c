@@ -7,6 +7,9 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
 
 bool trm_comm_can_map_root(const trm_comm *comm) {
     TRMI_NEED_OR(false, NULL, comm);
@@ -45,4 +48,44 @@ trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment
     return trm_comm_can_map_root(comm) ? trmi_shm_segment_create(comm->group.size, comm->group.rank,
                                                                  bytes, &exchange, NULL, out, err)
                                        : TRM_OK;
+}
+
+bool trmi_comm_reaches(trm_comm *comm, const void *memory, size_t bytes) {
+    int32_t owner;
+    trmi_shm_place place;
+    return trm_comm_can_map_root(comm) &&
+           trmi_shm_find_owner(comm->host, memory, bytes, &owner, &place);
+}
+
+/* What a rank tells the others of its memory. */
+typedef struct memory_card {
+    trmi_shm_place place;
+    uint64_t bytes;
+    int32_t owner; /* index in `host`; -1: it has none */
+} memory_card;
+
+trm_status trmi_comm_map_each(trm_comm *comm, const void *memory, size_t bytes,
+                              trmi_shm_segment *out, trm_error *err) {
+    const int32_t size = comm->group.size;
+    memory_card *cards, mine = {.bytes = bytes, .owner = -1};
+    if (memory != NULL &&
+        !trmi_shm_find_owner(comm->host, memory, bytes, &mine.owner, &mine.place)) {
+        return TRMI_FAIL(err, TRM_INVALID, "memory of %zu bytes is not of a shared buffer", bytes);
+    }
+    memset(out, 0, (size_t)size * sizeof *out);
+    TRMI_TRY(TRMI_NEW(err, cards, size, "for the memory of %d ranks", size));
+    trm_status status = trmi_comm_allgather(comm, &mine, sizeof mine, cards, err);
+    for (int32_t r = 0; status == TRM_OK && r < size; r++) {
+        if (cards[r].owner >= 0) {
+            status = trmi_shm_map_place(comm->host, cards[r].owner, cards[r].place,
+                                        (size_t)cards[r].bytes, &out[r], err);
+        }
+    }
+    trmi_free(cards);
+    if (status != TRM_OK) {
+        for (int32_t r = 0; r < size; r++) {
+            trmi_shm_segment_release(&out[r]);
+        }
+    }
+    return status;
 }

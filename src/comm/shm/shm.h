@@ -130,6 +130,16 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
 trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place place, size_t bytes,
                           char **out, trm_error *err);
 
+/* Finds the buffer of any rank, also of a peer that this rank has mapped, that contains [memory,
+ * memory + bytes). *owner: index in `host`. False: no shared buffer does. */
+bool trmi_shm_find_owner(trmi_shm_host *host, const void *memory, size_t bytes, int32_t *owner,
+                         trmi_shm_place *place);
+/* Maps the buffer at `place` of rank `owner` (index in `host`), beside what the host has mapped:
+ * out->data is the place, and stays valid when the buffer, its owner or the host is gone.
+ *   owns  trmi_shm_segment_release    errors  IO, NOMEM, CORRUPT, INVALID (it has been freed) */
+trm_status trmi_shm_map_place(trmi_shm_host *host, int32_t owner, trmi_shm_place place,
+                              size_t bytes, trmi_shm_segment *out, trm_error *err);
+
 /* Creates `bytes` of zeroed memory that all ranks of `exchange` map. It succeeds on all ranks or
  * fails on all of them. If processes[n] is not NULL, it receives the process of each rank. */
 trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,

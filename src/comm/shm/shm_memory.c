@@ -375,20 +375,75 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
     return place;
 }
 
-/* Maps the region of a peer that `place` refers to. The host's mutex is held. */
-static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_place place,
-                                trmi_shm_mapping *mapping, trm_error *err) {
-    const trmi_shm_region *region = &host->regions[(size_t)peer * TRMI_SHM_REGIONS + place.region];
+/* Maps the region of a rank that `place` refers to. */
+static trm_status map_region(const trmi_shm_host *host, int32_t owner, trmi_shm_place place,
+                             void **memory, size_t *bytes, trm_error *err) {
+    const trmi_shm_region *region = &host->regions[(size_t)owner * TRMI_SHM_REGIONS + place.region];
     if ((uint32_t)atomic_load(&region->generation) != place.generation) {
         return TRMI_FAIL(err, TRM_INVALID, "a shared buffer was freed while an operation used it");
     }
-    drop_mapping(mapping);
+    *bytes = (size_t) * (const volatile uint64_t *)&region->bytes;
+    return attach_memory(&host->processes[owner], region->fd, *bytes, memory, err);
+}
+
+/* Maps the region of a peer in place of its older generation. The host's mutex is held. */
+static trm_status attach_region(trmi_shm_host *host, int32_t peer, trmi_shm_place place,
+                                trmi_shm_mapping *mapping, trm_error *err) {
     void *memory = NULL;
-    const size_t bytes = (size_t) * (const volatile uint64_t *)&region->bytes;
-    TRMI_TRY(attach_memory(&host->processes[peer], region->fd, bytes, &memory, err));
+    size_t bytes;
+    TRMI_TRY(map_region(host, peer, place, &memory, &bytes, err));
+    drop_mapping(mapping);
     mapping->bytes = bytes;
     mapping->generation = place.generation;
     atomic_store(&mapping->base, memory);
+    return TRM_OK;
+}
+
+/* Returns whether `bytes` bytes at `offset`, numbers from a peer, lie in a buffer of `all` bytes. */
+static bool lies_within(uint64_t offset, size_t bytes, size_t all, trm_error *err) {
+    const bool within = offset <= all && bytes <= all - offset;
+    if (!within) {
+        (void)TRMI_FAIL(err, TRM_CORRUPT,
+                        "a peer's buffer of %zu bytes reaches past its %zu bytes "
+                        "of shared memory",
+                        bytes, all);
+    }
+    return within;
+}
+
+bool trmi_shm_find_owner(trmi_shm_host *host, const void *memory, size_t bytes, int32_t *owner,
+                         trmi_shm_place *place) {
+    const char *begin = memory;
+    *owner = host->me;
+    *place = trmi_shm_find(host, memory, bytes, false);
+    pthread_mutex_lock(&host->mutex);
+    for (size_t i = 0; place->region == TRMI_SHM_NOWHERE && i < (size_t)host->n * TRMI_SHM_REGIONS;
+         i++) {
+        const trmi_shm_mapping *mapping = &host->mappings[i];
+        const char *base = atomic_load(&mapping->base);
+        if (base != NULL && begin >= base && begin + bytes <= base + mapping->bytes) {
+            *owner = (int32_t)(i / TRMI_SHM_REGIONS);
+            *place = (trmi_shm_place){.region = (uint32_t)(i % TRMI_SHM_REGIONS),
+                                      .generation = (uint32_t)mapping->generation,
+                                      .offset = (uint64_t)(begin - base)};
+        }
+    }
+    pthread_mutex_unlock(&host->mutex);
+    return place->region != TRMI_SHM_NOWHERE;
+}
+
+trm_status trmi_shm_map_place(trmi_shm_host *host, int32_t owner, trmi_shm_place place,
+                              size_t bytes, trmi_shm_segment *out, trm_error *err) {
+    *out = (trmi_shm_segment){0};
+    if (owner < 0 || owner >= host->n || place.region >= TRMI_SHM_REGIONS) {
+        return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer that is nowhere");
+    }
+    TRMI_TRY(map_region(host, owner, place, &out->memory, &out->memory_bytes, err));
+    if (!lies_within(place.offset, bytes, out->memory_bytes, err)) {
+        trmi_shm_segment_release(out);
+        return TRM_CORRUPT;
+    }
+    out->data = (char *)out->memory + place.offset;
     return TRM_OK;
 }
 
@@ -419,12 +474,8 @@ trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place plac
         TRMI_TRY(status);
         base = atomic_load(&mapping->base);
     }
-    /* the numbers come from the peer */
-    if (place.offset > mapping->bytes || bytes > mapping->bytes - place.offset) {
-        return TRMI_FAIL(err, TRM_CORRUPT,
-                         "a peer's buffer of %zu bytes reaches past its %zu bytes "
-                         "of shared memory",
-                         bytes, mapping->bytes);
+    if (!lies_within(place.offset, bytes, mapping->bytes, err)) {
+        return TRM_CORRUPT;
     }
     *out = base + place.offset;
     return TRM_OK;

@@ -146,13 +146,13 @@ void trmi_distribution_close(trm_exec *exec) {
 }
 
 trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
-    for (int32_t i = 0; i < exec->ways_count; i++) {
+    trm_status status = TRM_UNSUPPORTED;
+    for (int32_t i = 0; status == TRM_UNSUPPORTED && i < exec->ways_count; i++) {
         if (exec->ways[i]->memory != NULL) {
-            *out = exec->ways[i]->memory(exec, bytes, err);
-            return *out != NULL ? TRM_OK : TRM_NOMEM;
+            status = exec->ways[i]->memory(exec, bytes, out, err);
         }
     }
-    return TRM_UNSUPPORTED;
+    return status;
 }
 
 /* ---- a step ---------------------------------------------------------------------------------- */

@@ -80,8 +80,9 @@ typedef struct trmi_distribution {
      * it. May return OK and take it in `connect`. UNSUPPORTED: another way, or else the executor,
      * takes it. The ways are asked from the last one of the table to the first, as for `bind`. */
     trm_status (*arena)(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err);
-    /* Returns memory that the other ranks can reach, freed in `close`; NULL: there is none. */
-    void *(*memory)(trm_exec *exec, size_t bytes, trm_error *err);
+    /* Returns zeroed memory that the other ranks can reach, of which no page is allocated before it
+     * is used, freed in `close`. UNSUPPORTED: another way, or none, has such memory. */
+    trm_status (*memory)(trm_exec *exec, size_t bytes, void **out, trm_error *err);
     /* Binds the kernel of a step. UNSUPPORTED: the back-end binds it. */
     trm_status (*bind)(trm_exec *exec, trmi_kernel *kernel, trm_error *err);
     /* Makes communicators, staging buffers and arenas that ranks have in common. Kernels are bound,
@@ -210,8 +211,9 @@ void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
  * under it. */
 void trmi_distribution_keep(trm_exec *exec, const char *key, void *state);
 void *trmi_distribution_state(const trm_exec *exec, const char *key);
-/* Memory that the other ranks can reach, freed when the ways are closed. UNSUPPORTED: this executor
- * has no other ranks. */
+/* Zeroed memory that the other ranks can reach, of which no page is allocated before it is used
+ * (trmi_comm_fill_shared), freed when the ways are closed. UNSUPPORTED: this executor has no other
+ * ranks. */
 trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err);
 /* Adds an action: in `schedule` only. Actions before the same step run in the order of the
  * table, then in the order in which they were added. */

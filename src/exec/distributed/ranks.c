@@ -199,8 +199,9 @@ static trm_status take_reachable(trm_exec *exec, trmi_arena_id arena, size_t byt
 }
 
 /* Returns memory that peers can reach, for other ways. */
-static void *alloc_reachable(trm_exec *exec, size_t bytes, trm_error *err) {
-    return trmi_parallel_memory(trmi_parallel_of(exec), bytes, err);
+static trm_status alloc_reachable(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
+    *out = trmi_parallel_reserve(trmi_parallel_of(exec), bytes, err);
+    return *out != NULL ? TRM_OK : TRM_NOMEM;
 }
 
 /* Frees the memory and the communicators of the way. */

@@ -211,38 +211,26 @@ static trm_status gather_slots(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Finds the optimiser's last block that begins at element `at` or before it; -1: none. */
-static int64_t find_block(const trm_exec *exec, int64_t at) {
-    int64_t low = -1, high = trmi_update_block_count(exec->update);
-    while (low + 1 < high) {
-        int64_t middle = (low + high) / 2;
-        if (trmi_update_block_offset(exec->update, middle) <= at) {
-            low = middle;
-        } else {
-            high = middle;
-        }
-    }
-    return low;
-}
-
 /* Of parameters and slots the blocks of this rank's slices count. No other rank has their slots. */
 static void hold_slices(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     const int64_t begin = b->offset / (int64_t)sizeof(float);
-    int64_t block = b->arena == TRMI_ARENA_PARAM ? find_block(exec, begin + at) : -1;
-    if (!p->options.shard_optimizer || block < 0 ||
-        begin + at >= trmi_update_block_offset(exec->update, p->blocks)) {
+    int64_t end;
+    int64_t block =
+        b->arena == TRMI_ARENA_PARAM ? trmi_update_find_block(exec->update, begin + at, &end) : -1;
+    if (!p->options.shard_optimizer || block < 0) {
         return;
     }
     hold->mine = p->mine[block] != 0;
     hold->repeated = hold->repeated && p->everyones[block] != 0;
-    int64_t end = block + 1;
-    while (end < p->blocks && p->mine[end] == p->mine[block] &&
-           p->everyones[end] == p->everyones[block]) {
-        end++;
+    for (int64_t next = block + 1; next < p->blocks && p->mine[next] == p->mine[block] &&
+                                   p->everyones[next] == p->everyones[block] &&
+                                   trmi_update_block_offset(exec->update, next) == end;
+         next++) {
+        end = trmi_update_block_offset(exec->update, next + 1);
     }
-    hold->end = trmi_min_i64(hold->end, trmi_update_block_offset(exec->update, end) - begin);
+    hold->end = trmi_min_i64(hold->end, end - begin);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */

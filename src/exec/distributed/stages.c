@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/net/reserve.h"
 
 #include <string.h>
 
@@ -124,9 +125,33 @@ static trm_status plan_stages(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* INPUT as it is fed, and a copy for each micro-batch. */
-static trm_status take_inputs(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
+/* Takes memory that other stages reach, where options ask for it. The ranks of a stage, if there are
+ * several, take theirs in the way `ranks`. */
+static trm_status alloc_reachable(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
+    const int32_t most = sizeof s->shared / sizeof s->shared[0];
+    if (!exec->share_slots || s->shared_count == most) {
+        return TRM_UNSUPPORTED;
+    }
+    *out = trmi_comm_reserve_shared(s->world, bytes, err);
+    if (*out == NULL) {
+        return TRM_NOMEM;
+    }
+    s->shared[s->shared_count++] = *out;
+    return TRM_OK;
+}
+
+/* Takes memory for the parameters, where other stages shall reach it, and for INPUT: as it is fed,
+ * and a copy for each micro-batch. */
+static trm_status take_arenas(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
+    trmi_stages *s = trmi_stages_of(exec);
+    if (arena == TRMI_ARENA_PARAM && trmi_parallel_of(exec) == NULL) {
+        void *memory;
+        TRMI_TRY(alloc_reachable(exec, bytes, &memory, err));
+        trmi_comm_fill_shared(memory, trmi_shared_resident(bytes));
+        exec->env.arena[arena] = memory;
+        return TRM_OK;
+    }
     if (arena != TRMI_ARENA_INPUT) {
         return TRM_UNSUPPORTED;
     }
@@ -169,6 +194,9 @@ static void close_stages(trm_exec *exec) {
     trmi_stages_close_messages(exec);
     if (s->fed != NULL) {
         trmi_unmap(s->fed, s->inputs_bytes * (size_t)(1 + s->options.micros));
+    }
+    for (int32_t i = 0; i < s->shared_count; i++) {
+        trm_comm_free_shared(s->world, s->shared[i]);
     }
 }
 
@@ -246,7 +274,8 @@ const trmi_distribution trmi_way_stages = {
     .leave = leave_stage,
     .open = open_stages,
     .plan = plan_stages,
-    .arena = take_inputs,
+    .arena = take_arenas,
+    .memory = alloc_reachable,
     .bind = trmi_stages_bind,
     .connect = connect_stages,
     .begin = begin_stages,

@@ -50,6 +50,10 @@ typedef struct trmi_stages {
     char *fed, *inputs; /* INPUT, as callers feed it; [micros] copies of it */
     char *kept;         /* KEPT, its first copies */
     size_t inputs_bytes;
+    /* memory that other stages reach (trm_exec_options.share_slots): parameters, accumulated
+     * gradients, slots */
+    void *shared[3];
+    int32_t shared_count;
     trmi_stage_edge *edges; /* [staged->edges_count] */
     trmi_stage_peer *peers; /* [stages] */
     double loss_sum;        /* of the micro-batches so far */

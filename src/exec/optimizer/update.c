@@ -14,6 +14,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/net/reserve.h"
 
 #include <math.h>
 #include <string.h>
@@ -60,6 +61,16 @@ static trm_status make_blocks(trmi_update *u, trm_error *err) {
     return TRM_OK;
 }
 
+/* Writes the first values of slots that do not begin with zero. */
+static void fill_slots(trmi_update *u) {
+    bool accumulates = u->options.kind == TRM_ADAGRAD || u->options.kind == TRM_FTRL;
+    if (accumulates && u->options.initial_accumulator > 0) {
+        for (int64_t i = 0; i < u->count; i++) {
+            u->slots[0][i] = (float)u->options.initial_accumulator;
+        }
+    }
+}
+
 /* Takes the memory of the slots, which begins as zero; accumulators begin with their option. */
 static trm_status make_slots(trmi_update *u, trm_error *err) {
     for (int32_t s = 0; s < u->slots_count; s++) {
@@ -69,12 +80,7 @@ static trm_status make_slots(trmi_update *u, trm_error *err) {
                              (double)u->count * 4 * u->slots_count / 1e6);
         }
     }
-    bool accumulates = u->options.kind == TRM_ADAGRAD || u->options.kind == TRM_FTRL;
-    if (accumulates && u->options.initial_accumulator > 0) {
-        for (int64_t i = 0; i < u->count; i++) {
-            u->slots[0][i] = (float)u->options.initial_accumulator;
-        }
-    }
+    fill_slots(u);
     return TRM_OK;
 }
 
@@ -145,7 +151,7 @@ void trmi_update_destroy(trmi_update *u) {
     for (int32_t i = 0; u->pairs != NULL && i < u->segments_count; i++) {
         trmi_update_product_free(u, i);
     }
-    for (int32_t s = 0; s < TRMI_SLOTS_MAX; s++) {
+    for (int32_t s = 0; s < TRMI_SLOTS_MAX && !u->lent; s++) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
     }
     trmi_free(u->rows);
@@ -179,6 +185,24 @@ int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
                ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
                : 0;
 }
+int64_t trmi_update_find_block(const trmi_update *u, int64_t at, int64_t *end) {
+    int64_t low = -1, high = u->blocks_count;
+    while (low + 1 < high) {
+        int64_t middle = (low + high) / 2;
+        if (u->blocks[middle].offset <= at) {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    *end = low < 0 ? 0 : u->blocks[low].offset + u->blocks[low].count;
+    return at < *end ? low : -1;
+}
+
+static bool is_mine(const trmi_update *u, int64_t block) {
+    return u->mine == NULL || u->mine[block] != 0;
+}
+
 /* Slots outside of this rank's blocks are never touched. A huge page that holds own and other
  * blocks would become resident as a whole, so ranges of other ranks use small pages. */
 static void split_pages(trmi_update *u) {
@@ -199,12 +223,41 @@ static void split_pages(trmi_update *u) {
 void trmi_update_share(trmi_update *u, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context) {
     u->mine = mine;
-    if (mine != NULL) {
+    if (mine != NULL && !u->lent) {
         split_pages(u);
     }
     u->exchange = exchange;
     u->exchange_context = context;
 }
+size_t trmi_update_slot_stride(const trmi_update *u) {
+    return trmi_map_resident((size_t)u->count * sizeof(float));
+}
+
+void trmi_update_lend_slots(trmi_update *u, void *memory) {
+    for (int32_t s = 0; s < u->slots_count; s++) {
+        trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
+        u->slots[s] = (float *)(void *)((char *)memory + (size_t)s * trmi_update_slot_stride(u));
+    }
+    u->lent = true;
+    /* neighbouring blocks of this rank as one range, so that whole huge pages fit in */
+    for (int64_t i = 0, end; i < u->blocks_count; i = end + 1) {
+        for (end = i; end < u->blocks_count && is_mine(u, end);) {
+            end++;
+        }
+        for (int32_t s = 0; s < u->slots_count && end > i; s++) {
+            const int64_t from = u->blocks[i].offset,
+                          count = u->blocks[end - 1].offset + u->blocks[end - 1].count - from;
+            trmi_comm_fill_shared(u->slots[s] + from, (size_t)count * sizeof(float));
+        }
+    }
+    fill_slots(u);
+}
+
+void trmi_update_watch(trmi_update *u, trmi_update_watcher *watcher, void *context) {
+    u->watcher = watcher;
+    u->watcher_context = context;
+}
+
 void trmi_update_set_own_blocks(trmi_update *u, const uint8_t *own_blocks,
                                 trmi_update_exchange total, void *context) {
     u->own_blocks = own_blocks;
@@ -233,10 +286,6 @@ static double block_squares(const trmi_update_kernels *kernels, const float *x, 
         sum += (double)x[i] * (double)x[i];
     }
     return sum;
-}
-
-static bool is_mine(const trmi_update *u, int64_t block) {
-    return u->mine == NULL || u->mine[block] != 0;
 }
 
 /* Returns the sum of squares of a block's gradient. Of a gradient that is kept in two factors, the
@@ -388,6 +437,9 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         const trmi_update_block *b = &u->blocks[i];
         if (!is_mine(u, i)) {
             continue;
+        }
+        if (u->watcher != NULL) {
+            u->watcher(u->watcher_context, i);
         }
         /* A gradient has one of three forms: two factors, rows of a table, or a range of the
          * array. */

@@ -48,6 +48,16 @@ int32_t trmi_update_slots(const trmi_update *update);
 const char *trmi_update_slot_name(const trmi_update *update, int32_t slot);
 float *trmi_update_slot(const trmi_update *update, int32_t slot);
 int64_t trmi_update_bytes(const trmi_update *update);
+/* Returns the bytes from one slot to the next in memory that the caller lends. */
+size_t trmi_update_slot_stride(const trmi_update *update);
+/* Moves the slots, which no run has changed yet, to zeroed shared memory of the caller (slots *
+ * stride bytes), and allocates the pages of the blocks that this rank updates. The memory is
+ * borrowed. After trmi_update_share. */
+void trmi_update_lend_slots(trmi_update *update, void *memory);
+/* Called before a run changes a block of parameters and slots, by the thread that does: any of the
+ * run's threads. NULL: nobody is told. `context` is borrowed. */
+typedef void trmi_update_watcher(void *context, int64_t block);
+void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
 /* Sets the factor of all gradients, applied before norms and clipping: 1 / loss scale. */
 void trmi_update_set_scale(trmi_update *update, double scale);
 /* Samples lie in blocks (strict determinism): rows of equal ids are added in the order of the tree,
@@ -90,6 +100,9 @@ void trmi_update_product(const trmi_update *update, int32_t segment, float *out)
 int64_t trmi_update_block_count(const trmi_update *update);
 /* Returns the first element of block `index`; for index == count the end of the last block. */
 int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
+/* Returns the block that element `at` of the ranges lies in; -1: it is of no block. *end: the first
+ * element behind that block. */
+int64_t trmi_update_find_block(const trmi_update *update, int64_t at, int64_t *end);
 /* Adds sums over the ranks. Called in every run between norms and update: sums[count] has one value
  * for each block, 0 for those of other ranks. A failure ends the run before anything has
  * changed. */

@@ -56,6 +56,9 @@ struct trmi_update {
     int32_t segments_count, slots_count;
     int64_t count;
     float *slots[TRMI_SLOTS_MAX];
+    bool lent;                    /* the slots are memory of the caller */
+    trmi_update_watcher *watcher; /* NULL: none */
+    void *watcher_context;
     trmi_update_block *blocks;
     int64_t blocks_count;
     double *block_gradient, *block_weight; /* sums of squares by block, in one array */

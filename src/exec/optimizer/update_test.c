@@ -12,6 +12,7 @@
 #include "golden/optimizers.h"
 
 #include <math.h>
+#include <string.h>
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -82,6 +83,74 @@ static void trajectories_are_pytorchs(void **state) {
            (trm_optimizer_options){
                .kind = TRM_FTRL, .l1 = 0.2, .l2 = 0.05, .initial_accumulator = 0.1},
            0.1, golden_ftrl);
+}
+
+enum { WATCHED = 40000 }; /* elements of the larger segment: several blocks */
+
+/* What a watcher has seen of an update with one slot. */
+typedef struct watched {
+    const trmi_update *update;
+    const float *parameters;
+    float old[2 * (WATCHED + 100)]; /* parameters, then the slot, before their blocks change */
+    int32_t calls[8];               /* by block */
+} watched;
+
+static void keep_block(void *context, int64_t block) {
+    watched *seen = context;
+    const int64_t begin = trmi_update_block_offset(seen->update, block);
+    int64_t end;
+    assert_int_equal(trmi_update_find_block(seen->update, begin, &end), block);
+    memcpy(seen->old + begin, seen->parameters + begin, (size_t)(end - begin) * sizeof(float));
+    memcpy(seen->old + WATCHED + 100 + begin, trmi_update_slot(seen->update, 0) + begin,
+           (size_t)(end - begin) * sizeof(float));
+    seen->calls[block]++;
+}
+
+/* A watcher sees the values before each block changes; slots in lent memory have the same bits. */
+static void old_values_of_blocks_can_be_kept(void **state) {
+    trm_error err;
+    const trm_optimizer_options options = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};
+    /* a gap between the segments is of no block */
+    const trmi_update_segment segments[] = {{.count = 80}, {.offset = 100, .count = WATCHED}};
+    static float w[2][WATCHED + 100], g[WATCHED + 100], before[WATCHED + 100];
+    static watched seen;
+    trmi_update *plain, *other;
+    CHECK_OK(trmi_update_create(&options, segments, 2, WATCHED + 100, &plain, &err), err);
+    CHECK_OK(trmi_update_create(&options, segments, 2, WATCHED + 100, &other, &err), err);
+    void *memory = trmi_map(trmi_update_slot_stride(other));
+    trmi_update_lend_slots(other, memory);
+    assert_ptr_equal(trmi_update_slot(other, 0), memory);
+    seen.update = other;
+    seen.parameters = w[1];
+    trmi_update_watch(other, keep_block, &seen);
+    const int64_t blocks = trmi_update_block_count(other);
+    for (int t = 0; t < 3; t++) {
+        for (int i = 0; i < WATCHED + 100; i++) {
+            w[0][i] = w[1][i] = t == 0 ? start_value(i) : w[1][i];
+            g[i] = gradient_value(t, i);
+        }
+        memcpy(before, w[1], sizeof before);
+        memset(seen.old, 0, sizeof seen.old);
+        memset(seen.calls, 0, sizeof seen.calls);
+        CHECK_OK(trmi_update_run(plain, w[0], g, 0.1, (uint64_t)t + 1, &err), err);
+        const float *slot = trmi_update_slot(plain, 0);
+        CHECK_OK(trmi_update_run(other, w[1], g, 0.1, (uint64_t)t + 1, &err), err);
+        assert_memory_equal(w[0], w[1], sizeof before);
+        assert_memory_equal(slot, memory, sizeof before);
+        for (int64_t b = 0; b < blocks; b++) {
+            assert_int_equal(seen.calls[b], 1);
+        }
+        assert_memory_equal(seen.old, before, 80 * sizeof(float));
+        assert_memory_equal(seen.old + 100, before + 100, WATCHED * sizeof(float));
+        assert_true(t > 0 || seen.old[WATCHED + 100] == 0.1F);
+    }
+    int64_t end;
+    assert_int_equal(trmi_update_find_block(other, 90, &end), -1);
+    assert_int_equal(trmi_update_find_block(other, WATCHED + 100, &end), -1);
+    const size_t bytes = trmi_update_slot_stride(other);
+    trmi_update_destroy(plain);
+    trmi_update_destroy(other);
+    trmi_unmap(memory, bytes);
 }
 
 static void follow_rows(const char *name, trm_optimizer_options options, double rate,
@@ -422,6 +491,7 @@ static void fixed_loss_scale_stays(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trajectories_are_pytorchs),
+        cmocka_unit_test(old_values_of_blocks_can_be_kept),
         cmocka_unit_test(sparse_trajectories_are_pytorchs),
         cmocka_unit_test(every_instruction_set_and_thread_count_agree),
         cmocka_unit_test(sparse_is_dense_where_all_rows_are_named),
