@@ -75,6 +75,11 @@ typedef struct trm_split_options {
     trm_switch trials;
     /* limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most */
     double trial_seconds;
+    /* searched: limit of measuring operators; what was not measured by then is estimated. It also
+     * says that ranks wait: messages of a number of ranks that was not measured before cost what
+     * those of the nearest number do. 0 = as long as 500 steps take, 3 s at least and 30 s at
+     * most */
+    double measure_seconds;
     const char *save_plan; /* file to which rank 0 writes the plan that runs; NULL = none */
 
     /* expert */

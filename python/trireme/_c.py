@@ -874,6 +874,7 @@ class trm_split_options(Structure):
     search: searched: "optimal", "recursive", "propagation", or MindSpore's names for them; NULL = optimal
     trials: searched: runs, in turns, plans that are predicted to be nearly as fast as the best; the fastest is taken and kept with the measured costs, so that the next job runs none. Default: on; TRM_OFF: predictions alone decide
     trial_seconds: limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most
+    measure_seconds: searched: limit of measuring operators; what was not measured by then is estimated. It also says that ranks wait: messages of a number of ranks that was not measured before cost what those of the nearest number do. 0 = as long as 500 steps take, 3 s at least and 30 s at most
     save_plan: file to which rank 0 writes the plan that runs; NULL = none
     save_groups: training: file to which rank 0 writes which ranks hold the same parts of all parameters, a line of ranks for each group: another rank of the line can replace a lost part. NULL = none
     input_cuts: a tuple for each input, in the order in which the graph got them, with the number of parts of each dimension: "((1,1,1,2),(2,))" cuts images by columns and labels by samples; each rank feeds its part. At most one dimension of an input is cut. Of 4 ranks and 2 parts, ranks 0 and 1 feed part 0. Samples are assigned to parts in turn, as in TRM_BATCH_OF_RANK; other dimensions are cut into runs. Models: only the tuples are checked. NULL = by `batch`
@@ -2427,6 +2428,7 @@ trm_split_options._fields_ = [
     ('search', c_char_p),
     ('trials', c_int),
     ('trial_seconds', c_double),
+    ('measure_seconds', c_double),
     ('save_plan', c_char_p),
     ('save_groups', c_char_p),
     ('input_cuts', c_char_p),

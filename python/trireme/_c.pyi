@@ -659,6 +659,7 @@ class trm_split_options(Structure):
     search: Optional[bytes]
     trials: int
     trial_seconds: float
+    measure_seconds: float
     save_plan: Optional[bytes]
     save_groups: Optional[bytes]
     input_cuts: Optional[bytes]

@@ -6,7 +6,11 @@
 #include "base/error.h"
 #include "plan/partition/partition.h"
 
+#include <math.h>
 #include <string.h>
+
+/* Limit of measuring operators while the ranks of a job wait for another plan. */
+static const double research_seconds = 0.2;
 
 /* Returns the stages of a pipeline of `ranks` ranks: those that the user has asked for, or one a
  * rank. */
@@ -59,7 +63,11 @@ trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err) {
     int32_t meshed;
     p->pipeline = asked->pipeline;
     p->split = asked->split;
-    p->split.trials = TRM_OFF; /* the other ranks would wait: costs that are kept decide */
+    /* the other ranks wait: costs that are kept decide, and what can be measured in this time */
+    p->split.trials = TRM_OFF;
+    p->split.measure_seconds = asked->split.measure_seconds > 0
+                                   ? fmin(asked->split.measure_seconds, research_seconds)
+                                   : research_seconds;
     if (stages != asked->pipeline.stages) {
         p->pipeline.stages = stages > 1 ? stages : 0;
         p->pipeline.begins = NULL;

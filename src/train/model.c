@@ -144,6 +144,7 @@ static trm_status take_context(const trm_model_options *given, trm_model_options
     to->split.mesh = p->split.mesh;
     to->split.trials = p->split.trials;
     to->split.trial_seconds = p->split.trial_seconds;
+    to->split.measure_seconds = p->split.measure_seconds;
     to->split.plan = p->split.plan != NULL ? p->split.plan : to->split.plan;
     return TRM_OK;
 }

@@ -7,19 +7,43 @@
 #include "exec/autoparallel/search_costs.h"
 
 #include "base/error.h"
+#include "base/os.h"
 
-#include <math.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { RANKS = 2, BATCH = 8, WIDTH = 24 };
 
 typedef struct shared {
+    bool kept;      /* look for a kept description instead */
     double seconds; /* the limit */
     trm_status status[RANKS];
     trm_error error;
     trmi_op_benchmark_time time;
     char text[1 << 14]; /* of rank 0 */
 } shared;
+
+/* Looks for the description of messages in haste. */
+static trm_status find_kept(shared *all, trmi_op_benchmark *probe, trm_error *err) {
+    trmi_costs costs;
+    char *text = NULL;
+    const trmi_costs_options options = {.probe = probe,
+                                        .backend = "ref",
+                                        .tuning_file = "",
+                                        .threads = 1,
+                                        .together = 1,
+                                        .ranks = RANKS,
+                                        .limit_seconds = all->seconds};
+    TRMI_TRY(trmi_costs_open(&costs, &options, err));
+    trm_status status = trmi_costs_links(&costs, &text, err);
+    snprintf(all->text, sizeof all->text, "%s", status == TRM_OK ? text : "");
+    trm_free(text);
+    trmi_costs_close(&costs);
+    trm_status ended = trmi_op_benchmark_end(probe, err);
+    return status == TRM_OK ? ended : status;
+}
 
 /* Measures messages and one operator within the limit. */
 static trm_status measure_within_limit(shared *all, trmi_op_benchmark *probe, int32_t op,
@@ -59,18 +83,20 @@ static void run_rank(rank_context *context, trm_comm *comm) {
                                .cores = RANKS,
                                .load = 1,
                                .optimizer = {.kind = TRM_SGD}};
-    all->status[context->rank] = context->rank == 0
-                                     ? measure_within_limit(all, &probe, op, &all->error)
-                                     : trmi_op_benchmark_serve(&probe, &all->error);
+    all->status[context->rank] =
+        context->rank == 0 ? (all->kept ? find_kept(all, &probe, &all->error)
+                                        : measure_within_limit(all, &probe, op, &all->error))
+                           : trmi_op_benchmark_serve(&probe, &all->error);
     trmi_op_benchmark_close(&probe);
     trm_graph_destroy(g);
 }
 
-/* Runs the ranks with this limit. */
-static shared *run_ranks(double seconds) {
+/* Runs the ranks with this limit. kept: they look for a kept description. */
+static shared *run_ranks(double seconds, bool kept) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
+    all->kept = kept;
     ranks_run_joined(RANKS, false, run_rank, all, "limit");
     for (int r = 0; r < RANKS; r++) {
         CHECK_OK(all->status[r], all->error);
@@ -83,7 +109,7 @@ static void a_limit_that_is_passed_leaves_no_curves(void **state) {
     (void)state;
     trmi_links links;
     trm_error err;
-    shared *all = run_ranks(1e-9);
+    shared *all = run_ranks(1e-9, false);
     CHECK_OK(trmi_links_parse(all->text, &links, &err), err);
     assert_true(links.curves_count == 0 && links.update.count == 0 && links.levels_count == 1);
     assert_true(strstr(all->text, TRMI_LINKS_CUT) != NULL);
@@ -98,7 +124,7 @@ static void a_long_limit_leaves_every_curve(void **state) {
                                         "alltoall 2",     "gradients 2",   "copy 1",
                                         "gatherstore 2",  "slices 2",      "update 1",
                                         "scatterstore 2", "sliceupdate 2", "overhead"};
-    shared *all = run_ranks(3600);
+    shared *all = run_ranks(3600, false);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         assert_non_null(strstr(all->text, words[i]));
     }
@@ -116,8 +142,41 @@ static void a_short_step_is_measured_for_a_short_time(void **state) {
     assert_true(trmi_ties_seconds(TRM_ON, 0, 0.001) == 3 && trmi_ties_seconds(TRM_ON, 0, 9) == 40);
 }
 
+/* Ranks that wait for a plan take the messages of the nearest number of ranks that was measured on
+ * this host, the larger one of two, also those of a busy machine; without one they measure. */
+static void ranks_in_haste_take_what_was_measured(void **state) {
+    (void)state;
+    static const char form[] = "# (form 5)\nlevel host %d 5 4\ncores 2\ntogether %d\nload 9\n"
+                               "points allreduce 2 4096:10 65536:20\n"
+                               "points update 1 4096:10 65536:20\n";
+    char folder[] = "/tmp/trireme-links-XXXXXX", path[600], host[64] = "", text[400];
+    trm_error err;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    shared *all = run_ranks(1e-9, true);
+    assert_true(strstr(all->text, TRMI_LINKS_CUT) != NULL);
+    munmap(all, sizeof *all);
+    snprintf(path, sizeof path, "rm -r %s/*", folder);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/trireme", folder);
+    assert_int_equal(mkdir(path, 0700), 0);
+    assert_int_equal(gethostname(host, sizeof host - 1), 0);
+    for (int ranks = 3; ranks <= 5; ranks += 2) { /* of 3 and of 5 ranks */
+        snprintf(path, sizeof path, "%s/trireme/links-%s-%d-of-%d-t1-shm.txt", folder, host, RANKS,
+                 ranks);
+        snprintf(text, sizeof text, form, ranks, ranks);
+        CHECK_OK(trmi_os_replace_file(NULL, path, text, strlen(text), &err), err);
+    }
+    all = run_ranks(1e-9, true);
+    assert_non_null(strstr(all->text, "together 3\n"));
+    munmap(all, sizeof *all);
+    snprintf(path, sizeof path, "rm -r %s", folder);
+    assert_int_equal(system(path), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_in_haste_take_what_was_measured),
         cmocka_unit_test(a_limit_that_is_passed_leaves_no_curves),
         cmocka_unit_test(a_long_limit_leaves_every_curve),
         cmocka_unit_test(a_short_step_is_measured_for_a_short_time),

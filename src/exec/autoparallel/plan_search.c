@@ -206,7 +206,9 @@ static trm_status run_search(search_state *s, trm_error *err) {
     d->memory_bytes = s->exec->memory_bytes;
     d->trials = p->options.split.trials;
     d->trial_seconds = p->options.split.trial_seconds;
-    d->frontier = s->costs.probe != NULL; /* plans of less memory are tried, too */
+    d->measure_seconds = p->options.split.measure_seconds;
+    /* plans of less memory are tried, too */
+    d->frontier = s->costs.probe != NULL && d->trials != TRM_OFF;
     d->compile = compile_candidate;
     d->context = s;
     /* With a given mesh, or a plan that fixes operators, only that mesh is searched. */
@@ -239,6 +241,7 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
         .tuning_file = s->probe.tuning_file,
         .threads = exec->env.threads,
         .ranks = trm_comm_size(s->probe.comm),
+        .limit_seconds = trmi_parallel_of(exec)->options.split.measure_seconds,
         .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
@@ -248,6 +251,7 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_free(text);
+    trmi_links_fit(&s->links, options.ranks);
     s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
     s->auto_search.make_space = measured_space;
     return status;

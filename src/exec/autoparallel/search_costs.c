@@ -77,6 +77,7 @@ trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error
     c->refresh = o->refresh;
     c->factor = c->share = 1;
     c->limit_seconds = longest;
+    c->haste = o->limit_seconds;
     double flops = 5e10, bytes = 1e10;
 #ifdef TRIREME_ONEDNN
     char path[512] = "";
@@ -603,10 +604,10 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-/* Returns the kept description of links in file `path` (owned by the caller); NULL if there is none
- * of this form and rank count, or if it should be measured again: on a quieter machine, or where it
- * was cut short by a limit of less than half of `seconds`. */
-static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
+/* Returns the kept description of links of `ranks` ranks in file `path` (owned by the caller); NULL
+ * if there is none of this form and rank count, or if it should be measured again: on a quieter
+ * machine, unless in haste, or where it was cut short by a limit of less than half of `seconds`. */
+static char *kept_links(const trmi_costs *c, const char *path, int32_t ranks, double seconds) {
     uint8_t *text;
     size_t bytes;
     trm_error ignored;
@@ -621,9 +622,9 @@ static char *kept_links(const trmi_costs *c, const char *path, double seconds) {
     bool full = cut == NULL || 2 * atof(cut + strlen(TRMI_LINKS_CUT)) >= seconds;
     /* of this version's form, with as many ranks, complete, and not from a much busier machine */
     bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
-                  links->together == c->ranks && (links->update.count > 0 || cut != NULL) &&
+                  links->together == ranks && (links->update.count > 0 || cut != NULL) &&
                   strstr((const char *)text, "(form 5)") != NULL &&
-                  (links->load < BUSY || c->probe->load > QUIET);
+                  (links->load < BUSY || c->probe->load > QUIET || c->haste > 0);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);
@@ -642,32 +643,59 @@ static double links_limit(const trmi_costs *c) {
         step += fmax(cost.flops * c->flop, cost.bytes * c->byte);
     }
     step *= fmax(1 / (double)c->ranks, c->threads / cores);
-    return fmax(2 * shortest, fmin(2 * longest, steps_of_links * step));
+    const double usual = fmax(2 * shortest, fmin(2 * longest, steps_of_links * step));
+    return c->haste > 0 ? fmin(usual, c->haste) : usual;
 }
 
-/* Contract in search_costs.h. The file name has everything on which message times depend: host,
- * cores, ranks, threads and engine. A description with fewer message sizes has a file of its
- * own, because it must not replace a complete one. */
+enum { LINKS_PATH = 480 };
+
+/* Finds the kept description of `ranks` ranks, owned by the caller; NULL: none is usable. *path:
+ * its file; empty: there is no cache directory. The name has everything on which message times
+ * depend: host, cores, ranks, threads and engine. A description with fewer message sizes (memory
+ * limit, small model) has a file of its own, because it must not replace a complete one. */
+static char *find_links(const trmi_costs *c, int32_t ranks, double limit, char path[LINKS_PATH]) {
+    char folder[400] = "", host[64] = "";
+    path[0] = '\0';
+    if (!trmi_os_cache_dir(folder, sizeof folder) || gethostname(host, sizeof host - 1) != 0) {
+        return NULL;
+    }
+    const trmi_op_benchmark all = {.limit = 0};
+    int some = trmi_link_benchmark_sizes(c->probe);
+    size_t used =
+        (size_t)snprintf(path, LINKS_PATH, "%s/links-%s-%d-of-%d-t%d-%s", folder, host,
+                         c->probe->cores, ranks, c->threads, trm_comm_engine(c->probe->comm));
+    snprintf(path + used, LINKS_PATH - used, ".txt");
+    char *text = kept_links(c, path, ranks, limit);
+    if (text == NULL && some < trmi_link_benchmark_sizes(&all)) {
+        snprintf(path + used, LINKS_PATH - used, "-s%d.txt", some);
+        text = kept_links(c, path, ranks, limit);
+    }
+    return text;
+}
+
+/* Finds the kept description of the number of ranks that is nearest to that of the search, the
+ * larger one of two. */
+static char *find_nearest_links(const trmi_costs *c, double limit) {
+    enum { APART = 64 };
+    char path[LINKS_PATH], *text = NULL;
+    for (int32_t by = 1; text == NULL && by < APART; by++) {
+        text = find_links(c, c->ranks + by, limit, path);
+        text = text == NULL && c->ranks - by > 1 ? find_links(c, c->ranks - by, limit, path) : text;
+    }
+    return text;
+}
+
+/* Contract in search_costs.h. */
 trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
-    char folder[400] = "", path[480] = "", host[64] = "";
+    char path[LINKS_PATH];
     *text = NULL;
     if (c->probe == NULL || c->probe->comm == NULL || c->ranks < 2) {
         return TRM_OK;
     }
-    double limit = links_limit(c);
-    if (trmi_os_cache_dir(folder, sizeof folder) && gethostname(host, sizeof host - 1) == 0) {
-        trmi_op_benchmark all = {.limit = 0};
-        int some = trmi_link_benchmark_sizes(c->probe);
-        size_t used = (size_t)snprintf(path, sizeof path, "%s/links-%s-%d-of-%d-t%d-%s", folder,
-                                       host, c->probe->cores, c->ranks, c->threads,
-                                       trm_comm_engine(c->probe->comm));
-        snprintf(path + used, sizeof path - used, ".txt");
-        *text = kept_links(c, path, limit);
-        /* a description with fewer message sizes (memory limit, small model) has its own file */
-        if (*text == NULL && some < trmi_link_benchmark_sizes(&all)) {
-            snprintf(path + used, sizeof path - used, "-s%d.txt", some);
-            *text = kept_links(c, path, limit);
-        }
+    const double limit = links_limit(c);
+    *text = find_links(c, c->ranks, limit, path);
+    if (*text == NULL && c->haste > 0 && !c->refresh) {
+        *text = find_nearest_links(c, limit);
     }
     if (*text != NULL) {
         return TRM_OK;

@@ -42,6 +42,7 @@ typedef struct trmi_costs {
     int64_t count, capacity;
     int64_t measured, doubted;             /* by this process; of these repeated as doubtful */
     double measure_seconds, limit_seconds; /* spent on measuring operators; its limit */
+    double haste;                          /* trmi_costs_options.limit_seconds */
     struct trmi_tuning *file;              /* NULL: not kept */
 } trmi_costs;
 
@@ -60,6 +61,7 @@ typedef struct trmi_costs_options {
     int threads, ranks;                /* as in trmi_costs */
     int together;                      /* threads of all ranks of this machine that run at once */
     bool refresh;                      /* ignore the file and measure again */
+    double limit_seconds;              /* of measuring; the ranks wait for it. 0 = no haste */
 } trmi_costs_options;
 /* Opens the costs and their file, and finds the machine's rates.   error  NOMEM */
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);
@@ -82,8 +84,9 @@ trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const 
 double trmi_costs_share_known(const trmi_costs *costs, const trmi_space *space,
                               const trmi_choice *choice);
 /* Returns in *text the description of messages between the probe's ranks: from the cache directory,
- * or measured if it is missing, was measured on a busier machine, or with `refresh`. NULL without a
- * probe of several ranks.   owns: *text, trm_free */
+ * or measured if it is missing, was measured on a busier machine, or with `refresh`. In haste
+ * (trmi_costs_options.limit_seconds) that of the nearest number of ranks serves, if there is one.
+ * NULL without a probe of several ranks.   owns: *text, trm_free */
 trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);
 
 #endif

@@ -246,6 +246,37 @@ trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns which of the first `count` curves is one of `move` in groups nearest to `ranks`, the
+ * larger ones of two; NULL: none. */
+static const trmi_curve *nearest_curve(const trmi_links *l, int32_t count, trmi_move move,
+                                       int32_t ranks) {
+    const trmi_curve *best = NULL;
+    for (int32_t i = 0; i < count; i++) {
+        const trmi_curve *c = &l->curves[i];
+        int32_t far = abs(c->ranks - ranks), least = best != NULL ? abs(best->ranks - ranks) : 0;
+        if (c->move == move &&
+            (best == NULL || far < least || (far == least && c->ranks > best->ranks))) {
+            best = c;
+        }
+    }
+    return best;
+}
+
+void trmi_links_fit(trmi_links *l, int32_t ranks) {
+    const int32_t measured = l->curves_count;
+    for (int32_t group = 2; group <= ranks; group++) {
+        for (int32_t move = 0; ranks % group == 0 && move < TRMI_MOVES; move++) {
+            const trmi_curve *near = nearest_curve(l, measured, (trmi_move)move, group);
+            bool exact = near != NULL && near->ranks == group;
+            if (near != NULL && move != TRMI_MOVE_LOCAL && !exact &&
+                l->curves_count < TRMI_CURVES) {
+                l->curves[l->curves_count] = *near;
+                l->curves[l->curves_count++].ranks = group;
+            }
+        }
+    }
+}
+
 /* ---- several looks ---- */
 
 /* Sets each point of *out to the median of that point in all descriptions. offset: position of the

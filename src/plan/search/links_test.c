@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of plan/search/links.h: the median of several measurements. */
+/* Tests of plan/search/links.h: the median of several measurements, the curves of another number of
+ * ranks. */
 #include "check.h"
 
 #include "plan/search/links.h"
@@ -52,8 +53,39 @@ static void more_bytes_are_never_cheaper(void **state) {
     CHECK_CLOSE(middle.curves[0].seconds[2], 40e-6, 1e-12);
 }
 
+/* Seconds of 65,536 bytes in groups of all ranks of a mesh. */
+static double seconds_on(trmi_links *links, const char *mesh_text, trmi_move move) {
+    trmi_mesh mesh;
+    trm_error err;
+    CHECK_OK(trmi_mesh_parse(mesh_text, &mesh, &err), err);
+    links->mesh = &mesh;
+    return trmi_links_seconds(links, move, (1U << mesh.axes) - 1, 65536);
+}
+
+/* A group that was not measured costs what the nearest one does; a measured one keeps its curve,
+ * and groups that do not divide the ranks get none. */
+static void groups_of_another_number_of_ranks(void **state) {
+    (void)state;
+    trmi_links links = parsed("level host 4 5 4\n"
+                              "points allreduce 2 4096:10 65536:20\n"
+                              "points allreduce 4 4096:30 65536:40\n"
+                              "points allgather 2 4096:50 65536:60\n"
+                              "points copy 1 4096:1 65536:2\n");
+    trmi_links_fit(&links, 4);
+    assert_int_equal(links.curves_count, 5); /* allgather of 4 is new */
+    CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_ALL_GATHER), 60e-6, 1e-12);
+    trmi_links_fit(&links, 6); /* groups of 3 and 6; as near as 2 is 4, which is larger */
+    CHECK_CLOSE(seconds_on(&links, "3", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "6", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "2", TRMI_MOVE_ALL_REDUCE), 20e-6, 1e-12);
+    CHECK_CLOSE(seconds_on(&links, "3", TRMI_MOVE_ALL_GATHER), 60e-6, 1e-12);
+    assert_int_equal(links.curves_count, 9);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(groups_of_another_number_of_ranks),
         cmocka_unit_test(the_median_of_each_point),
         cmocka_unit_test(more_bytes_are_never_cheaper),
     };
