@@ -5762,8 +5762,10 @@ FUNCTIONS = {
     'trm_ps_leave': (c_int, (c_void_p, POINTER(trm_error),),
         'client err',
         """Ends this worker's part in training: it pushes no more, no process waits for it, and its samples
-        go to other workers. It may still read, and be the chief.
-          errors   as trm_ps_pull_wait
+        go to other workers. It may still read, and be the chief. Where a server's disk is full, it is
+        told again until timeout_seconds of the client are over.
+          errors   as trm_ps_pull_wait; NOSPACE (a server that is started again would wait for this
+                   worker)
         """),
     'trm_ps_checkpoint': (c_int, (c_void_p, c_bool, POINTER(trm_ps_checkpoint_result), POINTER(trm_error),),
         'client differential result err',
