@@ -112,8 +112,20 @@ typedef struct worker_state {
     int32_t table;
     int batches, pulls;
     int32_t positions[8]; /* of the worker's blocks in the tree of all */
-    int64_t heard;        /* when servers answered it last */
+    int64_t heard;        /* when servers answered it, or it sent them a request, last */
+    bool was_silent; /* before that, since its last pull, it had been silent for its time-out */
 } worker_state;
+
+static bool is_silent(const worker_state *w) {
+    return sim.now - w->heard > (int64_t)(job.worker_timeout * 1e9);
+}
+
+/* Notes that the worker has an answer, or sends a request. One that stood still before was silent
+ * for the servers, which its next pull shows. */
+static void note_life(worker_state *w) {
+    w->was_silent = w->was_silent || is_silent(w);
+    w->heard = sim.now;
+}
 
 static void compute(int worker) {
     const int64_t began = sim.now;
@@ -239,7 +251,9 @@ static void check_pulled(worker_state *w, const float *rows, int64_t count) {
     const int64_t batch = trm_ps_client_next_batch(w->client) - 1; /* this one */
     const bool first = w->pulls++ == 0;
     job.acked[w->number] = (int)batch;
-    if (job.lent && sim.now - w->heard > (int64_t)(job.worker_timeout * 1e9)) {
+    const bool silent = is_silent(w) || w->was_silent;
+    w->was_silent = false;
+    if (job.lent && silent) {
         return;
     }
     for (int i = 0; i < JOB_WITNESSES; i++) {
@@ -306,7 +320,7 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
             check_bound(w);
         }
     }
-    w->heard = sim.now;
+    note_life(w);
     compute(w->number);
     if (job.dies_at_pushes) {
         sim_job_plan_death_in(sim.current->process, 12, 40);
@@ -349,7 +363,7 @@ static trm_status use_lent_samples(worker_state *w, trm_error *err) {
     int64_t position = 0;
     for (;;) {
         if (lease.id == 0) {
-            w->heard = sim.now;
+            note_life(w);
             sim_job_plan_break_at_lease(w->number);
             trm_status status = trm_ps_lease_take(w->client, &lo, &lease, err);
             if (status == TRM_END) {
