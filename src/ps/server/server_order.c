@@ -154,9 +154,14 @@ static void run_row(trmi_shard_thread *runner, trmi_request *r) {
     trm_ps_writer writers[TRM_PS_WRITERS];
     size_t bytes = sizeof info + 4 * (size_t)(table->layout.width + table->layout.slot_count);
     uint8_t *out = trmi_alloc(bytes + sizeof writers);
-    float *values = out == NULL ? NULL : (float *)(void *)(out + sizeof info);
-    if (out != NULL &&
-        trmi_row_table_peek(table, key, &info, values, values + table->layout.width)) {
+    if (out == NULL) {
+        trm_error err;
+        TRMI_FAIL(&err, TRM_NOMEM, "no memory for row %llu", (unsigned long long)key);
+        trmi_request_fail(r, &err);
+        return;
+    }
+    float *values = (float *)(void *)(out + sizeof info);
+    if (trmi_row_table_peek(table, key, &info, values, values + table->layout.width)) {
         size_t count = (size_t)trmi_shard_writers(runner->shard, info.last_tick, writers);
         memcpy(out, &info, sizeof info);
         memcpy(out + bytes, writers, count * sizeof *writers);
