@@ -91,6 +91,7 @@ typedef struct sim_job {
     char
         only; /* 'e', 's', 'c': other jobs than elastic ones, with servers, with checkpoints are passed over */
     bool passed_over;
+    bool memory; /* --memory: allocations fail in all jobs of servers */
     /* state */
     sim_process *server[JOB_SERVERS], *worker[JOB_PROCESSES]; /* worker: ranks, too */
     bool done[JOB_WORKERS];

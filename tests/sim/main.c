@@ -6,6 +6,7 @@
  *   --jobs N                                        so many of them at a time (0: one for each core)
  *   trireme-sim --list FILE                         the seeds that begin the lines of a file
  *   --without K                                     leaves a kind of faults out (job.h)
+ *   --memory                                        allocations fail in jobs of servers, too
  *   --only servers|elastic|checkpoints              passes over seeds of other jobs */
 #include "job.h"
 
@@ -245,10 +246,14 @@ int main(int argc, char **argv) {
             trace = true;
             continue;
         }
+        if (strcmp(argv[i], "--memory") == 0) {
+            job.memory = true;
+            continue;
+        }
         if (value == NULL) {
             fprintf(stderr,
                     "usage: trireme-sim --seed N [--trace] | --seeds FIRST:COUNT [--seconds "
-                    "S] [--failures N] | --list FILE; --jobs N, --without K, --only "
+                    "S] [--failures N] | --list FILE; --jobs N, --without K, --memory, --only "
                     "servers|elastic|checkpoints\n");
             return 2;
         }

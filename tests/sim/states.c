@@ -12,7 +12,7 @@
  *     idle      A worker without samples dies, and so does its next life, or server 0 with it.
  *     silent    A worker pushes a batch and is never heard again; the other one, which died while it
  *               computed that batch, comes back so late that the first counts as silent when it pushes.
- *     memory    The k-th next allocation fails, in whichever process it is. */
+ *     memory    The k-th next allocation fails, in whichever process it is (--memory only). */
 #include "job.h"
 
 #include "base/memory.h"
@@ -63,10 +63,8 @@ static int current_server(void) {
 static sim_aim draw_aim(void) {
     /* numbers that no seed of seeds.txt has drawn */
     static const uint8_t aims[SHARES] = {
-        [0] = AIM_STEPS,   [3] = AIM_STEPS,   [5] = AIM_STEPS,   [7] = AIM_STEPS,
-        [9] = AIM_FIRST,   [11] = AIM_FIRST,  [12] = AIM_IDLE,   [13] = AIM_IDLE,
-        [14] = AIM_SILENT, [15] = AIM_MEMORY, [16] = AIM_MEMORY, [17] = AIM_MEMORY,
-        [20] = AIM_MEMORY, [23] = AIM_MEMORY};
+        [0] = AIM_STEPS,  [3] = AIM_STEPS, [5] = AIM_STEPS, [7] = AIM_STEPS,  [9] = AIM_FIRST,
+        [11] = AIM_FIRST, [12] = AIM_IDLE, [13] = AIM_IDLE, [14] = AIM_SILENT};
     return (sim_aim)aims[sim_random(DRAW_STATES, SHARES)];
 }
 
@@ -84,7 +82,7 @@ static void shape_silent(void) {
 }
 
 void sim_states_draw(double *slowest) {
-    job.aim = draw_aim();
+    job.aim = job.memory ? AIM_MEMORY : draw_aim();
     job.silent = -1;
     if (job.aim == AIM_NONE || job.aim == AIM_MEMORY) {
         return;
@@ -199,7 +197,7 @@ trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_conn
         states.refuses = true;
         sim_kill(job.server[0]);
         sim.hosts[last].disk_full = true;
-        sim_at(sim.now + seconds(1 + unit()), disk_has_room, NULL, (uint64_t)last);
+        sim_at(sim.now + seconds(0.03 + 0.05 * unit()), disk_has_room, NULL, (uint64_t)last);
     }
     trm_status status =
         __real_trmi_client_send_order(client, peer, note, trailer, trailer_bytes, deadline);

@@ -323,11 +323,12 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
         }
     }
     /* the log first: a process that dies after this line loses nothing */
-    TRMI_TRY(trmi_shard_log_push(shard, push, err));
-    trm_status status = apply_to_rows(shard, push, err);
+    trm_status status = trmi_shard_log_push(shard, push, err);
+    status = status == TRM_OK ? apply_to_rows(shard, push, err) : status;
     status = status == TRM_OK ? note_applied(shard, push, err) : status;
     if (status != TRM_OK) {
-        /* the rows contain half a push; only a restart from snapshot and log restores them */
+        /* the rows contain half a push, or lack one that other shards may have; only a restart from
+         * snapshot and log restores them */
         trm_error unreported = {0};
         shard->broken = err != NULL ? *err : unreported;
         shard->broken.status = status;
