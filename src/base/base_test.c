@@ -8,6 +8,7 @@
 #include "base/element.h"
 #include "base/format/half.h"
 #include "base/hash/hash_index.h"
+#include "base/kept_mappings.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/order.h"
@@ -431,8 +432,43 @@ static void nearest_knows_swaps_and_beginnings(void **state) {
     assert_null(trm_nearest_word(longest, words, 5));
 }
 
+/* Kept mappings are zeroed when they are taken again, also pages that were given back in between; a
+ * larger request and one after `off` get new ones. */
+static void kept_mappings_are_zeroed(void **state) {
+    (void)state;
+    const size_t large = (size_t)12 << 20, small = ((size_t)7 << 20) + 5000, page = 4096;
+    trmi_keep_mappings(true);
+    char *first = trmi_map(large);
+    assert_non_null(first);
+    memset(first, 1, large);
+    trmi_release_pages(first + ((size_t)5 << 20), (size_t)1 << 20);
+    trmi_unmap(first, large);
+    char *again = trmi_map(small);
+    assert_ptr_equal(again, first); /* the only kept one */
+    for (size_t i = 0; i < small; i += 7) {
+        assert_int_equal(again[i], 0);
+    }
+    memset(again, 2, small);
+    trmi_unmap(again, small);
+    char *larger = trmi_map(large); /* frees the kept one, which is too small */
+    assert_non_null(larger);
+    for (size_t i = 0; i < large; i += page) {
+        assert_int_equal(larger[i], 0);
+        larger[i] = 3;
+    }
+    trmi_unmap(larger, large);
+    trmi_keep_mappings(false);
+    larger = trmi_map(large);
+    assert_non_null(larger);
+    for (size_t i = 0; i < large; i += page) {
+        assert_int_equal(larger[i], 0);
+    }
+    trmi_unmap(larger, large);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(kept_mappings_are_zeroed),
         cmocka_unit_test(entries_are_found_by_hash),
         cmocka_unit_test(error_record_survives_the_wire),
         cmocka_unit_test(a_long_sentence_keeps_its_ends),

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/format/utf8.h"
+#include "base/kept_mappings.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -77,6 +78,14 @@ void *trmi_map(size_t bytes) {
         return NULL;
     }
     size_t wanted = mapped_bytes(bytes), mapped = wanted + HUGE_PAGE_BYTES;
+    char *again = trmi_kept_take(wanted);
+    if (again != NULL) {
+        if (huge_part(bytes) > 0) { /* parts of it may have had small pages */
+            madvise(again, huge_part(bytes), MADV_HUGEPAGE);
+        }
+        trmi_kept_clear(again, wanted);
+        return again;
+    }
     char *origin = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (origin == MAP_FAILED) {
         return NULL;
@@ -94,7 +103,7 @@ void *trmi_map(size_t bytes) {
 }
 
 void trmi_unmap(void *memory, size_t bytes) {
-    if (memory != NULL) {
+    if (memory != NULL && !trmi_kept_add(memory, mapped_bytes(bytes))) {
         munmap(memory, mapped_bytes(bytes));
     }
 }

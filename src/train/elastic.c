@@ -24,6 +24,7 @@
 #include "trireme/elastic.h"
 
 #include "base/error.h"
+#include "base/kept_mappings.h"
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
@@ -219,8 +220,12 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_exec *exec = model->train.exec;
     trm_membership m;
     trm_elastic_get_membership(e->job, &m);
+    const bool joins = m.epoch == 0;          /* it has none */
+    if (joins && exec != NULL && !e->valid) { /* before the others wait for it */
+        trmi_elastic_prepare_copy(e);
+    }
     trmi_elastic_await_copy(e);
-    if (e->valid || exec == NULL || m.epoch == 0) { /* a process that joins has none */
+    if (e->valid || exec == NULL || joins) {
         e->reached = e->valid ? (int64_t)e->at.step : 0;
         return TRM_OK;
     }
@@ -481,10 +486,12 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     int64_t newest = 0;
     trm_error cause = *err;
     TRMI_TRY(capture_state(r, err));
+    trmi_keep_mappings(true); /* of the old programs, for the new ones */
     do {
         status = begin_epoch(r, &cause, &hooks_due, &newest, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
+    trmi_keep_mappings(false);
     if (status == TRM_END) { /* this rank has left: the model is its own from now on */
         trm_error why = *err;
         TRMI_TRY(compile_model(r, NULL, err));
