@@ -3,6 +3,8 @@
 
 Usage: coverage.py BUILD [--seeds N] [--seconds S]
 
+The seeds run twice, the second time with --memory: allocations fail in jobs of servers. Failing seeds count, too.
+
 The protocol files are compiled again with --coverage, by the build's own commands, into a folder of their own, and
 replace those of the library when trireme-sim is linked; the build stays as it is.
 """
@@ -45,7 +47,8 @@ def main():
         simulator = os.path.join(scratch, 'trireme-sim')
         link[link.index('-o') + 1] = simulator
         subprocess.run(link[:at] + objects + link[at:] + ['--coverage', '-Wl,-u,__gcov_dump'], check=True, cwd=build)
-        subprocess.run([simulator, '--seeds', f'1:{args.seeds}', '--seconds', str(args.seconds), '--failures', '1000'], check=False)
+        for faults in [[], ['--memory']]:
+            subprocess.run([simulator, '--seeds', f'1:{args.seeds}', '--seconds', str(args.seconds), '--failures', '1000', *faults], check=False)
         run = lines = 0
         for path in objects:
             subprocess.run(['gcov', '-j', path[:-2] + '.gcda'], check=True, cwd=scratch, capture_output=True)
