@@ -148,6 +148,9 @@ typedef struct trm_checkpoint_options {
     double keep_every_hours;  /* beside them one in so many hours stays for ever; 0 = none */
     bool background;          /* a save copies to memory and returns; a thread writes */
     double lock_wait_seconds; /* limit of waiting for another writer to leave; at least 2 s */
+    /* wait for a writer on another host while it gives no sign of life, until it counts as gone:
+     * 60 s after the last one. A writer that lives gives one every 5 s */
+    bool outwait_lock;
     /* called when a checkpoint is on the disk; with `background`, from the writing thread. NULL =
      * none */
     void (*on_saved)(void *context, const char *path, int64_t global_step);

@@ -1107,6 +1107,7 @@ class trm_checkpoint_options(Structure):
     keep_every_hours: beside them one in so many hours stays for ever; 0 = none
     background: a save copies to memory and returns; a thread writes
     lock_wait_seconds: limit of waiting for another writer to leave; at least 2 s
+    outwait_lock: wait for a writer on another host while it gives no sign of life, until it counts as gone: 60 s after the last one. A writer that lives gives one every 5 s
     on_saved: called when a checkpoint is on the disk; with `background`, from the writing thread. NULL = none
     on_saved_context: for `on_saved`
     """
@@ -2623,6 +2624,7 @@ trm_checkpoint_options._fields_ = [
     ('keep_every_hours', c_double),
     ('background', c_bool),
     ('lock_wait_seconds', c_double),
+    ('outwait_lock', c_bool),
     ('on_saved', CFUNCTYPE(None, c_void_p, c_char_p, c_int64)),
     ('on_saved_context', c_void_p),
 ]

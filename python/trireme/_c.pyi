@@ -854,6 +854,7 @@ class trm_checkpoint_options(Structure):
     keep_every_hours: float
     background: bool
     lock_wait_seconds: float
+    outwait_lock: bool
     on_saved: Any
     on_saved_context: Any
 

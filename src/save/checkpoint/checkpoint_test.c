@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -563,6 +564,42 @@ static void locks_of_the_dead_are_taken_over(void **state) {
     assert_false(exists(in_dir(TRMI_LOCK_NAME)));
 }
 
+/* An owner elsewhere that lives. */
+typedef struct toucher {
+    char path[4096];
+    atomic_bool stop;
+} toucher;
+
+static void *touch_lock(void *context) {
+    toucher *t = context;
+    while (!atomic_load(&t->stop)) {
+        utimensat(AT_FDCWD, t->path, NULL, 0);
+        usleep(100000);
+    }
+    return NULL;
+}
+
+/* A job that begins again soon after its host has died waits until the silence has lasted; beside a
+ * writer that lives it ends. */
+static void a_silent_lock_is_outwaited(void **state) {
+    trm_error err;
+    trm_checkpoint_writer *writer;
+    const trm_checkpoint_options outwaits = {.outwait_lock = true};
+    save_steps(1, 1, 1);
+    write_lock("elsewhere", 17, "other-boot/pid:[1]", 54);
+    CHECK_OK(trm_checkpoint_writer_open(dir, &outwaits, &writer, &err), err);
+    CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
+    write_lock("elsewhere", 17, "other-boot/pid:[1]", 10);
+    static toucher owner;
+    pthread_t thread;
+    snprintf(owner.path, sizeof owner.path, "%s", in_dir(TRMI_LOCK_NAME));
+    pthread_create(&thread, NULL, touch_lock, &owner);
+    CHECK_FAILS(trm_checkpoint_writer_open(dir, &outwaits, &writer, &err), TRM_INVALID, err,
+                "pid 17 on elsewhere writes here since 2023-11-14");
+    atomic_store(&owner.stop, true);
+    pthread_join(thread, NULL);
+}
+
 /* In a container whose first process does not reap, a killed process stays a zombie. */
 static void a_zombie_does_not_hold_a_lock(void **state) {
     trm_error err;
@@ -671,6 +708,7 @@ int main(void) {
         TEST(tables_are_read_while_they_are_written),
         TEST(one_writer_at_a_time),
         TEST(locks_of_the_dead_are_taken_over),
+        TEST(a_silent_lock_is_outwaited),
         TEST(a_zombie_does_not_hold_a_lock),
         TEST(a_lock_shows_signs_of_life),
         TEST(waiting_for_the_lock),

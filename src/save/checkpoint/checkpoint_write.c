@@ -434,10 +434,10 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
     writer->made = missing_levels(dir);
     trm_status status;
     TRMI_TRY_GOTO(status, make_dir(dir, writer->os, err), failed);
-    TRMI_TRY_GOTO(
-        status,
-        trmi_lock_take(dir, writer->os, writer->options.lock_wait_seconds, &writer->lock, err),
-        failed);
+    TRMI_TRY_GOTO(status,
+                  trmi_lock_take(dir, writer->os, writer->options.lock_wait_seconds,
+                                 writer->options.outwait_lock, &writer->lock, err),
+                  failed);
     trmi_checkpoint_tidy(dir, writer->os);
     TRMI_TRY_GOTO(status, find_next_sequence(writer, err), failed);
     writer->opened = trmi_os_wall();

@@ -198,13 +198,18 @@ static bool parse_record(const char *record, holder *out) {
                   out->host, &out->pid, &out->start_ticks, out->machine, &out->since) == 5;
 }
 
+/* Returns whether pids of the owner cannot be looked up here. */
+static bool is_elsewhere(const holder *owner) {
+    char machine[160];
+    write_machine(machine, sizeof machine);
+    return strcmp(machine, owner->machine) != 0;
+}
+
 /* Returns whether the owner lives. silent: seconds since the last touch; patience: seconds without
  * a touch after which an owner on another machine counts as dead. *ending: it lives, but ends. */
 static bool is_live(const holder *owner, double silent, double patience, bool *ending) {
-    char machine[160];
     *ending = false;
-    write_machine(machine, sizeof machine);
-    if (strcmp(machine, owner->machine) != 0) {
+    if (is_elsewhere(owner)) {
         return silent < patience;
     }
     if (kill((pid_t)owner->pid, 0) != 0 && errno == ESRCH) {
@@ -292,10 +297,27 @@ static void remove_dead_lock(trmi_lock *lock, const char *seen) {
     lock->os->unlink(lock->os->context, aside);
 }
 
-/* Tries to take the lock once. *ending: its owner is about to end. Returns OK (taken), PENDING (try
- * again at once) or INVALID (another process has it; `err` describes that process). */
-static trm_status try_to_take(trmi_lock *lock, bool *ending, trm_error *err) {
-    *ending = false;
+/* What a process that waits for a lock knows of its owner. */
+typedef struct sighting {
+    bool ending;    /* it is about to end */
+    bool silent;    /* it is elsewhere, and has not touched the lock since the first sighting */
+    bool seen;      /* there was a sighting of an owner elsewhere */
+    double touched; /* when it had touched the lock then, by this process's clock */
+} sighting;
+
+/* Notes when an owner elsewhere has touched its lock. File systems have stamps of whole seconds, so
+ * a touch is one that came TOUCH_SECONDS / 2 later. */
+static void note_touch(sighting *s, double silent_seconds) {
+    const double touched = trmi_os_now() - silent_seconds;
+    s->silent = !s->seen || touched < s->touched + TOUCH_SECONDS / 2.0;
+    s->touched = s->seen ? s->touched : touched;
+    s->seen = true;
+}
+
+/* Tries to take the lock once. Returns OK (taken), PENDING (try again at once) or INVALID (another
+ * process has it; `err` and *owner_seen describe it). */
+static trm_status try_to_take(trmi_lock *lock, sighting *owner_seen, trm_error *err) {
+    owner_seen->ending = owner_seen->silent = false;
     bool exists = false;
     /* The file does not exist: create it, which succeeds in one process only. */
     TRMI_TRY(create_record(lock->path, lock->os, lock->record, &exists, err));
@@ -314,7 +336,8 @@ static trm_status try_to_take(trmi_lock *lock, bool *ending, trm_error *err) {
     }
     bool known = parse_record(record, &owner);
     /* an owner that is dead, or a part of a record that is older than PARTIAL_SECONDS */
-    if (known ? !is_live(&owner, silent, SILENCE_SECONDS, ending) : silent > PARTIAL_SECONDS) {
+    if (known ? !is_live(&owner, silent, SILENCE_SECONDS, &owner_seen->ending)
+              : silent > PARTIAL_SECONDS) {
         if (known) {
             trmi_log(TRM_LOG_WARN, "save", "%s: taken over from pid %ld on %s, which is gone",
                      trmi_path_tail(lock->path), owner.pid, owner.host);
@@ -322,7 +345,10 @@ static trm_status try_to_take(trmi_lock *lock, bool *ending, trm_error *err) {
         remove_dead_lock(lock, record);
         return TRM_PENDING;
     }
-    /* The owner is alive. */
+    /* The owner is alive, or elsewhere and not known to be dead. */
+    if (known && is_elsewhere(&owner)) {
+        note_touch(owner_seen, silent);
+    }
     char since[32] = "just now";
     time_t seconds = (time_t)owner.since;
     struct tm utc;
@@ -373,8 +399,8 @@ static trm_status start_touching(trmi_lock *lock, trm_error *err) {
 
 /* Contract in lock.h. Waits a little for an owner that was just killed, or that is about to end,
  * even if the caller does not want to wait. */
-trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, trmi_lock **out,
-                          trm_error *err) {
+trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, bool outwait,
+                          trmi_lock **out, trm_error *err) {
     trmi_lock *lock;
     TRMI_TRY(TRMI_NEW(err, lock, 1, "for a lock"));
     lock->os = os != NULL ? os : trmi_os_real();
@@ -384,12 +410,23 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
     write_record(lock->record, sizeof lock->record);
     const double begun = trmi_os_now();
     int pending = 0;
-    bool ending;
+    sighting owner = {0};
+    bool told = false;
     /* Try again at once after TRM_PENDING (at most 100 times), every 0.1 s while another process
      * has the lock. */
-    while ((status = try_to_take(lock, &ending, err)) != TRM_OK) {
+    while ((status = try_to_take(lock, &owner, err)) != TRM_OK) {
         bool soon = status == TRM_PENDING && ++pending < 100;
-        double limit = fmax(wait_seconds, ending ? END_SECONDS : KILL_SECONDS);
+        bool waits = outwait && owner.silent; /* it is taken over when the silence has lasted */
+        double limit = fmax(wait_seconds, waits          ? SILENCE_SECONDS + TOUCH_SECONDS
+                                          : owner.ending ? END_SECONDS
+                                                         : KILL_SECONDS);
+        if (waits && !told && trmi_os_now() - begun >= KILL_SECONDS) {
+            trmi_log(TRM_LOG_WARN, "save",
+                     "%s: its owner is on another host and may be gone; waiting until it gives a "
+                     "sign of life, at most %.0f s",
+                     trmi_path_tail(lock->path), SILENCE_SECONDS);
+            told = true;
+        }
         if (!soon && (status != TRM_INVALID || trmi_os_now() - begun >= limit)) {
             if (status == TRM_PENDING) {
                 status = TRMI_FAIL(err, TRM_IO, "%s: cannot be taken", trmi_path_tail(lock->path));

@@ -146,14 +146,16 @@ typedef struct checkpoints {
     int64_t epoch, epoch_step;
 } checkpoints;
 
-/* Opens the writer on rank 0, which locks the directory. */
-static trm_status open_writer(checkpoints *c, const trm_progress *p, double patience,
+/* Opens the writer on rank 0, which locks the directory. `outwait`: the job begins, maybe again after
+ * its host has died with the lock; while ranks of a job change, nobody waits for that. */
+static trm_status open_writer(checkpoints *c, const trm_progress *p, double patience, bool outwait,
                               trm_error *err) {
     if (trmi_model_rank(p->model) != 0 || c->writer != NULL) {
         return TRM_OK; /* rank 0 writes */
     }
     trm_checkpoint_options options = c->options.writer;
     options.lock_wait_seconds = patience > 0 ? patience : options.lock_wait_seconds;
+    options.outwait_lock = options.outwait_lock || outwait;
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
@@ -175,7 +177,7 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
         c->asked_at = p->global_step > 0 ? p->global_step - 1 : 0;
     }
     trm_error why = {0};
-    trm_status status = open_writer(c, p, 0, &why);
+    trm_status status = open_writer(c, p, 0, !trmi_run_is_again(p), &why);
     if (trmi_run_is_again(p) && (status == TRM_INVALID || status == TRM_NOSPACE)) {
         trmi_log(TRM_LOG_WARN, "train", "checkpoints wait: %s", why.message);
         return TRM_OK;
@@ -214,7 +216,7 @@ static trm_status checkpoint_save(checkpoints *c, const trm_progress *p, bool la
         return TRM_OK;
     }
     trm_error unopened = {0};
-    const trm_status opened = open_writer(c, p, last ? LEFT_LOCK_SECONDS : 0, &unopened);
+    const trm_status opened = open_writer(c, p, last ? LEFT_LOCK_SECONDS : 0, false, &unopened);
     trm_status status = trm_model_save(p->model, c->writer, &why); /* all ranks bring their parts */
     if (opened != TRM_OK && status == TRM_INVALID) {               /* INVALID: there is no writer */
         status = opened;
