@@ -13,10 +13,12 @@
  * is unchanged where it lies. */
 #include "train/elastic_copies.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 #include "comm/api/communicator.h"
 #include "comm/net/reserve.h"
+#include "exec/optimizer/update.h"
 
 #include <string.h>
 
@@ -25,12 +27,19 @@ enum { WORD = 4 };
 /* How large the description of a part is, and its data. */
 typedef struct part_size {
     int64_t runs, segments, words, in_place;
+    int64_t old_bytes; /* of the old words of runs in place */
 } part_size;
+
+/* Returns the bytes of a run's old words: each begins at a multiple of 64 bytes. */
+static int64_t old_bytes_of(const trmi_state_run *run) {
+    return run->block >= 0 ? trmi_round_up(run->words * WORD, 64) : 0;
+}
 
 /* Returns the size of the runs that no other rank has, or of all. */
 static part_size measure_part(const trmi_state_part *part, bool alone) {
     part_size size = {.words = alone ? part->alone : part->words, .in_place = part->in_place};
     while (size.runs < part->runs_count && !(alone && part->runs[size.runs].repeated)) {
+        size.old_bytes += old_bytes_of(&part->runs[size.runs]);
         size.segments += part->runs[size.runs++].segments;
     }
     return size;
@@ -63,7 +72,7 @@ static void place_part(const part_size *size, char *memory, size_t *end, trmi_ke
     const size_t changed = take_bytes(end, size->runs * (int64_t)sizeof *out->changed);
     const int64_t copied = (size->words - size->in_place) * WORD;
     const size_t data[2] = {take_bytes(end, copied), take_bytes(end, copied)};
-    const size_t old = take_bytes(end, size->in_place * WORD);
+    const size_t old = take_bytes(end, size->old_bytes);
     if (memory != NULL) {
         out->part = (trmi_state_part){.runs = (trmi_state_run *)(void *)(memory + runs),
                                       .segments = (trmi_state_words *)(void *)(memory + segments),
@@ -112,7 +121,7 @@ static trm_status watch_blocks(trmi_elastic_copies *c, trm_exec *exec, trm_error
         const trmi_state_run *run = &part->runs[i];
         if (run->block >= 0) {
             c->old_begins[i] = begin;
-            begin += run->words * WORD;
+            begin += old_bytes_of(run);
             c->next_runs[i] = c->first_runs[run->block];
             c->first_runs[run->block] = i;
         }
@@ -131,7 +140,8 @@ void trmi_copies_keep_block(void *copies, int64_t block) {
     }
     const int64_t step = c->steps[c->newest];
     for (int64_t i = c->first_runs[block]; i >= 0; i = c->next_runs[i]) {
-        memcpy(mine->old + c->old_begins[i], c->own.places[i], (size_t)c->own.runs[i].words * WORD);
+        trmi_update_copy_aside((float *)(void *)(mine->old + c->old_begins[i]),
+                               (const float *)(const void *)c->own.places[i], c->own.runs[i].words);
     }
     atomic_thread_fence(memory_order_release);
     for (int64_t i = c->first_runs[block]; i >= 0; i = c->next_runs[i]) {
@@ -166,7 +176,7 @@ static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *
     trmi_free(c->own.segments);
     c->own.segments = NULL;
     trmi_comm_fill_shared(mine->data[0],
-                          (size_t)(mine->old - mine->data[0]) + (size_t)c->own.in_place * WORD);
+                          (size_t)(mine->old - mine->data[0]) + (size_t)sizes[c->rank].old_bytes);
     TRMI_TRY(map_memories(c, exec, comm, err));
     return watch_blocks(c, exec, err);
 }
@@ -371,7 +381,7 @@ static void read_part(const trmi_kept_part *kept, int32_t g, int64_t step, char 
             from = atomic_load(&kept->changed[i]) == step + 1
                        ? old
                        : kept->memory[run->memory] + run->offset;
-            old += bytes;
+            old += old_bytes_of(run);
         } else {
             copied += bytes;
         }

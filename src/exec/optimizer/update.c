@@ -455,6 +455,10 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
     return TRM_OK;
 }
 
+void trmi_update_copy_aside(float *to, const float *from, int64_t count) {
+    trmi_update_kernels_best()->copy_aside(to, from, count);
+}
+
 void trmi_update_accumulate(float *sum, const float *gradient, int64_t count, float scale,
                             bool first) {
     const trmi_update_kernels *kernels = trmi_update_kernels_best();

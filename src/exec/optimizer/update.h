@@ -58,6 +58,9 @@ void trmi_update_lend_slots(trmi_update *update, void *memory);
  * run's threads. NULL: nobody is told. `context` is borrowed. */
 typedef void trmi_update_watcher(void *context, int64_t block);
 void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
+/* Copies `count` values to memory that is not read soon, past the caches; later writes of this
+ * thread are not seen before them. `to` is a multiple of 64 bytes. */
+void trmi_update_copy_aside(float *to, const float *from, int64_t count);
 /* Sets the factor of all gradients, applied before norms and clipping: 1 / loss scale. */
 void trmi_update_set_scale(trmi_update *update, double scale);
 /* Samples lie in blocks (strict determinism): rows of equal ids are added in the order of the tree,

@@ -107,6 +107,17 @@ static void add_scaled(float *sum, const float *x, int64_t count, float scale, b
     }
 }
 
+static void copy_aside(float *to, const float *from, int64_t count) {
+    int64_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vf_stream(to, i, 0, vf_lanes(from, i, 0, VL));
+    }
+    if (i < count) {
+        vf_put_lanes(to, i, 0, (int)(count - i), vf_lanes(from, i, 0, (int)(count - i)));
+    }
+    vf_fence();
+}
+
 #include "exec/optimizer/update_product_body.h"
 
 const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
@@ -136,4 +147,5 @@ const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
     .inner = inner_product,
     .squares = sum_squares,
     .accumulate = add_scaled,
+    .copy_aside = copy_aside,
 };

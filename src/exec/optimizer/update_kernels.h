@@ -46,6 +46,7 @@ typedef struct trmi_update_kernels {
     /* Sum of squares in float: not finite if an element is not, or its square overflows. */
     float (*squares)(const float *x, int64_t count);
     void (*accumulate)(float *sum, const float *x, int64_t count, float scale, bool first);
+    void (*copy_aside)(float *to, const float *from, int64_t count); /* trmi_update_copy_aside */
 } trmi_update_kernels;
 
 extern const trmi_update_kernels trmi_update_kernels_plain;

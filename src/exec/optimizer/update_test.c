@@ -91,8 +91,10 @@ enum { WATCHED = 40000 }; /* elements of the larger segment: several blocks */
 typedef struct watched {
     const trmi_update *update;
     const float *parameters;
-    float old[2 * (WATCHED + 100)]; /* parameters, then the slot, before their blocks change */
-    int32_t calls[8];               /* by block */
+    /* parameters, then the slot, before their blocks change; parameters by block */
+    float old[2 * (WATCHED + 100)];
+    _Alignas(64) float aside[8][16384];
+    int32_t calls[8]; /* by block */
 } watched;
 
 static void keep_block(void *context, int64_t block) {
@@ -100,7 +102,8 @@ static void keep_block(void *context, int64_t block) {
     const int64_t begin = trmi_update_block_offset(seen->update, block);
     int64_t end;
     assert_int_equal(trmi_update_find_block(seen->update, begin, &end), block);
-    memcpy(seen->old + begin, seen->parameters + begin, (size_t)(end - begin) * sizeof(float));
+    trmi_update_copy_aside(seen->aside[block], seen->parameters + begin, end - begin);
+    memcpy(seen->old + begin, seen->aside[block], (size_t)(end - begin) * sizeof(float));
     memcpy(seen->old + WATCHED + 100 + begin, trmi_update_slot(seen->update, 0) + begin,
            (size_t)(end - begin) * sizeof(float));
     seen->calls[block]++;
