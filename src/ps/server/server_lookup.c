@@ -28,7 +28,9 @@ bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *push, int
         if (id->worker == push->worker && id->incarnation == push->incarnation) {
             return push->sequence > id->sequence;
         }
-        if (id->worker == push->worker && id->incarnation > push->incarnation && synchronous) {
+        /* SYNC: of another life of the worker. An earlier life's push is in the step of the other
+         * server; a later one makes the batch again, because that server went back by the step. */
+        if (id->worker == push->worker && synchronous) {
             return false;
         }
     }
