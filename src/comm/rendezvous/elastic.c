@@ -256,11 +256,42 @@ void trm_elastic_destroy(trm_elastic *e) {
 
 /* ---- the next epoch --------------------------------------------------------------------------- */
 
+/* While members meet, one of them asks another one's door so often; a door that has refused
+ * connections for so long belongs to a process that has gone. */
+static const double ask_seconds = 0.1, refusing_seconds = 1;
+
 /* The state of this rank while the ranks of an epoch meet. */
 typedef struct epoch_meeting {
     trm_elastic *e;
     trmi_members now;
+    int32_t asks; /* index of the member whose door is asked */
+    double asked; /* when */
+    double since; /* when this door first refused a connection; 0: it has not */
 } epoch_meeting;
+
+/* Returns whether a member of another host has gone. A process has its door open as long as it is
+ * in the job. Asks one door at a time, and stays with one that refuses. */
+static bool has_gone(epoch_meeting *m) {
+    const trmi_member *member = &m->now.list[m->asks];
+    const double now = trmi_os_now();
+    trmi_link link;
+    trm_error why = {0};
+    if (now - m->asked < ask_seconds) {
+        return false;
+    }
+    m->asked = now;
+    if (member->id != m->e->me.id && !trmi_process_is_running(&m->e->me, member)) {
+        if (trmi_door_call(m->e, member, &link, &why) == TRM_OK) {
+            trmi_link_close(&link);
+        } else if (why.sys_errno == ECONNREFUSED) {
+            m->since = m->since > 0 ? m->since : now;
+            return now - m->since >= refusing_seconds;
+        }
+    }
+    m->since = 0;
+    m->asks = (m->asks + 1) % m->now.count;
+    return false;
+}
 
 /* Returns whether the meeting cannot succeed: a member has died, or the epoch has ended. */
 static bool is_abandoned(void *context) {
@@ -271,7 +302,7 @@ static bool is_abandoned(void *context) {
     for (int32_t i = 0; i < m->now.count && !over; i++) {
         over = trmi_process_is_dead(&m->e->me, &m->now.list[i]);
     }
-    return over;
+    return over || has_gone(m);
 }
 
 /* Fills in what this rank brings to the meeting. The token is the key of this epoch alone, so that
@@ -307,7 +338,7 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
 
 /* Meets the ranks of the present epoch and makes their communicator. */
 static trm_status meet_members(trm_elastic *e, trm_error *err) {
-    epoch_meeting m = {.e = e, .now = {.ballot = -1}};
+    epoch_meeting m = {.e = e, .now = {.ballot = -1}, .asked = trmi_os_now()};
     trmi_join join;
     pthread_mutex_lock(&e->lock);
     trm_status status = trmi_members_copy(&m.now, &e->now, err);
