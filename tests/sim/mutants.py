@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Plants each fault of tests/sim/mutants/*.patch in the product and runs seeds of trireme-sim until one finds it.
+"""Plants each fault of tests/sim/mutants/*.patch in the product and runs seeds of trireme-sim until one finds it: a
+seed that fails with the fault, and not without it.
 
 Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [--only servers|elastic|checkpoints] [--check] [NAME ...]
 
@@ -17,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 
 
 def run(command, **options):
@@ -47,6 +49,27 @@ def link_simulator(target, build, link, scratch):
     words[words.index('-o') + 1] = simulator
     run(words, cwd=build)
     return simulator
+
+
+def find_fault(simulator, sound, args):
+    """Runs seeds until one fails with the fault and not without it. Returns the number of seeds, and the line of the one that found it or None."""
+    first, count, end = args.first, 0, time.monotonic() + args.seconds
+    only = ['--only', args.only] if args.only else []
+    while True:
+        left = end - time.monotonic()
+        result = subprocess.run([simulator, '--seeds', f'{first}:{args.first + args.seeds - first}', '--failures', '1', '--seconds', str(max(1, left))] + only,
+                                capture_output=True, text=True)
+        seeds = re.search(r'^(\d+) seeds', result.stdout, re.M)
+        found = re.search(r'^trireme-sim --seed (\d+): (.*)$', result.stdout, re.M)
+        count += int(seeds.group(1)) if seeds else 0
+        if found is None:
+            return count, None
+        if subprocess.run([sound, '--seed', found.group(1)], capture_output=True).returncode == 0:
+            return count, f'seed {found.group(1)}: {found.group(2)[:80]}'
+        print(f'seed {found.group(1)} fails without a fault, too: {found.group(2)[:80]}', file=sys.stderr)
+        first = int(found.group(1)) + 1
+        if first >= args.first + args.seeds or time.monotonic() >= end:
+            return count, None
 
 
 def main():
@@ -81,14 +104,9 @@ def main():
                 continue
             if args.check:
                 continue
-            only = ['--only', args.only] if args.only else []
-            result = subprocess.run([simulator, '--seeds', f'{args.first}:{args.seeds}', '--failures', '1', '--seconds', str(args.seconds)] + only,
-                                    capture_output=True, text=True)
-            found = re.search(r'^trireme-sim --seed (\d+): (.*)$', result.stdout, re.M)
-            seeds = re.search(r'^(\d+) seeds', result.stdout, re.M)
+            count, found = find_fault(simulator, os.path.join(build, 'trireme-sim'), args)
             missed += found is None
-            where = f'seed {found.group(1)}: {found.group(2)[:80]}' if found else 'NOT FOUND'
-            print(f'{name:24} {seeds.group(1) if seeds else "?":>6} seeds  {where}', flush=True)
+            print(f'{name:24} {count:>6} seeds  {found or "NOT FOUND"}', flush=True)
     print(f'{len(names) - missed} of {len(names)} planted faults {"compile" if args.check else "found"}')
     return 1 if missed > (0 if args.check else 1) else 0
 
