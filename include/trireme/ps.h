@@ -524,9 +524,9 @@ TRM_API TRM_MUST_USE trm_status trm_ps_chief_request(trm_ps_client *client, trm_
                                                      double timeout_seconds, trm_ps_chief *out,
                                                      trm_error *err);
 /* Ends this worker's part in training: it pushes no more, no process waits for it, and its samples
- * go to other workers. It may still read, and be the chief. Where a server's disk is full, it is
- * told again until timeout_seconds of the client are over.
- *   errors   as trm_ps_pull_wait; NOSPACE (a server that is started again would wait for this
+ * go to other workers. It may still read, and be the chief. If a server's disk is full, the
+ * call repeats the goodbye until timeout_seconds of the client are over.
+ *   errors   as trm_ps_pull_wait; IO, NOSPACE (a server that is started again would wait for this
  *            worker) */
 TRM_API TRM_MUST_USE trm_status trm_ps_leave(trm_ps_client *client, trm_error *err);
 
@@ -543,7 +543,7 @@ typedef struct trm_ps_checkpoint_result {
  *   param    differential: true = only changes since the snapshot before (full when there is none)
  *            result: written
  *   errors   INVALID, IO, NOSPACE, TIMEOUT, PEER: the snapshot does not exist; CANCELLED (another
- *            worker is the chief) */
+ *            worker is the chief); NOMEM: it may exist */
 TRM_API TRM_MUST_USE trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                                                   trm_ps_checkpoint_result *result, trm_error *err);
 /* Ends all servers: trm_ps_server_wait returns.

@@ -5764,9 +5764,9 @@ FUNCTIONS = {
     'trm_ps_leave': (c_int, (c_void_p, POINTER(trm_error),),
         'client err',
         """Ends this worker's part in training: it pushes no more, no process waits for it, and its samples
-        go to other workers. It may still read, and be the chief. Where a server's disk is full, it is
-        told again until timeout_seconds of the client are over.
-          errors   as trm_ps_pull_wait; NOSPACE (a server that is started again would wait for this
+        go to other workers. It may still read, and be the chief. If a server's disk is full, the
+        call repeats the goodbye until timeout_seconds of the client are over.
+          errors   as trm_ps_pull_wait; IO, NOSPACE (a server that is started again would wait for this
                    worker)
         """),
     'trm_ps_checkpoint': (c_int, (c_void_p, c_bool, POINTER(trm_ps_checkpoint_result), POINTER(trm_error),),
@@ -5777,7 +5777,7 @@ FUNCTIONS = {
           param    differential: true = only changes since the snapshot before (full when there is none)
                    result: written
           errors   INVALID, IO, NOSPACE, TIMEOUT, PEER: the snapshot does not exist; CANCELLED (another
-                   worker is the chief)
+                   worker is the chief); NOMEM: it may exist
         """),
     'trm_ps_stop_servers': (c_int, (c_void_p, POINTER(trm_error),),
         'client err',

@@ -737,7 +737,7 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
     if (client->order_trailer_bytes == 256) {
         trmi_error_decode(&theirs, client->order_trailer);
     } else if (client->order_trailer == NULL) {
-        /* the server has carried the order out: a hold ends with its connection */
+        /* the server may hold pushes for this order: the end of the connection ends the hold */
         TRMI_FAIL(&theirs, TRM_NOMEM, "no memory for an answer of server %d", peer->number);
         trmi_client_drop(client, peer);
     }

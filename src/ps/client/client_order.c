@@ -125,14 +125,16 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
 }
 
 /* Sends BYE to all servers: they no longer wait for this worker, for a while (`rests`) or for
- * good. */
+ * good. Returns the first error; the other servers are told nevertheless. */
 static trm_status send_bye(trm_ps_client *client, bool rests, trm_error *err) {
+    trm_status status = TRM_OK;
     for (uint32_t s = 0; s < client->servers; s++) {
-        trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
-        TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
-                                   err));
+        const trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
+        trm_status one = trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
+                                           NULL, 0, status == TRM_OK ? err : NULL);
+        status = status == TRM_OK ? one : status;
     }
-    return TRM_OK;
+    return status;
 }
 
 /* Contract in trireme/ps.h. A server whose disk is full cannot log the goodbye: it is said again,

@@ -113,7 +113,7 @@ static void lose_last_push(int server, int shard) {
 /* ---- a worker that dies before it tells a server that all have its push ---- */
 
 typedef struct fate {
-    bool awaits, dead; /* awaits: the order, to another server than 0 */
+    bool awaits, dead; /* awaits: it dies at the next PUSHED to a server other than 0 */
 } fate;
 static fate ahead;
 

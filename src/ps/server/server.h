@@ -183,7 +183,7 @@ typedef struct trmi_worker {
     int64_t done;        /* batches that all shards have logged: kept by a restart */
     bool active;         /* other workers wait for it (BOUNDED, SYNC) */
     bool away;           /* left or resting, according to the log of workers */
-    bool log_failed;     /* that log could not be written when this changed last */
+    bool log_failed;     /* the last attempt to log a change failed */
     /* sent BYE. A worker without a lease is inactive but still connected. */
     bool left;
     double seen;
@@ -272,12 +272,13 @@ struct trm_ps_server {
     int away_fd;               /* log of away workers, lives and chief, -1: none */
     uint32_t last_snapshot;    /* latest snapshot, begun or loaded */
     bool last_snapshot_failed; /* it is incomplete: the next one must be full */
-    /* latest number that was used: of last_snapshot, or of a snapshot that was given up after its
-     * log began, which a restart finds. Log N has the pushes after snapshot N only, so the next
-     * snapshot exceeds it */
+    /* Highest snapshot number in use: that of last_snapshot, or of a later one that was given up
+     * after its log began. The next snapshot gets a higher number, because log N may only have
+     * pushes after snapshot N. */
     uint32_t newest_number;
-    uint32_t complete_snapshot; /* latest one with a manifest: its log and later ones are kept */
-    uint32_t oldest_log;        /* there may be no log below */
+    /* newest one with a manifest; the logs since the complete one before it are kept */
+    uint32_t complete_snapshot;
+    uint32_t oldest_log; /* no log of this server has a lower number */
     /* shards that are still writing their part of it */
     _Atomic int32_t writing;
     uint32_t full_snapshot, older_full_snapshot,
@@ -519,8 +520,9 @@ trm_status trmi_server_chief_log(trm_ps_server *server, uint32_t worker, uint32_
 bool trmi_chief_order(trm_ps_server *server, trmi_request *request);
 /* Notes that the chief is alive, if it sent this request. */
 void trmi_chief_note_message(trm_ps_server *server, const trmi_request *request);
-/* Notes that the chief has signed off: another worker may follow. */
-void trmi_chief_left(trm_ps_server *server, const trmi_request *request);
+/* Notes and logs that the chief has signed off, if it sent this request: another worker may follow.
+ *   errors  IO, NOSPACE: it is not noted */
+trm_status trmi_chief_left(trm_ps_server *server, const trmi_request *request, trm_error *err);
 /* Returns whether the sender may do what only the chief may; if not, sets r->err. */
 bool trmi_chief_allows(const trm_ps_server *server, trmi_request *request);
 

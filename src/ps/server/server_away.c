@@ -117,7 +117,7 @@ void trmi_server_away_close(trm_ps_server *server) {
 
 /* Contract in server.h. The first of several failures is written to the server's log. */
 trm_status trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away, trm_error *err) {
-    if (w->away == away) {
+    if (w->away == away && !w->log_failed) { /* a record that was not flushed may be there */
         return TRM_OK;
     }
     trm_error why;

@@ -56,20 +56,17 @@ void trmi_chief_note_message(trm_ps_server *server, const trmi_request *r) {
     }
 }
 
-/* Contract in server.h. A later life of its worker may sign off without having asked for the role. */
-void trmi_chief_left(trm_ps_server *server, const trmi_request *r) {
+/* Contract in server.h. A later life of its worker may sign off without having asked for the
+ * role. */
+trm_status trmi_chief_left(trm_ps_server *server, const trmi_request *r, trm_error *err) {
     const trmi_chief *c = &server->chief;
     if (!c->held || c->gone || r->header.worker != c->worker ||
         r->header.incarnation < c->incarnation) {
-        return;
+        return TRM_OK;
     }
-    trm_error err;
+    TRMI_TRY(trmi_server_chief_log(server, c->worker, c->incarnation, true, err));
     server->chief.gone = true;
-    if (trmi_server_chief_log(server, c->worker, c->incarnation, true, &err) != TRM_OK) {
-        trmi_log(TRM_LOG_WARN, "ps",
-                 "server %d: %s: started again, it would wait for the chief, worker %u",
-                 server->options.server, err.message, r->header.worker);
-    }
+    return TRM_OK;
 }
 
 bool trmi_chief_allows(const trm_ps_server *server, trmi_request *r) {

@@ -138,6 +138,10 @@ static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64
     if (here && trmi_kept_write(server, &err) != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "ps", "server %d: batch %lld of worker %u is made again: %s",
                  server->options.server, (long long)batch, r->header.worker, err.message);
+        for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+            p->partial =
+                p->partial || (p->header.worker == r->header.worker && p->header.clock == batch);
+        }
         return TRMI_HERE_NOT;
     }
     if (here || server->done_step >= batch || server->last.step >= batch) {

@@ -10,9 +10,9 @@
  *     log/kept-server-N.log    | head | message as it came | zeros to a multiple of 8 | digest | ...
  *
  * The file is replaced as a whole, which happens once in a worker's life. Pushes of steps that the
- * shards have are left out when it is read. A push that its worker makes again is removed, also
- * when it is in a step already: the server goes back by that step, and must not form it again from
- * the file. */
+ * shards have are left out when it is read. When its worker makes a push again, the push is
+ * removed from the file, even if it is in a step: the server goes back by that step and must not
+ * form it from the file. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 

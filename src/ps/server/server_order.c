@@ -225,6 +225,10 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     if (!trmi_chief_allows(server, r)) {
         return;
     }
+    if (server->failed.status != TRM_OK) { /* a shard lacks a step */
+        r->err = server->failed;
+        return;
+    }
     if (server->options.folder == NULL) {
         TRMI_FAIL(&r->err, TRM_INVALID, "server %d has no folder for checkpoints",
                   server->options.server);
@@ -510,13 +514,18 @@ static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
 /* BYE: the worker is not waited for any more; for good, its leases are free too. It may come
  * from a worker that never pushed. A goodbye for good that cannot be logged is answered with the
  * error: started again, the server would wait for a worker that never comes. One of a worker that
- * rests is said again when it asks for samples. */
+ * rests is not: the server, started again, waits for it until it has samples or says goodbye. */
 static void handle_bye(trm_ps_server *server, trmi_request *r) {
     if (r->link != NULL && r->link->worker >= 0) {
-        (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, NULL);
+        trm_error err = {0};
+        (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, &err);
+        if (err.status == TRM_NOMEM) { /* CANCELLED: the life has ended */
+            r->err = err;
+            return;
+        }
     }
-    if (r->note.value[1] == 0) {
-        trmi_chief_left(server, r);
+    if (r->note.value[1] == 0 && trmi_chief_left(server, r, &r->err) != TRM_OK) {
+        return;
     }
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_worker *w = &server->workers[i];

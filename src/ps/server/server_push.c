@@ -94,7 +94,7 @@ static bool is_of_next_step(const trm_ps_server *server, const trmi_request *r) 
 static bool form_group(trm_ps_server *server) {
     int64_t have = 0, of_inactive = 0;
     bool strict = false;
-    if (!trmi_last_step_allows_group(server)) {
+    if (server->failed.status != TRM_OK || !trmi_last_step_allows_group(server)) {
         return false;
     }
     /* Count the pushes of the next step that wait, and those whose workers are not waited for. */

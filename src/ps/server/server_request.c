@@ -423,7 +423,11 @@ static trm_status push_group(trmi_shard_thread *runner, const trmi_request *grou
 /* A shard has not carried out a step that others may have: the server must serve no rows of two
  * steps, and apply no later one. It refuses everything from then on; started again, it decides by
  * its logs. */
-static void fail_server(trm_ps_server *server, const trm_error *err) {
+static void fail_server(trmi_shard_thread *runner, const trm_error *err) {
+    trm_ps_server *server = runner->server;
+    if (runner->shard->broken.status == TRM_OK) {
+        runner->shard->broken = *err;
+    }
     pthread_mutex_lock(&server->mutex);
     server->failed = server->failed.status == TRM_OK ? *err : server->failed;
     pthread_mutex_unlock(&server->mutex);
@@ -476,9 +480,9 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
         }
     }
     status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
-    /* pushes that are wrong are so for all shards */
+    /* INVALID and CANCELLED come from the pushes themselves: every shard fails alike */
     if (status != TRM_OK && status != TRM_INVALID && status != TRM_CANCELLED) {
-        fail_server(runner->server, &err);
+        fail_server(runner, &err);
     }
     note_pushed(runner, group, status, applied, &err);
     trmi_free(ids);
@@ -502,8 +506,8 @@ void trmi_run_stage(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Applies the sum of staged pushes as one step. The step is decided: a server that cannot log it
- * finds its pushes in the log when it is started again. */
+/* Applies the sum of staged pushes as one step. A server that cannot log a decided step
+ * finds the step's pushes in its log at the next start. */
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     bool sum = runner->server->options.sum_gradients;
     trmi_push push = {.ids = r->ids,
@@ -514,7 +518,7 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     trm_error err;
     trm_status status = trmi_shard_step(runner->shard, &push, &err);
     if (status != TRM_OK) {
-        fail_server(runner->server, &err);
+        fail_server(runner, &err);
     }
     note_pushed(runner, r, status, true, &err);
 }

@@ -263,8 +263,8 @@ typedef struct log_search {
     uint32_t from, newest; /* snapshot that was loaded; newest log since */
 } log_search;
 
-/* Notes a log. One of a job with other servers or shards is an error if it has pushes: a push cannot
- * be divided among other shards. */
+/* Notes a log. One of a job with other servers or shards is an error if it has pushes: a push
+ * cannot be divided among other shards. */
 static trm_status note_log(void *context, const trmi_log_name *log, const char *path,
                            trm_error *err) {
     log_search *c = context;

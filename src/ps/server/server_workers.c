@@ -33,7 +33,7 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
     }
     w->incarnation = incarnation;
     w->dispatched = 0;
-    w->away = false; /* what the log of workers says of it is of the earlier life */
+    w->away = w->log_failed = false; /* what the log of workers says is of the earlier life */
     trmi_last_step_new_life(server, w->worker);
     for (int k = 0; k < TRMI_READS; k++) {
         w->reads[k].clock = -1;

@@ -3,8 +3,8 @@
  * shard.h).
  *
  * trmi_shard_push calls check_applied (is the push, or its batch, applied already?), then
- * log_and_apply: log record, rows, window. If the rows fail half-way the shard is broken: only a
- * restart from snapshot and log restores it. */
+ * log_and_apply: log record, rows, window. If one of them fails the shard is broken: only a restart
+ * from snapshot and log restores it. */
 #include "ps/shard/shard.h"
 
 #include "base/checked.h"
@@ -313,8 +313,8 @@ static trm_status note_applied(trmi_shard *shard, const trmi_push *push, trm_err
     return TRM_OK;
 }
 
-/* Logs and applies a push that is new. */
-static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+/* Makes a window for each worker of a push that has none. */
+static trm_status add_windows(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     for (uint32_t i = 0; i < push->id_count; i++) {
         if (trmi_shard_window(shard, push->ids[i].worker) == NULL) {
             trmi_window fresh = {.worker = push->ids[i].worker,
@@ -322,8 +322,14 @@ static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_er
             TRMI_TRY(trmi_shard_set_window(shard, &fresh, err));
         }
     }
+    return TRM_OK;
+}
+
+/* Logs and applies a push that is new. */
+static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    trm_status status = add_windows(shard, push, err);
     /* the log first: a process that dies after this line loses nothing */
-    trm_status status = trmi_shard_log_push(shard, push, err);
+    status = status == TRM_OK ? trmi_shard_log_push(shard, push, err) : status;
     status = status == TRM_OK ? apply_to_rows(shard, push, err) : status;
     status = status == TRM_OK ? note_applied(shard, push, err) : status;
     if (status != TRM_OK) {

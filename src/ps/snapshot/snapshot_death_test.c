@@ -179,7 +179,7 @@ static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
                      victim == 1 && !lost ? TRM_OK : TRM_PEER);
     assert_int_equal(ahead.server, -1);
     take_steps(&j);
-    /* else snapshot 2 was given up, and the next one has none before it that it could differ from */
+    /* otherwise snapshot 2 was given up, so the next one must be full */
     check_checkpoint(&j, victim == 1);
     take_steps(&j);
     check_checkpoint(&j, true);
@@ -364,7 +364,7 @@ static void start_again_with(job *j, int servers) {
     join(j, 0, NULL);
 }
 
-/* Makes the rows of the folder, with the logs, those of the servers. */
+/* Checks that the folder, with its logs, has the rows of the servers. */
 static void check_folder(job *j, const char *path, const float rows[KEYS * WIDTH]) {
     float values[WIDTH], slots[WIDTH];
     trm_row_info info;
