@@ -155,11 +155,14 @@ static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
     /* A worker that begins anew gets a new life; one that reconnects keeps its own. */
     uint32_t incarnation = 0;
     bool begins = link->worker >= 0 && n->value[1] != 0;
-    const trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
+    trmi_worker *known = begins ? trmi_front_find(server, (uint32_t)link->worker) : NULL;
     if (begins &&
         trmi_server_new_life(server, (uint32_t)link->worker, known == NULL ? 0 : known->incarnation,
                              &incarnation, &r->err) != TRM_OK) {
         return;
+    }
+    if (known != NULL) { /* a sign of life: the earlier life may have been silent for long */
+        known->seen = trmi_os_now();
     }
     /* rings only if this process can map the client's memory */
     const trmi_ring_place place = {n->value[3], (int32_t)n->value[4]};

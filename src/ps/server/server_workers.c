@@ -25,13 +25,15 @@ int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) 
     return slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
-/* Contract in server.h. Sequences begin at 0 again with each life. */
+/* Contract in server.h. Sequences begin at 0 again with each life, and so does the silence after
+ * which nothing waits for the worker. */
 trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation,
                            trm_error *err) {
     if (incarnation <= w->incarnation) {
         return TRM_OK;
     }
     w->incarnation = incarnation;
+    w->seen = trmi_os_now();
     w->dispatched = 0;
     w->away = w->log_failed = false; /* what the log of workers says is of the earlier life */
     trmi_last_step_new_life(server, w->worker);
