@@ -17,10 +17,9 @@
 
 enum { LEAVE_AGAIN_MS = 200 };
 
-/* Contract in trireme/ps.h. The table must get the same number on every server. */
-trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
-                               int32_t *table, trm_error *err) {
-    TRMI_NEED(err, client, options, table);
+/* Declares a table, which must get the same number on every server. */
+static trm_status declare_table(trm_ps_client *client, const trm_table_options *options,
+                                int32_t *table, trm_error *err) {
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
     /* server 0 determines the number, the other servers must agree */
@@ -56,6 +55,14 @@ trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *o
     }
     *table = (int32_t)number;
     return TRM_OK;
+}
+
+/* Contract in trireme/ps.h. A worker that fails here owes its batches as one that fails in a pull:
+ * the others wait for its next life. */
+trm_status trm_ps_client_table(trm_ps_client *client, const trm_table_options *options,
+                               int32_t *table, trm_error *err) {
+    TRMI_NEED(err, client, options, table);
+    return trmi_client_note(client, declare_table(client, options, table, err));
 }
 
 trm_status trm_ps_client_cache(trm_ps_client *client, int32_t table, int64_t rows, trm_error *err) {
