@@ -162,7 +162,7 @@ static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
         return;
     }
     if (known != NULL) { /* a sign of life: the earlier life may have been silent for long */
-        known->seen = trmi_os_now();
+        known->greeted = trmi_os_now();
     }
     /* rings only if this process can map the client's memory */
     const trmi_ring_place place = {n->value[3], (int32_t)n->value[4]};

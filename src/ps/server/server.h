@@ -186,7 +186,8 @@ typedef struct trmi_worker {
     bool log_failed;     /* the last attempt to log a change failed */
     /* sent BYE. A worker without a lease is inactive but still connected. */
     bool left;
-    double seen;
+    double seen;    /* when it was heard last */
+    double greeted; /* when its newest process connected, which may not have pushed yet */
     trmi_reads reads[TRMI_READS];
 } trmi_worker;
 

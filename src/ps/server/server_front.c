@@ -17,6 +17,7 @@
 #include "base/log.h"
 #include "base/memory.h"
 
+#include <math.h>
 #include <stdio.h>
 
 /* Returns the clock of the slowest active worker. *who: its number; -1: a worker that has not
@@ -237,12 +238,13 @@ trmi_request *trmi_front_advance(trm_ps_server *server) {
 static void drop_silent_workers(trm_ps_server *server, double now) {
     for (int64_t i = 0; i < server->worker_count; i++) {
         trmi_worker *w = &server->workers[i];
-        if (w->active && now - w->seen > server->options.worker_timeout_seconds) {
+        const double silent = now - fmax(w->seen, w->greeted);
+        if (w->active && silent > server->options.worker_timeout_seconds) {
             w->active = false;
             trmi_log(TRM_LOG_WARN, "ps",
                      "server %d: worker %u has been silent for %.0f s (clock %lld): no longer "
                      "waited for",
-                     server->options.server, w->worker, now - w->seen, (long long)w->clock);
+                     server->options.server, w->worker, silent, (long long)w->clock);
         }
     }
 }
