@@ -38,6 +38,15 @@ static const char *check_file(int fd, size_t bytes, const struct stat *info) {
                                                            : NULL;
 }
 
+/* Returns whether the kernel refuses a look into a process of this user: it has ended, and its
+ * parent has not waited for it. */
+static bool is_zombie(int64_t pid, int error) {
+    char path[64];
+    struct stat info;
+    snprintf(path, sizeof path, "/proc/%lld", (long long)pid);
+    return error == EACCES && stat(path, &info) == 0 && info.st_uid == geteuid();
+}
+
 /* Contract in shared_memory.h. The descriptor is another process's, and may be replaced at any
  * time by one that this process must not open; so its type, owner and mode are checked before it
  * is opened for writing, and its size and seals afterwards. */
@@ -49,13 +58,15 @@ trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm
      * device) is never really opened. O_NOFOLLOW is not possible: /proc/PID/fd/FD is itself a
      * symbolic link. */
     int looked = open(path, O_PATH | O_CLOEXEC), opened = -1;
-    if (looked < 0 && errno == ENOENT) { /* in an elastic job the others go on without it */
+    int error = looked < 0 ? errno : 0;
+    if (error == ENOENT || is_zombie(pid, error)) { /* an elastic job goes on without it */
         return TRMI_FAIL(
             err, TRM_PEER,
             "%s: the process that shares this memory has ended or has closed it, or has "
             "another pid namespace",
             path);
     }
+    errno = error;
     if (looked < 0 || fstat(looked, &info) != 0) {
         trm_status status =
             TRMI_FAIL_SYS(err,

@@ -88,6 +88,22 @@ static void other_files_are_refused(void **state) {
                 "has ended or has closed it");
 }
 
+/* A process that has ended, and that its parent has not waited for, is a lost peer, also for a user
+ * whom the kernel does not let look into it. */
+static void memory_of_a_zombie_is_lost(void **state) {
+    trm_error err;
+    int opened;
+    siginfo_t ended;
+    (void)state;
+    pid_t child = fork();
+    if (child == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    CHECK_FAILS(trmi_shared_open(child, 3, BYTES, &opened, &err), TRM_PEER, err, "has ended");
+    assert_int_equal(waitpid(child, NULL, 0), child);
+}
+
 /* As root: a process of another user offers memory that is right in all else. */
 static void another_owner_is_refused(void **state) {
     (void)state;
@@ -116,9 +132,8 @@ static void another_owner_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(both_see_the_same_bytes),
-        cmocka_unit_test(it_cannot_be_cut_short),
-        cmocka_unit_test(other_files_are_refused),
+        cmocka_unit_test(both_see_the_same_bytes),  cmocka_unit_test(it_cannot_be_cut_short),
+        cmocka_unit_test(other_files_are_refused),  cmocka_unit_test(memory_of_a_zombie_is_lost),
         cmocka_unit_test(another_owner_is_refused),
     };
     return cmocka_run_group_tests_name("shared memory", tests, NULL, NULL);
