@@ -9,8 +9,8 @@
  * words of a run are equally far from each other in the whole variable: one segment describes all
  * of them.
  *
- * A run in place belongs to one block of the optimiser: nothing but an update changes its words, so
- * that who keeps the old words of a block before an update changes it has those of two steps
+ * A run in place belongs to one block of the optimiser, and only an update changes its words. The
+ * caller that copies a block before each update therefore has the words of two steps
  * (trmi_state_watch). */
 #ifndef TRMI_EXEC_STATE_PART_H
 #define TRMI_EXEC_STATE_PART_H

@@ -57,7 +57,7 @@ bool trmi_comm_reaches(trm_comm *comm, const void *memory, size_t bytes) {
            trmi_shm_find_owner(comm->host, memory, bytes, &owner, &place);
 }
 
-/* What a rank tells the others of its memory. */
+/* Place and size of a rank's memory, which the rank sends to all others. */
 typedef struct memory_card {
     trmi_shm_place place;
     uint64_t bytes;

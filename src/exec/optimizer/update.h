@@ -54,8 +54,8 @@ size_t trmi_update_slot_stride(const trmi_update *update);
  * stride bytes), and allocates the pages of the blocks that this rank updates. The memory is
  * borrowed. After trmi_update_share. */
 void trmi_update_lend_slots(trmi_update *update, void *memory);
-/* Called before a run changes a block of parameters and slots, by the thread that does: any of the
- * run's threads. NULL: nobody is told. `context` is borrowed. */
+/* A run calls it before it changes a block of parameters and slots, on the thread that changes the
+ * block. NULL: no watcher. `context` is borrowed. */
 typedef void trmi_update_watcher(void *context, int64_t block);
 void trmi_update_watch(trmi_update *update, trmi_update_watcher *watcher, void *context);
 /* Copies `count` values to memory that is not read soon, past the caches; later writes of this

@@ -124,6 +124,15 @@ void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {
     }
 }
 
+/* Keeps the copies of a batch that an ended life of a worker has left out of all steps. */
+static void hold_copies(trm_ps_server *server, uint32_t worker, int64_t batch) {
+    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
+        if (p->header.worker == worker && p->header.clock == batch) {
+            p->partial = true;
+        }
+    }
+}
+
 /* BEGINS, second form: lets the copies of a batch that an ended life has left be in a step.
  * Returns what this server has of the batch. A copy that cannot be kept counts as not here: the
  * worker then makes the batch again. */
@@ -139,10 +148,7 @@ static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64
     if (here && trmi_kept_write(server, &err) != TRM_OK) {
         trmi_log(TRM_LOG_WARN, "ps", "server %d: batch %lld of worker %u is made again: %s",
                  server->options.server, (long long)batch, r->header.worker, err.message);
-        for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
-            p->partial =
-                p->partial || (p->header.worker == r->header.worker && p->header.clock == batch);
-        }
+        hold_copies(server, r->header.worker, batch);
         return TRMI_HERE_NOT;
     }
     if (here || server->done_step >= batch || server->last.step >= batch) {
@@ -154,11 +160,7 @@ static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64
 /* BEGINS, fourth form: the batch comes again, so what an ended life has left of it must be in no
  * step, now or after a restart. */
 static void give_copies_up(trm_ps_server *server, trmi_request *r, int64_t batch) {
-    for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
-        if (p->header.worker == r->header.worker && p->header.clock == batch) {
-            p->partial = true;
-        }
-    }
+    hold_copies(server, r->header.worker, batch);
     if (trmi_kept_remove(server, r->header.worker, batch, &r->err) == TRM_OK) {
         r->note.value[1] = trmi_last_step_restart_before(server, r->header.worker, batch);
     }

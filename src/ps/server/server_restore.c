@@ -257,7 +257,7 @@ static trm_status load_chain(trm_ps_server *server, uint32_t snapshot, trm_error
 
 /* ---- logs ------------------------------------------------------------------------------------ */
 
-/* What a server learns from the names of the logs. */
+/* The numbers that a server finds in the names of its logs. */
 typedef struct log_search {
     trm_ps_server *server;
     uint32_t from, newest; /* snapshot that was loaded; newest log since */

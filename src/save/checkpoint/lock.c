@@ -297,7 +297,7 @@ static void remove_dead_lock(trmi_lock *lock, const char *seen) {
     lock->os->unlink(lock->os->context, aside);
 }
 
-/* What a process that waits for a lock knows of its owner. */
+/* The owner of a lock as a process that waits for the lock sees it. */
 typedef struct sighting {
     bool ending;    /* it is about to end */
     bool silent;    /* it is elsewhere, and has not touched the lock since the first sighting */

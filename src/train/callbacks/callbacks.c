@@ -146,8 +146,9 @@ typedef struct checkpoints {
     int64_t epoch, epoch_step;
 } checkpoints;
 
-/* Opens the writer on rank 0, which locks the directory. `outwait`: the job begins, maybe again after
- * its host has died with the lock; while ranks of a job change, nobody waits for that. */
+/* Opens the writer on rank 0, which locks the directory. `outwait`: true when the job begins, since
+ * its last host may have died with the lock; false when ranks change, because training must not
+ * wait. */
 static trm_status open_writer(checkpoints *c, const trm_progress *p, double patience, bool outwait,
                               trm_error *err) {
     if (trmi_model_rank(p->model) != 0 || c->writer != NULL) {
