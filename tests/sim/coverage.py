@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Prints which lines of the protocol files seeds of trireme-sim alone run.
 
-Usage: coverage.py BUILD [--seeds N] [--seconds S]
+Usage: coverage.py BUILD [--seeds N] [--seconds S] [--missing]
 
-The seeds run twice, the second time with --memory: allocations fail in jobs of servers. Failing seeds count, too.
+The seeds run twice, the second time with --memory (allocations fail in jobs of servers) and for a CPU without AVX-512, so that the
+plain loops run, too. Failing seeds count, too. --missing prints the lines that did not run.
 
 The protocol files are compiled again with --coverage, by the build's own commands, into a folder of their own, and
 replace those of the library when trireme-sim is linked; the build stays as it is.
@@ -22,11 +23,20 @@ FILES = ['src/ps/client/*.c', 'src/ps/server/*.c', 'src/ps/shard/*.c', 'src/ps/s
          'src/comm/rendezvous/rendezvous_tcp.c']
 
 
+def print_missing(path, lines):
+    with open(path, encoding='utf-8') as f:
+        text = f.read().split('\n')
+    for line in lines:
+        if line['count'] == 0:
+            print(f"        {line['line_number']:4} {text[line['line_number'] - 1]}")
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument('build')
     parser.add_argument('--seeds', type=int, default=2000)
     parser.add_argument('--seconds', type=int, default=300)
+    parser.add_argument('--missing', action='store_true')
     args = parser.parse_args()
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     build = os.path.abspath(args.build)
@@ -47,8 +57,9 @@ def main():
         simulator = os.path.join(scratch, 'trireme-sim')
         link[link.index('-o') + 1] = simulator
         subprocess.run(link[:at] + objects + link[at:] + ['--coverage', '-Wl,-u,__gcov_dump'], check=True, cwd=build)
-        for faults in [[], ['--memory']]:
-            subprocess.run([simulator, '--seeds', f'1:{args.seeds}', '--seconds', str(args.seconds), '--failures', '1000', *faults], check=False)
+        for faults, environment in [([], {}), (['--memory'], {'TRIREME_ISA': 'avx2'})]:
+            subprocess.run([simulator, '--seeds', f'1:{args.seeds}', '--seconds', str(args.seconds), '--failures', '1000', *faults], check=False,
+                           env={**os.environ, **environment})
         run = lines = 0
         for path in objects:
             subprocess.run(['gcov', '-j', path[:-2] + '.gcda'], check=True, cwd=scratch, capture_output=True)
@@ -59,6 +70,8 @@ def main():
                         continue
                     hit = sum(line['count'] > 0 for line in file['lines'])
                     print(f"{100 * hit / len(file['lines']):5.1f} %  {hit:4} of {len(file['lines']):4}  {os.path.relpath(file['file'], root)}")
+                    if args.missing:
+                        print_missing(os.path.join(root, file['file']), file['lines'])
                     run += hit
                     lines += len(file['lines'])
         print(f'{100 * run / lines:5.1f} %  {run} of {lines} lines')

@@ -44,7 +44,8 @@ struct sim_inode {
     sim_inode *next; /* all inodes */
     int number, host;
     bool is_dir;
-    int64_t changed; /* by the clock of the file system, which is that of no host */
+    const sim_file *locked; /* the file that has its lock (flock); NULL: none */
+    int64_t changed;        /* by the clock of the file system, which is that of no host */
     uint8_t *data;
     size_t size, room;
     undo *undos;
@@ -170,6 +171,14 @@ static sim_inode *find_inode(const char *path) {
     return name[0] == '\0' ? root : e == NULL ? NULL : e->inode;
 }
 
+/* Returns whether a call fails, because the disk of the host does not answer as it should. */
+static bool call_fails(void) {
+    const bool fails =
+        sim.hosts[sim.current->process->host].disk_fails && sim_random(DRAW_TOOLS, 2) == 0;
+    errno = fails ? EIO : errno;
+    return fails;
+}
+
 /* ---- content ---------------------------------------------------------------------------------- */
 
 static void resize(sim_inode *i, size_t size) {
@@ -214,6 +223,9 @@ ssize_t sim_disk_write(sim_file *file, const void *data, size_t bytes, int64_t a
     sim_inode *i = file->inode;
     size_t offset = at >= 0 ? (size_t)at : (file->flags & O_APPEND) != 0 ? i->size : file->offset;
     const sim_host *host = &sim.hosts[file->owner->host];
+    if (call_fails()) {
+        return -1;
+    }
     if (host->disk_full && offset + bytes > i->size) {
         bytes = bytes / 2; /* a part still fits now and then */
         if (bytes == 0 || sim_random(DRAW_DISK, 2) == 0) {
@@ -300,6 +312,9 @@ static int flush(int fd) {
     sim_block(SIM_SLEEPS, NULL, sim.now + 20000 + (int64_t)sim_random(DRAW_DISK, 400000));
     sim_trace(p, "fsync of inode %d, %zu bytes%s", i->number, i->size,
               sim.hosts[p->host].disk_lies ? ", which lies" : "");
+    if (call_fails()) {
+        return -1;
+    }
     if (!sim.hosts[p->host].disk_lies) {
         forget_undos(i);
         if (i->is_dir) {
@@ -386,7 +401,7 @@ static bool enter_path(void) {
 static int open_file(const char *path, int flags) {
     char name[256];
     sim_inode *dir = find_parent(path, name), *i = NULL;
-    if (dir == NULL) {
+    if (dir == NULL || call_fails()) {
         return -1;
     }
     const entry *e = name[0] == '\0' ? NULL : find_entry(dir, name);
@@ -432,9 +447,45 @@ WRAP(int, mkstemp, (char *path)) {
     return open_file(path, O_RDWR | O_CREAT | O_EXCL);
 }
 
-/* A node's processes never share a folder at one time. */
+/* Exclusive locks, which nobody waits for. */
 WRAP(int, flock, (int fd, int operation)) {
-    return sim.current == NULL ? __real_flock(fd, operation) : 0;
+    if (sim.current == NULL) {
+        return __real_flock(fd, operation);
+    }
+    const sim_file *file = sim_file_of(fd);
+    if (file->inode->locked != NULL && file->inode->locked != file) {
+        errno = EWOULDBLOCK;
+        return -1;
+    }
+    file->inode->locked = file;
+    return 0;
+}
+
+void sim_disk_close(sim_file *file) {
+    if (file->inode->locked == file) {
+        file->inode->locked = NULL;
+    }
+}
+
+int sim_disk_make_socket(const char *path) {
+    char name[256];
+    sim_inode *dir = find_parent(path, name);
+    if (dir == NULL || find_entry(dir, name) != NULL) {
+        errno = dir == NULL ? errno : EADDRINUSE;
+        return 0;
+    }
+    sim_inode *i = make_inode(false);
+    add_name(++group_count, dir, name, i);
+    return i->number;
+}
+
+int sim_disk_inode(const char *path) {
+    const sim_inode *i = find_inode(path);
+    return i == NULL ? 0 : i->number;
+}
+
+WRAP(int, chmod, (const char *path, mode_t mode)) {
+    return !enter_path() ? __real_chmod(path, mode) : find_inode(path) != NULL ? 0 : -1;
 }
 
 WRAP(int, fsync, (int fd)) { return sim.current == NULL ? __real_fsync(fd) : flush(fd); }
@@ -455,13 +506,16 @@ WRAP(int, ftruncate, (int fd, off_t size)) {
         return __real_ftruncate(fd, size);
     }
     sim_enter();
+    if (call_fails()) {
+        return -1;
+    }
     truncate_inode(sim_file_of(fd)->inode, (size_t)size);
     return 0;
 }
 WRAP(int, truncate, (const char *path, off_t size)) {
     enter_path();
     sim_inode *i = find_inode(path);
-    if (i == NULL) {
+    if (i == NULL || call_fails()) {
         return -1;
     }
     truncate_inode(i, (size_t)size);
@@ -509,6 +563,9 @@ WRAP(int, mkdir, (const char *path, mode_t mode)) {
         errno = dir == NULL ? errno : EEXIST;
         return -1;
     }
+    if (call_fails()) {
+        return -1;
+    }
     add_name(++group_count, dir, name, make_inode(true));
     return 0;
 }
@@ -522,6 +579,9 @@ static int remove_path(const char *path, bool is_dir) {
                 : e->inode->is_dir == is_dir ? ENOTEMPTY
                 : is_dir                     ? ENOTDIR
                                              : EISDIR;
+        return -1;
+    }
+    if (call_fails()) {
         return -1;
     }
     remove_name(++group_count, dir, name, e->inode);
@@ -543,6 +603,9 @@ WRAP(int, rename, (const char *from, const char *to)) {
     const entry *e = dir == NULL ? NULL : find_entry(dir, name);
     if (e == NULL || new_dir == NULL) {
         errno = ENOENT;
+        return -1;
+    }
+    if (call_fails()) {
         return -1;
     }
     sim_inode *moved = e->inode;
@@ -586,6 +649,9 @@ WRAP(DIR *, opendir, (const char *path)) {
     const sim_inode *dir = find_inode(path);
     if (dir == NULL || !dir->is_dir) {
         errno = dir == NULL ? ENOENT : ENOTDIR;
+        return NULL;
+    }
+    if (call_fails()) {
         return NULL;
     }
     listing *l = calloc(1, sizeof *l + (size_t)dir->entry_count * 256);

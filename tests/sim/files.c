@@ -72,6 +72,8 @@ void sim_file_close(sim_file *file) {
         sim_stream_close(file->stream);
     } else if (file->kind == KIND_LISTENER) {
         sim_listener_close(file);
+    } else if (file->kind == KIND_DISK) {
+        sim_disk_close(file);
     }
     free(file);
 }

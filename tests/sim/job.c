@@ -64,6 +64,32 @@ static void draw_chief(void) {
     }
 }
 
+/* A share of the jobs of servers, in which no seed of seeds.txt is: a process looks at the job, or
+ * must be refused; batches have several slices; rows have 16 bits on the way; workers that fail say
+ * no goodbye. */
+static void draw_visits(void) {
+    static const bool shares[48] = {
+        /* numbers that no seed of seeds.txt has drawn */
+        [2] = true, [3] = true, [4] = true, [7] = true, [8] = true, [9] = true, [10] = true};
+    const uint64_t share = sim_random(DRAW_TOOLS, 48);
+    if (!shares[share]) {
+        return;
+    }
+    job.visits = true;
+    job.lies = job.durable && job.aim == AIM_NONE && share < 4;
+    job.slices = job.blocks == 0 && sim_random(DRAW_TOOLS, 2) == 0;
+    job.halves = job.blocks == 0 && sim_random(DRAW_TOOLS, 2) == 0;
+    job.vanishes = sim_random(DRAW_TOOLS, 2) == 0;
+}
+
+/* A share of the jobs of ranks, in which no seed of seeds.txt is, is not elastic. */
+static void draw_meeting(void) {
+    job.meets = !job.saves && sim_random(DRAW_MEETS, 11) < 3;
+    if (job.meets) {
+        sim_meet_draw();
+    }
+}
+
 static void draw_job(void) {
     uint64_t (*draw)(sim_draw, uint64_t) = sim_random;
     job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
@@ -110,9 +136,11 @@ static void draw_job(void) {
     draw_later_aim();
     if (job.elastic) {
         sim_saves_draw();
+        draw_meeting();
     } else {
         draw_chief();
         sim_states_draw(&slowest);
+        draw_visits();
     }
 }
 
@@ -147,8 +175,8 @@ static void start_server(void *a, uint64_t number) {
     char name[16];
     job.starts[number] = false;
     const sim_process *runs = job.server[number];
-    if (number >= (uint64_t)job.servers || !sim.hosts[number].up || job.stopped[number] ||
-        (runs != NULL && !runs->dead)) {
+    if (job.lied || number >= (uint64_t)job.servers || !sim.hosts[number].up ||
+        job.stopped[number] || (runs != NULL && !runs->dead)) {
         return;
     }
     snprintf(name, sizeof name, "server%d", (int)number);
@@ -163,6 +191,9 @@ static void start_worker(void *a, uint64_t number) {
     (void)a;
     char name[16];
     job.starts[JOB_SERVERS + number] = false;
+    if (job.lied) {
+        return;
+    }
     snprintf(name, sizeof name, "worker%d", (int)number);
     job.worker[number] = sim_spawn(name, JOB_FIRST_WORKER + (int)number, sim_worker_main,
                                    (void *)(intptr_t)number, worker_ended);
@@ -275,6 +306,9 @@ void sim_job_plan_another_death(int code) {
 
 static void server_ended(sim_process *p, int code) {
     int number = number_of(p);
+    if (job.lied) {
+        return;
+    }
     if (code == 0 || job.stopping) { /* asked to stop, it need not come back */
         job.stopped[number] = true;
         end_if_stopped();
@@ -312,6 +346,9 @@ static void start_servers_again(void) {
 
 static void worker_ended(sim_process *p, int code) {
     int number = number_of(p), left = 0;
+    if (job.lied) {
+        return;
+    }
     job.kills += code != 0;
     double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
     /* a slow batch takes 23 s */
@@ -409,6 +446,9 @@ static void power_returns(void *a, uint64_t host) {
 }
 
 static void lose_power(int host) {
+    if (sim.hosts[host].disk_lies && job.lies) {
+        return; /* the job would go on without what it has confirmed */
+    }
     if (job.durable && !job.spares_servers && sim.hosts[host].up && !job.stopped[host]) {
         sim_job_cut_power(host);
         sim_at(sim.now + seconds(0.2 + 3 * sim_unit(DRAW_PLAN)), power_returns, NULL,
@@ -526,6 +566,21 @@ static void fill_disk(void) {
     sim_at(sim.now + seconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
 }
 
+static void disk_answers(void *a, uint64_t host) {
+    (void)a;
+    sim.hosts[host].disk_fails = false;
+    sim_job_disturb_until(sim.now);
+    sim_trace(NULL, "the disk of host %d answers", (int)host);
+}
+
+/* Half of a disk's calls fail for a while. */
+static void fail_disk(void) {
+    const int host = draw_disk_host();
+    sim.hosts[host].disk_fails = true;
+    sim_trace(NULL, "fault: calls of the disk of host %d fail", host);
+    sim_at(sim.now + seconds(sim_unit(DRAW_TOOLS)), disk_answers, NULL, (uint64_t)host);
+}
+
 static void host_loses_power(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].disk_lies = false;
@@ -568,6 +623,7 @@ static void fault_comes(void *a, uint64_t kind) {
         break;
     case FAULT_DISK: fill_disk(); break;
     case FAULT_LIES: let_disk_lie(); break;
+    case FAULT_IO: fail_disk(); break;
     default: break;
     }
 }
@@ -587,6 +643,12 @@ void sim_job_plan_faults(void) {
     for (uint64_t i = 0; i < faults && count > 0; i++) {
         sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_PLAN) * (double)(job.faults_end - SIM_SECOND)),
                fault_comes, NULL, kinds[sim_random(DRAW_PLAN, count)]);
+    }
+    job.comes[FAULT_IO] =
+        job.visits && job.aim == AIM_NONE && !job.keeps_leases && sim_random(DRAW_TOOLS, 2) == 0;
+    for (uint64_t i = 0; i < 4 && job.comes[FAULT_IO]; i++) {
+        sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_TOOLS) * (double)(job.faults_end - SIM_SECOND)),
+               fault_comes, NULL, FAULT_IO);
     }
     for (uint64_t i = 0; i < 2 && job.comes[FAULT_LIES]; i++) {
         sim_at(SIM_SECOND + (int64_t)(sim_unit(DRAW_SAVES) * (double)(job.faults_end - SIM_SECOND)),
@@ -637,7 +699,17 @@ void sim_job_start(void) {
         return;
     }
     sim_job_plan_faults();
-    job.elastic ? sim_elastic_start() : start_servers_and_workers();
+    if (job.meets) {
+        sim_meet_start();
+    } else {
+        job.elastic ? sim_elastic_start() : start_servers_and_workers();
+    }
+    if (job.visits) {
+        sim_tools_start();
+    }
+    if (job.lies) {
+        sim_lies_start();
+    }
     sim_at(job.faults_end, faults_end, NULL, 0);
     sim_at(job.faults_end + seconds(job.patience), time_is_over, NULL, 0);
     sim.ends = job.faults_end + seconds(job.patience + 100);

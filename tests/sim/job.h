@@ -23,6 +23,7 @@ enum {
     JOB_FIRST_WORKER = 4,
     JOB_READER = 12, /* hosts */
     JOB_EVALUATOR = 13,
+    JOB_TOOL = 14,
     JOB_AGAIN = 7,    /* exit code of a worker or reader that faults have ended: it starts again */
     JOB_WAITED = 9,   /* exit code of a worker whose wait reached its time-out */
     JOB_TIMEOUT = 60, /* seconds of that wait */
@@ -34,7 +35,7 @@ enum {
 /* Kinds of faults, as --without counts them: a process is killed, a connection is reset, a link
  * between two hosts is cut in both or in one direction, a process is slow, the network is split,
  * a process stands still, a host loses its power, a wall clock jumps, a disk is full, a disk
- * confirms what a power cut then takes, an allocation fails. */
+ * confirms what a power cut then takes, an allocation fails, calls of a disk fail (EIO). */
 typedef enum sim_fault {
     FAULT_DEATH,
     FAULT_RESET,
@@ -48,6 +49,7 @@ typedef enum sim_fault {
     FAULT_DISK,
     FAULT_LIES,
     FAULT_MEMORY,
+    FAULT_IO,
     FAULT_KINDS
 } sim_fault;
 
@@ -68,12 +70,18 @@ typedef struct sim_job {
     int servers, workers, shards, staleness;
     bool elastic; /* workers are the ranks of an elastic job, there are no servers */
     bool saves;   /* ranks write checkpoints (saves.c) */
+    bool meets;   /* ranks of a job that is not elastic (meet.c); elastic is set, too */
     int ranks_of_host, most, leavers;
     int restarts_most, restarts[JOB_PROCESSES]; /* of an elastic rank that has died */
     bool
         chiefs; /* the workers have a chief, which takes snapshots; other workers stand in for it */
     int cached; /* rows that a worker keeps; 0: none */
     int blocks; /* of samples in a batch, of which each has a sum (strict determinism); 0: none */
+    bool visits;        /* a process looks at the job, or must be refused (tools.c) */
+    bool slices;        /* a batch has several slices, and tables that are read only */
+    bool halves;        /* rows and gradients have 16 bits on the way */
+    bool vanishes;      /* a worker that fails goes without a word */
+    bool lies;          /* the disk of a server's host lies (lies.c) */
     bool resizes;       /* at the end other numbers of servers load the last snapshot */
     bool lent, durable; /* leases of samples; log_sync, and hosts may lose their power */
     int samples, lease, epochs, batches, cuts;
@@ -105,7 +113,8 @@ typedef struct sim_job {
     int acked[JOB_WORKERS];           /* own batches that are in a step, as the worker knows */
     int64_t waits_until[JOB_WORKERS]; /* a worker that has died does not start again before */
     bool checking, stopping, gone, stopped[JOB_SERVERS];
-    bool starts[JOB_SERVERS + JOB_WORKERS];                /* a start is planned */
+    bool lied;                              /* a disk has lied, and the job has ended with it */
+    bool starts[JOB_SERVERS + JOB_WORKERS]; /* a start is planned */
     uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
     int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */
     int server_deaths;
@@ -142,6 +151,9 @@ void sim_states_computed(int worker, int64_t began);
 void sim_states_pushed(int worker);
 /* Plans the failing allocations of a job that aims at them. Returns whether other faults come. */
 bool sim_states_plan_faults(void);
+/* Draws and starts the ranks of a job that is not elastic (meet.c). */
+void sim_meet_draw(void);
+void sim_meet_start(void);
 /* Starts the ranks of an elastic job (elastic.c). */
 void sim_elastic_start(void);
 /* Main functions of processes; `argument` is a number. */
@@ -153,6 +165,21 @@ int sim_check_folder_main(void *argument);
 /* Ends what runs on a host with its power; processes start again later. */
 void sim_job_cut_power(int host);
 void sim_job_address(int server, char out[32]);
+extern const uint8_t sim_job_token[32], sim_job_id[32];
+extern const char sim_job_folder[];
+/* Returns the i-th key that the job pushes; 0xffff... after the last one. */
+uint64_t sim_job_key(int i);
+/* Returns what a key has when all workers have pushed all. */
+int64_t sim_job_expected(uint64_t key);
+/* Starts a process that looks at the job while it runs (tools.c). */
+void sim_tools_start(void);
+/* Plans that a server's disk lies; notes the rows of a snapshot that was confirmed (lies.c). */
+void sim_lies_start(void);
+void sim_lies_note(uint32_t snapshot);
+trm_status sim_job_start_server(int number, trm_ps_server **out, trm_error *err);
+/* Connects to the servers, as a process with this token and job. */
+trm_status sim_job_reach(int worker, double timeout, const uint8_t *token, const uint8_t *id,
+                         trm_ps_client **client, trm_error *err);
 trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, int32_t *table,
                            trm_error *err);
 

@@ -62,7 +62,17 @@ static size_t block_bytes(const char *block) {
     return *(const size_t *)(const void *)(block - HEAD_BYTES);
 }
 
+/* A large block counts as an allocation that may fail, as the product counts it: a small one is made
+ * in its place. */
 void *__wrap_trmi_alloc(size_t bytes) {
+    if (bytes < LEAST_BYTES) {
+        return __real_trmi_alloc(bytes);
+    }
+    void *counted = __real_trmi_alloc(1);
+    if (counted == NULL) {
+        return NULL;
+    }
+    __real_free(counted);
     void *block = take_block(bytes);
     return block != NULL ? block : __real_trmi_alloc(bytes);
 }

@@ -20,13 +20,20 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 
 #define WRAP(result, name, parameters)                                                             \
     result __real_##name parameters;                                                               \
     result __wrap_##name parameters;                                                               \
     result __wrap_##name parameters
 
-enum { PATIENCE_SECONDS = 900, WINDOW_LEAST = 4096, WINDOW_MOST = 256 << 10 };
+enum {
+    UNIX_PORTS = 1 << 17, /* the port of a socket at a path is this and the number of its inode */
+    PATIENCE_SECONDS = 900,
+    WINDOW_LEAST = 4096,
+    WINDOW_MOST = 256 << 10
+};
 
 typedef struct segment {
     struct segment *next;
@@ -343,6 +350,20 @@ static void connection_made(void *a, uint64_t b) {
     }
 }
 
+/* Adds the other end of a stream to those that wait at a listener. */
+static void join_backlog(sim_file **listener, sim_stream *s) {
+    sim_stream *t = make_stream(s->peer_host, s->peer_port, s->host, s->port);
+    t->peer = s;
+    s->peer = t;
+    t->connected = t->waiting = true;
+    sim_stream **last = &(*listener)->backlog;
+    while (*last != NULL) {
+        last = &(*last)->next_waiting;
+    }
+    *last = t;
+    sim_file_changed(*listener);
+}
+
 static void request_arrives(void *a, uint64_t b) {
     (void)b;
     sim_stream *s = a;
@@ -359,17 +380,25 @@ static void request_arrives(void *a, uint64_t b) {
         send_reset(s);
         return;
     }
-    sim_stream *t = make_stream(s->peer_host, s->peer_port, s->host, s->port);
-    t->peer = s;
-    s->peer = t;
-    t->connected = t->waiting = true;
-    sim_stream **last = &(*listener)->backlog;
-    while (*last != NULL) {
-        last = &(*last)->next_waiting;
+    join_backlog(listener, s);
+    sim_at(sim.now + draw_delay(s->peer_host, s->host), connection_made, s, 0);
+}
+
+/* Connects to a socket at a path of this host, which takes no time. */
+static int connect_unix(sim_file *file, const char *path) {
+    const int here = sim.current->process->host, inode = sim_disk_inode(path);
+    sim_file **listener = inode == 0 ? NULL : find_listener(here, UNIX_PORTS + inode);
+    if (listener == NULL) {
+        errno = inode == 0 ? ENOENT : ECONNREFUSED;
+        return -1;
     }
-    *last = t;
-    sim_file_changed(*listener);
-    sim_at(sim.now + draw_delay(t->host, s->host), connection_made, s, 0);
+    file->kind = KIND_STREAM;
+    file->is_unix = true;
+    file->stream = make_stream(here, 0, here, UNIX_PORTS + inode);
+    file->stream->file = file;
+    file->stream->connected = true;
+    join_backlog(listener, file->stream);
+    return 0;
 }
 
 /* Fills in 10.0.0.(host + 1):port. */
@@ -378,6 +407,12 @@ static void put_address(int host, int port, void *out, socklen_t *bytes) {
     a.sin_addr.s_addr = htonl(0x0A000001u + (uint32_t)host);
     memcpy(out, &a, *bytes < sizeof a ? *bytes : sizeof a);
     *bytes = sizeof a;
+}
+
+/* Fills in the address of a unix socket without a name. */
+static void put_unix(struct sockaddr *out, socklen_t *bytes) {
+    out->sa_family = AF_UNIX;
+    *bytes = sizeof out->sa_family;
 }
 
 /* Returns the host of an address; -1: there is none, or another one than the simulated hosts. */
@@ -398,10 +433,20 @@ WRAP(int, socket, (int family, int type, int protocol)) {
     return sim_file_new(KIND_SOCKET, type & SOCK_NONBLOCK ? O_NONBLOCK : 0)->fd;
 }
 
+static const char *path_of(const struct sockaddr *address) {
+    return ((const struct sockaddr_un *)(const void *)address)->sun_path;
+}
+
 WRAP(int, bind, (int fd, const struct sockaddr *address, socklen_t bytes)) {
     (void)bytes;
     sim_enter();
     sim_file *file = sim_file_of(fd);
+    if (address->sa_family == AF_UNIX) {
+        const int inode = sim_disk_make_socket(path_of(address));
+        file->port = UNIX_PORTS + inode;
+        file->is_unix = true;
+        return inode != 0 ? 0 : -1;
+    }
     int host = host_of(address);
     int port = ntohs(((const struct sockaddr_in *)(const void *)address)->sin_port);
     if (host != sim.current->process->host || (port != 0 && find_listener(host, port) != NULL)) {
@@ -439,6 +484,7 @@ WRAP(int, accept4, (int fd, struct sockaddr *address, socklen_t *bytes, int flag
     s->waiting = false;
     sim_file *file = sim_file_new(KIND_STREAM, flags & SOCK_NONBLOCK ? O_NONBLOCK : 0);
     file->stream = s;
+    file->is_unix = listener->is_unix;
     s->file = file;
     if (address != NULL) {
         put_address(s->peer_host, s->peer_port, address, bytes);
@@ -450,6 +496,9 @@ WRAP(int, connect, (int fd, const struct sockaddr *address, socklen_t bytes)) {
     (void)bytes;
     sim_enter();
     sim_file *file = sim_file_of(fd);
+    if (address->sa_family == AF_UNIX) {
+        return connect_unix(file, path_of(address));
+    }
     int here = sim.current->process->host, there = host_of(address);
     if (there < 0) {
         errno = ENETUNREACH;
@@ -528,11 +577,20 @@ WRAP(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *byte
         return __real_getsockopt(fd, level, name, value, bytes);
     }
     sim_file *file = sim_file_of(fd);
+    if (name == SO_PEERCRED) {
+        const struct ucred peer = {.pid = 1, .uid = geteuid(), .gid = getegid()};
+        memcpy(value, &peer, sizeof peer);
+        return 0;
+    }
     *(int *)value = name == SO_ERROR && file->kind == KIND_STREAM ? file->stream->error : 0;
     return 0;
 }
 WRAP(int, getsockname, (int fd, struct sockaddr *address, socklen_t *bytes)) {
     const sim_file *file = sim_file_of(fd);
+    if (file->is_unix) {
+        put_unix(address, bytes);
+        return 0;
+    }
     put_address(file->owner->host, file->kind == KIND_STREAM ? file->stream->port : file->port,
                 address, bytes);
     return 0;
@@ -542,6 +600,10 @@ WRAP(int, getpeername, (int fd, struct sockaddr *address, socklen_t *bytes)) {
     if (file->kind != KIND_STREAM || file->stream->error != 0) {
         errno = ENOTCONN;
         return -1;
+    }
+    if (file->is_unix) {
+        put_unix(address, bytes);
+        return 0;
     }
     put_address(file->stream->peer_host, file->stream->peer_port, address, bytes);
     return 0;

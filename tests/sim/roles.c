@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "ps/client/client.h"
+#include "ps/client/life.h"
 #include "ps/server/lease.h"
 #include "ps/table/row.h"
 
@@ -13,14 +14,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const uint8_t token[32] = {7}, job_id[32] = {9};
-static const char folder[] = "/job";
+const uint8_t sim_job_token[32] = {7}, sim_job_id[32] = {9};
+const char sim_job_folder[] = "/job";
 
 void sim_job_address(int server, char out[32]) { snprintf(out, 32, "10.0.0.%d:4000", server + 1); }
 
 /* ---- a server -------------------------------------------------------------------------------- */
 
-static trm_status start_server(int number, trm_ps_server **out, trm_error *err) {
+trm_status sim_job_start_server(int number, trm_ps_server **out, trm_error *err) {
     char address[32];
     sim_job_address(number, address);
     trm_ps_server_options o = {.server = number,
@@ -28,7 +29,7 @@ static trm_status start_server(int number, trm_ps_server **out, trm_error *err) 
                                .shards = job.shards,
                                .listen = address,
                                .memory_bytes = 1 << 24,
-                               .folder = folder,
+                               .folder = sim_job_folder,
                                .mode = job.mode,
                                .staleness = job.staleness,
                                .workers = job.workers,
@@ -36,8 +37,8 @@ static trm_status start_server(int number, trm_ps_server **out, trm_error *err) 
                                .log_pushes = TRM_ON,
                                .log_sync = job.durable,
                                .worker_timeout_seconds = job.worker_timeout,
-                               .token = token,
-                               .job_id = job_id,
+                               .token = sim_job_token,
+                               .job_id = sim_job_id,
                                .job_origin = "simulation"};
     return trm_ps_server_start(&o, out, err);
 }
@@ -48,7 +49,7 @@ int sim_server_main(void *argument) {
     for (;;) {
         trm_ps_server *server;
         trm_error err;
-        trm_status status = start_server(number, &server, &err);
+        trm_status status = sim_job_start_server(number, &server, &err);
         if (status == TRM_IO || status == TRM_NOSPACE || status == TRM_NOMEM) {
             sim_trace(self, "does not start: %s", err.message);
             usleep(100000);
@@ -81,27 +82,33 @@ int sim_server_main(void *argument) {
 
 /* ---- a worker -------------------------------------------------------------------------------- */
 
-trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, int32_t *table,
-                           trm_error *err) {
+trm_status sim_job_reach(int worker, double timeout, const uint8_t *token, const uint8_t *id,
+                         trm_ps_client **client, trm_error *err) {
     char text[JOB_SERVERS][32];
     const char *addresses[JOB_SERVERS];
     for (int s = 0; s < job.servers; s++) {
         sim_job_address(s, text[s]);
         addresses[s] = text[s];
     }
-    trm_table_options o = {
-        .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     trm_ps_client_options co = {.addresses = addresses,
                                 .servers = job.servers,
                                 .worker = worker,
                                 .tcp_only = true,
                                 .timeout_seconds = timeout,
+                                .wire = job.halves ? TRM_FLOAT16 : TRM_DTYPE_NONE,
                                 .cache_rows = worker < 0 ? 0 : job.cached,
                                 .cache_staleness = 2,
                                 .token = token,
-                                .job_id = job_id,
+                                .job_id = id,
                                 .job_origin = "simulation"};
-    TRMI_TRY(trm_ps_client_create(&co, client, err));
+    return trm_ps_client_create(&co, client, err);
+}
+
+trm_status sim_job_connect(int worker, double timeout, trm_ps_client **client, int32_t *table,
+                           trm_error *err) {
+    trm_table_options o = {
+        .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
+    TRMI_TRY(sim_job_reach(worker, timeout, sim_job_token, sim_job_id, client, err));
     return trm_ps_client_table(*client, &o, table, err);
 }
 
@@ -111,6 +118,7 @@ typedef struct worker_state {
     trm_ps_batch *batch;
     int32_t table;
     int batches, pulls;
+    int32_t others[2];    /* tables that are read only; 0: none */
     int32_t positions[8]; /* of the worker's blocks in the tree of all */
     int64_t heard;        /* when servers answered it, or it sent them a request, last */
     bool was_silent; /* before that, since its last pull, it had been silent for its time-out */
@@ -204,8 +212,8 @@ static void check_logs(uint32_t snapshot, int newest) {
     for (int i = 0; i < job.servers * job.shards; i++) {
         char path[128];
         struct stat file;
-        snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-%06u.log", folder,
-                 i / job.shards, job.servers, i % job.shards, job.shards, snapshot);
+        snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-%06u.log",
+                 sim_job_folder, i / job.shards, job.servers, i % job.shards, job.shards, snapshot);
         if (stat(path, &file) == 0 && (int)file.st_ino <= newest) {
             sim_fail("%s had pushes before snapshot %u", path, snapshot);
         }
@@ -233,6 +241,7 @@ static void take_snapshot(worker_state *w) {
     if (status == TRM_OK) {
         job.cuts_made++;
         check_logs(result.snapshot, newest);
+        sim_lies_note(result.snapshot);
         sim_trace(sim.current->process, "snapshot %u", result.snapshot);
         if (job.dies_at_cuts || job.aim != AIM_NONE || sim_random(DRAW_ORDER, 4) == 0) {
             check_newest_snapshot();
@@ -296,6 +305,59 @@ static trm_status set_blocks(worker_state *w, trm_error *err) {
     return trmi_batch_set_blocks(w->batch, &blocks, err);
 }
 
+/* Keys of tables that are read only, so many that a pull has several parts. */
+enum { OTHER_KEYS = 9000, OTHER_ROWS = 50, OTHER_WIDTH = 16 };
+static float other_rows[OTHER_KEYS * OTHER_WIDTH];
+
+/* Adds the gradients as a slice of their own, and rows of other tables, where pulls have parts. */
+static trm_status add_slices(worker_state *w, const uint64_t *keys, int64_t count,
+                             const float *gradients, trm_error *err) {
+    static uint64_t others[OTHER_KEYS];
+    for (uint64_t i = 0; i < OTHER_KEYS; i++) {
+        others[i] = i * 7 % OTHER_ROWS;
+    }
+    for (int t = 0; t < 2 && job.mode != TRM_PS_SYNC; t++) {
+        TRMI_TRY(
+            trm_ps_batch_add(w->batch, w->others[t], others, OTHER_KEYS, other_rows, NULL, err));
+    }
+    return trm_ps_batch_add(w->batch, w->table, keys, count, NULL, gradients, err);
+}
+
+/* No batch pushes these rows: they are as they were at the beginning. */
+static void check_others(void) {
+    for (int i = 0; i < OTHER_KEYS * OTHER_WIDTH && job.slices && job.mode != TRM_PS_SYNC; i++) {
+        if (other_rows[i] != 1) {
+            sim_fail("value %d of rows that no batch pushes is %g", i, (double)other_rows[i]);
+            return;
+        }
+    }
+}
+
+/* Reads rows outside of training while the pull of a batch is under way. */
+static trm_status read_meanwhile(worker_state *w, const uint64_t *keys, trm_error *err) {
+    float row;
+    trm_ps_batch *batch;
+    if (!job.slices || job.mode == TRM_PS_SYNC || sim_random(DRAW_TOOLS, 4) != 0) {
+        return TRM_OK;
+    }
+    TRMI_TRY(trm_ps_batch_create(w->client, &batch, err));
+    trm_status status = trm_ps_batch_add(batch, w->table, keys, 1, &row, NULL, err);
+    status = status == TRM_OK ? trm_ps_read(batch, err) : status;
+    trm_ps_batch_destroy(batch);
+    return status;
+}
+
+/* Declares the tables that are read only. */
+static trm_status declare_others(worker_state *w, trm_error *err) {
+    for (int t = 0; t < 2 && job.slices; t++) {
+        const trm_table_options o = {.name = t == 0 ? "wide" : "narrow",
+                                     .width = t == 0 ? OTHER_WIDTH : 3,
+                                     .init = {.value = 1}};
+        TRMI_TRY(trm_ps_client_table(w->client, &o, &w->others[t], err));
+    }
+    return TRM_OK;
+}
+
 /* Adds 1 to each key, and to the witnesses as much as to all keys together. */
 static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int64_t witness,
                              const trm_ps_push_options *o, trm_error *err) {
@@ -308,12 +370,15 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
     }
     trm_ps_batch_clear(w->batch);
     TRMI_TRY(set_blocks(w, err));
-    TRMI_TRY(
-        trm_ps_batch_add(w->batch, w->table, keys, count + JOB_WITNESSES, rows, gradients, err));
+    TRMI_TRY(trm_ps_batch_add(w->batch, w->table, keys, count + JOB_WITNESSES, rows,
+                              job.slices ? NULL : gradients, err));
+    TRMI_TRY(job.slices ? add_slices(w, keys, count + JOB_WITNESSES, gradients, err) : TRM_OK);
     TRMI_TRY(job.blocks > 0 ? trmi_batch_by_blocks(w->batch, err) : TRM_OK);
     if (job.mode != TRM_PS_ASYNC || sim_random(DRAW_ORDER, 2) == 0) {
         TRMI_TRY(trm_ps_pull_start(w->batch, err));
+        TRMI_TRY(read_meanwhile(w, keys, err));
         TRMI_TRY(trm_ps_pull_wait(w->batch, err));
+        check_others();
         if (job.mode == TRM_PS_SYNC) {
             check_pulled(w, rows, count);
         } else if (job.mode == TRM_PS_BOUNDED && !job.lent) {
@@ -412,25 +477,28 @@ static trm_status use_own_batches(worker_state *w, trm_error *err) {
     return TRM_OK;
 }
 
-/* Returns whether an error is that of a full disk, or of an allocation that failed. */
+/* Returns whether an error is that of a full disk or one that fails, or of an allocation. */
 static bool has_no_room(trm_status status) {
-    return status == TRM_NOSPACE || (status == TRM_NOMEM && job.comes[FAULT_MEMORY]);
+    return status == TRM_NOSPACE || (status == TRM_NOMEM && job.comes[FAULT_MEMORY]) ||
+           (status == TRM_IO && job.comes[FAULT_IO]);
 }
 
 int sim_worker_main(void *argument) {
     worker_state w = {.number = (int)(intptr_t)argument};
     trm_error err = {0};
     trm_status status = sim_job_connect(w.number, JOB_TIMEOUT, &w.client, &w.table, &err);
+    status = status == TRM_OK ? declare_others(&w, &err) : status;
     status = status == TRM_OK ? trm_ps_batch_create(w.client, &w.batch, &err) : status;
     if (status == TRM_OK) {
         status = job.lent ? use_lent_samples(&w, &err) : use_own_batches(&w, &err);
     }
     status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
     job.left[w.number] = job.left[w.number] || status == TRM_OK;
-    says_goodbye[w.number] = true;
+    const bool vanishes = status != TRM_OK && job.vanishes;
+    says_goodbye[w.number] = !vanishes;
     status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
     trm_ps_batch_destroy(w.batch);
-    trm_ps_client_destroy(w.client);
+    vanishes ? trmi_client_vanish(w.client) : trm_ps_client_destroy(w.client);
     if (status != TRM_OK) {
         sim_trace(sim.current->process, "error %d: %s", (int)status, err.message);
         if (!has_no_room(status) && status != TRM_TIMEOUT && status != TRM_PEER) {
@@ -445,7 +513,7 @@ int sim_worker_main(void *argument) {
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-static int64_t expected_of(uint64_t key) {
+int64_t sim_job_expected(uint64_t key) {
     if (!job.lent) {
         const int64_t batches = job.batches_of[(key - (key >= 20000 ? 20000 : 10000)) / 1000];
         return key >= 20000 ? batches * JOB_KEYS : batches;
@@ -466,11 +534,10 @@ static bool is_expected(uint64_t key, float value) {
         return value == (float)(each * job.acked[worker]) ||
                value == (float)(each * job.started[worker]);
     }
-    return value == (float)expected_of(key);
+    return value == (float)sim_job_expected(key);
 }
 
-/* Returns the i-th key that the job pushes; 0xffff... after the last one. */
-static uint64_t key_at(int i) {
+uint64_t sim_job_key(int i) {
     if (job.lent) {
         return i < JOB_KEYS                   ? (uint64_t)i
                : i < JOB_KEYS + JOB_WITNESSES ? (uint64_t)(1000 + i - JOB_KEYS)
@@ -502,10 +569,10 @@ int sim_check_main(void *argument) {
     /* only a worker can be the chief, which ends the job */
     trm_status status = sim_job_connect(job.chiefs ? 0 : -1, 60, &reader, &table, &err);
     status = status == TRM_OK ? end_as_chief(reader, &err) : status;
-    for (int i = 0; status == TRM_OK && key_at(i) != UINT64_MAX; i++) {
+    for (int i = 0; status == TRM_OK && sim_job_key(i) != UINT64_MAX; i++) {
         float value = 0;
         trm_row_info info;
-        uint64_t key = key_at(i);
+        uint64_t key = sim_job_key(i);
         trm_ps_writer writers[TRM_PS_WRITERS];
         int32_t count;
         status = job.chiefs ? trm_ps_audit_row(reader, table, key, &info, &value, NULL, writers,
@@ -515,7 +582,7 @@ int sim_check_main(void *argument) {
         if (status == TRM_OK && !is_expected(key, value)) {
             sim_fail("key %llu on server %d is %g, %lld expected", (unsigned long long)key,
                      trm_ps_server_of(&(trm_placement){0}, key, job.servers), (double)value,
-                     (long long)expected_of(key));
+                     (long long)sim_job_expected(key));
             return 1;
         }
     }
@@ -540,7 +607,7 @@ static void check_one_moment(const trm_ps_folder *files) {
             float value = 0;
             trm_row_info info;
             trm_error err;
-            uint64_t key = key_at(g * (JOB_KEYS + JOB_WITNESSES) + i);
+            uint64_t key = sim_job_key(g * (JOB_KEYS + JOB_WITNESSES) + i);
             trm_status status = trm_ps_folder_row(files, 0, key, &info, &value, NULL, &err);
             value = status == TRM_OK ? value : 0;
             sim_trace(sim.current->process, "snapshot: key %llu of server %d is %g, %u updates",
@@ -563,7 +630,7 @@ static void check_one_moment(const trm_ps_folder *files) {
             if (i >= JOB_KEYS && ((double)value != first || first != sum)) {
                 sim_fail("snapshot: key %llu is %g, key %llu %g, the sum of keys %g",
                          (unsigned long long)key, (double)value,
-                         (unsigned long long)key_at(g * (JOB_KEYS + JOB_WITNESSES) + JOB_KEYS),
+                         (unsigned long long)sim_job_key(g * (JOB_KEYS + JOB_WITNESSES) + JOB_KEYS),
                          first, sum);
             }
         }
@@ -575,7 +642,7 @@ static void check_newest_snapshot(void) {
     trm_ps_folder *files;
     trm_ps_folder_options o = {.logs = TRM_OFF};
     trmi_alloc_fail_after(0);
-    if (trm_ps_folder_open(folder, &o, &files, &err) != TRM_OK) {
+    if (trm_ps_folder_open(sim_job_folder, &o, &files, &err) != TRM_OK) {
         sim_fail("the newest snapshot does not load: %s", err.message);
         return;
     }

@@ -82,8 +82,8 @@ typedef struct sim_host {
     bool up;
     int64_t uptime, wall; /* added to the clock */
     int next_port;
-    int boots;                 /* how often it has had power again */
-    bool disk_full, disk_lies; /* faults of its disk now */
+    int boots;                             /* how often it has had power again */
+    bool disk_full, disk_lies, disk_fails; /* faults of its disk now */
 } sim_host;
 
 /* What becomes of the lines of the trace. */
@@ -120,6 +120,9 @@ typedef enum sim_draw {
     DRAW_SAVES,  /* of the checkpoints of ranks, and the evaluator */
     DRAW_CHIEF,  /* of jobs of servers with a chief */
     DRAW_STATES, /* of faults that follow a state of the protocol */
+    DRAW_TOOLS,  /* of processes beside a job of servers, and of shapes of batches */
+    DRAW_MEETS,  /* of jobs of ranks that are not elastic */
+    DRAW_LIES,   /* of servers' disks that lie */
     DRAWS
 } sim_draw;
 
@@ -177,6 +180,7 @@ struct sim_file {
     sim_inode *inode;          /* DISK */
     size_t offset;             /* DISK */
     int port;                  /* SOCKET, LISTENER */
+    bool is_unix;              /* a socket at a path, whose port is its inode */
     sim_stream *backlog;       /* LISTENER */
     struct {
         int fd;
@@ -216,6 +220,12 @@ ssize_t sim_disk_read(sim_file *file, void *data, size_t bytes, int64_t offset);
 ssize_t sim_disk_write(sim_file *file, const void *data, size_t bytes, int64_t offset);
 /* Returns the number of the newest inode: later ones are greater. */
 int sim_disk_newest_inode(void);
+/* Makes the file of a unix socket; returns its inode, 0: the path cannot be used (errno). */
+int sim_disk_make_socket(const char *path);
+/* Returns the inode at a path; 0: none (errno). */
+int sim_disk_inode(const char *path);
+/* Gives back the lock of a file that is closed. */
+void sim_disk_close(sim_file *file);
 /* Undoes what a host wrote and did not flush. */
 void sim_disk_lose(int host);
 
