@@ -236,6 +236,7 @@ struct trm_ps_server {
     int32_t widths[TRMI_PS_TABLES_MAX];
     trm_table_options *tables; /* declared tables; names owned */
     uint32_t table_count;
+    bool declares; /* the shards create a table, of which a link's thread waits for the end */
     trmi_lag lag;
     trm_error failed; /* status TRM_OK, or the error with which all requests are refused */
     trmi_worker *workers;
@@ -468,7 +469,8 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *request);
 /* Front mutex held: releases the pushes that were held back for a snapshot, unless the snapshot
  * has begun. Returns as trmi_front_advance. */
 trmi_request *trmi_order_release(trm_ps_server *server);
-/* Declares a table on all shards, or finds it. Front mutex held. *number: its number.
+/* Declares a table on all shards, or finds it. Front mutex held; it is released while the shards
+ * finish what is queued before the table. *number: its number.
  *   errors  INVALID: declared differently before; NOMEM: the server then serves nothing any more */
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err);

@@ -53,12 +53,50 @@ static bool same_table(const trm_table_options *a, const trm_table_options *b) {
            a->placement.begin == b->placement.begin && a->placement.end == b->placement.end;
 }
 
-/* Contract in server.h. The request is queued to all shards and awaited here, under the front
- * mutex: no pull of the table can be dispatched before all shards have it. */
+/* Has all shards create their part of a table, and waits for them. The front mutex is released
+ * meanwhile: the shards finish the requests that are queued before this one, for which they need
+ * the mutex. The request lives on this stack: `pending` begins one higher than the shards, so that
+ * no shard finishes it, and 1 means that all have run. Returns the first error of a shard. */
+static trm_error run_on_shards(trm_ps_server *server, const trm_table_options *options) {
+    table_order order = {.options = options};
+    order.request.run = run_table;
+    pthread_mutex_init(&order.request.mutex, NULL);
+    atomic_store(&order.request.pending, (int32_t)server->shards + 1);
+    for (uint32_t s = 0; s < server->shards; s++) {
+        trm_status status = trmi_queue_append(server->runners[s].queue, &order.request);
+        if (status != TRM_OK) {
+            trm_error err;
+            TRMI_FAIL(&err, status,
+                      status == TRM_NOMEM ? "no memory for a request" : "the server is stopping");
+            trmi_request_fail(&order.request, &err);
+            atomic_fetch_sub(&order.request.pending, 1);
+        }
+    }
+    server->declares = true;
+    pthread_mutex_unlock(&server->mutex);
+    while (atomic_load(&order.request.pending) != 1) {
+        usleep(100);
+    }
+    pthread_mutex_lock(&server->mutex);
+    server->declares = false;
+    pthread_mutex_destroy(&order.request.mutex);
+    return order.request.err;
+}
+
+/* Contract in server.h. A pull of the table comes after the answer, when all shards have it. */
 trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options *options,
                                  int32_t *number, trm_error *err) {
     trm_table_options checked;
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
+    /* another link declares a table, perhaps this one: it ends when the shards have run it */
+    while (server->declares) {
+        pthread_mutex_unlock(&server->mutex);
+        usleep(100);
+        pthread_mutex_lock(&server->mutex);
+    }
+    if (server->failed.status != TRM_OK) {
+        return TRMI_FAIL(err, (trm_status)server->failed.status, "%s", server->failed.message);
+    }
     /* A table that exists must be declared alike by all workers. */
     for (uint32_t i = 0; i < server->table_count; i++) {
         if (strcmp(server->tables[i].name, checked.name) != 0) {
@@ -85,26 +123,12 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
         return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
     }
     memcpy(name, checked.name, length);
-    /* Every shard creates its part. The request lives on this stack: `pending` begins one higher
-     * than the shards, so that no shard finishes it, and 1 means that all have run. */
-    table_order order = {.options = &checked};
-    order.request.run = run_table;
-    pthread_mutex_init(&order.request.mutex, NULL);
-    atomic_store(&order.request.pending, (int32_t)server->shards + 1);
-    for (uint32_t s = 0; s < server->shards; s++) {
-        if (trmi_queue_push(server->runners[s].queue, &order.request) != TRM_OK) {
-            atomic_fetch_sub(&order.request.pending, 1);
-        }
-    }
-    while (atomic_load(&order.request.pending) != 1) {
-        usleep(100);
-    }
-    pthread_mutex_destroy(&order.request.mutex);
-    if (order.request.err.status != TRM_OK) {
+    const trm_error why = run_on_shards(server, &checked);
+    if (why.status != TRM_OK) {
         /* Some shards may have the table: the server then refuses all requests. */
         trmi_free(name);
-        server->failed = order.request.err;
-        return TRMI_FAIL(err, (trm_status)server->failed.status, "%s", server->failed.message);
+        server->failed = why;
+        return TRMI_FAIL(err, (trm_status)why.status, "%s", why.message);
     }
     /* All shards have the table: it gets the next number. */
     server->widths[server->table_count] = checked.width;
