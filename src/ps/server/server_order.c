@@ -11,6 +11,7 @@
  *                 answers when the files are written
  *       RELEASE   all files of all servers exist: writes the manifest (or gives the snapshot up) */
 #include "ps/server/server.h"
+#include "ps/snapshot/snapshot_manifest.h"
 #include "ps/wire/table_wire.h"
 
 #include "base/checked.h"
@@ -465,6 +466,10 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
         /* restarted since HOLD, or the connection to the client broke */
         TRMI_FAIL(&r->err, TRM_PEER, "server %d: snapshot %u without hold, or after snapshot %u",
                   server->options.server, number, server->newest_number);
+    } else if (number > TRMI_SNAPSHOT_NUMBER_MAX) {
+        TRMI_FAIL(&r->err, TRM_INVALID,
+                  "server %d: snapshot %u, at most %d expected: go on in a new folder",
+                  server->options.server, number, TRMI_SNAPSHOT_NUMBER_MAX);
     } else if (until == NULL || r->trailer == NULL) {
         TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
     } else if (trmi_os_make_dirs(NULL, folder, &r->err) == TRM_OK) {

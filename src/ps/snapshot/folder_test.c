@@ -136,6 +136,42 @@ static void damage_is_named(void) {
                 "server-1-shard-0.full: block");
 }
 
+/* Files with a number that no snapshot has are an error, for readers and for a server; other names
+ * are left alone. */
+static void check_number(const char *name, const char *said) {
+    trm_error err;
+    trm_ps_folder *f;
+    trm_ps_server *refused;
+    char path[200];
+    const trm_ps_folder_options reads = {.initial = initial};
+    const trm_ps_server_options o = {.shards = 2,
+                                     .servers = SERVERS_MAX,
+                                     .memory_bytes = 1 << 26,
+                                     .folder = folder,
+                                     .initial = initial,
+                                     .log_pushes = TRM_ON};
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    CHECK_OK(trmi_os_replace_file(NULL, path, "", 0, &err), err);
+    if (said != NULL) {
+        CHECK_FAILS(trm_ps_folder_open(folder, &reads, &f, &err), TRM_CORRUPT, err, said);
+        CHECK_FAILS(trm_ps_server_start(&o, &refused, &err), TRM_CORRUPT, err, said);
+    } else {
+        CHECK_OK(trm_ps_folder_open(folder, &reads, &f, &err), err);
+        trm_ps_folder_close(f);
+        CHECK_OK(trm_ps_server_start(&o, &refused, &err), err);
+        trm_ps_server_stop(refused);
+    }
+    assert_int_equal(unlink(path), 0);
+}
+
+static void numbers_of_no_snapshot(void) {
+    check_number("log/server-0-of-3-shard-0-of-2-cut-4294967295.log", "4294967295");
+    check_number("log/server-0-of-3-shard-0-of-2-cut-18446744073709551615.log", "the number of no");
+    check_number("MANIFEST-4294967295.json", "at most 99999999 expected");
+    check_number("log/server-0-of-3-shard-0-of-2-cut-4294967295.log.old", NULL);
+    check_number("MANIFEST-4294967295.json.old", NULL);
+}
+
 static void a_folder_shows_what_servers_have(void **state) {
     snprintf(folder, sizeof folder, "/tmp/ps-folder-XXXXXX");
     assert_non_null(mkdtemp(folder));
@@ -208,6 +244,7 @@ static void a_folder_shows_what_servers_have(void **state) {
     CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
     end_job(2);
     a_job_of_another_form();
+    numbers_of_no_snapshot();
     damage_is_named();
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }

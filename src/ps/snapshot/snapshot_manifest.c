@@ -10,6 +10,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -42,22 +43,36 @@ void trmi_manifest_tidy(const char *folder) {
     }
 }
 
+/* Checks the number in a file's name.   error  CORRUPT */
+static trm_status check_number(const char *folder, const char *name, uint64_t number,
+                               trm_error *err) {
+    return number <= TRMI_SNAPSHOT_NUMBER_MAX
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_CORRUPT,
+                           "%s: %.100s has the number of no snapshot (at most %d expected): move "
+                           "the file away",
+                           folder, name, TRMI_SNAPSHOT_NUMBER_MAX);
+}
+
 trm_status trmi_manifest_newest(const char *folder, uint32_t *snapshot, trm_error *err) {
     DIR *dir = opendir(folder);
     if (dir == NULL) {
         return TRMI_FAIL_SYS(err, "%s: cannot list", folder);
     }
-    uint32_t newest = 0, number;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
+    trm_status status = TRM_OK;
+    uint64_t newest = 0, number;
+    for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
         /* compare the whole name: a temporary file has a longer one */
         int length = 0;
-        bool one = sscanf(entry->d_name, "MANIFEST-%u.json%n", &number, &length) == 1 &&
-                   length > 0 && entry->d_name[length] == '\0';
-        newest = one && number > newest ? number : newest;
+        if (sscanf(entry->d_name, "MANIFEST-%" SCNu64 ".json%n", &number, &length) == 1 &&
+            length > 0 && entry->d_name[length] == '\0') {
+            status = check_number(folder, entry->d_name, number, err);
+            newest = number > newest ? number : newest;
+        }
     }
     closedir(dir);
-    *snapshot = newest;
-    return TRM_OK;
+    *snapshot = (uint32_t)newest;
+    return status;
 }
 
 /* Contract in snapshot_manifest.h. A manifest is valid only with one file for each shard. */
@@ -100,7 +115,7 @@ trm_status trmi_logs_each(const char *folder,
                           trm_status (*use)(void *context, const trmi_log_name *log,
                                             const char *path, trm_error *err),
                           void *context, trm_error *err) {
-    char path[400];
+    char path[300], file[400];
     snprintf(path, sizeof path, "%s/log", folder);
     DIR *dir = opendir(path);
     if (dir == NULL) {
@@ -109,10 +124,15 @@ trm_status trmi_logs_each(const char *folder,
     trm_status status = TRM_OK;
     for (struct dirent *entry; status == TRM_OK && (entry = readdir(dir)) != NULL;) {
         trmi_log_name log;
-        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%u.log", &log.server,
-                   &log.servers, &log.shard, &log.shards, &log.snapshot) == 5) {
-            trmi_log_name_path(folder, &log, path, sizeof path);
-            status = use(context, &log, path, err);
+        uint64_t number;
+        int length = 0;
+        if (sscanf(entry->d_name, "server-%u-of-%u-shard-%u-of-%u-cut-%" SCNu64 ".log%n",
+                   &log.server, &log.servers, &log.shard, &log.shards, &number, &length) == 5 &&
+            length > 0 && entry->d_name[length] == '\0') {
+            status = check_number(path, entry->d_name, number, err);
+            log.snapshot = (uint32_t)number;
+            trmi_log_name_path(folder, &log, file, sizeof file);
+            status = status == TRM_OK ? use(context, &log, file, err) : status;
         }
     }
     closedir(dir);

@@ -8,6 +8,10 @@
 
 #include <jansson.h>
 
+/* Largest number of a snapshot, and of a log: a server tries all numbers from the snapshot that it
+ * has loaded to its newest log. */
+enum { TRMI_SNAPSHOT_NUMBER_MAX = 99999999 };
+
 /* A parsed manifest. */
 typedef struct trmi_snapshot_manifest {
     json_t *root;             /* the file; owned */
@@ -28,7 +32,7 @@ trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapsh
  * Called by the server that writes manifests, before it does. */
 void trmi_manifest_tidy(const char *folder);
 /* Sets *snapshot to the newest snapshot that has a manifest, 0: none.
- *   errors  IO */
+ *   errors  IO; CORRUPT: a number above TRMI_SNAPSHOT_NUMBER_MAX */
 trm_status trmi_manifest_newest(const char *folder, uint32_t *snapshot, trm_error *err);
 
 /* The name of a shard's log: of the pushes after a snapshot, 0: from the beginning. */
@@ -38,8 +42,9 @@ typedef struct trmi_log_name {
 
 /* Writes the path of a log. */
 void trmi_log_name_path(const char *folder, const trmi_log_name *log, char *path, size_t size);
-/* Calls `use` on each log of the folder, in no order, until it fails.
- *   errors  IO, those of `use` */
+/* Calls `use` on each log of the folder, in no order, until it fails. Files with other names are
+ * left out.
+ *   errors  IO, those of `use`; CORRUPT: a number above TRMI_SNAPSHOT_NUMBER_MAX */
 trm_status trmi_logs_each(const char *folder,
                           trm_status (*use)(void *context, const trmi_log_name *log,
                                             const char *path, trm_error *err),
