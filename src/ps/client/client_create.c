@@ -111,8 +111,9 @@ static trm_status ask_for_batch(trm_ps_client *client, trmi_server_connection *p
         }
         if (batch != 0 && trmi_os_now() >= deadline) {
             return TRMI_FAIL(err, TRM_TIMEOUT,
-                             "server %d has not logged step %lld for %.0f s: its log says why",
-                             peer->number, (long long)batch, client->options.timeout_seconds);
+                             "server %d has not logged the step for %.0f s that batch %lld of this "
+                             "worker waits for: its log says why",
+                             peer->number, client->options.timeout_seconds, (long long)batch);
         }
         usleep(1000);
     }

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pushes that one of two synchronous servers does not get, or refuses. A worker is killed at each
  * message of a push: whichever messages the servers have received, the job ends with the rows of an
- * undisturbed job. A push that one server refuses ends the wait for the other one. */
+ * undisturbed job. A push that one server refuses ends the wait for the other one. A push of an
+ * ended life that is in a step stays in the file of kept pushes until the step is logged. */
+#include "folder.h"
 #include "servers.h"
 #include "wrapped_channel.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "ps/client/client.h"
 #include "ps/client/life.h"
 #include "ps/server/server.h"
@@ -124,14 +127,20 @@ static void die_and_come_back(job *j, int64_t step) {
     }
 }
 
-static void start(job *j) {
+static void start_in(job *j, const char *path) {
     *j = (job){0};
     servers_start(j->server, SERVERS,
-                  (trm_ps_server_options){.shards = 2, .mode = TRM_PS_SYNC, .workers = WORKERS});
+                  (trm_ps_server_options){.shards = 2,
+                                          .mode = TRM_PS_SYNC,
+                                          .workers = WORKERS,
+                                          .folder = path,
+                                          .log_pushes = path == NULL ? TRM_OFF : TRM_ON});
     for (int n = 0; n < WORKERS; n++) {
         join(j, n);
     }
 }
+
+static void start(job *j) { start_in(j, NULL); }
 
 static void stop(job *j) {
     for (int n = 0; n < WORKERS; n++) {
@@ -257,11 +266,105 @@ static void a_step_without_memory_ends_the_service(void **state) {
     stop(&j);
 }
 
+/* ---- a kept push whose step is being logged -------------------------------------------------- */
+
+/* A request of one shard that stands still until it may go on. */
+typedef struct hold_up {
+    trmi_request request;
+    _Atomic bool goes_on;
+} hold_up;
+
+static void stand_still(trmi_shard_thread *runner, trmi_request *r) {
+    const hold_up *p = (const hold_up *)(const void *)r;
+    (void)runner;
+    while (!atomic_load(&p->goes_on)) {
+        usleep(1000);
+    }
+}
+
+/* A server's answer to worker 1's next life, which asks what the server has of a batch. */
+static trmi_here ask_for_batch(trm_ps_server *server, int64_t batch) {
+    trmi_request r = {.header = {.worker = 1, .incarnation = 2},
+                      .note = {.value = {TRMI_ORDER_BEGINS, batch}}};
+    pthread_mutex_lock(&server->mutex);
+    trmi_front_begins(server, &r);
+    pthread_mutex_unlock(&server->mutex);
+    assert_int_equal(r.err.status, TRM_OK);
+    return (trmi_here)r.note.value[1];
+}
+
+static bool has_waiting(trm_ps_server *server, uint32_t worker, int64_t batch) {
+    bool has = false;
+    pthread_mutex_lock(&server->mutex);
+    for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
+        has = has || (r->header.worker == worker && r->header.clock == batch && !r->partial);
+    }
+    pthread_mutex_unlock(&server->mutex);
+    return has;
+}
+
+static void read_kept(uint8_t **data, size_t *bytes) {
+    trm_error err;
+    CHECK_OK(trmi_os_read_file(in_folder("log/kept-server-1.log"), 1 << 20, data, bytes, &err),
+             err);
+}
+
+/* Server 1 keeps batch 1 of worker 0, and then logs its step. Meanwhile worker 1 dies with batch 2,
+ * which all servers have: server 1 writes it to the file when no record of batch 1 is needed. */
+static void a_kept_push_stays_until_its_step_is_logged(void **state) {
+    static job j;
+    static hold_up still;
+    trm_error err;
+    uint8_t *before, *data;
+    size_t bytes_before, bytes;
+    (void)state;
+    ahead = (fate){.told = true, .server = 1};
+    start_in(&j, in_folder(""));
+    compute(&j.workers[0], 0, 0);
+    compute(&j.workers[1], 1, 0);
+    CHECK_OK(trm_ps_push(j.workers[1].batch, NULL, &err), err);
+    still.request.run = stand_still;
+    atomic_store(&still.request.pending, 2); /* no shard finishes it */
+    assert_int_equal(trmi_queue_append(j.server[1]->runners[0].queue, &still.request), TRM_OK);
+    die_and_come_back(&j, 0);
+    assert_int_equal(trm_ps_client_next_batch(j.workers[0].client), 1);
+    read_kept(&before, &bytes_before);
+    assert_true(bytes_before > 0);
+    /* worker 1 pushes without reading rows of server 1, which has not logged the step */
+    trm_ps_batch_clear(j.workers[1].batch);
+    CHECK_OK(trm_ps_batch_add(j.workers[1].batch, j.workers[1].table, j.workers[1].keys, BATCH,
+                              NULL, j.workers[1].gradients, &err),
+             err);
+    CHECK_OK(trm_ps_push(j.workers[1].batch, NULL, &err), err);
+    while (!has_waiting(j.server[1], 1, 2)) {
+        usleep(1000);
+    }
+    assert_int_equal(ask_for_batch(j.server[1], 2), TRMI_HERE_SOON);
+    read_kept(&data, &bytes);
+    assert_int_equal(bytes, bytes_before);
+    assert_memory_equal(data, before, bytes);
+    trmi_free(data);
+    atomic_store(&still.goes_on, true);
+    while (ask_for_batch(j.server[1], 2) == TRMI_HERE_SOON) {
+        usleep(1000);
+    }
+    assert_int_equal(ask_for_batch(j.server[1], 2), TRMI_HERE_KEPT);
+    read_kept(&data, &bytes);
+    assert_true(bytes > 0);
+    assert_true(bytes != bytes_before || memcmp(data, before, bytes) != 0);
+    trmi_free(data);
+    trmi_free(before);
+    j.workers[1].client->incarnation = 0;
+    stop(&j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_of_the_same_pushes_everywhere),
         cmocka_unit_test(a_refused_push_ends_the_wait_for_the_other_server),
         cmocka_unit_test(a_step_without_memory_ends_the_service),
+        cmocka_unit_test_setup_teardown(a_kept_push_stays_until_its_step_is_logged, make_folder,
+                                        remove_folder),
     };
     return cmocka_run_group_tests_name("ps pushes to several servers", tests, NULL, NULL);
 }

@@ -91,7 +91,7 @@ typedef enum trmi_order {
 typedef enum trmi_here {
     TRMI_HERE_NOT,
     TRMI_HERE_KEPT, /* a restart keeps it */
-    TRMI_HERE_SOON  /* its step is being logged */
+    TRMI_HERE_SOON  /* a step is being logged, this one or the one before: ask again */
 } trmi_here;
 
 /* A message under way. It is owned by one part at a time: link thread, list of the front, shard

@@ -135,10 +135,14 @@ static void hold_copies(trm_ps_server *server, uint32_t worker, int64_t batch) {
 
 /* BEGINS, second form: lets the copies of a batch that an ended life has left be in a step.
  * Returns what this server has of the batch. A copy that cannot be kept counts as not here: the
- * worker then makes the batch again. */
+ * worker then makes the batch again. While a step is being logged nothing is written, because the
+ * file of kept pushes, which is replaced, may have pushes of that step. */
 static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64_t batch) {
     trm_error err;
     bool here = false;
+    if (server->step > server->done_step) {
+        return TRMI_HERE_SOON;
+    }
     for (trmi_request *p = server->waiting; p != NULL; p = p->next) {
         if (p->header.worker == r->header.worker && p->header.clock == batch) {
             p->partial = false;
@@ -151,10 +155,8 @@ static trmi_here take_copies(trm_ps_server *server, const trmi_request *r, int64
         hold_copies(server, r->header.worker, batch);
         return TRMI_HERE_NOT;
     }
-    if (here || server->done_step >= batch || server->last.step >= batch) {
-        return TRMI_HERE_KEPT;
-    }
-    return server->step >= batch ? TRMI_HERE_SOON : TRMI_HERE_NOT;
+    return here || server->done_step >= batch || server->last.step >= batch ? TRMI_HERE_KEPT
+                                                                            : TRMI_HERE_NOT;
 }
 
 /* BEGINS, fourth form: the batch comes again, so what an ended life has left of it must be in no
