@@ -12,26 +12,20 @@ trmi_worker *trmi_front_find(const trm_ps_server *server, uint32_t worker) {
     return NULL;
 }
 
-/* Contract in server.h. The list has the last push of the newest life of each worker. A synchronous
- * step can contain a push of an earlier life, of which the list says nothing: its step says whether
- * it belongs to the snapshot. */
+/* Contract in server.h. A synchronous step is the same on all servers, so its number alone says
+ * whether its pushes belong to the snapshot. The list of the last pushes does not: a worker's later
+ * life may make a batch again, and an earlier one's push may wait here. */
 bool trmi_front_holds(const trm_ps_server *server, const trmi_push_id *push, int64_t clock) {
-    const bool synchronous = server->options.mode == TRM_PS_SYNC;
     if (!server->held) {
         return false;
     }
-    if (synchronous && clock > server->until_step) {
-        return true;
+    if (server->options.mode == TRM_PS_SYNC) {
+        return clock > server->until_step;
     }
     for (uint32_t i = 0; i < server->until_count; i++) {
         const trmi_push_id *id = &server->until[i];
         if (id->worker == push->worker && id->incarnation == push->incarnation) {
             return push->sequence > id->sequence;
-        }
-        /* SYNC: of another life of the worker. An earlier life's push is in the step of the other
-         * server; a later one makes the batch again, because that server went back by the step. */
-        if (id->worker == push->worker && synchronous) {
-            return false;
         }
     }
     return true;
