@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "ps/client/client.h"
+#include "ps/server/server.h"
 #include "ps/shard/shard_record.h"
 
 #include <unistd.h>
@@ -245,11 +246,42 @@ static void a_restarted_job_saves_before_its_first_step(void **state) {
     }
 }
 
+/* Two servers have an undecided step, and a life of the worker that they do not know goes on after it: it
+ * began before they were started again. Its first message says so, and the beginning of this life,
+ * which that message shows, too, does not take it back; that of the next one does. */
+static void the_first_message_of_a_life_may_be_its_report(void **state) {
+    static const trmi_ps_kind kinds[] = {TRMI_PS_PUSH, TRMI_PS_PULL};
+    job j = {.servers = 2, .workers = 1, .wire = TRM_FLOAT32, .folder = in_folder("job")};
+    trm_error err;
+    (void)state;
+    start(&j);
+    join_all(&j);
+    train(&j, 2);
+    kill_all(&j, 0);
+    start(&j);
+    for (uint32_t i = 0; i < 2; i++) {
+        trm_ps_server *server = j.server[i];
+        const trmi_request r = {
+            .header = {.kind = (uint16_t)kinds[i], .incarnation = 3, .clock = 3}};
+        assert_int_equal(server->last.step, 2);
+        pthread_mutex_lock(&server->mutex);
+        trmi_last_step_note_message(server, &r);
+        assert_non_null(trmi_front_worker(server, 0, 3, &err));
+        assert_true(server->last.members[0].is_final);
+        assert_non_null(trmi_front_worker(server, 0, 4, &err));
+        assert_false(server->last.members[0].is_final);
+        pthread_mutex_unlock(&server->mutex);
+    }
+    stop_servers(&j);
+    CHECK_OK(trmi_os_remove_tree(NULL, j.folder, &err), err);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_step_on_each_set_of_shards),
         cmocka_unit_test(gradients_of_16_bits_are_rounded_alike),
         cmocka_unit_test(a_restarted_job_saves_before_its_first_step),
+        cmocka_unit_test(the_first_message_of_a_life_may_be_its_report),
     };
     return cmocka_run_group_tests_name("ps the last step of the logs", tests, make_folder,
                                        remove_folder);

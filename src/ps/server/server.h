@@ -204,6 +204,7 @@ typedef struct trmi_sync_step {
 typedef struct trmi_last_member {
     trmi_push_id id;
     bool is_final; /* its worker will not push this batch again */
+    uint32_t life; /* incarnation after that of `id` whose push or pull has shown that; 0: none */
 } trmi_last_member;
 /* The step that the logs end with, while it is undecided whether it counts. */
 typedef struct trmi_last_step {
@@ -404,7 +405,7 @@ void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *requ
 /* trmi_last_step_new_life: notes that a new life of a worker has begun.
  * trmi_last_step_note_complete: notes that this life continues after `batch`, which all servers
  * have. */
-void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker);
+void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker, uint32_t incarnation);
 void trmi_last_step_note_complete(trm_ps_server *server, uint32_t worker, int64_t batch);
 /* Not all servers have this batch of a worker that begins a new life, so the worker makes it again,
  * from the rows of the step before. Returns whether this server has applied it and therefore has to

@@ -143,13 +143,17 @@ void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
         m->is_final = true;
         server->last.together |= (r->header.flags & TRMI_PULL_TOGETHER) != 0;
     } else if (follows_step(r, server->last.step)) {
-        m->is_final = true; /* of a life that began before this server was started again */
+        /* of a life that began before this server was started again */
+        m->is_final = true;
+        m->life = r->header.incarnation;
     }
 }
 
-void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker) {
+/* Contract in server.h. The first message of this life may have come before this call, and may have
+ * been its report. */
+void trmi_last_step_new_life(trm_ps_server *server, uint32_t worker, uint32_t incarnation) {
     trmi_last_member *m = find_member(server, worker);
-    if (m != NULL) {
+    if (m != NULL && m->life < incarnation) {
         m->is_final = false;
     }
 }

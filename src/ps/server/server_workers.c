@@ -36,7 +36,7 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
     w->seen = trmi_os_now();
     w->dispatched = 0;
     w->away = w->log_failed = false; /* what the log of workers says is of the earlier life */
-    trmi_last_step_new_life(server, w->worker);
+    trmi_last_step_new_life(server, w->worker, incarnation);
     for (int k = 0; k < TRMI_READS; k++) {
         w->reads[k].clock = -1;
     }
