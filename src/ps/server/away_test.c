@@ -356,6 +356,58 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     trm_ps_server_stop(f.server);
 }
 
+/* Makes the batches of leases until there are no samples; with `whole` one batch of each lease. */
+static void use_leases(worker *w, const trm_ps_lease_options *lo, trm_ps_lease lease, bool whole) {
+    trm_error err;
+    trm_status status = TRM_OK;
+    while (status == TRM_OK) {
+        for (int64_t at = lease.begin; at < lease.end;) {
+            at = whole || at + lo->batch > lease.end ? lease.end : at + lo->batch;
+            const trm_ps_push_options po = {.lease = lease, .position = at};
+            CHECK_OK(pull(w, &err), err);
+            CHECK_OK(trm_ps_push(w->batch, &po, &err), err);
+        }
+        CHECK_OK(trm_ps_flush(w->client, &err), err);
+        status = trm_ps_lease_take(w->client, lo, &lease, &err);
+    }
+    assert_int_equal(status, TRM_PENDING);
+}
+
+/* Two bounded workers rest, and samples come: the one that has made fewer batches counts them from
+ * those of the other one, which may go on in the same moment and would wait for it. */
+static void workers_that_rested_together_do_not_wait(void **state) {
+    enum { ALL = 3 };
+    fixture f = {.options = {.servers = 1,
+                             .shards = 1,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .mode = TRM_PS_BOUNDED,
+                             .staleness = 100,
+                             .workers = ALL}};
+    const trm_ps_lease_options lo = {100, 30, 1, 60 * check_patience(), 0, 10};
+    trm_ps_lease lease[ALL];
+    worker w[ALL];
+    trm_error err;
+    (void)state;
+    start(&f);
+    for (int i = 0; i < ALL; i++) {
+        join(&f, &w[i], i);
+        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
+    }
+    use_leases(&w[0], &lo, lease[0], false);
+    use_leases(&w[1], &lo, lease[1], true);
+    assert_true(trm_ps_client_next_batch(w[1].client) < trm_ps_client_next_batch(w[0].client));
+    leave(&w[2]); /* its samples are free */
+    while (trm_ps_lease_take(w[1].client, &lo, &lease[1], &err) == TRM_PENDING) {
+        usleep(1000);
+    }
+    assert_int_equal(trm_ps_client_next_batch(w[1].client), trm_ps_client_next_batch(w[0].client));
+    for (int i = 0; i < 2; i++) {
+        leave(&w[i]);
+    }
+    trm_ps_server_stop(f.server);
+}
+
 /* Gives the server the log of workers `fd`; returns the one before. */
 static int swap_log(trm_ps_server *server, int fd) {
     pthread_mutex_lock(&server->mutex);
@@ -413,6 +465,7 @@ int main(void) {
         cmocka_unit_test(a_job_goes_on_with_fewer_workers),
         cmocka_unit_test(a_worker_that_failed_is_waited_for),
         cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
+        cmocka_unit_test(workers_that_rested_together_do_not_wait),
         cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);

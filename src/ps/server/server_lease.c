@@ -3,6 +3,7 @@
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
@@ -97,6 +98,19 @@ void trmi_server_lease_close(trm_ps_server *server) {
     }
 }
 
+/* BOUNDED: returns the clock from which a worker that has rested counts its batches: that of the
+ * slowest active worker. If all rest, that of the worker with the most batches, which may get samples
+ * in the same moment: it would wait for this one otherwise. */
+static int64_t clock_after_rest(const trm_ps_server *server, const trmi_worker *w) {
+    int64_t most = 0;
+    bool any_active = false;
+    for (int64_t i = 0; i < server->worker_count; i++) {
+        most = trmi_max_i64(most, server->workers[i].clock);
+        any_active = any_active || server->workers[i].active;
+    }
+    return any_active ? trmi_front_caught_up(server, w) : most;
+}
+
 /* Contract in server.h. In synchronous mode only workers with samples are waited for, so the
  * worker becomes active or inactive here. */
 void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
@@ -134,7 +148,7 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_LEASE, lease.id, lease.epoch, lease.begin,
                                        lease.end, status > 0 ? status : 0,
                                        trmi_lease_number(server->leases, &samples),
-                                       rested ? trmi_front_caught_up(server, w) : 0}};
+                                       rested ? clock_after_rest(server, w) : 0}};
 }
 
 int64_t trmi_server_lease_position(const trm_ps_server *server, const trmi_request *r) {
