@@ -95,9 +95,20 @@ static sim_stream *make_stream(int host, int port, int peer_host, int peer_port)
     return s;
 }
 
-/* Ends a stream with an error that its owner sees. */
+/* Returns whether data is on its way to a stream, or not read yet. */
+static bool has_data_to_read(const sim_stream *s) {
+    bool has = s->have > s->taken;
+    for (const segment *g = s->peer == NULL ? NULL : s->peer->first; g != NULL; g = g->next) {
+        has = has || g->bytes > 0;
+    }
+    return has;
+}
+
+/* Ends a stream with an error that its owner sees. A reset takes with it what was not read, also
+ * when the kernel of a process that has died sends it. */
 static void break_stream(sim_stream *s, int error) {
     if (s->error == 0 && !s->closed) {
+        sim.data_lost = sim.data_lost || (error == ECONNRESET && has_data_to_read(s));
         s->error = error;
         sim_trace(s->file == NULL ? NULL : s->file->owner, "stream %d: %s", s->number,
                   strerror(error));

@@ -66,7 +66,8 @@ int sim_server_main(void *argument) {
         } while (status == TRM_TIMEOUT);
         sim_trace(self, "stops: %d", (int)status);
         trm_ps_server_stop(server);
-        bool good = job.server_deaths > 0; /* or a connection that broke took a push with it */
+        /* or a connection that broke took a push with it */
+        bool good = job.server_deaths > 0 || sim.data_lost;
         for (int k = 0; k < FAULT_KINDS; k++) {
             good = good || (job.comes[k] && k != FAULT_DEATH && k != FAULT_SLOW &&
                             k != FAULT_PAUSE && k != FAULT_CLOCK);

@@ -105,6 +105,7 @@ typedef struct sim_world {
     double delay[SIM_HOSTS][SIM_HOSTS];          /* seconds, without jitter */
     sim_process *processes;
     char failure[512];
+    bool data_lost; /* a reset connection took with it what its reader had not read */
 } sim_world;
 
 extern sim_world sim;
