@@ -171,7 +171,7 @@ static trm_status map_open_file(int fd, const char *path, int64_t bytes, trmi_ma
     }
     trmi_mapped_file *file = trmi_alloc(sizeof *file + name_bytes);
     if (file == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to map it", path);
+        return TRMI_NO_MEMORY(err, "to map %s", path);
     }
     void *data = mmap(NULL, (size_t)bytes, PROT_READ, MAP_PRIVATE, fd, 0);
     if (data == MAP_FAILED) {
@@ -187,7 +187,7 @@ static trm_status map_open_file(int fd, const char *path, int64_t bytes, trmi_ma
     if (file->region == NULL) {
         munmap(data, (size_t)bytes);
         trmi_free(file);
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to map it", path);
+        return TRMI_NO_MEMORY(err, "to map %s", path);
     }
     *out = (trmi_mapping){.data = data, .bytes = (size_t)bytes, .file = file};
     return TRM_OK;

@@ -81,6 +81,9 @@ bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_byte
          ? TRM_OK                                                                                  \
          : trmi_no_memory(TRMI_CALLER(err, NULL), (size_t)(needed) * sizeof *(items),              \
                           __VA_ARGS__))
+/* Writes the error of an allocation that has failed, "no memory PURPOSE". An expression: TRM_NOMEM.
+ */
+#define TRMI_NO_MEMORY(err, ...) trmi_no_memory(TRMI_CALLER(err, NULL), 0, __VA_ARGS__)
 /* Reports whether any allocation in an arena or a text (pointer `holder`) has failed. */
 #define TRMI_CHECK_MEMORY(err, holder, ...)                                                        \
     ((holder)->failed ? trmi_no_memory(TRMI_CALLER(err, NULL), 0, __VA_ARGS__) : TRM_OK)

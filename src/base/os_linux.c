@@ -326,7 +326,7 @@ trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size
     size_t size = (size_t)length, have = 0;
     data = trmi_alloc(size + 1);
     if (data == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %zu bytes", path, size);
+        status = TRMI_NO_MEMORY(err, "for %zu bytes of %s", size, path);
         goto done;
     }
     /* read all of it; the file may have become shorter since */

@@ -3,9 +3,9 @@
  * and one for "not empty". Deadlines use the monotonic clock. */
 #include "base/queue.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -26,7 +26,7 @@ trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err)
     if (queue == NULL || slots == NULL) {
         trmi_free(queue);
         trmi_free(slots);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a queue of %lld", (long long)capacity);
+        return TRMI_NO_MEMORY(err, "for a queue of %lld", (long long)capacity);
     }
     queue->capacity = capacity;
     queue->slots = slots;

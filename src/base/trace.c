@@ -4,7 +4,7 @@
  * recording does not disturb what it measures; one lock protects it. */
 #include "base/trace.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -107,8 +107,7 @@ trm_status trmi_trace_create(int64_t capacity, trmi_trace **out, trm_error *err)
     if (trace == NULL || records == NULL) {
         trmi_free(trace);
         trmi_free(records);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld events",
-                         (long long)capacity);
+        return TRMI_NO_MEMORY(err, "for a timeline of %lld events", (long long)capacity);
     }
     pthread_mutex_init(&trace->lock, NULL);
     trace->records = records;

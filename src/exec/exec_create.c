@@ -182,9 +182,9 @@ static trm_status take_arena(trm_exec *exec, trmi_arena_id a, trm_error *err) {
         return status;
     }
     *memory = exec->owned[a] = trmi_map(bytes);
-    return *memory != NULL ? TRM_OK
-                           : TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of arena %d",
-                                       (double)bytes / 1e6, (int)a);
+    return *memory != NULL
+               ? TRM_OK
+               : TRMI_NO_MEMORY(err, "for %.1f MB of arena %d", (double)bytes / 1e6, (int)a);
 }
 
 /* Takes memory for all arenas and writes the constants. Refuses with NOMEM, before any memory is
@@ -230,17 +230,13 @@ static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
     int32_t steps = exec->program->steps_count;
     exec->kernels = trmi_arena_alloc(&exec->memory, (size_t)(steps + 1) * sizeof *exec->kernels);
     return exec->kernels != NULL ? trmi_exec_bind(exec, exec->kernels, err)
-                                 : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d kernels", steps);
+                                 : TRMI_NO_MEMORY(err, "for %d kernels", steps);
 }
 
 /* Records the buffers of loss and outputs. Outputs in 16 bits get a float32 copy for the caller. */
 static trm_status make_outputs(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
-    exec->outputs =
-        trmi_arena_alloc(&exec->memory, (size_t)(p->outputs_count + 1) * sizeof *exec->outputs);
-    if (exec->outputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for outputs");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->outputs, p->outputs_count + 1, "for outputs"));
     for (int32_t i = 0; i < p->outputs_count; i++) {
         const trmi_buffer *b = &p->buffers[p->outputs[i]];
         exec->outputs[i].buffer = p->outputs[i];
@@ -248,7 +244,7 @@ static trm_status make_outputs(trm_exec *exec, trm_error *err) {
             exec->outputs[i].copy =
                 trmi_arena_alloc(&exec->memory, (size_t)trm_shape_count(&b->shape) * sizeof(float));
             if (exec->outputs[i].copy == NULL) {
-                return TRMI_FAIL(err, TRM_NOMEM, "no memory for outputs");
+                return TRMI_NO_MEMORY(err, "for outputs");
             }
         }
     }
@@ -304,10 +300,8 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
                             trmi_exec_search *search, const trmi_kernel_source *from,
                             trm_exec **out, trm_error *err) {
     double begin = trmi_os_now();
-    trm_exec *exec = trmi_alloc(sizeof *exec);
-    if (exec == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor");
-    }
+    trm_exec *exec;
+    TRMI_TRY(TRMI_NEW(err, exec, 1, "for an executor"));
     exec->file_bytes = trmi_os_file_bytes();
     /* Copy the options that later calls read. */
     exec->search = search;

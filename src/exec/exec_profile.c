@@ -222,7 +222,7 @@ trm_status trm_exec_profile(trm_exec *exec, int repeats, trm_meter *beside,
     exec->profile = trmi_alloc((size_t)(w.rows + 1) * sizeof *exec->profile);
     trm_status status = TRM_OK;
     if (w.times == NULL || exec->profile == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to profile");
+        status = TRMI_NO_MEMORY(err, "to profile");
         goto done;
     }
     /* times[rows][repeats], then wholes[repeats]: one allocation */

@@ -48,11 +48,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         exec->optimizer = (trm_optimizer_options){.kind = TRM_SGD}; /* no slots */
     }
     int32_t segments_count = count > 0 ? p->trained_count : 0;
-    trmi_update_segment *segments =
-        trmi_arena_alloc(&exec->memory, (size_t)(segments_count + 1) * sizeof *segments);
-    if (segments == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser");
-    }
+    trmi_update_segment *segments;
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, segments, segments_count + 1, "for the optimiser"));
     /* One segment for each parameter. */
     for (int32_t i = 0; i < segments_count; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
@@ -85,8 +82,8 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         exec->owns_accumulator = status == TRM_UNSUPPORTED;
         exec->accumulator = exec->owns_accumulator ? trmi_alloc(bytes) : memory;
         if (exec->accumulator == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to accumulate %.1f MB of gradients",
-                             (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e6);
+            return TRMI_NO_MEMORY(err, "to accumulate %.1f MB of gradients",
+                                  (double)p->arena_bytes[TRMI_ARENA_GRAD] / 1e6);
         }
     }
     return TRM_OK;

@@ -207,11 +207,9 @@ static void initialise_by_rows(trm_exec *exec, int32_t index) {
  * element) alone, so any thread of any rank may compute it; ways deal variables to ranks. */
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
     int32_t failed = 0;
-    uint8_t *mine = trmi_alloc((size_t)exec->variables_count + 1);
-    if (mine == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables",
-                         exec->variables_count);
-    }
+    uint8_t *mine;
+    TRMI_TRY(TRMI_NEW(err, mine, (size_t)exec->variables_count + 1, "to initialise %d variables",
+                      exec->variables_count));
     for (int32_t i = 0; i < exec->variables_count; i++) {
         mine[i] = exec->variables[i].kind != TRM_VARIABLE_SLOT && !trmi_exec_is_elsewhere(exec, i);
     }
@@ -230,8 +228,7 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err) {
         }
     }
     trmi_free(mine);
-    return failed == 0 ? TRM_OK
-                       : TRMI_FAIL(err, TRM_NOMEM, "no memory to initialise %d variables", failed);
+    return failed == 0 ? TRM_OK : TRMI_NO_MEMORY(err, "to initialise %d variables", failed);
 }
 
 int32_t trm_exec_variable_count(const trm_exec *exec) {
@@ -363,10 +360,9 @@ static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
 /* Gathers the gradient of a cut parameter from all ranks; collective. */
 static trm_status gather_gradient(const trm_exec *exec, const trmi_partition_leaf *leaf,
                                   int32_t parameter, float *data, trm_error *err) {
-    float *part = trmi_alloc((size_t)trmi_box_count(&leaf->box) * sizeof *part);
-    if (part == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather a gradient of %s", leaf->name);
-    }
+    float *part;
+    TRMI_TRY(TRMI_NEW(err, part, (size_t)trmi_box_count(&leaf->box), "to gather a gradient of %s",
+                      leaf->name));
     own_gradient(exec, parameter, part);
     trm_status status =
         trmi_distribution_assemble((trm_exec *)(uintptr_t)exec, leaf, TRM_FLOAT32, part, data, err);

@@ -74,10 +74,9 @@ static bool move_to_shared(trm_exec *exec, const uint8_t *kept) {
 trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err) {
     enum { ALIGNMENT = 64 };
     trm_program *p = exec->program;
-    uint8_t *kept = trmi_arena_alloc(&exec->memory, (size_t)p->steps_count + 1);
-    if (kept == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the casts of %d steps", p->steps_count);
-    }
+    uint8_t *kept;
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, kept, (size_t)p->steps_count + 1,
+                         "for the casts of %d steps", p->steps_count));
     memset(kept, 0, (size_t)p->steps_count + 1);
     for (int32_t i = 0; i < p->steps_count; i++) {
         if (trmi_is_parameter_cast(p, &p->steps[i])) {

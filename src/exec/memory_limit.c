@@ -72,9 +72,8 @@ static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph
                                            const trmi_space *space, trmi_partition_plan **plan,
                                            trm_error *err) {
     double limit = (double)exec->memory_bytes, beyond = 0, least = 0;
-    trmi_found *found = trmi_alloc(sizeof *found);
-    trm_status status =
-        found != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+    trmi_found *found;
+    trm_status status = TRMI_NEW(err, found, 1, "to search a plan");
     bool fits = false;
     for (int i = 0; status == TRM_OK && i < ROUNDS && !fits; i++) {
         trmi_arena arena = {0};

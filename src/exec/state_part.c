@@ -25,7 +25,7 @@ static trm_status make_room(trmi_state_part *part, trm_error *err) {
                    trmi_grow((void **)&part->segments, &part->segments_room,
                              part->segments_count + 1, sizeof *part->segments)
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory to list a rank's part of the state");
+               : TRMI_NO_MEMORY(err, "to list a rank's part of the state");
 }
 
 /* Adds `count` words to a segment, if they continue it. */
@@ -142,10 +142,9 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
     }
     uint32_t *whole = trmi_alloc((size_t)(all * size)), *own = trmi_alloc((size_t)(all * size));
     uint32_t *numbers = trmi_alloc((size_t)b->bytes + WORD);
-    trm_status status =
-        whole != NULL && own != NULL && numbers != NULL
-            ? TRM_OK
-            : TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", exec->variables[index].name);
+    trm_status status = whole != NULL && own != NULL && numbers != NULL
+                            ? TRM_OK
+                            : TRMI_NO_MEMORY(err, "to list %s", exec->variables[index].name);
     if (status == TRM_OK) {
         number_words(exec, index, whole, own, numbers);
     }

@@ -7,8 +7,8 @@
 #include "graph/arguments.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Marks needed[v] for every value that depends on one of `nodes`: its gradient must be computed. */
@@ -59,7 +59,7 @@ static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm
         trmi_arena_alloc(&graph->arena, (size_t)op.inputs_count * sizeof *d_inputs);
     if (d_inputs == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory for the gradient of %s", op.name);
+        TRMI_NO_MEMORY(&err, "for the gradient of %s", op.name);
         trmi_graph_fail(graph, &err);
         return;
     }
@@ -112,11 +112,11 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
     }
     /* values added below are gradients and need none themselves */
     int64_t values_count = graph->values_count, ops_count = graph->values[loss.id].op + 1;
-    bool *needed = calloc((size_t)values_count, sizeof *needed);
-    trm_node *gradient = calloc((size_t)values_count, sizeof *gradient);
-    if (needed == NULL || gradient == NULL) {
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory to differentiate %lld values",
-                  (long long)values_count);
+    trmi_arena arena = {0};
+    bool *needed;
+    trm_node *gradient;
+    if (TRMI_NEW_IN(&err, &arena, needed, values_count, "to differentiate") != TRM_OK ||
+        TRMI_NEW_IN(&err, &arena, gradient, values_count, "to differentiate") != TRM_OK) {
         trmi_graph_fail(graph, &err);
         goto done;
     }
@@ -145,6 +145,5 @@ void trm_gradients(trm_graph *graph, trm_node loss, const trm_node *nodes, int32
         grads[i] = gradient[nodes[i].id];
     }
 done:
-    free(needed);
-    free(gradient);
+    trmi_arena_free(&arena);
 }

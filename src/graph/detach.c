@@ -4,7 +4,7 @@
  * pass drops. */
 #include "graph/detach.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <string.h>
 
@@ -63,7 +63,7 @@ trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, i
         }
     }
     if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a list of embedding tables");
+        return TRMI_NO_MEMORY(err, "for a list of embedding tables");
     }
     *out = list;
     *count = n;

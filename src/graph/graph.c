@@ -20,7 +20,7 @@ trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_gr
         !trmi_grow((void **)&graph->ops, &graph->ops_capacity, 64, sizeof *graph->ops) ||
         !trmi_grow((void **)&graph->values, &graph->values_capacity, 64, sizeof *graph->values)) {
         trm_graph_destroy(graph);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a graph");
+        return TRMI_NO_MEMORY(err, "for a graph");
     }
     graph->rows = rows;
     graph->training = training;
@@ -100,9 +100,7 @@ void trm_graph_pop_scope(trm_graph *graph) {
 }
 
 /* Reports that a graph has no memory. */
-static trm_status out_of_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the graph");
-}
+static trm_status out_of_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "for the graph"); }
 
 /* ---- segments ---- */
 

@@ -143,8 +143,7 @@ trm_node trm_constant(trm_graph *graph, const trm_tensor *tensor) {
         void *copy = trmi_arena_alloc(&graph->arena, (size_t)attrs.constant.bytes);
         if (copy == NULL) {
             trm_error err;
-            TRMI_FAIL(&err, TRM_NOMEM, "no memory for a constant of %lld bytes",
-                      (long long)attrs.constant.bytes);
+            TRMI_NO_MEMORY(&err, "for a constant of %lld bytes", (long long)attrs.constant.bytes);
             trmi_graph_fail(graph, &err);
             return TRM_NO_NODE;
         }

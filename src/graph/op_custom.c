@@ -36,7 +36,7 @@ static trm_status infer_custom(trm_graph *graph, trmi_op *op, trm_error *err) {
         trmi_arena_alloc(&graph->arena, (size_t)(op->inputs_count + 1) * sizeof *inputs);
     trm_tensor outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", op->name);
+        return TRMI_NO_MEMORY(err, "for %s", op->name);
     }
     describe_inputs(graph, op, inputs);
     trm_error why = {0};
@@ -70,7 +70,7 @@ static void grad_custom(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     trm_node outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     if (inputs == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_NOMEM, "%s: no memory", op->name);
+        TRMI_NO_MEMORY(&err, "for %s", op->name);
         trmi_graph_fail(graph, &err);
         return;
     }

@@ -56,7 +56,7 @@ static void add_gradients(trm_graph *graph, trmi_roots *roots, trmi_arena *arena
     trm_node *nodes = trmi_arena_alloc(arena, bytes), *grads = trmi_arena_alloc(arena, bytes);
     if (nodes == NULL || grads == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory to differentiate");
+        TRMI_NO_MEMORY(&err, "to differentiate");
         trmi_graph_fail(graph, &err);
         return;
     }
@@ -79,7 +79,7 @@ static trm_status own_leaves(trm_program *program, const trm_graph *given, trm_e
     size_t bytes = (size_t)program->leaves_count * sizeof *program->leaves;
     trmi_partition_leaf *copy = trmi_arena_alloc(&program->arena, bytes + 1);
     if (copy == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+        return TRMI_NO_MEMORY(err, "to plan");
     }
     memcpy(copy, program->leaves, bytes);
     for (int32_t i = 0; i < program->leaves_count; i++) {

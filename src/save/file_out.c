@@ -31,7 +31,7 @@ static const char *shown_name(const trmi_file_out *out) {
 static trm_status open_at(trmi_file_out *out, trm_error *err) {
     out->buffer = trmi_alloc(GATHER_BYTES);
     if (out->buffer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", shown_name(out));
+        return TRMI_NO_MEMORY(err, "to write %s", shown_name(out));
     }
     /* A file that is renamed later may replace the rest of an earlier attempt; another must be
      * new. */

@@ -146,7 +146,7 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
         }
         out->names[i] = trmi_arena_strdup(&model->arena, inputs->fields[i].name);
         if (out->names[i] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model");
+            return TRMI_NO_MEMORY(err, "for a model");
         }
         if (inputs->nodes[i].id != 0) {
             TRMI_TRY(trm_exec_input(out->exec, inputs->fields[i].name, &out->target[i], err));

@@ -62,10 +62,8 @@ static trm_status join_ranks(const trm_cluster_flags *flags, trm_distribute *d, 
 trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute **out,
                                 trm_error *err) {
     TRMI_NEED(err, out);
-    trm_distribute *d = trmi_alloc(sizeof *d);
-    if (d == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory");
-    }
+    trm_distribute *d;
+    TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
     trm_status status = join_ranks(flags, d, err);
     if (status != TRM_OK) {
         trm_comm_destroy(d->comm);
@@ -79,10 +77,8 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
 
 trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trm_distribute *d = trmi_alloc(sizeof *d);
-    if (d == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory");
-    }
+    trm_distribute *d;
+    TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
     d->comm = comm;
     trm_status status = make_stage(d, err);
     if (status != TRM_OK) {
@@ -355,11 +351,9 @@ trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arra
     }
     int32_t size = trm_distribute_size(d);
     if (size > 1) {
-        char *saved = trmi_alloc((size_t)widest + 1);
-        if (saved == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a row of %lld bytes",
-                             (long long)widest);
-        }
+        char *saved;
+        TRMI_TRY(
+            TRMI_NEW(err, saved, (size_t)widest + 1, "for a row of %lld bytes", (long long)widest));
         for (int32_t i = 0; i < count; i++) {
             keep_rows(&arrays[i], *samples, size, trm_distribute_rank(d), saved);
         }

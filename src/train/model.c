@@ -179,7 +179,7 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
     for (size_t i = 0; i < sizeof strings / sizeof strings[0]; i++) {
         if (*strings[i] != NULL &&
             (*strings[i] = trmi_arena_strdup(&model->arena, *strings[i])) == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model's options");
+            return TRMI_NO_MEMORY(err, "for a model's options");
         }
     }
     return model->changes->settle(model, err);
@@ -189,10 +189,8 @@ static trm_status copy_options(const trm_model_options *given, trm_model *model,
  * destroyed and *out is not written. */
 static trm_status make_model(const trm_model_options *options, int32_t alone, trm_model **out,
                              trm_error *err) {
-    trm_model *model = trmi_alloc(sizeof *model);
-    if (model == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a model");
-    }
+    trm_model *model;
+    TRMI_TRY(TRMI_NEW(err, model, 1, "for a model"));
     trm_status status;
     TRMI_TRY_GOTO(status, copy_options(options, model, err), failed);
     if (model->sink->check != NULL) {

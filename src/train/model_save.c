@@ -78,7 +78,7 @@ trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_
         list[n++] = (trm_named_tensor){.name = v.name, .tensor = t};
     }
     if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
+        return TRMI_NO_MEMORY(err, "for a copy of the model to save");
     }
     *out = list;
     *count = n;
@@ -118,7 +118,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     TRMI_TRY_GOTO(status, describe_job(model, err), done);
     write_state(model, &state);
     if (state.failed) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint's state");
+        status = TRMI_NO_MEMORY(err, "for a checkpoint's state");
         goto done;
     }
     /* the position counts samples of all ranks, so that another number of ranks can resume */

@@ -309,7 +309,7 @@ trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_o
         for (int i = 0; i < count; i++) {
             close(fds[i]);
         }
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to accept connections", options->name);
+        return TRMI_NO_MEMORY(err, "to accept connections of %s", options->name);
     }
     a->options = *options;
     snprintf(a->name, sizeof a->name, "%s", options->name);

@@ -106,7 +106,7 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
     if (request->counts == NULL) {
         request->counts = trmi_alloc(4 * n * sizeof(int64_t));
         if (request->counts == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for the counts of %zu ranks", name, n);
+            return TRMI_NO_MEMORY(err, "for the counts of %zu ranks in %s", n, name);
         }
     }
     int64_t *at = request->counts, received;
@@ -148,7 +148,7 @@ static trm_status copy_input_aside(trm_comm *comm, trmi_engine_call *op, trm_err
         comm->scratch_bytes = 0;
         comm->scratch = trmi_alloc(bytes);
         if (comm->scratch == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "all-to-all in place: no memory for %zu bytes", bytes);
+            return TRMI_NO_MEMORY(err, "for %zu bytes of an all-to-all in place", bytes);
         }
         comm->scratch_bytes = bytes;
     }
@@ -254,10 +254,8 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
     if (count < 0 || (count > 0 && messages == NULL)) {
         return TRMI_FAIL(err, TRM_INVALID, "an exchange of %d messages without a list", count);
     }
-    if (!trmi_grow((void **)&request->messages, &request->message_capacity, count,
-                   sizeof *request->messages)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an exchange of %d messages", count);
-    }
+    TRMI_TRY(TRMI_GROW(err, request->messages, request->message_capacity, count,
+                       "for an exchange of %d messages", count));
     for (int32_t i = 0; i < count; i++) {
         const trm_message *m = &messages[i];
         int64_t bytes = (int64_t)trm_dtype_bytes(m->dtype);

@@ -11,6 +11,7 @@
 #include "comm/cluster/cluster_json.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -137,7 +138,7 @@ trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
     json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &where);
     if (root == NULL) {
         if (json_error_code(&where) == json_error_out_of_memory) {
-            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for the JSON document", name);
+            return TRMI_NO_MEMORY(err, "for the JSON document of %s", name);
         }
         /* A user has copied the example of the guide without filling it in. */
         if (strstr(where.text, "'.'") != NULL && memmem(text, bytes, "[...]", 5) != NULL) {

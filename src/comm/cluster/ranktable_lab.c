@@ -14,7 +14,7 @@
 #include <string.h>
 
 static trm_status no_memory(trm_rank_table *table, trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
+    return TRMI_NO_MEMORY(err, "for %d ranks of %s", table->size, table->name);
 }
 
 /* Checks that a member, if present, has one of two words (`one` == `other`: only that one). */

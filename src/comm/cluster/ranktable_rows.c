@@ -50,15 +50,13 @@ trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, 
         return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d devices; no table may have more",
                          table->name, TRMI_TABLE_RANKS_MAX);
     }
-    if (!trmi_grow((void **)&table->rows, &table->row_capacity, table->size + 1,
-                   sizeof *table->rows)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
-    }
+    TRMI_TRY(TRMI_GROW(err, table->rows, table->row_capacity, table->size + 1, "for %d ranks of %s",
+                       table->size, table->name));
     trmi_table_row *copy = &table->rows[table->size];
     *copy = *row;
     copy->device_ip = trmi_arena_strdup(&table->arena, row->device_ip ? row->device_ip : "");
     if (copy->device_ip == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
+        return TRMI_NO_MEMORY(err, "for %d ranks of %s", table->size, table->name);
     }
     table->size++;
     return TRM_OK;
@@ -92,8 +90,7 @@ trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const 
     *index = (int32_t)found;
     return TRM_OK;
 no_memory:
-    return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d servers", table->name,
-                     table->server_count);
+    return TRMI_NO_MEMORY(err, "for %d servers of %s", table->server_count, table->name);
 }
 
 trm_status trmi_table_server_id(const trmi_cjson_at *at, const json_t *object, const char **id,

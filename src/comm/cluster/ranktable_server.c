@@ -147,10 +147,9 @@ static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm
         trmi_table_warn(table, "%s: super_pod_list belongs to version 1.2, the table says %s",
                         table->name, table->version);
     }
-    int32_t *seen = trmi_alloc(((size_t)table->server_count + 1) * sizeof *seen);
-    if (seen == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for super pods", table->name);
-    }
+    int32_t *seen;
+    TRMI_TRY(TRMI_NEW(err, seen, (size_t)table->server_count + 1, "for the super pods of %s",
+                      table->name));
     trm_status status = TRM_OK;
     for (size_t p = 0; p < json_array_size(pods) && status == TRM_OK; p++) {
         status = read_super_pod(table, json_array_get(pods, p), (int32_t)p, seen, err);

@@ -33,7 +33,7 @@ static const trmi_cjson_limits tf_limits = {.bytes = 4 << 20, .values = 200000, 
 static const char *const role_words[] = {"worker", "chief", "ps", "evaluator"};
 
 static trm_status fail_no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+    return TRMI_NO_MEMORY(err, "for the cluster description");
 }
 
 /* Adds a warning; at most TRMI_TF_WARNINGS_MAX are kept. */

@@ -28,7 +28,7 @@
 enum { TASKS_MAX = 1024 }; /* processes of one job, at most */
 
 static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the processes of the job");
+    return TRMI_NO_MEMORY(err, "for the processes of the job");
 }
 
 /* True for variables that another launcher has left: they would contradict this launcher's. A name

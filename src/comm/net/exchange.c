@@ -21,16 +21,16 @@ static trm_status subset_allgather(void *context, const void *mine, size_t bytes
     trmi_subset *subset = context;
     size_t needed;
     if (!trmi_mul_size(bytes, (size_t)subset->wide_size, &needed)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to exchange %zu bytes among %d ranks", bytes,
-                         subset->wide_size);
+        return TRMI_NO_MEMORY(err, "to exchange %zu bytes among %d ranks", bytes,
+                              subset->wide_size);
     }
     if (needed > subset->scratch_bytes) {
         trmi_free(subset->scratch);
         subset->scratch = trmi_alloc(needed);
         subset->scratch_bytes = subset->scratch != NULL ? needed : 0;
         if (subset->scratch == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to exchange %zu bytes among %d ranks",
-                             bytes, subset->wide_size);
+            return TRMI_NO_MEMORY(err, "to exchange %zu bytes among %d ranks", bytes,
+                                  subset->wide_size);
         }
     }
     TRMI_TRY(subset->wide->allgather(subset->wide->context, mine, bytes, subset->scratch, err));

@@ -59,7 +59,7 @@ trm_status trmi_levels_create(trm_comm *comm, trm_error *err) {
         l->counts == NULL || l->offsets == NULL || seen == NULL || host_id == NULL) {
         trmi_free(seen);
         trmi_free(host_id);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for two levels of %zu ranks", size);
+        return TRMI_NO_MEMORY(err, "for two levels of %zu ranks", size);
     }
     /* Number the hosts in the order of their first ranks, and count the ranks of each. */
     int32_t found = 0;

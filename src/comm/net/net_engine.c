@@ -221,7 +221,7 @@ static trm_status net_start(trmi_engine *engine, trmi_engine_message *m, trm_err
     trmi_net *net = (trmi_net *)(void *)engine;
     trmi_net_transfer *t = take_transfer(net);
     if (t == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message");
+        return TRMI_NO_MEMORY(err, "for a message");
     }
     uint64_t *number = m->receive ? &net->messages_in[m->peer] : &net->messages_out[m->peer];
     *t = (trmi_net_transfer){
@@ -309,7 +309,7 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
         if (plugin != NULL) {
             dlclose(plugin);
         }
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a network of %d ranks", group->size);
+        return TRMI_NO_MEMORY(err, "for a network of %d ranks", group->size);
     }
     /* From here on net_destroy frees everything, with transport and plug-in. */
     net->base.table = &net_table;
@@ -321,7 +321,7 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
     net->messages_in = trmi_alloc((size_t)group->size * sizeof(uint64_t));
     trm_status status = net->messages_out != NULL && net->messages_in != NULL
                             ? trmi_runner_init(&net->runner, transport, err)
-                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", group->size);
+                            : TRMI_NO_MEMORY(err, "for %d ranks", group->size);
     net->runner.spin_seconds = spin_seconds;
     status = status == TRM_OK ? trmi_algorithms_parse(algorithm, "algorithm", &net->algorithms, err)
                               : status;

@@ -31,7 +31,7 @@ trm_status trmi_runner_init(trmi_runner *runner, trmi_transport *transport, trm_
     if (runner->missing == NULL || runner->steps_out == NULL || runner->steps_in == NULL ||
         runner->sources == NULL) {
         trmi_runner_free(runner);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to play schedules of %zu ranks", n);
+        return TRMI_NO_MEMORY(err, "to play schedules of %zu ranks", n);
     }
     return TRM_OK;
 }
@@ -168,10 +168,8 @@ static bool is_local(const trmi_schedule_step *s) {
  * because the array must not move while the transport has pointers into it. */
 static trm_status start_transfers(trmi_runner *runner, const trmi_play *play,
                                   const trmi_schedule_step *steps, int64_t count, trm_error *err) {
-    if (!trmi_grow((void **)&runner->transfers, &runner->transfer_capacity, count,
-                   sizeof *runner->transfers)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld transfers", (long long)count);
-    }
+    TRMI_TRY(TRMI_GROW(err, runner->transfers, runner->transfer_capacity, count,
+                       "for %lld transfers", (long long)count));
     uint64_t element = trm_dtype_bytes(play->dtype);
     /* A number for each peer and direction, in the order of the steps, detects a lost frame. */
     for (int64_t i = 0; i < count; i++) {

@@ -394,9 +394,8 @@ trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchang
         link->in_hash = XXH3_createState();
         enough = enough && link->out_hash != NULL && link->in_hash != NULL;
     }
-    trm_status status =
-        enough ? trmi_tcp_connect(group, exchange, self->links, err)
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d connections", group->size);
+    trm_status status = enough ? trmi_tcp_connect(group, exchange, self->links, err)
+                               : TRMI_NO_MEMORY(err, "for %d connections", group->size);
     if (status != TRM_OK) {
         tcp_destroy(&self->base);
         return status;

@@ -92,8 +92,7 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
         }
     }
     put_line(out, wanted, engine, model);
-    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the figures of networks")
-                       : TRM_OK;
+    return TRMI_CHECK_MEMORY(err, out, "for the figures of networks");
 }
 
 /* --- agreement of the ranks --- */
@@ -169,7 +168,7 @@ trm_status trmi_calibrate(trmi_transport *transport, const trmi_exchange *exchan
     }
     kept_card mine = {.found = 0}, *all = trmi_alloc((size_t)group->size * sizeof *all);
     if (all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", group->size);
+        return TRMI_NO_MEMORY(err, "for %d ranks", group->size);
     }
     if (group->rank == 0) {
         mine.found = find_kept(transport, &mine.model);

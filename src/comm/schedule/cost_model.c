@@ -98,9 +98,8 @@ trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *ex
     int32_t partner = group->rank ^ 1;
     trmi_model mine = {0, 0, 0}, *all = trmi_alloc((size_t)group->size * sizeof *all);
     char *data = trmi_alloc(LARGE_BYTES);
-    trm_status status = all != NULL && data != NULL
-                            ? TRM_OK
-                            : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the network");
+    trm_status status =
+        all != NULL && data != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to measure the network");
     uint64_t number = 0;
     double small = 0, large = 0;
     if (status == TRM_OK) {

@@ -5,6 +5,7 @@
 #include "comm/schedule/schedule.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,9 +114,7 @@ trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedul
     trmi_builder b = {.request = request, .out = out, .rank = request->rank, .size = request->size};
     generators[request->kind](&b);
     out->rounds = b.round;
-    if (out->failed) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the schedule of %s among %d ranks",
-                         trm_collective_name(request->kind), request->size);
-    }
+    TRMI_TRY(TRMI_CHECK_MEMORY(err, out, "for the schedule of %s among %d ranks",
+                               trm_collective_name(request->kind), request->size));
     return TRM_OK;
 }

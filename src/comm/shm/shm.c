@@ -51,7 +51,7 @@ static int32_t cpus_of(const card *cards, int32_t n) {
 static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {{0}, 0, 0}, *cards = trmi_alloc((size_t)shm->n * sizeof *cards);
     if (cards == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", shm->n);
+        return TRMI_NO_MEMORY(err, "to meet %d ranks", shm->n);
     }
     fill_card(&mine);
     trm_status status = exchange->allgather(exchange->context, &mine, sizeof mine, cards, err);
@@ -170,7 +170,7 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     if (shm->cells_written == NULL || shm->cells_read == NULL || shm->sources == NULL ||
         shm->targets == NULL || shm->found == NULL || shm->missing == NULL ||
         shm->repeats == NULL || shm->shares == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a group of %d ranks", group->size);
+        status = TRMI_NO_MEMORY(err, "for a group of %d ranks", group->size);
     }
     status = status == TRM_OK ? meet_ranks(shm, exchange, err) : status;
     status = status == TRM_OK ? lay_out(shm, options, exchange, err) : status;

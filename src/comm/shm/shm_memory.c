@@ -172,7 +172,7 @@ trm_status trmi_shm_segment_create(int32_t n, int32_t me, size_t bytes,
     if (me == 0) {
         out->users = trmi_alloc(sizeof *out->users);
         status = out->users == NULL
-                     ? TRMI_FAIL(err, TRM_NOMEM, "no memory to meet %d ranks", n)
+                     ? TRMI_NO_MEMORY(err, "to meet %d ranks", n)
                      : make_memory("trireme", out->memory_bytes, &mine.fd, &out->memory, err);
         if (status == TRM_OK) {
             atomic_store(out->users, 1);

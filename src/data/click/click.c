@@ -319,8 +319,7 @@ trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trm
                 if (!trmi_grow((void **)&lines.anchors, &lines.anchor_capacity,
                                lines.anchor_count + 1, sizeof *lines.anchors)) {
                     trmi_lines_free(&lines);
-                    return TRMI_FAIL(err, TRM_NOMEM, "no memory for an index of %lld lines",
-                                     (long long)lines.rows);
+                    return TRMI_NO_MEMORY(err, "for an index of %lld lines", (long long)lines.rows);
                 }
                 lines.anchors[lines.anchor_count++] = (size_t)(line - data);
             }

@@ -361,7 +361,7 @@ trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_
         status = TRMI_FAIL(err, TRM_INVALID, "measure over %lld rows: the test set has %lld",
                            (long long)count, (long long)set->click.base.count);
     } else if ((outcomes = trmi_alloc((size_t)count * sizeof *outcomes)) == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to measure over %lld rows", (long long)count);
+        status = TRMI_NO_MEMORY(err, "to measure over %lld rows", (long long)count);
     }
     if (status == TRM_OK) {
         /* Rate and losses in one pass; the areas need the outcomes in order. */

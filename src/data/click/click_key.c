@@ -129,7 +129,7 @@ trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary 
     }
     if (v == NULL || v->rows == NULL || v->base == NULL) {
         trm_vocabulary_destroy(v);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
+        return TRMI_NO_MEMORY(err, "for a vocabulary");
     }
     *out = v;
     return TRM_OK;
@@ -197,7 +197,7 @@ trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_erro
             return TRMI_FAIL(err, TRM_CORRUPT, "vocabulary: word %lld comes twice", (long long)i);
         }
         if (!index_word(v, i)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
+            return TRMI_NO_MEMORY(err, "for a vocabulary");
         }
     }
     /* The first row of each field in a shared table. */
@@ -234,7 +234,7 @@ trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *pat
         trmi_text_printf(&text, "%d %016llx\n", (int)vocabulary->words[i].field,
                          (unsigned long long)vocabulary->words[i].hash);
     }
-    trm_status status = text.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write %s", path)
+    trm_status status = text.failed ? TRMI_NO_MEMORY(err, "to write %s", path)
                                     : trmi_os_replace_file(NULL, path, text.data, text.length, err);
     trmi_text_free(&text);
     return status;
@@ -252,7 +252,7 @@ static trm_status parse_words(trm_vocabulary *v, const char *path, const char *a
         }
         int64_t before = v->word_count;
         if (!trmi_vocabulary_count(v, (int32_t)field, hash)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the vocabulary %s", path);
+            return TRMI_NO_MEMORY(err, "for the vocabulary %s", path);
         }
         if (v->word_count == before) {
             return TRMI_FAIL(err, TRM_CORRUPT, "%s: line %lld: the same value again", path,

@@ -22,14 +22,12 @@ enum { IMAGENET_CLASSES = 1000 };
 /* Adds a file to the set (folder NULL: `name` is the path). */
 static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const char *name,
                            trm_error *err) {
-    if (!trmi_grow((void **)&set->files, &set->file_capacity, set->file_count + 1,
-                   sizeof *set->files)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", name);
-    }
+    TRMI_TRY(
+        TRMI_GROW(err, set->files, set->file_capacity, set->file_count + 1, "to list %s", name));
     char *path = folder == NULL ? trmi_arena_strdup(&set->arena, name)
                                 : trmi_arena_printf(&set->arena, "%s/%s", folder, name);
     if (path == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", name);
+        return TRMI_NO_MEMORY(err, "to list %s", name);
     }
     const char *tail = strrchr(path, '/');
     set->files[set->file_count++] =
@@ -109,10 +107,8 @@ static trm_status index_records(trmi_tfrecord_file *file, trm_error *err) {
         if (status != TRM_OK) {
             return status == TRM_END ? TRM_OK : status;
         }
-        if (!trmi_grow((void **)&file->offsets, &file->capacity, file->records + 1,
-                       sizeof *file->offsets)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its index", file->path);
-        }
+        TRMI_TRY(TRMI_GROW(err, file->offsets, file->capacity, file->records + 1,
+                           "for the index of %s", file->path));
         file->offsets[file->records++] = at;
     }
 }

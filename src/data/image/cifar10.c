@@ -112,7 +112,7 @@ static trm_status list_files(cifar10 *set, const char *path, trm_usage usage, tr
         }
         char *name = trmi_arena_strdup(&set->arena, entry->d_name);
         if (name == NULL) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", path);
+            status = TRMI_NO_MEMORY(err, "to list %s", path);
         } else if (set->file_count == FILES_MAX) {
             status = TRMI_FAIL(err, TRM_INVALID, "%s: more than %d batch files", path, FILES_MAX);
         } else {
@@ -258,7 +258,7 @@ trm_status trm_dataset_cifar10(const char *path, trm_usage usage, trm_dataset **
     trm_status status = TRM_NOMEM;
     set->path = trmi_arena_strdup(&set->arena, path);
     if (set->path == NULL) {
-        TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path);
+        TRMI_NO_MEMORY(err, "to open %s", path);
         goto done;
     }
     /* Files, list of lengths, and then the mappings. */

@@ -96,7 +96,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
         }
         char *name = trmi_arena_strdup(&set->arena, entry->d_name);
         if (name == NULL || !trmi_grow(&names, &capacity, *count + 1, sizeof(char *))) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", path);
+            status = TRMI_NO_MEMORY(err, "to list %s", path);
         } else {
             ((char **)names)[(*count)++] = name;
         }
@@ -141,7 +141,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
         char *tail = trmi_arena_printf(&set->arena, "%s/%s/%s", below, class_name, names[i]);
         if (tail == NULL || !trmi_grow((void **)&set->images, &set->capacity, set->base.count + 1,
                                        sizeof *set->images)) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", path);
+            status = TRMI_NO_MEMORY(err, "to list %s", path);
         } else {
             set->images[set->base.count++] = (image){tail, label};
         }
@@ -251,7 +251,7 @@ static trm_status load_image_file(const trmi_source *source, trmi_picture_scratc
     }
     data = trmi_scratch_get(scratch, TRMI_SCRATCH_FILE, (size_t)bytes + 1);
     if (data == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %lld bytes", path, (long long)bytes);
+        status = TRMI_NO_MEMORY(err, "for %lld bytes of %s", (long long)bytes, path);
         goto done;
     }
     /* read() may return less than requested */
@@ -297,8 +297,8 @@ trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_datas
     TRMI_TRY(TRMI_NEW(err, set, 1, "to open %s", path));
     set->base = (trmi_source){.ops = &folder_ops, .form = TRMI_FORM_ENCODED};
     set->root = trmi_arena_strdup(&set->arena, path);
-    trm_status status = set->root == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
-                                          : list_images(set, usage, err);
+    trm_status status =
+        set->root == NULL ? TRMI_NO_MEMORY(err, "to open %s", path) : list_images(set, usage, err);
     if (status != TRM_OK) {
         destroy_folder(&set->base);
         return status;

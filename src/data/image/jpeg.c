@@ -38,7 +38,7 @@ trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, si
     if (scratch->decoder == NULL) {
         scratch->decoder = tjInitDecompress();
         if (scratch->decoder == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a JPEG decoder");
+            return TRMI_NO_MEMORY(err, "for a JPEG decoder");
         }
     }
     /* For a header without an image libjpeg-turbo reports success and writes nothing. */
@@ -100,8 +100,8 @@ trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, 
     size_t needed = (size_t)(width * height * (jpeg->cmyk ? 4 : 3)) + SLACK_BYTES;
     uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, needed);
     if (buffer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld", (long long)width,
-                         (long long)height);
+        return TRMI_NO_MEMORY(err, "for an image of %lld x %lld", (long long)width,
+                              (long long)height);
     }
     /* Decode. Only a harmless warning is no error. */
     int failed = tjDecompress2(scratch->decoder, data, bytes, buffer, (int)width, 0, (int)height,

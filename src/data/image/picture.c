@@ -66,8 +66,8 @@ trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *dat
     uint8_t *buffer = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE,
                                        (size_t)(picture->width * picture->height * 3));
     if (buffer == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
-                         (long long)picture->width, (long long)picture->height);
+        return TRMI_NO_MEMORY(err, "for an image of %lld x %lld", (long long)picture->width,
+                              (long long)picture->height);
     }
     TRMI_TRY(trmi_png_decode(data, bytes, picture, buffer, err));
     *pixels = buffer;

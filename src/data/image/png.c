@@ -54,7 +54,7 @@ static trm_status begin_png(png_source *source, trm_error *err) {
     source->info = source->png != NULL ? png_create_info_struct(source->png) : NULL;
     if (source->info == NULL) {
         png_destroy_read_struct(&source->png, NULL, NULL);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a PNG decoder");
+        return TRMI_NO_MEMORY(err, "for a PNG decoder");
     }
     png_set_read_fn(source->png, source, on_read);
     png_set_user_limits(source->png, TRMI_PICTURE_SIDE_MAX, TRMI_PICTURE_SIDE_MAX);
@@ -95,8 +95,7 @@ trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture
     source.rows = trmi_alloc((size_t)png->height * sizeof *source.rows);
     if (source.rows == NULL) {
         png_destroy_read_struct(&source.png, &source.info, NULL);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld rows of an image",
-                         (long long)png->height);
+        return TRMI_NO_MEMORY(err, "for %lld rows of an image", (long long)png->height);
     }
     /* libpng writes the rows directly to their places. */
     for (int64_t y = 0; y < png->height; y++) {

@@ -4,7 +4,7 @@
 #include "data/image/transform.h"
 
 #include "base/checked.h"
-#include "base/error.h"
+#include "base/memory.h"
 #include "data/image/pixels.h"
 
 #include <math.h>
@@ -100,8 +100,8 @@ trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int6
     float *ring =
         trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE, (size_t)down.taps * (size_t)pixels_out * 16);
     if (words == NULL || ring == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to resize an image to %lld x %lld",
-                         (long long)rows_out, (long long)pixels_out);
+        return TRMI_NO_MEMORY(err, "to resize an image to %lld x %lld", (long long)rows_out,
+                              (long long)pixels_out);
     }
     /* Parts of one scratch buffer: pointers, held rows, then first and weights of both
      * directions. */

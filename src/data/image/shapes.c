@@ -210,7 +210,7 @@ static trm_status load_shape(const trmi_source *source, trmi_picture_scratch *sc
     const shapes *set = (const shapes *)source;
     uint8_t *pixels = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, TRMI_CIFAR10_PIXELS);
     if (pixels == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shape");
+        return TRMI_NO_MEMORY(err, "for a shape");
     }
     int64_t number = number_of(set, index);
     trmi_shape_draw(set->seed, number, pixels);
@@ -305,7 +305,7 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
     if (snprintf(full, sizeof full, "%s/%s", path, name) >= (int)sizeof full) {
         status = TRMI_FAIL(err, TRM_INVALID, "%s: the path is too long", path);
     } else if (text->failed) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for %s", full);
+        status = TRMI_NO_MEMORY(err, "for %s", full);
     } else {
         status = trmi_os_replace_file(NULL, full, text->data, text->length, err);
     }

@@ -21,7 +21,7 @@ trm_status trmi_dataset_create(trmi_source *source, trm_dataset **out, trm_error
     trm_dataset *dataset = trmi_alloc(sizeof *dataset);
     if (dataset == NULL) {
         source->ops->destroy(source);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a dataset");
+        return TRMI_NO_MEMORY(err, "for a dataset");
     }
     dataset->source = source;
     dataset->order = (trmi_sample_order){.count = source->count, .shards = 1};

@@ -92,8 +92,7 @@ static trm_status load_own_image(const trmi_source *source, trmi_picture_scratch
     fields[0].data = trmi_scratch_get(scratch, TRMI_SCRATCH_FILE, (size_t)own->bytes[0]);
     fields[1].data = &label;
     if (fields[0].data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld bytes",
-                         (long long)own->bytes[0]);
+        return TRMI_NO_MEMORY(err, "for an image of %lld bytes", (long long)own->bytes[0]);
     }
     TRMI_TRY(read_sample(own, index, fields, err));
     *out = (trmi_sample){.form = TRMI_FORM_HWC,

@@ -120,8 +120,8 @@ static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot,
         tensors[i] = tensor;
     }
     if (short_of_memory) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for batches of %lld samples, %lld ahead",
-                         (long long)dataset->batch_size, (long long)dataset->depth);
+        return TRMI_NO_MEMORY(err, "for batches of %lld samples, %lld ahead",
+                              (long long)dataset->batch_size, (long long)dataset->depth);
     }
     /* A source may write what is the same in every batch. */
     if (dataset->source->ops->prepare != NULL) {
@@ -181,8 +181,8 @@ static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worke
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;
     if (!trmi_cursor_init(&worker->cursor, &dataset->order)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a shuffle window of %lld",
-                         (long long)dataset->order.window);
+        return TRMI_NO_MEMORY(err, "for a shuffle window of %lld",
+                              (long long)dataset->order.window);
     }
     for (int64_t i = 0; i < count; i++) {
         TRMI_TRY(slot_create(dataset, &slots[i], err));
@@ -234,7 +234,7 @@ trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     dataset->slots = trmi_alloc((size_t)(workers * each) * sizeof *dataset->slots);
     if (dataset->workers == NULL || dataset->slots == NULL) {
         trmi_dataset_stop(dataset);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %lld prefetch threads", (long long)workers);
+        return TRMI_NO_MEMORY(err, "for %lld prefetch threads", (long long)workers);
     }
     /* Each worker begins with its first batch from the present position on. */
     dataset->worker_count = workers;

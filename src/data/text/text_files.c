@@ -72,7 +72,7 @@ static trm_status add_file(trmi_text_files *list, trmi_arena *arena, const char 
     TRMI_TRY(TRMI_GROW(err, list->files, list->capacity, list->count + 1, "for files of text"));
     char *copy = trmi_arena_strdup(arena, path);
     if (copy == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for files of text");
+        return TRMI_NO_MEMORY(err, "for files of text");
     }
     list->files[list->count++] = (trmi_text_file){.path = copy};
     return TRM_OK;
@@ -87,7 +87,7 @@ static trm_status add_partner(trmi_text_files *list, trmi_arena *arena, const ch
         char *other =
             trmi_arena_printf(arena, "%.*s%s%s", (int)at, path, *words, path + at + length);
         if (other == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for files of text");
+            return TRMI_NO_MEMORY(err, "for files of text");
         }
         if (access(other, F_OK) == 0) {
             return add_file(list, arena, other, err);
@@ -116,7 +116,7 @@ static trm_status list_folder(const char *path, const char *const *endings, trmi
         }
         char *name = trmi_arena_printf(arena, "%s/%s", path, entry->d_name);
         status = name != NULL ? add_file(list, arena, name, err)
-                              : TRMI_FAIL(err, TRM_NOMEM, "no memory to list %s", path);
+                              : TRMI_NO_MEMORY(err, "to list %s", path);
     }
     closedir(folder);
     if (status == TRM_OK && list->count > 0) {

@@ -399,7 +399,7 @@ trm_status trm_tokenizer_decode(const trm_tokenizer *tokenizer, const int32_t *i
                              (int)ids[i], (long long)tokenizer->vocabulary);
         }
         if (!trmi_add_size(length, (size_t)tokenizer->tokens[ids[i]].byte_count, &length)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to decode %lld tokens", (long long)count);
+            return TRMI_NO_MEMORY(err, "to decode %lld tokens", (long long)count);
         }
     }
     char *text;

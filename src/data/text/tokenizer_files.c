@@ -84,7 +84,7 @@ static trm_status add_end_of_text(trm_tokenizer *t, trm_error *err) {
                   "single_word", 0, "lstrip", 0, "rstrip", 0, "normalized", 1, "special", 1);
     return json_array_append_new(json_object_get(t->settings, "added_tokens"), entry) == 0
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+               : TRMI_NO_MEMORY(err, "for a tokenizer");
 }
 
 /* Reads a parsed vocab.json and the text of merges.txt. */
@@ -93,7 +93,7 @@ static trm_status read_pair(trm_tokenizer *t, json_t *vocabulary, const char *me
     t->style = TRMI_SPLIT_GPT2;
     t->settings = trmi_tokenizer_settings(false);
     if (t->settings == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+        return TRMI_NO_MEMORY(err, "for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_read_vocabulary(t, "vocab.json", vocabulary, NULL, err));
     TRMI_TRY(read_merge_lines(t, merges, merge_bytes, err));
@@ -214,7 +214,7 @@ static trm_status fill_bytes(trm_tokenizer *t, trm_error *err) {
     t->settings = trmi_tokenizer_settings(false);
     t->style = TRMI_SPLIT_GPT2;
     if (t->settings == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+        return TRMI_NO_MEMORY(err, "for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_reserve(t, 256, err));
     for (int32_t i = 0; i < 256; i++) {
@@ -266,7 +266,7 @@ static trm_status fill_characters(trm_tokenizer *t, const uint8_t *seen, trm_err
         return TRMI_FAIL(err, TRM_INVALID, "an empty text has no characters to number");
     }
     if (t->settings == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+        return TRMI_NO_MEMORY(err, "for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_reserve(t, count, err));
     /* Ids rise with the code points, so the same set of characters gives the same ids. */
@@ -344,7 +344,7 @@ static trm_status write_json(const json_t *root, size_t flags, const char *folde
     }
     char *text = json_dumps(root, flags);
     if (text == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", path);
+        return TRMI_NO_MEMORY(err, "to write %s", path);
     }
     trm_status status = trmi_os_replace_file(NULL, path, text, strlen(text), err);
     free(text);
@@ -379,9 +379,8 @@ trm_status trm_tokenizer_save(const trm_tokenizer *tokenizer, const char *folder
                 json_object_set(model, "vocab", vocabulary) == 0 &&
                 json_object_set_new(model, "merges", make_merges_json(tokenizer)) == 0 &&
                 json_object_set(root, "model", model) == 0;
-    trm_status status =
-        good ? write_json(root, JSON_INDENT(2), folder, "tokenizer.json", err)
-             : TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write a tokenizer", folder);
+    trm_status status = good ? write_json(root, JSON_INDENT(2), folder, "tokenizer.json", err)
+                             : TRMI_NO_MEMORY(err, "to write a tokenizer into %s", folder);
     if (status == TRM_OK) {
         status = write_json(vocabulary, JSON_COMPACT, folder, "vocab.json", err);
     }

@@ -171,7 +171,7 @@ static trm_status read_added_token(trm_tokenizer *t, const char *name, const jso
                             .strip_right = is_true(entry, "rstrip"),
                             .normalized = normalized == NULL || json_is_true(normalized)};
     if (a->text == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for added tokens", name);
+        return TRMI_NO_MEMORY(err, "for the added tokens of %s", name);
     }
     if (t->tokens[a->id].text != NULL && strcmp(t->tokens[a->id].text, token) == 0) {
         t->tokens[a->id].bytes = a->text; /* also in the vocabulary: it spells no bytes */
@@ -318,7 +318,7 @@ static trm_status read_root(trm_tokenizer *t, const char *name, json_t *root, tr
         TRMI_TRY(read_characters(t, name, err));
     }
     if (!keep_settings(t, root)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", name);
+        return TRMI_NO_MEMORY(err, "to read %s", name);
     }
     return trmi_tokenizer_index(t, err);
 }

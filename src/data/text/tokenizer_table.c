@@ -123,8 +123,7 @@ trm_status trmi_tokenizer_set(trm_tokenizer *t, int32_t id, const char *text, bo
     char *bytes = plain ? copy : trmi_arena_alloc(&t->arena, length + 1);
     if (copy == NULL || bytes == NULL ||
         !trmi_hash_index_add(&t->by_text, trmi_hash(TRMI_HASH_BEGIN, text, length), id)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the %lld tokens of a tokenizer",
-                         (long long)t->vocabulary);
+        return TRMI_NO_MEMORY(err, "for the %lld tokens of a tokenizer", (long long)t->vocabulary);
     }
     int64_t count = plain ? -1 : text_to_bytes(text, length, bytes);
     *token = (trmi_token){.text = copy,

@@ -94,7 +94,7 @@ static trm_status add_word(trainer *tr, const char *text, size_t bytes, trm_erro
     tr->words[tr->word_count] = (word){.text = copy, .bytes = (uint32_t)bytes, .count = 1};
     return trmi_hash_index_add(&tr->word_index, hash, tr->word_count++)
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the words of a text");
+               : TRMI_NO_MEMORY(err, "for the words of a text");
 }
 
 /* A line ends behind its \n: the package splits each line for itself. */
@@ -210,7 +210,7 @@ static trm_status find_pair(trainer *tr, int32_t left, int32_t right, pair **out
         i = tr->pair_count;
         TRMI_TRY(TRMI_GROW(err, tr->pairs, tr->pair_capacity, i + 1, "for pairs of tokens"));
         if (!trmi_hash_index_add(&tr->pair_index, hash, i)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for pairs of tokens");
+            return TRMI_NO_MEMORY(err, "for pairs of tokens");
         }
         tr->pairs[i] = (pair){.left = left, .right = right, .merge = -1};
         tr->pair_count++;
@@ -424,7 +424,7 @@ static trm_status train_tokenizer(trainer *tr, const char *const *paths, int32_t
     tr->t->style = TRMI_SPLIT_GPT2;
     tr->t->settings = trmi_tokenizer_settings(false);
     if (tr->t->settings == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a tokenizer");
+        return TRMI_NO_MEMORY(err, "for a tokenizer");
     }
     TRMI_TRY(trmi_tokenizer_reserve(tr->t, o->vocabulary, err));
     /* Count the words; ids 0 and up are special tokens, then the 256 bytes, then merges. */

@@ -41,10 +41,7 @@ trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t 
     } else {
         count = trmi_mesh_list(hosts, ranks / hosts, list);
     }
-    d->meshes = trmi_arena_alloc(&d->arena, ((size_t)count + 1) * sizeof *d->meshes);
-    if (d->meshes == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &d->arena, d->meshes, (size_t)count + 1, "to search a plan"));
     for (int32_t i = 0; i < count; i++) {
         if (list[i].axes <= 3 || count == 1) {
             d->meshes[d->meshes_count++].mesh = list[i];
@@ -314,10 +311,8 @@ trm_status trmi_auto_try(trmi_plan_search *d, trm_error *err) {
     }
     const trmi_ranked *chosen = d->trial.list[d->trial.chosen].what;
     /* search_mesh replaces m->found: keep a copy of the choice */
-    trmi_choice *taken = trmi_arena_alloc(&d->arena, sizeof *taken);
-    if (taken == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
-    }
+    trmi_choice *taken;
+    TRMI_TRY(TRMI_NEW_IN(err, &d->arena, taken, 1, "for a plan"));
     *taken = chosen->candidate->choice;
     d->best = chosen->mesh;
     d->meshes[d->best].taken = taken;

@@ -272,8 +272,7 @@ static trm_status median_of_mean(const links *l, double *times, int32_t turns, d
 static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_error *err) {
     const trm_program *p = exec->program;
     double *times = trmi_alloc((size_t)p->steps_count * (size_t)l->most * sizeof *times + 1);
-    trm_status status =
-        times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    trm_status status = times != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to measure messages");
     bool more = true;
     int32_t turns = -1; /* the first one is a warm-up */
     int part = l->first > 0 ? PART_LARGE : PART_MESSAGES;
@@ -310,7 +309,7 @@ static trm_status run_graph(links *l, const trm_graph *g, const trmi_partition_p
     trm_exec *exec = NULL;
     char *words = trmi_partition_plan_text(plan);
     if (words == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+        return TRMI_NO_MEMORY(err, "to measure messages");
     }
     options->backend = l->probe->backend;
     options->threads = l->probe->threads;
@@ -393,10 +392,8 @@ static trm_status run_stores(links *l, trm_error *err) {
  * for each rank (SLICES). */
 static trm_status time_buckets(links *l, trm_comm *group, float *data, int move, trm_error *err) {
     int32_t size = trm_comm_size(group);
-    int64_t *counts = trmi_alloc((size_t)size * sizeof *counts);
-    if (counts == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
-    }
+    int64_t *counts;
+    TRMI_TRY(TRMI_NEW(err, counts, size, "to measure messages"));
     trm_status status = TRM_OK;
     for (int i = l->first; status == TRM_OK && !l->over && i < l->end; i++) {
         double times[TURNS_SMALL];
@@ -443,8 +440,7 @@ static trm_status run_buckets(links *l, trm_error *err) {
     int32_t rank = trm_comm_rank(l->probe->comm);
     TRMI_TRY(trm_comm_split(l->probe->comm, rank / l->group, rank, &group, err));
     float *data = trm_comm_alloc_shared(group, (size_t)sizes[l->end - 1], err);
-    trm_status status =
-        data != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages");
+    trm_status status = data != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to measure messages");
     status = status == TRM_OK ? time_buckets(l, group, data, BUCKETS, err) : status;
     status = status == TRM_OK ? time_buckets(l, group, data, SLICES, err) : status;
     if (data != NULL) {
@@ -543,7 +539,7 @@ trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *b
     enum { FEW = 1024, MANY = 1 << 18 };
     float *data = trm_comm_alloc_shared(comm, MANY * sizeof *data, err);
     if (data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure links");
+        return TRMI_NO_MEMORY(err, "to measure links");
     }
     double few = 0, many = 0, n = trm_comm_size(comm);
     trm_status status = time_sum(comm, data, FEW, &few, err);
@@ -724,7 +720,7 @@ static trm_status run_links(trmi_op_benchmark *probe, trmi_text *out, trm_error 
     if (l.cut || l.over) {
         trmi_text_printf(out, TRMI_LINKS_CUT "%.3f s\n", probe->seconds);
     }
-    return out->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure messages") : TRM_OK;
+    return TRMI_CHECK_MEMORY(err, out, "to measure messages");
 }
 
 trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {

@@ -47,7 +47,7 @@ trm_status trmi_ties_add(trmi_near_ties *t, const trmi_partition_plan *plan,
                          const trmi_tied_plan *about, trm_error *err) {
     char *text = trmi_partition_plan_text(plan);
     if (text == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+        return TRMI_NO_MEMORY(err, "for a plan");
     }
     for (int32_t i = 0; i < t->count; i++) {
         if (strcmp(t->list[i].text, text) == 0) {

@@ -358,7 +358,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
     int32_t kinds_count = backward_of(g, ask->op, kinds);
     *marks = trmi_alloc((size_t)(*exec)->program->steps_count + 1);
     if (*marks == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure %s", op->name);
+        return TRMI_NO_MEMORY(err, "to measure %s", op->name);
     }
     mark_steps((*exec)->program, kinds, kinds_count, *marks);
     return TRM_OK;

@@ -39,7 +39,7 @@ static trm_status make_weights(const trmi_op_benchmark *probe, const trmi_strate
     w->left = trmi_alloc(left);
     w->right = trmi_alloc(right);
     if (w->parameters == NULL || w->left == NULL || w->right == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure an update");
+        return TRMI_NO_MEMORY(err, "to measure an update");
     }
     memset(w->left, SOME, left);
     memset(w->right, SOME, right);

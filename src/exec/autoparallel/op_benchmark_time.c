@@ -95,13 +95,11 @@ trm_status trmi_op_benchmark_largest(const trmi_op_benchmark *probe, double *val
  * have more together than one has alone; ranks of one set share it. */
 trm_status trmi_op_benchmark_cores(trm_comm *comm, int *cores, trm_error *err) {
     enum { CPUS = 1024 };
-    int32_t *used = trmi_alloc(CPUS * sizeof *used);
+    int32_t *used;
     cpu_set_t set;
     int own = trmi_os_cpu_count(), any = 0, mine = 0;
     *cores = own;
-    if (used == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure");
-    }
+    TRMI_TRY(TRMI_NEW(err, used, CPUS, "to measure"));
     CPU_ZERO(&set);
     if (comm == NULL || sched_getaffinity(0, sizeof set, &set) != 0) {
         trmi_free(used);

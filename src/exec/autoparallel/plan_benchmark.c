@@ -78,7 +78,7 @@ trm_status trmi_plan_benchmark_feed(trm_exec *exec, const char *name, uint32_t b
     }
     batch.data = trmi_alloc((size_t)trm_tensor_bytes(&batch));
     if (batch.data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
+        return TRMI_NO_MEMORY(err, "for a batch");
     }
     fill_random(&batch, bound);
     trm_status status = trm_exec_feed(exec, name, &batch, err);
@@ -167,7 +167,7 @@ static trm_status share_plan(const trmi_plan_benchmark *r, int32_t index, runner
     TRMI_TRY(trm_comm_broadcast(r->comm, &length, 1, TRM_INT64, 0, err));
     of->plan = trmi_alloc((size_t)length + 1);
     if (of->plan == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+        return TRMI_NO_MEMORY(err, "for a plan");
     }
     if (text != NULL) {
         memcpy(of->plan, text, (size_t)length);

@@ -104,10 +104,8 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
                                  trm_error *err) {
     search_state *s = context;
     trmi_search_costs costs = costs_of(s);
-    trmi_links *links = trmi_arena_alloc(&s->auto_search.arena, sizeof *links);
-    if (links == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    trmi_links *links;
+    TRMI_TRY(TRMI_NEW_IN(err, &s->auto_search.arena, links, 1, "to search a plan"));
     *links = s->links;
     links->mesh = mesh;
     /* Messages are priced by the measured links, other work by FLOPs and bytes at measured
@@ -301,7 +299,7 @@ static trm_status broadcast_plan(search_state *s, trm_status status, const trm_e
     char *copy = trmi_alloc((size_t)head[1] + 1);
     if (copy == NULL) {
         trm_free(text);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+        return TRMI_NO_MEMORY(err, "for a plan");
     }
     if (text != NULL) {
         memcpy(copy, text, (size_t)head[1]);
@@ -327,11 +325,9 @@ trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
                             const trmi_plan_options *options, const trm_graph *training,
                             trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    search_state *s = trmi_alloc(sizeof *s);
+    search_state *s;
     trm_error own;
-    if (s == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-    }
+    TRMI_TRY(TRMI_NEW(err, s, 1, "to search a plan"));
     s->exec = exec;
     s->training = training;
     s->graph = graph;

@@ -213,9 +213,7 @@ static void update_roofline_ratio(trmi_op_cost_entry *e, const trmi_node_seconds
 /* Adds an entry. `roof`: seconds by the roofline, without c->factor. */
 static trm_status add_entry(trmi_costs *c, const char *key, const trmi_node_seconds *seconds,
                             const trmi_node_seconds *roof, trm_error *err) {
-    if (!trmi_grow((void **)&c->entries, &c->capacity, c->count + 1, sizeof *c->entries)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
-    }
+    TRMI_TRY(TRMI_GROW(err, c->entries, c->capacity, c->count + 1, "for measured operators"));
     trmi_op_cost_entry *e = &c->entries[c->count];
     *e = (trmi_op_cost_entry){
         .key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
@@ -223,7 +221,7 @@ static trm_status add_entry(trmi_costs *c, const char *key, const trmi_node_seco
     e->seen[e->looks++] = *seconds;
     update_roofline_ratio(e, roof);
     c->count += e->key != NULL;
-    return e->key != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for measured operators");
+    return e->key != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "for measured operators");
 }
 
 /* Reads the times of an earlier process from the file. Returns false if there are none, or if they
@@ -559,9 +557,8 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
  * search does not lose them. */
 trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi_choice *choice,
                               int32_t *news, trm_error *err) {
-    wanted *list = trmi_alloc(((size_t)space->nodes_count + 1) * sizeof *list);
-    trm_status status =
-        list != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to measure operators");
+    wanted *list;
+    trm_status status = TRMI_NEW(err, list, (size_t)space->nodes_count + 1, "to measure operators");
     int32_t count = status == TRM_OK ? list_wanted(space, choice, list) : 0;
     double begin = trmi_os_now();
     for (int32_t i = 0; status == TRM_OK && i < count; i++) {

@@ -60,10 +60,8 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
         return TRM_OK;
     }
     TRMI_TRY(check_options(options, err));
-    trmi_strict *s = trmi_alloc(sizeof *s);
-    if (s == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d blocks of samples", options->blocks);
-    }
+    trmi_strict *s;
+    TRMI_TRY(TRMI_NEW(err, s, 1, "for %d blocks of samples", options->blocks));
     *active = true;
     trmi_distribution_keep(exec, &trmi_strict_key, s);
     s->count = options->blocks;
@@ -146,8 +144,7 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
         trmi_parallel_of(exec)->split->pieces = pieces;
     }
     if (s->levels == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the sums of %d blocks of samples",
-                         s->count);
+        return TRMI_NO_MEMORY(err, "for the sums of %d blocks of samples", s->count);
     }
     if (options->parallel.sum && !s->split) { /* losses are means over all ranks */
         exec->seed_share *= (float)s->ranks;

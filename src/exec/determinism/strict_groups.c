@@ -108,8 +108,7 @@ static trm_status open_group(trm_exec *exec, uint32_t axes, trm_comm *comm, trm_
     g->ordered = trmi_map(g->bytes);
     g->gathered = s->split ? trmi_map(g->bytes) : take_reachable(exec, g->bytes, err);
     if (g->ordered == NULL || g->gathered == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the statistics of %d blocks of samples",
-                         s->total);
+        return TRMI_NO_MEMORY(err, "for the statistics of %d blocks of samples", s->total);
     }
     exec->env.block_sync[axes] = &g->sync;
     return TRM_OK;

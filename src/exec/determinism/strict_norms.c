@@ -11,7 +11,6 @@
 #include "exec/distributed/stages.h"
 #include "exec/exec.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -173,7 +172,7 @@ trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_err
     n.sums = trmi_alloc((size_t)(items + 1) * sizeof *n.sums);
     trm_status status = n.largest != NULL && n.sums != NULL
                             ? TRM_OK
-                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's norms");
+                            : TRMI_NO_MEMORY(err, "for the optimiser's norms");
     trm_comm *comm = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->comm : NULL;
     /* The largest element of each parameter, over all ranks; then the sums of squares relative to
      * it. */

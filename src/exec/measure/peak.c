@@ -137,10 +137,8 @@ static void sample_memory(trm_meter *m) {
  * is written once. */
 trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trm_meter *m = trmi_alloc(sizeof *m);
-    if (m == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine");
-    }
+    trm_meter *m;
+    TRMI_TRY(TRMI_NEW(err, m, 1, "to measure the machine"));
     *m = (trm_meter){.kernels = TRMI_CPU_CHOICE(&trmi_peak),
                      .threads = threads > 0 ? threads : trmi_os_cpu_count(),
                      .memory_bytes = ROOM};
@@ -151,8 +149,7 @@ trm_status trm_meter_create(int threads, trm_meter **out, trm_error *err) {
     if (m->memory == NULL) {
         long long bytes = (long long)m->memory_bytes;
         trmi_free(m);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to measure the machine's peak (%lld bytes)",
-                         bytes);
+        return TRMI_NO_MEMORY(err, "to measure the machine's peak (%lld bytes)", bytes);
     }
 #pragma omp parallel for num_threads(m->threads) schedule(static)
     /* unwritten pages would all map to one zero page, which caches hold */

@@ -76,8 +76,8 @@ static trm_status make_slots(trmi_update *u, trm_error *err) {
     for (int32_t s = 0; s < u->slots_count; s++) {
         u->slots[s] = trmi_map((size_t)u->count * sizeof(float));
         if (u->slots[s] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %.1f MB of optimiser slots",
-                             (double)u->count * 4 * u->slots_count / 1e6);
+            return TRMI_NO_MEMORY(err, "for %.1f MB of optimiser slots",
+                                  (double)u->count * 4 * u->slots_count / 1e6);
         }
     }
     fill_slots(u);
@@ -99,7 +99,7 @@ static trm_status create_memory(trmi_update *u, const trmi_update_segment *segme
     u->segment_weight = trmi_alloc(n * sizeof *u->segment_weight);
     if (u->segments == NULL || (sparse && u->rows == NULL) || u->pairs == NULL ||
         u->segment_gradient == NULL || u->segment_weight == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an optimiser");
+        return TRMI_NO_MEMORY(err, "for an optimiser");
     }
     TRMI_TRY(copy_segments(u, segments, u->count, err));
     TRMI_TRY(make_blocks(u, err));

@@ -9,7 +9,6 @@
 #include "exec/optimizer/update_state.h"
 
 #include "base/checked.h"
-#include "base/error.h"
 #include "base/format/half.h"
 #include "base/memory.h"
 #include "plan/lower/program.h"
@@ -32,9 +31,8 @@ static size_t copy_bytes(const trmi_update_segment *s) {
 trm_status trmi_update_product_reserve(trmi_update *u, int32_t segment, trm_error *err) {
     const trmi_update_segment *s = &u->segments[segment];
     u->pairs[segment].copy = trmi_map(copy_bytes(s));
-    return u->pairs[segment].copy != NULL
-               ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the factors of a gradient");
+    return u->pairs[segment].copy != NULL ? TRM_OK
+                                          : TRMI_NO_MEMORY(err, "for the factors of a gradient");
 }
 
 void trmi_update_product_free(trmi_update *u, int32_t segment) {

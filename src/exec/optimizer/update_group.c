@@ -54,7 +54,7 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
     if (rows->keys == NULL || rows->group == NULL || rows->id == NULL || rows->cells == NULL ||
         rows->sums == NULL || rows->sorted == NULL) {
         trmi_update_rows_free(rows);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to group %lld embedding ids", (long long)count);
+        return TRMI_NO_MEMORY(err, "to group %lld embedding ids", (long long)count);
     }
     rows->capacity = count;
     rows->sums_capacity = count * width;

@@ -93,7 +93,7 @@ static trm_status bind_kernel(trmi_backend *backend, trmi_kernel *kernel, trm_er
     size_t bytes = sizeof(bound) + (size_t)step->inputs_count * sizeof(trm_tensor);
     bound *views = trmi_alloc(bytes);
     if (views == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", step->name);
+        return TRMI_NO_MEMORY(err, "for the kernel of %s", step->name);
     }
     /* A step over blocks of samples sees one block: dimension 0 of what has samples is that of a
      * block. */
@@ -129,10 +129,8 @@ static void destroy_backend(trmi_backend *backend) { trmi_free(backend); }
 /* Contract in exec/backend.h. The rates are guesses of plain C code; plans by them are correct, and
  * no speed is promised. */
 trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
-    trmi_backend *backend = trmi_alloc(sizeof *backend);
-    if (backend == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the reference back-end");
-    }
+    trmi_backend *backend;
+    TRMI_TRY(TRMI_NEW(err, backend, 1, "for the reference back-end"));
     *backend = (trmi_backend){
         .name = "ref",
         /* It can run the fused operators too, so that it stands beside any program. */

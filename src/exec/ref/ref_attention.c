@@ -5,7 +5,6 @@
 #include "exec/attention.h"
 #include "exec/ref/ref.h"
 
-#include "base/error.h"
 #include "base/memory.h"
 
 #include <math.h>
@@ -88,7 +87,7 @@ trm_status trmi_ref_attention(const trmi_ref_args *args, trm_error *err) {
     row r = open_row(args, 0);
     r.scores = trmi_alloc((size_t)r.s.keys * sizeof *r.scores + 1);
     if (r.scores == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference attention");
+        return TRMI_NO_MEMORY(err, "for a reference attention");
     }
     for (r.b = 0; r.b < r.s.batch; r.b++) {
         for (r.h = 0; r.h < r.s.heads; r.h++) {
@@ -130,7 +129,7 @@ trm_status trmi_ref_attention_grad(const trmi_ref_args *args, trm_error *err) {
         int64_t count = trm_shape_count(&args->inputs[1 + i].shape);
         sums[i] = trmi_alloc((size_t)count * sizeof *sums[i] + 1);
         if (sums[i] == NULL) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference attention");
+            status = TRMI_NO_MEMORY(err, "for a reference attention");
             goto done;
         }
     }

@@ -93,7 +93,7 @@ trm_status trmi_ref_expert_grad_weights(const trmi_ref_args *args, trm_error *er
     int64_t outs = dw->shape.dim[1], ins = dw->shape.dim[2], count = trm_shape_count(&dw->shape);
     double *sums = trmi_alloc((size_t)count * sizeof *sums + 1);
     if (sums == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference gradient");
+        return TRMI_NO_MEMORY(err, "for a reference gradient");
     }
     trm_status status = TRM_OK;
     for (int64_t r = 0; status == TRM_OK && r < trm_shape_count(&args->inputs[2].shape); r++) {

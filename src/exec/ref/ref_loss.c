@@ -158,7 +158,7 @@ trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     double total = 0, counted = 0, *losses = trmi_alloc((size_t)rows * 2 * sizeof *losses),
            *counts = losses + rows;
     if (losses == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
+        return TRMI_NO_MEMORY(err, "for a reference loss");
     }
     trm_status status = row_losses(args, losses, counts, &total, &counted, err);
     if (status == TRM_OK) {
@@ -296,7 +296,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     double *z = trmi_alloc((size_t)(2 * classes + classes * width + 1) * sizeof *z),
            *dw = z + classes;
     if (z == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a reference loss");
+        return TRMI_NO_MEMORY(err, "for a reference loss");
     }
     bool predicts = args->attrs->xent.predicts;
     trm_status status = TRM_OK;

@@ -428,9 +428,8 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
                                   (int32_t)p->micro_count, &pipeline, err));
     double *forward = trmi_alloc((size_t)runs * 2 * sizeof *forward);
     trmi_pipeline_edge *edges = trmi_alloc((size_t)runs * 2 * sizeof *edges);
-    trm_status status = forward != NULL && edges != NULL
-                            ? TRM_OK
-                            : TRMI_FAIL(err, TRM_NOMEM, "no memory to play a schedule");
+    trm_status status =
+        forward != NULL && edges != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to play a schedule");
     if (status == TRM_OK) {
         trmi_block_price_of(problem, p, &price[0], &price[1]);
         /* Seconds of one micro-batch in each run, forward and backward; backward has the

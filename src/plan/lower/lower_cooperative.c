@@ -17,7 +17,7 @@
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +81,7 @@ static trm_status move_behind(trm_program *p, int32_t cooperative, trm_error *er
     trmi_step *last = malloc((size_t)(cooperative + 1) * sizeof *last);
     int32_t kept = 0, moved = 0;
     if (last == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to order steps");
+        return TRMI_NO_MEMORY(err, "to order steps");
     }
     for (int32_t i = 0; i < p->steps_count; i++) {
         if (p->steps[i].cooperative) {

@@ -21,7 +21,6 @@
 #include "plan/passes/pass.h"
 
 #include "base/checked.h"
-#include "base/error.h"
 #include "base/memory.h"
 
 /* Alignment in bytes; candidates of one buffer: lowest gaps, offsets near its neighbours. */
@@ -290,7 +289,5 @@ trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err) 
         place_activations(&w);
     }
     trmi_arena_free(&room);
-    return roomy
-               ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory to place %d buffers", program->buffers_count);
+    return roomy ? TRM_OK : TRMI_NO_MEMORY(err, "to place %d buffers", program->buffers_count);
 }

@@ -480,7 +480,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
     p->outputs =
         trmi_arena_alloc(&p->arena, (size_t)(roots->outputs_count + 2) * sizeof *p->outputs);
     if (p->outputs == NULL || l->failed) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the program");
+        return TRMI_NO_MEMORY(err, "for the program");
     }
     /* outputs: the loss first, then those that the caller gave, in plain layout */
     p->outputs[p->outputs_count++] =
@@ -490,8 +490,7 @@ static trm_status lower_all(lowering *l, const trmi_roots *roots, const int32_t 
         p->outputs[p->outputs_count++] = buffer_in_layout(l, value, TRMI_PLAIN, TRMI_FORWARD);
     }
     lower_params(l, roots);
-    return l->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the program")
-                     : list_states_and_inputs(l, err);
+    return l->failed ? TRMI_NO_MEMORY(err, "for the program") : list_states_and_inputs(l, err);
 }
 
 /* Contract in plan/passes/pass.h. Allocates the tables of the lowering, which all have one entry
@@ -518,8 +517,7 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
     }
     trm_status status = TRM_OK;
     if (!memory) {
-        status =
-            TRMI_FAIL(err, TRM_NOMEM, "no memory to lower %lld operators", (long long)g->ops_count);
+        status = TRMI_NO_MEMORY(err, "to lower %lld operators", (long long)g->ops_count);
     } else {
         for (int64_t i = 1; i < g->ops_count; i++) {
             for (int32_t j = 0; j < g->ops[i].inputs_count; j++) {

@@ -473,7 +473,7 @@ trm_status trmi_partition_emit_leaf(trmi_partitioner *s, const trmi_op *op, trm_
     int32_t value = op->outputs[0];
     trmi_attrs attrs = op->attrs;
     if (!trmi_graph_own_attrs(s->pass.to, op->kind, &attrs)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", op->name);
+        return TRMI_NO_MEMORY(err, "to split %s", op->name);
     }
     int32_t index = trmi_pass_emit(&s->pass, op->kind, op->phase, op->name, NULL, 0, 1, &attrs);
     if (index == 0) {

@@ -34,8 +34,8 @@ static trm_status take_tables(trmi_partitioner *s, const trmi_roots *roots, trm_
     s->asked = trmi_arena_alloc(&s->scratch, values);
     if (s->letters == NULL || s->choices == NULL || s->origins == NULL || s->warnings == NULL ||
         s->stored == NULL || s->values == NULL || s->parameter == NULL || s->asked == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph of %lld operators",
-                         (long long)s->from->ops_count);
+        return TRMI_NO_MEMORY(err, "to split a graph of %lld operators",
+                              (long long)s->from->ops_count);
     }
     for (int64_t i = 0; i < s->plan->choices_count; i++) {
         int32_t op = find_named(s->from, s->plan->choices[i].op, s->from->ops_count);

@@ -68,7 +68,7 @@ trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, co
         const char *name = trmi_arena_strdup(&plan->arena, op);
         if (name == NULL || !trmi_grow((void **)&plan->choices, &plan->choices_capacity,
                                        plan->choices_count + 1, sizeof *plan->choices)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+            return TRMI_NO_MEMORY(err, "for a plan");
         }
         choice = &plan->choices[plan->choices_count++];
         *choice = (trmi_partition_choice){.op = name};
@@ -118,7 +118,7 @@ trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name
     const char *copy = trmi_arena_strdup(&plan->arena, name);
     if (copy == NULL || !trmi_grow((void **)&plan->stores, &plan->stores_capacity,
                                    plan->stores_count + 1, sizeof *plan->stores)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+        return TRMI_NO_MEMORY(err, "for a plan");
     }
     plan->stores[plan->stores_count++] =
         (trmi_partition_store){.name = copy, .spread = *spread, .again = again};
@@ -418,7 +418,7 @@ trm_status trmi_partition_plan_parse(const char *text, size_t length, const char
     char *copy = trmi_alloc(length + 1);
     reader r = {.file = file};
     if (copy == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", file);
+        return TRMI_NO_MEMORY(err, "to read %s", file);
     }
     memcpy(copy, text, length);
     trm_status status = trmi_partition_plan_create(&(trmi_mesh){0}, &r.plan, err);
@@ -466,7 +466,7 @@ trm_status trmi_partition_plan_save(const trmi_partition_plan *plan, const char 
                                     trm_error *err) {
     char *text = trmi_partition_plan_text(plan);
     if (text == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", file);
+        return TRMI_NO_MEMORY(err, "to write %s", file);
     }
     trm_status status = trmi_os_replace_file(NULL, file, text, strlen(text), err);
     trm_free(text);

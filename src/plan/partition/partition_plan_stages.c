@@ -33,7 +33,7 @@ trm_status trmi_partition_plan_stage(trmi_partition_plan *plan, const trmi_plan_
     }
     const char *begins = trmi_arena_strdup(&plan->arena, from->begins != NULL ? from->begins : "");
     if (begins == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+        return TRMI_NO_MEMORY(err, "for a plan");
     }
     plan->staged = *from;
     plan->staged.begins = begins;

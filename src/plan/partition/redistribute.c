@@ -52,7 +52,7 @@ trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t 
     size_t bytes = sizeof(trmi_box_exchange) + 2 * (size_t)members * sizeof(trmi_box);
     trmi_box_exchange *what = trmi_arena_alloc(&s->scratch, bytes);
     if (what == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split %s", name);
+        return TRMI_NO_MEMORY(err, "to split %s", name);
     }
     *what = (trmi_box_exchange){
         .head = {.bytes = bytes}, .axes = axes, .members = members, .combine = combine};

@@ -499,7 +499,7 @@ static trm_status search_shortest(search *s, const trmi_spread *from, trmi_route
     m->searches++;
     int32_t start = place_of(s->router, m, from);
     if (start < 0) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route");
+        return TRMI_NO_MEMORY(err, "to find a route");
     }
     reach_place(s, start, 0, -1, NULL);
     for (int32_t at = nearest_place(s); at >= 0 && !s->failed; at = nearest_place(s)) {
@@ -519,8 +519,7 @@ static trm_status search_shortest(search *s, const trmi_spread *from, trmi_route
             follow_move(s, at, last);
         }
     }
-    return s->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory to find a route")
-                     : no_route(s, &m->shape, from, err);
+    return s->failed ? TRMI_NO_MEMORY(err, "to find a route") : no_route(s, &m->shape, from, err);
 }
 
 /* Finds or makes the map of a shape. */
@@ -642,7 +641,7 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
     if (i < 0 && status != TRM_NOMEM) {
         if (!trmi_grow((void **)&r->entries, &r->capacity, r->count + 1, sizeof *r->entries) ||
             !trmi_hash_index_add(&r->by_query, hash, r->count)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for routes");
+            return TRMI_NO_MEMORY(err, "for routes");
         }
         r->entries[r->count++] = query;
     }

@@ -15,8 +15,7 @@ trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *er
     pass->map = calloc((size_t)from->values_count, sizeof *pass->map);
     pass->uses = calloc((size_t)from->values_count, sizeof *pass->uses);
     if (pass->map == NULL || pass->uses == NULL) {
-        TRMI_FAIL(err, TRM_NOMEM, "no memory to rewrite a graph of %lld operators",
-                  (long long)from->ops_count);
+        TRMI_NO_MEMORY(err, "to rewrite a graph of %lld operators", (long long)from->ops_count);
         trmi_graph_fail(pass->to, err);
         return TRM_NOMEM;
     }
@@ -36,7 +35,7 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
     trm_node *nodes = trmi_arena_alloc(&to->arena, (size_t)(inputs_count + 1) * sizeof *nodes);
     if (nodes == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory to rewrite %s", name);
+        TRMI_NO_MEMORY(&err, "to rewrite %s", name);
         trmi_graph_fail(to, &err);
         return 0;
     }
@@ -64,7 +63,7 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     trmi_attrs attrs = op->attrs;
     if (inputs == NULL || !trmi_graph_own_attrs(pass->to, op->kind, &attrs)) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory to rewrite %s", op->name);
+        TRMI_NO_MEMORY(&err, "to rewrite %s", op->name);
         trmi_graph_fail(pass->to, &err);
         return 0;
     }

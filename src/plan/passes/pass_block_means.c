@@ -51,10 +51,8 @@ trm_status trmi_pass_block_means(trmi_pass *pass, const trmi_plan_options *optio
                                  const trmi_roots *roots, trm_error *err) {
     (void)roots;
     const trm_graph *g = pass->from;
-    uint8_t *depends = trmi_alloc((size_t)g->values_count + 1);
-    if (depends == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
+    uint8_t *depends;
+    TRMI_TRY(TRMI_NEW(err, depends, (size_t)g->values_count + 1, "to plan"));
     mark_inputs(g, depends);
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];

@@ -4,7 +4,7 @@
  */
 #include "plan/passes/pass.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 
@@ -16,7 +16,7 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
     const trm_graph *g = pass->from;
     bool *live = calloc((size_t)g->values_count, sizeof *live);
     if (live == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to find dead code");
+        return TRMI_NO_MEMORY(err, "to find dead code");
     }
     /* What the caller reads is live; 0 ("absent") does no harm. */
     live[roots->loss] = true;

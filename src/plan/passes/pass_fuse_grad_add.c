@@ -12,7 +12,7 @@
  * sum is a table. */
 #include "plan/passes/pass.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,7 +83,7 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
     const bool tables = options->blocks == 0;
     bool *skip = calloc((size_t)g->ops_count, sizeof *skip);
     if (skip == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse gradients");
+        return TRMI_NO_MEMORY(err, "to fuse gradients");
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
         mark_fused(pass, &g->ops[i], tables, skip);

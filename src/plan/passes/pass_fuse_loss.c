@@ -9,7 +9,7 @@
  * one_hot give the label smoothing. */
 #include "plan/passes/pass.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -144,7 +144,7 @@ trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options
     if (skip == NULL || found == NULL) {
         free(skip);
         free(found);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse losses");
+        return TRMI_NO_MEMORY(err, "to fuse losses");
     }
     for (int32_t i = 1; i < g->ops_count; i++) {
         match m;

@@ -9,7 +9,7 @@
  * is fused if another operator reads a value inside the chain. */
 #include "plan/passes/pass.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 
@@ -107,7 +107,7 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
     int32_t *claimed = calloc((size_t)g->ops_count, sizeof *claimed); /* op -> its norm */
     chain *ends = calloc((size_t)g->ops_count, sizeof *ends);         /* last op -> chain */
     if (reader == NULL || root == NULL || claimed == NULL || ends == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse norms");
+        status = TRMI_NO_MEMORY(err, "to fuse norms");
         goto done;
     }
     /* loss and outputs must remain; then the (last) reader of each value */

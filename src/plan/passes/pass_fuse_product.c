@@ -9,7 +9,7 @@
  * Nothing is fused if another operator reads a value that would disappear. */
 #include "plan/passes/pass.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 
@@ -173,7 +173,7 @@ trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *opti
                 .sliced_columns = calloc(values, sizeof *f.sliced_columns)};
     trm_status status = TRM_OK;
     if (f.kept == NULL || f.skip == NULL || f.sliced == NULL || f.sliced_columns == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to fuse products");
+        status = TRMI_NO_MEMORY(err, "to fuse products");
     } else {
         mark_roots(&f);
         find_slices(&f);

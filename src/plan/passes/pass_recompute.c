@@ -29,7 +29,7 @@
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -365,7 +365,7 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     trm_status status = TRM_OK;
     if (r.dropped == NULL || r.again == NULL || kept == NULL ||
         !choose_values(g, rules, r.dropped)) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to choose what to recompute");
+        status = TRMI_NO_MEMORY(err, "to choose what to recompute");
     } else {
         if (options->partition != NULL) {
             apply_plan_lines(&r, options->partition);

@@ -473,7 +473,7 @@ static trm_status open_places(cutting *c, trmi_arena *scratch) {
     c->list = trmi_arena_alloc(scratch, (size_t)c->visit->most * sizeof *c->list);
     bool made = c->list != NULL && c->micro != NULL && c->step != NULL && c->path != NULL &&
                 c->edges != NULL && c->played != NULL;
-    return made ? TRM_OK : TRMI_FAIL(c->err, TRM_NOMEM, "no memory to cut stages");
+    return made ? TRM_OK : TRMI_NO_MEMORY(c->err, "to cut stages");
 }
 
 /* Contract in pipeline_cut.h. Dynamic programming over the cuts between stages, from the last
@@ -500,7 +500,7 @@ trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
     c.next = trmi_arena_alloc(&scratch, stages * n * sizeof *c.next);
     if (c.before == NULL || c.known == NULL || c.value == NULL || c.next == NULL) {
         trmi_arena_free(&scratch);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut stages");
+        return TRMI_NO_MEMORY(err, "to cut stages");
     }
     for (size_t i = 0; i < cells; i++) {
         c.known[i] = NAN;

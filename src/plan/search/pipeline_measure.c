@@ -28,9 +28,7 @@ typedef struct pricing {
     trm_error *err;
 } pricing;
 
-static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to price a pipeline");
-}
+static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a pipeline"); }
 
 int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
     int32_t count = 0;

@@ -17,9 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search stages");
-}
+static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search stages"); }
 
 /* Finds what crosses before the node of cut i, in the smallest parts that ranks can have. */
 static void measure_cut(trmi_runs *r, int32_t i) {

@@ -30,9 +30,7 @@ typedef struct searching {
     trm_error *err;
 } searching;
 
-static trm_status no_memory(searching *s) {
-    return TRMI_FAIL(s->err, TRM_NOMEM, "no memory to search stages");
-}
+static trm_status no_memory(searching *s) { return TRMI_NO_MEMORY(s->err, "to search stages"); }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 

@@ -3,13 +3,11 @@
  * plan/solve/solve_front.h. */
 #include "plan/search/search.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <math.h>
 
-static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-}
+static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search a plan"); }
 
 /* Computes the costs [strategies][ways] of a class; NULL: no memory. */
 static trmi_tradeoff *ways_of(const trmi_space *s, const trmi_space_class *c,

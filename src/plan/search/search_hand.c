@@ -173,7 +173,7 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
     if (order == NULL || before == NULL) {
         trmi_free(order);
         trmi_free(before);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+        return TRMI_NO_MEMORY(err, "to search a plan");
     }
     sort_by_seconds(s, order);
     memset(out->stores, TRMI_STORE_AS_READ, (size_t)s->nodes_count);

@@ -53,7 +53,7 @@ static trm_status pick_plans(const trmi_space *s, const trmi_objective *weights,
             continue;
         }
         if (!trmi_choice_open(&c.choice, s, arena)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+            return TRMI_NO_MEMORY(err, "to search a plan");
         }
         /* the best plan that has this strategy */
         TRMI_TRY(trmi_space_solve_with(s, weights, list[i].node, list[i].strategy, &c.choice,
@@ -76,7 +76,7 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     size_t total = 0;
     *count = 0;
     if (!trmi_choice_open(&choice, s, arena)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+        return TRMI_NO_MEMORY(err, "to search a plan");
     }
     /* marginals of all plans, at the weights of the search's bound */
     const trmi_objective weights = {.gradient = found->weights.gradient,

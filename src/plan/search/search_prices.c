@@ -456,5 +456,5 @@ trm_status trmi_price_table_fill(trmi_price_table *t, const trmi_mesh *mesh,
     trmi_free(f.masks);
     trmi_free(f.most);
     trmi_free(of);
-    return ok ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for prices between spreads");
+    return ok ? TRM_OK : TRMI_NO_MEMORY(err, "for prices between spreads");
 }

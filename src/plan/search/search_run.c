@@ -49,9 +49,7 @@ typedef struct run {
 } run;
 
 /* Fails with NOMEM. */
-static trm_status fail_no_memory(run *r) {
-    return TRMI_FAIL(r->err, TRM_NOMEM, "no memory to search a plan");
-}
+static trm_status fail_no_memory(run *r) { return TRMI_NO_MEMORY(r->err, "to search a plan"); }
 
 /* ---- candidates ---- */
 

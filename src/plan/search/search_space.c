@@ -31,7 +31,7 @@ typedef struct building {
 } building;
 
 static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the space of plans");
+    return TRMI_NO_MEMORY(err, "for the space of plans");
 }
 
 /* ---- classes ---- */

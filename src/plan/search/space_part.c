@@ -12,7 +12,7 @@
 #include <string.h>
 
 static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for a stage of a pipeline");
+    return TRMI_NO_MEMORY(err, "for a stage of a pipeline");
 }
 
 /* Returns whether an operator reads a parameter that another stage updates. */

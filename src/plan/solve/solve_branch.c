@@ -44,9 +44,7 @@ struct level {
     double fixed;
 };
 
-static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-}
+static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search a plan"); }
 
 /* ---- dual bound ---- */
 

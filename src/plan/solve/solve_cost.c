@@ -6,7 +6,7 @@
  * times and memory are summed in double. */
 #include "plan/solve/solve_front.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <math.h>
 
@@ -78,7 +78,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
     const float **nodes = trmi_arena_alloc(arena, ((size_t)g->nodes_count + 1) * sizeof *nodes);
     trmi_cost_edge *edges = trmi_arena_alloc(arena, ((size_t)g->edges_count + 1) * sizeof *edges);
     if (nodes == NULL || edges == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+        return TRMI_NO_MEMORY(err, "to search a plan");
     }
     /* node costs: of each state, the cost of its cheapest option */
     for (int32_t n = 0; n < g->nodes_count; n++) {
@@ -93,7 +93,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
         }
         nodes[n] = nodes[n] == NULL ? own : nodes[n];
         if (nodes[n] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+            return TRMI_NO_MEMORY(err, "to search a plan");
         }
     }
     /* edge costs: a table of an earlier, equal edge is reused */
@@ -106,7 +106,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
         }
         table = table != NULL ? table : scaled_edge(g, e, a, b, arena);
         if (table == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
+            return TRMI_NO_MEMORY(err, "to search a plan");
         }
         edges[i] = (trmi_cost_edge){e->a, e->b, table};
     }

@@ -28,9 +28,7 @@ typedef struct front {
     trm_error *err;
 } front;
 
-static trm_status fail_no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to search a plan");
-}
+static trm_status fail_no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search a plan"); }
 
 /* ---- one cost ---- */
 

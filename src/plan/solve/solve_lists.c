@@ -52,9 +52,7 @@ typedef struct lists {
     trm_error *err;
 } lists;
 
-static trm_status no_memory(const lists *l) {
-    return TRMI_FAIL(l->err, TRM_NOMEM, "no memory to search a plan");
-}
+static trm_status no_memory(const lists *l) { return TRMI_NO_MEMORY(l->err, "to search a plan"); }
 
 /* ---- lists ---- */
 

@@ -24,9 +24,7 @@ typedef struct back {
     float **rest; /* [steps] results for the caller, or NULL */
 } back;
 
-static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to price other plans");
-}
+static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price other plans"); }
 
 /* Allocates `count` floats; NULL = no memory. */
 static float *alloc_floats(int64_t count) { return trmi_alloc((size_t)count * sizeof(float)); }

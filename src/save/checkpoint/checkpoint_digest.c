@@ -34,7 +34,7 @@ trm_status trmi_digest_start(trmi_digest *digest, trm_error *err) {
     *digest = (trmi_digest){0};
     digest->hash = trmi_alloc(sizeof(XXH3_state_t)); /* 64-byte aligned, as XXH3 requires */
     if (digest->hash == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checksum");
+        return TRMI_NO_MEMORY(err, "for a checksum");
     }
     XXH3_128bits_reset(digest->hash);
     return TRM_OK;
@@ -42,11 +42,8 @@ trm_status trmi_digest_start(trmi_digest *digest, trm_error *err) {
 
 /* Stores the CRC of a full block (or of the last one). */
 static trm_status close_block(trmi_digest *digest, trm_error *err) {
-    if (!trmi_grow((void **)&digest->block_crc, &digest->block_capacity, digest->block_count + 1,
-                   sizeof *digest->block_crc)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the checksums of %lld blocks",
-                         (long long)digest->block_count + 1);
-    }
+    TRMI_TRY(TRMI_GROW(err, digest->block_crc, digest->block_capacity, digest->block_count + 1,
+                       "for the checksums of %lld blocks", (long long)digest->block_count + 1));
     digest->block_crc[digest->block_count++] = digest->open_crc;
     digest->open_crc = 0;
     digest->open_bytes = 0;
@@ -161,7 +158,7 @@ trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: %lld bytes, %lld expected", shown,
                            (long long)info.st_size, (long long)expected->bytes);
     } else if ((buffer = trmi_alloc(TRMI_DIGEST_BLOCK_BYTES)) == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to verify it", shown);
+        status = TRMI_NO_MEMORY(err, "to verify %s", shown);
     } else {
         status = verify_blocks(fd, shown, buffer, expected, err);
     }

@@ -91,7 +91,7 @@ static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_pa
     size_t count = part->count > 0 ? (size_t)part->count : 0;
     job->tensors[index] = trmi_arena_alloc(&job->arena, (count + 1) * sizeof(trm_named_tensor));
     if (job->files[index].name == NULL || job->tensors[index] == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to save a checkpoint");
+        return TRMI_NO_MEMORY(err, "to save a checkpoint");
     }
     if (count > 0) {
         memcpy(job->tensors[index], part->tensors, count * sizeof(trm_named_tensor));

@@ -45,7 +45,7 @@ static trm_status put_object(trmi_text *out, const char *key, const char *object
     char *text = json_dumps(parsed, JSON_COMPACT | JSON_REAL_PRECISION(17));
     json_decref(parsed);
     if (text == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the manifest of a checkpoint");
+        return TRMI_NO_MEMORY(err, "for the manifest of a checkpoint");
     }
     trmi_text_printf(out, "\"%s\":", key);
     trmi_text_append(out, text, strlen(text));
@@ -147,7 +147,7 @@ static trm_status take_object(const json_t *root, const char *key, const char **
     char *text = json_dumps(value, JSON_COMPACT | JSON_REAL_PRECISION(17));
     *out = text == NULL ? NULL : copy_text(text);
     free(text);
-    return *out == NULL ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path)) : TRM_OK;
+    return *out == NULL ? TRMI_NO_MEMORY(err, "for %s", trmi_path_tail(path)) : TRM_OK;
 }
 
 /* Reads the description into *info, whose texts then belong to the manifest. A newer version is
@@ -221,7 +221,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     file->name = copy_text(name);
     digest->block_crc = trmi_alloc(count * sizeof *digest->block_crc);
     if (file->name == NULL || digest->block_crc == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+        return TRMI_NO_MEMORY(err, "for %s", trmi_path_tail(path));
     }
     /* The checksums of the blocks. */
     for (size_t i = 0; i < count; i++) {

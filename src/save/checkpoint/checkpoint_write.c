@@ -171,9 +171,9 @@ static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoi
         }
     }
     char path[TRMI_PATH_BYTES];
-    trm_status status = text.failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its state file",
-                                                trmi_path_tail(writer->dir))
-                                    : trmi_path_join(path, writer->dir, "checkpoint", err);
+    trm_status status =
+        text.failed ? TRMI_NO_MEMORY(err, "for the state file of %s", trmi_path_tail(writer->dir))
+                    : trmi_path_join(path, writer->dir, "checkpoint", err);
     if (status == TRM_OK) {
         status = trmi_os_replace_file(writer->os, path, text.data, text.length, err);
     }
@@ -189,7 +189,7 @@ static trm_status prune_directory(trm_checkpoint_writer *writer, trm_error *err)
     trm_status status;
     bool *stays = trmi_alloc(2 * (size_t)list.count * sizeof *stays), *kept = stays + list.count;
     if (stays == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to list it", trmi_path_tail(writer->dir));
+        status = TRMI_NO_MEMORY(err, "to list %s", trmi_path_tail(writer->dir));
         goto done;
     }
     /* Mark the checkpoints that stay for ever and those that stay now, write the state file, remove

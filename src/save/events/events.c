@@ -23,8 +23,7 @@ static trm_status write_record(trm_events *events, trm_error *err) {
     /* After an error too, the next record starts empty. */
     trm_status status =
         events->record.failed
-            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for an event",
-                        trmi_path_tail(events->file.path))
+            ? TRMI_NO_MEMORY(err, "for an event of %s", trmi_path_tail(events->file.path))
             : trmi_append_record(&events->file, events->record.data, events->record.length, err);
     events->record.length = 0;
     events->record.failed = false;

@@ -149,7 +149,7 @@ trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t
     pthread_once(&limits_once, make_limits);
     histogram h = {.buckets = trmi_alloc((size_t)limit_count * sizeof(double))};
     if (h.buckets == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for histogram %.80s", tag);
+        return TRMI_NO_MEMORY(err, "for histogram %.80s", tag);
     }
     collect_values(&h, values);
     /* HistogramProto: 1 min, 2 max, 3 num, 4 sum, 5 sum_squares, 6 bucket_limit, 7 bucket */

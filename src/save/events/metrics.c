@@ -53,7 +53,7 @@ static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *
     metrics->columns =
         trmi_arena_alloc(&metrics->arena, (size_t)options->column_count * sizeof(char *));
     if (metrics->columns == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
+        return TRMI_NO_MEMORY(err, "for %s", trmi_path_tail(path));
     }
     /* A name must need no quotes. */
     for (int64_t i = 0; i < options->column_count; i++) {
@@ -272,7 +272,7 @@ trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t gl
     /* A line without memory must not make later lines fail. */
     if (metrics->line.failed) {
         metrics->line.failed = false;
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a line of metrics");
+        status = TRMI_NO_MEMORY(err, "for a line of metrics");
     }
     return status != TRM_OK
                ? status

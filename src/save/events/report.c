@@ -7,7 +7,7 @@
  * branches. */
 #include "save/inspect/inspect.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 #include "save/path.h"
 
 #include <inttypes.h>
@@ -81,8 +81,7 @@ trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_e
     if (report->json && !report->text.failed) {
         report->sink(report->context, report->text.data);
     } else if (report->json && status == TRM_OK) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to describe it",
-                           trmi_path_tail(report->probe->path));
+        status = TRMI_NO_MEMORY(err, "to describe %s", trmi_path_tail(report->probe->path));
     }
     trmi_text_free(&report->text);
     return status;

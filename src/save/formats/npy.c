@@ -293,7 +293,7 @@ trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const ch
     trmi_text_append(out, dict.data, dict.length);
     bool failed = dict.failed || out->failed;
     trmi_text_free(&dict);
-    return failed ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", what) : TRM_OK;
+    return failed ? TRMI_NO_MEMORY(err, "for the header of %s", what) : TRM_OK;
 }
 
 trm_status trmi_npy_stream(const trm_tensor *array, trmi_npy_take take, void *context,

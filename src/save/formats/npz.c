@@ -62,7 +62,7 @@ static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const cha
     if (dims == NULL || descr == NULL ||
         !trmi_grow((void **)&file->entries, &file->capacity, file->count + 1,
                    sizeof *file->entries)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(file->path));
+        return TRMI_NO_MEMORY(err, "to open %s", trmi_path_tail(file->path));
     }
     memcpy(dims, array.dims, (size_t)array.rank * sizeof *dims);
     trm_npz_entry *entry = &file->entries[file->count++];
@@ -300,7 +300,7 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
     file->path = trmi_arena_strdup(&file->arena, path);
     trm_status status = TRM_OK;
     if (file->path == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+        status = TRMI_NO_MEMORY(err, "to open %s", trmi_path_tail(path));
     } else if (trmi_npy_starts(data, bytes)) {
         /* a single array */
         status = add_array(file, 0, bytes, "", err);

@@ -70,10 +70,9 @@ static void put_u64(trmi_text *out, int64_t value) {
 
 /* Writes the record under construction to the file. */
 static trm_status write_record(archive *zip, trm_error *err) {
-    trm_status status =
-        zip->record.failed
-            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write an archive")
-            : trmi_file_out_write(&zip->out, zip->record.data, zip->record.length, err);
+    trm_status status = zip->record.failed ? TRMI_NO_MEMORY(err, "to write an archive")
+                                           : trmi_file_out_write(&zip->out, zip->record.data,
+                                                                 zip->record.length, err);
     zip->record.length = 0;
     return status;
 }
@@ -214,10 +213,8 @@ static int compare_names(const void *a, const void *b) {
  * member's name. Errors: INVALID, NOMEM. */
 static trm_status check_names(const char *path, const trm_named_tensor *arrays, int64_t count,
                               trm_error *err) {
-    const char **names = trmi_alloc((size_t)count * sizeof *names);
-    if (names == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", trmi_path_tail(path));
-    }
+    const char **names;
+    TRMI_TRY(TRMI_NEW(err, names, count, "for %s", trmi_path_tail(path)));
     trm_status status = TRM_OK;
     for (int64_t i = 0; i < count && status == TRM_OK; i++) {
         names[i] = arrays[i].name;

@@ -14,7 +14,7 @@ trm_status trmi_onnx_fault(const trmi_onnx_reader *r, const uint8_t *at, const c
 }
 
 trm_status trmi_onnx_no_memory(const trmi_onnx_reader *r) {
-    return TRMI_FAIL(r->err, TRM_NOMEM, "%s: no memory to read it", trmi_path_tail(r->path));
+    return TRMI_NO_MEMORY(r->err, "to read %s", trmi_path_tail(r->path));
 }
 
 trm_status trmi_onnx_finish(const trmi_onnx_reader *r, const trmi_proto *proto) {

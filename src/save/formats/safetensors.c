@@ -367,7 +367,7 @@ static trm_status parse_file(trm_safetensors *file, trm_error *err) {
     }
     file->strings = trmi_alloc((size_t)length + 1);
     if (file->strings == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", path);
+        return TRMI_NO_MEMORY(err, "for the header of %s", path);
     }
     /* The header, and then the data that it describes. */
     trmi_json json = {
@@ -394,7 +394,7 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
     if (file == NULL || copy == NULL) {
         trmi_free(file);
         trmi_free(copy);
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to open it", trmi_path_tail(path));
+        return TRMI_NO_MEMORY(err, "to open %s", trmi_path_tail(path));
     }
     memcpy(copy, path, strlen(path) + 1);
     *file = (trm_safetensors){.bytes = data, .size = bytes, .path = copy};

@@ -100,8 +100,8 @@ static trm_status sort_tensors(trmi_safetensors_layout *layout, const char *path
     layout->order = trmi_alloc((size_t)count * sizeof *layout->order);
     if (keys == NULL || layout->order == NULL) {
         trmi_free(keys);
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to order %" PRId64 " tensors",
-                         trmi_path_tail(path), count);
+        return TRMI_NO_MEMORY(err, "to order %" PRId64 " tensors of %s", count,
+                              trmi_path_tail(path));
     }
     /* Sort by name to find duplicates, then in the order of the file. */
     trm_status status = TRM_OK;
@@ -206,7 +206,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         trmi_text_append(header, " ", 1);
     }
     if (header->failed) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its header", trmi_path_tail(path));
+        status = TRMI_NO_MEMORY(err, "for the header of %s", trmi_path_tail(path));
     } else if (header->length > TRMI_SAFETENSORS_HEADER_MAX) {
         status = TRMI_FAIL(err, TRM_INVALID, "%s: the header takes %zu bytes, at most %d allowed",
                            trmi_path_tail(path), header->length, TRMI_SAFETENSORS_HEADER_MAX);
@@ -230,8 +230,7 @@ static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_name
     int64_t piece_rows = trmi_max_i64(PIECE_BYTES / row_bytes, 1);
     void *piece = trmi_alloc((size_t)(piece_rows * row_bytes));
     if (piece == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "tensor %.60s: no memory for %" PRId64 " of its rows",
-                         named->name, piece_rows);
+        return TRMI_NO_MEMORY(err, "for %" PRId64 " rows of tensor %.60s", piece_rows, named->name);
     }
     trm_status status = TRM_OK;
     for (int64_t first = 0; status == TRM_OK && first < rows; first += piece_rows) {

@@ -244,7 +244,7 @@ static trm_status write_histogram(board *b, const trm_progress *p, int32_t index
     trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
     t.data = trmi_alloc((size_t)trm_tensor_bytes(&t));
     if (t.data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a histogram of %s", v.name);
+        return TRMI_NO_MEMORY(err, "for a histogram of %s", v.name);
     }
     trm_exec_read(exec, index, t.data);
     trm_status status = trm_events_histogram(b->events, (int64_t)p->global_step, v.name, &t, err);

@@ -26,7 +26,7 @@
 static trm_status no_memory(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
     (void)progress;
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for a callback");
+    return TRMI_NO_MEMORY(err, "for a callback");
 }
 
 trm_callback trmi_callback_no_memory(void) { return (trm_callback){.on_begin = no_memory}; }

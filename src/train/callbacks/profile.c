@@ -90,7 +90,7 @@ static trm_status gather_texts(const trm_model *model, trmi_text *text, trm_erro
     }
     int64_t *counts = trmi_alloc((size_t)size * sizeof *counts), total = 0, before = 0;
     if (counts == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline of %d ranks", (int)size);
+        return TRMI_NO_MEMORY(err, "for the timeline of %d ranks", (int)size);
     }
     /* lengths of all ranks, and where this rank's text begins */
     counts[rank] = (int64_t)text->length;
@@ -101,8 +101,7 @@ static trm_status gather_texts(const trm_model *model, trmi_text *text, trm_erro
     }
     char *all = status == TRM_OK ? trmi_alloc((size_t)total + 1) : NULL;
     if (status == TRM_OK && all == NULL) {
-        status =
-            TRMI_FAIL(err, TRM_NOMEM, "no memory for a timeline of %lld bytes", (long long)total);
+        status = TRMI_NO_MEMORY(err, "for a timeline of %lld bytes", (long long)total);
     }
     /* no rank may miss the exchange */
     status = trmi_model_agree(model, status, total, "the timeline", err);
@@ -135,7 +134,7 @@ static trm_status find_clock_shift(const trmi_profile *p, double *shift, trm_err
     double offset = trmi_os_wall() - trmi_os_now();
     double *clocks = trmi_alloc((size_t)size * 2 * sizeof *clocks); /* [rank][offset, begin] */
     if (clocks == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the clocks of %lld ranks", (long long)size);
+        return TRMI_NO_MEMORY(err, "for the clocks of %lld ranks", (long long)size);
     }
     memset(clocks, 0, (size_t)size * 2 * sizeof *clocks);
     /* Each rank fills its own entries; the sum over the ranks has all. */
@@ -170,8 +169,7 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
                      rank > 0 ? 2 : 0); /* separates them from the events of the rank before */
     trmi_trace_put_process(&events, rank, name);
     trmi_trace_put(p->trace, rank, shift, &events);
-    trm_status status =
-        events.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline") : TRM_OK;
+    trm_status status = TRMI_CHECK_MEMORY(err, &events, "for the timeline");
     status = trmi_model_comm(p->model) != NULL
                  ? trmi_model_agree(p->model, status, 0, "the timeline", err)
                  : status;
@@ -180,7 +178,7 @@ static trm_status write_file(trmi_profile *p, trm_error *err) {
         trmi_trace_put_begin(&file);
         trmi_text_append(&file, events.data, events.length);
         trmi_trace_put_end(&file);
-        status = file.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for the timeline")
+        status = file.failed ? TRMI_NO_MEMORY(err, "for the timeline")
                              : trmi_os_replace_file(NULL, p->path, file.data, file.length, err);
     }
     if (status == TRM_OK && trmi_trace_dropped(p->trace) > 0) {

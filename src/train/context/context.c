@@ -24,10 +24,8 @@
 
 trm_status trm_context_create(trm_context **out, trm_error *err) {
     TRMI_NEED(err, out);
-    trm_context *c = trmi_alloc(sizeof *c);
-    if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a context");
-    }
+    trm_context *c;
+    TRMI_TRY(TRMI_NEW(err, c, 1, "for a context"));
     trm_context_reset(c);
     *out = c;
     return TRM_OK;

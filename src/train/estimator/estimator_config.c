@@ -219,7 +219,7 @@ static void find_place(trm_estimator *e) {
 /* Replaces *text by a copy in the estimator's arena; NULL stays. */
 static trm_status copy_text(trm_estimator *e, const char **text, trm_error *err) {
     if (*text != NULL && (*text = trmi_arena_strdup(&e->arena, *text)) == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a configuration");
+        return TRMI_NO_MEMORY(err, "for a configuration");
     }
     return TRM_OK;
 }

@@ -4,7 +4,7 @@
 #include "train/estimator/estimator.h"
 
 #include "base/arguments.h"
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <stdio.h>
 
@@ -147,7 +147,7 @@ trm_status trm_estimator_plan(const trm_estimator *e, bool json, char **out, trm
     }
     if (text.failed || text.data == NULL) {
         trmi_text_free(&text);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan");
+        return TRMI_NO_MEMORY(err, "for a plan");
     }
     *out = text.data;
     return TRM_OK;

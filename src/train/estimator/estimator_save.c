@@ -112,7 +112,7 @@ static trm_status add_variables(const trm_model *model, list *l, trm_error *err)
         }
         void *data = add_tensor(l, v.name, v.dtype, v.shape);
         if (data == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of the model to save");
+            return TRMI_NO_MEMORY(err, "for a copy of the model to save");
         }
         trm_exec_read(exec, i, data);
     }
@@ -162,9 +162,7 @@ static trm_status write_weights(saver *s, const trm_progress *p, trm_error *err)
     char state[256];
     int64_t room =
         trm_exec_variable_count(model->train.exec) + trmi_remote_table_count(model->remote);
-    l.tensors = trmi_alloc((size_t)(room + 1) * sizeof *l.tensors);
-    trm_status status =
-        l.tensors == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a list of tensors") : TRM_OK;
+    trm_status status = TRMI_NEW(err, l.tensors, room + 1, "for a list of tensors");
     /* the dense variables are on the servers */
     if (status == TRM_OK) {
         status = trmi_remote_read_dense(model->remote, err);

@@ -148,7 +148,7 @@ static trm_status broadcast_dense(const trm_model *model, int32_t from, trm_erro
         void *value = trmi_arena_alloc(&arena, (size_t)bytes_of(&v) + 1);
         trm_status status = TRM_OK;
         if (value == NULL) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of %s", v.name);
+            status = TRMI_NO_MEMORY(err, "for a copy of %s", v.name);
         } else {
             trm_exec_read(exec, i, value);
             status = trm_comm_broadcast(comm, value, bytes_of(&v), TRM_UINT8, from, err);

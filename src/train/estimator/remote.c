@@ -99,7 +99,7 @@ struct trmi_remote {
 };
 
 static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory for the keys of a batch");
+    return TRMI_NO_MEMORY(err, "for the keys of a batch");
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */

@@ -69,9 +69,8 @@ trm_status trmi_states_open(const char *model_dir, const trm_exec *exec, trmi_st
     snprintf(f->path, sizeof f->path, "%.4000s/states.bin", model_dir);
     f->fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
     if (f->slot == NULL || f->fd < 0) {
-        trm_status status = f->slot == NULL
-                                ? TRMI_FAIL(err, TRM_NOMEM, "no memory for running statistics")
-                                : TRMI_FAIL_SYS(err, "%s cannot be written", f->path);
+        trm_status status = f->slot == NULL ? TRMI_NO_MEMORY(err, "for running statistics")
+                                            : TRMI_FAIL_SYS(err, "%s cannot be written", f->path);
         trmi_states_close(f);
         return status;
     }

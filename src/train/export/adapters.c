@@ -156,8 +156,7 @@ trm_status trmi_adapters_write(const char *model, const trm_lora_options *lora, 
     trm_named_tensor *list = trmi_arena_alloc(&arena, (size_t)(count + 1) * sizeof *list);
     json_t *root = make_config(model, lora, transposed);
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
-    trm_status status =
-        list != NULL && text != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for adapters");
+    trm_status status = list != NULL && text != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "for adapters");
     for (int64_t i = 0; status == TRM_OK && i < count; i++) {
         /* peft's names */
         if (trmi_is_adapter(tensors[i].name)) {
@@ -165,9 +164,7 @@ trm_status trmi_adapters_write(const char *model, const trm_lora_options *lora, 
             name_module(model, tensors[i].name, name, sizeof name);
             list[adapters] = tensors[i];
             list[adapters].name = trmi_arena_printf(&arena, "base_model.model.%s", name);
-            status = list[adapters++].name != NULL
-                         ? TRM_OK
-                         : TRMI_FAIL(err, TRM_NOMEM, "no memory for adapters");
+            status = list[adapters++].name != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "for adapters");
         }
     }
     if (status == TRM_OK) {

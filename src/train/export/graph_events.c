@@ -3,7 +3,7 @@
  * names. */
 #include "train/export/graph_events.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 #include "graph/graph_ir.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ trm_status trmi_graph_event(const trm_graph *graph, trm_events *events, trm_erro
         ok = make_node(graph, &graph->ops[i], &arena, names, &nodes[count++]);
     }
     trm_status status = ok ? trm_events_graph(events, nodes, count, err)
-                           : TRMI_FAIL(err, TRM_NOMEM, "no memory for the graph's record");
+                           : TRMI_NO_MEMORY(err, "for the graph's record");
     trmi_arena_free(&arena);
     return status;
 }

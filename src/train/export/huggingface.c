@@ -273,7 +273,7 @@ static trm_status write_json(json_t *root, const char *folder, const char *name,
     char path[4096];
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
     snprintf(path, sizeof path, "%s/%s", folder, name);
-    trm_status status = text == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for %s", path)
+    trm_status status = text == NULL ? TRMI_NO_MEMORY(err, "for %s", path)
                                      : trm_file_write(path, text, strlen(text), err);
     free(text);
     json_decref(root);
@@ -432,7 +432,7 @@ static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *a
         trm_named_tensor *t = &(*out)[i];
         t->name = trmi_arena_printf(arena, "%s%s", d->prefix, t->name);
         if (t->name == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for names of tensors");
+            return TRMI_NO_MEMORY(err, "for names of tensors");
         }
     }
     return TRM_OK;

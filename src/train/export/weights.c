@@ -70,10 +70,7 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
 trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err) {
     char path[4096];
     *out = (trmi_weights){.is_folder = true};
-    out->files = trmi_arena_alloc(&out->arena, FILES_MAX * sizeof *out->files);
-    if (out->files == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", folder);
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &out->arena, out->files, FILES_MAX, "to open %s", folder));
     trm_status status =
         is_file(folder, "model.safetensors", path, sizeof path)
             ? add_file(out, folder, "model.safetensors", err)

@@ -60,9 +60,8 @@ static trm_status make_cache(trm_generator *g, trm_error *err) {
     }
     if (g->layers == NULL || g->attend == NULL || g->ids == NULL || g->state.scores == NULL ||
         memory == NULL || (o->rotary_theta != 0 && g->state.turns == NULL)) {
-        return TRMI_FAIL(err, TRM_NOMEM,
-                         "no memory for the keys and values of %lld tokens (%.1f MB)",
-                         (long long)o->context, (double)(2 * o->layers * each) * 4e-6);
+        return TRMI_NO_MEMORY(err, "for the keys and values of %lld tokens (%.1f MB)",
+                              (long long)o->context, (double)(2 * o->layers * each) * 4e-6);
     }
     if (g->state.turns != NULL) {
         trmi_cache_prepare_turns(&g->state);
@@ -127,10 +126,8 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
                          "%s predicts masked tokens, not the next one: it generates no text",
                          options->model);
     }
-    trm_generator *g = trmi_alloc(sizeof *g);
-    if (g == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a generator");
-    }
+    trm_generator *g;
+    TRMI_TRY(TRMI_NEW(err, g, 1, "for a generator"));
     network.dropout = 0;
     trm_exec_info info;
     trm_exec_get_info(trm_model_exec(model), &info);

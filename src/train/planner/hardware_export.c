@@ -15,7 +15,7 @@ static trm_status write_text(const char *directory, const char *name, trmi_text 
                              trm_error *err) {
     char path[4096];
     trm_status status =
-        text->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for %s", name)
+        text->failed ? TRMI_NO_MEMORY(err, "for %s", name)
         : snprintf(path, sizeof path, "%s/%s", directory, name) >= (int)sizeof path
             ? TRMI_FAIL(err, TRM_INVALID, "%.60s: a path of less than 4096 letters expected",
                         directory)

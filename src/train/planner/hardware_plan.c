@@ -96,10 +96,8 @@ trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,
                                     trm_hardware_plan **out, trm_error *err) {
     TRMI_NEED(err, options, out);
     TRMI_NEED(err, options->model, options->hardware);
-    trm_hardware_plan *p = trmi_alloc(sizeof *p);
-    if (p == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
+    trm_hardware_plan *p;
+    TRMI_TRY(TRMI_NEW(err, p, 1, "to plan"));
     trm_status status = settle_problem(options, p, err);
     if (status == TRM_OK && options->plan != NULL) {
         p->has_given = true;

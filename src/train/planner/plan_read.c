@@ -71,7 +71,7 @@ trm_status trm_plan_read(const char *file, trm_plan_info *out, char **text, trm_
     char *lines = status == TRM_OK && text != NULL ? lines_of(data, bytes, file) : NULL;
     trmi_free(data);
     if (status == TRM_OK && text != NULL && lines == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its text", file);
+        status = TRMI_NO_MEMORY(err, "for the text of %s", file);
     }
     status = status == TRM_OK ? describe_plan(plan, file, out, err) : status;
     trmi_partition_plan_destroy(plan);

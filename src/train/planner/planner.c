@@ -320,10 +320,8 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
                               trm_planner **out, trm_error *err) {
     TRMI_NEED(err, model, options, out);
     double begin = trmi_os_now();
-    trm_planner *p = trmi_alloc(sizeof *p);
-    if (p == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
+    trm_planner *p;
+    TRMI_TRY(TRMI_NEW(err, p, 1, "to plan"));
     /* the part that is the same on all ranks: options, graphs, the given plan */
     p->model = *model;
     p->options = *options;

@@ -88,7 +88,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
     trmi_choice old;
     trmi_measure measure;
     trm_status status = found != NULL ? trmi_space_plan(m->space, &m->found.best.choice, &plan, err)
-                                      : TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+                                      : TRMI_NO_MEMORY(err, "to plan");
     if (status == TRM_OK && what != BANDWIDTH) {
         int64_t scaled = (int64_t)llround((double)(what == BATCH ? p->batch : p->classes) * factor);
         scaled = scaled < 1 ? 1 : scaled;

@@ -130,7 +130,7 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     r->moves = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->moves);
     r->rows = trmi_alloc(((size_t)s->nodes_count + 1) * sizeof *r->rows);
     if (status == TRM_OK && (r->moves == NULL || r->rows == NULL)) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
+        status = TRMI_NO_MEMORY(err, "for the report");
     }
     /* first pass: the end of backward */
     double backward_end = 0;

@@ -9,9 +9,7 @@
 
 #include <string.h>
 
-static trm_status no_memory(trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to price a plan");
-}
+static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a plan"); }
 
 trm_status trmi_planner_check_given(trm_planner *p, trm_error *err) {
     const trmi_partition_plan *file = p->pipe.file;

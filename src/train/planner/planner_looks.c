@@ -17,10 +17,8 @@
 
 /* Begins with the search's costs as the first look, and fixes the list of plans. */
 static trm_status open_looks(trm_planner *p, trm_error *err) {
-    trmi_looks *l = trmi_alloc(sizeof *l);
-    if (l == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for looks at costs");
-    }
+    trmi_looks *l;
+    TRMI_TRY(TRMI_NEW(err, l, 1, "for looks at costs"));
     l->links[l->count++] = p->links;
     l->plans_count = trmi_auto_list(&p->drive, l->plans);
     for (int32_t i = 0; i < l->plans_count; i++) {

@@ -91,11 +91,8 @@ static trm_status describe_choice(trm_planner *p, const trmi_pipe_plan *plan, tr
     pipe->mesh =
         (trmi_auto_mesh){.mesh = plan->space->mesh, .space = (trmi_space *)(uintptr_t)plan->space};
     trmi_found *f = &pipe->mesh.found;
-    f->runners =
-        trmi_arena_alloc(&p->arena, ((size_t)plan->space->nodes_count + 1) * sizeof *f->runners);
-    if (f->runners == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &p->arena, f->runners, (size_t)plan->space->nodes_count + 1,
+                         "for the report"));
     for (int32_t n = 0; n < plan->space->nodes_count; n++) {
         f->runners[n] = (trmi_runner_up){-1, INFINITY};
     }
@@ -216,10 +213,7 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     if (p->options.stages == 0 || p->ranks < 2 || whole) {
         return TRM_OK;
     }
-    pipe->links = trmi_arena_alloc(&p->arena, sizeof *pipe->links);
-    if (pipe->links == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to search stages");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &p->arena, pipe->links, 1, "to search stages"));
     *pipe->links = p->links;
     pipe->links->mesh = &pipe->pairs;
     TRMI_TRY(settle_options(p, &o, err));

@@ -126,11 +126,9 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
  * planner_classes.c. */
 trm_status trmi_planner_forward(const trm_planner *p, int64_t batch, int64_t classes,
                                 trm_graph **out, trm_node *loss, trm_error *err) {
-    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_inputs *inputs;
     trm_graph *graph = NULL;
-    if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
-    }
+    TRMI_TRY(TRMI_NEW(err, inputs, 1, "to plan"));
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &graph, err);
     if (status == TRM_OK) {
         inputs->graph = graph;
@@ -220,7 +218,7 @@ trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *
                                      .order = from->shape.order,
                                      .recompute = from->shape.recompute,
                                      .begins = begins.data};
-    trm_status status = begins.failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a plan")
+    trm_status status = begins.failed ? TRMI_NO_MEMORY(err, "for a plan")
                                       : trmi_partition_plan_stage(plan, &stages, err);
     trmi_text_free(&begins);
     if (status != TRM_OK) {
@@ -310,7 +308,7 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
     trmi_mesh *own = trmi_arena_alloc(&p->arena, sizeof *own);
     trmi_links *links = trmi_arena_alloc(&p->arena, sizeof *links);
     if (own == NULL || links == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to plan");
+        return TRMI_NO_MEMORY(err, "to plan");
     }
     *own = *mesh;
     *links = p->links;

@@ -86,7 +86,7 @@ static trm_status run_point(simulation *s, int32_t ranks, int64_t batch, point *
     *out = (point){.ranks = ranks, .batch = batch};
     mesh_for(p, ranks, &out->mesh);
     trm_status status = found != NULL ? trmi_planner_graph(p, batch, 0, &graph, err)
-                                      : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
+                                      : TRMI_NO_MEMORY(err, "to simulate");
     status = status == TRM_OK ? trmi_planner_space(p, graph, &out->mesh, &space, err) : status;
     const trmi_search_options options = {.mode = p->drive.mode,
                                          .memory_bytes = trmi_auto_limit(&p->drive)};
@@ -146,7 +146,7 @@ static trm_status measure_changed(simulation *s, const char *what, trm_error *er
     trmi_measure measure;
     trmi_found *found = trmi_alloc(sizeof *found);
     trm_status status = found != NULL ? trmi_planner_space(p, p->graph, &m->mesh, &space, err)
-                                      : TRMI_FAIL(err, TRM_NOMEM, "no memory to simulate");
+                                      : TRMI_NO_MEMORY(err, "to simulate");
     status =
         status == TRM_OK ? trmi_space_measure(space, &m->found.best.choice, &measure, err) : status;
     /* The chosen plan is one of the candidates, so the best plan there is never worse. */
@@ -339,7 +339,7 @@ trm_status trm_planner_simulate(trm_planner *p, const trm_simulation_options *op
     (options->json ? tell_json : print_text)(s);
     if (s->text.failed) {
         trmi_text_free(&s->text);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the report");
+        return TRMI_NO_MEMORY(err, "for the report");
     }
     *text = s->text.data;
     return TRM_OK;

@@ -78,7 +78,7 @@ trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_
     }
     trmi_trace_put_end(&t);
     if (status == TRM_OK && t.failed) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the trace");
+        status = TRMI_NO_MEMORY(err, "for the trace");
     }
     status = status == TRM_OK ? trmi_os_replace_file(NULL, path, t.data, t.length, err) : status;
     trmi_text_free(&t);

@@ -72,7 +72,7 @@ static trm_status time_steps(trm_exec *exec, trm_comm *comm, int32_t steps,
                              trm_planner_run_result *out, trm_error *err) {
     double *times = trmi_alloc((size_t)steps * sizeof *times), warm_up;
     if (times == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to time steps");
+        return TRMI_NO_MEMORY(err, "to time steps");
     }
     trm_status status = TRM_OK;
     for (int32_t i = -2; status == TRM_OK && i < steps; i++) {
@@ -95,9 +95,8 @@ static trm_status tell_profile(trm_exec *exec, int32_t steps, trm_planner_profil
     for (int32_t i = 0; i < count; i++) {
         profile(context, list[i].phase, list[i].name, list[i].kind, list[i].seconds);
     }
-    double *times = trmi_alloc((size_t)steps * sizeof *times);
-    trm_status status =
-        times != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory to time the optimiser");
+    double *times;
+    trm_status status = TRMI_NEW(err, times, steps, "to time the optimiser");
     for (int32_t i = 0; status == TRM_OK && i < steps; i++) {
         status = trm_exec_forward_backward(exec, err);
         double begin = trmi_os_now();
@@ -117,12 +116,10 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
                            int32_t steps, trm_planner_profile profile, void *context,
                            trm_planner_run_result *out, trm_error *err) {
     TRMI_NEED(err, model, out);
-    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_inputs *inputs;
     trm_exec *exec = NULL;
     trm_node loss;
-    if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to run a plan");
-    }
+    TRMI_TRY(TRMI_NEW(err, inputs, 1, "to run a plan"));
     /* memory that was freed before must not count */
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes() + trmi_os_file_bytes();
@@ -182,11 +179,9 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
             "to compare: ranks, 2 to %d plans and a step or more; found %d plans, %d steps",
             TRM_COMPARED_PLANS, (int)count, (int)steps);
     }
-    trm_inputs *inputs = trmi_alloc(sizeof *inputs);
+    trm_inputs *inputs;
     trm_node loss;
-    if (inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare plans");
-    }
+    TRMI_TRY(TRMI_NEW(err, inputs, 1, "to compare plans"));
     /* rank 0 has the texts of the plans; the benchmark broadcasts them */
     trmi_plan_times result;
     trm_status status = build_graph(model, trm_comm_size(comm), inputs, &loss, err);

@@ -97,7 +97,7 @@ static trm_status compare_tensor(trm_verification *v, const trm_verify_options *
     double *work = trmi_alloc((size_t)(v->count + 1) * sizeof *work),
            factor = o->factor > 0 ? o->factor : 16;
     if (work == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare %d tensors", v->count);
+        return TRMI_NO_MEMORY(err, "to compare %d tensors", v->count);
     }
     double common[TRM_VERIFY_KINDS];
     for (int kind = 0; kind < TRM_VERIFY_KINDS; kind++) {
@@ -179,7 +179,7 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
     result *r = trmi_alloc(sizeof *r);
     trmi_recording rounded = {.no_outputs = split->no_outputs};
     if (r == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
+        return TRMI_NO_MEMORY(err, "for a comparison");
     }
     r->one.no_outputs = split->no_outputs;
     /* One device, then one device whose parameters differ in the last place: how far both are apart
@@ -193,7 +193,7 @@ static trm_status against_one(const trm_model_options *one, const trm_verify_opt
         status =
             r->public.tensors != NULL
                 ? compare_tensors(split, &r->one, o->bitwise ? NULL : &rounded, &r->public, err)
-                : TRMI_FAIL(err, TRM_NOMEM, "no memory for a comparison");
+                : TRMI_NO_MEMORY(err, "for a comparison");
     }
     status = status == TRM_OK ? compare_tensor(&r->public, o, tolerance, err) : status;
     trmi_recording_free(&rounded);

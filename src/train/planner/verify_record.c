@@ -34,7 +34,7 @@ static float *add_tensor(trmi_recording *r, trm_verify_kind kind, const char *na
 
 /* Returns the error for a tensor that cannot be kept. */
 static trm_status no_room(const char *name, trm_error *err) {
-    return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep %s for a comparison", name);
+    return TRMI_NO_MEMORY(err, "to keep %s for a comparison", name);
 }
 
 /* Drops what has been recorded, on a rank that keeps nothing. Reading a cut tensor is

@@ -101,10 +101,8 @@ trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *k, trm_erro
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast convolution of these types or layouts",
                          k->step->name);
     }
-    bound *b = trmi_alloc(sizeof *b);
-    if (b == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
-    }
+    bound *b;
+    TRMI_TRY(TRMI_NEW(err, b, 1, "for %s", k->step->name));
     int64_t scratch = 0;
     trmi_onednn *state = trmi_onednn_of(backend);
     set_blocks(state, k->step, &problem);

@@ -635,10 +635,8 @@ static void gather_destroy(void *state) {
 static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
                               const trmi_conv_problem *p, void **state, int64_t *scratch,
                               trm_error *err) {
-    gather_conv *c = trmi_alloc(sizeof *c);
-    if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
-    }
+    gather_conv *c;
+    TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     trm_status status = trmi_conv_geometry_init(&c->g, p, err);
     if (status != TRM_OK) {
         trmi_free(c);
@@ -660,7 +658,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->rounds = in_order && c->g.out_type == TRM_BFLOAT16 && !p->bias;
     if (!(c->wide ? plan_wide(c) : plan_tall(c))) {
         gather_destroy(c);
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+        return TRMI_NO_MEMORY(err, "for a convolution");
     }
     c->thread_floats = workspace_floats(c);
     *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);

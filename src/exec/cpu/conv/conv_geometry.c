@@ -13,7 +13,7 @@
 #include "exec/cpu/conv/conv_geometry.h"
 
 #include "base/checked.h"
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <string.h>
 
@@ -224,7 +224,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
     };
     if (!fill_tables(g, p)) {
         trmi_conv_geometry_free(g);
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory for its geometry");
+        return TRMI_NO_MEMORY(err, "for the geometry of a convolution");
     }
     return TRM_OK;
 }

@@ -719,10 +719,8 @@ static void gradw_destroy(void *state) {
 static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
                               const trmi_conv_problem *p, int64_t begin, int64_t end, bool splits,
                               void **state, int64_t *scratch, trm_error *err) {
-    gradw *c = trmi_alloc(sizeof *c);
-    if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
-    }
+    gradw *c;
+    TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     trm_status status = trmi_conv_geometry_init(&c->g, p, err);
     if (status != TRM_OK) {
         trmi_free(c);
@@ -734,7 +732,7 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
     c->tree = trmi_tree_of(p->blocks > 0 ? p->blocks : 1);
     if (!plan_rows(c, begin, end, splits)) {
         gradw_destroy(c);
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
+        return TRMI_NO_MEMORY(err, "for a convolution");
     }
     *scratch = trmi_scratch_bytes(c->shared_floats * 4, c->thread_floats * 4, c->threads);
     *state = c;

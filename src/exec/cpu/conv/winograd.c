@@ -346,10 +346,8 @@ static void winograd_destroy(void *state) { trmi_free(state); }
 static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend,
                               const trmi_conv_problem *p, void **state, int64_t *scratch,
                               trm_error *err) {
-    winograd *c = trmi_alloc(sizeof *c);
-    if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
-    }
+    winograd *c;
+    TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     *c = (winograd){.problem = *p,
                     .gemm = gemm,
                     .isa = trmi_winograd(),

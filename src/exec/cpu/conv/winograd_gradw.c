@@ -473,10 +473,8 @@ static void plan_blocks(winograd_gradw *c) {
 static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *backend,
                               const trmi_conv_problem *p, void **state, int64_t *scratch,
                               trm_error *err) {
-    winograd_gradw *c = trmi_alloc(sizeof *c);
-    if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory");
-    }
+    winograd_gradw *c;
+    TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
     *c = (winograd_gradw){.problem = *p,
                           .gemm = gemm,
                           .isa = trmi_winograd(),

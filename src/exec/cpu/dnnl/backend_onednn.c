@@ -291,7 +291,7 @@ void trmi_backend_onednn_blocks(trmi_backend *backend, bool single_blocks) {
  * one, so their memory is checked first. */
 static trm_status start_threads(int threads, trm_error *err) {
     if (threads > 1 && !trmi_os_has_room((size_t)(threads - 1) * trmi_os_thread_bytes())) {
-        return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory for %d threads", threads);
+        return TRMI_NO_MEMORY(err, "for %d threads of the onednn back-end", threads);
     }
     int started = 0;
 #pragma omp parallel num_threads(threads) reduction(+ : started)
@@ -310,7 +310,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
     if (backend == NULL || state == NULL) {
         trmi_free(backend);
         trmi_free(state);
-        return TRMI_FAIL(err, TRM_NOMEM, "onednn back-end: no memory");
+        return TRMI_NO_MEMORY(err, "for the onednn back-end");
     }
     *state = (trmi_onednn){.threads = threads < 1 ? 1 : threads};
     *backend = (trmi_backend){.name = "onednn",

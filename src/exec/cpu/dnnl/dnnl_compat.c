@@ -8,10 +8,8 @@
 #include <stdio.h>
 
 trm_status trmi_dnnl_create(trmi_dnnl **out, trm_error *err) {
-    trmi_dnnl *dnnl = trmi_alloc(sizeof *dnnl);
-    if (dnnl == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "oneDNN engine: no memory");
-    }
+    trmi_dnnl *dnnl;
+    TRMI_TRY(TRMI_NEW(err, dnnl, 1, "for the oneDNN engine"));
     if (dnnl_engine_create(&dnnl->engine, dnnl_cpu, 0) != dnnl_success ||
         dnnl_stream_create(&dnnl->stream, dnnl->engine, dnnl_stream_default_flags) !=
             dnnl_success) {

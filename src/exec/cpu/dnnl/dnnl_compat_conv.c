@@ -191,7 +191,7 @@ trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *
     /* oneDNN generates code, and crashes if it gets no memory for it */
     trmi_dnnl_conv *c = trmi_os_has_room(ROOM_BYTES) ? trmi_alloc(sizeof *c) : NULL;
     if (c == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "convolution: no memory for oneDNN's kernels");
+        return TRMI_NO_MEMORY(err, "for the kernels of oneDNN's convolution");
     }
     c->dnnl = dnnl;
     c->direction = options->direction;

@@ -69,10 +69,8 @@ trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
         return TRMI_FAIL(err, TRM_INTERNAL, "%s: no kernel for a gradient of all ranks",
                          k->step->name);
     }
-    slice *s = trmi_alloc(sizeof *s);
-    if (s == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
-    }
+    slice *s;
+    TRMI_TRY(TRMI_NEW(err, s, 1, "for %s", k->step->name));
     /* whole rows of the weights that cover this rank's elements */
     int64_t begin = part->begin / problem.o,
             end = (part->begin + part->count + problem.o - 1) / problem.o;

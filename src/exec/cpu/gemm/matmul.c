@@ -326,10 +326,8 @@ static void product_destroy(trmi_kernel *k) {
 /* Contract in matmul.h. prepare_product has chosen the form: `narrow` (narrow.h), `dense`
  * (dense.h, one product or a batch of them), or a 1x1 convolution. */
 trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_error *err) {
-    product *p = trmi_alloc(sizeof *p);
-    if (p == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", k->step->name);
-    }
+    product *p;
+    TRMI_TRY(TRMI_NEW(err, p, 1, "for %s", k->step->name));
     trm_status status = prepare_product(trmi_onednn_of(backend), k->program, k->step, p, err);
     if (status != TRM_OK) {
         trmi_free(p);

@@ -209,7 +209,7 @@ void *trmi_memory_state(trmi_kernel *kernel, size_t bytes, trm_error *err) {
     kernel->state = trmi_alloc(bytes);
     kernel->destroy = trmi_memory_destroy_state;
     if (kernel->state == NULL) {
-        TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", kernel->step->name);
+        TRMI_NO_MEMORY(err, "for the kernel of %s", kernel->step->name);
     }
     return kernel->state;
 }

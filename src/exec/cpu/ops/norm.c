@@ -734,10 +734,8 @@ trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm
         return TRMI_FAIL(err, TRM_UNSUPPORTED, "%s: no fast norm for this layout",
                          kernel->step->name);
     }
-    norm_state *s = trmi_alloc(sizeof *s);
-    if (s == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", kernel->step->name);
-    }
+    norm_state *s;
+    TRMI_TRY(TRMI_NEW(err, s, 1, "for the kernel of %s", kernel->step->name));
     s->kernels = kernels_for_cpu();
     set_blocks(s, x, kernel->step, trmi_onednn_of(backend));
     kernel->state = s;

@@ -58,10 +58,8 @@ static void plain_text(char *text) {
  * file that cannot be read or parsed counts as empty. */
 trm_status trmi_tuning_create(const char *path, int threads, const char *library, const char *isa,
                               trmi_tuning **out, trm_error *err) {
-    trmi_tuning *t = trmi_alloc(sizeof *t);
-    if (t == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
-    }
+    trmi_tuning *t;
+    TRMI_TRY(TRMI_NEW(err, t, 1, "for the tuning cache"));
     snprintf(t->machine, sizeof t->machine, "%s %x, %s, %s, kernels %d, threads %d",
              trmi_cpu()->model, trmi_cpu()->signature, library, isa, KERNELS, threads);
     plain_text(t->machine);
@@ -69,7 +67,7 @@ trm_status trmi_tuning_create(const char *path, int threads, const char *library
         t->path = trmi_arena_strdup(&t->arena, path);
         if (t->path == NULL) {
             trmi_tuning_destroy(t);
-            return TRMI_FAIL(err, TRM_NOMEM, "tuning: no memory");
+            return TRMI_NO_MEMORY(err, "for the tuning cache");
         }
         uint8_t *bytes = NULL;
         size_t size = 0;
@@ -267,7 +265,7 @@ trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
     }
     write_theirs(t, &text);
     trm_status status = text.failed
-                            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", t->path)
+                            ? TRMI_NO_MEMORY(err, "to write %s", t->path)
                             : trmi_os_replace_file(NULL, t->path, text.data, text.length, err);
     trmi_text_free(&text);
     if (lock >= 0) {
