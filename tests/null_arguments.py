@@ -20,9 +20,7 @@ OPTIONAL = {
     'trm_cluster_from_env': 'flags lookup context', 'trm_cluster_create': 'flags', 'trm_cluster_join': 'options',
     'trm_comm_abort': 'cause', 'trm_comm_check': 'options', 'trm_comm_map_root': 'memory', 'trm_comm_create': 'options', 'trm_comm_free_shared': 'memory',
     'trm_context_resolve': 'comm', 'trm_dataset_transform': 'context',
-    'trm_dataset_shapes': 'options', 'trm_shapes_write': 'options', 'trm_dataset_criteo': 'options',
-    'trm_dataset_avazu': 'options', 'trm_dataset_csv': 'options', 'trm_dataset_libsvm': 'options',
-    'trm_dataset_slots': 'options', 'trm_dataset_click_tfrecord': 'options', 'trm_vocabulary_build': 'options',
+    'trm_dataset_shapes': 'options', 'trm_shapes_write': 'options', 'trm_dataset_click_file': 'options', 'trm_vocabulary_build': 'options',
     'trm_dataset_tokens': 'options', 'trm_dataset_text': 'options', 'trm_dataset_json_lines': 'options',
     'trm_dataset_clicks': 'options', 'trm_dataset_random_clicks': 'options', 'trm_clicks_measure': 'options',
     'trm_distribute_begin': 'flags', 'trm_distribute_over': 'comm', 'trm_distribute_rank': '*',
@@ -47,9 +45,6 @@ OPTIONAL = {
     'trm_pool_rows_gradient': 'weights rows d_weights', 'trm_ps_folder_each': 'context',
     'trm_safetensors_write': 'metadata', 'trm_checkpoint_writer_open': 'options', 'trm_checkpoint_open': 'options',
     'trm_events_open': 'options', 'trm_metrics_write': 'event', 'trm_metrics_open': 'options', 'trm_inspect': 'options context',
-    # members of a struct; trm_onnx_add_node checks them
-    'trm_onnx_int': '*', 'trm_onnx_ints': '*', 'trm_onnx_float': '*', 'trm_onnx_string': '*',
-    'trm_onnx_create': 'graph_name', 'trm_onnx_write': 'options',
     'trm_model_graph': 'logits', 'trm_model_predict': 'context out',
     'trm_event_members': 'mean text', 'trm_record_open': 'role', 'trm_model_load': 'skipped', 'trm_model_save': 'writer',
 }

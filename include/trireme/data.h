@@ -147,7 +147,7 @@ typedef struct trm_data_source {
     void *context;                  /* for both functions */
     void (*destroy)(void *context); /* called by trm_dataset_destroy; NULL = nothing to do */
     /* a stream: indices come in rising order only, from 0 in each epoch. Not shuffled, at most one
-     * prefetch thread; contents do not count in trm_dataset_fingerprint */
+     * prefetch thread; a resume does not notice other contents */
     bool in_order;
 } trm_data_source;
 
@@ -366,13 +366,6 @@ TRM_API bool trm_dataset_field(trm_dataset *dataset, int32_t index, trm_batch_fi
 /* Returns the bytes of all batches that reading keeps: those made ahead and the current one,
  * without images that threads are decoding; 0 if the pipeline does not check. */
 TRM_API int64_t trm_dataset_buffer_bytes(trm_dataset *dataset);
-/* Computes a digest that identifies the data, so that a resume can detect another data set. It
- * covers the counts of samples and classes, and the content of samples spread over the source (256
- * images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays): two data sets that differ only
- * in other samples have one digest. Shards, order, batches and transforms have no effect.
- *   errors   NOMEM, those of reading a sample of the program's own data */
-TRM_API TRM_MUST_USE trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out,
-                                                        trm_error *err);
 /* Returns the whole pipeline as a JSON object: source, files, count, refinements, transforms,
  * fields.
  *   returns  NULL when memory is out
@@ -501,57 +494,37 @@ typedef struct trm_click_options {
     const struct trm_click_generator_options *generator;
 } trm_click_options;
 
-/* Opens Criteo's files: label, 13 integers, 26 categories, tab-separated, no header. For this and
- * the sources below: `path` is a file, or a folder with train and test; errors of opening name the
- * file, those of rows name line or record when they are read.
- *   errors   IO, CORRUPT, INVALID (options, columns), NOMEM
+/* Opens files of click data. A bad row is reported with its line or record when it is read.
+ *
+ *   criteo            label, 13 integers, 26 categories, tab-separated, no header
+ *   avazu             id (skipped), click, hour (its last two digits), C1 to C21: 22 keys; with or
+ *                     without a header
+ *   csv               any separator, quotes around fields (but no line breaks in them)
+ *   libsvm            "label index:value ..." gives one field of bags, "label field:index:value ..."
+ *                     (libffm) one for each field. Labels are 1 and +1, 0 and -1. Indices are the
+ *                     keys unless buckets or a vocabulary is given
+ *   slots             "slot:value ...", as Paddle's recommendation models read: the slot click or
+ *                     label is the label, dense_feature or dense has numbers (in each row as many as
+ *                     in the first), any other is a field of bags whose values are hashed. Fields
+ *                     are in the order of the slots' numbers, then names; options->columns chooses
+ *                     slots, roles and their order
+ *   tfrecord-clicks   TFRecords of tf.Example; options->columns names the features. Dense inputs and
+ *                     label are float or int64 lists, keys are bytes (hashed) or int64 (as they are,
+ *                     unless bounded)
+ *   param    kind: a name of the list
+ *            path: a file, or a folder with train and test, whose training part is read
+ *            options: NULL = defaults
+ *   errors   IO, CORRUPT, INVALID (kind, options, columns), NOMEM, with the file
  *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_criteo(const char *path,
-                                                   const trm_click_options *options,
-                                                   trm_dataset **out, trm_error *err);
-/* Opens Avazu's files: id (skipped), click, hour (its last two digits), C1 to C21: 22 keys. With or
- * without a header.
- *   errors   as trm_dataset_criteo
- *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_avazu(const char *path,
-                                                  const trm_click_options *options,
-                                                  trm_dataset **out, trm_error *err);
-/* Opens CSV files with any separator and quotes around fields (but no line breaks in them). The
- * file is scanned for lines here; a bad field is reported with line and column when it is read.
- *   errors   as trm_dataset_criteo
- *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_csv(const char *path, const trm_click_options *options,
-                                                trm_dataset **out, trm_error *err);
-/* Opens libsvm files: "label index:value ..." gives one field of bags, "label field:index:value
- * ..." (libffm) one for each field. Labels are 1 and +1, 0 and -1. Indices are the keys unless
- * buckets or a vocabulary is given.
- *   errors   as trm_dataset_criteo
- *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_libsvm(const char *path,
-                                                   const trm_click_options *options,
-                                                   trm_dataset **out, trm_error *err);
-/* Opens files of "slot:value ...", as Paddle's recommendation models read: the slot click or label
- * is the label, dense_feature or dense has numbers (in each row as many as in the first), any other
- * is a field of bags whose values are hashed. Fields are in the order of the slots' numbers, then
- * names; options->columns chooses slots, roles and their order.
- *   errors   as trm_dataset_criteo
- *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_slots(const char *path,
-                                                  const trm_click_options *options,
-                                                  trm_dataset **out, trm_error *err);
-/* Opens TFRecords of tf.Example; options->columns names the features. Dense inputs and label are
- * float or int64 lists, keys are bytes (hashed) or int64 (as they are, unless bounded).
- *   errors   as trm_dataset_criteo
- *   owns     caller: trm_dataset_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_dataset_click_tfrecord(const char *path,
-                                                           const trm_click_options *options,
-                                                           trm_dataset **out, trm_error *err);
+TRM_API TRM_MUST_USE trm_status trm_dataset_click_file(const char *kind, const char *path,
+                                                       const trm_click_options *options,
+                                                       trm_dataset **out, trm_error *err);
 
 /* ---- vocabularies --------------------------------------------------------------------------- */
 
 /* Reads a whole file, or the training part of a folder, and numbers the values that come at least
  * min_count times, by field, in order of appearance.
- *   param    kind: criteo, avazu, csv, libsvm, slots or tfrecord-clicks
+ *   param    kind: as for trm_dataset_click_file
  *            options: as for reading
  *   errors   those of the source and of its rows
  *   owns     caller: trm_vocabulary_destroy(*out) */
@@ -820,9 +793,6 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_json_lines(const char *path, trm_usa
 /* Returns the tokenizer of a dataset of tokens; NULL for ids without one, and for other data.
  *   owns     the dataset */
 TRM_API trm_tokenizer *trm_dataset_tokenizer(const trm_dataset *dataset);
-/* Returns the mean bytes of a token of the dataset's part, for bits per byte; 0 if unknown (ids
- * without a tokenizer). */
-TRM_API double trm_dataset_token_bytes(const trm_dataset *dataset);
 
 #ifdef __cplusplus
 }

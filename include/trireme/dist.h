@@ -106,6 +106,9 @@ typedef struct trm_cluster_info {
     const char *token_file;   /* NULL = none */
     /* HCCL_ALGO, the default of trm_comm_options.algorithm; NULL = none */
     const char *algorithm;
+    /* [warning_count] something unusual, but not wrong, each in one sentence */
+    const char *const *warnings;
+    int32_t warning_count;
 } trm_cluster_info;
 
 /* Returns the value of an environment variable; NULL = not set. */
@@ -144,19 +147,6 @@ TRM_API const char *trm_cluster_task_address(const trm_cluster *cluster, trm_rol
 /* Returns true if a chief, worker or server listens where other hosts can connect. Such a job needs
  * a token. */
 TRM_API bool trm_cluster_beyond_loopback(const trm_cluster *cluster);
-/* Returns the host name or address of a rank; NULL when it is known after the rendezvous only.
- *   param    rank: 0 to size - 1
- *   owns     the cluster */
-TRM_API const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank);
-/* Returns the number of warnings. */
-TRM_API int32_t trm_cluster_warning_count(const trm_cluster *cluster);
-/* Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
- *   owns     the cluster */
-TRM_API const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index);
-/* Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the
- * rank itself.
- *   param    digest: written */
-TRM_API void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
 /* Describes the cluster as `trireme cluster show` prints it: lines for people, or one JSON object.
  *   errors   NOMEM
@@ -229,40 +219,14 @@ typedef struct trm_rank_entry {
  *   owns     caller: trm_rank_table_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_rank_table_read(const char *path, trm_rank_table **out,
                                                     trm_error *err);
-/* Reads and checks a rank table in memory.
- *   param    name: stands for the file in messages
- *            text: [bytes]
- *   errors   as trm_rank_table_read
- *   owns     caller: trm_rank_table_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_rank_table_parse(const char *name, const char *text,
-                                                     size_t bytes, trm_rank_table **out,
-                                                     trm_error *err);
 /* Frees the table. NULL is accepted. */
 TRM_API void trm_rank_table_destroy(trm_rank_table *table);
-/* Returns the form of the table. */
-TRM_API trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table);
 /* Returns the number of ranks. */
 TRM_API int32_t trm_rank_table_size(const trm_rank_table *table);
-/* Returns the number of servers (hosts). */
-TRM_API int32_t trm_rank_table_servers(const trm_rank_table *table);
 /* Returns the entry of a rank.
  *   param    rank: 0 to size - 1
  *   owns     strings: the table */
 TRM_API trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank);
-/* Gives the first rank and the number of devices of a pod; template 2 only.
- *   param    first_rank, count: written if there is such a pod
- *   returns  false if there is no such pod */
-TRM_API bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name,
-                                int32_t *first_rank, int32_t *count);
-/* Returns the number of warnings. */
-TRM_API int32_t trm_rank_table_warning_count(const trm_rank_table *table);
-/* Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
- *   owns     the table */
-TRM_API const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index);
-/* Computes the SHA-256 of ranks, servers, devices and addresses: the same for every spelling of a
- * table.
- *   param    digest: written */
-TRM_API void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]);
 /* Describes the table as `trireme cluster check FILE` prints it: lines for people, or one JSON
  * object.
  *   errors   NOMEM
@@ -580,11 +544,6 @@ TRM_API int32_t trm_comm_size(const trm_comm *comm);
 TRM_API int32_t trm_comm_local_rank(const trm_comm *comm);
 /* Returns the number of the communicator's ranks on this host. */
 TRM_API int32_t trm_comm_local_size(const trm_comm *comm);
-/* Returns the number that rank `rank` of this communicator has in the first communicator of its
- * job, from which trm_comm_split and trm_comm_group made this one.
- *   param    rank: 0 to size - 1
- *   returns  -1: there is no such rank */
-TRM_API int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank);
 /* Returns the order of sums with which the communicator was created. */
 TRM_API trm_deterministic trm_comm_deterministic(const trm_comm *comm);
 /* Returns the engine in use: "shm", "shm+tcp", "tcp", ...
@@ -597,13 +556,6 @@ TRM_API const char *trm_comm_engine(const trm_comm *comm);
  *   errors   as trm_comm_create
  *   owns     caller: trm_comm_destroy(*out), before `comm` */
 TRM_API TRM_MUST_USE trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key,
-                                               trm_comm **out, trm_error *err);
-/* Creates a communicator of some ranks of `comm`, in the given order; *out is NULL on other ranks.
- * Collective over `comm`.
- *   param    ranks: [count], the same list on every rank
- *   errors   as trm_comm_create
- *   owns     caller: trm_comm_destroy(*out), before `comm` */
-TRM_API TRM_MUST_USE trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count,
                                                trm_comm **out, trm_error *err);
 
 /* Allocates memory that all ranks of the host read and write in place: collectives on it need no

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trireme/io.h: files that training writes and reads: checkpoints and safetensors, event files and
- * metrics, NumPy's formats, ONNX, and the inspection of any of them. trireme/train.h writes most of
+ * metrics, NumPy's formats, and the inspection of any of them. trireme/train.h writes most of
  * them by itself; this header is for programs with a loop of their own and for tools.
  *
  *     trm_tensor weights = {.data = w, .dtype = TRM_FLOAT32, .shape = trm_shape_of(10, 784)};
@@ -123,6 +123,8 @@ typedef struct trm_checkpoint_info {
     const char *state_json;
     int64_t sequence;          /* filled in when read: order of saving in this directory */
     double saved_unix_seconds; /* filled in when read: time of saving */
+    const char *path;          /* filled in when read: its directory ("out/ckpt-100") */
+    int64_t skipped; /* filled in when read: damaged checkpoints skipped before this one */
 } trm_checkpoint_info;
 
 /* One file of a checkpoint, <name>.safetensors. Usual are "model" with the names of torchvision and
@@ -221,16 +223,6 @@ TRM_API void trm_checkpoint_close(trm_checkpoint *checkpoint);
 /* Returns the checkpoint's step, position and settings.
  *   owns     the checkpoint */
 TRM_API const trm_checkpoint_info *trm_checkpoint_get_info(const trm_checkpoint *checkpoint);
-/* Returns the checkpoint's directory ("out/ckpt-100").
- *   owns     the checkpoint */
-TRM_API const char *trm_checkpoint_path(const trm_checkpoint *checkpoint);
-/* Returns the number of damaged checkpoints that were skipped before this one. */
-TRM_API int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint);
-/* Returns the number of parts. */
-TRM_API int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint);
-/* Returns the name of part `index`; NULL after the last.
- *   owns     the checkpoint */
-TRM_API const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index);
 /* Returns the part of this name ("model"); NULL if there is none.
  *   owns     the checkpoint */
 TRM_API const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint,
@@ -490,189 +482,6 @@ typedef struct trm_inspect_options {
  *            (neither a file nor a directory), IO */
 TRM_API TRM_MUST_USE trm_status trm_inspect(const char *path, const trm_inspect_options *options,
                                             trm_line_sink sink, void *context, trm_error *err);
-
-/* ==== ONNX ================================================================================== */
-
-/* ONNX models, built node by node and written, or read. IR version 8, opset 17. This is the file
- * format; trm_export_onnx (trireme/train.h) exports a model.
- *
- *     trm_onnx_model *model;
- *     trm_onnx_create("mlp", &model, &err);
- *     trm_onnx_add_input(model, &(trm_onnx_value){.name = "x", .dtype = TRM_FLOAT32, .rank = 2,
- *                                                 .dims = {{.symbol = "N"}, {.size = 784}}});
- *     trm_onnx_add_initializer(model, "w", &weights);
- *     trm_onnx_attribute trans_b = trm_onnx_int("transB", 1);
- *     trm_onnx_add_node(model, &(trm_onnx_node){.op = "Gemm", .inputs = (const char *[]){"x", "w"},
- *                       .input_count = 2, .outputs = (const char *[]){"y"}, .output_count = 1,
- *                       .attributes = &trans_b, .attribute_count = 1});
- *     trm_onnx_add_output(model, &(trm_onnx_value){.name = "y", ...});
- *     trm_onnx_write(model, "mlp.onnx", NULL, &err);      the first error of any call above, if any
- *     trm_onnx_destroy(model);
- *
- *   threads  one thread at a time per model
- *   source   https://onnx.ai/onnx/repo-docs/IR.html */
-
-enum { TRM_ONNX_IR_VERSION = 8, TRM_ONNX_OPSET = 17, TRM_ONNX_RANK_MAX = 8 };
-
-/* An ONNX model that is built or has been read. */
-typedef struct trm_onnx_model trm_onnx_model;
-
-/* Types of attributes, with ONNX's numbers. */
-typedef enum trm_onnx_attribute_kind {
-    TRM_ONNX_FLOAT = 1,
-    TRM_ONNX_INT = 2,
-    TRM_ONNX_STRING = 3,
-    TRM_ONNX_TENSOR = 4,
-    TRM_ONNX_FLOATS = 6,
-    TRM_ONNX_INTS = 7,
-    TRM_ONNX_OTHER = 0 /* read from a file: a subgraph, strings, ...; without its value */
-} trm_onnx_attribute_kind;
-
-/* An attribute of a node. The member that `kind` names is valid. */
-typedef struct trm_onnx_attribute {
-    const char *name;             /* of the attribute */
-    trm_onnx_attribute_kind kind; /* of its value */
-    int64_t integer;              /* INT */
-    float number;                 /* FLOAT */
-    const char *text;             /* STRING */
-    const int64_t *integers;      /* INTS: [count] */
-    const float *numbers;         /* FLOATS: [count] */
-    int64_t count;                /* of integers or numbers */
-    trm_tensor tensor;            /* TENSOR */
-} trm_onnx_attribute;
-
-/* Makes an integer attribute. Pointers in attributes are borrowed.
- *   threads  any */
-TRM_API trm_onnx_attribute trm_onnx_int(const char *name, int64_t value);
-/* Makes an attribute of integers.
- *   param    values: [count]
- *   threads  any */
-TRM_API trm_onnx_attribute trm_onnx_ints(const char *name, const int64_t *values, int64_t count);
-/* Makes a float attribute.
- *   threads  any */
-TRM_API trm_onnx_attribute trm_onnx_float(const char *name, float value);
-/* Makes a string attribute.
- *   threads  any */
-TRM_API trm_onnx_attribute trm_onnx_string(const char *name, const char *value);
-
-/* A node of the model. */
-typedef struct trm_onnx_node {
-    const char *op;     /* "Conv" */
-    const char *name;   /* NULL = none */
-    const char *domain; /* NULL or "" = ONNX's own */
-    /* [input_count] names of values; "" = an optional one that is absent */
-    const char *const *inputs;
-    int64_t input_count;                  /* number of inputs */
-    const char *const *outputs;           /* [output_count] names of values */
-    int64_t output_count;                 /* number of outputs */
-    const trm_onnx_attribute *attributes; /* [attribute_count] */
-    int64_t attribute_count;              /* number of attributes */
-} trm_onnx_node;
-
-/* A dimension: a size, or a name for a size that is known at run time only. */
-typedef struct trm_onnx_dim {
-    int64_t size;       /* used when symbol is NULL */
-    const char *symbol; /* "N"; NULL = a fixed size */
-} trm_onnx_dim;
-
-/* An input or output of the model. */
-typedef struct trm_onnx_value {
-    const char *name; /* of the value */
-    trm_dtype dtype;  /* TRM_DTYPE_NONE when read from a file and trm_dtype lacks the type */
-    int32_t rank;     /* -1 when read from a file without a shape */
-    trm_onnx_dim dims[TRM_ONNX_RANK_MAX]; /* [rank] */
-} trm_onnx_value;
-
-/* ---- building -------------------------------------------------------------------------- */
-
-/* Creates an empty model.
- *   errors   NOMEM
- *   owns     caller: trm_onnx_destroy(*out) */
-TRM_API TRM_MUST_USE trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out,
-                                                trm_error *err);
-/* Frees the model. NULL is accepted. */
-TRM_API void trm_onnx_destroy(trm_onnx_model *model);
-
-/* Adds an input. This and the next four functions keep the first error for trm_onnx_write and copy
- * all arguments, except the data of initialisers. */
-TRM_API void trm_onnx_add_input(trm_onnx_model *model, const trm_onnx_value *value);
-/* Adds an output. */
-TRM_API void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value);
-/* Adds a tensor of weights.
- *   owns     the tensor's data are borrowed until the model has been written */
-TRM_API void trm_onnx_add_initializer(trm_onnx_model *model, const char *name,
-                                      const trm_tensor *tensor);
-/* Adds a node. Nodes come in an order in which they can run. */
-TRM_API void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node);
-/* Adds a pair of metadata. */
-TRM_API void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value);
-
-/* Options of writing a model. Zero means the default. */
-typedef struct trm_onnx_write_options {
-    /* a model of at least so many bytes keeps its large initialisers in a second file, <path>.data;
-     * 0 = 2 GB, the limit of the format */
-    int64_t external_from;
-} trm_onnx_write_options;
-
-/* Checks the graph (each value made once and before it is used, outputs exist) and writes it, after
- * <path>.data, if there is one.
- *   param    options: NULL = defaults
- *   errors   INVALID (naming node and value, or the first error of the functions above),
- *            UNSUPPORTED (more than 2 GB without its data), IO, NOSPACE, NOMEM */
-TRM_API TRM_MUST_USE trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
-                                               const trm_onnx_write_options *options,
-                                               trm_error *err);
-
-/* ---- reading --------------------------------------------------------------------------- */
-
-/* Maps a model and reads all but the data of initialisers. Data in other files are looked for
- * beside it only.
- *   errors   CORRUPT (with the offset), UNSUPPORTED, INVALID (data outside of its folder), IO,
- *            NOMEM
- *   owns     caller: trm_onnx_destroy(*out); all results of the functions below are valid until
- *            then */
-TRM_API TRM_MUST_USE trm_status trm_onnx_open(const char *path, trm_onnx_model **out,
-                                              trm_error *err);
-
-/* Returns the name of the graph. */
-TRM_API const char *trm_onnx_graph_name(const trm_onnx_model *model);
-/* Returns the name of the program that wrote the file. */
-TRM_API const char *trm_onnx_producer(const trm_onnx_model *model);
-/* Returns the version of the file format. */
-TRM_API int64_t trm_onnx_ir_version(const trm_onnx_model *model);
-/* Returns the version of ONNX's own operators. */
-TRM_API int64_t trm_onnx_opset(const trm_onnx_model *model);
-/* Returns the number of nodes. */
-TRM_API int64_t trm_onnx_node_count(const trm_onnx_model *model);
-/* Returns node `index`; NULL after the last. */
-TRM_API const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index);
-/* Returns the number of inputs. */
-TRM_API int64_t trm_onnx_input_count(const trm_onnx_model *model);
-/* Returns input `index`; NULL after the last. */
-TRM_API const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index);
-/* Returns the number of outputs. */
-TRM_API int64_t trm_onnx_output_count(const trm_onnx_model *model);
-/* Returns output `index`; NULL after the last. */
-TRM_API const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index);
-/* Returns the number of pairs of metadata. */
-TRM_API int64_t trm_onnx_metadata_count(const trm_onnx_model *model);
-/* Returns pair `index` of the metadata; both texts are NULL after the last. */
-TRM_API trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index);
-/* Returns the attribute of a node by name; NULL if it has none. */
-TRM_API const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node,
-                                                        const char *name);
-/* Returns the number of initialisers. */
-TRM_API int64_t trm_onnx_initializer_count(const trm_onnx_model *model);
-/* Returns initialiser `index`. Its data may be unaligned; dtype is TRM_DTYPE_NONE for types that
- * trm_dtype lacks. */
-TRM_API const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index);
-/* Returns the initialiser of this name, in linear time; NULL if there is none. */
-TRM_API const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const char *name);
-/* Copies an initialiser out.
- *   param    into: data, dtype and shape are set by the caller and must be the file's
- *   errors   INVALID (no initialiser of this name, other shape or type) */
-TRM_API TRM_MUST_USE trm_status trm_onnx_read(const trm_onnx_model *model, const char *name,
-                                              const trm_tensor *into, trm_error *err);
 
 #ifdef __cplusplus
 }

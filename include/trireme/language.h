@@ -28,7 +28,7 @@ extern "C" {
 
 /* Options of a generator. Zero means the default, except for `model`. */
 typedef struct trm_generator_options {
-    const char *model;                   /* name of the language model (trm_language_name) */
+    const char *model;                   /* name of the language model (gpt2, llama, moe) */
     const trm_language_options *network; /* options that it was built with; NULL = all zeros */
 } trm_generator_options;
 

@@ -106,10 +106,6 @@ typedef struct trm_language_options {
     /* bert: int32 [B, T]: tokens with 0 are not read as keys; TRM_NO_NODE = all are */
     trm_node mask;
 } trm_language_options;
-/* Returns the name of language model `index`, gpt2, llama, moe or bert; NULL after the last.
- *   owns     static string
- *   threads  any */
-TRM_API const char *trm_language_name(int32_t index);
 /* Sets the options of a published size.
  *   param    model: name of the model
  *            size: gpt2: small (also gpt2), medium, large, xl, tiny (4 layers of width 128); llama:
@@ -231,10 +227,6 @@ TRM_API trm_node trm_dlrm(trm_graph *graph, const trm_click_inputs *inputs,
 TRM_API trm_node trm_recommender_build(trm_graph *graph, const char *name,
                                        const trm_click_inputs *inputs,
                                        const trm_recommender_options *options);
-/* Returns the name of recommender `index`; NULL after the last.
- *   owns     static string
- *   threads  any */
-TRM_API const char *trm_recommender_name(int32_t index);
 
 /* ---- by name ------------------------------------------------------------------------------- */
 
@@ -251,10 +243,6 @@ typedef struct trm_network_options {
  *   param    image: [N, C, H, W] */
 TRM_API trm_node trm_network_build(trm_graph *graph, const char *name, trm_node image,
                                    const trm_network_options *options);
-/* Returns the name of network `index`; NULL after the last.
- *   owns     static string
- *   threads  any */
-TRM_API const char *trm_network_name(int32_t index);
 
 #ifdef __cplusplus
 }

@@ -257,14 +257,14 @@ typedef struct trm_evaluation {
     bool has_top;      /* top1 and top5 are valid: logits [N, K] and integer labels */
     double top1, top5; /* fractions of samples, 0 to 1 */
     bool has_auc;      /* the next three are valid: logits [N] or [N, 1] and float labels */
-    /* as trm_auc_value, trm_auc_logloss, trm_auc_calibration */
+    /* as in trm_auc_values */
     double auc, logloss, calibration;
     /* the next three are valid: the model reads the fields "tokens" and "targets" of token data.
      * Targets of -100 do not count; the loss is then the mean over tokens */
     bool has_tokens;
     int64_t tokens;       /* that were predicted */
     double perplexity;    /* e to the power of the loss */
-    double bits_per_byte; /* of the text; 0: bytes are unknown (trm_dataset_token_bytes) */
+    double bits_per_byte; /* of the text; 0: bytes are unknown */
     bool has_accuracy;    /* the next one is valid: the loss is trm_linear_cross_entropy's */
     double accuracy;      /* share of the tokens that had the largest logit, 0 to 1 */
     int32_t metric_count; /* of trm_model_options.metrics */
@@ -449,22 +449,22 @@ TRM_API TRM_MUST_USE trm_status trm_auc_create(trm_auc **out, trm_error *err);
 TRM_API void trm_auc_destroy(trm_auc *auc);
 /* Sets the counts to zero. */
 TRM_API void trm_auc_reset(trm_auc *auc);
-/* Adds the rows of a batch. NaN logits are counted by trm_auc_nan only.
+/* Adds the rows of a batch. NaN logits are counted as such only.
  *   param    logits: [rows]
  *            labels: [rows]: above 0.5 is positive */
 TRM_API void trm_auc_add(trm_auc *auc, const float *logits, const float *labels, int64_t rows);
 /* Adds the counts of another object. */
 TRM_API void trm_auc_merge(trm_auc *into, const trm_auc *from);
-/* Returns the area under the ROC curve; 0.5 when one class is missing. */
-TRM_API double trm_auc_value(const trm_auc *auc);
-/* Returns the mean of -log p(label), computed in float64 without overflow. */
-TRM_API double trm_auc_logloss(const trm_auc *auc);
-/* Returns mean prediction / mean label: 1 is calibrated; 0 without positives. */
-TRM_API double trm_auc_calibration(const trm_auc *auc);
-/* Returns the number of samples. */
-TRM_API int64_t trm_auc_samples(const trm_auc *auc);
-/* Returns the number of NaN logits. */
-TRM_API int64_t trm_auc_nan(const trm_auc *auc);
+/* Values of a binary metric. */
+typedef struct trm_auc_values {
+    double auc;     /* area under the ROC curve; 0.5 when one class is missing */
+    double logloss; /* mean of -log p(label), computed in float64 without overflow; 0 = no sample */
+    double calibration; /* mean prediction / mean label: 1 is calibrated; 0 without positives */
+    int64_t samples;    /* that count */
+    int64_t nans;       /* NaN logits, which do not count */
+} trm_auc_values;
+/* Computes the values of all samples that were added. */
+TRM_API void trm_auc_get(const trm_auc *auc, trm_auc_values *out);
 
 /* ==== callbacks ============================================================================= */
 

@@ -24,9 +24,6 @@ TRM_ALL = 2147483647
 TRM_TOKEN_BYTES = 32
 TRM_NORM_LOCAL = 1
 TRM_PEAK_SETS = 12
-TRM_ONNX_IR_VERSION = 8
-TRM_ONNX_OPSET = 17
-TRM_ONNX_RANK_MAX = 8
 TRM_STALENESS_NONE = -1
 TRM_PS_LAGS = 12
 TRM_PS_WRITERS = 16
@@ -238,15 +235,6 @@ TRM_PEAK_COPY = 2
 TRM_PEAK_WRITE = 3
 TRM_PEAK_MIXES = 4
 
-# trm_onnx_attribute_kind
-TRM_ONNX_FLOAT = 1
-TRM_ONNX_INT = 2
-TRM_ONNX_STRING = 3
-TRM_ONNX_TENSOR = 4
-TRM_ONNX_FLOATS = 6
-TRM_ONNX_INTS = 7
-TRM_ONNX_OTHER = 0
-
 # trm_row_init_kind
 TRM_ROW_INIT_CONSTANT = 0
 TRM_ROW_INIT_UNIFORM = 1
@@ -367,7 +355,6 @@ ENUMS = {
     'trm_schedule': {'1f1b': 0, 'gpipe': 1, 'interleaved': 2},
     'trm_variable_kind': {'parameter': 0, 'state': 1, 'slot': 2},
     'trm_peak_mix': {'read': 0, 'triad': 1, 'copy': 2, 'write': 3, 'mixes': 4},
-    'trm_onnx_attribute_kind': {'float': 1, 'int': 2, 'string': 3, 'tensor': 4, 'floats': 6, 'ints': 7, 'other': 0},
     'trm_row_init_kind': {'constant': 0, 'uniform': 1, 'normal': 2},
     'trm_admission_kind': {'all': 0, 'count': 1, 'bloom': 2, 'probability': 3},
     'trm_cap_policy': {'lru': 0, 'lfu': 1},
@@ -479,7 +466,7 @@ class trm_data_source(Structure):
     read: writes one sample
     context: for both functions
     destroy: called by trm_dataset_destroy; NULL = nothing to do
-    in_order: a stream: indices come in rising order only, from 0 in each epoch. Not shuffled, at most one prefetch thread; contents do not count in trm_dataset_fingerprint
+    in_order: a stream: indices come in rising order only, from 0 in each epoch. Not shuffled, at most one prefetch thread; a resume does not notice other contents
     """
 
 
@@ -666,6 +653,8 @@ class trm_cluster_info(Structure):
     rendezvous_ports: consecutive ports to try, from the one in `rendezvous`
     token_file: NULL = none
     algorithm: HCCL_ALGO, the default of trm_comm_options.algorithm; NULL = none
+    warnings: [warning_count] something unusual, but not wrong, each in one sentence
+    warning_count:
     """
 
 
@@ -1088,6 +1077,8 @@ class trm_checkpoint_info(Structure):
     state_json: state of the trainer (loss scale, best metric, fingerprint of the data ...), a JSON object; NULL = {}
     sequence: filled in when read: order of saving in this directory
     saved_unix_seconds: filled in when read: time of saving
+    path: filled in when read: its directory ("out/ckpt-100")
+    skipped: filled in when read: damaged checkpoints skipped before this one
     """
 
 
@@ -1181,50 +1172,6 @@ class trm_inspect_options(Structure):
     more_count: 0 = none
     other_kinds: further kinds that the caller recognises, for the error when nothing fits; NULL = none
     """
-
-
-class trm_onnx_attribute(Structure):
-    """name: of the attribute
-    kind: of its value
-    integer: INT
-    number: FLOAT
-    text: STRING
-    integers: INTS: [count]
-    numbers: FLOATS: [count]
-    count: of integers or numbers
-    tensor: TENSOR
-    """
-
-
-class trm_onnx_node(Structure):
-    """op: "Conv"
-    name: NULL = none
-    domain: NULL or "" = ONNX's own
-    inputs: [input_count] names of values; "" = an optional one that is absent
-    input_count: number of inputs
-    outputs: [output_count] names of values
-    output_count: number of outputs
-    attributes: [attribute_count]
-    attribute_count: number of attributes
-    """
-
-
-class trm_onnx_dim(Structure):
-    """size: used when symbol is NULL
-    symbol: "N"; NULL = a fixed size
-    """
-
-
-class trm_onnx_value(Structure):
-    """name: of the value
-    dtype: TRM_DTYPE_NONE when read from a file and trm_dtype lacks the type
-    rank: -1 when read from a file without a shape
-    dims: [rank]
-    """
-
-
-class trm_onnx_write_options(Structure):
-    """external_from: a model of at least so many bytes keeps its large initialisers in a second file, <path>.data; 0 = 2 GB, the limit of the format"""
 
 
 class trm_row_init(Structure):
@@ -1536,13 +1483,13 @@ class trm_evaluation(Structure):
     top1: top1 and top5 are valid: logits [N, K] and integer labels
     top5: fractions of samples, 0 to 1
     has_auc: the next three are valid: logits [N] or [N, 1] and float labels
-    auc: as trm_auc_value, trm_auc_logloss, trm_auc_calibration
-    logloss: as trm_auc_value, trm_auc_logloss, trm_auc_calibration
-    calibration: as trm_auc_value, trm_auc_logloss, trm_auc_calibration
+    auc: as in trm_auc_values
+    logloss: as in trm_auc_values
+    calibration: as in trm_auc_values
     has_tokens: the next three are valid: the model reads the fields "tokens" and "targets" of token data. Targets of -100 do not count; the loss is then the mean over tokens
     tokens: that were predicted
     perplexity: e to the power of the loss
-    bits_per_byte: of the text; 0: bytes are unknown (trm_dataset_token_bytes)
+    bits_per_byte: of the text; 0: bytes are unknown
     has_accuracy: the next one is valid: the loss is trm_linear_cross_entropy's
     accuracy: share of the tokens that had the largest logit, 0 to 1
     metric_count: of trm_model_options.metrics
@@ -1605,6 +1552,15 @@ class trm_train_options(Structure):
 class trm_top_k(Structure):
     """hits: rows by the place of the true class
     samples: rows with a valid label
+    """
+
+
+class trm_auc_values(Structure):
+    """auc: area under the ROC curve; 0.5 when one class is missing
+    logloss: mean of -log p(label), computed in float64 without overflow; 0 = no sample
+    calibration: mean prediction / mean label: 1 is calibrated; 0 without positives
+    samples: that count
+    nans: NaN logits, which do not count
     """
 
 
@@ -1835,7 +1791,7 @@ class trm_network_options(Structure):
 
 
 class trm_generator_options(Structure):
-    """model: name of the language model (trm_language_name)
+    """model: name of the language model (gpt2, llama, moe)
     network: options that it was built with; NULL = all zeros
     """
 
@@ -2259,6 +2215,8 @@ trm_cluster_info._fields_ = [
     ('rendezvous_ports', c_int32),
     ('token_file', c_char_p),
     ('algorithm', c_char_p),
+    ('warnings', POINTER(c_char_p)),
+    ('warning_count', c_int32),
 ]
 trm_lookup = CFUNCTYPE(c_char_p, c_void_p, c_char_p)
 trm_join_options._fields_ = [
@@ -2609,6 +2567,8 @@ trm_checkpoint_info._fields_ = [
     ('state_json', c_char_p),
     ('sequence', c_int64),
     ('saved_unix_seconds', c_double),
+    ('path', c_char_p),
+    ('skipped', c_int64),
 ]
 trm_checkpoint_part._fields_ = [
     ('name', c_char_p),
@@ -2681,41 +2641,6 @@ trm_inspect_options._fields_ = [
     ('more', POINTER(trm_recogniser)),
     ('more_count', c_int64),
     ('other_kinds', c_char_p),
-]
-trm_onnx_attribute._fields_ = [
-    ('name', c_char_p),
-    ('kind', c_int),
-    ('integer', c_int64),
-    ('number', c_float),
-    ('text', c_char_p),
-    ('integers', POINTER(c_int64)),
-    ('numbers', POINTER(c_float)),
-    ('count', c_int64),
-    ('tensor', trm_tensor),
-]
-trm_onnx_node._fields_ = [
-    ('op', c_char_p),
-    ('name', c_char_p),
-    ('domain', c_char_p),
-    ('inputs', POINTER(c_char_p)),
-    ('input_count', c_int64),
-    ('outputs', POINTER(c_char_p)),
-    ('output_count', c_int64),
-    ('attributes', POINTER(trm_onnx_attribute)),
-    ('attribute_count', c_int64),
-]
-trm_onnx_dim._fields_ = [
-    ('size', c_int64),
-    ('symbol', c_char_p),
-]
-trm_onnx_value._fields_ = [
-    ('name', c_char_p),
-    ('dtype', c_int),
-    ('rank', c_int32),
-    ('dims', trm_onnx_dim * 8),
-]
-trm_onnx_write_options._fields_ = [
-    ('external_from', c_int64),
 ]
 trm_row_init._fields_ = [
     ('kind', c_int),
@@ -3040,6 +2965,13 @@ trm_train_options._fields_ = [
 trm_top_k._fields_ = [
     ('hits', c_int64 * 5),
     ('samples', c_int64),
+]
+trm_auc_values._fields_ = [
+    ('auc', c_double),
+    ('logloss', c_double),
+    ('calibration', c_double),
+    ('samples', c_int64),
+    ('nans', c_int64),
 ]
 trm_print = CFUNCTYPE(c_int, c_char_p)
 trm_model_checkpoint_options._fields_ = [
@@ -3424,8 +3356,6 @@ ENUM_OF = {
     ('trm_exec_options', 'share_slots'): 'trm_switch',
     ('trm_variable', 'kind'): 'trm_variable_kind',
     ('trm_variable', 'dtype'): 'trm_dtype',
-    ('trm_onnx_attribute', 'kind'): 'trm_onnx_attribute_kind',
-    ('trm_onnx_value', 'dtype'): 'trm_dtype',
     ('trm_row_init', 'kind'): 'trm_row_init_kind',
     ('trm_admission', 'kind'): 'trm_admission_kind',
     ('trm_expiry', 'cap'): 'trm_cap_policy',
@@ -3852,14 +3782,6 @@ FUNCTIONS = {
         """Returns the bytes of all batches that reading keeps: those made ahead and the current one,
         without images that threads are decoding; 0 if the pipeline does not check.
         """),
-    'trm_dataset_fingerprint': (c_int, (c_void_p, POINTER(c_uint64), POINTER(trm_error),),
-        'dataset out err',
-        """Computes a digest that identifies the data, so that a resume can detect another data set. It
-        covers the counts of samples and classes, and the content of samples spread over the source (256
-        images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays): two data sets that differ only
-        in other samples have one digest. Shards, order, batches and transforms have no effect.
-          errors   NOMEM, those of reading a sample of the program's own data
-        """),
     'trm_dataset_json': (c_void_p, (c_void_p,),
         'dataset',
         """Returns the whole pipeline as a JSON object: source, files, count, refinements, transforms,
@@ -3875,57 +3797,36 @@ FUNCTIONS = {
           errors   INVALID (nothing recognised, with what was expected), those of the source
           owns     caller: trm_dataset_destroy(*out)
         """),
-    'trm_dataset_criteo': (c_int, (c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
-        'path options out err',
-        """Opens Criteo's files: label, 13 integers, 26 categories, tab-separated, no header. For this and
-        the sources below: `path` is a file, or a folder with train and test; errors of opening name the
-        file, those of rows name line or record when they are read.
-          errors   IO, CORRUPT, INVALID (options, columns), NOMEM
-          owns     caller: trm_dataset_destroy(*out)
-        """),
-    'trm_dataset_avazu': (c_int, (c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
-        'path options out err',
-        """Opens Avazu's files: id (skipped), click, hour (its last two digits), C1 to C21: 22 keys. With or
-        without a header.
-          errors   as trm_dataset_criteo
-          owns     caller: trm_dataset_destroy(*out)
-        """),
-    'trm_dataset_csv': (c_int, (c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
-        'path options out err',
-        """Opens CSV files with any separator and quotes around fields (but no line breaks in them). The
-        file is scanned for lines here; a bad field is reported with line and column when it is read.
-          errors   as trm_dataset_criteo
-          owns     caller: trm_dataset_destroy(*out)
-        """),
-    'trm_dataset_libsvm': (c_int, (c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
-        'path options out err',
-        """Opens libsvm files: "label index:value ..." gives one field of bags, "label field:index:value
-        ..." (libffm) one for each field. Labels are 1 and +1, 0 and -1. Indices are the keys unless
-        buckets or a vocabulary is given.
-          errors   as trm_dataset_criteo
-          owns     caller: trm_dataset_destroy(*out)
-        """),
-    'trm_dataset_slots': (c_int, (c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
-        'path options out err',
-        """Opens files of "slot:value ...", as Paddle's recommendation models read: the slot click or label
-        is the label, dense_feature or dense has numbers (in each row as many as in the first), any other
-        is a field of bags whose values are hashed. Fields are in the order of the slots' numbers, then
-        names; options->columns chooses slots, roles and their order.
-          errors   as trm_dataset_criteo
-          owns     caller: trm_dataset_destroy(*out)
-        """),
-    'trm_dataset_click_tfrecord': (c_int, (c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
-        'path options out err',
-        """Opens TFRecords of tf.Example; options->columns names the features. Dense inputs and label are
-        float or int64 lists, keys are bytes (hashed) or int64 (as they are, unless bounded).
-          errors   as trm_dataset_criteo
+    'trm_dataset_click_file': (c_int, (c_char_p, c_char_p, POINTER(trm_click_options), POINTER(c_void_p), POINTER(trm_error),),
+        'kind path options out err',
+        """Opens files of click data. A bad row is reported with its line or record when it is read.
+
+          criteo            label, 13 integers, 26 categories, tab-separated, no header
+          avazu             id (skipped), click, hour (its last two digits), C1 to C21: 22 keys; with or
+                            without a header
+          csv               any separator, quotes around fields (but no line breaks in them)
+          libsvm            "label index:value ..." gives one field of bags, "label field:index:value ..."
+                            (libffm) one for each field. Labels are 1 and +1, 0 and -1. Indices are the
+                            keys unless buckets or a vocabulary is given
+          slots             "slot:value ...", as Paddle's recommendation models read: the slot click or
+                            label is the label, dense_feature or dense has numbers (in each row as many as
+                            in the first), any other is a field of bags whose values are hashed. Fields
+                            are in the order of the slots' numbers, then names; options->columns chooses
+                            slots, roles and their order
+          tfrecord-clicks   TFRecords of tf.Example; options->columns names the features. Dense inputs and
+                            label are float or int64 lists, keys are bytes (hashed) or int64 (as they are,
+                            unless bounded)
+          param    kind: a name of the list
+                   path: a file, or a folder with train and test, whose training part is read
+                   options: NULL = defaults
+          errors   IO, CORRUPT, INVALID (kind, options, columns), NOMEM, with the file
           owns     caller: trm_dataset_destroy(*out)
         """),
     'trm_vocabulary_build': (c_int, (c_char_p, c_char_p, POINTER(trm_click_options), c_int64, POINTER(c_void_p), POINTER(trm_error),),
         'kind path options min_count out err',
         """Reads a whole file, or the training part of a folder, and numbers the values that come at least
         min_count times, by field, in order of appearance.
-          param    kind: criteo, avazu, csv, libsvm, slots or tfrecord-clicks
+          param    kind: as for trm_dataset_click_file
                    options: as for reading
           errors   those of the source and of its rows
           owns     caller: trm_vocabulary_destroy(*out)
@@ -4085,11 +3986,6 @@ FUNCTIONS = {
         """Returns the tokenizer of a dataset of tokens; NULL for ids without one, and for other data.
           owns     the dataset
         """),
-    'trm_dataset_token_bytes': (c_double, (c_void_p,),
-        'dataset',
-        """Returns the mean bytes of a token of the dataset's part, for bits per byte; 0 if unknown (ids
-        without a tokenizer).
-        """),
     'trm_role_name': (c_char_p, (c_int,),
         'role',
         """Returns the name of a role: "worker", "chief", "ps", "evaluator", "scheduler".
@@ -4136,26 +4032,6 @@ FUNCTIONS = {
         """Returns true if a chief, worker or server listens where other hosts can connect. Such a job needs
         a token.
         """),
-    'trm_cluster_rank_host': (c_char_p, (c_void_p, c_int32,),
-        'cluster rank',
-        """Returns the host name or address of a rank; NULL when it is known after the rendezvous only.
-          param    rank: 0 to size - 1
-          owns     the cluster
-        """),
-    'trm_cluster_warning_count': (c_int32, (c_void_p,),
-        'cluster',
-        """Returns the number of warnings."""),
-    'trm_cluster_warning': (c_char_p, (c_void_p, c_int32,),
-        'cluster index',
-        """Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
-          owns     the cluster
-        """),
-    'trm_cluster_digest': (None, (c_void_p, c_uint8 * 32,),
-        'cluster digest',
-        """Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the
-        rank itself.
-          param    digest: written
-        """),
     'trm_cluster_text': (c_int, (c_void_p, c_bool, POINTER(c_void_p), POINTER(trm_error),),
         'cluster json out err',
         """Describes the cluster as `trireme cluster show` prints it: lines for people, or one JSON object.
@@ -4188,51 +4064,17 @@ FUNCTIONS = {
                    "initializing"), NOMEM
           owns     caller: trm_rank_table_destroy(*out)
         """),
-    'trm_rank_table_parse': (c_int, (c_char_p, c_char_p, c_size_t, POINTER(c_void_p), POINTER(trm_error),),
-        'name text bytes out err',
-        """Reads and checks a rank table in memory.
-          param    name: stands for the file in messages
-                   text: [bytes]
-          errors   as trm_rank_table_read
-          owns     caller: trm_rank_table_destroy(*out)
-        """),
     'trm_rank_table_destroy': (None, (c_void_p,),
         'table',
         """Frees the table. NULL is accepted."""),
-    'trm_rank_table_get_form': (c_int, (c_void_p,),
-        'table',
-        """Returns the form of the table."""),
     'trm_rank_table_size': (c_int32, (c_void_p,),
         'table',
         """Returns the number of ranks."""),
-    'trm_rank_table_servers': (c_int32, (c_void_p,),
-        'table',
-        """Returns the number of servers (hosts)."""),
     'trm_rank_table_entry': (trm_rank_entry, (c_void_p, c_int32,),
         'table rank',
         """Returns the entry of a rank.
           param    rank: 0 to size - 1
           owns     strings: the table
-        """),
-    'trm_rank_table_pod': (c_bool, (c_void_p, c_char_p, POINTER(c_int32), POINTER(c_int32),),
-        'table pod_name first_rank count',
-        """Gives the first rank and the number of devices of a pod; template 2 only.
-          param    first_rank, count: written if there is such a pod
-          returns  false if there is no such pod
-        """),
-    'trm_rank_table_warning_count': (c_int32, (c_void_p,),
-        'table',
-        """Returns the number of warnings."""),
-    'trm_rank_table_warning': (c_char_p, (c_void_p, c_int32,),
-        'table index',
-        """Returns warning `index`: something unusual, but not wrong, in one sentence; NULL after the last.
-          owns     the table
-        """),
-    'trm_rank_table_digest': (None, (c_void_p, c_uint8 * 32,),
-        'table digest',
-        """Computes the SHA-256 of ranks, servers, devices and addresses: the same for every spelling of a
-        table.
-          param    digest: written
         """),
     'trm_rank_table_text': (c_int, (c_void_p, c_bool, POINTER(c_void_p), POINTER(trm_error),),
         'table json out err',
@@ -4339,13 +4181,6 @@ FUNCTIONS = {
     'trm_comm_local_size': (c_int32, (c_void_p,),
         'comm',
         """Returns the number of the communicator's ranks on this host."""),
-    'trm_comm_world_rank': (c_int32, (c_void_p, c_int32,),
-        'comm rank',
-        """Returns the number that rank `rank` of this communicator has in the first communicator of its
-        job, from which trm_comm_split and trm_comm_group made this one.
-          param    rank: 0 to size - 1
-          returns  -1: there is no such rank
-        """),
     'trm_comm_deterministic': (c_int, (c_void_p,),
         'comm',
         """Returns the order of sums with which the communicator was created."""),
@@ -4359,14 +4194,6 @@ FUNCTIONS = {
         """Creates a communicator of the ranks that pass the same colour, ordered by key, then rank. It
         shares registered memory with `comm`. Collective over `comm`.
           param    colour: >= 0; negative: *out is NULL
-          errors   as trm_comm_create
-          owns     caller: trm_comm_destroy(*out), before `comm`
-        """),
-    'trm_comm_group': (c_int, (c_void_p, POINTER(c_int32), c_int32, POINTER(c_void_p), POINTER(trm_error),),
-        'comm ranks count out err',
-        """Creates a communicator of some ranks of `comm`, in the given order; *out is NULL on other ranks.
-        Collective over `comm`.
-          param    ranks: [count], the same list on every rank
           errors   as trm_comm_create
           owns     caller: trm_comm_destroy(*out), before `comm`
         """),
@@ -5269,22 +5096,6 @@ FUNCTIONS = {
         """Returns the checkpoint's step, position and settings.
           owns     the checkpoint
         """),
-    'trm_checkpoint_path': (c_char_p, (c_void_p,),
-        'checkpoint',
-        """Returns the checkpoint's directory ("out/ckpt-100").
-          owns     the checkpoint
-        """),
-    'trm_checkpoint_skipped': (c_int64, (c_void_p,),
-        'checkpoint',
-        """Returns the number of damaged checkpoints that were skipped before this one."""),
-    'trm_checkpoint_part_count': (c_int64, (c_void_p,),
-        'checkpoint',
-        """Returns the number of parts."""),
-    'trm_checkpoint_part_name': (c_char_p, (c_void_p, c_int64,),
-        'checkpoint index',
-        """Returns the name of part `index`; NULL after the last.
-          owns     the checkpoint
-        """),
     'trm_checkpoint_part_of': (c_void_p, (c_void_p, c_char_p,),
         'checkpoint name',
         """Returns the part of this name ("model"); NULL if there is none.
@@ -5441,128 +5252,6 @@ FUNCTIONS = {
                    sink: receives each line; context: for `sink`
           errors   CORRUPT (nothing fits, with the kinds that were tried; or the first fault), INVALID
                    (neither a file nor a directory), IO
-        """),
-    'trm_onnx_int': (trm_onnx_attribute, (c_char_p, c_int64,),
-        'name value',
-        """Makes an integer attribute. Pointers in attributes are borrowed.
-          threads  any
-        """),
-    'trm_onnx_ints': (trm_onnx_attribute, (c_char_p, POINTER(c_int64), c_int64,),
-        'name values count',
-        """Makes an attribute of integers.
-          param    values: [count]
-          threads  any
-        """),
-    'trm_onnx_float': (trm_onnx_attribute, (c_char_p, c_float,),
-        'name value',
-        """Makes a float attribute.
-          threads  any
-        """),
-    'trm_onnx_string': (trm_onnx_attribute, (c_char_p, c_char_p,),
-        'name value',
-        """Makes a string attribute.
-          threads  any
-        """),
-    'trm_onnx_create': (c_int, (c_char_p, POINTER(c_void_p), POINTER(trm_error),),
-        'graph_name out err',
-        """Creates an empty model.
-          errors   NOMEM
-          owns     caller: trm_onnx_destroy(*out)
-        """),
-    'trm_onnx_destroy': (None, (c_void_p,),
-        'model',
-        """Frees the model. NULL is accepted."""),
-    'trm_onnx_add_input': (None, (c_void_p, POINTER(trm_onnx_value),),
-        'model value',
-        """Adds an input. This and the next four functions keep the first error for trm_onnx_write and copy
-        all arguments, except the data of initialisers.
-        """),
-    'trm_onnx_add_output': (None, (c_void_p, POINTER(trm_onnx_value),),
-        'model value',
-        """Adds an output."""),
-    'trm_onnx_add_initializer': (None, (c_void_p, c_char_p, POINTER(trm_tensor),),
-        'model name tensor',
-        """Adds a tensor of weights.
-          owns     the tensor's data are borrowed until the model has been written
-        """),
-    'trm_onnx_add_node': (None, (c_void_p, POINTER(trm_onnx_node),),
-        'model node',
-        """Adds a node. Nodes come in an order in which they can run."""),
-    'trm_onnx_add_metadata': (None, (c_void_p, c_char_p, c_char_p,),
-        'model key value',
-        """Adds a pair of metadata."""),
-    'trm_onnx_write': (c_int, (c_void_p, c_char_p, POINTER(trm_onnx_write_options), POINTER(trm_error),),
-        'model path options err',
-        """Checks the graph (each value made once and before it is used, outputs exist) and writes it, after
-        <path>.data, if there is one.
-          param    options: NULL = defaults
-          errors   INVALID (naming node and value, or the first error of the functions above),
-                   UNSUPPORTED (more than 2 GB without its data), IO, NOSPACE, NOMEM
-        """),
-    'trm_onnx_open': (c_int, (c_char_p, POINTER(c_void_p), POINTER(trm_error),),
-        'path out err',
-        """Maps a model and reads all but the data of initialisers. Data in other files are looked for
-        beside it only.
-          errors   CORRUPT (with the offset), UNSUPPORTED, INVALID (data outside of its folder), IO,
-                   NOMEM
-          owns     caller: trm_onnx_destroy(*out); all results of the functions below are valid until
-                   then
-        """),
-    'trm_onnx_graph_name': (c_char_p, (c_void_p,),
-        'model',
-        """Returns the name of the graph."""),
-    'trm_onnx_producer': (c_char_p, (c_void_p,),
-        'model',
-        """Returns the name of the program that wrote the file."""),
-    'trm_onnx_ir_version': (c_int64, (c_void_p,),
-        'model',
-        """Returns the version of the file format."""),
-    'trm_onnx_opset': (c_int64, (c_void_p,),
-        'model',
-        """Returns the version of ONNX's own operators."""),
-    'trm_onnx_node_count': (c_int64, (c_void_p,),
-        'model',
-        """Returns the number of nodes."""),
-    'trm_onnx_node_at': (POINTER(trm_onnx_node), (c_void_p, c_int64,),
-        'model index',
-        """Returns node `index`; NULL after the last."""),
-    'trm_onnx_input_count': (c_int64, (c_void_p,),
-        'model',
-        """Returns the number of inputs."""),
-    'trm_onnx_input_at': (POINTER(trm_onnx_value), (c_void_p, c_int64,),
-        'model index',
-        """Returns input `index`; NULL after the last."""),
-    'trm_onnx_output_count': (c_int64, (c_void_p,),
-        'model',
-        """Returns the number of outputs."""),
-    'trm_onnx_output_at': (POINTER(trm_onnx_value), (c_void_p, c_int64,),
-        'model index',
-        """Returns output `index`; NULL after the last."""),
-    'trm_onnx_metadata_count': (c_int64, (c_void_p,),
-        'model',
-        """Returns the number of pairs of metadata."""),
-    'trm_onnx_metadata_at': (trm_text_pair, (c_void_p, c_int64,),
-        'model index',
-        """Returns pair `index` of the metadata; both texts are NULL after the last."""),
-    'trm_onnx_attribute_of': (POINTER(trm_onnx_attribute), (POINTER(trm_onnx_node), c_char_p,),
-        'node name',
-        """Returns the attribute of a node by name; NULL if it has none."""),
-    'trm_onnx_initializer_count': (c_int64, (c_void_p,),
-        'model',
-        """Returns the number of initialisers."""),
-    'trm_onnx_initializer_at': (POINTER(trm_named_tensor), (c_void_p, c_int64,),
-        'model index',
-        """Returns initialiser `index`. Its data may be unaligned; dtype is TRM_DTYPE_NONE for types that
-        trm_dtype lacks.
-        """),
-    'trm_onnx_initializer': (POINTER(trm_named_tensor), (c_void_p, c_char_p,),
-        'model name',
-        """Returns the initialiser of this name, in linear time; NULL if there is none."""),
-    'trm_onnx_read': (c_int, (c_void_p, c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
-        'model name into err',
-        """Copies an initialiser out.
-          param    into: data, dtype and shape are set by the caller and must be the file's
-          errors   INVALID (no initialiser of this name, other shape or type)
         """),
     'trm_ps_place': (c_int, (POINTER(trm_ps_variable), c_int32, POINTER(trm_partition), c_int, POINTER(trm_placement), POINTER(trm_error),),
         'variables count partition kind out err',
@@ -6022,28 +5711,16 @@ FUNCTIONS = {
         """Sets the counts to zero."""),
     'trm_auc_add': (None, (c_void_p, POINTER(c_float), POINTER(c_float), c_int64,),
         'auc logits labels rows',
-        """Adds the rows of a batch. NaN logits are counted by trm_auc_nan only.
+        """Adds the rows of a batch. NaN logits are counted as such only.
           param    logits: [rows]
                    labels: [rows]: above 0.5 is positive
         """),
     'trm_auc_merge': (None, (c_void_p, c_void_p,),
         'into from',
         """Adds the counts of another object."""),
-    'trm_auc_value': (c_double, (c_void_p,),
-        'auc',
-        """Returns the area under the ROC curve; 0.5 when one class is missing."""),
-    'trm_auc_logloss': (c_double, (c_void_p,),
-        'auc',
-        """Returns the mean of -log p(label), computed in float64 without overflow."""),
-    'trm_auc_calibration': (c_double, (c_void_p,),
-        'auc',
-        """Returns mean prediction / mean label: 1 is calibrated; 0 without positives."""),
-    'trm_auc_samples': (c_int64, (c_void_p,),
-        'auc',
-        """Returns the number of samples."""),
-    'trm_auc_nan': (c_int64, (c_void_p,),
-        'auc',
-        """Returns the number of NaN logits."""),
+    'trm_auc_get': (None, (c_void_p, POINTER(trm_auc_values),),
+        'auc out',
+        """Computes the values of all samples that were added."""),
     'trm_loss_monitor': (trm_callback, (c_int64, trm_print,),
         'every print',
         """Prints "epoch: 1 step: 156, loss is 2.0084016" every `every` steps; in sink mode once an epoch,
@@ -6263,12 +5940,6 @@ FUNCTIONS = {
         "vit.embeddings.cls_token", "vit.encoder.layer.0.attention.attention.query.weight" ...
           source   Dosovitskiy et al. 2020
         """),
-    'trm_language_name': (c_char_p, (c_int32,),
-        'index',
-        """Returns the name of language model `index`, gpt2, llama, moe or bert; NULL after the last.
-          owns     static string
-          threads  any
-        """),
     'trm_language_size': (c_int, (c_char_p, c_char_p, POINTER(trm_language_options), POINTER(trm_error),),
         'model size options err',
         """Sets the options of a published size.
@@ -6340,24 +6011,12 @@ FUNCTIONS = {
         """Adds the recommender of this name: widedeep, deepfm, dcnv2 or dlrm. For another name the graph
         keeps an error that lists the names.
         """),
-    'trm_recommender_name': (c_char_p, (c_int32,),
-        'index',
-        """Returns the name of recommender `index`; NULL after the last.
-          owns     static string
-          threads  any
-        """),
     'trm_network_build': (trm_node, (c_void_p, c_char_p, trm_node, POINTER(trm_network_options),),
         'graph name image options',
         """Adds the network of this name, as the command line has it: resnet18, resnet34, resnet50,
         resnet101, resnet152, mlp (hidden 512, 256), lenet or vit. For another name the graph keeps an
         error that lists the names.
           param    image: [N, C, H, W]
-        """),
-    'trm_network_name': (c_char_p, (c_int32,),
-        'index',
-        """Returns the name of network `index`; NULL after the last.
-          owns     static string
-          threads  any
         """),
     'trm_generator_create': (c_int, (c_void_p, POINTER(trm_generator_options), POINTER(c_void_p), POINTER(trm_error),),
         'model options out err',
@@ -6698,11 +6357,6 @@ STRUCTS = (
     trm_probe,
     trm_recogniser,
     trm_inspect_options,
-    trm_onnx_attribute,
-    trm_onnx_node,
-    trm_onnx_dim,
-    trm_onnx_value,
-    trm_onnx_write_options,
     trm_row_init,
     trm_admission,
     trm_expiry,
@@ -6734,6 +6388,7 @@ STRUCTS = (
     trm_callback,
     trm_train_options,
     trm_top_k,
+    trm_auc_values,
     trm_model_checkpoint_options,
     trm_early_stop_options,
     trm_report_mark,

@@ -107,10 +107,6 @@ static const struct {
                 {"lenet", build_lenet, 0},        {"vit", build_vit, 0}};
 enum { NAMES = sizeof registry / sizeof registry[0] };
 
-const char *trm_network_name(int32_t index) {
-    return index >= 0 && index < NAMES ? registry[index].name : NULL;
-}
-
 trm_node trm_network_build(trm_graph *g, const char *name, trm_node image,
                            const trm_network_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, name);

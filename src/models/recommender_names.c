@@ -16,10 +16,6 @@ static const struct {
     {"widedeep", trm_widedeep}, {"deepfm", trm_deepfm}, {"dcnv2", trm_dcnv2}, {"dlrm", trm_dlrm}};
 enum { MODELS = sizeof models / sizeof models[0] };
 
-const char *trm_recommender_name(int32_t index) {
-    return index >= 0 && index < MODELS ? models[index].name : NULL;
-}
-
 trm_node trm_recommender_build(trm_graph *g, const char *name, const trm_click_inputs *inputs,
                                const trm_recommender_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, name, inputs, options);

@@ -31,7 +31,7 @@ trm_status trm_auc_create(trm_auc **out, trm_error *err) {
     TRMI_NEED(err, out);
     *out = trmi_alloc(sizeof **out);
     if (*out == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes of AUC bins", sizeof **out);
+        return TRMI_NO_MEMORY(err, "for %zu bytes of AUC bins", sizeof **out);
     }
     return TRM_OK;
 }
@@ -97,52 +97,23 @@ void trm_auc_merge(trm_auc *into, const trm_auc *from) {
     into->prediction_sum += from->prediction_sum;
 }
 
-static void count_totals(const trm_auc *auc, int64_t *positives, int64_t *negatives) {
-    *positives = *negatives = 0;
-    for (int i = 0; i < BINS; i++) {
-        *positives += auc->positives[i];
-        *negatives += auc->negatives[i];
-    }
-}
-
-/* Returns the probability that a random positive has a greater logit than a random negative
- * (Mann-Whitney U); 0.5 if one of the two is missing. */
-double trm_auc_value(const trm_auc *auc) {
-    TRMI_NEED_OR(0, NULL, auc);
-    int64_t positives, negatives, below = 0;
-    count_totals(auc, &positives, &negatives);
-    if (positives == 0 || negatives == 0) {
-        return 0.5;
-    }
+/* The area is the probability that a random positive has a greater logit than a random negative
+ * (Mann-Whitney U). */
+void trm_auc_get(const trm_auc *auc, trm_auc_values *out) {
+    TRMI_NEED_OR(, NULL, auc, out);
     double wins = 0; /* pairs with the greater logit on the positive, ties one half */
+    int64_t positives = 0, negatives = 0;
     for (int i = 0; i < BINS; i++) {
-        wins += (double)auc->positives[i] * ((double)below + 0.5 * (double)auc->negatives[i]);
-        below += auc->negatives[i];
+        wins += (double)auc->positives[i] * ((double)negatives + 0.5 * (double)auc->negatives[i]);
+        positives += auc->positives[i];
+        negatives += auc->negatives[i];
     }
-    return wins / ((double)positives * (double)negatives);
-}
-
-int64_t trm_auc_samples(const trm_auc *auc) {
-    TRMI_NEED_OR(0, NULL, auc);
-    int64_t positives, negatives;
-    count_totals(auc, &positives, &negatives);
-    return positives + negatives;
-}
-
-double trm_auc_logloss(const trm_auc *auc) {
-    TRMI_NEED_OR(0, NULL, auc);
-    int64_t samples = trm_auc_samples(auc);
-    return samples ? auc->loss_sum / (double)samples : 0;
-}
-
-double trm_auc_calibration(const trm_auc *auc) {
-    TRMI_NEED_OR(0, NULL, auc);
-    int64_t positives, negatives;
-    count_totals(auc, &positives, &negatives);
-    return positives ? auc->prediction_sum / (double)positives : 0;
-}
-
-int64_t trm_auc_nan(const trm_auc *auc) {
-    TRMI_NEED_OR(0, NULL, auc);
-    return auc->nans;
+    int64_t samples = positives + negatives;
+    *out = (trm_auc_values){
+        .auc =
+            positives == 0 || negatives == 0 ? 0.5 : wins / ((double)positives * (double)negatives),
+        .logloss = samples > 0 ? auc->loss_sum / (double)samples : 0,
+        .calibration = positives > 0 ? auc->prediction_sum / (double)positives : 0,
+        .samples = samples,
+        .nans = auc->nans};
 }

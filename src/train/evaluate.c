@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "data/text/token_source.h"
 
 #include <math.h>
 #include <string.h>
@@ -130,7 +131,7 @@ static trm_status take_weights(trm_model *model, trm_error *err) {
         trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
         void *values = source >= 0 ? trmi_alloc((size_t)trm_tensor_bytes(&t)) : NULL;
         if (values == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to evaluate with %s", v.name);
+            return TRMI_NO_MEMORY(err, "to evaluate with %s", v.name);
         }
         trm_exec_read(from, source, values);
         trm_exec_write(to, i, values);
@@ -230,14 +231,16 @@ static void compute_figures(trm_model *model, const trm_dataset *data, const sum
         out->top5 = trm_top_k_value(&s->top, 5);
     }
     if (out->has_auc) {
-        out->auc = trm_auc_value(model->auc);
-        out->logloss = trm_auc_logloss(model->auc);
-        out->calibration = trm_auc_calibration(model->auc);
+        trm_auc_values values;
+        trm_auc_get(model->auc, &values);
+        out->auc = values.auc;
+        out->logloss = values.logloss;
+        out->calibration = values.calibration;
         out->loss = out->logloss; /* the mean loss of the program includes padding */
     }
     out->has_tokens = is_language(c);
     if (out->has_tokens) {
-        double bytes = trm_dataset_token_bytes(data);
+        double bytes = trmi_dataset_token_bytes(data);
         out->tokens = s->tokens;
         out->loss = s->tokens > 0 ? s->loss / (double)s->tokens : 0;
         out->perplexity = exp(out->loss);

@@ -72,7 +72,7 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
     void **values = trmi_arena_alloc(&arena, (size_t)(total + 1) * sizeof *values);
     trm_status status = TRM_OK;
     if (values == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to load %s", where);
+        status = TRMI_NO_MEMORY(err, "to load %s", where);
         goto done;
     }
     for (int32_t i = 0; i < total; i++) {
@@ -91,7 +91,7 @@ static trm_status load_part(trm_exec *exec, const trmi_weights *weights, bool sl
         trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
         t.data = values[i] = trmi_arena_alloc(&arena, (size_t)trm_tensor_bytes(&t));
         if (t.data == NULL) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to load %s", where);
+            status = TRMI_NO_MEMORY(err, "to load %s", where);
             goto done;
         }
         TRMI_TRY_GOTO(status, trm_safetensors_read(file, e->name, &t, err), done);
@@ -147,9 +147,9 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
     TRMI_TRY(status);
     const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, "model");
     status = file == NULL ? TRMI_FAIL(err, TRM_CORRUPT, "%s: has no model.safetensors",
-                                      trm_checkpoint_path(checkpoint))
+                                      trm_checkpoint_get_info(checkpoint)->path)
                           : load_file(trm_model_exec(model), file, false, partial,
-                                      trm_checkpoint_path(checkpoint), skipped, err);
+                                      trm_checkpoint_get_info(checkpoint)->path, skipped, err);
     trm_checkpoint_close(checkpoint);
     return status;
 }
@@ -193,7 +193,8 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
         return TRM_OK;
     }
     TRMI_TRY(status);
-    const char *where = trm_checkpoint_path(checkpoint), *const parts[] = {"model", "optimizer"};
+    const char *where = trm_checkpoint_get_info(checkpoint)->path, *const parts[] = {"model",
+                                                                                     "optimizer"};
     for (int p = 0; p < 2 && status == TRM_OK; p++) {
         const trm_safetensors *file = trm_checkpoint_part_of(checkpoint, parts[p]);
         status = file == NULL
@@ -247,7 +248,7 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
 static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
                                  const saved_state *s, trm_error *err) {
     const trm_checkpoint_info *info = trm_checkpoint_get_info(checkpoint);
-    const char *where = trm_checkpoint_path(checkpoint);
+    const char *where = trm_checkpoint_get_info(checkpoint)->path;
     if (s->batch == 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s holds weights only (imported): begin with it (load, --init) "
@@ -362,7 +363,7 @@ static void take_state(trm_model *model, const trm_checkpoint_info *info, const 
 /* Restores everything from one open checkpoint. All checks of the run come before the first
  * variable is changed. */
 static trm_status resume_from(trm_model *model, const trm_checkpoint *checkpoint, trm_error *err) {
-    const char *where = trm_checkpoint_path(checkpoint);
+    const char *where = trm_checkpoint_get_info(checkpoint)->path;
     const trm_checkpoint_info *info = trm_checkpoint_get_info(checkpoint);
     const trm_safetensors *weights = trm_checkpoint_part_of(checkpoint, "model");
     const trm_safetensors *slots = trm_checkpoint_part_of(checkpoint, "optimizer");

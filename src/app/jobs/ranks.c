@@ -293,8 +293,8 @@ trm_status app_join(app_context *app, trm_error *err) {
     }
     const trm_cluster_info *me = trm_cluster_get(cluster);
     /* the environment hints at a rank without making one: show why */
-    for (int32_t i = 0; me->size == 1 && i < trm_cluster_warning_count(cluster); i++) {
-        app_warn("%s", trm_cluster_warning(cluster, i));
+    for (int32_t i = 0; me->size == 1 && i < me->warning_count; i++) {
+        app_warn("%s", me->warnings[i]);
     }
     /* this process is MindSpore's scheduler, a role that does not train, or a rank */
     if (me->role == TRM_ROLE_SCHEDULER) {

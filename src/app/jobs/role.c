@@ -232,8 +232,8 @@ static trm_status resolve_role(role *r, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
-    for (int32_t i = 0; i < trm_cluster_warning_count(r->cluster); i++) {
-        app_warn("%s", trm_cluster_warning(r->cluster, i));
+    for (int32_t i = 0; i < trm_cluster_get(r->cluster)->warning_count; i++) {
+        app_warn("%s", trm_cluster_get(r->cluster)->warnings[i]);
     }
     const char *token = trm_cluster_get(r->cluster)->token_file;
     r->has_token = token != NULL;

@@ -56,8 +56,8 @@ trm_status app_recall(app_context *app, const char *name, trm_error *err) {
     recall_int(app, root, "classes", "classes", &o->classes);
     recall_int(app, root, "image_size", "image-size", &o->image_size);
     /* the checkpoint that was found becomes --checkpoint */
-    if (status == TRM_OK && strlen(trm_checkpoint_path(checkpoint)) < sizeof found) {
-        snprintf(found, sizeof found, "%s", trm_checkpoint_path(checkpoint));
+    if (status == TRM_OK && strlen(trm_checkpoint_get_info(checkpoint)->path) < sizeof found) {
+        snprintf(found, sizeof found, "%s", trm_checkpoint_get_info(checkpoint)->path);
         o->checkpoint = found;
     }
     /* then what only this kind of model has */

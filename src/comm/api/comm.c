@@ -108,7 +108,7 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
     if (comm->members == NULL || comm->local_index == NULL || comm->local_members == NULL ||
         comm->local_job_ranks == NULL || comm->host_rank == NULL || seen == NULL) {
         trmi_free(seen);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator of %zu ranks", n);
+        return TRMI_NO_MEMORY(err, "for a communicator of %zu ranks", n);
     }
     /* Enter each member. The tables of this host are in the order of the members. */
     for (int32_t r = 0; r < comm->group.size; r++) {
@@ -197,7 +197,7 @@ trm_status trmi_comm_make(trm_bootstrap *bootstrap, trm_comm *root, const int32_
     comm->turn_received = trmi_alloc((size_t)size * sizeof(uint32_t));
     comm->missing = trmi_alloc((size_t)size * sizeof(bool));
     if (comm->turn_sent == NULL || comm->turn_received == NULL || comm->missing == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a communicator of %d ranks", size);
+        status = TRMI_NO_MEMORY(err, "for a communicator of %d ranks", size);
         goto fail;
     }
     TRMI_TRY_GOTO(status, compare_options(comm, exchange, err), fail);
@@ -305,10 +305,6 @@ trm_deterministic trm_comm_deterministic(const trm_comm *comm) {
 const char *trm_comm_engine(const trm_comm *comm) {
     TRMI_NEED_OR(NULL, NULL, comm);
     return comm->engine_text;
-}
-int32_t trm_comm_world_rank(const trm_comm *comm, int32_t rank) {
-    TRMI_NEED_OR(0, NULL, comm);
-    return rank >= 0 && rank < comm->group.size ? comm->members[rank] : -1;
 }
 
 void trmi_comm_wait_long(trm_comm *comm) {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children of a communicator: split by colour and group by list. A child is created over its
+/* Children of a communicator: split by colour. A child is created over its
  * parent: the parent's all-gather is the exchange, so no new connections to the launcher are
  * necessary. */
 #include "comm/api/communicator.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/hash/hash.h"
 #include "base/memory.h"
 
 #include <stdio.h>
@@ -27,8 +26,7 @@ trm_status trmi_comm_allgather(void *context, const void *mine, size_t bytes, vo
 
 /* The arguments of one rank of a split. Ranks with the same colour become one child. */
 typedef struct choice {
-    /* key: order inside the child; valid: 0 if the rank passed a bad list */
-    int32_t colour, key, rank, valid;
+    int32_t colour, key, rank; /* key: order inside the child */
 } choice;
 
 /* Sorts ranks by key, and ranks with the same key by their rank in the parent. */
@@ -94,7 +92,7 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     if (members == NULL || r.cells == NULL) {
         trmi_free(members);
         trmi_free(r.cells);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", count);
+        return TRMI_NO_MEMORY(err, "for %d ranks", count);
     }
     for (int32_t i = 0; i < count; i++) {
         members[i] = parent->members[ranks[i]];
@@ -112,24 +110,22 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     return status;
 }
 
-/* Splits the parent by the ranks' choices. *out is NULL for a rank without a colour. */
-static trm_status split_by_choice(trm_comm *parent, choice mine, trm_comm **out, trm_error *err) {
+trm_status trm_comm_split(trm_comm *parent, int32_t colour, int32_t key, trm_comm **out,
+                          trm_error *err) {
+    TRMI_NEED(err, parent, out);
+    const choice mine = {.colour = colour, .key = key, .rank = parent->group.rank};
     size_t n = (size_t)parent->group.size;
     choice *all = trmi_alloc(n * sizeof *all), *same = trmi_alloc(n * sizeof *same);
     int32_t *ranks = trmi_alloc(n * sizeof *ranks);
     trm_comm *child = NULL;
     trm_status status = TRM_OK;
     if (all == NULL || same == NULL || ranks == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to split %zu ranks", n);
+        status = TRMI_NO_MEMORY(err, "to split %zu ranks", n);
         goto done;
     }
     TRMI_TRY_GOTO(status, trmi_comm_allgather(parent, &mine, sizeof mine, all, err), done);
     int32_t count = 0, rank = 0;
     for (size_t r = 0; r < n; r++) {
-        if (!all[r].valid) {
-            status = TRMI_FAIL(err, TRM_INVALID, "rank %d passed a bad group", parent->members[r]);
-            goto done;
-        }
         /* A rank without a colour (negative) creates a child of its own, to take part in the
          * rounds. */
         bool together = mine.colour < 0 ? all[r].rank == mine.rank : all[r].colour == mine.colour;
@@ -164,52 +160,6 @@ done:
     trmi_free(ranks);
     if (status == TRM_OK) {
         *out = child;
-    }
-    return status;
-}
-
-trm_status trm_comm_split(trm_comm *comm, int32_t colour, int32_t key, trm_comm **out,
-                          trm_error *err) {
-    TRMI_NEED(err, comm, out);
-    choice mine = {.colour = colour, .key = key, .rank = comm->group.rank, .valid = 1};
-    return split_by_choice(comm, mine, out, err);
-}
-
-/* A group is a split whose colour is a hash of the list, so that only ranks with equal lists meet.
- * Ranks that are not in the list have no colour. A bad list fails on all ranks. */
-trm_status trm_comm_group(trm_comm *comm, const int32_t *ranks, int32_t count, trm_comm **out,
-                          trm_error *err) {
-    TRMI_NEED(err, comm, out);
-    if (count > 0) {
-        TRMI_NEED(err, ranks);
-    }
-    choice mine = {.colour = -1, .rank = comm->group.rank, .valid = count >= 1};
-    uint64_t list = TRMI_HASH_BEGIN;
-    trm_error cause = {.status = TRM_OK};
-    for (int32_t i = 0; i < count; i++) {
-        bool repeated = false;
-        for (int32_t j = 0; j < i; j++) {
-            repeated |= ranks[j] == ranks[i];
-        }
-        if (ranks[i] < 0 || ranks[i] >= comm->group.size || repeated) {
-            mine.valid = 0;
-            TRMI_FAIL(&cause, TRM_INVALID, "group: rank %d of %d at place %d%s", ranks[i],
-                      comm->group.size, i, repeated ? " is there twice" : "");
-            break;
-        }
-        list = trmi_hash(list, &ranks[i], sizeof ranks[i]);
-        if (ranks[i] == comm->group.rank) {
-            mine.colour = 0;
-            mine.key = i;
-        }
-    }
-    /* The hash keeps ranks with different lists apart; 30 bits, so that it is not negative. */
-    if (mine.colour == 0) {
-        mine.colour = (int32_t)((list ^ (uint64_t)count) >> 34);
-    }
-    trm_status status = split_by_choice(comm, mine, out, err);
-    if (cause.status != TRM_OK && err != NULL) {
-        *err = cause;
     }
     return status;
 }

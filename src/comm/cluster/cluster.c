@@ -316,7 +316,7 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     }
     info->rendezvous_ports = 1;
     if (token != NULL && (info->token_file = trmi_arena_strdup(&cluster->arena, token)) == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+        return TRMI_NO_MEMORY(err, "for the cluster description");
     }
     /* One rank meets no other. */
     if (info->size == 1) {
@@ -338,9 +338,7 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     } else {
         return TRM_OK;
     }
-    return info->rendezvous != NULL
-               ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+    return info->rendezvous != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "for the cluster description");
 }
 
 /* Finds the host of each rank from the table or the roles, and derives the local ranks from equal
@@ -470,7 +468,7 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     /* Statements of the winner. */
     info->source = trmi_arena_strdup(&cluster->arena, winner->source);
     if (info->source == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the cluster description");
+        return TRMI_NO_MEMORY(err, "for the cluster description");
     }
     info->rank = winner->rank;
     info->size = winner->size;
@@ -489,6 +487,15 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 
+/* Lists the warnings of the rank table behind those of the description. */
+static void list_warnings(trm_cluster *cluster) {
+    trm_cluster_info *info = &cluster->info;
+    for (int32_t w = 0; cluster->table != NULL && w < cluster->table->warning_count; w++) {
+        cluster->warnings[info->warning_count++] = cluster->table->warnings[w];
+    }
+    info->warnings = cluster->warnings;
+}
+
 /* Allocates and resolves a description; flags may be NULL. Errors: those of resolve_cluster,
  * NOMEM. */
 static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_environment *env,
@@ -501,6 +508,7 @@ static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_envi
         trm_cluster_destroy(cluster);
         return status;
     }
+    list_warnings(cluster);
     *out = cluster;
     return TRM_OK;
 }

@@ -67,10 +67,10 @@ static trm_status find_rank_in_table(const trmi_environment *env, const trm_rank
     }
     /* In template 2, each device is in a pod, and POD_NAME is the pod of this process. */
     const char *pod = trmi_env_text(env, "POD_NAME");
-    if (set || pod == NULL || trm_rank_table_get_form(table) != TRM_RANK_TABLE_TEMPLATE2) {
+    if (set || pod == NULL || table->form != TRM_RANK_TABLE_TEMPLATE2) {
         return TRM_OK;
     }
-    if (!trm_rank_table_pod(table, pod, &first, &count)) {
+    if (!trmi_table_pod(table, pod, &first, &count)) {
         return TRMI_FAIL(err, TRM_INVALID, "POD_NAME=%s is no pod_name of the rank table",
                          trmi_printable(pod, part, sizeof part));
     }
@@ -118,8 +118,8 @@ static trm_status check_other_variables(const trm_cluster_flags *flags, const tr
                           said, rank, own.device_id);
     }
     /* With one server, every process is on the right one. */
-    if (trm_rank_table_servers(cluster->table) > 1 && !flags->any_address &&
-        trmi_ip_family(own.host) != 0 && !trmi_is_local_ip(own.host)) {
+    if (cluster->table->server_count > 1 && !flags->any_address && trmi_ip_family(own.host) != 0 &&
+        !trmi_is_local_ip(own.host)) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "rank %d is on %s in the rank table, but this host has no such address; "
                          "start it there, or correct server_id (host_ip)",
@@ -143,7 +143,7 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     TRMI_TRY(find_rank_in_table(env, cluster->table, &claim->rank, err));
     TRMI_TRY(check_other_variables(flags, env, cluster, claim->rank, err));
     claim->size = trm_rank_table_size(cluster->table);
-    claim->nodes = trm_rank_table_servers(cluster->table);
+    claim->nodes = cluster->table->server_count;
     /* Address and ports of the rendezvous. */
     TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &set, &base, err));
     snprintf(claim->address, sizeof claim->address, "%s",
@@ -152,7 +152,7 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     claim->ports = 65536 - base < 32 ? 65536 - base : 32;
     /* The key: ranks with different tables must not meet. */
     uint8_t digest[32];
-    trm_rank_table_digest(cluster->table, digest);
+    trmi_table_digest(cluster->table, digest);
     const char *job = trmi_env_text(env, "JOB_ID");
     snprintf(claim->key, sizeof claim->key, "table %02x%02x%02x%02x%02x%02x%02x%02x %.80s",
              digest[0], digest[1], digest[2], digest[3], digest[4], digest[5], digest[6], digest[7],

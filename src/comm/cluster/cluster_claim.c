@@ -15,10 +15,10 @@ void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) {
     va_start(args, format);
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
-    if (cluster->warning_count < 8) {
+    if (cluster->info.warning_count < TRMI_CLUSTER_WARNINGS_MAX) {
         const char *copy = trmi_arena_strdup(&cluster->arena, line);
         if (copy != NULL) {
-            cluster->warnings[cluster->warning_count++] = copy;
+            cluster->warnings[cluster->info.warning_count++] = copy;
         }
     }
 }

@@ -13,6 +13,7 @@
 
 #include "base/memory.h"
 #include "comm/rendezvous/rendezvous.h"
+#include "comm/cluster/ranktable.h"
 #include "comm/cluster/tfconfig.h"
 
 /* claims at most; largest number in a variable */
@@ -64,6 +65,8 @@ typedef struct trmi_hccl {
     char address[64]; /* address on which peers reach this rank; "": that of its route to rank 0 */
 } trmi_hccl;
 
+enum { TRMI_CLUSTER_WARNINGS_MAX = 8 }; /* warnings of a description that are kept */
+
 /* A resolved cluster description. */
 struct trm_cluster {
     trm_cluster_info info;                /* what the public API shows */
@@ -74,9 +77,9 @@ struct trm_cluster {
     trmi_hccl hccl;                       /* values of HCCL_* variables */
     bool first_is_root, watched;          /* see trmi_claim */
     const char **rank_hosts;              /* [size] host of each rank, or NULL if unknown */
-    uint8_t key[32];         /* hash of the winner's key: the rendezvous distinguishes jobs by it */
-    const char *warnings[8]; /* in the arena */
-    int32_t warning_count;   /* length of `warnings` */
+    uint8_t key[32]; /* hash of the winner's key: the rendezvous distinguishes jobs by it */
+    /* of the description, in the arena, then of the rank table; info.warning_count of them */
+    const char *warnings[TRMI_CLUSTER_WARNINGS_MAX + TRMI_TABLE_WARNINGS_MAX];
 };
 
 /* Returns the text of a variable, NULL if it is not set or empty. */
@@ -96,6 +99,10 @@ trm_status trmi_claim_launchers(const trmi_environment *env, trmi_claims *claims
 
 /* Reads HCCL_* for a cluster whose size is known. Errors: INVALID. */
 trm_status trmi_take_hccl(const trmi_environment *env, trm_cluster *cluster, trm_error *err);
+
+/* Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the
+ * rank itself. */
+void trmi_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]);
 
 /* Adds a warning (at most 8 are kept). Rank 0 logs them when the job starts. */
 void trmi_cluster_warn(trm_cluster *cluster, const char *format, ...) TRM_PRINTF(2, 3);

@@ -6,7 +6,7 @@
 
 #include "base/arguments.h"
 #include "base/hash/digest.h"
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <openssl/evp.h>
 #include <stdio.h>
@@ -53,32 +53,8 @@ bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
     return false;
 }
 
-const char *trm_cluster_rank_host(const trm_cluster *cluster, int32_t rank) {
-    TRMI_NEED_OR(NULL, NULL, cluster);
-    return cluster->rank_hosts != NULL && rank >= 0 && rank < cluster->info.size
-               ? cluster->rank_hosts[rank]
-               : NULL;
-}
-
-/* Warnings of the description come first, then those of the rank table. */
-int32_t trm_cluster_warning_count(const trm_cluster *cluster) {
-    TRMI_NEED_OR(0, NULL, cluster);
-    int32_t table = cluster->table ? trm_rank_table_warning_count(cluster->table) : 0;
-    return cluster->warning_count + table;
-}
-
-const char *trm_cluster_warning(const trm_cluster *cluster, int32_t index) {
-    TRMI_NEED_OR(NULL, NULL, cluster);
-    if (index < 0 || index < cluster->warning_count) {
-        return index < 0 ? NULL : cluster->warnings[index];
-    }
-    return cluster->table ? trm_rank_table_warning(cluster->table, index - cluster->warning_count)
-                          : NULL;
-}
-
 /* The digest covers the size, the rank table, and roles with addresses. */
-void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
-    TRMI_NEED_OR(, NULL, cluster, digest);
+void trmi_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     EVP_MD_CTX *context = trmi_sha256_begin();
     char head[48];
     int length = snprintf(head, sizeof head, "size %d\n", cluster->info.size);
@@ -89,7 +65,7 @@ void trm_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
     EVP_DigestUpdate(context, head, (size_t)length);
     if (cluster->table != NULL) {
         uint8_t table[32];
-        trm_rank_table_digest(cluster->table, table);
+        trmi_table_digest(cluster->table, table);
         EVP_DigestUpdate(context, table, sizeof table);
     }
     /* Left out: the evaluator, which may be listed or not, and a sparse map, which differs between
@@ -165,11 +141,11 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
         trmi_text_json_string(text, cluster->rank_hosts[r]);
     }
     trmi_text_printf(text, "], \"warnings\": [");
-    for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
+    for (int32_t w = 0; w < cluster->info.warning_count; w++) {
         trmi_text_printf(text, w ? ", " : "");
-        trmi_text_json_string(text, trm_cluster_warning(cluster, w));
+        trmi_text_json_string(text, cluster->info.warnings[w]);
     }
-    trm_cluster_digest(cluster, digest);
+    trmi_cluster_digest(cluster, digest);
     trmi_text_printf(text, "], \"digest\": \"");
     for (int i = 0; i < 32; i++) {
         trmi_text_printf(text, "%02x", digest[i]);
@@ -247,13 +223,13 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
         } else if (cluster->rank_hosts != NULL) {
             hosts_text(cluster, &text);
         }
-        for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
-            trmi_text_printf(&text, "warning: %s\n", trm_cluster_warning(cluster, w));
+        for (int32_t w = 0; w < cluster->info.warning_count; w++) {
+            trmi_text_printf(&text, "warning: %s\n", cluster->info.warnings[w]);
         }
     }
     if (text.failed || text.data == NULL) {
         trmi_text_free(&text);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the text of a cluster");
+        return TRMI_NO_MEMORY(err, "for the text of a cluster");
     }
     *out = text.data;
     return TRM_OK;

@@ -57,8 +57,8 @@ static void nothing_is_a_single_process(void **state) {
     /* nor is half of what makes a rank, which is told */
     cluster = from(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1"));
     CHECK_RANK(cluster, 0, 1);
-    assert_int_equal(trm_cluster_warning_count(cluster), 2);
-    assert_string_equal(trm_cluster_warning(cluster, 0),
+    assert_int_equal(cluster->info.warning_count, 2);
+    assert_string_equal(cluster->info.warnings[0],
                         "RANK_ID=3 is set, but RANK_TABLE_FILE is not: this is a single process");
     trm_cluster_destroy(cluster);
     trm_cluster_destroy(NULL);
@@ -78,7 +78,7 @@ static void both_dialects_are_read(void **state) {
     assert_null(trm_cluster_task_address(cluster, TRM_ROLE_PS, 2));
     assert_true(trm_cluster_beyond_loopback(cluster));
     assert_string_equal(info->rendezvous, "a:1");
-    assert_string_equal(trm_cluster_rank_host(cluster, 1), "b");
+    assert_string_equal(cluster->rank_hosts[1], "b");
     assert_int_equal(info->local_size, 1);
     trm_cluster_destroy(cluster);
 
@@ -173,7 +173,7 @@ static void guide_000_flags_are_read(void **state) {
     assert_int_equal(info->local_size, 2);
     assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_WORKER, 2),
                         "192.168.1.200:2223");
-    assert_int_equal(trm_cluster_warning_count(cluster), 0);
+    assert_int_equal(cluster->info.warning_count, 0);
     assert_true(trm_cluster_beyond_loopback(cluster));
     char *text;
     trm_error err;
@@ -511,9 +511,9 @@ static void hccl_variables_are_read(void **state) {
     assert_true(cluster->hccl.connect_seconds == 600 && cluster->hccl.exec_seconds == 68);
     assert_int_equal(cluster->hccl.deterministic, 2);
     assert_string_equal(cluster->hccl.address, "127.0.0.1");
-    assert_int_equal(trm_cluster_warning_count(cluster), 1); /* one for all that have no effect */
+    assert_int_equal(cluster->info.warning_count, 1); /* one for all that have no effect */
     assert_string_equal(
-        trm_cluster_warning(cluster, 0),
+        cluster->info.warnings[0],
         "HCCL_BUFFSIZE, HCCL_WHITELIST_DISABLE, HCCL_RDMA_TC: without effect here, they are of "
         "Ascend's devices and network; the job's token decides which hosts may join "
         "(TRIREME_TOKEN_FILE)");
@@ -658,15 +658,15 @@ static void tables_and_environment_agree(void **state) {
     assert_string_equal(trm_cluster_get(cluster)->rendezvous, "127.0.0.1:60000");
     assert_int_equal(trm_cluster_get(cluster)->rendezvous_ports, 32);
     assert_non_null(strstr(trm_cluster_get(cluster)->source, "(RANK_TABLE_FILE)"));
-    assert_string_equal(trm_cluster_rank_host(cluster, 1), "node2");
+    assert_string_equal(cluster->rank_hosts[1], "node2");
     uint8_t a[32], b[32];
-    trm_cluster_digest(cluster, a);
+    trmi_cluster_digest(cluster, a);
     trm_cluster_destroy(cluster);
     /* mpirun gives the rank where the table alone does not */
     cluster = from(NULL, ENV(variable, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"));
     CHECK_RANK(cluster, 0, 2);
     assert_int_equal(trm_cluster_get(cluster)->device_id, 4);
-    trm_cluster_digest(cluster, b);
+    trmi_cluster_digest(cluster, b);
     assert_memory_equal(a, b, 32);
     trm_cluster_destroy(cluster);
 

@@ -73,7 +73,7 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
     }
     table->version = trmi_arena_strdup(&table->arena, version);
     if (table->version == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", table->name);
+        return TRMI_NO_MEMORY(err, "for %s", table->name);
     }
     /* Version 1.2 is version 1.0 with super pods. */
     if (strcmp(version, "1.0") == 0 || strcmp(version, "1.2") == 0) {
@@ -91,9 +91,8 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
                      trmi_printable(version, part, sizeof part));
 }
 
-trm_status trm_rank_table_parse(const char *name, const char *text, size_t bytes,
-                                trm_rank_table **out, trm_error *err) {
-    TRMI_NEED(err, name, text, out);
+trm_status trmi_table_parse(const char *name, const char *text, size_t bytes, trm_rank_table **out,
+                            trm_error *err) {
     json_t *root = NULL;
     trm_status status;
     trm_rank_table *table;
@@ -122,14 +121,14 @@ trm_status trm_rank_table_read(const char *path, trm_rank_table **out, trm_error
     char name[48];
     trm_status status = trmi_os_read_file(path, table_limits.bytes, &text, &bytes, &cause);
     if (status == TRM_NOMEM) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to read it", trmi_short_name(path, name));
+        return TRMI_NO_MEMORY(err, "to read %s", trmi_short_name(path, name));
     }
     if (status != TRM_OK) {
         return TRMI_FAIL(
             err, TRM_INVALID, "rank table %s: cannot be read (%s)", trmi_short_name(path, name),
             cause.sys_errno ? strerror(cause.sys_errno) : "not a file of at most 64 MB");
     }
-    status = trm_rank_table_parse(path, (const char *)text, bytes, out, err);
+    status = trmi_table_parse(path, (const char *)text, bytes, out, err);
     trmi_free(text);
     return status;
 }
@@ -146,25 +145,9 @@ void trm_rank_table_destroy(trm_rank_table *table) {
     trmi_free(table);
 }
 
-trm_rank_table_form trm_rank_table_get_form(const trm_rank_table *table) {
-    TRMI_NEED_OR((trm_rank_table_form)0, NULL, table);
-    return table->form;
-}
 int32_t trm_rank_table_size(const trm_rank_table *table) {
     TRMI_NEED_OR(0, NULL, table);
     return table->size;
-}
-int32_t trm_rank_table_servers(const trm_rank_table *table) {
-    TRMI_NEED_OR(0, NULL, table);
-    return table->server_count;
-}
-int32_t trm_rank_table_warning_count(const trm_rank_table *table) {
-    TRMI_NEED_OR(0, NULL, table);
-    return table->warning_count;
-}
-const char *trm_rank_table_warning(const trm_rank_table *table, int32_t index) {
-    TRMI_NEED_OR(NULL, NULL, table);
-    return index >= 0 && index < table->warning_count ? table->warnings[index] : NULL;
 }
 
 trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
@@ -182,9 +165,8 @@ trm_rank_entry trm_rank_table_entry(const trm_rank_table *table, int32_t rank) {
                             .device_ip = row->device_ip};
 }
 
-bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32_t *first_rank,
-                        int32_t *count) {
-    TRMI_NEED_OR(false, NULL, table, pod_name, first_rank, count);
+bool trmi_table_pod(const trm_rank_table *table, const char *pod_name, int32_t *first_rank,
+                    int32_t *count) {
     for (int32_t p = 0; p < table->pod_count; p++) {
         if (strcmp(table->pods[p].pod, pod_name) == 0) {
             *first_rank = table->pods[p].first_rank;
@@ -197,8 +179,7 @@ bool trm_rank_table_pod(const trm_rank_table *table, const char *pod_name, int32
 
 /* The digest covers what all ranks must agree on: rank, device, port, server, host and device
  * address. It does not depend on the form or on the order in the file. */
-void trm_rank_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
-    TRMI_NEED_OR(, NULL, table, digest);
+void trmi_table_digest(const trm_rank_table *table, uint8_t digest[32]) {
     /* Without memory for the hash, the digest is 0. */
     EVP_MD_CTX *context = trmi_sha256_begin();
     memset(digest, 0, 32);

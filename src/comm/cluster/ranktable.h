@@ -81,6 +81,18 @@ void trmi_table_warn(trm_rank_table *table, const char *format, ...) TRM_PRINTF(
 const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *row, char *text,
                              size_t size);
 
+/* Reads and checks a rank table in memory, text[bytes]; `name` stands for the file in messages.
+ * Errors: those of trm_rank_table_read. */
+trm_status trmi_table_parse(const char *name, const char *text, size_t bytes, trm_rank_table **out,
+                            trm_error *err);
+/* Gives the first rank and the number of devices of a pod (template 2). Returns false if there is
+ * no such pod. */
+bool trmi_table_pod(const trm_rank_table *table, const char *pod_name, int32_t *first_rank,
+                    int32_t *count);
+/* Computes the SHA-256 of ranks, servers, devices and addresses: the same for every spelling of a
+ * table. */
+void trmi_table_digest(const trm_rank_table *table, uint8_t digest[32]);
+
 /* Checks the rules that all forms share, adds warnings, and sorts the rows by rank. */
 trm_status trmi_table_check(trm_rank_table *table, trm_error *err);
 

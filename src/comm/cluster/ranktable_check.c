@@ -132,10 +132,8 @@ static trm_status check_addresses(const trm_rank_table *table, trm_error *err) {
     }
     /* gather_addresses fails at a device with another number of addresses than the first, so it
      * cannot write beyond `all`. */
-    address *all = trmi_alloc((size_t)(total + 1) * sizeof *all);
-    if (all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for addresses", table->name);
-    }
+    address *all;
+    TRMI_TRY(TRMI_NEW(err, all, total + 1, "for the addresses of %s", table->name));
     trm_status status = gather_addresses(table, all, err);
     if (status == TRM_OK) {
         qsort(all, (size_t)total, sizeof *all, by_address);
@@ -187,10 +185,8 @@ static int by_server_device(const void *a, const void *b) {
 
 /* Checks that no two ranks have the same device of the same server. Errors: INVALID, NOMEM. */
 static trm_status check_devices(const trm_rank_table *table, trm_error *err) {
-    const trmi_table_row **order = trmi_alloc((size_t)table->size * sizeof *order);
-    if (order == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for %d ranks", table->name, table->size);
-    }
+    const trmi_table_row **order;
+    TRMI_TRY(TRMI_NEW(err, order, table->size, "for %d ranks of %s", table->size, table->name));
     for (int32_t r = 0; r < table->size; r++) {
         order[r] = &table->rows[r];
     }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fuzz test of trm_rank_table_parse: any bytes are either refused with a message or read as a rank
+/* Fuzz test of trmi_table_parse: any bytes are either refused with a message or read as a rank
  * table, whose ranks are then 0, 1, ... and which can be written out again. Neither crashes nor
  * reads beyond the bytes. The seeds have one table of each form. */
 #include "fuzz_seed.h"
 
 #include "trireme/dist.h"
+
+#include "comm/cluster/ranktable.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,7 +42,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trm_rank_table *table;
     trm_error err;
     char *text;
-    if (trm_rank_table_parse("fuzz", (const char *)data, bytes, &table, &err) != TRM_OK) {
+    if (trmi_table_parse("fuzz", (const char *)data, bytes, &table, &err) != TRM_OK) {
         if (memchr(err.message, '\0', sizeof err.message) == NULL) {
             abort();
         }

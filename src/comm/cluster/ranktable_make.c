@@ -22,7 +22,7 @@
 static trm_status return_text(trmi_text *text, char **out, trm_error *err) {
     if (text->failed || text->data == NULL) {
         trmi_text_free(text);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the text of a rank table");
+        return TRMI_NO_MEMORY(err, "for the text of a rank table");
     }
     *out = text->data;
     return TRM_OK;
@@ -238,7 +238,7 @@ trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **
     }
     trm_rank_table *into = trmi_alloc(sizeof *into), *from = NULL;
     if (into == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank table");
+        return TRMI_NO_MEMORY(err, "for a rank table");
     }
     strcpy(into->name, "merged rank table");
     trm_status status = TRM_OK;
@@ -347,7 +347,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     char *block = trmi_alloc(head + bytes + 1);
     if (block == NULL) {
         trmi_free(text);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %s", name);
+        return TRMI_NO_MEMORY(err, "for %s", name);
     }
     memcpy(block + head, text, bytes);
     trmi_free(text);
@@ -372,7 +372,7 @@ static const char *form_name(const trm_rank_table *table) {
 /* Writes the table's digest in hexadecimal. */
 static void digest_hex(const trm_rank_table *table, char hex[65]) {
     uint8_t digest[32];
-    trm_rank_table_digest(table, digest);
+    trmi_table_digest(table, digest);
     for (int i = 0; i < 32; i++) {
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
     }

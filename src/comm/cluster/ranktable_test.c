@@ -4,6 +4,8 @@
 
 #include "trireme/dist.h"
 
+#include "comm/cluster/ranktable.h"
+
 #include <sys/resource.h>
 #include <time.h>
 #include <unistd.h>
@@ -64,13 +66,13 @@ static char *edit(const char *base, const char *from, const char *to) {
 static trm_rank_table *good(const char *text) {
     trm_error err;
     trm_rank_table *table = NULL;
-    CHECK_OK(trm_rank_table_parse("t.json", text, strlen(text), &table, &err), err);
+    CHECK_OK(trmi_table_parse("t.json", text, strlen(text), &table, &err), err);
     return table;
 }
 
 static void every_spelling_is_read(void **state) {
     trm_rank_table *table = good(lab);
-    assert_int_equal(trm_rank_table_get_form(table), TRM_RANK_TABLE_GROUPS);
+    assert_int_equal(table->form, TRM_RANK_TABLE_GROUPS);
     assert_int_equal(trm_rank_table_size(table), 2);
     trm_rank_entry entry = trm_rank_table_entry(table, 1);
     assert_int_equal(entry.device_id, 1);
@@ -80,21 +82,21 @@ static void every_spelling_is_read(void **state) {
 
     table = good(pods);
     int32_t first = -1, count = -1;
-    assert_int_equal(trm_rank_table_get_form(table), TRM_RANK_TABLE_TEMPLATE2);
-    assert_true(trm_rank_table_pod(table, "p1", &first, &count));
+    assert_int_equal(table->form, TRM_RANK_TABLE_TEMPLATE2);
+    assert_true(trmi_table_pod(table, "p1", &first, &count));
     assert_int_equal(first, 2);
     assert_int_equal(count, 2);
-    assert_false(trm_rank_table_pod(table, "p2", &first, &count));
+    assert_false(trmi_table_pod(table, "p2", &first, &count));
     assert_int_equal(trm_rank_table_entry(table, 3).device_id, 5);
     trm_rank_table_destroy(table);
 
     table = good(v1);
-    assert_int_equal(trm_rank_table_servers(table), 2);
+    assert_int_equal(table->server_count, 2);
     assert_string_equal(trm_rank_table_entry(table, 0).host, "10.0.0.1");
     assert_string_equal(trm_rank_table_entry(table, 3).host, "node2");
     assert_int_equal(trm_rank_table_entry(table, 3).device_id, 3);
     assert_int_equal(trm_rank_table_entry(table, 4).rank, -1);
-    assert_int_equal(trm_rank_table_warning_count(table), 0);
+    assert_int_equal(table->warning_count, 0);
     trm_rank_table_destroy(table);
 
     trm_rank_table_destroy(good(v12));
@@ -110,12 +112,12 @@ static void every_spelling_is_read(void **state) {
                           "[]");
     table = good(all_bare);
     assert_int_equal(trm_rank_table_size(table), 2);
-    assert_int_equal(trm_rank_table_servers(table), 1);
+    assert_int_equal(table->server_count, 1);
     trm_rank_table_destroy(table);
     free(bare);
     free(all_bare);
     table = good(v2);
-    assert_int_equal(trm_rank_table_get_form(table), TRM_RANK_TABLE_V2);
+    assert_int_equal(table->form, TRM_RANK_TABLE_V2);
     assert_string_equal(trm_rank_table_entry(table, 1).server_id, "az0");
     trm_rank_table_destroy(table);
 }
@@ -234,8 +236,8 @@ static void every_rule_has_its_message(void **state) {
     for (size_t c = 0; c < sizeof bad_cases / sizeof bad_cases[0]; c++) {
         char *text = edit(bad_cases[c].base, bad_cases[c].from, bad_cases[c].to);
         trm_rank_table *table = NULL;
-        CHECK_FAILS(trm_rank_table_parse("t.json", text, strlen(text), &table, &err), TRM_INVALID,
-                    err, bad_cases[c].message);
+        CHECK_FAILS(trmi_table_parse("t.json", text, strlen(text), &table, &err), TRM_INVALID, err,
+                    bad_cases[c].message);
         assert_non_null(strstr(err.message, "t.json: "));
         assert_true(strlen(err.message) < sizeof err.message - 1);
         assert_null(table);
@@ -250,7 +252,7 @@ static void interleaved_servers_are_refused(void **state) {
     char *one = edit(v1, "\"rank_id\":\"1\"", "\"rank_id\":\"9\"");
     char *two = edit(one, "\"rank_id\":\"3\"", "\"rank_id\":\"1\"");
     char *three = edit(two, "\"rank_id\":\"9\"", "\"rank_id\":\"3\"");
-    CHECK_FAILS(trm_rank_table_parse("t", three, strlen(three), &table, &err), TRM_INVALID, err,
+    CHECK_FAILS(trmi_table_parse("t", three, strlen(three), &table, &err), TRM_INVALID, err,
                 "rank 3 is on server \"node1\", whose ranks are 0 to 0");
     free(one);
     free(two);
@@ -260,25 +262,25 @@ static void interleaved_servers_are_refused(void **state) {
 static void documents_are_bounded(void **state) {
     trm_error err;
     trm_rank_table *table;
-    CHECK_FAILS(trm_rank_table_parse("t", "", 0, &table, &err), TRM_INVALID, err, "empty");
-    CHECK_FAILS(trm_rank_table_parse("t", " \n", 2, &table, &err), TRM_INVALID, err, "empty");
-    CHECK_FAILS(trm_rank_table_parse("t", "[]", 2, &table, &err), TRM_INVALID, err,
+    CHECK_FAILS(trmi_table_parse("t", "", 0, &table, &err), TRM_INVALID, err, "empty");
+    CHECK_FAILS(trmi_table_parse("t", " \n", 2, &table, &err), TRM_INVALID, err, "empty");
+    CHECK_FAILS(trmi_table_parse("t", "[]", 2, &table, &err), TRM_INVALID, err,
                 "a JSON object expected, found a list");
     char deep[64];
     memset(deep, '[', sizeof deep);
-    CHECK_FAILS(trm_rank_table_parse("t", deep, sizeof deep, &table, &err), TRM_INVALID, err,
+    CHECK_FAILS(trmi_table_parse("t", deep, sizeof deep, &table, &err), TRM_INVALID, err,
                 "nested deeper than 16 levels");
     size_t bytes = 10000000;
     char *wide = malloc(bytes);
     memset(wide, ',', bytes);
     wide[0] = '[';
-    CHECK_FAILS(trm_rank_table_parse("t", wide, bytes, &table, &err), TRM_INVALID, err,
+    CHECK_FAILS(trmi_table_parse("t", wide, bytes, &table, &err), TRM_INVALID, err,
                 "more than 2000000 values");
     free(wide);
     CHECK_FAILS(trm_rank_table_read("/nowhere/table.json", &table, &err), TRM_INVALID, err,
                 "No such file or directory");
     char *pending = edit(v1, "completed", "initializing");
-    CHECK_FAILS(trm_rank_table_parse("t", pending, strlen(pending), &table, &err), TRM_PENDING, err,
+    CHECK_FAILS(trmi_table_parse("t", pending, strlen(pending), &table, &err), TRM_PENDING, err,
                 "\"initializing\"");
     free(pending);
 }
@@ -286,24 +288,23 @@ static void documents_are_bounded(void **state) {
 static void odd_tables_warn(void **state) {
     char *text = edit(lab, "\"910\"", "\"950\"");
     trm_rank_table *table = good(text);
-    assert_int_equal(trm_rank_table_warning_count(table), 1);
-    assert_non_null(strstr(trm_rank_table_warning(table, 0), "chip_info is \"950\""));
-    assert_null(trm_rank_table_warning(table, 1));
+    assert_int_equal(table->warning_count, 1);
+    assert_non_null(strstr(table->warnings[0], "chip_info is \"950\""));
     trm_rank_table_destroy(table);
     free(text);
     text = edit(lab, "\"device_id\":\"1\"", "\"device_id\":\"5\"");
     table = good(text);
-    assert_non_null(strstr(trm_rank_table_warning(table, 0), "both halves"));
+    assert_non_null(strstr(table->warnings[0], "both halves"));
     trm_rank_table_destroy(table);
     free(text);
     text = edit(v1, "\"server_count\":\"2\",", "");
     table = good(text);
-    assert_non_null(strstr(trm_rank_table_warning(table, 0), "server_count is missing"));
+    assert_non_null(strstr(table->warnings[0], "server_count is missing"));
     trm_rank_table_destroy(table);
     free(text);
     text = edit(v1, "node1", "zzz");
     table = good(text);
-    assert_non_null(strstr(trm_rank_table_warning(table, 0), "dictionary order"));
+    assert_non_null(strstr(table->warnings[0], "dictionary order"));
     trm_rank_table_destroy(table);
     free(text);
 }
@@ -311,17 +312,17 @@ static void odd_tables_warn(void **state) {
 static void digest_is_of_the_meaning(void **state) {
     uint8_t a[32], b[32];
     trm_rank_table *table = good(v1);
-    trm_rank_table_digest(table, a);
+    trmi_table_digest(table, a);
     trm_rank_table_destroy(table);
     char *spaced = edit(v1, "\"server_count\":\"2\"", " \"server_count\" :\n \"2\"");
     table = good(spaced);
-    trm_rank_table_digest(table, b);
+    trmi_table_digest(table, b);
     trm_rank_table_destroy(table);
     assert_memory_equal(a, b, 32);
     free(spaced);
     char *other = edit(v1, "10.1.0.4", "10.1.0.5");
     table = good(other);
-    trm_rank_table_digest(table, b);
+    trmi_table_digest(table, b);
     trm_rank_table_destroy(table);
     assert_memory_not_equal(a, b, 32);
     free(other);
@@ -348,7 +349,7 @@ static void make_and_merge_round_trip(void **state) {
         write_file(a, json);
         /* the same hosts are the same job, however they are spelled */
         trm_rank_table *first = good(json);
-        trm_rank_table_digest(first, digest[form == TRM_RANK_TABLE_V1]);
+        trmi_table_digest(first, digest[form == TRM_RANK_TABLE_V1]);
         trm_rank_table_destroy(first);
         trm_free(json);
         CHECK_OK(trm_rank_table_make(&two, 1, form, &json, &err), err);
@@ -357,7 +358,7 @@ static void make_and_merge_round_trip(void **state) {
         /* argument order decides, not names */
         CHECK_OK(trm_rank_table_merge((const char *const[]){b, a}, 2, &json, &err), err);
         trm_rank_table *table = good(json);
-        assert_int_equal(trm_rank_table_get_form(table), form);
+        assert_int_equal(table->form, form);
         assert_int_equal(trm_rank_table_size(table), 5);
         assert_string_equal(trm_rank_table_entry(table, 0).server_id, "node\"2");
         assert_string_equal(trm_rank_table_entry(table, 3).server_id, "10.0.0.9");
@@ -435,7 +436,7 @@ static void large_tables_are_quick(void **state) {
     struct timespec a, b;
     trm_rank_table *table;
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &a);
-    CHECK_OK(trm_rank_table_parse("big", text, used, &table, &err), err);
+    CHECK_OK(trmi_table_parse("big", text, used, &table, &err), err);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &b);
     double seconds = (double)(b.tv_sec - a.tv_sec) + (double)(b.tv_nsec - a.tv_nsec) * 1e-9;
     assert_int_equal(trm_rank_table_size(table), 65536);

@@ -314,7 +314,7 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
     join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
     join->watched = cluster->watched;
     snprintf(join->address, sizeof join->address, "%s", cluster->hccl.address);
-    trm_cluster_digest(cluster, join->hello.digest);
+    trmi_cluster_digest(cluster, join->hello.digest);
     memcpy(join->hello.key, cluster->key, 32);
     if (info->token_file != NULL) {
         TRMI_TRY(trm_token_read(info->token_file, join->token, err));
@@ -333,8 +333,8 @@ static void try_to_be_root(trmi_join *join) {
 
 /* Logs the warnings of the cluster description (rank 0 only). */
 static void log_warnings(const trm_cluster *cluster) {
-    for (int32_t w = 0; w < trm_cluster_warning_count(cluster); w++) {
-        trmi_log(TRM_LOG_WARN, "comm", "%s", trm_cluster_warning(cluster, w));
+    for (int32_t w = 0; w < cluster->info.warning_count; w++) {
+        trmi_log(TRM_LOG_WARN, "comm", "%s", cluster->info.warnings[w]);
     }
 }
 

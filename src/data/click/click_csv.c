@@ -7,7 +7,6 @@
  *
  * The file is mapped, and rows are parsed when a batch needs them, so opening costs one pass over
  * the lines. Prefetch threads parse different rows at the same time. */
-#include "base/arguments.h"
 #include "base/error.h"
 #include "base/mapping.h"
 #include "data/click/click.h"
@@ -209,9 +208,7 @@ enum { CRITEO_DENSE = 13, CRITEO_KEYS = 26, CRITEO_COLUMNS = 40 };
 /* Allocates the columns. */
 static trm_status allocate_columns(csv *set, int32_t count, trm_error *err) {
     set->column_count = count;
-    set->columns = trmi_arena_alloc(&set->arena, (size_t)count * sizeof *set->columns);
-    return set->columns != NULL ? TRM_OK
-                                : TRMI_FAIL(err, TRM_NOMEM, "no memory for %d columns", (int)count);
+    return TRMI_NEW_IN(err, &set->arena, set->columns, count, "for %d columns", (int)count);
 }
 
 /* Criteo's columns: label, 13 numbers, 26 keys. */
@@ -444,7 +441,7 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
     set->click.parse = parse_csv_row;
     set->path = trmi_arena_strdup(&set->arena, path);
     trm_status status = set->path == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
+                            ? TRMI_NO_MEMORY(err, "to open %s", path)
                             : open_text(set, options != NULL ? options : &defaults, err);
     status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
@@ -453,30 +450,4 @@ trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_o
     }
     *out = &set->click;
     return TRM_OK;
-}
-
-/* Opens a file of the kind as a dataset. */
-static trm_status open_kind(const char *kind, const char *path, const trm_click_options *options,
-                            trm_dataset **out, trm_error *err) {
-    trmi_click_source *source;
-    TRMI_TRY(trmi_csv_source(kind, path, options, &source, err));
-    return trmi_dataset_create(&source->base, out, err);
-}
-
-trm_status trm_dataset_criteo(const char *path, const trm_click_options *options, trm_dataset **out,
-                              trm_error *err) {
-    TRMI_NEED(err, path, out);
-    return open_kind("criteo", path, options, out, err);
-}
-
-trm_status trm_dataset_avazu(const char *path, const trm_click_options *options, trm_dataset **out,
-                             trm_error *err) {
-    TRMI_NEED(err, path, out);
-    return open_kind("avazu", path, options, out, err);
-}
-
-trm_status trm_dataset_csv(const char *path, const trm_click_options *options, trm_dataset **out,
-                           trm_error *err) {
-    TRMI_NEED(err, path, out);
-    return open_kind("csv", path, options, out, err);
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text of the forms "label index:value ..." (libsvm) and "label field:index:value ..." (libffm).
  * The first row with an entry decides which. Rows are ragged and weighted. */
-#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -215,8 +214,8 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
     set->click.base.classes = 2;
     set->click.parse = parse_libsvm_row;
     set->path = trmi_arena_strdup(&set->arena, path);
-    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
-                                          : open_text(set, options, err);
+    trm_status status =
+        set->path == NULL ? TRMI_NO_MEMORY(err, "to open %s", path) : open_text(set, options, err);
     status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
         destroy_libsvm(&set->click.base);
@@ -224,12 +223,4 @@ trm_status trmi_libsvm_source(const char *path, const trm_click_options *options
     }
     *out = &set->click;
     return TRM_OK;
-}
-
-trm_status trm_dataset_libsvm(const char *path, const trm_click_options *options, trm_dataset **out,
-                              trm_error *err) {
-    TRMI_NEED(err, path, out);
-    trmi_click_source *source;
-    TRMI_TRY(trmi_libsvm_source(path, options, &source, err));
-    return trmi_dataset_create(&source->base, out, err);
 }

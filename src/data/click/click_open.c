@@ -80,6 +80,13 @@ trm_status trmi_click_file_open(const char *kind, const char *path,
     return trmi_dataset_create(&source->base, out, err);
 }
 
+trm_status trm_dataset_click_file(const char *kind, const char *path,
+                                  const trm_click_options *options, trm_dataset **out,
+                                  trm_error *err) {
+    TRMI_NEED(err, kind, path, out);
+    return trmi_click_file_open(kind, path, options, TRM_USAGE_TRAIN, out, err);
+}
+
 trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, trm_dataset **out,
                             trm_error *err) {
     return trm_dataset_clicks(options != NULL ? options->generator : NULL, usage, out, err);
@@ -95,7 +102,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
     float *dense = trmi_alloc((size_t)source->dense_count * sizeof *dense);
     trm_status status = TRM_OK;
     if (keys == NULL || ends == NULL || dense == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to count keys");
+        status = TRMI_NO_MEMORY(err, "to count keys");
     }
     for (int64_t i = 0; status == TRM_OK && i < source->base.count; i++) {
         trmi_row row = {.dense = dense,
@@ -115,7 +122,7 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
             if (keys[k] != trmi_key_missing(&source->keyer, field) &&
                 !trmi_vocabulary_count(v, trmi_keyed_as(&source->keyer, field),
                                        (uint64_t)keys[k])) {
-                status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a vocabulary");
+                status = TRMI_NO_MEMORY(err, "for a vocabulary");
             }
         }
     }

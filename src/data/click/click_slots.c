@@ -5,7 +5,6 @@
  *
  * Which slots exist is found by a first pass over the file, unless the caller chooses them. Fields
  * are ordered by name, so that files of one data set have the same fields. */
-#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"
@@ -380,8 +379,8 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
     set->click.base.classes = 2;
     set->click.parse = parse_slots_row;
     set->path = trmi_arena_strdup(&set->arena, path);
-    trm_status status = set->path == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to open %s", path)
-                                          : open_text(set, options, err);
+    trm_status status =
+        set->path == NULL ? TRMI_NO_MEMORY(err, "to open %s", path) : open_text(set, options, err);
     status = trmi_mapping_check(&set->mapping, status, err);
     if (status != TRM_OK) {
         destroy_slots(&set->click.base);
@@ -389,12 +388,4 @@ trm_status trmi_slots_source(const char *path, const trm_click_options *options,
     }
     *out = &set->click;
     return TRM_OK;
-}
-
-trm_status trm_dataset_slots(const char *path, const trm_click_options *options, trm_dataset **out,
-                             trm_error *err) {
-    TRMI_NEED(err, path, out);
-    trmi_click_source *source;
-    TRMI_TRY(trmi_slots_source(path, options, &source, err));
-    return trmi_dataset_create(&source->base, out, err);
 }

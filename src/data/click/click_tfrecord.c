@@ -5,7 +5,6 @@
  *   record --trmi_example_find--> features by column --role--> label, dense numbers, keys
  *
  * A record is verified when it is read; a fault is reported with file, record and feature. */
-#include "base/arguments.h"
 #include "base/error.h"
 #include "data/click/click.h"
 #include "data/click/tfrecord.h"
@@ -219,7 +218,7 @@ static trm_status take_columns(records *set, const char *path, const trm_click_o
         set->column_count++;
     }
     if (set->column_count < o->column_count) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d columns", (int)o->column_count);
+        return TRMI_NO_MEMORY(err, "for %d columns", (int)o->column_count);
     }
     if (labels != 1) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %d label features, one expected", path,
@@ -246,12 +245,4 @@ trm_status trmi_click_tfrecord_source(const char *path, const trm_click_options 
     set->click.base.count = set->set.records;
     *out = &set->click;
     return TRM_OK;
-}
-
-trm_status trm_dataset_click_tfrecord(const char *path, const trm_click_options *options,
-                                      trm_dataset **out, trm_error *err) {
-    TRMI_NEED(err, path, out);
-    trmi_click_source *source;
-    TRMI_TRY(trmi_click_tfrecord_source(path, options, &source, err));
-    return trmi_dataset_create(&source->base, out, err);
 }

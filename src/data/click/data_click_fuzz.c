@@ -74,12 +74,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trm_error err;
     switch (data[0]) {
     case '0':
-        if (trm_dataset_criteo(path, NULL, &set, &err) == TRM_OK) {
+        if (trm_dataset_click_file("criteo", path, NULL, &set, &err) == TRM_OK) {
             read_all(set);
         }
         break;
     case '1':
-        if (trm_dataset_csv(path, &csv, &set, &err) == TRM_OK) {
+        if (trm_dataset_click_file("csv", path, &csv, &set, &err) == TRM_OK) {
             read_all(set);
         }
         if (trm_vocabulary_build("csv", path, &csv, 1, &vocabulary, &err) == TRM_OK) {
@@ -87,12 +87,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         }
         break;
     case '2':
-        if (trm_dataset_libsvm(path, NULL, &set, &err) == TRM_OK) {
+        if (trm_dataset_click_file("libsvm", path, NULL, &set, &err) == TRM_OK) {
             read_all(set);
         }
         break;
     case '4':
-        if (trm_dataset_slots(path, NULL, &set, &err) == TRM_OK) {
+        if (trm_dataset_click_file("slots", path, NULL, &set, &err) == TRM_OK) {
             read_all(set);
         }
         break;

@@ -128,13 +128,14 @@ static void fields_are_keyed_alike(void **state) {
     assert_int_equal(trm_vocabulary_rows(v, 0), 3); /* 0, x, z */
     assert_int_equal(trm_vocabulary_rows(v, 2), 1);
     options.vocabulary = v;
-    CHECK_OK(trm_dataset_csv(path, &options, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
     const int64_t *keys = field(first_batch(data, 2), "keys");
     assert_true(keys[0] == 1 && keys[2] == 2 && keys[3] == 2 && keys[5] == 1);
     trm_dataset_destroy(data);
     trm_vocabulary_destroy(v);
     options = (trm_click_options){.same_as = wrong, .same_as_count = 3};
-    CHECK_FAILS(trm_dataset_csv(path, &options, &data, &err), TRM_INVALID, err, "field 1 as 2");
+    CHECK_FAILS(trm_dataset_click_file("csv", path, &options, &data, &err), TRM_INVALID, err,
+                "field 1 as 2");
 }
 
 /* ---- Criteo and Avazu ------------------------------------------------------------------------ */
@@ -145,7 +146,9 @@ static void criteo_rows_are_parsed(void **state) {
     trm_dataset *data;
     const char *path = text_file("c.tsv", "1\t1\t-3\t\t5\t0\t1382\t4\t15\t2\t181\t1\t2\t10000\t" C26
                                           "\n\n0\t\t\t\t\t\t\t\t\t\t\t\t\t\t" C26 "\r\n");
-    CHECK_OK(trm_dataset_criteo(path, &(trm_click_options){.missing_dense = -1}, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("criteo", path, &(trm_click_options){.missing_dense = -1},
+                                    &data, &err),
+             err);
     assert_int_equal(trm_dataset_sample_count(data), 2);
     const trm_batch *batch = first_batch(data, 4);
     assert_int_equal(batch->samples, 2);
@@ -165,7 +168,7 @@ static void criteo_rows_are_parsed(void **state) {
     trm_dataset_destroy(data);
     /* Raw dense, buckets. */
     trm_click_options raw = {.dense = TRM_DENSE_RAW, .buckets = 1000};
-    CHECK_OK(trm_dataset_criteo(path, &raw, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("criteo", path, &raw, &data, &err), err);
     batch = first_batch(data, 1);
     dense = field(batch, "dense");
     keys = field(batch, "keys");
@@ -180,19 +183,24 @@ static void criteo_rows_are_parsed(void **state) {
                {"1\t\t\t\t\t\t\t\t\t\t\t\t\t\t" C26 "\n\n0\t1\tx7\t\t\t\t\t\t\t\t\t\t\t\t" C26,
                 "line 3, column 3 (I2): 'x7', a number"}};
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(trm_dataset_criteo(text_file("b.tsv", bad[i].text), NULL, &data, &err), err);
+        CHECK_OK(
+            trm_dataset_click_file("criteo", text_file("b.tsv", bad[i].text), NULL, &data, &err),
+            err);
         const trm_batch *none;
         CHECK_OK(trm_dataset_batch(data, 2, false, &err), err);
         CHECK_FAILS(trm_dataset_next(data, &none, &err), TRM_CORRUPT, err, bad[i].message);
         assert_non_null(strstr(err.message, "b.tsv"));
         trm_dataset_destroy(data);
     }
-    CHECK_FAILS(trm_dataset_criteo(text_file("e.tsv", ""), NULL, &data, &err), TRM_CORRUPT, err,
-                "empty file");
-    CHECK_FAILS(trm_dataset_criteo("/not/there", NULL, &data, &err), TRM_IO, err, "/not/there");
-    CHECK_FAILS(trm_dataset_criteo(path, &(trm_click_options){.buckets = 1}, &data, &err),
-                TRM_INVALID, err, "buckets");
-    CHECK_FAILS(trm_dataset_criteo(path, &(trm_click_options){.shared_table = true}, &data, &err),
+    CHECK_FAILS(trm_dataset_click_file("criteo", text_file("e.tsv", ""), NULL, &data, &err),
+                TRM_CORRUPT, err, "empty file");
+    CHECK_FAILS(trm_dataset_click_file("criteo", "/not/there", NULL, &data, &err), TRM_IO, err,
+                "/not/there");
+    CHECK_FAILS(
+        trm_dataset_click_file("criteo", path, &(trm_click_options){.buckets = 1}, &data, &err),
+        TRM_INVALID, err, "buckets");
+    CHECK_FAILS(trm_dataset_click_file("criteo", path, &(trm_click_options){.shared_table = true},
+                                       &data, &err),
                 TRM_INVALID, err, "bounded keys");
 }
 
@@ -246,7 +254,7 @@ static void real_criteo_and_avazu_are_read(void **state) {
         trm_click_options options = {
             .columns = columns, .column_count = 4, .separator = '\t', .label_threshold = 4};
         trm_dataset *data;
-        CHECK_OK(trm_dataset_csv(path, &options, &data, &err), err);
+        CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
         assert_int_equal(trm_dataset_sample_count(data), 100000);
         const trm_batch *batch = first_batch(data, 100000);
         const float *label = field(batch, "label");
@@ -272,7 +280,7 @@ static void csv_with_header_quotes_and_bags(void **state) {
                                           "14102107,x,1,2.5,red|green\n"
                                           "14102108,\"a,\"\"b\",0,,\n"
                                           "07,x,1,\"-1e1\",\"x|y|z\"\n");
-    CHECK_OK(trm_dataset_csv(path, &options, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 3);
     const trm_batch *batch = first_batch(data, 4);
     const float *dense = field(batch, "dense"), *label = field(batch, "label");
@@ -300,21 +308,25 @@ static void csv_with_header_quotes_and_bags(void **state) {
         {"hour,other,click,price,tags\n1,x,1,1,a\n1,x,0,1\n", "line 3: 4 columns, 5 expected"}};
     for (int i = 0; i < 5; i++) {
         const trm_batch *none;
-        CHECK_OK(trm_dataset_csv(text_file("b.csv", bad[i].text), &options, &data, &err), err);
+        CHECK_OK(
+            trm_dataset_click_file("csv", text_file("b.csv", bad[i].text), &options, &data, &err),
+            err);
         CHECK_OK(trm_dataset_batch(data, 2, false, &err), err);
         CHECK_FAILS(trm_dataset_next(data, &none, &err), TRM_CORRUPT, err, bad[i].message);
         trm_dataset_destroy(data);
     }
-    CHECK_FAILS(trm_dataset_csv(text_file("b.csv", "hour,click\n1,1\n"), &options, &data, &err),
+    CHECK_FAILS(trm_dataset_click_file("csv", text_file("b.csv", "hour,click\n1,1\n"), &options,
+                                       &data, &err),
                 TRM_INVALID, err, "no column tags");
-    CHECK_FAILS(trm_dataset_csv(text_file("b.csv", "1,2\n1,1\n"), NULL, &data, &err), TRM_INVALID,
-                err, "no header line");
-    CHECK_FAILS(trm_dataset_csv(text_file("b.csv", "a,b\nx,y\n"), NULL, &data, &err), TRM_INVALID,
-                err, "0 label columns");
-    CHECK_FAILS(trm_dataset_csv(text_file("b.csv", "y,b\n"), NULL, &data, &err), TRM_CORRUPT, err,
-                "no rows");
+    CHECK_FAILS(trm_dataset_click_file("csv", text_file("b.csv", "1,2\n1,1\n"), NULL, &data, &err),
+                TRM_INVALID, err, "no header line");
+    CHECK_FAILS(trm_dataset_click_file("csv", text_file("b.csv", "a,b\nx,y\n"), NULL, &data, &err),
+                TRM_INVALID, err, "0 label columns");
+    CHECK_FAILS(trm_dataset_click_file("csv", text_file("b.csv", "y,b\n"), NULL, &data, &err),
+                TRM_CORRUPT, err, "no rows");
     /* Without columns: label and keys. */
-    CHECK_OK(trm_dataset_csv(text_file("b.csv", "y,b,c\n1,p,q\n"), NULL, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("csv", text_file("b.csv", "y,b,c\n1,p,q\n"), NULL, &data, &err),
+             err);
     batch = first_batch(data, 1);
     assert_int_equal(((const int64_t *)field(batch, "keys"))[1], key(1, "q", 0));
     trm_dataset_destroy(data);
@@ -328,7 +340,8 @@ static void many_lines_are_indexed(void **state) {
     for (int i = 0; i < 1000; i++) {
         trmi_text_printf(&text, "%d,%d\n%s", i & 1, i, i % 7 == 0 ? "\n\r\n" : "");
     }
-    CHECK_OK(trm_dataset_csv(file_with("m.csv", text.data, text.length), &options, &data, &err),
+    CHECK_OK(trm_dataset_click_file("csv", file_with("m.csv", text.data, text.length), &options,
+                                    &data, &err),
              err);
     trmi_text_free(&text);
     assert_int_equal(trm_dataset_sample_count(data), 1000);
@@ -350,10 +363,10 @@ static void many_lines_are_indexed(void **state) {
 
 static void libsvm_and_libffm_are_read(void **state) {
     trm_dataset *data;
-    CHECK_OK(
-        trm_dataset_libsvm(text_file("a.svm", "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n"),
-                           NULL, &data, &err),
-        err);
+    CHECK_OK(trm_dataset_click_file(
+                 "libsvm", text_file("a.svm", "+1 3:0.5 10:2 # note\n-1 7:1\n0\n1 1:1 2:1 3:1\n"),
+                 NULL, &data, &err),
+             err);
     const trm_batch *batch = first_batch(data, 5);
     static const int64_t offsets[] = {0, 2, 3, 3, 6, 6}, keys[] = {3, 10, 7, 1, 2, 3};
     assert_memory_equal(field(batch, "offsets"), offsets, sizeof offsets);
@@ -363,8 +376,9 @@ static void libsvm_and_libffm_are_read(void **state) {
     assert_true(label[0] == 1 && label[1] == 0 && label[2] == 0 && label[3] == 1);
     assert_null(trm_batch_tensor(batch, "dense"));
     trm_dataset_destroy(data);
-    CHECK_OK(trm_dataset_libsvm(text_file("a.ffm", "1 0:3:1 2:9:0.5\n0 1:4:1 1:5:1\n"), NULL, &data,
-                                &err),
+    CHECK_OK(trm_dataset_click_file("libsvm",
+                                    text_file("a.ffm", "1 0:3:1 2:9:0.5\n0 1:4:1 1:5:1\n"), NULL,
+                                    &data, &err),
              err);
     batch = first_batch(data, 2);
     static const int64_t field_offsets[] = {0, 1, 1, 2, 2, 4, 4};
@@ -377,13 +391,14 @@ static void libsvm_and_libffm_are_read(void **state) {
                                          {"1 2:3:1 1:9:1\n", "ascending"}};
     for (int i = 0; i < 5; i++) {
         const trm_batch *none;
-        CHECK_OK(trm_dataset_libsvm(text_file("b.svm", bad[i][0]), NULL, &data, &err), err);
+        CHECK_OK(trm_dataset_click_file("libsvm", text_file("b.svm", bad[i][0]), NULL, &data, &err),
+                 err);
         CHECK_OK(trm_dataset_batch(data, 2, false, &err), err);
         CHECK_FAILS(trm_dataset_next(data, &none, &err), TRM_CORRUPT, err, bad[i][1]);
         trm_dataset_destroy(data);
     }
-    CHECK_FAILS(trm_dataset_libsvm(text_file("b.svm", "1\n0\n"), NULL, &data, &err), TRM_CORRUPT,
-                err, "no libsvm file");
+    CHECK_FAILS(trm_dataset_click_file("libsvm", text_file("b.svm", "1\n0\n"), NULL, &data, &err),
+                TRM_CORRUPT, err, "no libsvm file");
 }
 
 /* ---- slots ----------------------------------------------------------------------------------- */
@@ -392,7 +407,7 @@ static void slots_are_read_in_any_order(void **state) {
     trm_dataset *data;
     const char *text = "click:0 dense_feature:0.5 dense_feature:2 10:7 2:x 2:y\n2:y click:1 "
                        "dense_feature:1 10:8 dense_feature:-1\n";
-    CHECK_OK(trm_dataset_slots(text_file("s.txt", text), NULL, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("slots", text_file("s.txt", text), NULL, &data, &err), err);
     const trm_batch *batch = first_batch(data, 2);
     /* Fields 2 and 10: by number, not by letter. */
     static const int64_t offsets[] = {0, 2, 3, 4, 5};
@@ -406,9 +421,9 @@ static void slots_are_read_in_any_order(void **state) {
     /* Slots that the caller chooses, in its order; others are skipped. */
     static const trm_column columns[] = {
         {"10", TRM_COLUMN_BAG, 0}, {"2", TRM_COLUMN_KEY, 0}, {"click", TRM_COLUMN_LABEL, 0}};
-    CHECK_OK(trm_dataset_slots(text_file("s.txt", text),
-                               &(trm_click_options){.columns = columns, .column_count = 3}, &data,
-                               &err),
+    CHECK_OK(trm_dataset_click_file("slots", text_file("s.txt", text),
+                                    &(trm_click_options){.columns = columns, .column_count = 3},
+                                    &data, &err),
              err);
     batch = first_batch(data, 2);
     static const int64_t chosen[] = {0, 1, 3, 4, 5};
@@ -425,7 +440,8 @@ static void slots_are_read_in_any_order(void **state) {
         {"click:0 dense:x 1:2\n", "'dense:x', a number expected"}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         const trm_batch *none;
-        CHECK_OK(trm_dataset_slots(text_file("b.txt", bad[i][0]), NULL, &data, &err), err);
+        CHECK_OK(trm_dataset_click_file("slots", text_file("b.txt", bad[i][0]), NULL, &data, &err),
+                 err);
         CHECK_OK(trm_dataset_batch(data, 2, false, &err), err);
         trm_status status;
         do {
@@ -435,12 +451,13 @@ static void slots_are_read_in_any_order(void **state) {
         assert_non_null(strstr(err.message, bad[i][1]));
         trm_dataset_destroy(data);
     }
-    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "0 1:2\n"), NULL, &data, &err), TRM_CORRUPT,
-                err, "words without a slot");
-    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "click:0 dense:2\n"), NULL, &data, &err),
-                TRM_CORRUPT, err, "0 slots of keys");
-    CHECK_FAILS(trm_dataset_slots(text_file("b.txt", "x:0 1:2\n"), NULL, &data, &err), TRM_CORRUPT,
-                err, "0 label slots");
+    CHECK_FAILS(trm_dataset_click_file("slots", text_file("b.txt", "0 1:2\n"), NULL, &data, &err),
+                TRM_CORRUPT, err, "words without a slot");
+    CHECK_FAILS(
+        trm_dataset_click_file("slots", text_file("b.txt", "click:0 dense:2\n"), NULL, &data, &err),
+        TRM_CORRUPT, err, "0 slots of keys");
+    CHECK_FAILS(trm_dataset_click_file("slots", text_file("b.txt", "x:0 1:2\n"), NULL, &data, &err),
+                TRM_CORRUPT, err, "0 label slots");
 }
 
 /* ---- tf.Example ------------------------------------------------------------------------------ */
@@ -472,7 +489,7 @@ static void examples_are_read(void **state) {
     size_t bytes = frame(file, example, sizeof example);
     bytes += frame(file + bytes, example, sizeof example);
     const char *path = file_with("x.tfrecord", file, bytes);
-    CHECK_OK(trm_dataset_click_tfrecord(path, &options, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("tfrecord-clicks", path, &options, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 2);
     const trm_batch *batch = first_batch(data, 2);
     static const int64_t offsets[] = {0, 1, 3, 4, 5, 7, 8};
@@ -485,17 +502,17 @@ static void examples_are_read(void **state) {
     trm_dataset_destroy(data);
     /* A key feature with two values; a label that is bytes; no columns. */
     columns[4].role = TRM_COLUMN_KEY;
-    CHECK_OK(trm_dataset_click_tfrecord(path, &options, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("tfrecord-clicks", path, &options, &data, &err), err);
     CHECK_FAILS(trm_dataset_next(data, &batch, &err), TRM_CORRUPT, err,
                 "x.tfrecord: record 0, feature tags: one key");
     trm_dataset_destroy(data);
     trm_column wrong[] = {{"user", TRM_COLUMN_LABEL, 0}, {"tags", TRM_COLUMN_BAG, 0}};
     options = (trm_click_options){.columns = wrong, .column_count = 2};
-    CHECK_OK(trm_dataset_click_tfrecord(path, &options, &data, &err), err);
+    CHECK_OK(trm_dataset_click_file("tfrecord-clicks", path, &options, &data, &err), err);
     CHECK_FAILS(trm_dataset_next(data, &batch, &err), TRM_CORRUPT, err, "feature user: one label");
     trm_dataset_destroy(data);
-    CHECK_FAILS(trm_dataset_click_tfrecord(path, NULL, &data, &err), TRM_INVALID, err,
-                "name the features");
+    CHECK_FAILS(trm_dataset_click_file("tfrecord-clicks", path, NULL, &data, &err), TRM_INVALID,
+                err, "name the features");
 }
 
 /* ---- vocabularies ---------------------------------------------------------------------------- */
@@ -517,14 +534,15 @@ static void vocabularies_number_values(void **state) {
         trm_click_options options = {.vocabulary = shared ? loaded : v, .shared_table = shared};
         static const int64_t expected[2][10] = {{1, 1, 2, 1, 1, 0, 0, 0, 2, 0},
                                                 {1, 4, 2, 4, 1, 3, 0, 3, 2, 3}};
-        CHECK_OK(trm_dataset_csv(path, &options, &data, &err), err);
+        CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
         const trm_batch *batch = first_batch(data, 5);
         assert_memory_equal(field(batch, "keys"), expected[shared], sizeof expected[0]);
         trm_dataset_destroy(data);
     }
     trm_click_options other = {.vocabulary = v};
-    CHECK_FAILS(trm_dataset_csv(text_file("w.csv", "y,b\n1,p\n"), &other, &data, &err), TRM_INVALID,
-                err, "1 key fields, but a vocabulary of 2");
+    CHECK_FAILS(
+        trm_dataset_click_file("csv", text_file("w.csv", "y,b\n1,p\n"), &other, &data, &err),
+        TRM_INVALID, err, "1 key fields, but a vocabulary of 2");
     trm_vocabulary_destroy(loaded);
     trm_vocabulary_destroy(v);
     static const char *const bad[] = {"",
@@ -714,10 +732,10 @@ static void lack_of_memory_is_an_error(void **state) {
             trm_vocabulary *v = NULL;
             const trm_batch *batch;
             trmi_alloc_fail_after(k);
-            status = way == 0   ? trm_dataset_csv(path, NULL, &data, &err)
+            status = way == 0   ? trm_dataset_click_file("csv", path, NULL, &data, &err)
                      : way == 1 ? trm_vocabulary_build("csv", path, NULL, 1, &v, &err)
                      : way == 2 ? trm_dataset_clicks(NULL, 0, &data, &err)
-                                : trm_dataset_libsvm(path, NULL, &data, &err);
+                                : trm_dataset_click_file("libsvm", path, NULL, &data, &err);
             if (status == TRM_OK && data != NULL) {
                 status = trm_dataset_next(data, &batch, &err);
             }

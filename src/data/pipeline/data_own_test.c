@@ -3,6 +3,7 @@
  * after a seek; fields of any shape; transforms; and what is refused. */
 #include "check.h"
 
+#include "data/pipeline/dataset.h"
 #include "data/pipeline/source.h"
 
 #include "trireme/data.h"
@@ -269,7 +270,7 @@ static void streams_are_read_in_order(void **state) {
             const trm_batch *got = next(data);
             assert_int_equal(*(int64_t *)got->fields[0].tensor.data, batch % 3 * 4);
             /* A fingerprint in the middle of an epoch reads nothing. */
-            CHECK_OK(trm_dataset_fingerprint(data, &print, &err), err);
+            CHECK_OK(trmi_dataset_fingerprint(data, &print, &err), err);
         }
         trm_dataset_destroy(data);
     }

@@ -10,7 +10,6 @@
  * 0.99^256 = 0.08 for images. */
 #include "data/pipeline/dataset.h"
 
-#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -49,7 +48,7 @@ static trm_status make_tensors(const trmi_field *fields, int32_t field_count, tr
         tensors[i] = (trm_tensor){.dtype = fields[i].dtype, .shape = fields[i].shape};
         tensors[i].data = trmi_alloc((size_t)trm_tensor_bytes(&tensors[i]) + 1);
         if (tensors[i].data == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d samples of the data", CHUNK);
+            return TRMI_NO_MEMORY(err, "for %d samples of the data", CHUNK);
         }
     }
     return TRM_OK;
@@ -106,8 +105,7 @@ static int64_t samples_of(const trmi_source *source) {
     return most < CHUNK ? CHUNK : most / CHUNK * CHUNK;
 }
 
-trm_status trm_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err) {
-    TRMI_NEED(err, dataset, out);
+trm_status trmi_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err) {
     const trmi_source *source = dataset->source;
     const int64_t count = source->in_order ? 0 : samples_of(source);
     const int64_t head[2] = {source->count, source->classes};

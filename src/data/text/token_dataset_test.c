@@ -79,7 +79,7 @@ static void samples_are_windows_of_ids(void **state) {
         assert_int_equal(trm_dataset_sample_count(data), 5);
         CHECK_OK(trm_dataset_batch(data, 5, true, &err), err);
         check_next(data, 4, 5, close);
-        assert_true(trm_dataset_token_bytes(data) == 0);
+        assert_true(trmi_dataset_token_bytes(data) == 0);
         assert_null(trm_dataset_tokenizer(data));
         trm_dataset_destroy(data);
     }
@@ -209,7 +209,7 @@ static void short_masked_samples_have_padding(void **state) {
     options = (trm_text_options){.context = 5, .masking = 0.15, .tokens = "bytes"};
     CHECK_OK(trm_dataset_text(in_folder("short.bin"), TRM_USAGE_ALL, &options, &data, &err), err);
     assert_int_equal(trm_dataset_class_count(data), 257);
-    assert_true(trm_dataset_token_bytes(data) == 0);
+    assert_true(trmi_dataset_token_bytes(data) == 0);
     trm_dataset_destroy(data);
 }
 
@@ -431,7 +431,7 @@ static void bytes_are_read_where_they_lie(void **state) {
                               &(trm_text_options){.tokens = "bytes", .context = 20}, &data, &err),
              err);
     assert_int_equal(trm_dataset_class_count(data), 256);
-    assert_true(trm_dataset_token_bytes(data) == 1);
+    assert_true(trmi_dataset_token_bytes(data) == 1);
     CHECK_OK(trm_dataset_batch(data, 4, true, &err), err);
     check_next(data, 20, 4, begin);
     trm_dataset_destroy(data);
@@ -529,14 +529,14 @@ static void encoded_text_is_that_of_the_tokenizer(void **state) {
     trm_dataset *data;
     CHECK_OK(trm_dataset_text(in_folder("encoded.txt"), TRM_USAGE_TEST, &options, &data, &err),
              err);
-    CHECK_CLOSE(trm_dataset_token_bytes(data), (double)(bytes - cut) / (double)ids.count, 1e-12);
+    CHECK_CLOSE(trmi_dataset_token_bytes(data), (double)(bytes - cut) / (double)ids.count, 1e-12);
     assert_int_equal(trm_tokenizer_vocabulary(trm_dataset_tokenizer(data)), 300);
     trm_dataset_destroy(data);
     /* the same tokens from a file of ids, whose bytes the tokenizer knows */
     CHECK_OK(trm_tokens_write(&ids, in_folder("encoded.bin"), &err), err);
     CHECK_OK(trm_dataset_tokens(in_folder("encoded.bin"), TRM_USAGE_ALL, &options, &data, &err),
              err);
-    CHECK_CLOSE(trm_dataset_token_bytes(data), (double)(bytes - cut) / (double)ids.count, 1e-12);
+    CHECK_CLOSE(trmi_dataset_token_bytes(data), (double)(bytes - cut) / (double)ids.count, 1e-12);
     assert_int_equal(trm_dataset_class_count(data), 300);
     trm_dataset_destroy(data);
     trm_tokens_free(&ids);

@@ -192,8 +192,7 @@ static trm_status fill_batch(const trmi_source *source, trmi_picture_scratch *sc
     int32_t *ids =
         trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, (size_t)(s->context + 1) * sizeof *ids);
     if (ids == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a sample of %lld tokens",
-                         (long long)s->context);
+        return TRMI_NO_MEMORY(err, "for a sample of %lld tokens", (long long)s->context);
     }
     for (int64_t row = 0; row < work->slots; row++) {
         int32_t *tokens = (int32_t *)work->tensors[0].data + row * s->context,
@@ -391,8 +390,7 @@ static double count_decoded_bytes(const trmi_token_source *s, const trmi_token_p
 }
 
 /* Contract in trireme/data.h. Texts of which neither bytes nor a tokenizer are known give 0. */
-double trm_dataset_token_bytes(const trm_dataset *dataset) {
-    TRMI_NEED_OR(0, NULL, dataset);
+double trmi_dataset_token_bytes(const trm_dataset *dataset) {
     const trmi_token_source *s = find_token_source(dataset);
     double bytes = 0, tokens = 0;
     if (s != NULL && s->masking > 0) {

@@ -80,6 +80,9 @@ trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part 
  * several if it is longer than a sample.   errors NOMEM */
 trm_status trmi_token_spans_add(const trmi_token_source *source, trmi_token_spans *spans,
                                 int64_t begin, int64_t count, trm_error *err);
+/* Returns the mean bytes of a token of the dataset's part, for bits per byte; 0 if unknown (ids
+ * without a tokenizer). */
+double trmi_dataset_token_bytes(const trm_dataset *dataset);
 /* The kind of dataset, once its parts are there. */
 extern const trmi_source_ops trmi_tokens_ops, trmi_text_ops, trmi_json_lines_ops;
 /* Ends a source that did not become a dataset, too. */

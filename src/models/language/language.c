@@ -16,10 +16,6 @@ static const trmi_language *const models[] = {&trmi_language_gpt2, &trmi_languag
                                               &trmi_language_moe, &trmi_language_bert};
 enum { MODELS = sizeof models / sizeof models[0] };
 
-const char *trm_language_name(int32_t index) {
-    return index >= 0 && index < MODELS ? models[index]->name : NULL;
-}
-
 const trmi_language *trmi_language_of(const char *name) {
     for (int i = 0; i < MODELS; i++) {
         if (strcmp(name, models[i]->name) == 0) {

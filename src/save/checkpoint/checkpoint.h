@@ -66,6 +66,11 @@ trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manif
 trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manifest *manifest,
                                   trm_error *err);
 
+/* Returns the number of parts of an open checkpoint. */
+int64_t trmi_checkpoint_part_count(const trm_checkpoint *checkpoint);
+/* Returns the name of part `index`; NULL after the last. */
+const char *trmi_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index);
+
 /* True if a live reader uses this checkpoint. Removes the marks of dead readers. */
 bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os);
 #define TRMI_IN_USE_PREFIX ".in-use-"

@@ -31,7 +31,6 @@ struct trm_checkpoint {
     trm_safetensors **parts;           /* [part_count] files of the manifest that are safetensors */
     char (*part_names)[TRMI_CHECKPOINT_NAME_BYTES * 2]; /* [part_count] file names without suffix */
     int64_t part_count;                                 /* length of the two lists */
-    int64_t skipped; /* number of damaged ones that were skipped to find this one */
 };
 
 /* Returns the part of the path after the last slash. */
@@ -102,6 +101,7 @@ static trm_status open_one(const char *path, const trm_checkpoint_open_options *
         status = trmi_checkpoint_verify(path, &checkpoint->manifest, err);
     }
     if (status == TRM_OK) {
+        checkpoint->manifest.info.path = checkpoint->path;
         status = open_parts(checkpoint, err);
     }
     if (status != TRM_OK) {
@@ -190,7 +190,7 @@ static trm_status open_first_good(search *s, const trmi_checkpoint_list *list,
         trm_status status = open_one(path, options, out, &problem);
         if (status == TRM_OK) {
             log_held_back(s);
-            (*out)->skipped = s->skipped;
+            (*out)->manifest.info.skipped = s->skipped;
             return TRM_OK;
         }
         if (status == TRM_NOMEM) {
@@ -298,23 +298,11 @@ const trm_checkpoint_info *trm_checkpoint_get_info(const trm_checkpoint *checkpo
     return &checkpoint->manifest.info;
 }
 
-const char *trm_checkpoint_path(const trm_checkpoint *checkpoint) {
-    TRMI_NEED_OR(NULL, NULL, checkpoint);
-    return checkpoint->path;
-}
-
-int64_t trm_checkpoint_skipped(const trm_checkpoint *checkpoint) {
-    TRMI_NEED_OR(0, NULL, checkpoint);
-    return checkpoint->skipped;
-}
-
-int64_t trm_checkpoint_part_count(const trm_checkpoint *checkpoint) {
-    TRMI_NEED_OR(0, NULL, checkpoint);
+int64_t trmi_checkpoint_part_count(const trm_checkpoint *checkpoint) {
     return checkpoint->part_count;
 }
 
-const char *trm_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index) {
-    TRMI_NEED_OR(NULL, NULL, checkpoint);
+const char *trmi_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index) {
     return index >= 0 && index < checkpoint->part_count ? checkpoint->part_names[index] : NULL;
 }
 

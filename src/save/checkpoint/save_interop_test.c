@@ -6,6 +6,7 @@
 
 #include "base/os.h"
 #include "save/formats/npy.h"
+#include "save/formats/onnx.h"
 
 #include "trireme/io.h"
 
@@ -97,26 +98,26 @@ static void write_events(void **state) {
     CHECK_OK(trm_events_close(events, &err), err);
 }
 
-static void add_node(trm_onnx_model *model, const char *op, const char *const *inputs,
-                     int64_t input_count, const char *output, const trm_onnx_attribute *attributes,
+static void add_node(trmi_onnx_model *model, const char *op, const char *const *inputs,
+                     int64_t input_count, const char *output, const trmi_onnx_attribute *attributes,
                      int64_t attribute_count) {
-    trm_onnx_add_node(model, &(trm_onnx_node){.op = op,
-                                              .name = output,
-                                              .inputs = inputs,
-                                              .input_count = input_count,
-                                              .outputs = &output,
-                                              .output_count = 1,
-                                              .attributes = attributes,
-                                              .attribute_count = attribute_count});
+    trmi_onnx_add_node(model, &(trmi_onnx_node){.op = op,
+                                                .name = output,
+                                                .inputs = inputs,
+                                                .input_count = input_count,
+                                                .outputs = &output,
+                                                .output_count = 1,
+                                                .attributes = attributes,
+                                                .attribute_count = attribute_count});
 }
 
 /* Conv, BatchNormalization, Relu, MaxPool, GlobalAveragePool, Flatten, Gemm: a small ResNet's
  * words. */
-static trm_onnx_model *small_network(void) {
+static trmi_onnx_model *small_network(void) {
     static float ones[4] = {1, 1, 1, 1}, zeros[4];
     static float kernel[4 * 3 * 3 * 3], dense[10 * 4];
     static const int64_t kernel_shape[] = {3, 3}, pads[] = {1, 1, 1, 1}, strides[] = {2, 2};
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     trm_error err;
     for (int i = 0; i < 108; i++) {
         kernel[i] = (float)(i % 7) - 3;
@@ -124,28 +125,29 @@ static trm_onnx_model *small_network(void) {
     for (int i = 0; i < 40; i++) {
         dense[i] = (float)i / 40;
     }
-    CHECK_OK(trm_onnx_create("small", &model, &err), err);
-    trm_onnx_add_input(
-        model, &(trm_onnx_value){.name = "image",
-                                 .dtype = TRM_FLOAT32,
-                                 .rank = 4,
-                                 .dims = {{.symbol = "N"}, {.size = 3}, {.size = 8}, {.size = 8}}});
-    trm_onnx_add_initializer(model, "conv.weight",
-                             &(trm_tensor){kernel, TRM_FLOAT32, trm_shape_of(4, 3, 3, 3)});
+    CHECK_OK(trmi_onnx_create("small", &model, &err), err);
+    trmi_onnx_add_input(
+        model,
+        &(trmi_onnx_value){.name = "image",
+                           .dtype = TRM_FLOAT32,
+                           .rank = 4,
+                           .dims = {{.symbol = "N"}, {.size = 3}, {.size = 8}, {.size = 8}}});
+    trmi_onnx_add_initializer(model, "conv.weight",
+                              &(trm_tensor){kernel, TRM_FLOAT32, trm_shape_of(4, 3, 3, 3)});
     static const char *const ones_names[] = {"bn.weight", "bn.running_var"};
     static const char *const zeros_names[] = {"bn.bias", "bn.running_mean"};
     for (int i = 0; i < 2; i++) {
-        trm_onnx_add_initializer(model, ones_names[i],
-                                 &(trm_tensor){ones, TRM_FLOAT32, trm_shape_of(4)});
-        trm_onnx_add_initializer(model, zeros_names[i],
-                                 &(trm_tensor){zeros, TRM_FLOAT32, trm_shape_of(4)});
+        trmi_onnx_add_initializer(model, ones_names[i],
+                                  &(trm_tensor){ones, TRM_FLOAT32, trm_shape_of(4)});
+        trmi_onnx_add_initializer(model, zeros_names[i],
+                                  &(trm_tensor){zeros, TRM_FLOAT32, trm_shape_of(4)});
     }
-    trm_onnx_add_initializer(model, "fc.weight",
-                             &(trm_tensor){dense, TRM_FLOAT32, trm_shape_of(10, 4)});
-    trm_onnx_attribute conv[] = {trm_onnx_ints("kernel_shape", kernel_shape, 2),
-                                 trm_onnx_ints("pads", pads, 4),
-                                 trm_onnx_ints("strides", strides, 2), trm_onnx_int("group", 1)};
-    trm_onnx_attribute norm = trm_onnx_float("epsilon", 1e-5f), gemm = trm_onnx_int("transB", 1);
+    trmi_onnx_add_initializer(model, "fc.weight",
+                              &(trm_tensor){dense, TRM_FLOAT32, trm_shape_of(10, 4)});
+    trmi_onnx_attribute conv[] = {trmi_onnx_ints("kernel_shape", kernel_shape, 2),
+                                  trmi_onnx_ints("pads", pads, 4),
+                                  trmi_onnx_ints("strides", strides, 2), trmi_onnx_int("group", 1)};
+    trmi_onnx_attribute norm = trmi_onnx_float("epsilon", 1e-5f), gemm = trmi_onnx_int("transB", 1);
     add_node(model, "Conv", (const char *[]){"image", "conv.weight"}, 2, "c", conv, 4);
     add_node(model, "BatchNormalization",
              (const char *[]){"c", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var"}, 5,
@@ -155,35 +157,35 @@ static trm_onnx_model *small_network(void) {
     add_node(model, "GlobalAveragePool", (const char *[]){"m"}, 1, "g", NULL, 0);
     add_node(model, "Flatten", (const char *[]){"g"}, 1, "f", NULL, 0);
     add_node(model, "Gemm", (const char *[]){"f", "fc.weight"}, 2, "logits", &gemm, 1);
-    trm_onnx_add_output(model, &(trm_onnx_value){.name = "logits",
-                                                 .dtype = TRM_FLOAT32,
-                                                 .rank = 2,
-                                                 .dims = {{.symbol = "N"}, {.size = 10}}});
-    trm_onnx_add_metadata(model, "made_by", "a test");
+    trmi_onnx_add_output(model, &(trmi_onnx_value){.name = "logits",
+                                                   .dtype = TRM_FLOAT32,
+                                                   .rank = 2,
+                                                   .dims = {{.symbol = "N"}, {.size = 10}}});
+    trmi_onnx_add_metadata(model, "made_by", "a test");
     return model;
 }
 
 static void write_models(void **state) {
     trm_error err;
-    trm_onnx_model *model = small_network();
-    trm_onnx_write_options external = {.external_from = 100};
-    CHECK_OK(trm_onnx_write(model, in_dir("c.onnx"), NULL, &err), err);
+    trmi_onnx_model *model = small_network();
+    trmi_onnx_write_options external = {.external_from = 100};
+    CHECK_OK(trmi_onnx_write(model, in_dir("c.onnx"), NULL, &err), err);
     static float big[600];
-    trm_onnx_add_initializer(model, "unused", &(trm_tensor){big, TRM_FLOAT32, trm_shape_of(600)});
-    CHECK_OK(trm_onnx_write(model, in_dir("external.onnx"), &external, &err), err);
-    trm_onnx_destroy(model);
-    CHECK_OK(trm_onnx_create("types", &model, &err), err);
+    trmi_onnx_add_initializer(model, "unused", &(trm_tensor){big, TRM_FLOAT32, trm_shape_of(600)});
+    CHECK_OK(trmi_onnx_write(model, in_dir("external.onnx"), &external, &err), err);
+    trmi_onnx_destroy(model);
+    CHECK_OK(trmi_onnx_create("types", &model, &err), err);
     for (int i = 0; i < NAMED; i++) {
-        trm_onnx_add_initializer(model, named[i].name, &named[i].tensor);
+        trmi_onnx_add_initializer(model, named[i].name, &named[i].tensor);
     }
     add_node(model, "Identity", (const char *[]){"conv1.weight"}, 1, "y", NULL, 0);
-    trm_onnx_add_output(
-        model, &(trm_onnx_value){.name = "y",
-                                 .dtype = TRM_FLOAT32,
-                                 .rank = 4,
-                                 .dims = {{.size = 2}, {.size = 3}, {.size = 2}, {.size = 2}}});
-    CHECK_OK(trm_onnx_write(model, in_dir("types.onnx"), NULL, &err), err);
-    trm_onnx_destroy(model);
+    trmi_onnx_add_output(
+        model, &(trmi_onnx_value){.name = "y",
+                                  .dtype = TRM_FLOAT32,
+                                  .rank = 4,
+                                  .dims = {{.size = 2}, {.size = 3}, {.size = 2}, {.size = 2}}});
+    CHECK_OK(trmi_onnx_write(model, in_dir("types.onnx"), NULL, &err), err);
+    trmi_onnx_destroy(model);
 }
 
 /* Named tensors that must be in the file with these very bytes; bfloat16 is not NumPy's to write.
@@ -231,12 +233,12 @@ static void read_tensors(void **state) {
 
 static void read_models(void **state) {
     trm_error err;
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     bool theirs = access(in_dir("py.onnx"), R_OK) == 0;
-    CHECK_OK(trm_onnx_open(in_dir(theirs ? "py.onnx" : "types.onnx"), &model, &err), err);
+    CHECK_OK(trmi_onnx_open(in_dir(theirs ? "py.onnx" : "types.onnx"), &model, &err), err);
     int found = 0;
     for (int i = 0; i < NAMED; i++) {
-        const trm_named_tensor *tensor = trm_onnx_initializer(model, named[i].name);
+        const trm_named_tensor *tensor = trmi_onnx_initializer(model, named[i].name);
         if (tensor == NULL) {
             continue;
         }
@@ -248,13 +250,13 @@ static void read_models(void **state) {
     }
     assert_true(found >= 7);
     if (theirs) {
-        const trm_onnx_node *node = trm_onnx_node_at(model, 0);
+        const trmi_onnx_node *node = &model->nodes[0];
         assert_string_equal(node->op, "Conv");
-        assert_int_equal(trm_onnx_attribute_of(node, "pads")->integers[3], 4);
-        assert_string_equal(trm_onnx_input_at(model, 0)->dims[0].symbol, "batch");
-        assert_int_equal(trm_onnx_opset(model), 17);
+        assert_int_equal(trmi_onnx_attribute_of(node, "pads")->integers[3], 4);
+        assert_string_equal(model->inputs[0].dims[0].symbol, "batch");
+        assert_int_equal(model->opset, 17);
     }
-    trm_onnx_destroy(model);
+    trmi_onnx_destroy(model);
 }
 
 static void line_is_fine(void *context, const char *line) { assert_non_null(line); }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ONNX models in memory: types, the building calls and the getters. The building calls copy
  * everything but the data of initialisers, which must live until the model is written. They return
- * no status: the first failure is stored in the model, and trm_onnx_write returns it.
+ * no status: the first failure is stored in the model, and trmi_onnx_write returns it.
  *
  * Texts and the arrays of nodes belong to the arena of the model; the lists of the model itself
  * grow and are allocated separately. */
 #include "save/formats/onnx.h"
 
-#include "base/arguments.h"
 #include "base/error.h"
 #include "base/format/utf8.h"
 #include "save/path.h"
@@ -62,21 +61,21 @@ int64_t trmi_onnx_type_bytes(uint64_t type) {
 /* ---- building -------------------------------------------------------------------------- */
 
 /* Stores the first failure. */
-static void keep_first(trm_onnx_model *model, const trm_error *err) {
+static void keep_first(trmi_onnx_model *model, const trm_error *err) {
     if (model->first.status == TRM_OK) {
         model->first = *err;
     }
 }
 
 /* Stores the failure of an allocation. */
-static void no_memory(trm_onnx_model *model) {
+static void no_memory(trmi_onnx_model *model) {
     trm_error err;
-    TRMI_FAIL(&err, TRM_NOMEM, "no memory for an ONNX model");
+    TRMI_NO_MEMORY(&err, "for an ONNX model");
     keep_first(model, &err);
 }
 
 /* Returns a copy of the text, which must be UTF-8; "" for NULL or after a failure. */
-static const char *copy_text(trm_onnx_model *model, const char *text) {
+static const char *copy_text(trmi_onnx_model *model, const char *text) {
     text = text == NULL ? "" : text;
     if (!trmi_utf8_valid(text, strlen(text))) {
         trm_error err;
@@ -93,7 +92,7 @@ static const char *copy_text(trm_onnx_model *model, const char *text) {
 }
 
 /* Returns a copy of an array, NULL without memory. */
-static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
+static void *copy_array(trmi_onnx_model *model, const void *items, int64_t count,
                         size_t item_bytes) {
     if (count > 0 && items == NULL) {
         trm_error err;
@@ -115,7 +114,7 @@ static void *copy_array(trm_onnx_model *model, const void *items, int64_t count,
 }
 
 /* Copies a list of names. *count becomes 0 without memory. */
-static const char *const *copy_names(trm_onnx_model *model, const char *const *names,
+static const char *const *copy_names(trmi_onnx_model *model, const char *const *names,
                                      int64_t *count) {
     /* The copies of the pointers are replaced by copies of the texts. */
     const char **kept = copy_array(model, names, *count, sizeof *kept);
@@ -127,32 +126,31 @@ static const char *const *copy_names(trm_onnx_model *model, const char *const *n
 }
 
 /* Replaces what the attribute points to by copies. */
-static void copy_attribute(trm_onnx_model *model, trm_onnx_attribute *attribute) {
+static void copy_attribute(trmi_onnx_model *model, trmi_onnx_attribute *attribute) {
     attribute->name = copy_text(model, attribute->name);
-    if (attribute->kind == TRM_ONNX_STRING) {
+    if (attribute->kind == TRMI_ONNX_STRING) {
         attribute->text = copy_text(model, attribute->text);
-    } else if (attribute->kind == TRM_ONNX_INTS) {
+    } else if (attribute->kind == TRMI_ONNX_INTS) {
         attribute->integers =
             copy_array(model, attribute->integers, attribute->count, sizeof(int64_t));
-    } else if (attribute->kind == TRM_ONNX_FLOATS) {
+    } else if (attribute->kind == TRMI_ONNX_FLOATS) {
         attribute->numbers = copy_array(model, attribute->numbers, attribute->count, sizeof(float));
-    } else if (attribute->kind == TRM_ONNX_TENSOR) {
+    } else if (attribute->kind == TRMI_ONNX_TENSOR) {
         int64_t bytes = trm_tensor_bytes(&attribute->tensor);
         attribute->tensor.data =
             copy_array(model, attribute->tensor.data, bytes < 0 ? 0 : bytes, 1);
     }
 }
 
-void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
-    TRMI_NEED_KEEP(keep_first, model, , node);
+void trmi_onnx_add_node(trmi_onnx_model *model, const trmi_onnx_node *node) {
     /* Texts and lists, then the attributes with what they point to. */
-    trm_onnx_node kept = *node;
+    trmi_onnx_node kept = *node;
     kept.op = copy_text(model, node->op);
     kept.name = copy_text(model, node->name);
     kept.domain = copy_text(model, node->domain);
     kept.inputs = copy_names(model, node->inputs, &kept.input_count);
     kept.outputs = copy_names(model, node->outputs, &kept.output_count);
-    trm_onnx_attribute *attributes =
+    trmi_onnx_attribute *attributes =
         copy_array(model, node->attributes, node->attribute_count, sizeof *attributes);
     for (int64_t i = 0; attributes != NULL && i < node->attribute_count; i++) {
         copy_attribute(model, &attributes[i]);
@@ -165,7 +163,7 @@ void trm_onnx_add_node(trm_onnx_model *model, const trm_onnx_node *node) {
 }
 
 /* Appends a node whose texts and lists are in the arena already. Returns false without memory. */
-bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
+bool trmi_onnx_push_node(trmi_onnx_model *model, const trmi_onnx_node *node) {
     if (!trmi_grow((void **)&model->nodes, &model->node_capacity, model->node_count + 1,
                    sizeof *model->nodes)) {
         return false;
@@ -176,11 +174,11 @@ bool trmi_onnx_push_node(trm_onnx_model *model, const trm_onnx_node *node) {
 
 /* Adds an input or output with a copy of its texts. A value without type, or with too many
  * dimensions, is stored as the model's first failure. */
-static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_onnx_value **values,
-                      int64_t *count, int64_t *capacity) {
-    trm_onnx_value kept = *value;
+static void add_value(trmi_onnx_model *model, const trmi_onnx_value *value,
+                      trmi_onnx_value **values, int64_t *count, int64_t *capacity) {
+    trmi_onnx_value kept = *value;
     kept.name = copy_text(model, value->name);
-    if (value->rank < 0 || value->rank > TRM_ONNX_RANK_MAX ||
+    if (value->rank < 0 || value->rank > TRMI_ONNX_RANK_MAX ||
         trmi_onnx_type_of(value->dtype) == 0) {
         trm_error err;
         TRMI_FAIL(&err, TRM_INVALID,
@@ -201,18 +199,15 @@ static void add_value(trm_onnx_model *model, const trm_onnx_value *value, trm_on
     (*values)[(*count)++] = kept;
 }
 
-void trm_onnx_add_input(trm_onnx_model *model, const trm_onnx_value *value) {
-    TRMI_NEED_KEEP(keep_first, model, , value);
+void trmi_onnx_add_input(trmi_onnx_model *model, const trmi_onnx_value *value) {
     add_value(model, value, &model->inputs, &model->input_count, &model->input_capacity);
 }
 
-void trm_onnx_add_output(trm_onnx_model *model, const trm_onnx_value *value) {
-    TRMI_NEED_KEEP(keep_first, model, , value);
+void trmi_onnx_add_output(trmi_onnx_model *model, const trmi_onnx_value *value) {
     add_value(model, value, &model->outputs, &model->output_count, &model->output_capacity);
 }
 
-void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm_tensor *tensor) {
-    TRMI_NEED_KEEP(keep_first, model, , name, tensor);
+void trmi_onnx_add_initializer(trmi_onnx_model *model, const char *name, const trm_tensor *tensor) {
     trm_named_tensor kept = {copy_text(model, name), *tensor};
     int64_t bytes = trm_tensor_bytes(tensor);
     /* The data must exist now, because they are used when the model is written. */
@@ -232,8 +227,7 @@ void trm_onnx_add_initializer(trm_onnx_model *model, const char *name, const trm
     model->initializers[model->initializer_count++] = kept;
 }
 
-void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *value) {
-    TRMI_NEED_KEEP(keep_first, model, , key, value);
+void trmi_onnx_add_metadata(trmi_onnx_model *model, const char *key, const char *value) {
     trm_text_pair kept = {copy_text(model, key), copy_text(model, value)};
     if (!trmi_grow((void **)&model->metadata, &model->metadata_capacity, model->metadata_count + 1,
                    sizeof *model->metadata)) {
@@ -243,29 +237,28 @@ void trm_onnx_add_metadata(trm_onnx_model *model, const char *key, const char *v
     model->metadata[model->metadata_count++] = kept;
 }
 
-trm_status trm_onnx_create(const char *graph_name, trm_onnx_model **out, trm_error *err) {
-    TRMI_NEED(err, out);
-    trm_onnx_model *model;
+trm_status trmi_onnx_create(const char *graph_name, trmi_onnx_model **out, trm_error *err) {
+    trmi_onnx_model *model;
     TRMI_TRY(TRMI_NEW(err, model, 1, "for an ONNX model"));
     /* `copy` uses the name in its message, so it must not be NULL. */
     model->graph_name = "";
     model->graph_name = copy_text(model, graph_name);
     model->producer = "trireme";
-    model->ir_version = TRM_ONNX_IR_VERSION;
-    model->opset = TRM_ONNX_OPSET;
+    model->ir_version = TRMI_ONNX_IR_VERSION;
+    model->opset = TRMI_ONNX_OPSET;
     if (model->first.status != TRM_OK) {
         trm_status status = (trm_status)model->first.status;
         if (err != NULL) {
             *err = model->first;
         }
-        trm_onnx_destroy(model);
+        trmi_onnx_destroy(model);
         return status;
     }
     *out = model;
     return TRM_OK;
 }
 
-void trm_onnx_destroy(trm_onnx_model *model) {
+void trmi_onnx_destroy(trmi_onnx_model *model) {
     if (model == NULL) {
         return;
     }
@@ -285,83 +278,23 @@ void trm_onnx_destroy(trm_onnx_model *model) {
     trmi_free(model);
 }
 
-trm_onnx_attribute trm_onnx_int(const char *name, int64_t value) {
-    return (trm_onnx_attribute){.name = name, .kind = TRM_ONNX_INT, .integer = value};
+trmi_onnx_attribute trmi_onnx_int(const char *name, int64_t value) {
+    return (trmi_onnx_attribute){.name = name, .kind = TRMI_ONNX_INT, .integer = value};
 }
-trm_onnx_attribute trm_onnx_ints(const char *name, const int64_t *values, int64_t count) {
-    return (trm_onnx_attribute){
-        .name = name, .kind = TRM_ONNX_INTS, .integers = values, .count = count};
+trmi_onnx_attribute trmi_onnx_ints(const char *name, const int64_t *values, int64_t count) {
+    return (trmi_onnx_attribute){
+        .name = name, .kind = TRMI_ONNX_INTS, .integers = values, .count = count};
 }
-trm_onnx_attribute trm_onnx_float(const char *name, float value) {
-    return (trm_onnx_attribute){.name = name, .kind = TRM_ONNX_FLOAT, .number = value};
+trmi_onnx_attribute trmi_onnx_float(const char *name, float value) {
+    return (trmi_onnx_attribute){.name = name, .kind = TRMI_ONNX_FLOAT, .number = value};
 }
-trm_onnx_attribute trm_onnx_string(const char *name, const char *value) {
-    return (trm_onnx_attribute){.name = name, .kind = TRM_ONNX_STRING, .text = value};
-}
-
-/* ---- asking ---------------------------------------------------------------------------- */
-
-const char *trm_onnx_graph_name(const trm_onnx_model *model) {
-    TRMI_NEED_OR(NULL, NULL, model);
-    return model->graph_name;
-}
-const char *trm_onnx_producer(const trm_onnx_model *model) {
-    TRMI_NEED_OR(NULL, NULL, model);
-    return model->producer;
-}
-int64_t trm_onnx_ir_version(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->ir_version;
-}
-int64_t trm_onnx_opset(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->opset;
-}
-int64_t trm_onnx_node_count(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->node_count;
-}
-int64_t trm_onnx_input_count(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->input_count;
-}
-int64_t trm_onnx_output_count(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->output_count;
-}
-int64_t trm_onnx_metadata_count(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->metadata_count;
-}
-int64_t trm_onnx_initializer_count(const trm_onnx_model *model) {
-    TRMI_NEED_OR(0, NULL, model);
-    return model->initializer_count;
+trmi_onnx_attribute trmi_onnx_string(const char *name, const char *value) {
+    return (trmi_onnx_attribute){.name = name, .kind = TRMI_ONNX_STRING, .text = value};
 }
 
-const trm_onnx_node *trm_onnx_node_at(const trm_onnx_model *model, int64_t index) {
-    TRMI_NEED_OR(NULL, NULL, model);
-    return index >= 0 && index < model->node_count ? &model->nodes[index] : NULL;
-}
-const trm_onnx_value *trm_onnx_input_at(const trm_onnx_model *model, int64_t index) {
-    TRMI_NEED_OR(NULL, NULL, model);
-    return index >= 0 && index < model->input_count ? &model->inputs[index] : NULL;
-}
-const trm_onnx_value *trm_onnx_output_at(const trm_onnx_model *model, int64_t index) {
-    TRMI_NEED_OR(NULL, NULL, model);
-    return index >= 0 && index < model->output_count ? &model->outputs[index] : NULL;
-}
-trm_text_pair trm_onnx_metadata_at(const trm_onnx_model *model, int64_t index) {
-    TRMI_NEED_OR((trm_text_pair){0}, NULL, model);
-    return index >= 0 && index < model->metadata_count ? model->metadata[index]
-                                                       : (trm_text_pair){0};
-}
-const trm_named_tensor *trm_onnx_initializer_at(const trm_onnx_model *model, int64_t index) {
-    TRMI_NEED_OR(NULL, NULL, model);
-    return index >= 0 && index < model->initializer_count ? &model->initializers[index] : NULL;
-}
+/* ---- finding --------------------------------------------------------------------------- */
 
-const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const char *name) {
-    TRMI_NEED_OR(NULL, NULL, model, name);
+const trm_named_tensor *trmi_onnx_initializer(const trmi_onnx_model *model, const char *name) {
     for (int64_t i = 0; i < model->initializer_count; i++) {
         if (strcmp(model->initializers[i].name, name) == 0) {
             return &model->initializers[i];
@@ -370,8 +303,7 @@ const trm_named_tensor *trm_onnx_initializer(const trm_onnx_model *model, const 
     return NULL;
 }
 
-const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const char *name) {
-    TRMI_NEED_OR(NULL, NULL, node, name);
+const trmi_onnx_attribute *trmi_onnx_attribute_of(const trmi_onnx_node *node, const char *name) {
     for (int64_t i = 0; i < node->attribute_count; i++) {
         if (strcmp(node->attributes[i].name, name) == 0) {
             return &node->attributes[i];
@@ -380,10 +312,9 @@ const trm_onnx_attribute *trm_onnx_attribute_of(const trm_onnx_node *node, const
     return NULL;
 }
 
-trm_status trm_onnx_read(const trm_onnx_model *model, const char *name, const trm_tensor *into,
-                         trm_error *err) {
-    TRMI_NEED(err, model, name, into);
-    const trm_named_tensor *found = trm_onnx_initializer(model, name);
+trm_status trmi_onnx_read(const trmi_onnx_model *model, const char *name, const trm_tensor *into,
+                          trm_error *err) {
+    const trm_named_tensor *found = trmi_onnx_initializer(model, name);
     if (found == NULL) {
         return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.60s: no initialiser %.80s",
                          model->graph_name, name);

@@ -15,38 +15,38 @@ static void make(uint8_t **file, size_t *bytes) {
     float weight[6] = {1, 2, 3, 4, 5, 6};
     int64_t axes[2] = {0, 1};
     trm_tensor w = {weight, TRM_FLOAT32, trm_shape_of(2, 3)};
-    trm_onnx_model *model;
-    if (trm_onnx_create("fuzz", &model, NULL) != TRM_OK) {
+    trmi_onnx_model *model;
+    if (trmi_onnx_create("fuzz", &model, NULL) != TRM_OK) {
         abort();
     }
     /* a model with each kind of part: input, weights, node with attributes, output, metadata */
-    trm_onnx_value x = {
+    trmi_onnx_value x = {
         .name = "x", .dtype = TRM_FLOAT32, .rank = 2, .dims = {{.symbol = "N"}, {.size = 3}}};
-    trm_onnx_attribute attributes[] = {trm_onnx_int("transB", 1),
-                                       trm_onnx_ints("axes", axes, 2),
-                                       trm_onnx_string("mode", "linear"),
-                                       {.name = "value", .kind = TRM_ONNX_TENSOR, .tensor = w}};
-    trm_onnx_node node = {.op = "Gemm",
-                          .name = "fc",
-                          .inputs = (const char *[]){"x", "w"},
-                          .input_count = 2,
-                          .outputs = (const char *[]){"y"},
-                          .output_count = 1,
-                          .attributes = attributes,
-                          .attribute_count = 4};
-    trm_onnx_add_input(model, &x);
-    trm_onnx_add_initializer(model, "w", &w);
-    trm_onnx_add_node(model, &node);
+    trmi_onnx_attribute attributes[] = {trmi_onnx_int("transB", 1),
+                                        trmi_onnx_ints("axes", axes, 2),
+                                        trmi_onnx_string("mode", "linear"),
+                                        {.name = "value", .kind = TRMI_ONNX_TENSOR, .tensor = w}};
+    trmi_onnx_node node = {.op = "Gemm",
+                           .name = "fc",
+                           .inputs = (const char *[]){"x", "w"},
+                           .input_count = 2,
+                           .outputs = (const char *[]){"y"},
+                           .output_count = 1,
+                           .attributes = attributes,
+                           .attribute_count = 4};
+    trmi_onnx_add_input(model, &x);
+    trmi_onnx_add_initializer(model, "w", &w);
+    trmi_onnx_add_node(model, &node);
     x.name = "y";
-    trm_onnx_add_output(model, &x);
-    trm_onnx_add_metadata(model, "k", "v");
+    trmi_onnx_add_output(model, &x);
+    trmi_onnx_add_metadata(model, "k", "v");
     snprintf(path, sizeof path, "/tmp/trireme_onnx_fuzz_%ld", (long)getpid());
-    if (trm_onnx_write(model, path, NULL, NULL) != TRM_OK ||
+    if (trmi_onnx_write(model, path, NULL, NULL) != TRM_OK ||
         trmi_os_read_file(path, 60000, file, bytes, NULL) != TRM_OK) {
         abort();
     }
     unlink(path);
-    trm_onnx_destroy(model);
+    trmi_onnx_destroy(model);
 }
 
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
@@ -62,7 +62,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     trm_error err = {0};
     /* A folder that does not exist: data in other files are never found. */
     if (trmi_onnx_parse(data, bytes, "/nonexistent/fuzz.onnx", &model, &err) != TRM_OK) {
@@ -72,21 +72,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         return 0;
     }
     unsigned sum = 0;
-    for (int64_t i = 0; i < trm_onnx_initializer_count(model); i++) {
-        const trm_named_tensor *named = trm_onnx_initializer_at(model, i);
+    for (int64_t i = 0; i < model->initializer_count; i++) {
+        const trm_named_tensor *named = &model->initializers[i];
         int64_t length = trm_tensor_bytes(&named->tensor);
         for (int64_t b = 0; named->tensor.dtype != TRM_DTYPE_NONE && b < length; b++) {
             sum += ((const uint8_t *)named->tensor.data)[b];
         }
     }
-    for (int64_t i = 0; i < trm_onnx_node_count(model); i++) {
-        const trm_onnx_node *node = trm_onnx_node_at(model, i);
+    for (int64_t i = 0; i < model->node_count; i++) {
+        const trmi_onnx_node *node = &model->nodes[i];
         sum += (unsigned)strlen(node->op);
         for (int64_t k = 0; k < node->input_count; k++) {
             sum += (unsigned)strlen(node->inputs[k]);
         }
     }
     *(volatile unsigned *)&sum = sum;
-    trm_onnx_destroy(model);
+    trmi_onnx_destroy(model);
     return 0;
 }

@@ -3,11 +3,10 @@
  * recursion. Names are copied, because they need a terminating NUL; data stay in the file. Unknown
  * fields are skipped. The numbers in the switches are the field numbers of onnx.proto.
  *
- *   trm_onnx_open > trmi_onnx_parse > take_model_field > take_graph > take_node > take_attribute
+ *   trmi_onnx_open > trmi_onnx_parse > take_model_field > take_graph > take_node > take_attribute
  */
 #include "save/formats/onnx_reader.h"
 
-#include "base/arguments.h"
 #include "base/error.h"
 #include "base/format/utf8.h"
 #include "save/path.h"
@@ -21,7 +20,7 @@ typedef struct node_parts {
     const char **inputs, **outputs; /* names in the arena */
     int64_t input_count, input_capacity, output_count,
         output_capacity;                         /* lengths and capacities of the two lists */
-    trm_onnx_attribute *attributes;              /* complete ones */
+    trmi_onnx_attribute *attributes;             /* complete ones */
     int64_t attribute_count, attribute_capacity; /* length and capacity of `attributes` */
     int64_t *integers;                           /* of the present attribute */
     int64_t integer_count, integer_capacity;     /* length and capacity of `integers` */
@@ -96,7 +95,8 @@ static void *keep_items(const trmi_onnx_reader *r, const void *items, int64_t co
 /* Reads one field of an attribute. Single values go to *out, lists to `parts`, and the kind to
  * *type. */
 static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
-                                       node_parts *parts, trm_onnx_attribute *out, uint64_t *type) {
+                                       node_parts *parts, trmi_onnx_attribute *out,
+                                       uint64_t *type) {
     trm_named_tensor tensor;
     trm_status status;
     /* 1 name, 2 f, 3 i, 4 s, 5 t, 7 floats, 8 ints, 20 type */
@@ -119,7 +119,7 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
         if (status == TRM_OK) {
             out->tensor = tensor.tensor;
         } else if (status == TRM_UNSUPPORTED) {
-            *type = TRM_ONNX_OTHER; /* a tensor of strings: the node may be one that is not used */
+            *type = TRMI_ONNX_OTHER; /* a tensor of strings: the node may be one that is not used */
         }
         return status == TRM_UNSUPPORTED ? TRM_OK : status;
     case 7: return take_numbers(r, field, parts);
@@ -129,12 +129,12 @@ static trm_status take_attribute_field(const trmi_onnx_reader *r, const trmi_pro
     }
 }
 
-/* Reads an AttributeProto. Kinds that trireme does not interpret become TRM_ONNX_OTHER. */
+/* Reads an AttributeProto. Kinds that trireme does not interpret become TRMI_ONNX_OTHER. */
 static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_field *message,
                                  node_parts *parts) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
-    trm_onnx_attribute out = {.name = ""};
+    trmi_onnx_attribute out = {.name = ""};
     uint64_t type = 0;
     /* The lists are used again for each attribute. */
     parts->integer_count = parts->number_count = 0;
@@ -143,14 +143,14 @@ static trm_status take_attribute(const trmi_onnx_reader *r, const trmi_proto_fie
     }
     TRMI_TRY(trmi_onnx_finish(r, &proto));
     /* 5 is GRAPH: subgraphs are not interpreted. */
-    bool known = type >= TRM_ONNX_FLOAT && type <= TRM_ONNX_INTS && type != 5;
-    out.kind = known ? (trm_onnx_attribute_kind)type : TRM_ONNX_OTHER;
-    if (out.kind == TRM_ONNX_STRING && out.text == NULL) {
+    bool known = type >= TRMI_ONNX_FLOAT && type <= TRMI_ONNX_INTS && type != 5;
+    out.kind = known ? (trmi_onnx_attribute_kind)type : TRMI_ONNX_OTHER;
+    if (out.kind == TRMI_ONNX_STRING && out.text == NULL) {
         out.text = "";
     }
-    out.count = out.kind == TRM_ONNX_INTS     ? parts->integer_count
-                : out.kind == TRM_ONNX_FLOATS ? parts->number_count
-                                              : 0;
+    out.count = out.kind == TRMI_ONNX_INTS     ? parts->integer_count
+                : out.kind == TRMI_ONNX_FLOATS ? parts->number_count
+                                               : 0;
     /* The values, of the kind that `type` states. */
     out.integers = keep_items(r, parts->integers, parts->integer_count, sizeof *parts->integers);
     out.numbers = keep_items(r, parts->numbers, parts->number_count, sizeof *parts->numbers);
@@ -177,7 +177,7 @@ static trm_status add_name(const trmi_onnx_reader *r, const trmi_proto_field *fi
 
 /* Reads one field of a node. */
 static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_field *field,
-                                  node_parts *parts, trm_onnx_node *out) {
+                                  node_parts *parts, trmi_onnx_node *out) {
     /* 1 input, 2 output, 3 name, 4 op_type, 5 attribute, 7 domain */
     switch (field->number) {
     case 1: return add_name(r, field, &parts->inputs, &parts->input_count, &parts->input_capacity);
@@ -198,7 +198,7 @@ static trm_status take_node_field(const trmi_onnx_reader *r, const trmi_proto_fi
 static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *message) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
-    trm_onnx_node out = {.op = "", .name = "", .domain = ""};
+    trmi_onnx_node out = {.op = "", .name = "", .domain = ""};
     node_parts parts = {0};
     trm_status status = TRM_OK;
     /* Collect the parts first, because the length of each list is known only at the end. */
@@ -232,7 +232,7 @@ static trm_status take_node(const trmi_onnx_reader *r, const trmi_proto_field *m
 
 /* Reads a TensorShapeProto. A dimension without size and symbol becomes the symbol "?". */
 static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *message,
-                             trm_onnx_value *out) {
+                             trmi_onnx_value *out) {
     trmi_proto dims = trmi_proto_inside(message);
     trmi_proto_field dim, field;
     out->rank = 0;
@@ -241,17 +241,17 @@ static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *
             continue;
         }
         TRMI_TRY(trmi_onnx_expect_message(r, &dim, 0));
-        if (out->rank == TRM_ONNX_RANK_MAX) {
+        if (out->rank == TRMI_ONNX_RANK_MAX) {
             return TRMI_FAIL(r->err, TRM_UNSUPPORTED, "%s: value %.60s has more than %d dimensions",
-                             trmi_path_tail(r->path), out->name, TRM_ONNX_RANK_MAX);
+                             trmi_path_tail(r->path), out->name, TRMI_ONNX_RANK_MAX);
         }
         /* 1 dim_value, 2 dim_param (a symbol such as "N") */
-        trm_onnx_dim *place = &out->dims[out->rank++];
-        *place = (trm_onnx_dim){.symbol = "?"};
+        trmi_onnx_dim *place = &out->dims[out->rank++];
+        *place = (trmi_onnx_dim){.symbol = "?"};
         trmi_proto proto = trmi_proto_inside(&dim);
         while (trmi_proto_next(&proto, &field)) {
             if (field.number == 1) {
-                *place = (trm_onnx_dim){.size = (int64_t)field.value};
+                *place = (trmi_onnx_dim){.size = (int64_t)field.value};
             } else if (field.number == 2) {
                 TRMI_TRY(trmi_onnx_take_text(r, &field, &place->symbol));
             }
@@ -263,7 +263,7 @@ static trm_status take_shape(const trmi_onnx_reader *r, const trmi_proto_field *
 
 /* Reads TypeProto { tensor_type 1 { elem_type 1, shape 2 } }. */
 static trm_status take_type(const trmi_onnx_reader *r, const trmi_proto_field *message,
-                            trm_onnx_value *out) {
+                            trmi_onnx_value *out) {
     trmi_proto types = trmi_proto_inside(message);
     trmi_proto_field type, field;
     while (trmi_proto_next(&types, &type)) {
@@ -287,10 +287,10 @@ static trm_status take_type(const trmi_onnx_reader *r, const trmi_proto_field *m
 
 /* Reads a ValueInfoProto: an input or output of the graph. */
 static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *message,
-                             trm_onnx_value **values, int64_t *count, int64_t *capacity) {
+                             trmi_onnx_value **values, int64_t *count, int64_t *capacity) {
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
-    trm_onnx_value out = {.name = "", .rank = -1};
+    trmi_onnx_value out = {.name = "", .rank = -1};
     while (trmi_proto_next(&proto, &field)) {
         if (field.number == 1) {
             TRMI_TRY(trmi_onnx_take_text(r, &field, &out.name));
@@ -312,7 +312,7 @@ static trm_status take_value(const trmi_onnx_reader *r, const trmi_proto_field *
 
 /* Reads a weight. */
 static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_field *field) {
-    trm_onnx_model *m = r->model;
+    trmi_onnx_model *m = r->model;
     trm_named_tensor tensor;
     TRMI_TRY(trmi_onnx_expect_message(r, field, m->initializer_count));
     TRMI_TRY(trmi_onnx_take_tensor(r, field, &tensor));
@@ -327,7 +327,7 @@ static trm_status take_initializer(const trmi_onnx_reader *r, const trmi_proto_f
 /* Reads a GraphProto into the model: nodes, weights, inputs, outputs. Value infos of intermediate
  * results are skipped. */
 static trm_status take_graph(const trmi_onnx_reader *r, const trmi_proto_field *message) {
-    trm_onnx_model *m = r->model;
+    trmi_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
     while (trmi_proto_next(&proto, &field)) {
@@ -380,7 +380,7 @@ static trm_status take_opset(const trmi_onnx_reader *r, const trmi_proto_field *
 
 /* Reads a pair of metadata. */
 static trm_status take_metadata(const trmi_onnx_reader *r, const trmi_proto_field *message) {
-    trm_onnx_model *m = r->model;
+    trmi_onnx_model *m = r->model;
     trmi_proto proto = trmi_proto_inside(message);
     trmi_proto_field field;
     trm_text_pair pair = {"", ""};
@@ -418,11 +418,11 @@ static trm_status take_model_field(const trmi_onnx_reader *r, const trmi_proto_f
 }
 
 trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
-                           trm_onnx_model **out, trm_error *err) {
+                           trmi_onnx_model **out, trm_error *err) {
     trm_error local;
     trmi_onnx_reader r = {.start = data, .path = path, .err = err != NULL ? err : &local};
     /* A new model has the values that are written; here the file determines them. */
-    TRMI_TRY(trm_onnx_create("", &r.model, r.err));
+    TRMI_TRY(trmi_onnx_create("", &r.model, r.err));
     r.model->producer = "";
     r.model->ir_version = r.model->opset = 0;
     trmi_proto proto = {.data = data, .bytes = bytes};
@@ -439,23 +439,22 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
                            graph ? "its IR version is below 3" : "it has no graph");
     }
     if (status != TRM_OK) {
-        trm_onnx_destroy(r.model);
+        trmi_onnx_destroy(r.model);
         return status;
     }
     *out = r.model;
     return TRM_OK;
 }
 
-trm_status trm_onnx_open(const char *path, trm_onnx_model **out, trm_error *err) {
-    TRMI_NEED(err, path, out);
+trm_status trmi_onnx_open(const char *path, trmi_onnx_model **out, trm_error *err) {
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));
-    trm_onnx_model *model = NULL;
+    trmi_onnx_model *model = NULL;
     trm_status parsed = trmi_onnx_parse(mapping.data, mapping.bytes, path, &model, err);
     /* A page that could not be read makes the model invalid. */
     trm_status status = trmi_mapping_check(&mapping, parsed, err);
     if (status != TRM_OK) {
-        trm_onnx_destroy(parsed == TRM_OK ? model : NULL);
+        trmi_onnx_destroy(parsed == TRM_OK ? model : NULL);
         trmi_mapping_close(&mapping);
         return status;
     }

@@ -8,10 +8,10 @@
 
 /* The state of reading one file. */
 typedef struct trmi_onnx_reader {
-    trm_onnx_model *model; /* gets what is read */
-    const uint8_t *start;  /* start of the file: offsets in messages count from here */
-    const char *path;      /* of the file, for messages and external data */
-    trm_error *err;        /* never NULL */
+    trmi_onnx_model *model; /* gets what is read */
+    const uint8_t *start;   /* start of the file: offsets in messages count from here */
+    const char *path;       /* of the file, for messages and external data */
+    trm_error *err;         /* never NULL */
 } trmi_onnx_reader;
 
 /* Return CORRUPT with the offset of `at`, and NOMEM. */

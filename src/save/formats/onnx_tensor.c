@@ -183,7 +183,7 @@ static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
  * mapping belongs to the model. Errors: INVALID (outside the folder, or no plain file), CORRUPT,
  * NOMEM, IO. */
 static trm_status map_external(const trmi_onnx_reader *r, const char *location, trmi_mapping *out) {
-    trm_onnx_model *model = r->model;
+    trmi_onnx_model *model = r->model;
     char folder[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
     /* Mapped already: many weights are in one file. */
     for (int64_t i = 0; i < model->external_count; i++) {

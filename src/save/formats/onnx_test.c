@@ -13,92 +13,92 @@ static float weight[300 * 4];
 static int64_t axes[2] = {2, 3};
 
 /* x[N, 4] -> Gemm(w, b) -> Relu -> y[N, 300] */
-static trm_onnx_model *build(void) {
-    trm_onnx_model *model;
+static trmi_onnx_model *build(void) {
+    trmi_onnx_model *model;
     trm_error err;
-    CHECK_OK(trm_onnx_create("mlp", &model, &err), err);
-    trm_onnx_add_input(model, &(trm_onnx_value){.name = "x",
-                                                .dtype = TRM_FLOAT32,
-                                                .rank = 2,
-                                                .dims = {{.symbol = "N"}, {.size = 4}}});
+    CHECK_OK(trmi_onnx_create("mlp", &model, &err), err);
+    trmi_onnx_add_input(model, &(trmi_onnx_value){.name = "x",
+                                                  .dtype = TRM_FLOAT32,
+                                                  .rank = 2,
+                                                  .dims = {{.symbol = "N"}, {.size = 4}}});
     for (int i = 0; i < 1200; i++) {
         weight[i] = (float)i * 0.25f;
     }
     trm_tensor w = {weight, TRM_FLOAT32, trm_shape_of(300, 4)};
     trm_tensor b = {weight, TRM_FLOAT32, trm_shape_of(300)};
-    trm_onnx_add_initializer(model, "w", &w);
-    trm_onnx_add_initializer(model, "b", &b);
-    trm_onnx_attribute gemm[] = {trm_onnx_int("transB", 1), trm_onnx_float("alpha", 0.5f)};
-    trm_onnx_add_node(model, &(trm_onnx_node){.op = "Gemm",
-                                              .name = "fc",
-                                              .inputs = (const char *[]){"x", "w", "b"},
-                                              .input_count = 3,
-                                              .outputs = (const char *[]){"h"},
-                                              .output_count = 1,
-                                              .attributes = gemm,
-                                              .attribute_count = 2});
-    trm_onnx_attribute others[] = {trm_onnx_ints("axes", axes, 2),
-                                   trm_onnx_string("mode", "a\"b"),
-                                   {.name = "value", .kind = TRM_ONNX_TENSOR, .tensor = b}};
-    trm_onnx_add_node(model, &(trm_onnx_node){.op = "Relu",
-                                              .inputs = (const char *[]){"h"},
-                                              .input_count = 1,
-                                              .outputs = (const char *[]){"y"},
-                                              .output_count = 1,
-                                              .attributes = others,
-                                              .attribute_count = 3});
-    trm_onnx_add_output(model, &(trm_onnx_value){.name = "y",
-                                                 .dtype = TRM_FLOAT32,
-                                                 .rank = 2,
-                                                 .dims = {{.symbol = "N"}, {.size = 300}}});
-    trm_onnx_add_metadata(model, "author", "trireme");
+    trmi_onnx_add_initializer(model, "w", &w);
+    trmi_onnx_add_initializer(model, "b", &b);
+    trmi_onnx_attribute gemm[] = {trmi_onnx_int("transB", 1), trmi_onnx_float("alpha", 0.5f)};
+    trmi_onnx_add_node(model, &(trmi_onnx_node){.op = "Gemm",
+                                                .name = "fc",
+                                                .inputs = (const char *[]){"x", "w", "b"},
+                                                .input_count = 3,
+                                                .outputs = (const char *[]){"h"},
+                                                .output_count = 1,
+                                                .attributes = gemm,
+                                                .attribute_count = 2});
+    trmi_onnx_attribute others[] = {trmi_onnx_ints("axes", axes, 2),
+                                    trmi_onnx_string("mode", "a\"b"),
+                                    {.name = "value", .kind = TRMI_ONNX_TENSOR, .tensor = b}};
+    trmi_onnx_add_node(model, &(trmi_onnx_node){.op = "Relu",
+                                                .inputs = (const char *[]){"h"},
+                                                .input_count = 1,
+                                                .outputs = (const char *[]){"y"},
+                                                .output_count = 1,
+                                                .attributes = others,
+                                                .attribute_count = 3});
+    trmi_onnx_add_output(model, &(trmi_onnx_value){.name = "y",
+                                                   .dtype = TRM_FLOAT32,
+                                                   .rank = 2,
+                                                   .dims = {{.symbol = "N"}, {.size = 300}}});
+    trmi_onnx_add_metadata(model, "author", "trireme");
     return model;
 }
 
-static void check_model(const trm_onnx_model *model) {
+static void check_model(const trmi_onnx_model *model) {
     trm_error err;
-    assert_string_equal(trm_onnx_graph_name(model), "mlp");
-    assert_string_equal(trm_onnx_producer(model), "trireme");
-    assert_int_equal(trm_onnx_ir_version(model), 8);
-    assert_int_equal(trm_onnx_opset(model), 17);
-    assert_int_equal(trm_onnx_node_count(model), 2);
-    const trm_onnx_node *gemm = trm_onnx_node_at(model, 0), *relu = trm_onnx_node_at(model, 1);
+    assert_string_equal(model->graph_name, "mlp");
+    assert_string_equal(model->producer, "trireme");
+    assert_int_equal(model->ir_version, 8);
+    assert_int_equal(model->opset, 17);
+    assert_int_equal(model->node_count, 2);
+    const trmi_onnx_node *gemm = &model->nodes[0], *relu = &model->nodes[1];
     assert_string_equal(gemm->op, "Gemm");
     assert_string_equal(gemm->name, "fc");
     assert_int_equal(gemm->input_count, 3);
     assert_string_equal(gemm->inputs[2], "b");
-    assert_int_equal(trm_onnx_attribute_of(gemm, "transB")->integer, 1);
-    assert_true(trm_onnx_attribute_of(gemm, "alpha")->number == 0.5f);
-    assert_null(trm_onnx_attribute_of(gemm, "beta"));
-    const trm_onnx_attribute *ints = trm_onnx_attribute_of(relu, "axes");
-    assert_int_equal(ints->kind, TRM_ONNX_INTS);
+    assert_int_equal(trmi_onnx_attribute_of(gemm, "transB")->integer, 1);
+    assert_true(trmi_onnx_attribute_of(gemm, "alpha")->number == 0.5f);
+    assert_null(trmi_onnx_attribute_of(gemm, "beta"));
+    const trmi_onnx_attribute *ints = trmi_onnx_attribute_of(relu, "axes");
+    assert_int_equal(ints->kind, TRMI_ONNX_INTS);
     assert_int_equal(ints->count, 2);
     assert_int_equal(ints->integers[1], 3);
-    assert_string_equal(trm_onnx_attribute_of(relu, "mode")->text, "a\"b");
-    const trm_onnx_attribute *tensor = trm_onnx_attribute_of(relu, "value");
+    assert_string_equal(trmi_onnx_attribute_of(relu, "mode")->text, "a\"b");
+    const trmi_onnx_attribute *tensor = trmi_onnx_attribute_of(relu, "value");
     assert_memory_equal(tensor->tensor.data, weight, 1200);
-    assert_string_equal(trm_onnx_input_at(model, 0)->dims[0].symbol, "N");
-    assert_int_equal(trm_onnx_output_at(model, 0)->dims[1].size, 300);
-    assert_int_equal(trm_onnx_output_at(model, 0)->dtype, TRM_FLOAT32);
-    assert_string_equal(trm_onnx_metadata_at(model, 0).value, "trireme");
+    assert_string_equal(model->inputs[0].dims[0].symbol, "N");
+    assert_int_equal(model->outputs[0].dims[1].size, 300);
+    assert_int_equal(model->outputs[0].dtype, TRM_FLOAT32);
+    assert_string_equal(model->metadata[0].value, "trireme");
     static float copy[1200];
     trm_tensor into = {copy, TRM_FLOAT32, trm_shape_of(300, 4)};
-    CHECK_OK(trm_onnx_read(model, "w", &into, &err), err);
+    CHECK_OK(trmi_onnx_read(model, "w", &into, &err), err);
     assert_memory_equal(copy, weight, sizeof copy);
     into.shape = trm_shape_of(1200);
-    CHECK_FAILS(trm_onnx_read(model, "w", &into, &err), TRM_INVALID, err, "[300, 4]");
-    CHECK_FAILS(trm_onnx_read(model, "v", &into, &err), TRM_INVALID, err, "no initialiser v");
+    CHECK_FAILS(trmi_onnx_read(model, "w", &into, &err), TRM_INVALID, err, "[300, 4]");
+    CHECK_FAILS(trmi_onnx_read(model, "v", &into, &err), TRM_INVALID, err, "no initialiser v");
 }
 
 static void what_is_written_is_read(void **state) {
     trm_error err;
-    trm_onnx_model *model = build(), *back;
-    CHECK_OK(trm_onnx_write(model, in_folder("a.onnx"), NULL, &err), err);
-    trm_onnx_destroy(model);
-    CHECK_OK(trm_onnx_open(in_folder("a.onnx"), &back, &err), err);
+    trmi_onnx_model *model = build(), *back;
+    CHECK_OK(trmi_onnx_write(model, in_folder("a.onnx"), NULL, &err), err);
+    trmi_onnx_destroy(model);
+    CHECK_OK(trmi_onnx_open(in_folder("a.onnx"), &back, &err), err);
     check_model(back);
     /* And what is read can be written again, to the same bytes. */
-    CHECK_OK(trm_onnx_write(back, in_folder("b.onnx"), NULL, &err), err);
+    CHECK_OK(trmi_onnx_write(back, in_folder("b.onnx"), NULL, &err), err);
     uint8_t *a, *b;
     size_t a_bytes, b_bytes;
     CHECK_OK(trmi_os_read_file(in_folder("a.onnx"), 1 << 20, &a, &a_bytes, &err), err);
@@ -107,35 +107,36 @@ static void what_is_written_is_read(void **state) {
     assert_memory_equal(a, b, a_bytes);
     trmi_free(a);
     trmi_free(b);
-    trm_onnx_destroy(back);
+    trmi_onnx_destroy(back);
 }
 
 static void large_data_live_beside_the_model(void **state) {
     trm_error err;
-    trm_onnx_model *model = build(), *back;
-    trm_onnx_write_options options = {.external_from = 4000};
-    CHECK_OK(trm_onnx_write(model, in_folder("c.onnx"), &options, &err), err);
-    trm_onnx_destroy(model);
+    trmi_onnx_model *model = build(), *back;
+    trmi_onnx_write_options options = {.external_from = 4000};
+    CHECK_OK(trmi_onnx_write(model, in_folder("c.onnx"), &options, &err), err);
+    trmi_onnx_destroy(model);
     struct stat info;
     assert_int_equal(stat(in_folder("c.onnx.data"), &info), 0);
     assert_int_equal(info.st_size, 8192 + 1200); /* w, a gap to the next page, b */
     assert_int_equal(stat(in_folder("c.onnx"), &info), 0);
     assert_true(info.st_size < 2500);
-    CHECK_OK(trm_onnx_open(in_folder("c.onnx"), &back, &err), err);
+    CHECK_OK(trmi_onnx_open(in_folder("c.onnx"), &back, &err), err);
     check_model(back);
-    trm_onnx_destroy(back);
+    trmi_onnx_destroy(back);
     assert_int_equal(truncate(in_folder("c.onnx.data"), 8192 + 1199), 0);
-    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_CORRUPT, err,
+    CHECK_FAILS(trmi_onnx_open(in_folder("c.onnx"), &back, &err), TRM_CORRUPT, err,
                 "1200 bytes at 8192 of c.onnx.data, which has 9391");
     assert_int_equal(rename(in_folder("c.onnx.data"), in_folder("elsewhere")), 0);
-    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_IO, err,
+    CHECK_FAILS(trmi_onnx_open(in_folder("c.onnx"), &back, &err), TRM_IO, err,
                 "data in c.onnx.data");
     assert_int_equal(symlink("elsewhere", in_folder("c.onnx.data")), 0);
-    CHECK_FAILS(trm_onnx_open(in_folder("c.onnx"), &back, &err), TRM_INVALID, err, "no plain file");
+    CHECK_FAILS(trmi_onnx_open(in_folder("c.onnx"), &back, &err), TRM_INVALID, err,
+                "no plain file");
 }
 
 /* A model of one initialiser whose TensorProto is `tensor` (freed). */
-static trm_status parse_tensor(trmi_text *tensor, trm_onnx_model **out, trm_error *err) {
+static trm_status parse_tensor(trmi_text *tensor, trmi_onnx_model **out, trm_error *err) {
     trmi_text graph = {0}, model = {0};
     trmi_proto_message(&graph, 5, tensor);
     trmi_proto_varint(&model, 1, 8);
@@ -143,7 +144,7 @@ static trm_status parse_tensor(trmi_text *tensor, trm_onnx_model **out, trm_erro
     char path[300];
     snprintf(path, sizeof path, "%s/m.onnx", folder);
     trm_status status = trmi_onnx_parse((const uint8_t *)model.data, model.length, path, out, err);
-    if (status == TRM_OK && trm_onnx_initializer_count(*out) != 1) {
+    if (status == TRM_OK && (*out)->initializer_count != 1) {
         fail_msg("no initialiser");
     }
     trmi_text_free(&model);
@@ -162,7 +163,7 @@ static void data_outside_the_folder_are_refused(void **state) {
     static const char *const places[] = {"../up", "/etc/passwd", "a/../../b", "",   ".",
                                          "a//b",  "..",          "a\\b",      "./x"};
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
-        trm_onnx_model *model;
+        trmi_onnx_model *model;
         trm_error err;
         trmi_text tensor = tensor_head(1, 4), entry = {0};
         trmi_proto_string(&entry, 1, "location");
@@ -175,7 +176,7 @@ static void data_outside_the_folder_are_refused(void **state) {
 }
 
 static void typed_data_are_read(void **state) {
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     trm_error err;
     trmi_text tensor = tensor_head(7, 3); /* int64, one number a field and two packed */
     trmi_text packed = {0};
@@ -184,24 +185,24 @@ static void typed_data_are_read(void **state) {
     trmi_proto_raw_varint(&packed, 1);
     trmi_proto_message(&tensor, 7, &packed);
     CHECK_OK(parse_tensor(&tensor, &model, &err), err);
-    const int64_t *values = trm_onnx_initializer(model, "t")->tensor.data;
+    const int64_t *values = trmi_onnx_initializer(model, "t")->tensor.data;
     assert_true(values[0] == -5 && values[1] == 300 && values[2] == 1);
-    trm_onnx_destroy(model);
+    trmi_onnx_destroy(model);
     float floats[2] = {1.5f, -2};
     tensor = tensor_head(1, 2);
     trmi_proto_bytes(&tensor, 4, floats, sizeof floats);
     CHECK_OK(parse_tensor(&tensor, &model, &err), err);
-    assert_memory_equal(trm_onnx_initializer(model, "t")->tensor.data, floats, sizeof floats);
-    trm_onnx_destroy(model);
+    assert_memory_equal(trmi_onnx_initializer(model, "t")->tensor.data, floats, sizeof floats);
+    trmi_onnx_destroy(model);
     tensor = tensor_head(10, 1); /* a float16 lies in int32_data */
     trmi_proto_varint(&tensor, 5, 0x3C00);
     CHECK_OK(parse_tensor(&tensor, &model, &err), err);
-    assert_memory_equal(trm_onnx_initializer(model, "t")->tensor.data, "\x00\x3C", 2);
-    trm_onnx_destroy(model);
+    assert_memory_equal(trmi_onnx_initializer(model, "t")->tensor.data, "\x00\x3C", 2);
+    trmi_onnx_destroy(model);
 }
 
 static void broken_tensors_are_refused(void **state) {
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     trm_error err;
     uint8_t bytes[16] = {0};
     trmi_text tensor = tensor_head(1, 3);
@@ -236,9 +237,9 @@ static void broken_tensors_are_refused(void **state) {
 /* Every prefix and every flipped bit of a model: an error with a sentence, or a model. */
 static void damaged_models_do_no_harm(void **state) {
     trm_error err;
-    trm_onnx_model *model = build(), *back;
-    CHECK_OK(trm_onnx_write(model, in_folder("d.onnx"), NULL, &err), err);
-    trm_onnx_destroy(model);
+    trmi_onnx_model *model = build(), *back;
+    CHECK_OK(trmi_onnx_write(model, in_folder("d.onnx"), NULL, &err), err);
+    trmi_onnx_destroy(model);
     uint8_t *data;
     size_t bytes;
     CHECK_OK(trmi_os_read_file(in_folder("d.onnx"), 1 << 20, &data, &bytes, &err), err);
@@ -250,7 +251,7 @@ static void damaged_models_do_no_harm(void **state) {
         for (int bit = 0; bit < 8; bit++) {
             data[i] ^= (uint8_t)(1 << bit);
             if (trmi_onnx_parse(data, bytes, "d", &back, &err) == TRM_OK) {
-                trm_onnx_destroy(back);
+                trmi_onnx_destroy(back);
             }
             data[i] ^= (uint8_t)(1 << bit);
         }
@@ -261,9 +262,9 @@ static void damaged_models_do_no_harm(void **state) {
 static void graphs_that_cannot_run_are_not_written(void **state) {
     trm_error err;
     const char *x[] = {"x"}, *y[] = {"y"}, *z[] = {"z"};
-    trm_onnx_value in = {.name = "x", .dtype = TRM_FLOAT32};
-    trm_onnx_value out = {.name = "y", .dtype = TRM_FLOAT32};
-    trm_onnx_node relu = {
+    trmi_onnx_value in = {.name = "x", .dtype = TRM_FLOAT32};
+    trmi_onnx_value out = {.name = "y", .dtype = TRM_FLOAT32};
+    trmi_onnx_node relu = {
         .op = "Relu", .inputs = x, .input_count = 1, .outputs = y, .output_count = 1};
     for (int fault = 0; fault < 7; fault++) {
         static const char *const messages[] = {"node 0 (Relu) uses z, which no earlier",
@@ -273,33 +274,33 @@ static void graphs_that_cannot_run_are_not_written(void **state) {
                                                "not UTF-8",
                                                "has no data",
                                                "has no type"};
-        trm_onnx_model *model;
-        CHECK_OK(trm_onnx_create("g", &model, &err), err);
-        trm_onnx_add_input(model, &in);
-        trm_onnx_node node = relu;
+        trmi_onnx_model *model;
+        CHECK_OK(trmi_onnx_create("g", &model, &err), err);
+        trmi_onnx_add_input(model, &in);
+        trmi_onnx_node node = relu;
         node.inputs = fault == 0 ? z : x;
-        trm_onnx_add_node(model, &node);
+        trmi_onnx_add_node(model, &node);
         if (fault == 1) {
-            trm_onnx_add_node(model, &relu);
+            trmi_onnx_add_node(model, &relu);
         }
         if (fault == 4) {
-            trm_onnx_add_metadata(model, "k", "\xFF");
+            trmi_onnx_add_metadata(model, "k", "\xFF");
         }
         if (fault == 5) {
             trm_tensor none = {NULL, TRM_FLOAT32, trm_shape_of(1)};
-            trm_onnx_add_initializer(model, "w", &none);
+            trmi_onnx_add_initializer(model, "w", &none);
         }
         if (fault == 6) {
-            trm_onnx_add_input(model, &(trm_onnx_value){.name = "u"});
+            trmi_onnx_add_input(model, &(trmi_onnx_value){.name = "u"});
         }
-        trm_onnx_value result = out;
+        trmi_onnx_value result = out;
         result.name = fault == 2 ? "z" : "y";
         if (fault != 3) {
-            trm_onnx_add_output(model, &result);
+            trmi_onnx_add_output(model, &result);
         }
-        CHECK_FAILS(trm_onnx_write(model, in_folder("never.onnx"), NULL, &err), TRM_INVALID, err,
+        CHECK_FAILS(trmi_onnx_write(model, in_folder("never.onnx"), NULL, &err), TRM_INVALID, err,
                     messages[fault]);
-        trm_onnx_destroy(model);
+        trmi_onnx_destroy(model);
     }
     assert_int_not_equal(access(in_folder("never.onnx"), F_OK), 0);
 }

@@ -11,7 +11,6 @@
  * advance. */
 #include "save/formats/onnx.h"
 
-#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "save/file_out.h"
@@ -45,7 +44,7 @@ static const definition *look_up(const definition *all, int64_t count, const cha
 }
 
 /* Collects the definitions of all values; `all` has room for them. Returns their number. */
-static int64_t collect_definitions(const trm_onnx_model *model, definition *all) {
+static int64_t collect_definitions(const trmi_onnx_model *model, definition *all) {
     int64_t count = 0;
     for (int64_t i = 0; i < model->input_count; i++) {
         all[count++] = (definition){model->inputs[i].name, -1};
@@ -65,10 +64,10 @@ static int64_t collect_definitions(const trm_onnx_model *model, definition *all)
 
 /* Checks that every use refers to an earlier definition, and that the graph's outputs are
  * defined. */
-static trm_status check_uses(const trm_onnx_model *model, const definition *all, int64_t count,
+static trm_status check_uses(const trmi_onnx_model *model, const definition *all, int64_t count,
                              trm_error *err) {
     for (int64_t n = 0; n < model->node_count; n++) {
-        const trm_onnx_node *node = &model->nodes[n];
+        const trmi_onnx_node *node = &model->nodes[n];
         if (node->op[0] == '\0') {
             return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: node %" PRId64 " has no operator",
                              model->graph_name, n);
@@ -98,14 +97,14 @@ static trm_status check_uses(const trm_onnx_model *model, const definition *all,
 
 /* Checks that everything can be written: a model that was read may contain kinds that trireme does
  * not interpret. */
-static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
+static trm_status check_known(const trmi_onnx_model *model, trm_error *err) {
     /* attributes */
     for (int64_t n = 0; n < model->node_count; n++) {
-        const trm_onnx_node *node = &model->nodes[n];
+        const trmi_onnx_node *node = &model->nodes[n];
         for (int64_t i = 0; i < node->attribute_count; i++) {
-            const trm_onnx_attribute *a = &node->attributes[i];
-            if (a->kind == TRM_ONNX_OTHER ||
-                (a->kind == TRM_ONNX_TENSOR && trmi_onnx_type_of(a->tensor.dtype) == 0)) {
+            const trmi_onnx_attribute *a = &node->attributes[i];
+            if (a->kind == TRMI_ONNX_OTHER ||
+                (a->kind == TRMI_ONNX_TENSOR && trmi_onnx_type_of(a->tensor.dtype) == 0)) {
                 return TRMI_FAIL(err, TRM_UNSUPPORTED,
                                  "ONNX model %.40s: node %" PRId64
                                  " (%.30s): attribute %.40s is of "
@@ -125,7 +124,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
     }
     /* Inputs and outputs. */
     for (int64_t i = 0; i < model->input_count + model->output_count; i++) {
-        const trm_onnx_value *value =
+        const trmi_onnx_value *value =
             i < model->input_count ? &model->inputs[i] : &model->outputs[i - model->input_count];
         if (value->rank < 0 || trmi_onnx_type_of(value->dtype) == 0) {
             return TRMI_FAIL(
@@ -139,7 +138,7 @@ static trm_status check_known(const trm_onnx_model *model, trm_error *err) {
 
 /* Checks the graph: kinds that can be written, names that are defined once, uses after definitions.
  * Takes O(n log n) for n names. Errors: INVALID, UNSUPPORTED, NOMEM. */
-static trm_status check_graph(const trm_onnx_model *model, trm_error *err) {
+static trm_status check_graph(const trmi_onnx_model *model, trm_error *err) {
     TRMI_TRY(check_known(model, err));
     /* The definitions, sorted by name. */
     int64_t most = model->input_count + model->initializer_count;
@@ -184,38 +183,38 @@ static void put_tensor_head(trmi_text *out, const char *name, const trm_tensor *
 }
 
 /* Write an AttributeProto, a NodeProto, a ValueInfoProto. The numbers are those of onnx.proto. */
-static void put_attribute(trmi_text *node, const trm_onnx_attribute *attribute) {
+static void put_attribute(trmi_text *node, const trmi_onnx_attribute *attribute) {
     trmi_text out = {0}, tensor = {0};
     trmi_proto_string(&out, 1, attribute->name);
     /* each kind has a field of its own; field 20 names the kind */
     switch (attribute->kind) {
-    case TRM_ONNX_FLOAT: trmi_proto_float(&out, 2, attribute->number); break;
-    case TRM_ONNX_INT: trmi_proto_varint(&out, 3, (uint64_t)attribute->integer); break;
-    case TRM_ONNX_STRING: trmi_proto_string(&out, 4, attribute->text); break;
-    case TRM_ONNX_TENSOR:
+    case TRMI_ONNX_FLOAT: trmi_proto_float(&out, 2, attribute->number); break;
+    case TRMI_ONNX_INT: trmi_proto_varint(&out, 3, (uint64_t)attribute->integer); break;
+    case TRMI_ONNX_STRING: trmi_proto_string(&out, 4, attribute->text); break;
+    case TRMI_ONNX_TENSOR:
         put_tensor_head(&tensor, "", &attribute->tensor);
         trmi_proto_bytes(&tensor, 9, attribute->tensor.data,
                          (size_t)trm_tensor_bytes(&attribute->tensor));
         trmi_proto_message(&out, 5, &tensor);
         break;
-    case TRM_ONNX_FLOATS:
+    case TRMI_ONNX_FLOATS:
         for (int64_t i = 0; i < attribute->count; i++) {
             trmi_proto_float(&out, 7, attribute->numbers[i]);
         }
         break;
-    case TRM_ONNX_INTS:
+    case TRMI_ONNX_INTS:
         for (int64_t i = 0; i < attribute->count; i++) {
             trmi_proto_varint(&out, 8, (uint64_t)attribute->integers[i]);
         }
         break;
-    case TRM_ONNX_OTHER: break;
+    case TRMI_ONNX_OTHER: break;
     }
     trmi_proto_varint(&out, 20, (uint64_t)attribute->kind);
     trmi_proto_message(node, 5, &out);
 }
 
 /* Appends a NodeProto to a graph; empty names are left out. */
-static void put_node(trmi_text *graph, const trm_onnx_node *node) {
+static void put_node(trmi_text *graph, const trmi_onnx_node *node) {
     trmi_text out = {0};
     for (int64_t i = 0; i < node->input_count; i++) {
         trmi_proto_string(&out, 1, node->inputs[i]);
@@ -237,7 +236,7 @@ static void put_node(trmi_text *graph, const trm_onnx_node *node) {
 }
 
 /* Appends a ValueInfoProto as field `field` of a graph. */
-static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *value) {
+static void put_value(trmi_text *graph, uint32_t field, const trmi_onnx_value *value) {
     trmi_text out = {0}, type = {0}, tensor = {0}, shape = {0};
     /* The shape: a symbol or a size for each dimension. */
     for (int32_t i = 0; i < value->rank; i++) {
@@ -259,13 +258,13 @@ static void put_value(trmi_text *graph, uint32_t field, const trm_onnx_value *va
 }
 
 /* Writes the fields of the model in front of the graph. */
-static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
+static void put_model_head(trmi_text *out, const trmi_onnx_model *model) {
     trmi_text opset = {0};
-    trmi_proto_varint(out, 1, TRM_ONNX_IR_VERSION);
+    trmi_proto_varint(out, 1, TRMI_ONNX_IR_VERSION);
     trmi_proto_string(out, 2, "trireme");
     trmi_proto_string(out, 3, trm_version());
     trmi_proto_string(&opset, 1, "");
-    trmi_proto_varint(&opset, 2, TRM_ONNX_OPSET);
+    trmi_proto_varint(&opset, 2, TRMI_ONNX_OPSET);
     trmi_proto_message(out, 8, &opset);
     for (int64_t i = 0; i < model->metadata_count; i++) {
         trmi_text pair = {0};
@@ -280,7 +279,7 @@ static void put_model_head(trmi_text *out, const trm_onnx_model *model) {
 /* A file under construction. The messages are small and are kept in memory; weights are not
  * copied. */
 typedef struct onnx_file {
-    const trm_onnx_model *model;     /* borrowed */
+    const trmi_onnx_model *model;    /* borrowed */
     char data_path[TRMI_PATH_BYTES]; /* path of the data file; "": none */
     trmi_text head, graph;           /* message before the graph; graph without weights */
     trmi_text *tensors; /* [initializer_count] messages of the weights, without their data */
@@ -323,7 +322,7 @@ static int64_t varint_bytes(uint64_t value) {
 /* Builds the messages of the weights, decides where their data go, and computes the graph's length,
  * which must be written before the graph. */
 static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
-    const trm_onnx_model *model = file->model;
+    const trmi_onnx_model *model = file->model;
     int64_t next = 0;
     file->graph_bytes = (int64_t)file->graph.length;
     for (int64_t i = 0; i < model->initializer_count; i++) {
@@ -353,7 +352,7 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
 
 /* Builds all messages in memory, except for the data of weights. Errors: NOMEM. */
 static trm_status prepare_messages(onnx_file *file, trm_error *err) {
-    const trm_onnx_model *model = file->model;
+    const trmi_onnx_model *model = file->model;
     size_t count = (size_t)model->initializer_count;
     /* The parts without weights. */
     put_model_head(&file->head, model);
@@ -373,7 +372,7 @@ static trm_status prepare_messages(onnx_file *file, trm_error *err) {
     file->external_at = trmi_alloc(count * sizeof *file->external_at);
     if (file->head.failed || file->graph.failed || file->tensors == NULL || file->here == NULL ||
         file->external_at == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to write an ONNX model");
+        return TRMI_NO_MEMORY(err, "to write an ONNX model");
     }
     return prepare_tensors(file, err);
 }
@@ -381,7 +380,7 @@ static trm_status prepare_messages(onnx_file *file, trm_error *err) {
 /* Writes the data file: the large weights at their offsets, zeros between them. An existing file is
  * replaced when the new one is complete. */
 static trm_status write_data_file(const onnx_file *file, trm_error *err) {
-    const trm_onnx_model *model = file->model;
+    const trmi_onnx_model *model = file->model;
     trmi_file_out out;
     TRMI_TRY(trmi_file_out_open_replacing(&out, NULL, file->data_path, err));
     trm_status status = TRM_OK;
@@ -409,9 +408,8 @@ static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_e
         /* The head of field 5 of the graph. */
         trmi_text frame = {0};
         trmi_proto_header(&frame, 5, (uint64_t)((int64_t)file->tensors[i].length + file->here[i]));
-        trm_status status = frame.failed
-                                ? TRMI_FAIL(err, TRM_NOMEM, "no memory to write an ONNX model")
-                                : trmi_file_out_write(out, frame.data, frame.length, err);
+        trm_status status = frame.failed ? TRMI_NO_MEMORY(err, "to write an ONNX model")
+                                         : trmi_file_out_write(out, frame.data, frame.length, err);
         trmi_text_free(&frame);
         TRMI_TRY(status);
         TRMI_TRY(trmi_file_out_write(out, file->tensors[i].data, file->tensors[i].length, err));
@@ -443,7 +441,7 @@ static trm_status write_model_file(onnx_file *file, const char *path, trm_error 
 }
 
 /* Returns the bytes of all weights. */
-static int64_t data_bytes_of(const trm_onnx_model *model) {
+static int64_t data_bytes_of(const trmi_onnx_model *model) {
     int64_t bytes = 0;
     for (int64_t i = 0; i < model->initializer_count; i++) {
         if (!trmi_add_i64(bytes, trm_tensor_bytes(&model->initializers[i].tensor), &bytes)) {
@@ -465,9 +463,8 @@ static void free_file(onnx_file *file) {
     trmi_free(file);
 }
 
-trm_status trm_onnx_write(const trm_onnx_model *model, const char *path,
-                          const trm_onnx_write_options *options, trm_error *err) {
-    TRMI_NEED(err, model, path);
+trm_status trmi_onnx_write(const trmi_onnx_model *model, const char *path,
+                           const trmi_onnx_write_options *options, trm_error *err) {
     if (model->first.status != TRM_OK) {
         if (err != NULL) {
             *err = model->first;

@@ -64,8 +64,8 @@ static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *inf
 static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpoint) {
     trmi_report_key(report, "parts");
     trmi_report_raw(report, "[");
-    for (int64_t i = 0; i < trm_checkpoint_part_count(checkpoint); i++) {
-        const char *name = trm_checkpoint_part_name(checkpoint, i);
+    for (int64_t i = 0; i < trmi_checkpoint_part_count(checkpoint); i++) {
+        const char *name = trmi_checkpoint_part_name(checkpoint, i);
         const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
         /* Bytes of data, without the header. */
         int64_t bytes = 0;

@@ -3,7 +3,7 @@
 #include "save/inspect/inspect.h"
 #include "save/formats/onnx.h"
 
-#include "base/error.h"
+#include "base/memory.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,17 +13,17 @@ enum { OPS_MAX = 256 }; /* operators that are listed */
 /* The format has no signature: the first field is the IR version (a varint, 8 for models of
  * trireme), and the rest must parse. */
 static bool is_onnx(const trm_probe *probe) {
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     if (probe->bytes < 4 || probe->data[0] != 0x08 || probe->data[1] < 3 || probe->data[1] > 63 ||
         trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, NULL) != TRM_OK) {
         return false;
     }
-    trm_onnx_destroy(model);
+    trmi_onnx_destroy(model);
     return true;
 }
 
 /* Reports an input or output with its shape, in which symbols may stand for sizes. */
-static void put_value(trmi_inspect_report *report, const char *what, const trm_onnx_value *value,
+static void put_value(trmi_inspect_report *report, const char *what, const trmi_onnx_value *value,
                       bool first) {
     trmi_text shape = {0};
     for (int32_t i = 0; i < value->rank; i++) {
@@ -48,28 +48,28 @@ static void put_value(trmi_inspect_report *report, const char *what, const trm_o
 }
 
 /* Reports all inputs and outputs. */
-static void put_values(trmi_inspect_report *report, const trm_onnx_model *model) {
+static void put_values(trmi_inspect_report *report, const trmi_onnx_model *model) {
     trmi_report_key(report, "inputs");
     trmi_report_raw(report, "[");
-    for (int64_t i = 0; i < trm_onnx_input_count(model); i++) {
-        put_value(report, "input", trm_onnx_input_at(model, i), i == 0);
+    for (int64_t i = 0; i < model->input_count; i++) {
+        put_value(report, "input", &model->inputs[i], i == 0);
     }
     trmi_report_raw(report, "]");
     trmi_report_key(report, "outputs");
     trmi_report_raw(report, "[");
-    for (int64_t i = 0; i < trm_onnx_output_count(model); i++) {
-        put_value(report, "output", trm_onnx_output_at(model, i), i == 0);
+    for (int64_t i = 0; i < model->output_count; i++) {
+        put_value(report, "output", &model->outputs[i], i == 0);
     }
     trmi_report_raw(report, "]");
 }
 
 /* Counts the nodes of each operator and reports the counts. */
-static void put_operators(trmi_inspect_report *report, const trm_onnx_model *model) {
+static void put_operators(trmi_inspect_report *report, const trmi_onnx_model *model) {
     const char *ops[OPS_MAX];
     int64_t counts[OPS_MAX], count = 0;
     /* Count. Models have few different operators, so the list is searched. */
-    for (int64_t n = 0; n < trm_onnx_node_count(model); n++) {
-        const char *op = trm_onnx_node_at(model, n)->op;
+    for (int64_t n = 0; n < model->node_count; n++) {
+        const char *op = model->nodes[n].op;
         int64_t i = 0;
         while (i < count && strcmp(ops[i], op) != 0) {
             i++;
@@ -100,7 +100,7 @@ static void put_operators(trmi_inspect_report *report, const trm_onnx_model *mod
 static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink sink,
                                 void *context, trm_error *err) {
     trmi_inspect_report report = {.probe = probe, .json = json, .sink = sink, .context = context};
-    trm_onnx_model *model = NULL;
+    trmi_onnx_model *model = NULL;
     trm_status status =
         trmi_onnx_parse(probe->data, (size_t)probe->bytes, probe->path, &model, err);
     trmi_report_begin(&report, "onnx");
@@ -109,26 +109,25 @@ static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink
     }
     /* Elements of all weights; a shape that is unknown counts as none. */
     int64_t elements = 0;
-    for (int64_t i = 0; i < trm_onnx_initializer_count(model); i++) {
-        int64_t count = trm_shape_count(&trm_onnx_initializer_at(model, i)->tensor.shape);
+    for (int64_t i = 0; i < model->initializer_count; i++) {
+        int64_t count = trm_shape_count(&model->initializers[i].tensor.shape);
         elements += count > 0 ? count : 0;
     }
     trmi_report_line(&report,
                      "ONNX model %s: IR version %" PRId64 ", opset %" PRId64 ", by %s; %" PRId64
                      " nodes, %" PRId64 " initialisers of %" PRId64 " elements",
-                     trm_onnx_graph_name(model), trm_onnx_ir_version(model), trm_onnx_opset(model),
-                     trm_onnx_producer(model), trm_onnx_node_count(model),
-                     trm_onnx_initializer_count(model), elements);
-    trmi_report_string(&report, "graph", trm_onnx_graph_name(model));
-    trmi_report_string(&report, "producer", trm_onnx_producer(model));
-    trmi_report_integer(&report, "ir_version", trm_onnx_ir_version(model));
-    trmi_report_integer(&report, "opset", trm_onnx_opset(model));
-    trmi_report_integer(&report, "node_count", trm_onnx_node_count(model));
-    trmi_report_integer(&report, "initializer_count", trm_onnx_initializer_count(model));
+                     model->graph_name, model->ir_version, model->opset, model->producer,
+                     model->node_count, model->initializer_count, elements);
+    trmi_report_string(&report, "graph", model->graph_name);
+    trmi_report_string(&report, "producer", model->producer);
+    trmi_report_integer(&report, "ir_version", model->ir_version);
+    trmi_report_integer(&report, "opset", model->opset);
+    trmi_report_integer(&report, "node_count", model->node_count);
+    trmi_report_integer(&report, "initializer_count", model->initializer_count);
     trmi_report_integer(&report, "elements", elements);
     put_values(&report, model);
     put_operators(&report, model);
-    trm_onnx_destroy(model);
+    trmi_onnx_destroy(model);
     return trmi_report_end(&report, TRM_OK, err);
 }
 

@@ -5,6 +5,7 @@
 
 #include "save/checkpoint/checkpoint.h"
 #include "save/formats/npy.h"
+#include "save/formats/onnx.h"
 #include "base/format/tfrecord.h"
 
 #include "trireme/io.h"
@@ -145,20 +146,20 @@ static void records(void **state) {
 
 static void models(void **state) {
     trm_error err;
-    trm_onnx_model *model;
-    CHECK_OK(trm_onnx_create("g", &model, &err), err);
-    trm_onnx_value x = {
+    trmi_onnx_model *model;
+    CHECK_OK(trmi_onnx_create("g", &model, &err), err);
+    trmi_onnx_value x = {
         .name = "x", .dtype = TRM_FLOAT32, .rank = 2, .dims = {{.symbol = "N"}, {.size = 3}}};
-    trm_onnx_add_input(model, &x);
-    trm_onnx_add_node(model, &(trm_onnx_node){.op = "Relu",
-                                              .inputs = (const char *[]){"x"},
-                                              .input_count = 1,
-                                              .outputs = (const char *[]){"y"},
-                                              .output_count = 1});
+    trmi_onnx_add_input(model, &x);
+    trmi_onnx_add_node(model, &(trmi_onnx_node){.op = "Relu",
+                                                .inputs = (const char *[]){"x"},
+                                                .input_count = 1,
+                                                .outputs = (const char *[]){"y"},
+                                                .output_count = 1});
     x.name = "y";
-    trm_onnx_add_output(model, &x);
-    CHECK_OK(trm_onnx_write(model, in_folder("m"), NULL, &err), err);
-    trm_onnx_destroy(model);
+    trmi_onnx_add_output(model, &x);
+    CHECK_OK(trmi_onnx_write(model, in_folder("m"), NULL, &err), err);
+    trmi_onnx_destroy(model);
     check_good(in_folder("m"), "onnx", "  input x: float32 [N, 3]\n");
     assert_int_equal(rename(in_folder("m"), in_folder("m.onnx")), 0);
     assert_int_equal(truncate(in_folder("m.onnx"), 60), 0);

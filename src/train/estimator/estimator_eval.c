@@ -106,7 +106,7 @@ static trm_status evaluate_model(judge *j, trm_evaluation *out, trm_error *err) 
 /* Returns the inode of a checkpoint's directory; 0: it is gone. */
 static uint64_t find_inode(const trm_checkpoint *checkpoint) {
     struct stat info;
-    return stat(trm_checkpoint_path(checkpoint), &info) == 0 ? (uint64_t)info.st_ino : 0;
+    return stat(trm_checkpoint_get_info(checkpoint)->path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
 /* Loads the newest checkpoint into the model, and keeps it open, marked in use so that its writer
@@ -120,7 +120,8 @@ static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
         const uint64_t inode = find_inode(*out);
         trm_status status = judge_open(j, err);
         if (status == TRM_OK) {
-            status = trm_model_load(j->model, trm_checkpoint_path(*out), false, NULL, err);
+            status =
+                trm_model_load(j->model, trm_checkpoint_get_info(*out)->path, false, NULL, err);
         }
         if (status == TRM_OK) {
             return TRM_OK;

@@ -47,10 +47,7 @@ trm_status trm_export_npz(trm_model *model, const char *path, trm_error *err) {
  * name (loss, labels) are not exported. A value is named after the operator that makes it. */
 static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
     const trm_graph *g = x->graph;
-    x->names = trmi_arena_alloc(&x->arena, (size_t)g->values_count * sizeof *x->names);
-    if (x->names == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, &x->arena, x->names, g->values_count, "for an ONNX model"));
     /* operators are in topological order; backward, consumers come before producers */
     x->names[logits.id] = "logits";
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
@@ -69,7 +66,7 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
             x->names[id] =
                 v->output == 0 ? name : trmi_arena_printf(&x->arena, "%s/%d", name, v->output);
             if (x->names[id] == NULL) {
-                return TRMI_FAIL(err, TRM_NOMEM, "no memory for an ONNX model");
+                return TRMI_NO_MEMORY(err, "for an ONNX model");
             }
         }
     }
@@ -77,9 +74,9 @@ static trm_status name_values(trmi_onnx *x, trm_node logits, trm_error *err) {
 }
 
 /* Describes a value for ONNX; the first dimension is the symbol N, the batch. */
-static trm_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
+static trmi_onnx_value describe_value(const trmi_onnx *x, int32_t id) {
     const trmi_value *v = &x->graph->values[id];
-    trm_onnx_value out = {.name = x->names[id], .dtype = v->dtype, .rank = v->shape.rank};
+    trmi_onnx_value out = {.name = x->names[id], .dtype = v->dtype, .rank = v->shape.rank};
     for (int32_t i = 0; i < v->shape.rank; i++) {
         out.dims[i].size = v->shape.dim[i];
     }
@@ -100,10 +97,10 @@ static trm_status add_variable(trmi_onnx *x, trm_exec *exec, const trmi_op *op, 
     trm_tensor t = {.dtype = v.dtype, .shape = v.shape};
     t.data = trmi_arena_alloc(&x->arena, (size_t)trm_tensor_bytes(&t));
     if (t.data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of '%s'", op->name);
+        return TRMI_NO_MEMORY(err, "for a copy of '%s'", op->name);
     }
     trm_exec_read(exec, index, t.data);
-    trm_onnx_add_initializer(x->model, x->names[op->outputs[0]], &t);
+    trmi_onnx_add_initializer(x->model, x->names[op->outputs[0]], &t);
     return TRM_OK;
 }
 
@@ -113,9 +110,9 @@ static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op
     int32_t output = op->outputs[0];
     switch (op->kind) {
     case TRMI_OP_INPUT: {
-        trm_onnx_value value = describe_value(x, output);
+        trmi_onnx_value value = describe_value(x, output);
         x->batch = x->graph->values[output].shape.dim[0];
-        trm_onnx_add_input(x->model, &value);
+        trmi_onnx_add_input(x->model, &value);
         return TRM_OK;
     }
     case TRMI_OP_PARAMETER:
@@ -124,7 +121,7 @@ static trm_status add_leaf_or_op(trmi_onnx *x, trm_exec *exec, const trmi_op *op
         trm_tensor t = {.data = (void *)op->attrs.constant.data,
                         .dtype = x->graph->values[output].dtype,
                         .shape = x->graph->values[output].shape};
-        trm_onnx_add_initializer(x->model, x->names[output], &t);
+        trmi_onnx_add_initializer(x->model, x->names[output], &t);
         return TRM_OK;
     }
     default: return trmi_onnx_add_op(x, op, err);
@@ -140,9 +137,9 @@ static trm_status build_onnx(trmi_onnx *x, trm_exec *exec, trm_node logits, trm_
             TRMI_TRY(add_leaf_or_op(x, exec, op, err));
         }
     }
-    trm_onnx_value value = describe_value(x, logits.id);
-    trm_onnx_add_output(x->model, &value);
-    trm_onnx_add_metadata(x->model, "producer", "trireme");
+    trmi_onnx_value value = describe_value(x, logits.id);
+    trmi_onnx_add_output(x->model, &value);
+    trmi_onnx_add_metadata(x->model, "producer", "trireme");
     return TRM_OK;
 }
 
@@ -156,14 +153,14 @@ trm_status trm_export_onnx(trm_model *model, const char *path, trm_error *err) {
                          "trm_model_load the weights");
     }
     trmi_onnx x = {.graph = model->evaluate.graph};
-    trm_status status = trm_onnx_create("trireme", &x.model, err);
+    trm_status status = trmi_onnx_create("trireme", &x.model, err);
     if (status == TRM_OK) {
         status = build_onnx(&x, model->evaluate.exec, model->evaluate.logits, err);
     }
     if (status == TRM_OK) {
-        status = trm_onnx_write(x.model, path, NULL, err);
+        status = trmi_onnx_write(x.model, path, NULL, err);
     }
-    trm_onnx_destroy(x.model);
+    trmi_onnx_destroy(x.model);
     trmi_arena_free(&x.arena);
     return status;
 }

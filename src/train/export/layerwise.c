@@ -28,7 +28,7 @@ static trm_status gather_one(const trm_model *model, int32_t index, trmi_arena *
     *all = trmi_arena_alloc(
         arena, (size_t)(trmi_model_rank(model) == 0 ? bytes * trmi_model_size(model) : 1));
     if (own == NULL || *all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for '%s' of all ranks", v.name);
+        return TRMI_NO_MEMORY(err, "for '%s' of all ranks", v.name);
     }
     trm_exec_read(exec, index, own);
     const trm_collective op = {.kind = TRM_GATHER,
@@ -46,13 +46,10 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
                                  trm_checkpoint_part *part, trm_error *err) {
     trm_exec *exec = model->train.exec;
     int32_t total = trm_exec_variable_count(exec), size = trmi_model_size(model);
-    trm_named_tensor *list =
-        trmi_arena_alloc(arena, ((size_t)total * (size_t)size + 1) * sizeof *list);
+    trm_named_tensor *list;
     int64_t n = 0;
-    if (list == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a copy of what %d ranks keep to themselves",
-                         size);
-    }
+    TRMI_TRY(TRMI_NEW_IN(err, arena, list, (size_t)total * (size_t)size + 1,
+                         "for a copy of what %d ranks keep to themselves", size));
     for (int32_t i = 0; i < total; i++) {
         if (!trm_exec_layerwise(exec, i)) {
             continue;
@@ -66,7 +63,7 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
             t.data = all + r * trm_tensor_bytes(&t);
             const char *name = trmi_arena_printf(arena, "rank%d/%s", r, v.name);
             if (name == NULL) {
-                return TRMI_FAIL(err, TRM_NOMEM, "no memory for the name of '%s'", v.name);
+                return TRMI_NO_MEMORY(err, "for the name of '%s'", v.name);
             }
             list[n++] = (trm_named_tensor){.name = name, .tensor = t};
         }
@@ -81,7 +78,7 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
 static trm_status check_layerwise(const trm_model *model, const trm_checkpoint *checkpoint,
                                   trm_error *err) {
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, part_name);
-    const char *where = trm_checkpoint_path(checkpoint);
+    const char *where = trm_checkpoint_get_info(checkpoint)->path;
     int32_t then = trm_checkpoint_get_info(checkpoint)->world_size, now = trmi_model_size(model);
     bool own = trmi_has_layerwise(model) && now > 1;
     if (part != NULL && !own) {
@@ -124,7 +121,7 @@ trm_status trmi_layerwise_restore(trm_model *model, const trm_checkpoint *checkp
         t.data = trmi_arena_alloc(&arena, (size_t)trm_tensor_bytes(&t));
         const char *name = trmi_arena_printf(&arena, "rank%d/%s", rank, v.name);
         status = t.data == NULL || name == NULL
-                     ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load '%s'", v.name)
+                     ? TRMI_NO_MEMORY(err, "to load '%s'", v.name)
                      : trm_safetensors_read(trm_checkpoint_part_of(checkpoint, part_name), name, &t,
                                             err);
         if (status == TRM_OK) {

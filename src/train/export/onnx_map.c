@@ -25,7 +25,7 @@ static const char *input_name(const trmi_onnx *x, const trmi_op *op, int i) {
  * names `extra`. The output has the name of the operator's first output. */
 static void add_op_node(trmi_onnx *x, const trmi_op *op, const char *kind, int inputs,
                         const char *const *extra, int extra_count,
-                        const trm_onnx_attribute *attributes, int attribute_count) {
+                        const trmi_onnx_attribute *attributes, int attribute_count) {
     const char *names[8];
     int count = 0;
     for (int i = 0; i < inputs && count < 8; i++) {
@@ -38,14 +38,14 @@ static void add_op_node(trmi_onnx *x, const trmi_op *op, const char *kind, int i
         count--; /* ONNX omits optional inputs at the end */
     }
     const char *output = x->names[op->outputs[0]];
-    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = kind,
-                                                 .name = op->name,
-                                                 .inputs = names,
-                                                 .input_count = count,
-                                                 .outputs = &output,
-                                                 .output_count = 1,
-                                                 .attributes = attributes,
-                                                 .attribute_count = attribute_count});
+    trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = kind,
+                                                   .name = op->name,
+                                                   .inputs = names,
+                                                   .input_count = count,
+                                                   .outputs = &output,
+                                                   .output_count = 1,
+                                                   .attributes = attributes,
+                                                   .attribute_count = attribute_count});
 }
 
 /* Adds a constant (a copy of `data`) to the model and returns its name; NULL without memory. */
@@ -58,7 +58,7 @@ static const char *add_constant(trmi_onnx *x, trm_dtype dtype, const trm_shape *
         return NULL;
     }
     memcpy(t.data, data, (size_t)trm_tensor_bytes(&t));
-    trm_onnx_add_initializer(x->model, name, &t);
+    trmi_onnx_add_initializer(x->model, name, &t);
     return name;
 }
 
@@ -81,7 +81,7 @@ static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *ki
                                  const char *const *extra, int count, trm_error *err) {
     for (int i = 0; i < count; i++) {
         if (extra[i] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the constants of '%s'", op->name);
+            return TRMI_NO_MEMORY(err, "for the constants of '%s'", op->name);
         }
     }
     add_op_node(x, op, kind, 1, extra, count, NULL, 0);
@@ -121,10 +121,10 @@ static void onnx_pads(const int64_t pad[4], int64_t out[4]) {
 static void add_conv(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.conv.pad, pads);
-    const trm_onnx_attribute attributes[] = {trm_onnx_ints("strides", op->attrs.conv.stride, 2),
-                                             trm_onnx_ints("dilations", op->attrs.conv.dilation, 2),
-                                             trm_onnx_ints("pads", pads, 4),
-                                             trm_onnx_int("group", op->attrs.conv.groups)};
+    const trmi_onnx_attribute attributes[] = {
+        trmi_onnx_ints("strides", op->attrs.conv.stride, 2),
+        trmi_onnx_ints("dilations", op->attrs.conv.dilation, 2), trmi_onnx_ints("pads", pads, 4),
+        trmi_onnx_int("group", op->attrs.conv.groups)};
     add_op_node(x, op, "Conv", 3, NULL, 0, attributes, 4);
 }
 
@@ -133,10 +133,10 @@ static void add_pool(trmi_onnx *x, const trmi_op *op) {
     int64_t pads[4];
     onnx_pads(op->attrs.pool.pad, pads);
     bool average = op->kind == TRMI_OP_AVG_POOL;
-    const trm_onnx_attribute attributes[] = {
-        trm_onnx_ints("kernel_shape", op->attrs.pool.kernel, 2),
-        trm_onnx_ints("strides", op->attrs.pool.stride, 2), trm_onnx_ints("pads", pads, 4),
-        trm_onnx_int("count_include_pad", op->attrs.pool.count_padding)};
+    const trmi_onnx_attribute attributes[] = {
+        trmi_onnx_ints("kernel_shape", op->attrs.pool.kernel, 2),
+        trmi_onnx_ints("strides", op->attrs.pool.stride, 2), trmi_onnx_ints("pads", pads, 4),
+        trmi_onnx_int("count_include_pad", op->attrs.pool.count_padding)};
     add_op_node(x, op, average ? "AveragePool" : "MaxPool", 1, NULL, 0, attributes,
                 average ? 4 : 3);
 }
@@ -147,22 +147,22 @@ static trm_status add_global_pool(trmi_onnx *x, const trmi_op *op, trm_error *er
     const char *input = input_name(x, op, 0), *output = x->names[op->outputs[0]];
     const char *middle = trmi_arena_printf(&x->arena, "%s/pooled", output);
     if (middle == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for '%s'", op->name);
+        return TRMI_NO_MEMORY(err, "for '%s'", op->name);
     }
-    const trm_onnx_attribute axis = trm_onnx_int("axis", 1);
-    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "GlobalAveragePool",
-                                                 .inputs = &input,
-                                                 .input_count = 1,
-                                                 .outputs = &middle,
-                                                 .output_count = 1});
-    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "Flatten",
-                                                 .name = op->name,
-                                                 .inputs = &middle,
-                                                 .input_count = 1,
-                                                 .outputs = &output,
-                                                 .output_count = 1,
-                                                 .attributes = &axis,
-                                                 .attribute_count = 1});
+    const trmi_onnx_attribute axis = trmi_onnx_int("axis", 1);
+    trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = "GlobalAveragePool",
+                                                   .inputs = &input,
+                                                   .input_count = 1,
+                                                   .outputs = &middle,
+                                                   .output_count = 1});
+    trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = "Flatten",
+                                                   .name = op->name,
+                                                   .inputs = &middle,
+                                                   .input_count = 1,
+                                                   .outputs = &output,
+                                                   .output_count = 1,
+                                                   .attributes = &axis,
+                                                   .attribute_count = 1});
     return TRM_OK;
 }
 
@@ -173,16 +173,16 @@ static const char *name_between(trmi_onnx *x, const trmi_op *op, const char *wha
 
 /* Adds one node of several that make up an operator: inputs up to the first NULL. */
 static void add_node(trmi_onnx *x, const char *kind, const char *a, const char *b, const char *c,
-                     const char *output, const trm_onnx_attribute *attribute) {
+                     const char *output, const trmi_onnx_attribute *attribute) {
     const char *names[] = {a, b, c};
     int count = b == NULL ? 1 : c == NULL ? 2 : 3;
-    trm_onnx_add_node(x->model, &(trm_onnx_node){.op = kind,
-                                                 .inputs = names,
-                                                 .input_count = count,
-                                                 .outputs = &output,
-                                                 .output_count = 1,
-                                                 .attributes = attribute,
-                                                 .attribute_count = attribute != NULL});
+    trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = kind,
+                                                   .inputs = names,
+                                                   .input_count = count,
+                                                   .outputs = &output,
+                                                   .output_count = 1,
+                                                   .attributes = attribute,
+                                                   .attribute_count = attribute != NULL});
 }
 
 /* Adds the transpose of an input's last two dimensions and returns its name; NULL without
@@ -194,7 +194,7 @@ static const char *transpose_input(trmi_onnx *x, const trmi_op *op, int input, c
     for (int32_t i = 0; i < rank; i++) {
         order[i] = i < rank - 2 ? i : 2 * rank - 3 - i;
     }
-    const trm_onnx_attribute perm = trm_onnx_ints("perm", order, rank);
+    const trmi_onnx_attribute perm = trmi_onnx_ints("perm", order, rank);
     if (name != NULL) {
         add_node(x, "Transpose", input_name(x, op, input), NULL, NULL, name, &perm);
     }
@@ -206,7 +206,7 @@ static trm_status add_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     bool inputs_first = op->attrs.matmul.inputs_first;
     const char *bias = input_name(x, op, 2), *y = x->names[op->outputs[0]];
     if (trmi_input_of(x->graph, op, 0)->shape.rank == 2) {
-        const trm_onnx_attribute transpose = trm_onnx_int("transB", !inputs_first);
+        const trmi_onnx_attribute transpose = trmi_onnx_int("transB", !inputs_first);
         add_op_node(x, op, "Gemm", 3, NULL, 0, &transpose, 1);
         return TRM_OK;
     }
@@ -234,7 +234,8 @@ static trm_status add_matmul(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         add_node(x, "MatMul", left, right, NULL, x->names[op->outputs[0]], NULL);
         return TRM_OK;
     }
-    const trm_onnx_attribute attributes[] = {trm_onnx_int("transA", a), trm_onnx_int("transB", b)};
+    const trmi_onnx_attribute attributes[] = {trmi_onnx_int("transA", a),
+                                              trmi_onnx_int("transB", b)};
     add_op_node(x, op, "Gemm", 2, NULL, 0, attributes, 2);
     return TRM_OK;
 }
@@ -261,8 +262,9 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
     const char *as_row[] = {products, add_integers(x, flat, 2)};
     const char *taken[] = {row, add_integers(x, places, pairs)};
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    const trm_onnx_attribute perm = trm_onnx_ints("perm", order, 3), axis = trm_onnx_int("axis", 1);
-    const trm_onnx_node nodes[] = {
+    const trmi_onnx_attribute perm = trmi_onnx_ints("perm", order, 3),
+                              axis = trmi_onnx_int("axis", 1);
+    const trmi_onnx_node nodes[] = {
         {.op = "Transpose",
          .inputs = &input,
          .input_count = 1,
@@ -285,7 +287,7 @@ static trm_status add_pair_dots(trmi_onnx *x, const trmi_op *op, trm_error *err)
          .attributes = &axis,
          .attribute_count = 1}};
     for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
-        trm_onnx_add_node(x->model, &nodes[i]);
+        trmi_onnx_add_node(x->model, &nodes[i]);
     }
     return TRM_OK;
 }
@@ -299,7 +301,7 @@ static trm_status add_rms_norm(trmi_onnx *x, const trmi_op *op, trm_error *err) 
                *root = name_between(x, op, "root"), *normed = name_between(x, op, "normed"),
                *epsilon = add_number(x, op->attrs.layer_norm.epsilon);
     const int64_t last = -1;
-    const trm_onnx_attribute axes = trm_onnx_ints("axes", &last, 1);
+    const trmi_onnx_attribute axes = trmi_onnx_ints("axes", &last, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     add_node(x, "Mul", in, in, NULL, square, NULL);
     add_node(x, "ReduceMean", square, NULL, NULL, mean, &axes);
@@ -358,11 +360,11 @@ static const char *slice_value(trmi_onnx *x, const trmi_op *op, const char *of, 
                *to = add_integers(x, &range[1], 1), *along = add_integers(x, &axis, 1);
     const char *names[] = {of, from, to, along};
     if (name != NULL && from != NULL && to != NULL && along != NULL) {
-        trm_onnx_add_node(x->model, &(trm_onnx_node){.op = "Slice",
-                                                     .inputs = names,
-                                                     .input_count = 4,
-                                                     .outputs = &name,
-                                                     .output_count = 1});
+        trmi_onnx_add_node(x->model, &(trmi_onnx_node){.op = "Slice",
+                                                       .inputs = names,
+                                                       .input_count = 4,
+                                                       .outputs = &name,
+                                                       .output_count = 1});
     }
     return name;
 }
@@ -399,7 +401,7 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *c = add_constant(x, TRM_FLOAT32, &table, cosines),
                *s = add_constant(x, TRM_FLOAT32, &table, sines);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    const trm_onnx_attribute axis = trm_onnx_int("axis", last);
+    const trmi_onnx_attribute axis = trmi_onnx_int("axis", last);
     add_node(x, "Mul", a, c, NULL, ac, NULL);
     add_node(x, "Mul", b, s, NULL, bs, NULL);
     add_node(x, "Mul", b, c, NULL, bc, NULL);
@@ -432,7 +434,7 @@ static const char *heads_first(trmi_onnx *x, const trmi_op *op, const char *of, 
     bool repeats = group > 1;
     const char *as_five = repeats ? add_integers(x, five, 5) : "",
                *as_four = add_integers(x, four, 4), *by = repeats ? add_integers(x, times, 5) : "";
-    const trm_onnx_attribute perm = trm_onnx_ints("perm", keys ? turned_order : forward, 4);
+    const trmi_onnx_attribute perm = trmi_onnx_ints("perm", keys ? turned_order : forward, 4);
     if (wide == NULL || repeated == NULL || joined == NULL || name == NULL || as_five == NULL ||
         as_four == NULL || by == NULL) {
         return NULL;
@@ -473,7 +475,7 @@ static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries,
  *   error  NOMEM */
 static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys, const char **out,
                                   trm_error *err) {
-    const trm_onnx_attribute to = trm_onnx_int("to", 1);
+    const trmi_onnx_attribute to = trmi_onnx_int("to", 1);
     const int64_t form[] = {-1, 1, 1, keys};
     const char *real = name_between(x, op, "mask"), *less = name_between(x, op, "mask.less"),
                *large = name_between(x, op, "mask.large"),
@@ -518,8 +520,8 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     const char *form = add_integers(x, result, packed ? 3 : 4);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
     static const int64_t order[] = {0, 2, 1, 3};
-    const trm_onnx_attribute perm = trm_onnx_ints("perm", order, 4),
-                             axis = trm_onnx_int("axis", -1);
+    const trmi_onnx_attribute perm = trmi_onnx_ints("perm", order, 4),
+                              axis = trmi_onnx_int("axis", -1);
     add_node(x, "MatMul", parts[0], parts[1], NULL, scores, NULL);
     add_node(x, "Mul", scores, scale, NULL, scaled, NULL);
     if (bias[0] != '\0') {
@@ -544,14 +546,14 @@ static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *columns = name_between(x, op, "columns"),
                *k = add_integers(x, &op->attrs.top_k.k, 1);
     TRMI_TRY(TRMI_CHECK_MEMORY(err, &x->arena, "to export '%s'", op->name));
-    const trm_onnx_attribute to = trm_onnx_int("to", 6);
-    trm_onnx_add_node(
-        x->model, &(trm_onnx_node){.op = "TopK",
-                                   .name = op->name,
-                                   .inputs = (const char *[]){input_name(x, op, 0), k},
-                                   .input_count = 2,
-                                   .outputs = (const char *[]){x->names[op->outputs[0]], columns},
-                                   .output_count = 2});
+    const trmi_onnx_attribute to = trmi_onnx_int("to", 6);
+    trmi_onnx_add_node(
+        x->model, &(trmi_onnx_node){.op = "TopK",
+                                    .name = op->name,
+                                    .inputs = (const char *[]){input_name(x, op, 0), k},
+                                    .input_count = 2,
+                                    .outputs = (const char *[]){x->names[op->outputs[0]], columns},
+                                    .output_count = 2});
     add_node(x, "Cast", columns, NULL, NULL, x->names[op->outputs[1]], &to);
     return TRM_OK;
 }
@@ -578,7 +580,7 @@ static void add_transpose(trmi_onnx *x, const trmi_op *op) {
     for (int32_t i = 0; i < rank; i++) {
         order[i] = op->attrs.transpose.order[i];
     }
-    const trm_onnx_attribute attribute = trm_onnx_ints("perm", order, rank);
+    const trmi_onnx_attribute attribute = trmi_onnx_ints("perm", order, rank);
     add_op_node(x, op, "Transpose", 1, NULL, 0, &attribute, 1);
 }
 
@@ -630,8 +632,8 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
             axes[count++] = i;
         }
     }
-    trm_onnx_attribute attributes[] = {trm_onnx_int("keepdims", op->attrs.reduce.keep_dims),
-                                       trm_onnx_ints("axes", axes, count)};
+    trmi_onnx_attribute attributes[] = {trmi_onnx_int("keepdims", op->attrs.reduce.keep_dims),
+                                        trmi_onnx_ints("axes", axes, count)};
     if (op->kind != TRMI_OP_REDUCE_SUM) { /* opset 17: only ReduceSum takes its axes as an input */
         add_op_node(x, op, op->kind == TRMI_OP_REDUCE_MEAN ? "ReduceMean" : "ReduceMax", 1, NULL, 0,
                     attributes, 2);
@@ -639,7 +641,7 @@ static trm_status add_reduce(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     }
     const char *extra = add_integers(x, axes, count);
     if (extra == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for '%s'", op->name);
+        return TRMI_NO_MEMORY(err, "for '%s'", op->name);
     }
     add_op_node(x, op, "ReduceSum", 1, &extra, 1, attributes, 1);
     return TRM_OK;
@@ -654,7 +656,7 @@ static trm_status add_cast(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     if ((size_t)dtype >= sizeof types / sizeof types[0] || types[dtype] == 0) {
         return fail_unsupported(op, err);
     }
-    const trm_onnx_attribute to = trm_onnx_int("to", types[dtype]);
+    const trmi_onnx_attribute to = trmi_onnx_int("to", types[dtype]);
     add_op_node(x, op, "Cast", 1, NULL, 0, &to, 1);
     return TRM_OK;
 }
@@ -702,13 +704,13 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
             return TRM_OK;
         }
     }
-    trm_onnx_attribute attribute;
+    trmi_onnx_attribute attribute;
     const char *extra;
     switch (op->kind) {
     /* convolution and pooling */
     case TRMI_OP_CONV2D: add_conv(x, op); return TRM_OK;
     case TRMI_OP_BATCH_NORM_INFER:
-        attribute = trm_onnx_float("epsilon", (float)op->attrs.norm.epsilon);
+        attribute = trmi_onnx_float("epsilon", (float)op->attrs.norm.epsilon);
         add_op_node(x, op, "BatchNormalization", 5, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_MAX_POOL:
@@ -718,7 +720,7 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     case TRMI_OP_LINEAR: return add_linear(x, op, err);
     case TRMI_OP_MATMUL: return add_matmul(x, op, err);
     case TRMI_OP_LAYER_NORM:
-        attribute = trm_onnx_float("epsilon", (float)op->attrs.layer_norm.epsilon);
+        attribute = trmi_onnx_float("epsilon", (float)op->attrs.layer_norm.epsilon);
         add_op_node(x, op, "LayerNormalization", 3, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RMS_NORM: return add_rms_norm(x, op, err);
@@ -736,14 +738,14 @@ trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         return with_constants(x, op, "Mul", &extra, 1, err);
     case TRMI_OP_CAST: return add_cast(x, op, err);
     case TRMI_OP_SOFTMAX:
-        attribute = trm_onnx_int("axis", -1);
+        attribute = trmi_onnx_int("axis", -1);
         add_op_node(x, op, "Softmax", 1, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_RESHAPE:
     case TRMI_OP_BROADCAST: return add_shaped(x, op, err);
     case TRMI_OP_TRANSPOSE: add_transpose(x, op); return TRM_OK;
     case TRMI_OP_CONCAT:
-        attribute = trm_onnx_int("axis", op->attrs.concat.axis);
+        attribute = trmi_onnx_int("axis", op->attrs.concat.axis);
         add_op_node(x, op, "Concat", op->inputs_count, NULL, 0, &attribute, 1);
         return TRM_OK;
     case TRMI_OP_SLICE: return add_slice(x, op, err);

@@ -8,11 +8,12 @@
 
 #include "base/memory.h"
 #include "graph/graph_ir.h"
+#include "save/formats/onnx.h"
 
 /* The state of one export. */
 typedef struct trmi_onnx {
     const trm_graph *graph;
-    trm_onnx_model *model;
+    trmi_onnx_model *model;
     trmi_arena arena;   /* owns names and constants until the file is written */
     const char **names; /* names of values, by id; NULL: not exported */
     int64_t batch;      /* batch size of the graph; the symbol N in the file */

@@ -12,6 +12,7 @@
 #include "base/format/json_member.h"
 #include "base/log.h"
 #include "base/optimizer_rule.h"
+#include "data/pipeline/dataset.h"
 #include "graph/graph_ir.h"
 
 #include <inttypes.h>
@@ -145,7 +146,7 @@ trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, tr
                      trmi_optimizer_of(o->exec.optimizer.kind)->name,
                      o->exec.optimizer.decoupled ? " decoupled" : "");
     if (data != NULL) {
-        TRMI_TRY(trm_dataset_fingerprint(data, &digest, err));
+        TRMI_TRY(trmi_dataset_fingerprint(data, &digest, err));
         trmi_text_printf(text, ",\"data\":\"%lld samples, digest %016" PRIx64 "\"",
                          (long long)trm_dataset_sample_count(data), digest);
     }
@@ -256,7 +257,7 @@ trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, con
     }
     TRMI_TRY_GOTO(status, trmi_job_describe(model, data, &text, err), done);
     mine = json_loads(text.data, 0, &why);
-    status = mine == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to compare jobs")
+    status = mine == NULL ? TRMI_NO_MEMORY(err, "to compare jobs")
                           : compare_descriptions(model, mine, theirs, where, &changes, err);
     if (status == TRM_OK && data != NULL && changes.length > 0 && trmi_model_rank(model) == 0) {
         trmi_log(TRM_LOG_WARN, "train", "resumed with changes: %s", changes.data);

@@ -19,7 +19,7 @@
 
 /* Appends a JSON object that describes the model's job to `text`; without the key "data" if
  * `data` is NULL. Reads samples of `data` for the digest.   error  NOMEM, those of
- * trm_dataset_fingerprint */
+ * trmi_dataset_fingerprint */
 trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
                              trm_error *err);
 /* Compares this run with the description `saved` (a JSON object; NULL: the checkpoint has none,

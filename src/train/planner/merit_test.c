@@ -54,6 +54,12 @@ static double brute_auc(const float *logits, const float *labels) {
     return wins / pairs;
 }
 
+static trm_auc_values values_of(const trm_auc *auc) {
+    trm_auc_values values;
+    trm_auc_get(auc, &values);
+    return values;
+}
+
 static void auc_equals_counting_pairs_and_merges(void **state) {
     trm_error err;
     trm_auc *whole, *first, *second;
@@ -63,12 +69,12 @@ static void auc_equals_counting_pairs_and_merges(void **state) {
     float logits[SAMPLES], labels[SAMPLES];
     random_predictions(7, logits, labels);
     trm_auc_add(whole, logits, labels, SAMPLES);
-    CHECK_CLOSE(trm_auc_value(whole), brute_auc(logits, labels), 1e-12);
+    CHECK_CLOSE(values_of(whole).auc, brute_auc(logits, labels), 1e-12);
     trm_auc_add(first, logits, labels, 150);
     trm_auc_add(second, logits + 150, labels + 150, SAMPLES - 150);
     trm_auc_merge(first, second);
-    assert_true(trm_auc_value(first) == trm_auc_value(whole));
-    assert_int_equal(trm_auc_samples(first), SAMPLES);
+    assert_true(values_of(first).auc == values_of(whole).auc);
+    assert_int_equal(values_of(first).samples, SAMPLES);
 
     double loss = 0, mean = 0, positives = 0;
     for (int i = 0; i < SAMPLES; i++) {
@@ -77,8 +83,8 @@ static void auc_equals_counting_pairs_and_merges(void **state) {
         mean += p;
         positives += labels[i];
     }
-    CHECK_CLOSE(trm_auc_logloss(first), loss, 1e-12);
-    CHECK_CLOSE(trm_auc_calibration(first), mean / positives, 1e-12);
+    CHECK_CLOSE(values_of(first).logloss, loss, 1e-12);
+    CHECK_CLOSE(values_of(first).calibration, mean / positives, 1e-12);
     trm_auc_destroy(whole);
     trm_auc_destroy(first);
     trm_auc_destroy(second);
@@ -88,15 +94,15 @@ static void auc_of_extremes(void **state) {
     trm_error err;
     trm_auc *auc;
     CHECK_OK(trm_auc_create(&auc, &err), err);
-    CHECK_CLOSE(trm_auc_value(auc), 0.5, 0);
+    CHECK_CLOSE(values_of(auc).auc, 0.5, 0);
     const float logits[5] = {-INFINITY, -0.0f, 0.0f, 1000, NAN};
     const float labels[5] = {0, 0, 1, 1, 1};
     trm_auc_add(auc, logits, labels, 5);
-    CHECK_CLOSE(trm_auc_value(auc), (1 + 1 + 1 + 0.5) / 4, 1e-15); /* -0 and 0 tie */
-    assert_int_equal(trm_auc_nan(auc), 1);
-    assert_true(isfinite(trm_auc_logloss(auc)));
+    CHECK_CLOSE(values_of(auc).auc, (1 + 1 + 1 + 0.5) / 4, 1e-15); /* -0 and 0 tie */
+    assert_int_equal(values_of(auc).nans, 1);
+    assert_true(isfinite(values_of(auc).logloss));
     trm_auc_reset(auc);
-    assert_int_equal(trm_auc_samples(auc), 0);
+    assert_int_equal(values_of(auc).samples, 0);
     trm_auc_destroy(auc);
 }
 
