@@ -10,7 +10,7 @@ set(SIM_CALLS
   poll epoll_create1 epoll_ctl epoll_wait eventfd read write close fcntl
   socket bind listen accept4 connect recv send sendmsg shutdown setsockopt getsockopt getsockname getpeername
   getaddrinfo freeaddrinfo getnameinfo
-  open flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access chmod mkdir unlink rmdir rename link
+  open lseek flock mkstemp fsync fdatasync pread pwrite ftruncate truncate stat lstat fstat access chmod mkdir unlink rmdir rename link
   opendir readdir closedir fopen readlink json_load_file utimensat statvfs mmap madvise
   trmi_alloc calloc realloc free trmi_hmac_sha256
   trm_comm_create trm_comm_destroy trmi_elastic_adopt

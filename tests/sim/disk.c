@@ -439,6 +439,18 @@ WRAP(int, open, (const char *path, int flags, ...)) {
     return open_file(path, flags);
 }
 
+WRAP(off_t, lseek, (int fd, off_t offset, int from)) {
+    if (sim.current == NULL || !sim_is_simulated(fd)) {
+        return __real_lseek(fd, offset, from);
+    }
+    sim_file *file = sim_file_of(fd);
+    const off_t begin = from == SEEK_SET   ? 0
+                        : from == SEEK_CUR ? (off_t)file->offset
+                                           : (off_t)file->inode->size;
+    file->offset = (size_t)(begin + offset);
+    return begin + offset;
+}
+
 WRAP(int, mkstemp, (char *path)) {
     enter_path();
     for (int i = 0, n = inode_count + 1; i < 6; i++, n /= 10) {

@@ -60,7 +60,9 @@ typedef enum sim_aim {
     AIM_FIRST,  /* a server dies at the first push of a worker */
     AIM_IDLE,   /* a worker without samples dies, then a server */
     AIM_SILENT, /* a worker pushes and is never heard again, another one comes back late */
-    AIM_MEMORY  /* an allocation fails */
+    AIM_MEMORY, /* an allocation fails */
+    AIM_FULL,   /* a shard cannot log a push, and a snapshot comes before the server has died */
+    AIM_LATE    /* a worker dies while its push to one server is under way */
 } sim_aim;
 
 /* A job, drawn from the seed. */

@@ -202,7 +202,7 @@ static void try_without_lease(const worker_state *w) {
     trm_ps_checkpoint_result result;
     trm_error err;
     const int chief = job.chief;
-    if (chief >= 0 && sim_random(DRAW_CHIEF, 8) == 0 &&
+    if (chief >= 0 && sim_random(DRAW_CHIEF, 8) == 0 && chief != w->number &&
         trm_ps_checkpoint(w->client, false, &result, &err) == TRM_OK) {
         sim_fail("worker %d takes a snapshot, although worker %d is the chief", w->number, chief);
     }
@@ -495,7 +495,8 @@ int sim_worker_main(void *argument) {
     }
     status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
     job.left[w.number] = job.left[w.number] || status == TRM_OK;
-    const bool vanishes = status != TRM_OK && job.vanishes;
+    /* a read outside of training that fails is none of a batch: the client would say goodbye */
+    const bool vanishes = status != TRM_OK && (job.vanishes || job.slices);
     says_goodbye[w.number] = !vanishes;
     status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
     trm_ps_batch_destroy(w.batch);

@@ -12,6 +12,9 @@
  *     idle      A worker without samples dies, and so does its next life, or server 0 with it.
  *     silent    A worker pushes a batch and is never heard again; the other one, which died while it
  *               computed that batch, comes back so late that the first counts as silent when it pushes.
+ *     full      A shard has no room to log a push of worker 0, which then takes a snapshot.
+ *     late      A worker dies after it has pushed, and one link is slow: the servers hear of its next
+ *               life before they have all of its push.
  *     memory    The k-th next allocation fails, in whichever process it is (--memory only). */
 #include "job.h"
 
@@ -63,8 +66,9 @@ static int current_server(void) {
 static sim_aim draw_aim(void) {
     /* numbers that no seed of seeds.txt has drawn */
     static const uint8_t aims[SHARES] = {
-        [0] = AIM_STEPS,  [3] = AIM_STEPS, [5] = AIM_STEPS, [7] = AIM_STEPS,  [9] = AIM_FIRST,
-        [11] = AIM_FIRST, [12] = AIM_IDLE, [13] = AIM_IDLE, [14] = AIM_SILENT};
+        [0] = AIM_STEPS,  [3] = AIM_STEPS, [5] = AIM_STEPS, [7] = AIM_STEPS,   [9] = AIM_FIRST,
+        [11] = AIM_FIRST, [12] = AIM_IDLE, [13] = AIM_IDLE, [14] = AIM_SILENT, [15] = AIM_FULL,
+        [16] = AIM_FULL,  [17] = AIM_LATE, [20] = AIM_LATE};
     return (sim_aim)aims[sim_random(DRAW_STATES, SHARES)];
 }
 
@@ -82,7 +86,8 @@ static void shape_silent(void) {
 }
 
 void sim_states_draw(double *slowest) {
-    job.aim = job.memory ? AIM_MEMORY : draw_aim();
+    /* a goodbye for which a server has no memory gives no samples back before their lease ends */
+    job.aim = job.memory && !job.keeps_leases ? AIM_MEMORY : draw_aim();
     job.silent = -1;
     if (job.aim == AIM_NONE || job.aim == AIM_MEMORY) {
         return;
@@ -107,6 +112,8 @@ void sim_states_draw(double *slowest) {
         job.mode = TRM_PS_SYNC;
         shape_silent();
         break;
+    case AIM_FULL: job.mode = TRM_PS_BOUNDED; break;
+    case AIM_LATE: job.mode = TRM_PS_SYNC; break;
     default: break;
     }
     *slowest = 0;
@@ -238,8 +245,17 @@ trm_status __real_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, 
 
 /* A push that repeats one of a step is marked as done in the log. */
 trm_status __wrap_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err) {
+    const bool full = current_server() >= 0 && shard->log.fd >= 0 && push->id_count == 1 &&
+                      push->ids[0].worker == 0 && job.kills == 0 && comes(AIM_FULL, 6);
+    if (full) {
+        sim_trace(sim.current->process, "fault: has no room to log a push of worker 0");
+        sim.hosts[current_server()].disk_full = true;
+    }
     trm_status status = __real_trmi_shard_log_push(shard, push, err);
     const int server = current_server();
+    if (full) {
+        sim.hosts[server].disk_full = false;
+    }
     if (status != TRM_OK && states.refuses && server == job.servers - 1) {
         disk_has_room(NULL, (uint64_t)server); /* so that the worker can join again */
     }
@@ -312,7 +328,21 @@ void sim_states_computed(int worker, int64_t began) {
     }
 }
 
+/* What the worker has sent to one server arrives later than the end of its connections to the
+ * others. */
+static void end_late(int worker) {
+    const int host = JOB_FIRST_WORKER + worker;
+    const int server = (int)sim_random(DRAW_STATES, (uint64_t)job.servers);
+    sim.blocked_until[host][server] = sim.now + seconds(0.4 * unit());
+    sim_job_disturb_until(sim.blocked_until[host][server]);
+    sim_trace(sim.current->process, "fault: dies while its push to server %d is under way", server);
+    sim_kill(sim.current->process);
+}
+
 void sim_states_pushed(int worker) {
+    if (comes(AIM_LATE, 3)) {
+        end_late(worker);
+    }
     if (worker == 1 && job.started[1] == states.batch + 1 && comes(AIM_SILENT, 1)) {
         job.silent = 1;
         sim_trace(sim.current->process, "fault: is silent from here on");

@@ -33,7 +33,7 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
     }
     if (!whole) {
         trm_ps_batch_destroy(b);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch");
+        return trmi_client_note(client, TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch"));
     }
     *out = b;
     return TRM_OK;
@@ -132,7 +132,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
     }
     if (!trmi_grow((void **)&b->slices, &b->slice_capacity, b->slice_count + 1,
                    sizeof *b->slices)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a slice");
+        return trmi_client_note(b->client, TRMI_FAIL(err, TRM_NOMEM, "no memory for a slice"));
     }
     /* keys and rows stay the caller's memory: only their addresses are kept */
     b->slices[b->slice_count++] = (trmi_slice){

@@ -134,9 +134,7 @@ static trm_status send_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
     }
 }
 
-/* Contract in trireme/ps.h. */
-trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
-    TRMI_NEED(err, batch);
+static trm_status start_pull(trm_ps_batch *batch, trm_error *err) {
     trm_ps_client *c = batch->client;
     if (batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "this batch is being pulled already");
@@ -162,11 +160,16 @@ trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     batch->deadline = trmi_client_deadline(c);
     /* the first requests go out now; the rest as answers arrive */
     trm_status status = send_ahead(batch, batch->deadline, err);
-    status = batch->outside ? status : trmi_client_note(c, status);
     if (status != TRM_OK) {
         trmi_batch_release(batch);
     }
     return status;
+}
+
+trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
+    TRMI_NEED(err, batch);
+    trm_status status = start_pull(batch, err);
+    return batch->outside ? status : trmi_client_note(batch->client, status);
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */

@@ -322,6 +322,10 @@ void trmi_request_drop_late(trmi_ps_link *link);
  * a push, a step of staged pushes. */
 void trmi_run_push(trmi_shard_thread *runner, trmi_request *request);
 void trmi_run_group(trmi_shard_thread *runner, trmi_request *request);
+/* A shard has not carried out a step that others may have: the server must serve no rows of two
+ * steps, and apply no later one. It refuses everything from then on; started again, it decides by
+ * its logs. */
+void trmi_server_fail(trmi_shard_thread *runner, const trm_error *err);
 void trmi_run_stage(trmi_shard_thread *runner, trmi_request *request);
 void trmi_run_step(trmi_shard_thread *runner, trmi_request *request);
 

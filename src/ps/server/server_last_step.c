@@ -238,6 +238,7 @@ bool trmi_last_step_allows_read(const trm_ps_server *server, const trmi_request 
 static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
     trm_error err;
     if (trmi_shard_apply_held(runner->shard, NULL, &err) != TRM_OK) {
+        trmi_server_fail(runner, &err);
         trmi_request_fail(r, &err);
     } else if (runner->shard->number == 0) {
         atomic_store(&runner->server->global_step, runner->shard->tick);

@@ -152,6 +152,17 @@ void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from) {
         to->admission_level > from->admission_level ? to->admission_level : from->admission_level;
 }
 
+/* Makes room for statistics in the answer. Returns false without memory, which is the answer. */
+static bool reserve_stats(trmi_request *r) {
+    r->trailer = trmi_alloc(sizeof(trm_table_stats));
+    if (r->trailer == NULL) {
+        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for the statistics of a table");
+        return false;
+    }
+    r->trailer_bytes = sizeof(trm_table_stats);
+    return true;
+}
+
 /* Adds the statistics of one shard to the answer. */
 static void run_stats(trmi_shard_thread *runner, trmi_request *r) {
     trm_table_stats mine;
@@ -582,9 +593,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
     trmi_last_step_advance(server);
     switch (order) {
     case TRMI_ORDER_STATS:
-        r->trailer_bytes = sizeof(trm_table_stats);
-        r->trailer = trmi_alloc(r->trailer_bytes);
-        answer = r->trailer == NULL || !names_a_table(server, r);
+        answer = !reserve_stats(r) || !names_a_table(server, r);
         if (!answer) {
             trmi_lag_add_stats(server, r->note.value[1], (trm_table_stats *)(void *)r->trailer);
         }

@@ -182,8 +182,8 @@ void trmi_request_drop_late(trmi_ps_link *link) {
     }
 }
 
-/* Sends error, or note and trailer, and frees the request. Returns false if there is no room
- * yet. */
+/* Sends error, or note and trailer, and frees the request. Returns false if there is no room, or no
+ * memory, yet. */
 static bool send_answer(trmi_request *r) {
     trmi_ps_link *link = r->link;
     trmi_ps_header header = {.kind = TRMI_PS_DONE,
@@ -207,7 +207,7 @@ static bool send_answer(trmi_request *r) {
     bool here = link != NULL && !atomic_load(&link->ended);
     trm_status status =
         here ? reserve_answer(link, note_bytes + (size_t)header.extra[0], &out, NULL) : TRM_END;
-    if (status == TRM_TIMEOUT) {
+    if (status == TRM_TIMEOUT || status == TRM_NOMEM) {
         return false;
     }
     if (status == TRM_OK) {
@@ -420,10 +420,7 @@ static trm_status push_group(trmi_shard_thread *runner, const trmi_request *grou
     return status;
 }
 
-/* A shard has not carried out a step that others may have: the server must serve no rows of two
- * steps, and apply no later one. It refuses everything from then on; started again, it decides by
- * its logs. */
-static void fail_server(trmi_shard_thread *runner, const trm_error *err) {
+void trmi_server_fail(trmi_shard_thread *runner, const trm_error *err) {
     trm_ps_server *server = runner->server;
     if (runner->shard->broken.status == TRM_OK) {
         runner->shard->broken = *err;
@@ -482,7 +479,7 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
     status = status == TRM_OK ? push_group(runner, group, parts, &push, &applied, &err) : status;
     /* INVALID and CANCELLED come from the pushes themselves: every shard fails alike */
     if (status != TRM_OK && status != TRM_INVALID && status != TRM_CANCELLED) {
-        fail_server(runner, &err);
+        trmi_server_fail(runner, &err);
     }
     note_pushed(runner, group, status, applied, &err);
     trmi_free(ids);
@@ -518,7 +515,7 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *r) {
     trm_error err;
     trm_status status = trmi_shard_step(runner->shard, &push, &err);
     if (status != TRM_OK) {
-        fail_server(runner, &err);
+        trmi_server_fail(runner, &err);
     }
     note_pushed(runner, r, status, true, &err);
 }

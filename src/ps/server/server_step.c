@@ -142,10 +142,8 @@ static trm_status rewrite_log(trm_ps_server *server, trm_error *err) {
     trm_status status = trmi_os_replace_file(NULL, path, data, bytes, err);
     trmi_free(data);
     TRMI_TRY(status);
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    if (fd < 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot open", path);
-    }
+    int fd;
+    TRMI_TRY(trmi_records_open(path, bytes, &fd, err));
     if (server->steps_fd >= 0) {
         close(server->steps_fd);
     }

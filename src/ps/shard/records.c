@@ -8,7 +8,6 @@
 
 #include <fcntl.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define XXH_INLINE_ALL
@@ -51,11 +50,11 @@ trm_status trmi_records_each(const char *path, size_t most, const trmi_record_fo
 }
 
 trm_status trmi_records_open(const char *path, size_t end, int *fd, trm_error *err) {
-    int opened = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    int opened = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (opened < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open", path);
     }
-    if (ftruncate(opened, (off_t)end) != 0) {
+    if (ftruncate(opened, (off_t)end) != 0 || lseek(opened, (off_t)end, SEEK_SET) < 0) {
         trm_status status = TRMI_FAIL_SYS(err, "%s: cannot cut off a torn end", path);
         close(opened);
         return status;
@@ -69,17 +68,13 @@ trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sy
     if (fd < 0) {
         return TRM_OK;
     }
-    struct stat info;
-    if (fstat(fd, &info) != 0) {
-        return TRMI_FAIL_SYS(err, "%s: cannot be examined", what);
-    }
+    const off_t before = lseek(fd, 0, SEEK_CUR);
     trm_status status = trmi_os_write_all(NULL, fd, record, bytes, what, err);
-    if (status != TRM_OK) {
-        /* later records must not follow a torn one: the log would end there */
-        if (ftruncate(fd, info.st_size) != 0) {
-            return trmi_error_append(err, "; its torn end cannot be cut off (%s)", strerror(errno));
-        }
-        return status;
+    if (status == TRM_OK && sync && fdatasync(fd) != 0) {
+        status = TRMI_FAIL_SYS(err, "%s: cannot flush", what);
     }
-    return !sync || fdatasync(fd) == 0 ? TRM_OK : TRMI_FAIL_SYS(err, "%s: cannot flush", what);
+    if (status != TRM_OK && lseek(fd, before, SEEK_SET) >= 0) {
+        (void)!ftruncate(fd, before); /* where it stays, the next record takes its place */
+    }
+    return status;
 }

@@ -32,8 +32,9 @@ trm_status trmi_records_each(const char *path, size_t most, const trmi_record_fo
 trm_status trmi_records_open(const char *path, size_t end, int *fd, trm_error *err);
 /* Writes the digest at the end of a record. */
 void trmi_record_seal(void *record, size_t bytes, size_t check_bytes);
-/* Appends one record, and flushes it to disk if `sync`. A record that does not fit is cut off
- * again. fd -1: does nothing.
+/* Appends one record, and flushes it to disk if `sync`. After an error the next record takes the
+ * place of this one: no record follows a torn one, or one that counts as not written. fd -1: does
+ * nothing.
  *   errors  IO, NOSPACE */
 trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sync,
                                const char *what, trm_error *err);
