@@ -91,14 +91,14 @@ static trm_status make_step(trm_bootstrap *b, int64_t step, trm_error *err) {
     const size_t bytes = STEP_BYTES + (errs(b->rank, step, MISTAKE_SIZE) ? 8 : 0);
     int64_t own[3] = {b->rank, step, 0}, all[3 * (JOB_RANKS + 1)];
     if (errs(b->rank, step, MISTAKE_LATE)) {
-        usleep((useconds_t)(2e6 * late_seconds));
+        usleep((useconds_t)(1e6 * (2 * late_seconds + 4 * job.compute)));
     }
     if (errs(b->rank, step, MISTAKE_CAUSE)) {
         TRMI_FAIL(err, TRM_CORRUPT, "%s", cause_text);
         return TRM_CORRUPT;
     }
     usleep((useconds_t)(job.compute * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
-    const double patience = plan.mistake == MISTAKE_LATE ? late_seconds + 4 * job.compute : 300;
+    const double patience = plan.mistake == MISTAKE_LATE ? late_seconds + 3 * job.compute : 300;
     TRMI_TRY(b->table->allgather(b, own, bytes, all, patience, err));
     for (int r = 0; r < b->size; r++) {
         if (plan.mistake != MISTAKE_SIZE && (all[2 * r] != r || all[2 * r + 1] != step)) {
