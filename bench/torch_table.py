@@ -4,7 +4,7 @@
 
     bench/torch_table.py [--python PYTHON_WITH_TORCH] [--ranks 2] [--rounds 3] [--only allreduce|resnet50|gpt2] [--batch 64]
 
-`shared` is trireme after torch_trireme.share_memory(): the tensors lie in memory that the ranks share. For steps, `alone` is the step without any
+`private` is trireme with TRIREME_SHARE_TENSORS=0: tensors do not move into memory that the ranks share. For steps, `alone` is the step without any
 communication (no_sync): no backend is faster, and "CPU" is the least time that a step of rank 0 computed and communicated, which other work disturbs less. Each rank has one thread. Figures
 are medians over the rounds, ratios are gloo's time over ours. The package is taken from PYTHONPATH or site-packages (docs/guides/torch.md).
 Needs torchvision for resnet50 (32x32) and transformers for gpt2 (124M, samples of 64 tokens). --batch: samples a rank; without it 64
@@ -12,12 +12,13 @@ images (of 2 ranks: GLOBAL_BATCH=128) and 4 samples of text."""
 import argparse
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import time
 
-WAYS = ("gloo", "trireme", "shared")
+WAYS = ("gloo", "trireme", "private")
 ALONE = "alone"
 SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 8 << 20, 100000000]
 
@@ -61,7 +62,8 @@ def time_steps(model, way, batch, torch):
         times.append(time.perf_counter() - begin)
         computed.append(time.process_time() - cpu)
         losses.append(loss.item())
-    return {"step": statistics.median(times[2:]), "step, CPU": min(computed[2:]), "loss": losses[-1]}
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+    return {"step": statistics.median(times[2:]), "step, CPU": min(computed[2:]), "peak memory": memory, "loss": losses[-1]}
 
 
 def run_rank(way, task, batch):
@@ -69,10 +71,8 @@ def run_rank(way, task, batch):
     import torch.distributed as dist
     torch.set_num_threads(1)
     if way not in ("gloo", ALONE):
-        import torch_trireme
+        import torch_trireme  # noqa: F401
     dist.init_process_group("gloo" if way in ("gloo", ALONE) else "trireme")
-    if way == "shared":
-        torch_trireme.share_memory()
     found = time_allreduce(dist, torch) if task == "allreduce" else time_steps(task, way, batch, torch)
     if dist.get_rank() == 0:
         print(json.dumps(found), flush=True)
@@ -81,7 +81,8 @@ def run_rank(way, task, batch):
 
 def measure(args, way, task):
     done = subprocess.run([args.python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(args.ranks), __file__,
-                           "--rank", way, task, str(args.batch)], capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+                           "--rank", way, task, str(args.batch)], capture_output=True, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1", "TRIREME_SHARE_TENSORS": "0" if way == "private" else ""})
     if done.returncode != 0:
         raise SystemExit(f"{way} {task}: exit {done.returncode}\n{done.stderr[-2000:]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
@@ -95,7 +96,7 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--batch", type=int, default=0)
     args = parser.parse_args()
-    print("| measured | gloo | trireme | ratio | shared | ratio | alone | ratio |\n|---|---|---|---|---|---|---|---|")
+    print("| measured | gloo | trireme | ratio | private | ratio | alone | ratio |\n|---|---|---|---|---|---|---|---|")
     for task in ("allreduce", "resnet50", "gpt2"):
         if args.only not in ("", task):
             continue
@@ -104,7 +105,10 @@ def main():
         for key in rounds[0]["gloo"]:
             found = {way: statistics.median(r[way][key] for r in rounds) for way in ways}
             if key == "loss":
-                print(f"| {task} loss of step 8 | {found['gloo']:.6f} | {found['trireme']:.6f} | | {found['shared']:.6f} | | | |")
+                print(f"| {task} loss of step 8 | {found['gloo']:.6f} | {found['trireme']:.6f} | | {found['private']:.6f} | | | |")
+                continue
+            if key == "peak memory":
+                print(f"| {task} {key} of rank 0 | " + " | | ".join(f"{value:.0f} MB" for value in found.values()) + " | |")
                 continue
             name = f"all-reduce {int(key):,} B" if task == "allreduce" else f"{task} {key}"
             cells = [f"{1e3 * value:.3f} ms" + ("" if way == "gloo" else f" | {found['gloo'] / value:.2f}") for way, value in found.items()]

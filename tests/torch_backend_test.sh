@@ -46,7 +46,17 @@ else
     echo "not run under mpirun: it is not there or starts no processes"
     [ ! -s "$work/log" ] || tail -n 3 "$work/log"
 fi
-ranks 2 "$tests/shared_memory.py" > "$work/log" 2>&1 && [ "$(grep -c 'all right' "$work/log")" = 2 ] || { cat "$work/log"; fail "tensors in shared memory"; }
+for n in 2 3; do
+    ranks "$n" "$tests/shared_memory.py" default > "$work/log" 2>&1 && [ "$(grep -o 'all right' "$work/log" | wc -l)" = "$n" ] || { cat "$work/log"; fail "tensors in shared memory on $n ranks"; }
+done
+for mode in off limit other apart alone; do
+    [ $mode = alone ] && n=1 || n=2
+    [ $mode = off ] && switch=0 || switch=
+    TRIREME_SHARE_TENSORS=$switch ranks $n "$tests/shared_memory.py" $mode > "$work/log" 2>&1 && [ "$(grep -o 'all right' "$work/log" | wc -l)" = $n ] ||
+        { cat "$work/log"; fail "tensors are shared although: $mode"; }
+done
+TRIREME_SHARE_TENSORS=yes ranks 2 "$tests/shared_memory.py" off > "$work/log" 2>&1 && fail "TRIREME_SHARE_TENSORS=yes is accepted"
+grep -q "TRIREME_SHARE_TENSORS: no switch (found 'yes'" "$work/log" || { cat "$work/log"; fail "TRIREME_SHARE_TENSORS=yes is not named"; }
 for how in KILL STOP; do
     mkdir "$work/lost.$how"
     ranks 3 "$tests/lost_rank.py" $how "$work/lost.$how" > "$work/log" 2>&1 && fail "a job whose rank was lost by $how ends well"

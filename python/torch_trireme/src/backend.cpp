@@ -10,6 +10,7 @@
 #include "shared_allocator.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <map>
 #include <set>
@@ -79,8 +80,9 @@ class Backend : public c10d::Backend {
 
   // A tensor in memory that all ranks of the host read and write in place: collectives on it need no copy.
   at::Tensor empty(at::IntArrayRef sizes, at::ScalarType type);
-  // Lets PyTorch put tensors of at least `least` bytes into such memory.
-  void share_memory(size_t least);
+  // Lets PyTorch put tensors of at least `least` bytes into such memory: those that collectives use, or all (shared_allocator.hpp). By
+  // default (`asked` false) nothing changes if another group owns the allocator or another allocator is there.
+  void share_memory(size_t least, bool all, bool asked);
   const char *engine() const { return trm_comm_engine(place_.comm); }
 
  private:
@@ -97,10 +99,12 @@ class Backend : public c10d::Backend {
   void gather_lists(const Tensors &outputs, at::Tensor input, const char *title);
   void scatter_sum(at::Tensor output, at::Tensor input, const ReduceOp &op, const char *title);
   void fail(const std::string &cause);
+  void *values_of(const at::Tensor &t) { return reach(t, this); }
   void *take_shared(size_t bytes);
   void free_shared(void *memory);
   void free_unused();
 
+  const pid_t process_ = getpid();
   Place place_;
   Ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};
@@ -222,10 +226,20 @@ void Backend::shutdown() {
   if (place_.comm == nullptr) {
     return;
   }
+  if (getpid() != process_) {  // a forked child: the job and its threads are its parent's
+    (void)queue_.release();
+    (void)messages_.release();
+    place_ = {};
+    return;
+  }
   queue_->stop();
   messages_.reset();
-  stop_shared_arenas(this);
+  std::vector<void *> empty = stop_shared_arenas(this);
   std::lock_guard<std::mutex> lock(shared_mutex_);
+  for (void *arena : empty) {
+    shared_.erase(arena);
+    freed_.push_back(arena);
+  }
   free_unused();
   for (auto &[memory, bytes] : shared_) {  // its tensors live on
     bytes = trm_comm_keep_shared(place_.comm, memory);
@@ -339,8 +353,8 @@ void Backend::reduce_values(at::Tensor values, const ReduceOp &op, int root, con
   }
   trm_collective c{};
   c.kind = root < 0 ? TRM_ALLREDUCE : TRM_REDUCE;
-  c.send = keeps ? nullptr : flat.data_ptr();
-  c.recv = keeps ? flat.data_ptr() : nullptr;
+  c.send = keeps ? nullptr : values_of(flat);
+  c.recv = keeps ? values_of(flat) : nullptr;
   c.count = flat.numel();
   c.dtype = dtype_of(flat.scalar_type(), title);
   c.reduce = reduction_of(op, title);
@@ -432,9 +446,9 @@ void Backend::gather_all(at::Tensor output, at::Tensor input, const char *title)
   c.kind = TRM_ALLGATHER;
   c.count = static_cast<int64_t>(in.nbytes());
   c.dtype = TRM_UINT8;
-  c.recv = out.data_ptr();
+  c.recv = values_of(out);
   bool own_place = in.data_ptr() == static_cast<char *>(out.data_ptr()) + rank_ * c.count;
-  c.send = own_place ? nullptr : in.data_ptr();
+  c.send = own_place ? nullptr : values_of(in);
   run(c, title);
   copy_back(out, output);
 }
@@ -450,8 +464,8 @@ void Backend::gather_lists(const Tensors &outputs, at::Tensor input, const char 
   at::Tensor flat = at::empty({all}, at::kByte), in = packed(input);
   trm_collective c{};
   c.kind = TRM_ALLGATHERV;
-  c.send = in.data_ptr();
-  c.recv = flat.data_ptr();
+  c.send = values_of(in);
+  c.recv = values_of(flat);
   c.counts = bytes.data();
   c.dtype = TRM_UINT8;
   run(c, title);
@@ -484,8 +498,8 @@ void Backend::scatter_sum(at::Tensor output, at::Tensor input, const ReduceOp &o
   }
   trm_collective c{};
   c.kind = TRM_REDUCE_SCATTER;
-  c.send = in.data_ptr();
-  c.recv = (apart.defined() ? apart : out).data_ptr();
+  c.send = values_of(in);
+  c.recv = values_of(apart.defined() ? apart : out);
   c.count = out.numel();
   c.dtype = dtype_of(in.scalar_type(), title);
   c.reduce = reduction_of(op, title);
@@ -506,7 +520,7 @@ Ptr<c10d::Work> Backend::broadcast(Tensors &tensors, const c10d::BroadcastOption
     at::Tensor root = tensors[opts.rootTensor], flat = packed(root);
     trm_collective c{};
     c.kind = TRM_BROADCAST;
-    c.recv = flat.data_ptr();
+    c.recv = values_of(flat);
     c.count = static_cast<int64_t>(flat.nbytes());
     c.dtype = TRM_UINT8;
     c.root = static_cast<int32_t>(opts.rootRank);
@@ -702,13 +716,13 @@ Ptr<c10d::Work> Backend::gather(std::vector<Tensors> &outputs, Tensors &inputs, 
     at::Tensor in = packed(inputs[0]), all;
     trm_collective c{};
     c.kind = TRM_GATHER;
-    c.send = in.data_ptr();
+    c.send = values_of(in);
     c.count = static_cast<int64_t>(in.nbytes());
     c.dtype = TRM_UINT8;
     c.root = static_cast<int32_t>(opts.rootRank);
     if (root) {
       all = at::empty({size_ * in.numel()}, in.options());
-      c.recv = all.data_ptr();
+      c.recv = values_of(all);
     }
     run(c, title);
     for (size_t r = 0; r < results.size(); r++) {
@@ -741,13 +755,13 @@ Ptr<c10d::Work> Backend::scatter(Tensors &outputs, std::vector<Tensors> &inputs,
     at::Tensor out = outputs[0].is_contiguous() ? outputs[0] : at::empty_like(outputs[0], at::MemoryFormat::Contiguous), all;
     trm_collective c{};
     c.kind = TRM_SCATTER;
-    c.recv = out.data_ptr();
+    c.recv = values_of(out);
     c.count = static_cast<int64_t>(out.nbytes());
     c.dtype = TRM_UINT8;
     c.root = static_cast<int32_t>(opts.rootRank);
     if (root) {
       all = at::stack(parts).contiguous();
-      c.send = all.data_ptr();
+      c.send = values_of(all);
     }
     run(c, title);
     copy_back(out, outputs[0]);
@@ -811,8 +825,8 @@ Ptr<c10d::Work> Backend::alltoall_base(at::Tensor &output, at::Tensor &input, st
     at::Tensor in = packed(input), out = output.is_contiguous() ? output : at::empty_like(output, at::MemoryFormat::Contiguous);
     trm_collective c{};
     c.kind = TRM_ALLTOALLV;
-    c.send = in.data_ptr();
-    c.recv = out.data_ptr();
+    c.send = values_of(in);
+    c.recv = values_of(out);
     c.counts = sent.data();
     c.recv_counts = received.data();
     c.dtype = TRM_UINT8;
@@ -843,8 +857,8 @@ Ptr<c10d::Work> Backend::alltoall(Tensors &outputs, Tensors &inputs, const c10d:
     at::Tensor in = at::cat(parts), out = at::empty({all}, at::kByte);
     trm_collective c{};
     c.kind = TRM_ALLTOALLV;
-    c.send = in.data_ptr();
-    c.recv = out.data_ptr();
+    c.send = values_of(in);
+    c.recv = values_of(out);
     c.counts = sent.data();
     c.recv_counts = received.data();
     c.dtype = TRM_UINT8;
@@ -960,9 +974,13 @@ at::Tensor Backend::empty(at::IntArrayRef sizes, at::ScalarType type) {
   return at::from_blob(memory, sizes, [self](void *gone) { self->free_shared(gone); }, at::TensorOptions().dtype(type));
 }
 
-void Backend::share_memory(size_t least) {
+void Backend::share_memory(size_t least, bool all, bool asked) {
   TORCH_CHECK(place_.comm != nullptr, "trireme: share_memory: the process group was destroyed");
-  install_shared_allocator(least, this, [this](size_t bytes) { return take_shared(bytes); });
+  if (!asked && has_shared_arenas()) {
+    return;
+  }
+  bool installed = install_shared_allocator({least, all, this, [this](size_t bytes) { return take_shared(bytes); }});
+  TORCH_CHECK(installed || !asked, "trireme: share_memory: another allocator of CPU memory is installed; call share_memory before it is, or use torch_trireme.empty");
 }
 
 void shutdown_all() {
@@ -1002,7 +1020,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
     py::gil_scoped_release without_gil;
     return of(backend).empty(sizes, type);
   });
-  m.def("share_memory", [](const Ptr<c10d::Backend> &backend, size_t least) { of(backend).share_memory(least); });
+  m.def("share_memory", [](const Ptr<c10d::Backend> &backend, size_t least, bool all, bool asked) { of(backend).share_memory(least, all, asked); });
+  m.def("private_memory", &pause_shared_allocator);
   m.def("shutdown_all", []() {
     py::gil_scoped_release without_gil;
     shutdown_all();

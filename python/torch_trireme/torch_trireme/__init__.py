@@ -5,14 +5,17 @@
     torch.distributed.init_process_group('trireme')
 
 Ranks of one host use shared memory; ranks of several hosts the network as well. Ranks are started as for any backend (torchrun,
-mpirun, srun). `empty` makes tensors in memory that the ranks of a host share: collectives on them need no copy.
+mpirun, srun). Where two or more ranks share a host, the first group puts the large tensors of its collectives into memory that they
+share, so that nothing is copied; TRIREME_SHARE_TENSORS=0 or `private_memory` leave all tensors to PyTorch's own allocator.
 TRIREME_ENGINE names another transport than the default: "ucx", "tcp" (equal on all ranks). A rank whose process is stopped for
 TRIREME_STALL_SECONDS (8) counts as lost.
 """
 import atexit
+import collections
 import ctypes
 import datetime
 import os
+import resource
 import shutil
 import socket
 import tempfile
@@ -42,6 +45,7 @@ def _load():
     return _backend
 
 
+LEAST = 65536  # bytes of a large tensor
 _backend = _load()
 atexit.register(_backend.shutdown_all)
 
@@ -85,24 +89,45 @@ def _stall_seconds():
     return seconds
 
 
+def _shares_tensors():
+    """Whether large tensors may go into shared memory without being asked for. Not where address space or memory is promised strictly: a
+    peer that cannot map a tensor, or memory that turns out to be missing when it is written, would be an error."""
+    text = os.environ.get('TRIREME_SHARE_TENSORS') or '1'
+    if text not in ('0', '1'):
+        raise ValueError(f'TRIREME_SHARE_TENSORS: no switch (found {text!r}, expected 0 or 1); correct or unset it')
+    try:
+        with open('/proc/sys/vm/overcommit_memory') as f:
+            strict = f.read().strip() == '2'
+    except OSError:
+        strict = False
+    return text == '1' and not strict and resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
+
+
 def _create(options, backend_options=None):
     """Makes the backend of one process group: its ranks agree on a rendezvous and a token through the group's store."""
     store, rank, size = options.store, options.group_rank, options.group_size
     seconds = options.timeout.total_seconds() if isinstance(options.timeout, datetime.timedelta) else float(options.timeout)
     folder = tempfile.mkdtemp(prefix='trireme-torch-')
+    shares = _shares_tensors()
     try:
-        store.set(f'trireme/host/{rank}', _host())
+        # a group that is made again finds the keys of the one before in the store
+        keys = f"trireme/{store.add(f'trireme/times/{rank}', 1)}"
+        store.set(f'{keys}/host/{rank}', _host())
         if rank == 0:
-            hosts = {store.get(f'trireme/host/{r}') for r in range(size)}
+            hosts = collections.Counter(store.get(f'{keys}/host/{r}').decode() for r in range(size))
             place = f'unix:{folder}/rendezvous' if len(hosts) == 1 else f'{_own_address()}:{_free_port()}'
-            store.set('trireme/token', os.urandom(32).hex())
-            store.set('trireme/rendezvous', place)
+            store.set(f'{keys}/token', os.urandom(32).hex())
+            store.set(f'{keys}/rendezvous', place)
+            store.set(f'{keys}/common_hosts', '\n'.join(host for host, ranks in hosts.items() if ranks > 1))
         token = os.path.join(folder, 'token')
         with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), 'wb') as f:
-            f.write(bytes.fromhex(store.get('trireme/token').decode()))
-        place = store.get('trireme/rendezvous').decode()
-        return _backend.create(rank, size, place, token, seconds, str(options.group_id or 'world'), os.environ.get('TRIREME_ENGINE', ''),
-                               _stall_seconds())
+            f.write(bytes.fromhex(store.get(f'{keys}/token').decode()))
+        place = store.get(f'{keys}/rendezvous').decode()
+        backend = _backend.create(rank, size, place, token, seconds, str(options.group_id or 'world'), os.environ.get('TRIREME_ENGINE', ''),
+                                  _stall_seconds())
+        if shares and _host() in store.get(f'{keys}/common_hosts').decode().split('\n') and 'shm' in _backend.engine(backend):
+            _backend.share_memory(backend, LEAST, False, False)
+        return backend
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -118,11 +143,17 @@ def empty(*sizes, dtype=torch.float32, group=None):
     return _backend.empty(_of(group), list(sizes), dtype)
 
 
-def share_memory(least=65536, group=None):
-    """Puts all tensors of at least `least` bytes that PyTorch makes from now on into memory that the ranks of the host share, so that
-    collectives of `group` on them need no copy: gradients, buckets of DistributedDataParallel, buffers of FSDP. Call it after
-    init_process_group and before the model is made. Not collective. A forked child (DataLoader) gets private copies."""
-    _backend.share_memory(_of(group), least)
+def share_memory(least=LEAST, group=None):
+    """Puts all tensors of at least `least` bytes that PyTorch makes from now on into memory that the ranks of the host share, not only
+    those of sizes that collectives use. For groups other than the first one, smaller tensors, and large buffers of which collectives use
+    slices. Not collective. A forked child (DataLoader) copies all of them."""
+    _backend.share_memory(_of(group), least, True, True)
+
+
+def private_memory():
+    """Leaves all tensors that PyTorch makes from now on to its own allocator, as TRIREME_SHARE_TENSORS=0 does from the start. Not
+    collective."""
+    _backend.private_memory()
 
 
 def engine(group=None):
