@@ -60,6 +60,13 @@ done
 grep -q '"event":"step"' run/run-rank-1.jsonl || fail "rank 1 has no record of its own before it is rank 0"
 "$trireme" report run > report.txt || fail "report of an elastic job"
 grep -q "mlp, done, step 600" report.txt || fail "report of an elastic job: $(cat report.txt)"
+# On one host the ranks have slices of the optimiser, also when their number has changed.
+start_and_signal KILL 2 --steps 300 -n 3 --elastic 1:3 --output sliced
+code=$?
+[ $code = 0 ] || fail "slices: exit code $code: $(cat err.txt)"
+grep -q '"event":"membership".*"ranks":2' sliced/run.jsonl || fail "slices: no change of ranks: $(tail -n 3 sliced/run.jsonl)"
+grep -q '"event":"done".*"shard_optimizer":true' sliced/run.jsonl || fail "slices: $(tail -n 1 sliced/run.jsonl)"
+
 # A rank leaves: the job goes on without redoing a step, and both end with 0.
 start_and_signal TERM 0 --steps 600 -n 2 --elastic 1:2 --output left
 code=$?

@@ -15,6 +15,7 @@
 #include "exec/distributed/distribution.h"
 #include "exec/optimizer/loss_scale.h"
 #include "exec/optimizer/update.h"
+#include "exec/state_part.h"
 
 typedef struct trmi_output {
     int32_t buffer;
@@ -49,8 +50,10 @@ struct trm_exec {
     const trm_exec *share;    /* training executor whose parameters this one uses; or NULL */
     bool updated_elsewhere;   /* by parameter servers: no optimiser here */
     bool share_slots;         /* trm_exec_options.share_slots */
+    bool initialises;         /* trm_exec_options.initialise */
     trm_optimizer_options optimizer;
     trmi_update *update;
+    trmi_state_watcher watcher;      /* trmi_state_watch */
     int32_t threads;                 /* of a training step (exec/threads.h) */
     int32_t accumulate, accumulated; /* batches an update sums; batches summed so far */
     float *accumulator;              /* sum of gradients, as GRAD; NULL when accumulate is 1 */

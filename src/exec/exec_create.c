@@ -284,7 +284,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     TRMI_TRY(trmi_exec_make_update(exec, err));
     TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
-    if (exec->share == NULL && options->initialise != TRM_OFF) {
+    if (exec->share == NULL && exec->initialises) {
         TRMI_TRY(trmi_exec_initialise(exec, err));
     }
     TRMI_TRY(trmi_distribution_begin(exec, err));
@@ -308,6 +308,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->share = options->parameters_of;
     exec->updated_elsewhere = options->updated_elsewhere;
     exec->share_slots = options->share_slots == TRM_ON;
+    exec->initialises = options->initialise != TRM_OFF;
     exec->optimizer = options->optimizer;
     exec->memory_bytes = options->memory_bytes;
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;

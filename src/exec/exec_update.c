@@ -200,6 +200,9 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     if (!skips) {
         TRMI_TRY(status);
         TRMI_TRY(update_tables(exec, false, learning_rate, err));
+        if (exec->watcher.updated != NULL) {
+            exec->watcher.updated(exec->watcher.context, exec->env.step + 1);
+        }
         TRMI_TRY(trmi_distribution_publish(exec, err));
     }
     exec->accumulated = 0;

@@ -69,35 +69,87 @@ static trm_status add_run(trmi_state_part *part, const trmi_state_run *of, const
     return TRM_OK;
 }
 
-/* Writes the number of each word of a variable's memory on this rank to `numbers` (add_run). */
-static void number_words(const trm_exec *exec, int32_t index, uint32_t *whole, uint32_t *own,
-                         uint32_t *numbers) {
+/* The numbers of a variable's words, and the memory for them, which serves all variables: pages that
+ * are touched for the first time would take longer than the numbers. */
+typedef struct numbering {
+    uint32_t *whole, *own, *numbers; /* [room] each; whole: 1, 2, ... */
+    int64_t room;
+    int32_t buffer;     /* whose words have `of`; slots have the numbers of their parameter */
+    const uint32_t *of; /* the number of each word of the memory on this rank (add_run) */
+} numbering;
+
+static void free_numbering(numbering *n) {
+    trmi_free(n->whole);
+    trmi_free(n->own);
+    trmi_free(n->numbers);
+    *n = (numbering){.buffer = -1};
+}
+
+/* Makes room for the numbers of `words` words. */
+static trm_status grow_numbering(numbering *n, int64_t words, trm_error *err) {
+    const int64_t room = trmi_max_i64(words, 2 * n->room);
+    if (words <= n->room) {
+        return TRM_OK;
+    }
+    free_numbering(n);
+    TRMI_TRY(TRMI_NEW(err, n->whole, room, "to list a rank's part of the state"));
+    TRMI_TRY(TRMI_NEW(err, n->own, room, "to list a rank's part of the state"));
+    TRMI_TRY(TRMI_NEW(err, n->numbers, room, "to list a rank's part of the state"));
+    n->room = room;
+    for (int64_t i = 0; i < room; i++) {
+        n->whole[i] = (uint32_t)i + 1;
+    }
+    return TRM_OK;
+}
+
+/* Finds the number of each word of a variable's memory on this rank. */
+static trm_status number_words(const trm_exec *exec, int32_t index, numbering *n, trm_error *err) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     const trmi_partition_leaf *leaf = trmi_exec_cut_of(exec, index);
-    int64_t count = trm_shape_count(&exec->variables[index].shape);
-    int64_t size = (int64_t)trm_dtype_bytes(b->dtype) / WORD;
-    for (int64_t i = 0; i < count * size; i++) {
-        whole[i] = (uint32_t)i + 1;
+    const int64_t size = (int64_t)trm_dtype_bytes(b->dtype) / WORD,
+                  all = trm_shape_count(&exec->variables[index].shape) * size;
+    if (n->buffer == exec->variable_buffers[index]) {
+        return TRM_OK;
+    }
+    TRMI_TRY(grow_numbering(n, trmi_max_i64(all, b->bytes / WORD + 1), err));
+    n->buffer = exec->variable_buffers[index];
+    n->of = n->whole;
+    if (leaf == NULL && b->layout == TRMI_PLAIN && b->bytes == all * WORD) {
+        return TRM_OK;
     }
     if (leaf != NULL) {
-        trmi_copy_box(whole, &leaf->global, &leaf->box, own, (size_t)(size * WORD), false);
+        trmi_copy_box(n->whole, &leaf->global, &leaf->box, n->own, (size_t)(size * WORD), false);
     }
-    trmi_convert_layout(leaf != NULL ? own : whole, TRMI_PLAIN, numbers, b->layout, b->dtype,
-                        &b->shape, b->weights);
+    memset(n->numbers, 0, (size_t)b->bytes + WORD);
+    trmi_convert_layout(leaf != NULL ? n->own : n->whole, TRMI_PLAIN, n->numbers, b->layout,
+                        b->dtype, &b->shape, b->weights);
+    n->of = n->numbers;
+    return TRM_OK;
+}
+
+/* Returns the beginning of a memory of this rank. */
+static const char *begin_of(const trm_exec *exec, trmi_state_memory which) {
+    return which == TRMI_STATE_PARAMETERS
+               ? exec->env.arena[TRMI_ARENA_PARAM]
+               : (const char *)(const void *)trmi_update_slot(exec->update, 0);
 }
 
 const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, size_t *bytes) {
-    if (which == TRMI_STATE_PARAMETERS) {
-        *bytes = (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM];
-        return exec->env.arena[TRMI_ARENA_PARAM];
-    }
-    *bytes = (size_t)trmi_update_slots(exec->update) * trmi_update_slot_stride(exec->update);
-    return trmi_update_slot(exec->update, 0);
+    *bytes = which == TRMI_STATE_PARAMETERS
+                 ? (size_t)exec->program->arena_bytes[TRMI_ARENA_PARAM]
+                 : (size_t)trmi_update_slots(exec->update) * trmi_update_slot_stride(exec->update);
+    return begin_of(exec, which);
 }
 
-void trmi_state_watch(trm_exec *exec, void (*watcher)(void *context, int64_t block),
-                      void *context) {
-    trmi_update_watch(exec->update, watcher, context);
+void trmi_state_watch(trm_exec *exec, const trmi_state_watcher *watcher) {
+    exec->watcher = *watcher;
+    trmi_update_watch(exec->update, watcher->block_changes, watcher->context);
+}
+
+bool trmi_state_is_common(const trm_exec *exec, int32_t ranks) {
+    trm_parallel_info info;
+    trm_exec_get_parallel_info(exec, &info);
+    return info.one_copy && info.size == ranks;
 }
 
 /* Describes the run of a variable from word `at` on, up to word `end` at most: the words of one
@@ -108,11 +160,10 @@ static trmi_state_run begin_run(const trm_exec *exec, int32_t index, bool in_pla
     trmi_state_run run = {.variable = index, .words = end - at, .block = -1};
     if (in_place && b->arena == TRMI_ARENA_PARAM) {
         int64_t behind;
-        size_t bytes;
         run.block = trmi_update_find_block(exec->update, b->offset / WORD + at, &behind);
         run.memory = exec->variable_slots[index] < 0 ? TRMI_STATE_PARAMETERS : TRMI_STATE_SLOTS;
         run.offset = (const char *)trmi_exec_variable_address(exec, index) + at * WORD -
-                     (const char *)trmi_state_memory_of(exec, run.memory, &bytes);
+                     begin_of(exec, (trmi_state_memory)run.memory);
         run.words =
             run.block >= 0 ? trmi_min_i64(run.words, behind - b->offset / WORD - at) : run.words;
     }
@@ -121,7 +172,7 @@ static trmi_state_run begin_run(const trm_exec *exec, int32_t index, bool in_pla
 
 /* Lists the runs of one variable that other ranks have too (`repeated`), or have not. */
 static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeated, bool in_place,
-                                trmi_state_part *part, trm_error *err) {
+                                numbering *n, trmi_state_part *part, trm_error *err) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
     int64_t all = trm_shape_count(&exec->variables[index].shape), words = b->bytes / WORD;
     int64_t size = (int64_t)trm_dtype_bytes(b->dtype);
@@ -140,41 +191,46 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
                          "%s: no other rank can keep a copy of %lld elements of type %s",
                          exec->variables[index].name, (long long)all, trm_dtype_name(b->dtype));
     }
-    uint32_t *whole = trmi_alloc((size_t)(all * size)), *own = trmi_alloc((size_t)(all * size));
-    uint32_t *numbers = trmi_alloc((size_t)b->bytes + WORD);
-    trm_status status = whole != NULL && own != NULL && numbers != NULL
-                            ? TRM_OK
-                            : TRMI_NO_MEMORY(err, "to list %s", exec->variables[index].name);
-    if (status == TRM_OK) {
-        number_words(exec, index, whole, own, numbers);
-    }
-    for (int64_t at = 0; status == TRM_OK && at < words; at = hold.end) {
+    TRMI_TRY(number_words(exec, index, n, err));
+    for (int64_t at = 0; at < words; at = hold.end) {
         hold = trmi_distribution_hold(exec, index, at, words);
-        for (int64_t next = at;
-             status == TRM_OK && hold.mine && hold.repeated == repeated && next < hold.end;) {
+        for (int64_t next = at; hold.mine && hold.repeated == repeated && next < hold.end;) {
             trmi_state_run run = begin_run(exec, index, in_place, next, hold.end);
             run.repeated = repeated;
-            status = add_run(part, &run, numbers + next, place + next * WORD, err);
+            TRMI_TRY(add_run(part, &run, n->of + next, place + next * WORD, err));
             next += run.words;
         }
     }
-    trmi_free(whole);
-    trmi_free(own);
-    trmi_free(numbers);
-    return status;
+    return TRM_OK;
+}
+
+/* Lists the runs of a variable and of its slots, which have the same numbers. */
+static trm_status list_with_slots(const trm_exec *exec, int32_t index, bool repeated, bool in_place,
+                                  numbering *n, trmi_state_part *part, trm_error *err) {
+    for (int32_t i = index; i < exec->variables_count; i++) {
+        const bool of_it =
+            i == index || (exec->variable_slots[i] >= 0 &&
+                           exec->variable_buffers[i] == exec->variable_buffers[index]);
+        if (of_it && !trmi_exec_is_elsewhere(exec, i)) {
+            TRMI_TRY(list_variable(exec, i, repeated, in_place, n, part, err));
+        }
+    }
+    return TRM_OK;
 }
 
 trm_status trmi_state_part_list(const trm_exec *exec, bool in_place, trmi_state_part *out,
                                 trm_error *err) {
     memset(out, 0, sizeof *out);
+    numbering n = {.buffer = -1};
     trm_status status = TRM_OK;
-    for (int32_t turn = 0; turn < 2; turn++) {
+    for (int32_t turn = 0; turn < 2; turn++) { /* what no other rank has comes first */
         for (int32_t i = 0; status == TRM_OK && i < exec->variables_count; i++) {
-            if (!trmi_exec_is_elsewhere(exec, i)) {
-                status = list_variable(exec, i, turn == 1, in_place, out, err);
+            if (exec->variable_slots[i] < 0 && !trmi_exec_is_elsewhere(exec, i)) {
+                status = list_with_slots(exec, i, turn == 1, in_place, &n, out, err);
             }
         }
     }
+    free_numbering(&n);
     if (status != TRM_OK) {
         trmi_state_part_free(out);
     }
@@ -197,20 +253,62 @@ void trmi_state_part_read(const trmi_state_part *part, char *memory) {
     }
 }
 
+/* Copies the words of a segment between `own`, where they lie one after the other, and the variable,
+ * which begins at `variable`. */
+static void move_segment(const trmi_state_words *segment, char *own, char *variable, bool to_own) {
+    if (segment->count == 1) { /* as blocked layouts have them */
+        for (uint32_t k = 0; k < segment->times; k++) {
+            char *at = variable + (size_t)(segment->begin + k * segment->step) * WORD;
+            memcpy(to_own ? own + (size_t)k * WORD : at, to_own ? at : own + (size_t)k * WORD,
+                   WORD);
+        }
+        return;
+    }
+    const size_t bytes = (size_t)segment->count * WORD;
+    for (uint32_t k = 0; k < segment->times; k++, own += bytes) {
+        char *at = variable + (size_t)(segment->begin + k * segment->step) * WORD;
+        memcpy(to_own ? own : at, to_own ? at : own, bytes);
+    }
+}
+
+const trmi_state_words *trmi_state_run_place(const trmi_state_run *run,
+                                             const trmi_state_words *segments, const char *memory,
+                                             const int64_t *begins, char *whole, uint8_t *covered) {
+    const int64_t begin = begins[run->variable];
+    for (int64_t s = 0; s < run->segments; s++, segments++) {
+        if (segments->begin != TRMI_STATE_PADDING) {
+            move_segment(segments, (char *)(uintptr_t)memory, whole + begin * WORD, false);
+            for (uint32_t k = 0; covered != NULL && k < segments->times; k++) {
+                memset(covered + begin + segments->begin + k * segments->step, 1, segments->count);
+            }
+        }
+        memory += (size_t)segments->count * segments->times * WORD;
+    }
+    return segments;
+}
+
 void trmi_state_part_place(const trmi_state_part *part, int64_t words, const char *memory,
                            const int64_t *begins, char *whole, uint8_t *covered) {
-    const trmi_state_words *segment = part->segments;
+    const trmi_state_words *segments = part->segments;
     int64_t at = 0;
-    for (int64_t i = 0; i < part->runs_count && at < words; i++) {
+    for (int64_t i = 0; i < part->runs_count && at < words; at += part->runs[i++].words) {
+        segments = trmi_state_run_place(&part->runs[i], segments, memory + at * WORD, begins, whole,
+                                        covered);
+    }
+}
+
+void trmi_state_part_fill(const trmi_state_part *part, const char *const *places,
+                          const int64_t *begins, const char *whole) {
+    const trmi_state_words *segment = part->segments;
+    for (int64_t i = 0; i < part->runs_count; i++) {
         const trmi_state_run *run = &part->runs[i];
+        char *to = (char *)(uintptr_t)places[i];
         for (int64_t s = 0; s < run->segments; s++, segment++) {
-            for (uint32_t k = 0; k < segment->times; k++, at += segment->count) {
-                if (segment->begin != TRMI_STATE_PADDING) {
-                    int64_t to = begins[run->variable] + (segment->begin + k * segment->step);
-                    memcpy(whole + to * WORD, memory + at * WORD, (size_t)segment->count * WORD);
-                    memset(covered + to, 1, segment->count);
-                }
+            if (segment->begin != TRMI_STATE_PADDING) {
+                move_segment(segment, to, (char *)(uintptr_t)whole + begins[run->variable] * WORD,
+                             true);
             }
+            to += (size_t)segment->count * segment->times * WORD;
         }
     }
 }

@@ -55,9 +55,20 @@ typedef struct trmi_state_part {
 
 /* Returns the beginning of a memory of this rank, and its bytes; NULL: it has none. */
 const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, size_t *bytes);
-/* Calls watcher(context, block) before an update changes a block, on any thread of the update, until
- * another call or until the executor is destroyed. `context` is borrowed. */
-void trmi_state_watch(trm_exec *exec, void (*watcher)(void *context, int64_t block), void *context);
+/* What is called during each update of an executor. */
+typedef struct trmi_state_watcher {
+    void *context; /* borrowed */
+    /* before a block changes, on any thread of the update; NULL: not called */
+    void (*block_changes)(void *context, int64_t block);
+    /* this rank has made all changes of the update after which the state is that of `step`, and
+     * meets the others next; NULL: not called */
+    void (*updated)(void *context, uint64_t step);
+} trmi_state_watcher;
+/* Calls *watcher until another call or until the executor is destroyed. */
+void trmi_state_watch(trm_exec *exec, const trmi_state_watcher *watcher);
+/* Returns whether all of `ranks` ranks have one copy of the parameters. Then they meet at the end of
+ * each update that is not skipped. */
+bool trmi_state_is_common(const trm_exec *exec, int32_t ranks);
 
 /* Lists what this rank has. The list holds as long as the executor. `in_place`: words that only
  * updates change are runs in place, each within one block.
@@ -68,6 +79,15 @@ trm_status trmi_state_part_list(const trm_exec *exec, bool in_place, trmi_state_
 void trmi_state_part_free(trmi_state_part *part);
 /* Copies the words of the runs that are not in place to `memory`, one after the other. */
 void trmi_state_part_read(const trmi_state_part *part, char *memory);
+/* Copies the words of a run, which are at `memory`, to their places in `whole`: all variables in
+ * plain layout, of which variable i begins at word begins[i]. Sets `covered` (NULL: none) of each of
+ * these words. Returns the segments behind those of the run. */
+const trmi_state_words *trmi_state_run_place(const trmi_state_run *run,
+                                             const trmi_state_words *segments, const char *memory,
+                                             const int64_t *begins, char *whole, uint8_t *covered);
+/* Copies the words of `whole` that are of the part to `places` (of each run). */
+void trmi_state_part_fill(const trmi_state_part *part, const char *const *places,
+                          const int64_t *begins, const char *whole);
 /* Copies the words of the first `words` words of a part, which are in `memory`, to their places in
  * `whole`: all variables in plain layout, of which variable i begins at word begins[i]. Sets
  * `covered` of each of these words. */

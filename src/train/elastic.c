@@ -122,10 +122,24 @@ static void copy_variables(const trmi_elastic_model *e, trm_exec *exec, bool sta
     }
 }
 
+/* Returns whether this rank has a part of the state only. */
+static bool has_parts(const trm_model *model) {
+    return trmi_model_comm(model) != NULL && trmi_elastic_has_parts(model);
+}
+
 /* Returns whether a step is under way: its position is not noted yet. */
 static bool is_in_step(const trmi_run *r) {
     const trmi_elastic_model *e = r->model->elastic;
     return e->begun_epoch == r->model->epoch && e->begun_epoch_step == r->model->epoch_step;
+}
+
+/* Returns the steps whose updates this rank has applied. A step that it has marked counts, also where
+ * a failure came before the executor has counted it. */
+static uint64_t count_updates(const trmi_run *r) {
+    const trmi_elastic_copies *c = &r->model->elastic->copies;
+    const uint64_t counted = trm_exec_step(r->model->train.exec);
+    const int64_t marked = c->on ? c->steps[c->newest] : -1;
+    return marked > (int64_t)counted ? (uint64_t)marked : counted;
 }
 
 /* Notes where the training is: between two steps, or in one whose update was applied. */
@@ -133,7 +147,7 @@ static void note_position(const trmi_run *r, trmi_elastic_position *at) {
     const trm_model *model = r->model;
     const trmi_elastic_model *e = model->elastic;
     memset(at, 0, sizeof *at);
-    at->step = trm_exec_step(model->train.exec);
+    at->step = count_updates(r);
     at->samples = e->samples;
     at->blocks = e->blocks;
     at->rank_samples = e->rank_samples;
@@ -176,9 +190,7 @@ static trm_status keep_parts(trmi_run *r, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_copies_keep(&e->copies, trmi_model_comm(r->model), step, err));
-    e->valid = false;
-    trmi_free(e->kept);
-    e->kept = NULL;
+    trmi_elastic_drop_whole(e);
     return TRM_OK;
 }
 
@@ -189,7 +201,7 @@ static void raise_wishes(trmi_elastic_model *e, trm_exec *exec) {
     const bool leaves = trmi_elastic_count_leavers(e->job, 0) > 0;
     const bool joins = !leaves && trm_elastic_wants_change(e->job);
     const bool known = trmi_exec_flagged(exec, TRMI_FLAG_JOIN);
-    if (known && !trmi_elastic_has_parts(e)) { /* parts are kept with each step */
+    if (known && !e->copies.on) { /* parts are kept with each step */
         trmi_elastic_prepare_copy(e);
     }
     trmi_exec_set_flag(exec, TRMI_FLAG_JOIN, joins);
@@ -206,7 +218,9 @@ static trm_status begin_step(trmi_run *r, trm_error *err) {
     e->begun_step = trm_exec_step(exec);
     e->begun_epoch = r->model->epoch;
     e->begun_epoch_step = r->model->epoch_step;
-    copy_variables(e, exec, true, false, e->marked);
+    if (!e->copies.on) { /* parts have them */
+        copy_variables(e, exec, true, false, e->marked);
+    }
     return TRM_OK;
 }
 
@@ -229,7 +243,7 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
         e->reached = e->valid ? (int64_t)e->at.step : 0;
         return TRM_OK;
     }
-    const uint64_t step = trm_exec_step(exec);
+    const uint64_t step = count_updates(r);
     e->interrupted = is_in_step(r) && step == e->begun_step;
     e->reached = (int64_t)step + e->interrupted;
     if (e->copies.on) {
@@ -245,12 +259,14 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
     return keep_whole(r, err);
 }
 
-/* Writes the kept state into the model. */
+/* Writes the kept state into the model. Where ranks have parts, open_parts writes the variables. */
 static trm_status restore_state(trm_model *model, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const trmi_elastic_position *at = &e->at;
     trm_loss_scale_state own;
-    copy_variables(e, model->train.exec, false, true, e->kept);
+    if (!has_parts(model)) {
+        copy_variables(e, model->train.exec, false, true, e->kept);
+    }
     trm_exec_set_step(model->train.exec, at->step);
     model->epoch = at->epoch;
     model->epoch_step = at->epoch_step;
@@ -265,17 +281,24 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
                : TRM_OK;
 }
 
-/* Prepares the ranks of a program of which each has parts only: lists them, and keeps the whole
- * until the first step begins. Collective. */
+/* Prepares the ranks of a program of which each has parts only: lists them, writes the values of
+ * the own one where there is a whole, and keeps the whole until the first step begins.
+ * Collective. */
 static trm_status open_parts(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *comm = trmi_model_comm(r->model);
+    trm_exec *exec = r->model->train.exec;
     trmi_copies_close(&e->copies);
-    if (comm == NULL || !trmi_elastic_has_parts(e)) {
+    if (!has_parts(r->model)) {
         return TRM_OK;
     }
-    TRMI_TRY(e->valid ? TRM_OK : gather_whole(r, err));
-    return trmi_copies_open(&e->copies, r->model->train.exec, comm, e->order, err);
+    if (!e->valid) {
+        TRMI_TRY(gather_whole(r, err));
+        return trmi_copies_open(&e->copies, exec, comm, e->order, err);
+    }
+    TRMI_TRY(trmi_copies_open(&e->copies, exec, comm, e->order, err));
+    trmi_copies_fill(&e->copies, exec, e->order, e->begins, e->kept);
+    return TRM_OK;
 }
 
 /* ---- ranks that leave or join -------------------------------------------------------------------- */
@@ -283,13 +306,14 @@ static trm_status open_parts(trmi_run *r, trm_error *err) {
 static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(r->model->elastic->job, &m);
-    if (m.rank >= 0) {
-        TRMI_TRY(open_parts(r, err));
-    }
     const trm_model *model = r->model;
     const bool whole = model->elastic->samples == model->train.batch * trmi_model_shares(model);
     if (m.rank >= 0 && whole) {
-        return TRM_OK;
+        return open_parts(r, err);
+    }
+    if (m.rank >= 0 && has_parts(model)) { /* no rank leaves before all have the whole */
+        TRMI_TRY(gather_whole(r, err));
+        TRMI_TRY(trm_comm_barrier(trmi_model_comm(model), err));
     }
     trm_status status =
         TRMI_FAIL(err, TRM_PEER, "%s",
@@ -322,7 +346,9 @@ static trm_status begin_change(trmi_run *r, trm_error *err) {
         r->stop = true;
         return TRM_OK;
     }
-    TRMI_TRY(e->copies.on ? gather_whole(r, err) : TRM_OK); /* a rank that leaves keeps the model */
+    /* a rank that leaves keeps the model; else the parts of one host are whole together */
+    const bool whole = leavers > 0 || e->copies.shared.data == NULL;
+    TRMI_TRY(e->copies.on && whole ? gather_whole(r, err) : TRM_OK);
     trm_status status = TRMI_FAIL(err, TRM_PEER, "the ranks change after step %llu",
                                   (unsigned long long)trm_exec_step(r->model->train.exec));
     err->rank = -1; /* of none */
@@ -364,7 +390,6 @@ static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
     p->comm = comm;
     TRMI_TRY(trmi_elastic_fit(model, ranks, err));
     trmi_batches_settle(p);
-    p->broadcast = TRM_OFF;                  /* each rank writes the state that all have */
     model->options.exec.choices_file = NULL; /* of programs of another batch */
     model->options.exec.initialise = e->valid ? TRM_OFF : TRM_DEFAULT;
     TRMI_TRY(trmi_dataset_rebatch(r->options->data, e->samples / trmi_model_shares(model), err));
@@ -498,7 +523,10 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         *err = why;
     }
     if (status == TRM_OK) {
-        e->valid = e->valid && e->copies.on; /* until the ranks have kept their parts */
+        if (!e->copies.on) { /* else the whole is valid until the ranks have kept their parts */
+            e->valid = false;
+            trmi_elastic_unshare_whole(e);
+        }
         r->again = true;
         r->stop = false;
         r->hooks_due = hooks_due && newest > 0 && !r->options->sink;

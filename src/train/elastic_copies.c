@@ -18,6 +18,7 @@
 #include "base/memory.h"
 #include "comm/api/communicator.h"
 #include "comm/net/reserve.h"
+#include "exec/exec.h"
 #include "exec/optimizer/update.h"
 
 #include <string.h>
@@ -104,8 +105,8 @@ static trm_status map_memories(trmi_elastic_copies *c, const trm_exec *exec, trm
     return TRM_OK;
 }
 
-/* Lists the runs in place by block, and lets updates keep their old words. */
-static trm_status watch_blocks(trmi_elastic_copies *c, trm_exec *exec, trm_error *err) {
+/* Lists the runs in place by block. */
+static trm_status list_blocks(trmi_elastic_copies *c, trm_error *err) {
     const trmi_state_part *part = &c->kept[0].part;
     int64_t begin = 0;
     for (int64_t i = 0; i < part->runs_count; i++) {
@@ -125,9 +126,6 @@ static trm_status watch_blocks(trmi_elastic_copies *c, trm_exec *exec, trm_error
             c->next_runs[i] = c->first_runs[run->block];
             c->first_runs[run->block] = i;
         }
-    }
-    if (c->blocks > 0) {
-        trmi_state_watch(exec, trmi_copies_keep_block, c);
     }
     return TRM_OK;
 }
@@ -178,7 +176,7 @@ static trm_status share_parts(trmi_elastic_copies *c, trm_exec *exec, trm_comm *
     trmi_comm_fill_shared(mine->data[0],
                           (size_t)(mine->old - mine->data[0]) + (size_t)sizes[c->rank].old_bytes);
     TRMI_TRY(map_memories(c, exec, comm, err));
-    return watch_blocks(c, exec, err);
+    return list_blocks(c, err);
 }
 
 /* Returns what rank `rank` has written. */
@@ -260,6 +258,26 @@ static trm_status make_copies(trmi_elastic_copies *c, trm_comm *comm, trm_error 
     return TRM_OK;
 }
 
+/* ---- after an update ----------------------------------------------------------------------------- */
+
+/* Copies the runs that are not in place over the older generation, which is returned. */
+static int32_t copy_rest(trmi_elastic_copies *c) {
+    const int32_t g = 1 - c->newest;
+    mark_generation(c, g, -1);
+    trmi_state_part_read(&c->own, c->kept[0].data[g]);
+    return g;
+}
+
+/* Marks the state after an update, before all ranks meet (trmi_state_watcher.updated). */
+static void mark_update(void *context, uint64_t step) {
+    trmi_elastic_copies *c = context;
+    if (c->steps[c->newest] >= 0) { /* else the ranks have not kept any yet */
+        const int32_t g = copy_rest(c);
+        mark_generation(c, g, (int64_t)step);
+        c->newest = g;
+    }
+}
+
 /* ---- the life of an epoch ------------------------------------------------------------------------ */
 
 /* Returns whether the other ranks can map the memories in which runs in place lie. */
@@ -291,7 +309,26 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *co
     TRMI_TRY(status);
     TRMI_TRY(c->shared.data == NULL ? make_copies(c, comm, err) : TRM_OK);
     c->on = true;
+    const bool marks = c->shared.data != NULL && trmi_state_is_common(exec, c->ranks);
+    trmi_state_watch(
+        exec, &(trmi_state_watcher){.context = c,
+                                    .block_changes = c->blocks > 0 ? trmi_copies_keep_block : NULL,
+                                    .updated = marks ? mark_update : NULL});
     return TRM_OK;
+}
+
+void trmi_copies_fill(const trmi_elastic_copies *c, trm_exec *exec, const int32_t *order,
+                      const int64_t *begins, const char *whole) {
+    const bool common = trmi_state_is_common(exec, c->ranks);
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        const trm_variable_kind kind = trm_exec_variable(exec, i).kind;
+        if (kind == TRM_VARIABLE_STATE || (kind == TRM_VARIABLE_PARAMETER && !common)) {
+            trm_exec_write(exec, i, whole + begins[order[i]] * WORD);
+        }
+    }
+    trmi_exec_parameters_changed(exec);
+    trmi_state_part_fill(c->shared.data != NULL ? &c->kept[0].part : &c->own, c->own.places, begins,
+                         whole);
 }
 
 void trmi_copies_close(trmi_elastic_copies *c) {
@@ -319,9 +356,7 @@ void trmi_copies_close(trmi_elastic_copies *c) {
 }
 
 trm_status trmi_copies_keep(trmi_elastic_copies *c, trm_comm *comm, uint64_t step, trm_error *err) {
-    const int32_t g = 1 - c->newest;
-    mark_generation(c, g, -1);
-    trmi_state_part_read(&c->own, c->kept[0].data[g]);
+    const int32_t g = copy_rest(c);
     if (c->shared.data == NULL) {
         TRMI_TRY(pass_back(c, comm, c->kept[0].data[g], c->own.alone * WORD, c->kept[1].data[g],
                            c->kept[1].part.words * WORD, err));
@@ -344,7 +379,8 @@ trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *c) {
         const bool whole = is_complete(c, newest);
         owner = (trmi_copies_owner){.rank = c->rank, .ranks = c->ranks, .reach = c->reach};
         owner.newest = whole ? newest : is_complete(c, older) ? older : -1;
-        owner.older = whole && is_complete(c, older) ? older : -1;
+        /* one host: all ranks see the same marks, and `old` has words of one step only */
+        owner.older = whole && c->shared.data == NULL && is_complete(c, older) ? older : -1;
     }
     return owner;
 }
@@ -370,24 +406,94 @@ static int32_t find_holder(const trmi_copies_owner *owners, int32_t size, int32_
     return -1;
 }
 
+/* Returns the ranks of the old program. */
+static int32_t count_parts(const trmi_copies_owner *owners, int32_t size) {
+    int32_t ranks = 0;
+    for (int32_t i = 0; i < size; i++) {
+        ranks = trmi_copies_has_parts(&owners[i]) ? owners[i].ranks : ranks;
+    }
+    return ranks;
+}
+
+bool trmi_copies_has_all(const trmi_copies_owner *owners, int32_t size) {
+    const int32_t ranks = count_parts(owners, size);
+    bool all = ranks > 0;
+    for (int32_t rank = 0; rank < ranks; rank++) {
+        int32_t ahead;
+        all = all && find_holder(owners, size, rank, &ahead) >= 0;
+    }
+    return all;
+}
+
+/* Where the next run of a part is, in the order of the runs. */
+typedef struct run_reader {
+    const trmi_kept_part *kept;
+    int64_t step;
+    const char *copied, *old;
+} run_reader;
+
+static run_reader begin_reading(const trmi_kept_part *kept, int32_t generation, int64_t step) {
+    return (run_reader){kept, step, kept->data[generation], kept->old};
+}
+
+/* Returns the words of run `i` after the step. Called for each run in turn. */
+static const char *read_run(run_reader *reader, int64_t i) {
+    const trmi_kept_part *kept = reader->kept;
+    const trmi_state_run *run = &kept->part.runs[i];
+    const char *from = reader->copied;
+    if (run->block >= 0) {
+        from = atomic_load(&kept->changed[i]) == reader->step + 1
+                   ? reader->old
+                   : kept->memory[run->memory] + run->offset;
+        reader->old += old_bytes_of(run);
+    } else {
+        reader->copied += run->words * WORD;
+    }
+    return from;
+}
+
 /* Copies the words of a part after `step`, of generation `g`, to `out`, one run after the other. */
 static void read_part(const trmi_kept_part *kept, int32_t g, int64_t step, char *out) {
-    const char *copied = kept->data[g], *old = kept->old;
+    run_reader reader = begin_reading(kept, g, step);
     for (int64_t i = 0; i < kept->part.runs_count; i++) {
-        const trmi_state_run *run = &kept->part.runs[i];
-        const int64_t bytes = run->words * WORD;
-        const char *from = copied;
-        if (run->block >= 0) {
-            from = atomic_load(&kept->changed[i]) == step + 1
-                       ? old
-                       : kept->memory[run->memory] + run->offset;
-            old += old_bytes_of(run);
-        } else {
-            copied += bytes;
-        }
-        memcpy(out, from, (size_t)bytes);
+        const int64_t bytes = kept->part.runs[i].words * WORD;
+        memcpy(out, read_run(&reader, i), (size_t)bytes);
         out += bytes;
     }
+}
+
+/* Copies those words of a part to their places in the whole that other ranks have too
+ * (`repeated`), or have not. */
+static void place_runs(const trmi_kept_part *kept, int32_t g, int64_t step, bool repeated,
+                       const int64_t *begins, char *whole) {
+    run_reader reader = begin_reading(kept, g, step);
+    const trmi_state_words *segments = kept->part.segments;
+    for (int64_t i = 0; i < kept->part.runs_count; i++) {
+        const trmi_state_run *run = &kept->part.runs[i];
+        const char *from = read_run(&reader, i);
+        if ((run->repeated != 0) == repeated) {
+            (void)trmi_state_run_place(run, segments, from, begins, whole, NULL);
+        }
+        segments += run->segments;
+    }
+}
+
+/* Puts all parts together in one memory of all ranks: first, at the same time, words of one rank
+ * only; then those of several, one rank after the other, so that the lowest counts. */
+static trm_status place_parts(const trmi_elastic_copies *c, trm_comm *comm,
+                              const trmi_copies_owner *owners, int32_t ranks, int64_t step,
+                              const int64_t *begins, char *whole, trm_error *err) {
+    for (int turn = 0; turn < 2; turn++) {
+        for (int32_t rank = ranks - 1; rank >= 0; rank--) {
+            int32_t ahead;
+            if (find_holder(owners, trm_comm_size(comm), rank, &ahead) == trm_comm_rank(comm)) {
+                place_runs(&c->kept[ahead], trmi_copies_find(c, step), step, turn == 1, begins,
+                           whole);
+            }
+            TRMI_TRY(turn == 1 || rank == 0 ? trm_comm_barrier(comm, err) : TRM_OK);
+        }
+    }
+    return TRM_OK;
 }
 
 /* Broadcasts one part from `holder`, and copies its words to their places. */
@@ -435,13 +541,15 @@ done:
 
 trm_status trmi_copies_join(const trmi_elastic_copies *c, trm_comm *comm,
                             const trmi_copies_owner *owners, int64_t step, const int64_t *begins,
-                            int64_t words, char *whole, bool *complete, trm_error *err) {
-    int32_t size = trm_comm_size(comm), ranks = 0;
+                            int64_t words, char *whole, bool shared, bool *complete,
+                            trm_error *err) {
+    const int32_t size = trm_comm_size(comm), ranks = count_parts(owners, size);
     uint8_t *covered;
-    TRMI_TRY(TRMI_NEW(err, covered, words + 1, "for the parts of a state"));
-    for (int32_t i = 0; i < size; i++) {
-        ranks = trmi_copies_has_parts(&owners[i]) ? owners[i].ranks : ranks;
+    if (shared) {
+        *complete = true;
+        return place_parts(c, comm, owners, ranks, step, begins, whole, err);
     }
+    TRMI_TRY(TRMI_NEW(err, covered, words + 1, "for the parts of a state"));
     trm_status status = TRM_OK;
     for (int32_t rank = ranks - 1; status == TRM_OK && rank >= 0; rank--) {
         int32_t ahead;

@@ -14,7 +14,8 @@
  *      other runs, and on several hosts    data[g]: copies of them, one a generation
  *
  * A rank keeps step s by copying the runs that are not in place, marking the generation with s, and
- * waiting until all have done so. Only then does the next update change a block, and before that its
+ * waiting until all have done so. Where all ranks meet at the end of an update anyway (slices with
+ * one copy of the parameters), they do so in the update, before that meeting. Only then does the next update change a block, and before that its
  * words go to `old`. So whenever ranks die, there is a step of which all that are left have what
  * they need: the least of their newest ones. At most one step is done again. */
 #ifndef TRMI_TRAIN_ELASTIC_COPIES_H
@@ -65,6 +66,11 @@ typedef struct trmi_elastic_copies {
 trm_status trmi_copies_open(trmi_elastic_copies *copies, trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err);
 void trmi_copies_close(trmi_elastic_copies *copies);
+/* Writes what the program of this rank needs of `whole` (trmi_copies_join) into it: variables that
+ * each rank has, and its part of the others. All ranks have done so before one of them uses the
+ * values. `order`: as for trmi_copies_open. */
+void trmi_copies_fill(const trmi_elastic_copies *copies, trm_exec *exec, const int32_t *order,
+                      const int64_t *begins, const char *whole);
 /* Keeps the words of a block before an update changes it (trmi_state_watch). */
 void trmi_copies_keep_block(void *copies, int64_t block);
 /* Keeps the state after `step` in place of the older generation, and waits until all ranks have
@@ -86,14 +92,18 @@ static inline bool trmi_copies_has_parts(const trmi_copies_owner *owner) {
 }
 trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *copies);
 
+/* Returns whether ranks that are left can read every part. */
+bool trmi_copies_has_all(const trmi_copies_owner *owners, int32_t size);
 /* Puts the parts of `step` together in `whole`, all variables in plain layout, of which variable i
  * begins at word begins[i]. A part of a rank that has died comes from another that can read it;
  * where several ranks have the same words, those of the lowest count. *complete: every one of the
  * `words` words was there. Collective.
- *   param   owners: of all ranks of `comm`
+ *   param   owners: of all ranks of `comm`; shared: `whole` is one memory of all ranks, into which
+ *           each rank writes those parts that it reads (trmi_copies_has_all)
  *   error   NOMEM, those of trm_comm_broadcast */
 trm_status trmi_copies_join(const trmi_elastic_copies *copies, trm_comm *comm,
                             const trmi_copies_owner *owners, int64_t step, const int64_t *begins,
-                            int64_t words, char *whole, bool *complete, trm_error *err);
+                            int64_t words, char *whole, bool shared, bool *complete,
+                            trm_error *err);
 
 #endif

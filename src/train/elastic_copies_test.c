@@ -5,11 +5,12 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/api/communicator.h"
 #include "train/elastic_copies.h"
 
 #include <string.h>
 
-enum { RANKS = 4, BATCH = 8, WIDE = 4000 };
+enum { RANKS = 4, BATCH = 8, WIDE = 4000, VARIABLES_MOST = 100 };
 
 /* A way of training, and which ranks of a job are gone (bits). */
 typedef struct trial {
@@ -107,13 +108,35 @@ static void interrupt_update(trmi_elastic_copies *copies) {
     }
 }
 
+/* Reads all variables; of split programs as they were gathered. */
+static void read_state(const trm_exec *exec, const int64_t *begins, float *out) {
+    for (int32_t i = 0; i < trm_exec_variable_count(exec); i++) {
+        trm_exec_read(exec, i, out + begins[i]);
+    }
+}
+
+/* Spoils the state of a program, and fills the part of this rank in again. */
+static void fill_program(rank_context *context, const trmi_elastic_copies *copies, trm_comm *comm,
+                         trm_exec *exec, const int64_t *begins, const char *whole) {
+    trm_error err;
+    int32_t order[VARIABLES_MOST];
+    EXPECT(trm_exec_variable_count(exec) <= VARIABLES_MOST, "more variables");
+    for (int32_t i = 0; i < VARIABLES_MOST; i++) {
+        order[i] = i;
+    }
+    (void)visit_state(exec, begins, 9, NULL);
+    EXPECT_OK(trm_comm_barrier(comm, &err), err);
+    trmi_copies_fill(copies, exec, order, begins, whole);
+    EXPECT_OK(trm_comm_barrier(comm, &err), err);
+}
+
 /* Joins the parts of one step without the ranks that are gone, which only listen. */
 static void join_step(rank_context *context, const trial *t, const trmi_elastic_copies *copies,
                       trm_comm *comm, trm_exec *exec, const int64_t *begins, int64_t words,
-                      int step) {
+                      int step, bool fills) {
     trm_error err;
     trmi_copies_owner owners[RANKS], mine = trmi_copies_describe(copies);
-    EXPECT(mine.newest == 2 && mine.older == 1, "generations");
+    EXPECT(mine.newest == 2 && mine.older == (t->forked ? -1 : 1), "generations");
     mine.newest = (t->gone >> context->rank & 1) != 0 ? -1 : mine.newest;
     const trm_collective gather = {.kind = TRM_ALLGATHER,
                                    .send = &mine,
@@ -121,13 +144,27 @@ static void join_step(rank_context *context, const trial *t, const trmi_elastic_
                                    .count = sizeof mine,
                                    .dtype = TRM_UINT8};
     EXPECT_OK(trm_comm_run(comm, &gather, &err), err);
-    float *whole = trmi_alloc((size_t)words * sizeof *whole);
+    EXPECT(trmi_copies_has_all(owners, RANKS) || !t->forked, "ranks of one host read all parts");
+    trmi_shm_segment shared = {0}; /* the memory of the whole, as of an elastic job */
+    if (trmi_copies_has_all(owners, RANKS)) {
+        EXPECT_OK(trmi_comm_make_segment(comm, (size_t)words * sizeof(float), &shared, &err), err);
+    }
+    EXPECT((shared.data != NULL) == t->forked, "one whole for the ranks of one host");
+    float *own = trmi_alloc((size_t)words * sizeof *own);
+    float *whole = t->forked ? (float *)(void *)shared.data : own;
     bool complete = false;
-    EXPECT_OK(
-        trmi_copies_join(copies, comm, owners, step, begins, words, (char *)whole, &complete, &err),
-        err);
+    EXPECT_OK(trmi_copies_join(copies, comm, owners, step, begins, words, (char *)whole, t->forked,
+                               &complete, &err),
+              err);
     int64_t wrong = complete ? visit_state(exec, begins, step, whole) : -1;
-    trmi_free(whole);
+    if (complete && fills) {
+        fill_program(context, copies, comm, exec, begins, (const char *)whole);
+        EXPECT_OK(trm_exec_gather(exec, &err), err);
+        read_state(exec, begins, own);
+        EXPECT(visit_state(exec, begins, step, own) < 0, "%s: a part is not filled", t->name);
+    }
+    trmi_free(own);
+    trmi_shm_segment_release(&shared);
     EXPECT(complete == !t->lost, "%s, step %d, gone %x: complete %d", t->name, step,
            (unsigned)t->gone, complete);
     EXPECT(wrong < 0, "%s, step %d: the variable at %lld", t->name, step, (long long)wrong);
@@ -165,18 +202,55 @@ static void keep_and_join(rank_context *context) {
     if (!t->forked) { /* copies do not change when the state does */
         (void)visit_state(exec, begins, 3, NULL);
     }
-    for (int step = 1; step < 3 && context->failure[0] == '\0'; step++) {
-        join_step(context, t, &copies, comm, exec, begins, words, step);
+    for (int step = t->forked ? 2 : 1; step < 3 && context->failure[0] == '\0'; step++) {
+        join_step(context, t, &copies, comm, exec, begins, words, step, false);
     }
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
     interrupt_update(&copies);
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
-    join_step(context, t, &copies, comm, exec, begins, words, 2);
+    join_step(context, t, &copies, comm, exec, begins, words, 2, true);
     trmi_copies_close(&copies);
     trmi_free(begins);
     trmi_free(order);
     trm_exec_destroy(exec);
     CLOSE_COMM();
+}
+
+/* Makes one step of training. Where the ranks have one copy of the parameters, its end is marked by
+ * all of them when the update returns; else when the ranks keep it. */
+static void update_once(rank_context *context) {
+    const trial *t = context->arg;
+    const rank_setup setup = {.options = {.timeout_seconds = 60}};
+    context->arg = (void *)&setup;
+    OPEN_COMM();
+    trm_exec *exec = NULL;
+    EXPECT_OK(make_exec(t, comm, &exec, &err), err);
+    int32_t order[VARIABLES_MOST];
+    for (int32_t i = 0; i < VARIABLES_MOST; i++) {
+        order[i] = i;
+    }
+    trmi_elastic_copies copies = {.on = false};
+    EXPECT_OK(trmi_copies_open(&copies, exec, comm, order, &err), err);
+    EXPECT_OK(trmi_copies_keep(&copies, comm, trm_exec_step(exec), &err), err);
+    EXPECT_OK(trm_exec_forward_backward(exec, &err), err);
+    EXPECT_OK(trm_exec_update(exec, 0.1, &err), err);
+    const int64_t step = (int64_t)trm_exec_step(exec);
+    EXPECT((trmi_copies_find(&copies, step) >= 0) == t->forked, "an update marks its step");
+    if (!t->forked) {
+        EXPECT_OK(trmi_copies_keep(&copies, comm, trm_exec_step(exec), &err), err);
+    }
+    EXPECT(trmi_copies_describe(&copies).newest == step, "all ranks have marked the step");
+    trmi_copies_close(&copies);
+    trm_exec_destroy(exec);
+    CLOSE_COMM();
+}
+
+static void updates_mark_their_steps(void **state) {
+    (void)state;
+    for (int forked = 0; forked < 2; forked++) {
+        trial t = {"slices", {.shard_optimizer = true}, 0, false, forked == 1};
+        ranks_run(RANKS, 0, forked == 1, update_once, &t, t.name);
+    }
 }
 
 /* Runs a way of training without each rank, without two that are no neighbours, and without two
@@ -222,6 +296,7 @@ int main(void) {
         cmocka_unit_test(slices_come_back),
         cmocka_unit_test(split_graphs_come_back),
         cmocka_unit_test(pipelines_come_back),
+        cmocka_unit_test(updates_mark_their_steps),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

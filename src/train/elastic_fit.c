@@ -35,9 +35,20 @@ int32_t trmi_elastic_reads(const trmi_elastic_model *e, int32_t ranks) {
     return whole ? 1 : ranks / count_stages(e, ranks);
 }
 
-bool trmi_elastic_has_parts(const trmi_elastic_model *e) {
-    return e->asked.split.kind != TRM_SPLIT_NONE || e->asked.pipeline.stages > 1 ||
-           e->asked.shard_optimizer;
+bool trmi_elastic_has_parts(const trm_model *model) {
+    const trm_parallel_options *p = &model->options.exec.parallel;
+    return p->split.kind != TRM_SPLIT_NONE || p->pipeline.stages > 1 || p->shard_optimizer;
+}
+
+/* Contract in elastic_state.h. Processes of one host have one copy of the parameters then, and the
+ * state exists once, so that a change of ranks moves each word of it once. */
+void trmi_elastic_share_state(trm_model *model) {
+    const trm_parallel_options *asked = &model->elastic->asked;
+    trm_parallel_options *p = &model->options.exec.parallel;
+    const bool one_host = p->comm != NULL && trm_comm_size(p->comm) > 1 &&
+                          trm_comm_can_map_root(p->comm) && asked->broadcast != TRM_OFF;
+    p->shard_optimizer = asked->shard_optimizer || one_host;
+    model->options.exec.share_slots = trmi_elastic_has_parts(model) ? TRM_ON : TRM_DEFAULT;
 }
 
 /* Finds the ranks that the user's mesh or plan is for; 0: any number. */
@@ -56,7 +67,8 @@ static trm_status count_mesh(const trm_split_options *split, int32_t *ranks, trm
     return TRM_OK;
 }
 
-trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err) {
+/* Sets pipeline and split graph to those for `ranks` ranks. */
+static trm_status fit_ways(trm_model *model, int32_t ranks, trm_error *err) {
     const trm_parallel_options *asked = &model->elastic->asked;
     trm_parallel_options *p = &model->options.exec.parallel;
     const int32_t stages = count_stages(model->elastic, ranks);
@@ -83,5 +95,11 @@ trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err) {
         p->split.kind =
             asked->split.plan != NULL && stages == 1 ? TRM_SPLIT_SEARCHED : asked->split.kind;
     }
+    return TRM_OK;
+}
+
+trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err) {
+    TRMI_TRY(fit_ways(model, ranks, err));
+    trmi_elastic_share_state(model);
     return TRM_OK;
 }

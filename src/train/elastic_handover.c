@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "base/memory.h"
+#include "comm/api/communicator.h"
 
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err) {
@@ -22,6 +23,22 @@ trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
     }
     *out = all;
     return TRM_OK;
+}
+
+void trmi_elastic_drop_whole(trmi_elastic_model *e) {
+    if (e->shared.data != NULL) {
+        trmi_shm_segment_release(&e->shared);
+    } else {
+        trmi_free(e->kept);
+    }
+    e->kept = NULL;
+    e->valid = false;
+}
+
+void trmi_elastic_unshare_whole(trmi_elastic_model *e) {
+    if (e->shared.data != NULL) {
+        trmi_elastic_drop_whole(e);
+    }
 }
 
 static void *make_copy(void *context) {
@@ -56,7 +73,7 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t
                  ? trm_comm_broadcast(comm, kept, e->kept_bytes, TRM_UINT8, source, err)
                  : status;
     if (status == TRM_OK && kept != e->kept) {
-        trmi_free(e->kept);
+        trmi_elastic_drop_whole(e);
         e->kept = kept;
     }
     if (status == TRM_OK) {
@@ -93,16 +110,25 @@ static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_d
     }
     trmi_copies_owner *owners;
     char *kept = NULL;
+    trmi_shm_segment shared = {0};
     trmi_elastic_position at = {0};
     TRMI_TRY(TRMI_NEW(err, owners, size, "for %d ranks", size));
     for (int32_t i = 0; i < size; i++) {
         owners[i] = all[i].parts;
         source = source < 0 && trmi_copies_has_parts(&owners[i]) ? i : source;
     }
-    trm_status status = TRMI_NEW(err, kept, e->kept_bytes + 1, "for a copy of the model");
-    status = status == TRM_OK ? trmi_copies_join(&e->copies, comm, owners, step, e->begins,
-                                                 e->kept_bytes / 4, kept, &complete, err)
-                              : status;
+    trm_status status = TRM_OK;
+    if (trmi_copies_has_all(owners, size)) {
+        status = trmi_comm_make_segment(comm, (size_t)e->kept_bytes + 1, &shared, err);
+        kept = (char *)(void *)shared.data;
+    }
+    if (status == TRM_OK && kept == NULL) {
+        status = TRMI_NEW(err, kept, e->kept_bytes + 1, "for a copy of the model");
+    }
+    status = status == TRM_OK
+                 ? trmi_copies_join(&e->copies, comm, owners, step, e->begins, e->kept_bytes / 4,
+                                    kept, shared.data != NULL, &complete, err)
+                 : status;
     if (status == TRM_OK && complete) {
         const int32_t mine = trmi_copies_find(&e->copies, step);
         at = mine >= 0 ? e->copies.at[mine] : at;
@@ -115,10 +141,13 @@ static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_d
     }
     trmi_free(owners);
     if (status == TRM_OK && complete) {
-        trmi_free(e->kept);
+        trmi_elastic_drop_whole(e);
         e->kept = kept;
+        e->shared = shared;
         e->at = at;
         e->valid = true;
+    } else if (shared.data != NULL) {
+        trmi_shm_segment_release(&shared);
     } else {
         trmi_free(kept);
     }

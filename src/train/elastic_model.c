@@ -58,10 +58,12 @@ trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     e->job = o->elastic;
     e->begun_epoch = -1;
     e->asked = *p;
-    /* where ranks have parts, others read those of ranks that have died */
-    model->options.exec.share_slots = trmi_elastic_has_parts(e) ? TRM_ON : TRM_DEFAULT;
     /* a process that comes later, or makes its model alone, has no other ranks yet */
-    return trmi_model_comm(model) == NULL ? trmi_elastic_fit(model, 1, err) : TRM_OK;
+    if (trmi_model_comm(model) == NULL) {
+        return trmi_elastic_fit(model, 1, err);
+    }
+    trmi_elastic_share_state(model);
+    return TRM_OK;
 }
 
 trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
@@ -162,7 +164,7 @@ void trmi_elastic_close(trm_model *model) {
         trmi_elastic_await_copy(e);
         trm_comm_destroy(e->active);
         trmi_free(e->marked);
-        trmi_free(e->kept);
+        trmi_elastic_drop_whole(e);
         trmi_free(e->sorted);
         trmi_free(e->order);
         trmi_free(e->begins);

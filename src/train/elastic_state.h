@@ -33,9 +33,11 @@ typedef struct trmi_elastic_model {
     uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
     char *marked;         /* the variables that a forward pass changes, one after the other */
     int64_t marked_bytes;
-    /* the whole state, between capture and the next step */
+    /* the whole state, between capture and the next step. Where all ranks are on one host, they put
+     * it together in one memory (`shared`), else data is NULL and each rank has its own */
     char *kept;
     int64_t kept_bytes;
+    trmi_shm_segment shared;
     pthread_t maker; /* makes the memory of `kept` while the ranks train */
     bool making;     /* it has been started; then `kept` is its own until it has ended */
     bool valid;      /* `kept` and `at` are a state */
@@ -72,6 +74,10 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, i
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
 
+/* elastic_handover.c: frees the whole state that is kept. */
+void trmi_elastic_drop_whole(trmi_elastic_model *elastic);
+/* Does so where it is in memory of other ranks, too. */
+void trmi_elastic_unshare_whole(trmi_elastic_model *elastic);
 /* elastic_handover.c: makes the memory for a copy of the state in the background: pages that are
  * touched for the first time are most of the time that it costs to keep a state. No error: the copy
  * is then made when it is needed. */
@@ -98,8 +104,11 @@ trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err);
 int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks);
 /* Returns in how many parts `ranks` ranks read a batch. */
 int32_t trmi_elastic_reads(const trmi_elastic_model *elastic, int32_t ranks);
-/* Returns whether ranks have parts of the state only. */
-bool trmi_elastic_has_parts(const trmi_elastic_model *elastic);
+/* Chooses how the ranks of parallel.comm hold the state: in slices where all are processes of one
+ * host, else as the user has asked. */
+void trmi_elastic_share_state(trm_model *model);
+/* Returns whether the ranks of the present program have parts of the state only. */
+bool trmi_elastic_has_parts(const trm_model *model);
 /* elastic_model.c: finds the order of the variables of a program (trmi_elastic_model.sorted).
  * error  IO: it has others than the programs before; NOMEM */
 trm_status trmi_elastic_sort(trmi_elastic_model *elastic, const trm_exec *exec, trm_error *err);

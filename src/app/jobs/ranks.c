@@ -404,7 +404,8 @@ int64_t app_read_batch(app_context *app) {
     return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
 }
 
-/* Contract in app.h. On one host, slices of the optimiser cost less than a whole optimiser on
+/* Contract in app.h. A model of an elastic job chooses slices itself, each time ranks change. On one
+ * host, slices of the optimiser cost less than a whole optimiser on
  * every rank: the parameters exist once in shared memory and are not copied. Between hosts the
  * all-gathers of the slices would come on top. The bits are the same. On one host the gradients
  * of late convolutions are also computed jointly, with or without slices. */
@@ -412,13 +413,14 @@ trm_status app_settle_slices(app_context *app, trm_error *err) {
     static const char slices[] = "enable_parallel_optimizer",
                       cooperative[] = "cooperative_gradients";
     trm_comm *comm = app_comm(app);
-    if (comm == NULL || app_elastic(app) != NULL ||
-        trm_comm_local_size(comm) != trm_comm_size(comm) ||
-        !(app_splits(app) ||
-          strcmp(app_context_option(app, "parallel_mode"), "data_parallel") == 0)) {
+    const bool elastic = app_elastic(app) != NULL;
+    const bool one_host =
+        elastic || (comm != NULL && trm_comm_local_size(comm) == trm_comm_size(comm));
+    if (!one_host || !(app_splits(app) ||
+                       strcmp(app_context_option(app, "parallel_mode"), "data_parallel") == 0)) {
         return TRM_OK;
     }
-    trm_status status = trm_context_is_set(app->context, slices)
+    trm_status status = elastic || trm_context_is_set(app->context, slices)
                             ? TRM_OK
                             : trm_context_set(app->context, slices, "true", err);
     return status != TRM_OK || trm_context_is_set(app->context, cooperative)
@@ -440,7 +442,8 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
         return;
     }
     trm_exec_get_parallel_info(exec, &info);
-    const char *sliced = app_context_option(app, "enable_parallel_optimizer");
+    const char *asked = app_context_option(app, "enable_parallel_optimizer");
+    const bool sliced = strcmp(asked, "true") == 0 || info.one_copy;
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     double communication = waiting->communication_seconds / step,
            imbalance = waiting->imbalance_seconds / step;
@@ -449,7 +452,7 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
     app_put(app_int("rank", app_rank(app), NULL),
             app_int("ranks", app_rank_count(app), all ? "\n%d ranks wait" : NULL),
             app_text("parallel_mode", app_context_option(app, "parallel_mode"), NULL),
-            app_bool("shard_optimizer", strcmp(sliced, "true") == 0, NULL),
+            app_bool("shard_optimizer", sliced, NULL),
             app_text("engine", trm_comm_engine(comm_of(app->ranks)), NULL),
             app_int("buckets", info.buckets, NULL), app_int("reduced_bytes", info.bytes, NULL),
             app_int("cooperative_bytes", info.cooperative_bytes, NULL),

@@ -18,6 +18,18 @@ bool trm_comm_can_map_root(const trm_comm *comm) {
            comm->local_size == comm->group.size;
 }
 
+/* Returns `status` of a mapping that has failed; where the job has failed meanwhile, so that a peer has
+ * freed its memory, the failure of the job. */
+static trm_status explain_failure(trm_comm *comm, trm_status status, trm_error *err) {
+    trm_error why;
+    const trm_status job =
+        status == TRM_INVALID ? comm->bootstrap->table->check(comm->bootstrap, &why) : TRM_OK;
+    if (job != TRM_OK && err != NULL) {
+        *err = why;
+    }
+    return job != TRM_OK ? job : status;
+}
+
 trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **out,
                              trm_error *err) {
     TRMI_NEED(err, comm, out);
@@ -34,8 +46,9 @@ trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **
     }
     char *at = memory;
     if (comm->group.rank != 0) {
-        TRMI_TRY(trmi_shm_reach(comm->host, comm->host_rank[comm->local_index[0]], place, bytes,
-                                &at, err));
+        trm_status status = trmi_shm_reach(comm->host, comm->host_rank[comm->local_index[0]], place,
+                                           bytes, &at, err);
+        TRMI_TRY(explain_failure(comm, status, err));
     }
     *out = at;
     return TRM_OK;
@@ -81,6 +94,7 @@ trm_status trmi_comm_map_each(trm_comm *comm, const void *memory, size_t bytes,
                                         (size_t)cards[r].bytes, &out[r], err);
         }
     }
+    status = explain_failure(comm, status, err);
     trmi_free(cards);
     if (status != TRM_OK) {
         for (int32_t r = 0; r < size; r++) {

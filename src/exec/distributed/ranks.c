@@ -468,7 +468,8 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
         /* Initial values are a function of the seed; of one copy, each rank has made some. */
         return p->common ? trm_comm_barrier(p->comm, err) : TRM_OK;
     }
-    return p->options.broadcast == TRM_OFF ? TRM_OK : broadcast_initial(exec, err);
+    const bool equal = p->options.broadcast == TRM_OFF || !exec->initialises;
+    return equal ? TRM_OK : broadcast_initial(exec, err);
 }
 
 /* ---- reports --------------------------------------------------------------------------------- */
