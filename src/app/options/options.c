@@ -128,7 +128,7 @@ const app_flag app_flags[] = {
     TEXT("output", output, "DIR", NULL, "folder of the new checkpoint", .tag = "import"),
     /* ---- Plan */
     BOOL("explain", explain, "print each program step: layout, kernel, memory, time", .use = "alone"),
-    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40)", .use = "many"),
+    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .use = "many"),
     BOOL("validate", plan_validate, "with -n: run plans and baselines and compare them with their predictions; with --refresh costs are measured again between the runs", .use = "many"),
     INT("repeats", repeats, "N", 3, 1e6, "10", "--validate: steps of each plan", .use = "validates"),
     INT("others", plan_others, "N", 0, 48, "16", "--validate: further plans to run", .use = "validates"),
@@ -189,7 +189,7 @@ const app_flag app_flags[] = {
     TEXT("mesh", split_mesh, "AxB", NULL, "semi_auto_parallel, auto_parallel: mesh of the ranks (the plan's; else searched, or one axis)", .tag = "ranks", .use = "ranks"),
     BOOL("full-batch", full_batch, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks", .context = "full_batch"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
-    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40)", .tag = "ranks", .use = "ranks;searched"),
+    REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .tag = "ranks", .use = "ranks;searched"),
     TEXT("stages", stages_text, "N|auto", NULL, "stages of a pipeline: runs of operators, each on its share of the ranks, which train it by --parallel-mode; auto_parallel: search plans with N stages, or with any number of them that is better than none (1; auto_parallel of models with blocks: those that are 15 % faster than none)", .use = "ranks"),
     INT("micro-batches", micro_batches, "N", 1, 65536, NULL, "equal parts of --batch-size that go through the stages one behind the other; as --accumulate N with a batch as large as one of them (1)", .context = "grad_accumulation_step"),
     CHOICE("pipeline-schedule", pipeline_schedule, "1f1b|gpipe|interleaved", "1f1b", "order of the micro-batches; interleaved: several runs of operators on each stage", .use = "ranks;stages"),

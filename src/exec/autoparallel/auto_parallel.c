@@ -249,12 +249,13 @@ static trm_status add_to_benchmark(trmi_plan_search *d, trmi_ranked *r, trm_erro
     const trmi_auto_mesh *m = &d->meshes[r->mesh];
     trmi_partition_plan *plan;
     TRMI_TRY(trmi_space_plan(m->space, &c->choice, &plan, err));
-    trmi_tied_plan about = {.what = r,
-                            .group = r->mesh,
-                            .simple =
-                                strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
-                            .predicted = c->measure.step,
-                            .bytes = c->measure.bytes};
+    trmi_tied_plan about = {
+        .what = r,
+        .group = r->mesh,
+        .by_hand = c >= m->found.baselines && c < m->found.baselines + m->found.baselines_count,
+        .simple = strcmp(c->name, trmi_baseline_name(TRMI_BASELINE_SAMPLES)) == 0,
+        .predicted = c->measure.step,
+        .bytes = c->measure.bytes};
     char mesh[48];
     if (c == &m->found.best) {
         snprintf(about.name, sizeof about.name, "best on mesh %.24s",

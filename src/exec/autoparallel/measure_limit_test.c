@@ -139,7 +139,9 @@ static void a_short_step_is_measured_for_a_short_time(void **state) {
     assert_true(trmi_costs_limit(0, 0.001) == 3 && trmi_costs_limit(0, 0.02) == 10);
     assert_true(trmi_costs_limit(0, 0.5) == 30 && trmi_costs_limit(0, 2) == 80);
     assert_true(trmi_costs_limit(7, 2) == 7);
-    assert_true(trmi_ties_seconds(TRM_ON, 0, 0.001) == 3 && trmi_ties_seconds(TRM_ON, 0, 9) == 40);
+    assert_true(trmi_ties_seconds(TRM_ON, 0, 0.001) == 3 &&
+                trmi_ties_seconds(TRM_ON, 0, 0.5) == 40);
+    assert_true(trmi_ties_seconds(TRM_ON, 0, 2) == 120 && trmi_ties_seconds(TRM_ON, 5, 2) == 5);
 }
 
 /* Ranks that wait for a plan take the messages of the nearest number of ranks that was measured on

@@ -27,18 +27,23 @@
 
 enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
 /* The default time limit: steps_tried predicted steps, but at least `shortest` and at most
- * `longest` seconds. Plans with long steps need more time to be distinguished. */
-static const double shortest = 3, longest = 40, steps_tried = 240;
+ * `longest` seconds, or steps_long steps where these take longer. */
+static const double shortest = 3, longest = 40, steps_tried = 240, steps_long = 60;
 /* plans of one mesh whose predictions differ by less are taken as alike */
 static const double alike = 0.01;
 static const double turn = 0.05; /* seconds: target time of the steps of one turn */
+/* seconds: a step so long does not depend on what another plan has left in the caches, so that a
+ * turn of one step tells as much */
+static const double long_step = 0.5;
+static const double margin =
+    1.5; /* time of turns over their predicted time, for which there is room */
 /* The most by which a simpler plan may be slower and still be chosen. A larger resolution means
  * that the machine is busy, not that the plans are equal. */
 static const double cautious = 0.02;
 
 double trmi_ties_seconds(trm_switch trials, double limit, double step) {
     double usual = fmin(longest, fmax(shortest, steps_tried * step));
-    return trials == TRM_OFF ? 0 : limit > 0 ? limit : usual;
+    return trials == TRM_OFF ? 0 : limit > 0 ? limit : fmax(usual, steps_long * step);
 }
 
 /* ---- candidates ------------------------------------------------------------------------------ */
@@ -52,6 +57,7 @@ trm_status trmi_ties_add(trmi_near_ties *t, const trmi_partition_plan *plan,
     for (int32_t i = 0; i < t->count; i++) {
         if (strcmp(t->list[i].text, text) == 0) {
             t->list[i].simple = t->list[i].simple || about->simple;
+            t->list[i].by_hand = t->list[i].by_hand || about->by_hand;
             trm_free(text);
             return TRM_OK;
         }
@@ -109,7 +115,7 @@ static void keep_few(trmi_near_ties *t) {
     for (int32_t i = 0; i < all; i++) {
         trmi_tied_plan *p = &t->list[i];
         /* Kept plans move to the front; `simple` is false once data parallel is among them. */
-        bool other = differs_from_kept(t, kept, p) && kept < PLANS - simple;
+        bool other = (p->by_hand || differs_from_kept(t, kept, p)) && kept < PLANS - simple;
         if (p->predicted <= most && (p->simple || other)) {
             simple = simple && !p->simple;
             trmi_tied_plan one = *p;
@@ -192,12 +198,15 @@ static void store_result(const trmi_near_ties *t, const trmi_op_benchmark *probe
 /* Returns how many steps a plan runs in each turn: about `turn` seconds. */
 static int32_t steps_of(const trmi_near_ties *t) {
     double steps = ceil(turn / fmax(1e-6, t->list[0].predicted));
-    return steps < 2 ? 2 : steps > STEPS_MOST ? STEPS_MOST : (int32_t)steps;
+    int32_t least = t->list[0].predicted < long_step ? 2 : 1;
+    return steps < least ? least : steps > STEPS_MOST ? STEPS_MOST : (int32_t)steps;
 }
 
-/* Returns the seconds that the least number of turns of `count` plans takes, with creation. */
+/* Returns the seconds that the least number of turns of `count` plans takes, with creation. Steps
+ * may take longer than predicted, and turns that do not end in time are lost. */
 static double least_seconds(const trmi_near_ties *t, int32_t count) {
-    return TURNS_LEAST * count * (1 + steps_of(t)) * t->list[0].predicted;
+    const int32_t first = 2; /* steps of a new executor */
+    return margin * count * (first + TURNS_LEAST * (1 + steps_of(t))) * t->list[0].predicted;
 }
 
 void trmi_ties_narrow(trmi_near_ties *t, double seconds) {

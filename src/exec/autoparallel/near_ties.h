@@ -26,6 +26,7 @@ typedef struct trmi_tied_plan {
     /* the mesh. Plans of one mesh with equal predictions are taken as alike; of two meshes, not */
     int32_t group;
     bool simple;             /* data parallel */
+    bool by_hand;            /* a plan as people write them: not alike to one of equal prediction */
     double predicted, bytes; /* seconds of a step; bytes of a rank's program */
     double measured;         /* seconds of a step; 0: it was not run */
     double behind;           /* fraction by which it is slower than the fastest */

@@ -202,10 +202,26 @@ static void a_few_near_the_best_are_run(void **state) {
     trmi_ties_narrow(t, 10);
     assert_true(t->count == 5 && t->list[0].predicted == 0.010 && t->list[1].predicted == 0.0105 &&
                 t->list[4].simple);
-    trmi_ties_narrow(t, 4 * 2 * 6 * 0.010); /* time for two: the best, and data parallel */
+    trmi_ties_narrow(t,
+                     1.5 * 2 * (2 + 4 * 6) * 0.010); /* time for two: the best, and data parallel */
     assert_true(t->count == 2 && !t->list[0].simple && t->list[1].simple);
     trmi_ties_narrow(t, 0);
     assert_int_equal(t->count, 1);
+    trmi_ties_free(t);
+    free(t);
+}
+
+/* A plan by hand is run beside one of equal prediction; of long steps a turn has one. */
+static void plans_by_hand_are_not_alike(void **state) {
+    (void)state;
+    static const double predicted[] = {2, 2.01, 2.01, 2.1};
+    static const bool simple[] = {false, false, false, true};
+    trmi_near_ties *t = make_selection(predicted, simple, 4);
+    t->list[2].by_hand = true;
+    trmi_ties_narrow(t, 1.5 * 3 * (2 + 4 * 2) * 2); /* time for three */
+    assert_true(t->count == 3 && t->list[1].by_hand && t->list[2].simple);
+    trmi_ties_narrow(t, 1.5 * 2 * (2 + 4 * 2) * 2);
+    assert_true(t->count == 2 && t->list[1].simple);
     trmi_ties_free(t);
     free(t);
 }
@@ -247,6 +263,7 @@ int main(void) {
         cmocka_unit_test(differences_are_those_within_a_turn),
         cmocka_unit_test(who_is_behind_rests_and_the_others_run_until_they_are_told_apart),
         cmocka_unit_test(a_few_near_the_best_are_run),
+        cmocka_unit_test(plans_by_hand_are_not_alike),
         cmocka_unit_test(what_runs_cannot_tell_apart_is_decided_by_simplicity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

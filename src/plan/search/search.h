@@ -505,9 +505,12 @@ trm_status trmi_space_choice(const trmi_space *space, const trmi_partition_plan 
 
 /* Baselines: plans as people write them by hand. */
 typedef enum trmi_baseline {
-    TRMI_BASELINE_SAMPLES,    /* data parallel */
-    TRMI_BASELINE_HEAD,       /* data parallel, the last linear operators and the loss by classes */
-    TRMI_BASELINE_OPTIMIZER,  /* data parallel, parameters stored in parts */
+    TRMI_BASELINE_SAMPLES,   /* data parallel */
+    TRMI_BASELINE_HEAD,      /* data parallel, the last linear operators and the loss by classes */
+    TRMI_BASELINE_OPTIMIZER, /* data parallel, parameters stored in parts */
+    /* as Megatron-LM: the first of two products by columns, the second by inputs, attention between
+     * them by heads; other operators as is cheapest behind their inputs */
+    TRMI_BASELINE_TENSOR,
     TRMI_BASELINE_SPATIAL,    /* images by rows; data parallel where there are no images */
     TRMI_BASELINE_REPLICATED, /* every rank computes everything */
     TRMI_BASELINES

@@ -16,8 +16,11 @@
 #include <string.h>
 
 /* Names of the baselines. */
-static const char *const names[TRMI_BASELINES] = {"data parallel", "data parallel, head by classes",
-                                                  "data parallel, optimiser in parts", "spatial",
+static const char *const names[TRMI_BASELINES] = {"data parallel",
+                                                  "data parallel, head by classes",
+                                                  "data parallel, optimiser in parts",
+                                                  "tensor parallel",
+                                                  "spatial",
                                                   "replicated"};
 const char *trmi_baseline_name(trmi_baseline baseline) { return names[baseline]; }
 
@@ -114,7 +117,57 @@ static bool is_in_head(const trmi_space *s, int32_t n) {
     return any && kind == TRMI_OP_LINEAR;
 }
 
+/* Returns whether the columns of a node's output are those of products that are cut by columns:
+ * it is one, or it computes each column, or head, from such ones by itself. */
+static bool has_cut_columns(const trmi_space *s, const trmi_choice *c, int32_t n) {
+    bool any = false;
+    switch (trmi_space_op(s, n)->kind) {
+    case TRMI_OP_LINEAR:
+        return trmi_space_class_of(s, n)->strategies[c->strategy[n]].letters[0] == 'k';
+    case TRMI_OP_ATTENTION:
+    case TRMI_OP_ROTARY:
+    case TRMI_OP_RESHAPE:
+    case TRMI_OP_DROPOUT:
+    case TRMI_OP_RELU:
+    case TRMI_OP_GELU:
+    case TRMI_OP_SILU:
+    case TRMI_OP_SWIGLU:
+        for (int64_t k = 0; !any && k < s->edges_count; k++) {
+            any = s->edges[k].to == n && s->edges[k].from < n &&
+                  has_cut_columns(s, c, s->edges[k].from);
+        }
+        return any;
+    default: return false;
+    }
+}
+
+/* Writes the plan TRMI_BASELINE_TENSOR. False: no product follows another one in this way. */
+static bool choose_tensor_parallel(const trmi_space *s, trmi_choice *out) {
+    bool pairs = false;
+    for (int32_t n = 0; n < s->nodes_count; n++) {
+        bool second = false;
+        for (int64_t k = 0; k < s->edges_count && trmi_space_op(s, n)->kind == TRMI_OP_LINEAR;
+             k++) {
+            second = second || (s->edges[k].to == n && s->edges[k].from < n &&
+                                has_cut_columns(s, out, s->edges[k].from));
+        }
+        out->strategy[n] = find_wished(s, n, second ? "c" : "k");
+        out->stores[n] = TRMI_STORE_AS_READ;
+        out->again[n] = 0;
+        pairs = pairs || second;
+    }
+    for (int32_t n = 0; pairs && n < s->nodes_count; n++) {
+        out->strategy[n] = trmi_space_op(s, n)->kind == TRMI_OP_LINEAR
+                               ? out->strategy[n]
+                               : trmi_space_choose_strategy(s, n, out->strategy);
+    }
+    return pairs;
+}
+
 bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choice *out) {
+    if (baseline == TRMI_BASELINE_TENSOR) {
+        return choose_tensor_parallel(s, out);
+    }
     bool special = baseline == TRMI_BASELINE_SAMPLES || baseline == TRMI_BASELINE_REPLICATED ||
                    (baseline == TRMI_BASELINE_OPTIMIZER && s->costs.shard_stores);
     for (int32_t n = 0; n < s->nodes_count; n++) {
