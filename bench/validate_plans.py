@@ -5,7 +5,7 @@ figures over all plans: mean error, Kendall's tau, regret of the chosen plans, m
 Megatron-LM does, too, and plans with stages: those of `trireme plan --stages` for each shape of SHAPES, predicted there and run by
 `trireme bench train --plan`, in turns.
 
-    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep] [--quick] [--case "gpt2 ... -n 4"]
+    bench/validate_plans.py build/release/trireme [--prefix COMMAND] [--others 8] [--keep] [--quick | --language] [--case "gpt2 ... -n 4"]
 
 --prefix: a command that runs its arguments undisturbed. Costs are measured anew for each case, just before its runs, unless
 --keep. Regret: the chosen plan and the plans that seemed nearly as fast run in turns; the turns cannot separate differences below the
@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 CASES = [
     "lenet --batch-size 64 -n 2",
@@ -36,6 +37,8 @@ CASES = [
 
 # --quick: 60 plans or more of every kind, without the cases that take longest
 QUICK = [CASES[i] for i in (0, 4, 5, 7, 9, 11)]
+# --language: the language models, on 2, 4 and 8 ranks
+LANGUAGE = [case for case in CASES if case.startswith("gpt2")]
 
 # stages, micro-batches, schedule
 SHAPES = [(2, 1, "1f1b"), (2, 4, "1f1b"), (2, 8, "gpipe"), (2, 4, "interleaved"), (4, 4, "1f1b"), (4, 8, "1f1b"), (4, 8, "gpipe"), (8, 8, "1f1b")]
@@ -126,12 +129,14 @@ def main():
     parser.add_argument("--keep", action="store_true")
     parser.add_argument("--verbose", action="store_true", help="each plan with stages")
     parser.add_argument("--case", action="append", help="instead of the built-in list")
-    parser.add_argument("--quick", action="store_true", help="six of the cases, at least 60 plans: some 8 minutes")
+    some = parser.add_mutually_exclusive_group()
+    some.add_argument("--quick", action="store_true", help="six of the cases, at least 60 plans: some 8 minutes")
+    some.add_argument("--language", action="store_true", help="the language models on 2, 4 and 8 ranks, at least 60 plans")
     options = parser.parse_args()
-    plans, regrets, memory = [], [], 0
+    plans, regrets, memory, begin = [], [], 0, time.monotonic()
     print(f"{'case':50} {'plans':>5} {'mean error':>10} {'tau':>6} {'regret':>7} {'chance':>7} {'memory':>7}")
     with tempfile.TemporaryDirectory() as folder:
-        for case in options.case or (QUICK if options.quick else CASES):
+        for case in options.case or (QUICK if options.quick else LANGUAGE if options.language else CASES):
             v = run(options, case, folder)
             stages = run_stages(options, case, folder) if case.startswith("gpt2") else []
             ran = [(r["predicted_seconds"], r["measured_seconds"]) for r in v["runs"] + stages]
@@ -144,7 +149,8 @@ def main():
     error = sum(abs(p / m - 1) for p, m in plans) / len(plans)
     worst = max(abs(p / m - 1) for p, m in plans)
     print(f"{len(plans)} plans: mean error {100 * error:.1f} % (worst {100 * worst:.0f} %), Kendall's tau {tau(plans):.3f}, regret "
-          f"{100 * sum(regrets) / len(regrets):.1f} % on average, {100 * max(regrets):.1f} % at most; memory at most {100 * memory:.1f} % off")
+          f"{100 * sum(regrets) / len(regrets):.1f} % on average, {100 * max(regrets):.1f} % at most; memory at most {100 * memory:.1f} % off; "
+          f"{(time.monotonic() - begin) / 60:.1f} minutes")
 
 
 if __name__ == "__main__":
