@@ -37,8 +37,12 @@ trm_collective_kind trmi_exchange_collective(const trmi_box_exchange *what, cons
     const trmi_box *one = reduces ? trmi_exchange_wants(what) : trmi_exchange_has(what),
                    *all = reduces ? trmi_exchange_has(what) : trmi_exchange_wants(what);
     int64_t stride[TRM_MAX_RANK];
-    bool same = what->members > 1 && in->layout == out->layout && in->weights == out->weights &&
-                in->dtype == out->dtype &&
+    bool alike =
+        in->layout == out->layout && in->weights == out->weights && in->dtype == out->dtype;
+    if (alike && in->layout == TRMI_PLAIN && trmi_exchange_passes_on(what)) {
+        return TRM_ALLTOALLV;
+    }
+    bool same = what->members > 1 && alike &&
                 trmi_box_equal(&what->held, &trmi_exchange_has(what)[what->self]);
     for (int32_t m = 0; same && m < what->members; m++) {
         same = trmi_box_equal(&all[m], &all[0]);

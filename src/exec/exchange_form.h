@@ -9,8 +9,9 @@
 
 #include "plan/lower/program.h"
 
-/* Returns the collective that moves the tensors as they lie in memory: ALLGATHERV or
- * REDUCE_SCATTERV. NONE: boxes are packed into staging and sent by ALLTOALLV. */
+/* Returns the collective that moves the tensors as they lie in memory: ALLGATHERV, REDUCE_SCATTERV,
+ * or ALLTOALLV of whole tensors (a ring). NONE: boxes are packed into staging and sent by
+ * ALLTOALLV. The same on all members of the exchange. */
 trm_collective_kind trmi_exchange_collective(const trmi_box_exchange *what, const trmi_buffer *in,
                                              const trmi_buffer *out);
 /* Returns the bytes of staging, for packed and for received boxes, that the largest EXCHANGE of a

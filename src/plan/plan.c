@@ -268,7 +268,7 @@ trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *giv
     trmi_lower_samples(program, &options);
     TRMI_TRY_GOTO(status, trmi_lower_blocks(program, &options, err), failed);
     TRMI_TRY_GOTO(status, trmi_lower_cooperative(program, &options, err), failed);
-    if (options.gathers_ahead && program->staged == NULL) {
+    if (options.messages_ahead && program->staged == NULL) {
         trmi_lower_ahead(program);
     }
     TRMI_TRY_GOTO(status, trmi_lower_memory(program, &options, &roots, err), failed);

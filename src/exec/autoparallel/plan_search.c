@@ -95,7 +95,7 @@ static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space
                                 trm_error *err) {
     const search_state *s = context;
     trmi_search_costs costs = costs_of(s);
-    costs.overlap = 0.5;
+    costs.overlap = costs.ahead = 0.5;
     return trmi_space_create(s->training, mesh, &costs, s->auto_search.given, out, err);
 }
 
@@ -120,6 +120,7 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
     costs.seconds = trmi_costs_seconds;
     costs.context = &s->costs;
     costs.overlap = s->links.overlap;
+    costs.ahead = s->options->no_fusion ? 0 : costs.overlap;
     costs.slowdown = s->links.slowdown;
     costs.shard_stores = true;
     costs.overhead = s->links.overhead;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels of the communication steps of a program, ALL_REDUCE and EXCHANGE. An EXCHANGE packs what
  * other ranks want of this rank's part, sends and receives, and unpacks or adds in the order of the
- * members, so that the bits do not depend on which message came first. A gather of a parameter may
- * begin in front of its place, as an action (trmi_step.ahead); its kernel then waits for the
- * messages. */
+ * members, so that the bits do not depend on which message came first. A gather of a parameter and
+ * a message of a ring may begin in front of its place, as an action (trmi_step.ahead); its kernel
+ * then waits for the messages. */
 #include "exec/determinism/tree_sum.h"
 #include "exec/distributed/split.h"
 #include "exec/exec.h"
@@ -26,7 +26,7 @@ static const trm_reduction reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCTION_NO
 
 typedef struct exchange_state {
     const trmi_box_exchange *what;
-    /* one collective on the tensors as they lie: ALLGATHERV, REDUCE_SCATTERV; else NONE */
+    /* one collective on the tensors as they lie (trmi_exchange_collective); else NONE */
     trm_collective_kind whole;
     trm_request *request; /* of `whole`, where it has begun in front of its place; else NULL */
     trm_dtype dtype;
@@ -98,16 +98,24 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
 }
 
 /* Returns the collective of parts that lie one behind the other in memory, in the order of the
- * members. */
+ * members; of ALLTOALLV the one part that this rank sends begins where its tensor begins, and so
+ * does the one that it receives. */
 static trm_collective whole_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const exchange_state *s = k->state;
-    return (trm_collective){.kind = s->whole,
-                            .send = trmi_kernel_input(k, env, 0),
-                            .recv = trmi_kernel_output(k, env, 0),
-                            .dtype = s->dtype,
-                            .counts = s->counts + 4 * s->what->members,
-                            .reduce = reduce_of[s->what->combine],
-                            .tag = k->step->name};
+    const int64_t *counts = s->counts;
+    const int32_t n = s->what->members;
+    trm_collective op = {.kind = s->whole,
+                         .send = trmi_kernel_input(k, env, 0),
+                         .recv = trmi_kernel_output(k, env, 0),
+                         .dtype = s->dtype,
+                         .counts = counts + 4 * n,
+                         .reduce = reduce_of[s->what->combine],
+                         .tag = k->step->name};
+    if (s->whole == TRM_ALLTOALLV) {
+        op.counts = counts;
+        op.recv_counts = counts + n;
+    }
+    return op;
 }
 
 /* Waits for messages that began in front of their place. */

@@ -7,10 +7,10 @@
 
 #include "trireme/nn.h"
 
-/* One network under one plan: its lines of operators. blocks: of samples, bit for bit; 0 = to
- * rounding. */
-static void try_plan(network_function network, const char *mesh, const char *lines, int32_t blocks,
-                     double tolerance) {
+/* One network under one plan: its lines of operators. hosts: each rank is a host of its own. blocks:
+ * of samples, bit for bit; 0 = to rounding. */
+static void try_plan_on(bool hosts, network_function network, const char *mesh, const char *lines,
+                        int32_t blocks, double tolerance) {
     trm_error err;
     trmi_mesh parsed;
     shared *all =
@@ -26,13 +26,19 @@ static void try_plan(network_function network, const char *mesh, const char *lin
     CHECK_OK(trmi_mesh_parse(mesh, &parsed, &err), err);
     CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
     snprintf(all->trial.plan, TEXT, "trireme-plan 1\nmesh %s\n%s", mesh, lines);
-    ranks_run_joined(trmi_mesh_ranks(&parsed), false, rank_main, all, "ranks");
+    run_ranks(all, trmi_mesh_ranks(&parsed), hosts);
     if (blocks > 0) {
         compare_bits(all, &one, trmi_mesh_ranks(&parsed), 0);
     } else {
         compare(all, &one, trmi_mesh_ranks(&parsed), 0, tolerance);
     }
     munmap(all, sizeof *all);
+}
+
+/* The same on one host. */
+static void try_plan(network_function network, const char *mesh, const char *lines, int32_t blocks,
+                     double tolerance) {
+    try_plan_on(false, network, mesh, lines, blocks, tolerance);
 }
 
 static trm_node ids_of(trm_graph *g, int64_t batch, int64_t tokens) {
@@ -280,7 +286,79 @@ static void a_ring_passes_keys_around(void **state) {
                 assert_true(ring < heads);
             }
             try_plan(networks[i], meshes[m], lines, 0, 1e-5);
+            try_plan_on(true, networks[i], meshes[m], lines, 0, 1e-5); /* messages begin ahead */
         }
+    }
+}
+
+/* Compiles rank 0's program of a plan, with messages that begin ahead. */
+static trm_program *compile_ahead(network_function network, const char *mesh, const char *lines) {
+    trm_error err;
+    trm_graph *g;
+    trmi_backend *backend;
+    trmi_partition_plan *plan;
+    trm_program *program;
+    static char text[TEXT + 64];
+    snprintf(text, sizeof text, "trireme-plan 1\nmesh %s\n%s", mesh, lines);
+    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    CHECK_OK(trmi_partition_plan_parse(text, strlen(text), "test", &plan, &err), err);
+    const trmi_plan_options options = {.target = &backend->target,
+                                       .loss = network(g, 1),
+                                       .dense_gradients = true,
+                                       .partition = plan,
+                                       .messages_ahead = true};
+    CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
+    trmi_partition_plan_destroy(plan);
+    trm_graph_destroy(g);
+    backend->destroy(backend);
+    return program;
+}
+
+/* No step between the begin of a message and its place uses the memory of its result. */
+static void check_room_for_result(const trm_program *p, int32_t s) {
+    const trmi_buffer *out = &p->buffers[p->steps[s].outputs[0]];
+    int32_t begin = s - p->steps[s].ahead;
+    assert_true(begin >= 0 && out->first_step <= begin);
+    for (int32_t b = 1; b < p->buffers_count; b++) {
+        const trmi_buffer *other = &p->buffers[b];
+        bool together = other->arena == TRMI_ARENA_ACTIVATION &&
+                        trmi_buffer_root(p, b) != trmi_buffer_root(p, p->steps[s].outputs[0]) &&
+                        other->first_step <= s && other->last_step >= begin;
+        assert_false(together && other->offset < out->offset + out->bytes &&
+                     out->offset < other->offset + other->bytes);
+    }
+}
+
+/* The next keys travel during a turn, and gradients during the turn behind theirs; those of the last
+ * turn of backward travel behind it. */
+static void a_ring_attends_while_messages_travel(void **state) {
+    (void)state;
+    static const network_function networks[] = {even_gpt2, even_llama, uneven_bert};
+    static const char *const meshes[] = {"2", "4"};
+    for (int i = 0; i < 6; i++) {
+        char lines[TEXT] = "";
+        int moves[TRMI_MOVES], turns = i < 3 ? 1 : 3, hidden = 0, exposed = 0;
+        name_plan(networks[i % 3], RING, meshes[i / 3], lines, moves);
+        trm_program *p = compile_ahead(networks[i % 3], meshes[i / 3], lines);
+        for (int32_t s = 0; s < p->steps_count; s++) {
+            const trmi_step *step = &p->steps[s];
+            bool passes = step->op_kind == TRMI_OP_EXCHANGE && step->kind == TRMI_STEP_OP &&
+                          trmi_exchange_passes_on(trmi_exchange_of(step->attrs));
+            int attends = 0;
+            for (int32_t t = s - step->ahead; passes && t < s; t++) {
+                attends += p->steps[t].op_kind == TRMI_OP_ATTENTION ||
+                           p->steps[t].op_kind == TRMI_OP_ATTENTION_GRAD;
+            }
+            if (passes) {
+                hidden += attends > 0;
+                exposed += attends == 0;
+                check_room_for_result(p, s);
+            }
+        }
+        assert_int_equal(exposed, 2);
+        assert_int_equal(hidden + exposed, (2 + 4) * turns);
+        trmi_plan_destroy(p);
     }
 }
 
@@ -298,35 +376,42 @@ static trm_node heavy_gpt2(trm_graph *g, uint64_t v) {
                              &o);
 }
 
-/* Compiles rank 0's program of two ranks that have samples each and the weights of all layers in
- * parts. */
-static trm_program *compile_parts(bool again, bool ahead, trm_precision precision) {
+/* Returns the plan of two ranks that have samples each and the weights of all layers in parts, if
+ * `parts`. */
+static trmi_partition_plan *plan_parts(const trm_graph *g, bool parts, bool again) {
     trm_error err;
-    trm_graph *g;
     trmi_mesh mesh;
-    trmi_backend *backend;
     trmi_partition_plan *plan;
-    trm_program *program;
-    const trmi_spread parts = {.at = {TRMI_SPLIT}};
+    const trmi_spread cut = {.at = {TRMI_SPLIT}};
     static const char *const layers[LAYERS_EACH] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
                                                     "mlp.c_proj"};
-    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
-    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    trm_node loss = heavy_gpt2(g, 1);
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
     CHECK_OK(trmi_partition_plan_samples(g, &mesh, &plan, &err), err);
     plan->digest = 0; /* of the graph before differentiation */
-    for (int i = 0; i < BLOCKS * LAYERS_EACH; i++) {
+    for (int i = 0; parts && i < BLOCKS * LAYERS_EACH; i++) {
         char name[64];
         snprintf(name, sizeof name, "h.%d.%s.weight", i / LAYERS_EACH, layers[i % LAYERS_EACH]);
-        CHECK_OK(trmi_partition_plan_store(plan, name, &parts, again, &err), err);
+        CHECK_OK(trmi_partition_plan_store(plan, name, &cut, again, &err), err);
     }
+    return plan;
+}
+
+/* Compiles rank 0's program of such a plan. */
+static trm_program *compile_parts(bool again, bool ahead, trm_precision precision) {
+    trm_error err;
+    trm_graph *g;
+    trmi_backend *backend;
+    trm_program *program;
+    CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node loss = heavy_gpt2(g, 1);
+    trmi_partition_plan *plan = plan_parts(g, true, again);
     trmi_plan_options options = {.target = &backend->target,
                                  .loss = loss,
                                  .dense_gradients = true,
                                  .precision = (int32_t)precision,
                                  .partition = plan,
-                                 .gathers_ahead = ahead};
+                                 .messages_ahead = ahead};
     CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
     trmi_partition_plan_destroy(plan);
     trm_graph_destroy(g);
@@ -348,10 +433,22 @@ static int count_gathers(const trm_program *p, trmi_phase phase) {
     return count;
 }
 
-/* What ZeRO-3 promises: whole weights exist around their use only, in both precisions. */
+/* Counts the casts of weights; each is of one rank's part. */
+static int count_casts(const trm_program *p) {
+    int count = 0;
+    for (int32_t s = 0; s < p->steps_count; s++) {
+        count +=
+            trmi_is_parameter_cast(p, &p->steps[s]) && strstr(p->steps[s].name, ".weight") != NULL;
+    }
+    return count;
+}
+
+/* What ZeRO-3 promises: whole weights exist around their use only, in both precisions. In mixed
+ * precision each rank casts its part before each gather, and what travels has two bytes a number. */
 static void weights_are_gathered_again_in_backward(void **state) {
     (void)state;
     static const trm_precision precisions[] = {TRM_PRECISION_FP32, TRM_PRECISION_MIXED};
+    static const trm_dtype types[] = {TRM_FLOAT32, TRM_BFLOAT16};
     for (int i = 0; i < 2; i++) {
         trm_program *kept = compile_parts(false, false, precisions[i]),
                     *again = compile_parts(true, false, precisions[i]);
@@ -364,6 +461,12 @@ static void weights_are_gathered_again_in_backward(void **state) {
         assert_int_equal(count_gathers(again, TRMI_FORWARD), BLOCKS * LAYERS_EACH);
         assert_int_equal(count_gathers(again, TRMI_BACKWARD), BLOCKS * LAYERS_EACH);
         assert_true(some < all / 2);
+        for (int32_t s = 0; s < again->steps_count; s++) {
+            if (gathers_weight(again, s)) {
+                assert_int_equal(again->buffers[again->steps[s].outputs[0]].dtype, types[i]);
+            }
+        }
+        assert_int_equal(count_casts(again), 2 * i * BLOCKS * LAYERS_EACH);
         trmi_plan_destroy(kept);
         trmi_plan_destroy(again);
     }
@@ -371,10 +474,9 @@ static void weights_are_gathered_again_in_backward(void **state) {
 
 /* Each gather but the first two begins in front of another layer's product; two are under way at
  * most; no step between its begin and its place uses the memory of its result. */
-static void gathers_begin_in_front_of_other_products(void **state) {
-    (void)state;
-    trm_program *kept = compile_parts(false, false, TRM_PRECISION_FP32),
-                *p = compile_parts(true, true, TRM_PRECISION_FP32);
+static void check_gathers_ahead(trm_precision precision) {
+    trm_program *kept = compile_parts(false, false, precision),
+                *p = compile_parts(true, true, precision);
     int64_t bytes = p->arena_bytes[TRMI_ARENA_ACTIVATION];
     int seen = 0;
     for (int32_t s = 0; s < p->steps_count; s++) {
@@ -382,32 +484,70 @@ static void gathers_begin_in_front_of_other_products(void **state) {
             assert_int_equal(p->steps[s].ahead, 0);
             continue;
         }
-        const trmi_buffer *out = &p->buffers[p->steps[s].outputs[0]];
         int32_t begin = s - p->steps[s].ahead, products = 0, under_way = 0;
-        assert_true(begin >= 0 && out->first_step <= begin);
         for (int32_t t = begin; t < s; t++) {
             products +=
                 p->steps[t].op_kind == TRMI_OP_LINEAR || p->steps[t].op_kind == TRMI_OP_MATMUL;
         }
-        assert_true(seen++ < AHEAD_MOST || products > 0);
+        /* a cast of backward stays behind forward, whose last operator is the fused loss */
+        bool behind_loss = precision == TRM_PRECISION_MIXED && seen == BLOCKS * LAYERS_EACH;
+        assert_true(seen++ < AHEAD_MOST || products > 0 || behind_loss);
         for (int32_t t = s; t < p->steps_count;
              t++) { /* those that have begun before this one's place */
             under_way += gathers_weight(p, t) && t - p->steps[t].ahead <= s;
         }
         assert_true(under_way <= AHEAD_MOST);
-        for (int32_t b = 1; b < p->buffers_count; b++) {
-            const trmi_buffer *other = &p->buffers[b];
-            bool together = other->arena == TRMI_ARENA_ACTIVATION && other != out &&
-                            other->first_step <= s && other->last_step >= begin;
-            assert_false(together && other->offset < out->offset + out->bytes &&
-                         out->offset < other->offset + other->bytes);
-        }
+        check_room_for_result(p, s);
     }
     assert_int_equal(seen, 2 * BLOCKS * LAYERS_EACH);
     print_message("%lld bytes where gathers begin ahead\n", (long long)bytes);
     assert_true(bytes < kept->arena_bytes[TRMI_ARENA_ACTIVATION] / 2);
     trmi_plan_destroy(kept);
     trmi_plan_destroy(p);
+}
+
+static void gathers_begin_in_front_of_other_products(void **state) {
+    (void)state;
+    check_gathers_ahead(TRM_PRECISION_FP32);
+    check_gathers_ahead(TRM_PRECISION_MIXED);
+}
+
+/* Trains with weights whole, in parts, and gathered again: in mixed precision a cast of parts that is
+ * gathered has the bits of a cast of the whole. */
+static void parts_of_casts_change_no_bit(void **state) {
+    (void)state;
+    shared *all =
+        mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    static outcome whole;
+    for (int i = 0; i < 5; i++) {
+        trm_error err;
+        trm_graph *g;
+        CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+        (void)heavy_gpt2(g, 1);
+        trmi_partition_plan *plan = plan_parts(g, i > 0, i > 2);
+        char *text = trmi_partition_plan_text(plan);
+        assert_non_null(text);
+        all->trial = (trial){.network = heavy_gpt2,
+                             .mesh = "2",
+                             .backend = "onednn",
+                             .optimizer = {.kind = TRM_ADAM},
+                             .precision = TRM_PRECISION_MIXED};
+        assert_true(strlen(text) < TEXT);
+        memcpy(all->trial.plan, text, strlen(text) + 1);
+        trm_free(text);
+        trmi_partition_plan_destroy(plan);
+        trm_graph_destroy(g);
+        run_ranks(all, 2, i % 2 == 0); /* hosts: gathers begin ahead */
+        const outcome *now = &all->of[0];
+        CHECK_OK(now->status, now->error);
+        whole = i == 0 ? *now : whole;
+        assert_int_equal(now->values_count, whole.values_count);
+        assert_true(whole.values_count > 3 * BLOCKS * 64 * 64);
+        assert_memory_equal(now->loss, whole.loss, sizeof whole.loss);
+        assert_memory_equal(now->values, whole.values,
+                            (size_t)whole.values_count * sizeof *whole.values);
+    }
+    munmap(all, sizeof *all);
 }
 
 /* Strict determinism has no order of keys that ranks share: they gather the keys instead, or, where
@@ -440,9 +580,11 @@ int main(void) {
         cmocka_unit_test(sequence_parallel_needs_no_all_reduce),
         cmocka_unit_test(a_context_in_parts_exchanges_heads),
         cmocka_unit_test(a_ring_passes_keys_around),
+        cmocka_unit_test(a_ring_attends_while_messages_travel),
         cmocka_unit_test(a_strict_ring_gathers),
         cmocka_unit_test(weights_are_gathered_again_in_backward),
         cmocka_unit_test(gathers_begin_in_front_of_other_products),
+        cmocka_unit_test(parts_of_casts_change_no_bit),
         cmocka_unit_test(bit_for_bit),
     };
     cmocka_set_test_filter(getenv("TRIREME_TEST_FILTER")); /* NULL: all */

@@ -109,8 +109,8 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
 }
 
 /* Tells the compiler that sums over ranks need whole gradients. In split graphs gradients that no
- * sum needs may stay in factors (x and dy, multiplied inside the update), and parameters are
- * gathered ahead where messages travel while steps compute. */
+ * sum needs may stay in factors (x and dy, multiplied inside the update), and messages begin ahead
+ * where they travel while steps compute. */
 static trm_status plan_ranks(trm_exec *exec, const trm_graph *graph,
                              const trm_exec_options *options, trmi_plan_options *plan,
                              trm_error *err) {
@@ -119,7 +119,7 @@ static trm_status plan_ranks(trm_exec *exec, const trm_graph *graph,
     plan->dense_gradients = true;
     plan->factored_gradients =
         plan->factored_gradients && options->parallel.split.kind != TRM_SPLIT_NONE;
-    plan->gathers_ahead =
+    plan->messages_ahead =
         !trmi_parallel_of(exec)->crowded && !plan->no_fusion && options->loss.id != 0;
     return TRM_OK;
 }

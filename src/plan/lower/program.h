@@ -253,9 +253,9 @@ typedef struct trmi_plan_options {
     /* ranks of one host that may compute cooperative gradients; 0 = none */
     int32_t cooperative_ranks;
     bool cooperative_products; /* cooperative gradients of matrix products, too */
-    /* partitioned: gathers of parameters begin in front of their place, where messages travel while
-     * steps compute (trmi_step.ahead) */
-    bool gathers_ahead;
+    /* partitioned: gathers of parameters and messages of rings begin in front of their place, where
+     * messages travel while steps compute (trmi_step.ahead) */
+    bool messages_ahead;
     /* partitioned: batch norm over the samples of each rank, not of all ranks (rows and columns of
      * images are still combined) */
     bool local_norms;

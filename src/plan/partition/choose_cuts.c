@@ -34,8 +34,8 @@ static trmi_spread without_partials(trmi_spread spread) {
     return spread;
 }
 
-/* Computes the letters of an elementwise operator from the spread of its output; false: its loops
- * do not allow it. */
+/* Computes the letters of an elementwise operator whose output has this spread; false: there are
+ * none. */
 static bool letters_of_spread(trmi_partitioner *s, const trmi_op *op, const trmi_spread *spread,
                               char *letters) {
     trmi_loops l;
@@ -45,19 +45,24 @@ static bool letters_of_spread(trmi_partitioner *s, const trmi_op *op, const trmi
         letters[i] = spread->at[i] >= TRMI_SPLIT ? l.out[0][spread->at[i] - TRMI_SPLIT] : '.';
     }
     letters[s->mesh->axes] = '\0';
-    return trmi_partition_strategy(s->from, op, s->mesh, letters, &strategy);
+    return trmi_partition_strategy(s->from, op, s->mesh, letters, &strategy) &&
+           trmi_spread_equal(&strategy.outputs[0], spread);
 }
 
 /* Decides the spread of a leaf, or of its cast: the store of the plan, otherwise the spread in
- * which the first reader reads it. */
+ * which the first reader reads it. A parameter is cast where it is stored, so that what travels to
+ * readers has the size of the cast. */
 static void decide_leaf_spread(trmi_partitioner *s, int32_t value, const trmi_spread *wanted) {
     trmi_partition_value *v = &s->values[value];
     const trmi_op *op = &s->from->ops[s->from->values[value].op];
-    trmi_spread spread = without_partials(*wanted);
+    const bool cast = op->kind == TRMI_OP_CAST;
+    const trmi_partition_store *store = trmi_partition_plan_stored(
+        s->plan, cast ? s->from->ops[s->from->values[op->inputs[0]].op].name : op->name);
+    trmi_spread spread = store != NULL ? store->spread : without_partials(*wanted);
     v->follows_reader = false;
     /* the cast of a parameter is cut like its output, or not at all; its input has the same spread
      */
-    if (op->kind == TRMI_OP_CAST) {
+    if (cast) {
         char letters[TRMI_MESH_AXES + 1];
         if (!letters_of_spread(s, op, &spread, letters)) {
             memset(letters, '.', (size_t)s->mesh->axes);
@@ -68,14 +73,9 @@ static void decide_leaf_spread(trmi_partitioner *s, int32_t value, const trmi_sp
             decide_leaf_spread(s, op->inputs[0], &spread);
         }
     }
-    const trmi_partition_store *store =
-        op->kind != TRMI_OP_CAST ? trmi_partition_plan_stored(s->plan, op->name) : NULL;
-    spread = store != NULL ? store->spread : spread;
-    v->again =
-        op->kind == TRMI_OP_CAST ? s->values[op->inputs[0]].again : store != NULL && store->again;
+    v->again = cast ? s->values[op->inputs[0]].again : store != NULL && store->again;
     s->stored[value] = spread;
-    v->versions[0] =
-        (trmi_version){.spread = spread, .forward = v->again && op->kind == TRMI_OP_CAST};
+    v->versions[0] = (trmi_version){.spread = spread, .forward = v->again && cast};
     v->count = 1;
 }
 

@@ -9,7 +9,9 @@
  *
  * A rank never has more keys than two blocks. Backward takes the same turns: the log-sum-exp of all
  * keys gives the weights of each block by itself, so that the gradients of the blocks are added:
- * those of the queries here, those of keys and values by the rank to which they belong.
+ * those of the queries here, those of keys and values by the rank to which they belong. An EXCHANGE
+ * stands behind a turn of attention that does not need it, so that its messages can travel
+ * meanwhile (plan/lower/lower_ahead.c): the next keys behind this turn, gradients behind the next.
  *
  * All ranks emit the same operators. Under a causal mask a block may lie behind all queries of a
  * rank: then `begin` is negative, the result is zero and its log-sum-exp the lowest number, which
@@ -257,6 +259,9 @@ static trm_status emit_forward(const ring *r, int32_t *locals, trm_error *err) {
                      : TRM_OK;
 }
 
+static const char *const gradient_names[] = {"gradient of queries", "gradient of keys",
+                                             "gradient of values"};
+
 /* Adds a gradient of one turn to the sum of those before. */
 static trm_status add_gradient(const ring *r, const char *what, int32_t gradient, int32_t *sum,
                                trm_error *err) {
@@ -268,19 +273,30 @@ static trm_status add_gradient(const ring *r, const char *what, int32_t gradient
     return emit_piece(r, &add, sum, err);
 }
 
+/* Brings the gradients of keys and values of turn `number` to the rank to which they belong, and
+ * adds them to the sums. */
+static trm_status return_gradients(const ring *r, int32_t number, int32_t own[3], int32_t sums[3],
+                                   trm_error *err) {
+    for (int32_t i = K; i <= V; i++) {
+        TRMI_TRY(pass_on(r, gradient_names[i], number, 0, &own[i], err));
+        TRMI_TRY(add_gradient(r, gradient_names[i], own[i], &sums[i], err));
+    }
+    return TRM_OK;
+}
+
 /* Emits all turns of backward. dy, y, lse: of this rank's queries. locals: gradients. */
 static trm_status emit_backward(const ring *r, const int32_t *inputs, int32_t *locals,
                                 trm_error *err) {
-    static const char *const names[] = {"gradient of queries", "gradient of keys",
-                                        "gradient of values"};
     enum { DY = 0, Y = 5, LSE = 6 };
-    int32_t k = r->local[K], v = r->local[V], dy = inputs[DY], y = inputs[Y], sums[3], own[3];
+    int32_t k = r->local[K], v = r->local[V], dy = inputs[DY], y = inputs[Y], sums[3], own[3] = {0},
+            before[3];
     TRMI_TRY(change_shape(r, "result", *shape_of(r, r->local[Q]), &y, err));
     TRMI_TRY(change_shape(r, "gradient", *shape_of(r, r->local[Q]), &dy, err));
     for (int32_t t = 0; t < r->members; t++) {
         /* The gradients of keys and values of turn t belong to another rank: they go back around
-         * the ring to it. */
+         * the ring to it, behind the next turn. */
         int32_t mask;
+        memcpy(before, own, sizeof before);
         TRMI_TRY(cut_mask(r, t, &mask, err));
         const piece back = {.kind = TRMI_OP_ATTENTION_GRAD,
                             .what = "turn",
@@ -289,11 +305,11 @@ static trm_status emit_backward(const ring *r, const int32_t *inputs, int32_t *l
                             .outputs_count = 3,
                             .attrs = attrs_of(r, t)};
         TRMI_TRY(emit_piece(r, &back, t == 0 ? sums : own, err));
-        for (int32_t i = Q; i <= V && t > 0; i++) {
-            TRMI_TRY(i != Q ? pass_on(r, names[i], t, 0, &own[i], err) : TRM_OK);
-            TRMI_TRY(add_gradient(r, names[i], own[i], &sums[i], err));
-        }
-        TRMI_TRY(t + 1 < r->members ? pass_keys(r, t, &k, &v, err) : TRM_OK);
+        TRMI_TRY(t > 0 ? add_gradient(r, gradient_names[Q], own[Q], &sums[Q], err) : TRM_OK);
+        TRMI_TRY(t > 1 ? return_gradients(r, t - 1, before, sums, err) : TRM_OK);
+        TRMI_TRY(t + 1 < r->members ? pass_keys(r, t, &k, &v, err)
+                 : t > 0            ? return_gradients(r, t, own, sums, err)
+                                    : TRM_OK);
     }
     if (r->packed) {
         return join_parts(r, sums, locals, err);

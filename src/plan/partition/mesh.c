@@ -404,3 +404,20 @@ bool trmi_box_equal(const trmi_box *a, const trmi_box *b) {
     }
     return same;
 }
+
+bool trmi_exchange_passes_on(const trmi_box_exchange *exchange) {
+    const trmi_box *has = trmi_exchange_has(exchange), *wants = trmi_exchange_wants(exchange);
+    bool passes = exchange->members > 1 && exchange->combine == TRMI_COMBINE_NONE;
+    for (int32_t m = 0; passes && m < exchange->members; m++) {
+        int32_t givers = 0, takers = 0;
+        for (int32_t k = 0; passes && k < exchange->members; k++) {
+            trmi_box both;
+            bool gives = trmi_box_intersect(&has[k], &wants[m], &both);
+            givers += gives;
+            takers += trmi_box_intersect(&has[m], &wants[k], &both);
+            passes = !gives || (k != m && trmi_box_equal(&has[k], &wants[m]));
+        }
+        passes = passes && givers == (trmi_box_count(&wants[m]) > 0) && takers <= 1;
+    }
+    return passes;
+}

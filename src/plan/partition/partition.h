@@ -30,6 +30,8 @@
 #include "plan/passes/pass.h"
 #include "plan/pipeline/stage_schedule.h"
 
+#include <math.h>
+
 /* ---- mesh ---- */
 
 /* Most axes of a mesh; most meshes of a list. */
@@ -124,6 +126,9 @@ int64_t trmi_box_count(const trmi_box *box);
 trmi_box trmi_box_whole(const trm_shape *shape);
 trm_shape trmi_box_shape(const trmi_box *box);
 bool trmi_box_equal(const trmi_box *a, const trmi_box *b);
+/* Returns whether an exchange passes parts on: each member wants all that one other member has, or
+ * nothing, and no two want the same. Equal on all members. */
+bool trmi_exchange_passes_on(const trmi_box_exchange *exchange);
 
 /* ---- prices ---- */
 
@@ -226,12 +231,23 @@ typedef struct trmi_partition_comm {
     double bytes;     /* in the meaning of the move */
     const char *what; /* "halo", "statistics", "loss", "ring" */
     int32_t times;    /* so many of them, one after the other */
+    /* of these, how many travel while the operator computes all but one of its turns, where
+     * messages begin ahead (plan/lower/lower_ahead.c) */
+    int32_t beside;
 } trmi_partition_comm;
 
 /* Returns the seconds of a message. */
 static inline double trmi_comm_seconds(const trmi_prices *prices, const trmi_mesh *mesh,
                                        const trmi_partition_comm *c) {
     return c->times * trmi_price(prices, mesh, c->move, c->axes, c->bytes);
+}
+/* Returns the seconds that a rank waits for a message of an operator that computes for `seconds`.
+ * ahead: the part of messages that may travel meanwhile and does. */
+static inline double trmi_comm_waiting(const trmi_prices *prices, const trmi_mesh *mesh,
+                                       const trmi_partition_comm *c, double ahead, double seconds) {
+    double all = trmi_comm_seconds(prices, mesh, c), turns = trmi_mesh_group(mesh, c->axes);
+    double beside = c->times > 0 ? all * c->beside / c->times : 0;
+    return all - ahead * fmin(beside, seconds * (turns - 1) / turns);
 }
 
 /* How an operator runs on a mesh. */

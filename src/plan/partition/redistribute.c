@@ -204,20 +204,18 @@ static trm_status record_version(trmi_partitioner *s, int32_t value, const trmi_
     return TRM_OK;
 }
 
-/* Makes the cast of a parameter once more in backward, from what is gathered again. */
-static trm_status cast_again(trmi_partitioner *s, int32_t value, const trmi_spread *to,
-                             const char *what, int32_t *out, trm_error *err) {
+/* Makes the cast of a parameter once more in backward, as it is stored. */
+static trm_status cast_again(trmi_partitioner *s, int32_t value, const char *what, trm_error *err) {
     const trmi_op *cast = &s->from->ops[s->from->values[value].op];
-    trmi_version version = {.spread = *to};
-    int32_t whole;
-    TRMI_TRY(trmi_redistribute(s, cast->inputs[0], to, what, &whole, err));
+    trmi_version version = {.spread = s->stored[value]};
+    int32_t input;
+    TRMI_TRY(trmi_redistribute(s, cast->inputs[0], &version.spread, what, &input, err));
     if (s->emitting) {
-        int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_CAST, TRMI_BACKWARD, cast->name, &whole, 1,
+        int32_t index = trmi_pass_emit(&s->pass, TRMI_OP_CAST, TRMI_BACKWARD, cast->name, &input, 1,
                                        1, &cast->attrs);
         TRMI_TRY(index != 0 ? TRM_OK : trm_graph_check(s->pass.to, err));
         version.value = s->pass.to->ops[index].outputs[0];
     }
-    *out = version.value;
     return record_version(s, value, &version, err);
 }
 
@@ -230,7 +228,8 @@ trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spre
     const trmi_op *maker = &s->from->ops[v->op];
     int32_t source = trmi_partition_source(s, value, to, &seconds);
     if (source < 0 && maker->kind == TRMI_OP_CAST && is_brought_again(s, value)) {
-        return cast_again(s, value, to, what, out, err);
+        TRMI_TRY(cast_again(s, value, what, err));
+        source = trmi_partition_source(s, value, to, &seconds);
     }
     if (source < 0) {
         char text[64];

@@ -140,7 +140,7 @@ static bool letters_fit(const trmi_loops *l, const trmi_mesh *mesh, const char *
 static void add_comm(trmi_partition_comm *list, int32_t *count, trmi_move move, uint32_t axes,
                      double bytes, const char *what) {
     if (axes != 0 && bytes > 0 && *count < TRMI_PARTITION_COMMS) {
-        list[(*count)++] = (trmi_partition_comm){move, axes, bytes, what, 1};
+        list[(*count)++] = (trmi_partition_comm){move, axes, bytes, what, 1, 0};
     }
 }
 
@@ -249,17 +249,21 @@ static void add_ring(const trm_graph *g, const trmi_op *op, const trmi_mesh *mes
     }
     double packed = k == NULL ? own : 0, queries = k == NULL ? own - 2 * block : own;
     /* A forward operator lists its own messages and those of its gradient; backward also passes the
-     * gradients of keys and values on. */
+     * gradients of keys and values on, those of the last turn when it has computed. */
     for (int backward = gradient; backward < 2 && axes != 0; backward++) {
         bool later = backward && !gradient;
         trmi_partition_comm *list = later ? out->backward : out->comms;
         int32_t *count = later ? &out->backward_count : &out->comms_count;
-        const trmi_partition_comm ring = {TRMI_MOVE_EXCHANGE, axes, block, "ring",
-                                          (backward ? 4 : 2) * turns},
-                                  sums = {TRMI_MOVE_LOCAL, axes,
-                                          1.5 * (queries + (backward ? 2 * block : 0)), "ring",
-                                          turns},
-                                  parts = {TRMI_MOVE_LOCAL, axes, packed, "ring", 1 + backward};
+        const int32_t times = (backward ? 4 : 2) * turns;
+        const trmi_partition_comm ring = {TRMI_MOVE_EXCHANGE,        axes, block, "ring", times,
+                                          times - (backward ? 2 : 0)},
+                                  sums = {TRMI_MOVE_LOCAL,
+                                          axes,
+                                          1.5 * (queries + (backward ? 2 * block : 0)),
+                                          "ring",
+                                          turns,
+                                          0},
+                                  parts = {TRMI_MOVE_LOCAL, axes, packed, "ring", 1 + backward, 0};
         list[(*count)++] = ring;
         list[(*count)++] = sums;
         list[(*count)++] = parts;

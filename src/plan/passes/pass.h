@@ -117,8 +117,9 @@ bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
 /* Selects the cooperative gradients and moves their steps after all others. error NOMEM */
 trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
                                   trm_error *err);
-/* Decides how far in front of its place each gather of a parameter begins (trmi_step.ahead). Not
- * for the stages of a pipeline, whose steps run once for each micro-batch. */
+/* Decides how far in front of its place each gather of a parameter and each message of a ring
+ * begins (trmi_step.ahead). Not for the stages of a pipeline, whose steps run once for each
+ * micro-batch. */
 void trmi_lower_ahead(trm_program *program);
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err); /* arenas and offsets */

@@ -55,6 +55,8 @@ typedef struct trmi_search_costs {
     /* fraction of the gradient traffic that can run beside operators: 1 = all, 0 = none */
     double overlap;
     double slowdown; /* factor by which operators slow down beside traffic; 0 = 1 */
+    /* fraction of the messages of rings that travels beside their operators; 0 = they block */
+    double ahead;
     /* gradients are reduced in buckets (plan/lower/buckets.h); false: each one by itself */
     bool fuse;
     double wire; /* bytes sent / bytes of float32 gradients: 0.5 with 16 bits; 0 = 1 */

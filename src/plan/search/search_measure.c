@@ -126,8 +126,9 @@ static void simulate_redistribution(step_simulation *w, int32_t node, trmi_phase
     }
 }
 
-/* Spends the time of a list of halo exchanges, statistics and rings. */
-static void simulate_exchanges(step_simulation *w, int32_t node, trmi_phase phase,
+/* Spends the time that a rank waits for a list of halo exchanges, statistics and rings of an
+ * operator that computes for `seconds`. */
+static void simulate_exchanges(step_simulation *w, int32_t node, trmi_phase phase, double seconds,
                                const trmi_partition_comm *list, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
         simulate_event(w, &w->m->exchange,
@@ -139,7 +140,8 @@ static void simulate_exchanges(step_simulation *w, int32_t node, trmi_phase phas
                            .move = list[i].move,
                            .axes = list[i].axes,
                            .bytes = list[i].times * list[i].bytes,
-                           .seconds = trmi_comm_seconds(&w->s->prices, &w->s->mesh, &list[i])});
+                           .seconds = trmi_comm_waiting(&w->s->prices, &w->s->mesh, &list[i],
+                                                        w->s->costs.ahead, seconds)});
     }
 }
 
@@ -209,8 +211,9 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         const bool again = parts && w->choice->stores[node] == TRMI_STORE_AGAIN;
         read = strategy_of(w, node)->inputs[i];
         if (trmi_space_owns(w->s, op, op->inputs[i])) {
-            double copy = trmi_space_cast(w->s, op->inputs[i], &read, w->sliced, &cast);
-            w->m->kept_bytes += again ? 0 : copy;
+            double copy =
+                trmi_space_cast(w->s, op->inputs[i], parts ? &stored : &read, w->sliced, &cast);
+            w->m->kept_bytes += parts ? 0 : copy;
         }
         if (!trmi_space_owns(w->s, op, parameter->outputs[0])) {
             w->m->gradient_bytes += trmi_space_joined(w->s, op, i, &read);
@@ -230,16 +233,16 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         w->gathered += trained && w->sliced ? bytes : 0;
         w->updated += trained && !apart ? share * bytes : 0;
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
-        /* gather, then cast */
-        if (parts) {
-            w->m->kept_bytes += again ? 0 : trmi_space_bytes(w->s, parameter->outputs[0], &read);
-            simulate_store(w, node, TRMI_FORWARD, parameter->outputs[0], &stored, &read, false);
-        }
+        /* cast, then gather */
         simulate_cast(w, node, TRMI_FORWARD, cast);
+        if (parts) {
+            w->m->kept_bytes += again ? 0 : trmi_space_bytes(w->s, op->inputs[i], &read);
+            simulate_store(w, node, TRMI_FORWARD, op->inputs[i], &stored, &read, false);
+        }
     }
 }
 
-/* Spends the time of gathering and casting the parameters of a node once more in backward. */
+/* Spends the time of casting and gathering the parameters of a node once more in backward. */
 static void gather_again(step_simulation *w, int32_t node) {
     const trmi_op *op = trmi_space_op(w->s, node);
     for (int32_t i = 0; w->choice->stores[node] == TRMI_STORE_AGAIN && i < op->inputs_count; i++) {
@@ -250,11 +253,11 @@ static void gather_again(step_simulation *w, int32_t node) {
         if (parameter == NULL || !stored_as(w, node, i, &stored, &made)) {
             continue;
         }
-        simulate_store(w, node, TRMI_BACKWARD, parameter->outputs[0], &stored, read, false);
         if (trmi_space_owns(w->s, op, op->inputs[i])) {
-            (void)trmi_space_cast(w->s, op->inputs[i], read, w->sliced, &cast);
+            (void)trmi_space_cast(w->s, op->inputs[i], &stored, w->sliced, &cast);
         }
         simulate_cast(w, node, TRMI_BACKWARD, cast);
+        simulate_store(w, node, TRMI_BACKWARD, op->inputs[i], &stored, read, false);
     }
 }
 
@@ -339,8 +342,9 @@ static void simulate_forward(step_simulation *w) {
             simulate_redistribution(w, n, TRMI_FORWARD, edge->value, "input", &source,
                                     &strategy->inputs[edge->input]);
         }
-        simulate_exchanges(w, n, TRMI_FORWARD, strategy->comms, strategy->comms_count);
         const trmi_space_class *c = trmi_space_class_of(s, n);
+        simulate_exchanges(w, n, TRMI_FORWARD, c->forward[w->choice->strategy[n]], strategy->comms,
+                           strategy->comms_count);
         simulate_event(w, &w->m->compute,
                        (trmi_simulated_event){.kind = TRMI_EVENT_OP,
                                               .node = n,
@@ -360,7 +364,8 @@ static void simulate_backward(step_simulation *w) {
         const trmi_strategy *strategy = strategy_of(w, n);
         const trmi_space_class *c = trmi_space_class_of(s, n);
         if (s->nodes[n].backward_count > 0) {
-            simulate_exchanges(w, n, TRMI_BACKWARD, strategy->backward, strategy->backward_count);
+            simulate_exchanges(w, n, TRMI_BACKWARD, c->backward[w->choice->strategy[n]],
+                               strategy->backward, strategy->backward_count);
         }
         gather_again(w, n);
         /* approximation: the first reader of the output in backward may run a little earlier */

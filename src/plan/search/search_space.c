@@ -174,14 +174,17 @@ static trmi_price_table *prices_for(building *b, const trm_shape *shape, trm_dty
     return t;
 }
 
-/* Returns the seconds of the halo exchanges and statistics of a strategy. */
-static double exchange_seconds(const trmi_space *s, const trmi_strategy *strategy, bool backward) {
+/* Returns the seconds that a rank waits for halo exchanges, statistics and rings of a strategy. */
+static double exchange_seconds(const trmi_space *s, const trmi_strategy *strategy,
+                               const trmi_node_seconds *seconds, bool backward) {
     double sum = 0;
     for (int32_t i = 0; i < strategy->comms_count; i++) {
-        sum += trmi_comm_seconds(&s->prices, &s->mesh, &strategy->comms[i]);
+        sum += trmi_comm_waiting(&s->prices, &s->mesh, &strategy->comms[i], s->costs.ahead,
+                                 seconds->forward);
     }
     for (int32_t i = 0; backward && i < strategy->backward_count; i++) {
-        sum += trmi_comm_seconds(&s->prices, &s->mesh, &strategy->backward[i]);
+        sum += trmi_comm_waiting(&s->prices, &s->mesh, &strategy->backward[i], s->costs.ahead,
+                                 seconds->backward);
     }
     return sum;
 }
@@ -206,7 +209,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     c->forward[i] = seconds.forward;
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
-    c->exchange[i] = exchange_seconds(s, strategy, node->backward_count > 0);
+    c->exchange[i] = exchange_seconds(s, strategy, &seconds, node->backward_count > 0);
     /* kept outputs; a partial sum is reduced before it is kept, and the reader's form of it counts
      * on the edge */
     for (int32_t k = 0; k < op->outputs_count; k++) {

@@ -285,18 +285,19 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
     return bytes;
 }
 
-/* Adds the cost of a parameter's cast to its stores and slices. divides: the parameter can be
- * stored in parts; where it is gathered again, its cast is made again, too, and not kept. */
-static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read, bool divides,
-                     trmi_store_cost stores[TRMI_STORES], trmi_store_cost *slices) {
+/* Adds the cost of a parameter's cast to its stores and slices. parts: how it is stored in parts, or
+ * NULL; then each rank casts its part, and once more where the whole is gathered again. */
+static void add_cast(const trmi_space *s, int32_t value, const trmi_spread *read,
+                     const trmi_spread *parts, trmi_store_cost stores[TRMI_STORES],
+                     trmi_store_cost *slices) {
     double seconds;
     slices->bytes += trmi_space_cast(s, value, read, true, &seconds);
     slices->blocking += seconds;
     for (int k = 0; k < TRMI_STORES; k++) {
-        const bool again = divides && k == TRMI_STORE_AGAIN;
-        const double bytes = trmi_space_cast(s, value, read, false, &seconds);
-        stores[k].bytes += again ? 0 : bytes;
-        stores[k].blocking += again ? 2 * seconds : seconds;
+        const bool divided = parts != NULL && k != TRMI_STORE_AS_READ;
+        const double bytes = trmi_space_cast(s, value, divided ? parts : read, false, &seconds);
+        stores[k].bytes += divided ? 0 : bytes;
+        stores[k].blocking += divided && k == TRMI_STORE_AGAIN ? 2 * seconds : seconds;
     }
 }
 
@@ -320,7 +321,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
     const bool divides =
         owned && trained && s->costs.shard_stores && parts_of(s, &v->shape, read, &made, &parts);
     if (trmi_space_owns(s, op, op->inputs[input])) {
-        add_cast(s, op->inputs[input], read, divides, stores, slices);
+        add_cast(s, op->inputs[input], read, divides ? &parts : NULL, stores, slices);
     }
     if (!owned) {
         double joined = trmi_space_joined(s, op, input, read);
@@ -352,15 +353,16 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
             stores[k].bytes += (copies - apart) * whole;
             continue;
         }
-        /* in parts: the program gathers the parameter before use and scatters its gradient to the
-         * parts; both block */
+        /* in parts: the program gathers the parameter, or its cast, before use and scatters its
+         * gradient to the parts; both block */
         const bool again = k == TRMI_STORE_AGAIN;
         double part = trmi_space_bytes(s, value, &parts),
-               gather = trmi_space_store_move(s, value, &parts, &stored, false);
+               gathered = trmi_space_bytes(s, op->inputs[input], &stored),
+               gather = trmi_space_store_move(s, op->inputs[input], &parts, &stored, false);
         stores[k].once += update * part;
         stores[k].blocking += (again ? 2 : 1) * gather +
                               trmi_space_store_move(s, value, &parts, &stored, true) +
                               (update + sum) * part;
-        stores[k].bytes += copies * part + (again ? 0 : whole);
+        stores[k].bytes += copies * part + (again ? 0 : gathered);
     }
 }

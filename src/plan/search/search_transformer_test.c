@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of what the search knows of transformers: the tensor parallel plan that people write by
- * hand. */
+ * hand, and what a ring of keys waits for. */
 #include "check.h"
 
 #include "plan/search/search.h"
@@ -47,8 +47,9 @@ static void free_net(net *n) {
     trm_graph_destroy(n->graph);
 }
 
-/* Returns the space of a mesh. compute: seconds of an operation and of a byte. */
-static trmi_space *space_of(const net *n, const char *mesh_text, double compute) {
+/* Returns the space of a mesh. compute: seconds of an operation and of a byte; ahead: of the
+ * costs. */
+static trmi_space *space_of(const net *n, const char *mesh_text, double compute, double ahead) {
     trmi_mesh mesh;
     trmi_space *s;
     const trmi_prices prices = {.alpha = {4e-6, 1e-6},
@@ -56,7 +57,8 @@ static trmi_space *space_of(const net *n, const char *mesh_text, double compute)
                                 .copy = 1e-11,
                                 .flop = compute,
                                 .byte = compute};
-    const trmi_search_costs costs = {.prices = &prices, .slots = 1, .overlap = 1, .fuse = true};
+    const trmi_search_costs costs = {
+        .prices = &prices, .slots = 1, .overlap = 1, .ahead = ahead, .fuse = true};
     CHECK_OK(trmi_mesh_parse(mesh_text, &mesh, &err), err);
     CHECK_OK(trmi_space_create(n->program->graph, &mesh, &costs, NULL, &s, &err), err);
     return s;
@@ -69,7 +71,8 @@ static void tensor_parallel_pairs_products(void **state) {
     static const char *const meshes[] = {"2", "2x2"};
     net n = make_net(true, true), one = make_net(false, true);
     for (int m = 0; m < 2; m++) {
-        trmi_space *s = space_of(&n, meshes[m], 1e-11), *other = space_of(&one, meshes[m], 1e-11);
+        trmi_space *s = space_of(&n, meshes[m], 1e-11, 0),
+                   *other = space_of(&one, meshes[m], 1e-11, 0);
         trmi_arena arena = {0};
         trmi_choice choice, none;
         assert_true(trmi_choice_open(&choice, s, &arena) && trmi_choice_open(&none, other, &arena));
@@ -93,9 +96,47 @@ static void tensor_parallel_pairs_products(void **state) {
     free_net(&one);
 }
 
+/* Returns the seconds that a rank waits for exchanges of the attention cut as a ring of two.
+ * *seconds: forward and backward of its operator. */
+static double ring_waits(const net *n, double compute, double ahead, trmi_node_seconds *seconds) {
+    trmi_space *s = space_of(n, "2", compute, ahead);
+    double waits = -1;
+    for (int32_t v = 0; v < s->nodes_count; v++) {
+        const trmi_space_class *c = trmi_space_class_of(s, v);
+        for (int32_t i = 0; trmi_space_op(s, v)->kind == TRMI_OP_ATTENTION && i < c->count; i++) {
+            if (strcmp(c->strategies[i].letters, "r") == 0) {
+                *seconds =
+                    (trmi_node_seconds){.forward = c->forward[i], .backward = c->backward[i]};
+                waits = c->exchange[i];
+            }
+        }
+    }
+    trmi_space_destroy(s);
+    assert_true(waits >= 0);
+    return waits;
+}
+
+/* A ring of two passes two blocks in forward and four in backward. Two of the four, the gradients of
+ * the last turn, wait for that turn; the others travel while the first turn attends. */
+static void rings_wait_for_what_attention_does_not_hide(void **state) {
+    (void)state;
+    for (int causal = 0; causal < 2; causal++) {
+        net n = make_net(true, causal);
+        trmi_node_seconds slow, fast;
+        double all = ring_waits(&n, 1e-3, 0, &slow), least = ring_waits(&n, 1e-3, 1, &slow),
+               half = ring_waits(&n, 1e-3, 0.5, &slow), some = ring_waits(&n, 1e-15, 1, &fast);
+        double copies = all - (all - least) * 6 / 4; /* of what is joined and taken apart */
+        assert_true(least < all && copies > 0);
+        CHECK_CLOSE(half / ((all + least) / 2), 1, 1e-9);
+        CHECK_CLOSE(some / (all - (fast.forward + fast.backward) / 2), 1, 1e-9);
+        free_net(&n);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensor_parallel_pairs_products),
+        cmocka_unit_test(rings_wait_for_what_attention_does_not_hide),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

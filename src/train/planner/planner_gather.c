@@ -12,7 +12,8 @@
 /* Assumptions of the lower bound; docs/internals/planner.md explains them. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
-    "messages block the rank that waits for them, gradients do not",
+    "messages block the rank that waits for them; gradients do not, nor does what a ring passes on "
+    "while it attends",
     "memory is what is kept: parameters, gradients, slots, and values that backward reads",
     "of a chain of operators every other one may be made again",
 };

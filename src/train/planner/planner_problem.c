@@ -112,7 +112,7 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
         .cooperative_ranks =
             stages == NULL && trmi_planner_cooperative(p) != TRM_COOPERATIVE_OFF ? p->ranks : 0,
         .cooperative_products = trmi_planner_cooperative(p) == TRM_COOPERATIVE_ALL,
-        .gathers_ahead = p->links.overlap > 0 && p->model.exec.fusion != TRM_OFF,
+        .messages_ahead = p->links.overlap > 0 && p->model.exec.fusion != TRM_OFF,
         .local_norms = trmi_planner_local_norms(p)};
     trm_status status = trmi_planner_blocks(p, p->batch / (stages != NULL ? stages->micros : 1),
                                             &options.blocks, err);
@@ -327,6 +327,7 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
         .gradients = stage->micros > 1 ? 2 : 1,
         .overlap = p->links.overlap,
         .slowdown = p->links.slowdown,
+        .ahead = stage->staged || p->model.exec.fusion == TRM_OFF ? 0 : p->links.overlap,
         .fuse = true,
         .rules = {p->model.exec.fusion != TRM_OFF, stage->recompute},
         .shard_stores = true,
