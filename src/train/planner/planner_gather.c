@@ -12,19 +12,16 @@
 /* Assumptions of the lower bound; docs/internals/planner.md explains them. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
-    "messages block the rank that waits for them; gradients do not, nor does what a ring passes on "
-    "while it attends",
+    "a rank waits for its messages, but not for gradients and what a ring passes on",
     "memory is what is kept: parameters, gradients, slots, and values that backward reads",
     "of a chain of operators every other one may be made again",
 };
 enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
 static const char *const staged[] = {
-    "stages begin where one value crosses; micro-batches are powers of 2, at most 16 a stage, or "
-    "the "
-    "given number",
-    "messages between stages do not slow operators; gradients and updates of a stage follow its "
-    "last "
-    "backward",
+    "stages begin where one value crosses",
+    "micro-batches are powers of 2, at most 16 a stage, or the given number",
+    "messages between stages do not slow operators",
+    "gradients and updates of a stage follow its last backward",
 };
 enum { STAGED = sizeof staged / sizeof *staged };
 static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an "
