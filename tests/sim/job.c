@@ -351,10 +351,8 @@ static void worker_ended(sim_process *p, int code) {
     }
     job.kills += code != 0;
     double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
+    const bool notices = job.mode != TRM_PS_SYNC || !job.lent;
     /* a slow batch takes 23 s */
-    /* a worker that waits for the answer to a request of samples does not notice that the
-     * server's host has lost its power */
-    bool notices = job.mode == TRM_PS_SYNC ? !job.lent : !job.comes[FAULT_POWER];
     if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && notices) {
         sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
                  number, undisturbed);

@@ -6,7 +6,9 @@
  * Segments of a stream arrive in order, after the delay of their link; segments of different
  * streams overtake each other. On a link that is cut, segments wait and are tried again, until the
  * sender's patience (TCP_USER_TIMEOUT) ends. Acknowledgements take the way back: when that is cut,
- * the sender's window stays full, and its patience ends too. */
+ * the sender's window stays full, and its patience ends too. A stream that has heard nothing for
+ * TCP_KEEPIDLE seconds sends probes, which draw nothing: the other host acknowledges them, or
+ * answers with a reset where it knows nothing of the stream, or patience ends. */
 #include "sim.h"
 
 #include <arpa/inet.h>
@@ -49,7 +51,8 @@ struct sim_stream {
     int host, port, peer_host, peer_port, number;
     bool connected, waiting, closed, lost, shut, ended; /* ended: the peer has sent its end */
     int error;
-    int64_t patience, latest;
+    int64_t patience, latest, heard; /* heard: when something last came from the other host */
+    int64_t probes;                  /* interval of probes; 0: none */
     uint8_t *received;
     size_t have, taken, room, window, in_flight;
     segment *first, **last;
@@ -146,7 +149,32 @@ static void acknowledgement_arrives(void *a, uint64_t bytes) {
         return;
     }
     s->in_flight -= bytes;
+    s->heard = sim.now;
     sim_file_changed(s->file);
+}
+
+/* A stream that has heard nothing for its interval sends a probe. While data is under way, that is
+ * sent again instead (segment_arrives). */
+static void probe_peer(void *a, uint64_t b) {
+    sim_stream *s = a;
+    if (s->closed || s->lost || s->error != 0) {
+        return;
+    }
+    if (sim.now - s->heard >= s->probes) {
+        const bool passes =
+            blocked_until(s->host, s->peer_host) == 0 && blocked_until(s->peer_host, s->host) == 0;
+        if (passes && (s->peer->lost || s->peer->error != 0)) {
+            break_stream(s, ECONNRESET);
+            return;
+        }
+        if (!passes && s->in_flight == 0 && sim.now - s->heard >= s->patience) {
+            break_stream(s, ETIMEDOUT);
+            return;
+        }
+        s->heard = passes ? sim.now : s->heard;
+    }
+    const int64_t next = s->heard + s->probes;
+    sim_at(next > sim.now ? next : sim.now + s->probes, probe_peer, s, b);
 }
 
 /* Hands a segment to its stream. */
@@ -160,6 +188,7 @@ static void take_segment(sim_stream *s, const segment *g) {
     }
     s->have += g->bytes;
     s->ended |= g->end;
+    s->heard = sim.now;
     sim_trace(s->file == NULL ? NULL : s->file->owner, "stream %d: %zu bytes arrive%s", s->number,
               g->bytes, g->end ? ", the last" : "");
     sim_file_changed(s->file);
@@ -580,6 +609,13 @@ WRAP(int, setsockopt, (int fd, int level, int name, const void *value, socklen_t
     sim_file *file = sim_file_of(fd);
     if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT && file->kind == KIND_STREAM) {
         file->stream->patience = (int64_t) * (const int *)value * 1000000;
+    } else if (level == IPPROTO_TCP && name == TCP_KEEPINTVL && file->kind == KIND_STREAM) {
+        const bool probes = file->stream->probes != 0;
+        file->stream->probes = *(const int *)value * SIM_SECOND;
+        file->stream->heard = sim.now;
+        if (!probes) {
+            sim_at(sim.now + file->stream->probes, probe_peer, file->stream, 0);
+        }
     }
     return 0;
 }

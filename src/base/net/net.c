@@ -183,6 +183,19 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limi
     return TRM_PEER;
 }
 
+/* Contract in net.h. With TCP_USER_TIMEOUT the system counts seconds of silence instead of probes
+ * that are not answered. It takes whole seconds between probes, at most 32,767. */
+void trmi_net_set_patience(int fd, double seconds) {
+    const double most = 1e6, probes = 3, interval_most = 32767;
+    const double limit = seconds < most ? seconds : most;
+    const double interval = limit / probes < interval_most ? limit / probes : interval_most;
+    const int silence_ms = (int)(limit * 1e3), every = interval > 1 ? (int)interval : 1, yes = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof silence_ms);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &every, sizeof every);
+    setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &every, sizeof every);
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
+}
+
 /* Returns whether an address is a loopback address. */
 static bool is_loopback(const struct sockaddr_storage *address) {
     if (address->ss_family == AF_INET) {

@@ -111,7 +111,8 @@ void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted);
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t ring_bytes,
                             trmi_channel **out, trm_error *err);
-/* Sets after how many seconds without acknowledgement a connection counts as broken.
+/* Sets after how many seconds without acknowledgement a connection counts as broken, also an idle
+ * one, which the system probes (trmi_net_set_patience).
  *   thread  any */
 void trmi_tcp_patience(trmi_channel *tcp, double seconds);
 /* Called on a server's end before anything is sent: commit then never waits for the client. Data

@@ -20,8 +20,6 @@
 #include "base/net/net_frame.h"
 #include "base/os.h"
 
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -522,9 +520,7 @@ static const trmi_channel_table tcp_table = {"tcp",       tcp_reserve, tcp_commi
                                              tcp_release, tcp_shut,    tcp_destroy, tcp_send};
 
 void trmi_tcp_patience(trmi_channel *tcp, double seconds) {
-    int silence_ms = seconds < 1e6 ? (int)(seconds * 1e3) : 1000000000;
-    setsockopt(((tcp_channel *)tcp)->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms,
-               sizeof silence_ms);
+    trmi_net_set_patience(((tcp_channel *)tcp)->fd, seconds);
 }
 
 trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
