@@ -350,14 +350,52 @@ void trmi_client_drop(trm_ps_client *client, trmi_server_connection *peer) {
     }
 }
 
-/* Logs that a server is unreachable; called at once and then every SAY_SECONDS. */
-static void say_lost(const trm_ps_client *client, const trmi_server_connection *peer, double since,
-                     double deadline, const trm_error *why) {
+/* Logs that a server is unreachable, at once and then every SAY_SECONDS. */
+static void say_lost(const trm_ps_client *client, trmi_server_connection *peer, double deadline,
+                     const trm_error *why) {
+    const double now = trmi_os_now();
+    if (now - peer->said < SAY_SECONDS || peer->address[0] == '\0') {
+        return;
+    }
+    peer->said = now;
     trmi_log(TRM_LOG_WARN, "ps",
              "worker %u: server %d (%s) has been disconnected for %.0f s, waiting for it for %.0f "
              "s more: %s",
-             client->worker, peer->number, peer->address, trmi_os_now() - since,
-             fmax(deadline - trmi_os_now(), 0), why != NULL ? why->message : "no answer");
+             client->worker, peer->number, peer->address, now - peer->lost, fmax(deadline - now, 0),
+             why != NULL ? why->message : "no answer");
+}
+
+/* Returns whether this server owes an answer to a push or pull. */
+static bool is_owed(const trm_ps_client *client, const trmi_server_connection *peer) {
+    bool owed = trmi_client_pushes_pending(peer) > 0;
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        owed |= client->batches[i] != NULL && trmi_batch_owed_since(client->batches[i], peer) > 0;
+    }
+    return owed;
+}
+
+/* Returns whether a server may wait for a sign of this worker, although it owes the worker nothing:
+ * a synchronous server that is started again does not decide on the last step of its log before each
+ * of its workers has sent something (server/server_last_step.c). */
+static bool may_await_report(const trm_ps_client *client, const trmi_server_connection *peer) {
+    return client->mode == TRM_PS_SYNC && !client->staging && !client->reader &&
+           peer->address[0] != '\0';
+}
+
+/* Sends what this server needs of the worker on a new connection: everything that it has not
+ * answered, or else the last push that all servers have, as a sign of life. */
+static trm_status send_what_is_awaited(trm_ps_client *client, trmi_server_connection *peer,
+                                       double deadline, trm_error *err) {
+    TRMI_TRY(send_again(client, peer, deadline, err));
+    if (is_owed(client, peer) || !may_await_report(client, peer)) {
+        return TRM_OK;
+    }
+    const trmi_ps_note pushed = {.value = {TRMI_ORDER_PUSHED, (int64_t)client->delivered}};
+    trm_status status = trmi_client_send_order(client, peer, &pushed, NULL, 0, deadline);
+    return status == TRM_OK
+               ? TRM_OK
+               : TRMI_FAIL(err, status == TRM_NOMEM ? TRM_PEER : status,
+                           "server %d (%s) gets no sign of life", peer->number, peer->address);
 }
 
 /* Repairs a connection: connects again until the deadline and sends everything unanswered again.
@@ -365,9 +403,8 @@ static void say_lost(const trm_ps_client *client, const trmi_server_connection *
 static trm_status repair_connection(trm_ps_client *client, trmi_server_connection *peer,
                                     double deadline, trm_error *err) {
     trm_error cause = {0};
-    const double since = trmi_os_now();
-    double said = 0;
     trmi_client_drop(client, peer);
+    peer->lost = peer->lost == 0 ? trmi_os_now() : peer->lost;
     for (;;) {
         /* Try for at most 2 s at a time, so that the checks below are made often. */
         double patience = trmi_os_now() + 2;
@@ -376,9 +413,10 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
         if (status == TRM_OK) {
             client->stats.reconnects++;
             peer->reconnects++;
+            peer->lost = peer->said = 0;
             trmi_log(TRM_LOG_INFO, "ps", "worker %u: connected to server %d again", client->worker,
                      peer->number);
-            status = send_again(client, peer, deadline, err);
+            status = send_what_is_awaited(client, peer, deadline, err);
             if (status == TRM_OK) {
                 return TRM_OK;
             }
@@ -400,10 +438,7 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
         if (peer->number != 0) {
             send_chief_heartbeat(client, deadline);
         }
-        if (trmi_os_now() - said >= SAY_SECONDS && peer->address[0] != '\0') {
-            said = trmi_os_now();
-            say_lost(client, peer, since, deadline, err);
-        }
+        say_lost(client, peer, deadline, err);
         if (trmi_os_now() >= deadline || peer->address[0] == '\0') {
             if (err != NULL) {
                 *err = cause;
@@ -578,24 +613,16 @@ static bool is_overdue(const trm_ps_client *client, const trmi_server_connection
     return false;
 }
 
-/* Returns whether this server owes an answer to a push or pull. */
-static bool is_owed(const trm_ps_client *client, const trmi_server_connection *peer) {
-    bool owed = trmi_client_pushes_pending(peer) > 0;
-    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-        owed |= client->batches[i] != NULL && trmi_batch_owed_since(client->batches[i], peer) > 0;
-    }
-    return owed;
-}
-
 /* Receives from the other servers while the client waits for `waited`, and repairs their
- * connections. Another server may have died with a push of this worker, for which other workers,
- * and through them the server `waited`, are waiting. */
+ * connections. Another server may have died with a push of this worker, or wait since its start for
+ * a report of it; other workers, and through them the server `waited`, are waiting for that one. */
 static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_connection *waited,
                                       double deadline, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
-        if (peer == waited || peer->ordered || !is_owed(client, peer)) {
+        if (peer == waited || peer->ordered ||
+            (!is_owed(client, peer) && !may_await_report(client, peer))) {
             continue; /* its order is awaited next, and must get its answer then */
         }
         trm_status status = TRM_OK;

@@ -42,6 +42,7 @@ typedef struct trmi_server_connection {
     char address[80];
     trmi_channel *channel; /* NULL: not connected */
     int64_t reconnects;
+    double lost, said;       /* when it broke, 0: it has not; when a log line last said so */
     bool ordered;            /* an order was sent, whose answer is awaited later */
     int64_t step;            /* SYNC: last step that the server has reported as finished */
     int64_t carried;         /* last step that was carried through this connection, */

@@ -110,7 +110,9 @@ static void lose_last_push(int server, int shard) {
     assert_int_equal(truncate(path, (off_t)last), 0);
 }
 
-/* ---- a worker that dies before it tells a server that all have its push ---- */
+/* ---- messages that are lost ---- */
+
+/* A worker dies before it tells a server that all have its push. */
 
 typedef struct fate {
     bool awaits, dead; /* awaits: it dies at the next PUSHED to a server other than 0 */
@@ -126,9 +128,30 @@ static trm_status die_before_others_are_told(wrapped_channel *channel, const trm
     return TRM_OK;
 }
 
+/* Of the two servers' answers to worker n that of server n is lost: nothing arrives from it, and
+ * then both connections break. */
+static _Atomic bool loses_answers;
+static _Atomic int breaks; /* connections made before the last break are broken */
+
+static trm_status lose_answer(wrapped_channel *channel, trm_error *err) {
+    const worker *w = channel->context;
+    if (channel->left < atomic_load(&breaks)) {
+        return TRMI_FAIL(err, TRM_PEER, "this connection is broken");
+    }
+    if (atomic_load(&loses_answers) && server_of(channel) == w->number) {
+        usleep(1000);
+        return TRMI_FAIL(err, TRM_TIMEOUT, "nothing arrives");
+    }
+    return TRM_OK;
+}
+
 static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
-    const channel_hooks hooks = {.before_send = die_before_others_are_told};
-    return &wrap_channel(channel, hooks, context)->base;
+    const worker *w = context;
+    const channel_hooks hooks = {.before_send = w->number == 0 ? die_before_others_are_told : NULL,
+                                 .before_receive = lose_answer};
+    wrapped_channel *watched = wrap_channel(channel, hooks, context);
+    watched->left = atomic_load(&breaks);
+    return &watched->base;
 }
 
 /* ---- workers ---- */
@@ -156,9 +179,7 @@ static void join(worker *w) {
                                      .tcp_only = true,
                                      .lost = w->job->together ? none_is_lost : NULL,
                                      .timeout_seconds = 60 * check_patience()};
-    CHECK_OK(trmi_client_create_wrapped(&o, w->number == 0 ? watch_channel : NULL, NULL, &w->client,
-                                        &err),
-             err);
+    CHECK_OK(trmi_client_create_wrapped(&o, watch_channel, w, &w->client, &err), err);
     CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
 }
@@ -493,6 +514,54 @@ static void a_kept_push_that_is_made_again_is_forgotten(void **state) {
     }
 }
 
+static void *compute_batch(void *context) {
+    compute(context);
+    return NULL;
+}
+
+/* Each worker waits for the rows of another server when both servers die, and has those of the other
+ * one. Each server, started again, waits for a report of both workers before it decides on its last
+ * step, and so before it serves rows. */
+static void run_with_two_dead_servers(int fatal, float rows[KEYS * WIDTH]) {
+    static job j;
+    pthread_t threads[2];
+    trm_error err;
+    begin(&j, 2);
+    for (int64_t step = 0; step < STEPS; step++) {
+        atomic_store(&loses_answers, step == fatal);
+        for (int n = 0; n < 2; n++) {
+            assert_int_equal(pthread_create(&threads[n], NULL, compute_batch, &j.worker[n]), 0);
+        }
+        if (step == fatal) {
+            usleep((useconds_t)(300000 * check_patience())); /* the other answers arrive */
+            stop(&j.servers[0]);
+            stop(&j.servers[1]);
+            start(&j.servers[0]);
+            start(&j.servers[1]);
+            atomic_fetch_add(&breaks, 1);
+            atomic_store(&loses_answers, false);
+        }
+        for (int n = 0; n < 2; n++) {
+            pthread_join(threads[n], NULL);
+            CHECK_OK(trm_ps_push(j.worker[n].batch, NULL, &err), err);
+        }
+    }
+    for (int n = 0; n < 2; n++) {
+        CHECK_OK(trm_ps_flush(j.worker[n].client, &err), err);
+    }
+    end(&j, rows);
+}
+
+static void two_dead_servers_do_not_wait_for_each_other(void **state) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    (void)state;
+    run_with_two_dead_servers(-1, expected);
+    for (int fatal = 1; fatal < STEPS; fatal += 2) {
+        run_with_two_dead_servers(fatal, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_only_worker_and_a_server),
@@ -501,6 +570,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_others_wait_for_is_not_waited_for),
         cmocka_unit_test(a_push_of_a_dead_worker_outlasts_its_server),
         cmocka_unit_test(a_kept_push_that_is_made_again_is_forgotten),
+        cmocka_unit_test(two_dead_servers_do_not_wait_for_each_other),
     };
     return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
                                        remove_folder);
