@@ -27,6 +27,7 @@ struct trm_ps_folder {
     trmi_shard **shards; /* [servers * shards] */
     uint32_t count;
     trmi_watch watch;
+    int32_t only; /* number of the selected table; -1: all are */
 };
 
 /* The selection of one shard from a file. */
@@ -161,15 +162,17 @@ static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
     return TRM_OK;
 }
 
-/* Checks that the selected table exists.
+/* Finds the selected table.
  *   error  INVALID with the names that exist */
-static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
+static trm_status find_table(trm_ps_folder *f, trm_error *err) {
     const char *name = f->options.table;
     char names[200] = "";
     size_t used = 0;
+    f->only = -1;
     for (int32_t t = 0; name != NULL && t < f->info.tables; t++) {
         const char *have = f->shards[0]->tables[t]->name;
         if (strcmp(have, name) == 0) {
+            f->only = t;
             return TRM_OK;
         }
         int some = snprintf(names + used, sizeof names - used, "%s%s", t > 0 ? ", " : "", have);
@@ -180,8 +183,14 @@ static trm_status find_table(const trm_ps_folder *f, trm_error *err) {
                                     name, names);
 }
 
-/* Contract in trireme/ps.h. With a table or a key only those rows are kept, but all of the
- * logs are replayed. */
+/* Returns whether a row is one that was asked for. Of other rows the shards have what the logs say
+ * of them, without the snapshot. */
+static bool is_selected(const trm_ps_folder *f, int32_t table, uint64_t key) {
+    return f->only < 0 || (table == f->only && (f->options.key == NULL || key == f->watch.key));
+}
+
+/* Contract in trireme/ps.h. With a table or a key only those rows are taken from the snapshot, but
+ * all of the logs are replayed. */
 trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *options,
                               trm_ps_folder **out, trm_error *err) {
     TRMI_NEED(err, path, options, out);
@@ -245,12 +254,18 @@ void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) {
 const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t table, int64_t *rows,
                                              int32_t *slots) {
     TRMI_NEED_OR(NULL, NULL, f, rows, slots);
+    trm_row_info one;
     if (table < 0 || table >= f->info.tables) {
         return NULL;
     }
     *rows = 0;
     for (uint32_t i = 0; i < f->count; i++) {
-        *rows += f->shards[i]->tables[table]->rows.count;
+        trmi_row_table *t = f->shards[i]->tables[table];
+        if (f->only < 0 || (table == f->only && f->options.key == NULL)) {
+            *rows += t->rows.count;
+        } else if (table == f->only) {
+            *rows += trmi_row_table_peek(t, f->watch.key, &one, NULL, NULL);
+        }
     }
     *slots = f->shards[0]->tables[table]->layout.slot_count;
     return &f->shards[0]->tables[table]->options;
@@ -263,7 +278,7 @@ trm_status trm_ps_folder_row(const trm_ps_folder *f, int32_t table, uint64_t key
     if (table < 0 || table >= f->info.tables) {
         return TRMI_FAIL(err, TRM_INVALID, "table %d of %d", table, f->info.tables);
     }
-    for (uint32_t i = 0; i < f->count; i++) {
+    for (uint32_t i = 0; i < f->count && is_selected(f, table, key); i++) {
         if (trmi_row_table_peek(f->shards[i]->tables[table], key, info, values, slots)) {
             return TRM_OK;
         }
@@ -282,17 +297,21 @@ int32_t trm_ps_folder_writers(const trm_ps_folder *f, trm_ps_writer out[TRM_PS_W
     return count;
 }
 
-/* Calls `see` for each row of a table on one shard. */
-static trm_status each_of_shard(trmi_row_table *table, trm_ps_row_fn see, void *context,
-                                float *values, float *slots) {
+/* Calls `see` for each selected row of a table on one shard. */
+static trm_status each_of_shard(const trm_ps_folder *f, uint32_t shard, int32_t number,
+                                trm_ps_row_fn see, void *context, float *values, float *slots) {
+    trmi_row_table *table = f->shards[shard]->tables[number];
     for (uint32_t p = 0; p < table->rows.page_count; p++) {
         const trmi_rows_page *page = &table->rows.pages[p];
         for (uint32_t i = 0; i < page->places; i++) {
             char *record = trmi_rows_at(&table->rows, page, i);
             trm_row_info info;
-            if (record != NULL &&
-                trmi_row_table_peek(table, trmi_row_header_of(&table->layout, record)->key, &info,
-                                    values, slots)) {
+            if (record == NULL) {
+                continue;
+            }
+            const uint64_t key = trmi_row_header_of(&table->layout, record)->key;
+            if (is_selected(f, number, key) &&
+                trmi_row_table_peek(table, key, &info, values, slots)) {
                 TRMI_TRY(see(context, &info, values, slots));
             }
         }
@@ -313,7 +332,7 @@ trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_row_
     trm_status status =
         values == NULL || slots == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a row") : TRM_OK;
     for (uint32_t i = 0; i < f->count && status == TRM_OK; i++) {
-        status = each_of_shard(f->shards[i]->tables[table], see, context, values, slots);
+        status = each_of_shard(f, i, table, see, context, values, slots);
     }
     trmi_free(values);
     trmi_free(slots);

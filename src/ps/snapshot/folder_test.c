@@ -232,6 +232,27 @@ static void a_folder_shows_what_servers_have(void **state) {
     trm_row_info row;
     CHECK_OK(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), err);
     assert_int_equal(row.count, 4);
+    /* Other rows, of which the logs have pushes, are not shown: without the snapshot they are wrong. */
+    sum[0] = sum[1] = 0;
+    CHECK_OK(trm_ps_folder_each(f, 0, count_rows, sum, &err), err);
+    assert_int_equal(sum[0], 1);
+    assert_int_equal(sum[1], key);
+    (void)trm_ps_folder_table(f, 0, &rows, &slots);
+    assert_int_equal(rows, 1);
+    assert_int_equal(trm_ps_folder_row(f, 0, key + 1, &row, NULL, NULL, &err), TRM_END);
+    trm_ps_folder_close(f);
+    /* One table. */
+    one.table = "b";
+    one.key = NULL;
+    CHECK_OK(trm_ps_folder_open(folder, &one, &f, &err), err);
+    (void)trm_ps_folder_table(f, 0, &rows, &slots);
+    assert_int_equal(rows, 0);
+    (void)trm_ps_folder_table(f, 1, &rows, &slots);
+    assert_int_equal(rows, 10);
+    assert_int_equal(trm_ps_folder_row(f, 0, key, &row, NULL, NULL, &err), TRM_END);
+    sum[0] = 0;
+    CHECK_OK(trm_ps_folder_each(f, 0, count_rows, sum, &err), err);
+    assert_int_equal(sum[0], 0);
     trm_ps_folder_close(f);
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){.table = "c"}, &f, &err),
                 TRM_INVALID, err, "no table 'c': there are a, b");
