@@ -495,8 +495,7 @@ int sim_worker_main(void *argument) {
     }
     status = status == TRM_OK ? trm_ps_flush(w.client, &err) : status;
     job.left[w.number] = job.left[w.number] || status == TRM_OK;
-    /* a read outside of training that fails is none of a batch: the client would say goodbye */
-    const bool vanishes = status != TRM_OK && (job.vanishes || job.slices);
+    const bool vanishes = status != TRM_OK && job.vanishes;
     says_goodbye[w.number] = !vanishes;
     status = status == TRM_OK ? trm_ps_leave(w.client, &err) : status;
     trm_ps_batch_destroy(w.batch);

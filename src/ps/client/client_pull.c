@@ -168,8 +168,7 @@ static trm_status start_pull(trm_ps_batch *batch, trm_error *err) {
 
 trm_status trm_ps_pull_start(trm_ps_batch *batch, trm_error *err) {
     TRMI_NEED(err, batch);
-    trm_status status = start_pull(batch, err);
-    return batch->outside ? status : trmi_client_note(batch->client, status);
+    return trmi_client_note(batch->client, start_pull(batch, err));
 }
 
 /* ---- rows --------------------------------------------------------------------------------- */
@@ -315,15 +314,15 @@ trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err) {
         return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
     }
     batch->client->wants_rows = !batch->outside;
-    trm_status status = finish_pull(batch, err);
-    status = batch->outside ? status : trmi_client_note(batch->client, status);
+    trm_status status = trmi_client_note(batch->client, finish_pull(batch, err));
     batch->client->wants_rows = false;
     trmi_batch_release(batch);
     return status;
 }
 
 /* Contract in trireme/ps.h. Answers of other batches that are under way are copied out of the
- * channels first, so that they do not block this read. */
+ * channels first, so that they do not block this read. A worker that fails here owes its batches as
+ * one that fails in a pull: the others wait for its next life. */
 trm_status trm_ps_read(trm_ps_batch *batch, trm_error *err) {
     TRMI_NEED(err, batch);
     trm_ps_client *c = batch->client;

@@ -308,6 +308,43 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     trm_ps_server_stop(f.server);
 }
 
+/* So does one that gives up because it cannot read rows outside of training. */
+static void a_worker_that_failed_to_read_is_waited_for(void **state) {
+    fixture f = {.options = {.servers = 1,
+                             .shards = 1,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .mode = TRM_PS_SYNC,
+                             .workers = 2}};
+    worker w[2];
+    trm_error err;
+    (void)state;
+    start(&f);
+    for (int i = 0; i < 2; i++) {
+        join(&f, &w[i], i);
+    }
+    together((worker *[]){&w[0], &w[1]}, 2);
+    CHECK_OK(trm_ps_flush(w[0].client, &err), err);
+    pthread_mutex_lock(&f.server->mutex); /* it answers nothing */
+    trmi_client_set_timeout(w[0].client, 0.2);
+    CHECK_FAILS(trm_ps_read(w[0].batch, &err), TRM_TIMEOUT, err, "no answer from server 0");
+    pthread_mutex_unlock(&f.server->mutex);
+    leave(&w[0]);
+    trmi_client_set_timeout(w[1].client, 2);
+    CHECK_OK(pull(&w[1], &err), err);
+    CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
+    CHECK_FAILS(pull(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
+    trmi_client_set_timeout(w[1].client, PATIENCE);
+    join(&f, &w[0], 0);
+    CHECK_OK(pull(&w[0], &err), err);
+    CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_flush(w[i].client, &err), err);
+        leave(&w[i]);
+    }
+    trm_ps_server_stop(f.server);
+}
+
 /* A bounded worker that had no samples for a while counts its batches from those of the others,
  * which would else wait until it has made as many. */
 static void a_worker_that_rested_does_not_hold_others_up(void **state) {
@@ -464,6 +501,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_could_not_begin_is_waited_for),
         cmocka_unit_test(a_job_goes_on_with_fewer_workers),
         cmocka_unit_test(a_worker_that_failed_is_waited_for),
+        cmocka_unit_test(a_worker_that_failed_to_read_is_waited_for),
         cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
         cmocka_unit_test(workers_that_rested_together_do_not_wait),
         cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
