@@ -20,6 +20,8 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -432,43 +434,100 @@ static void nearest_knows_swaps_and_beginnings(void **state) {
     assert_null(trm_nearest_word(longest, words, 5));
 }
 
-/* Kept mappings are zeroed when they are taken again, also pages that were given back in between; a
- * larger request and one after `off` get new ones. */
+/* Returns the megabytes of address space that this process has mapped. */
+static long mapped_megabytes(void) {
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "re");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%ld", &pages), 1);
+    fclose(file);
+    return pages / 256;
+}
+
+/* Returns whether the page at `address` is in memory; fails where nothing is mapped. */
+static bool is_resident(const char *address) {
+    unsigned char used = 0;
+    void *page = (void *)((uintptr_t)address / 4096 * 4096);
+    assert_int_equal(mincore(page, 4096, &used), 0);
+    return (used & 1) != 0;
+}
+
+static bool is_mapped(const char *address) {
+    unsigned char used;
+    void *page = (void *)((uintptr_t)address / 4096 * 4096);
+    return mincore(page, 4096, &used) == 0;
+}
+
+static char *map_filled(size_t megabytes) {
+    char *memory = trmi_map(megabytes << 20);
+    assert_non_null(memory);
+    memset(memory, 1, megabytes << 20);
+    return memory;
+}
+
+/* A kept mapping stays in memory, and is zero when it is taken again, also where its pages were
+ * given back in between; those cost nothing then. What the request does not need is freed. */
 static void kept_mappings_are_zeroed(void **state) {
     (void)state;
-    const size_t large = (size_t)12 << 20, small = ((size_t)7 << 20) + 5000, page = 4096;
+    const size_t large = (size_t)12 << 20, small = ((size_t)7 << 20) + 5000, page = 4096,
+                 given_back = (size_t)4 << 20;
     trmi_keep_mappings(true);
-    char *first = trmi_map(large);
-    assert_non_null(first);
-    memset(first, 1, large);
-    trmi_release_pages(first + ((size_t)5 << 20), (size_t)1 << 20);
+    char *first = map_filled(12);
+    trmi_release_pages(first + given_back, (size_t)2 << 20);
     trmi_unmap(first, large);
+    assert_true(is_mapped(first) && is_resident(first) && is_resident(first + large - page));
     char *again = trmi_map(small);
-    assert_ptr_equal(again, first); /* the only kept one */
+    assert_ptr_equal(again, first);
+    assert_true(is_resident(again) && is_resident(again + small - 1));
+    assert_false(is_resident(again + given_back + page)); /* not yet used */
+    assert_false(is_mapped(first + large - page));        /* more than the request */
     for (size_t i = 0; i < small; i += 7) {
         assert_int_equal(again[i], 0);
     }
     memset(again, 2, small);
     trmi_unmap(again, small);
-    char *larger = trmi_map(large); /* frees the kept one, which is too small */
-    assert_non_null(larger);
-    for (size_t i = 0; i < large; i += page) {
-        assert_int_equal(larger[i], 0);
-        larger[i] = 3;
-    }
-    trmi_unmap(larger, large);
+    assert_true(is_mapped(again));
     trmi_keep_mappings(false);
-    larger = trmi_map(large);
-    assert_non_null(larger);
-    for (size_t i = 0; i < large; i += page) {
-        assert_int_equal(larger[i], 0);
+    assert_false(is_mapped(again));
+    again = map_filled(12);
+    trmi_unmap(again, large); /* nothing is kept any more */
+    assert_false(is_mapped(again));
+}
+
+/* While mappings are kept, those and the ones in use never have more than was in use at once: a
+ * request that no kept one is large enough for frees as much as it maps, and a small one too. */
+static void kept_mappings_are_bounded(void **state) {
+    enum { COUNT = 12, EACH = 8, LARGER = 10, SMALLER = 3, NOISE = 2 };
+    (void)state;
+    char *memory[2 * COUNT];
+    const long before = mapped_megabytes();
+    trmi_keep_mappings(true);
+    for (int i = 0; i < COUNT; i++) {
+        memory[i] = map_filled(EACH);
     }
-    trmi_unmap(larger, large);
+    for (int i = 0; i < COUNT; i++) {
+        trmi_unmap(memory[i], (size_t)EACH << 20);
+    }
+    assert_in_range(mapped_megabytes() - before, COUNT * EACH - NOISE, COUNT * EACH + NOISE);
+    for (int i = 0; i < COUNT; i++) { /* of small ones, too, until nothing is kept */
+        const size_t size = i % 2 == 0 ? LARGER : SMALLER;
+        const int in_use = (i + 2) / 2 * LARGER + (i + 1) / 2 * SMALLER;
+        memory[i] = map_filled(size);
+        assert_in_range(mapped_megabytes() - before, in_use - NOISE,
+                        (in_use > COUNT * EACH ? in_use : COUNT * EACH) + NOISE);
+    }
+    assert_in_range(mapped_megabytes() - before, COUNT * EACH / 2, COUNT * EACH + NOISE);
+    for (int i = 0; i < COUNT; i++) {
+        trmi_unmap(memory[i], (size_t)(i % 2 == 0 ? LARGER : SMALLER) << 20);
+    }
+    trmi_keep_mappings(false);
+    assert_in_range(mapped_megabytes() - before + NOISE, 0, 2 * NOISE);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_mappings_are_zeroed),
+        cmocka_unit_test(kept_mappings_are_bounded),
         cmocka_unit_test(entries_are_found_by_hash),
         cmocka_unit_test(error_record_survives_the_wire),
         cmocka_unit_test(a_long_sentence_keeps_its_ends),

@@ -31,24 +31,41 @@ bool trmi_kept_add(void *memory, size_t bytes) {
     return keeps;
 }
 
+/* Frees `bytes` bytes of what is kept, of the largest mappings first. A rest that is too small to be
+ * taken again goes, too. */
+static void give_back(size_t bytes) {
+    while (bytes > 0 && kept.count > 0) {
+        int largest = 0;
+        for (int i = 1; i < kept.count; i++) {
+            largest = kept.list[i].bytes > kept.list[largest].bytes ? i : largest;
+        }
+        const size_t all = kept.list[largest].bytes, rest = all > bytes ? all - bytes : 0,
+                     stays = rest >= LEAST_BYTES ? rest : 0;
+        munmap(kept.list[largest].memory + stays, all - stays);
+        kept.list[largest].bytes = stays;
+        if (stays == 0) {
+            kept.list[largest] = kept.list[--kept.count];
+        }
+        bytes -= all - stays < bytes ? all - stays : bytes;
+    }
+}
+
 char *trmi_kept_take(size_t wanted) {
     char *memory = NULL;
     pthread_mutex_lock(&kept.lock);
-    int fits = -1, largest = -1;
-    for (int i = 0; i < kept.count; i++) {
+    int fits = -1;
+    for (int i = 0; i < kept.count && wanted >= LEAST_BYTES; i++) {
         const size_t bytes = kept.list[i].bytes;
         fits = bytes >= wanted && (fits < 0 || bytes < kept.list[fits].bytes) ? i : fits;
-        largest = largest < 0 || bytes > kept.list[largest].bytes ? i : largest;
     }
-    const int taken = fits >= 0 ? fits : largest;
-    if (wanted >= LEAST_BYTES && taken >= 0) {
-        char *begin = kept.list[taken].memory;
-        const size_t bytes = kept.list[taken].bytes, used = fits >= 0 ? wanted : 0;
-        kept.list[taken] = kept.list[--kept.count];
-        if (bytes > used) {
-            munmap(begin + used, bytes - used);
+    if (fits >= 0) {
+        memory = kept.list[fits].memory;
+        if (kept.list[fits].bytes > wanted) {
+            munmap(memory + wanted, kept.list[fits].bytes - wanted);
         }
-        memory = fits >= 0 ? begin : NULL;
+        kept.list[fits] = kept.list[--kept.count];
+    } else {
+        give_back(wanted);
     }
     pthread_mutex_unlock(&kept.lock);
     return memory;

@@ -11,6 +11,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,16 +120,25 @@ void trmi_release_pages(void *memory, size_t bytes) {
     }
 }
 
-size_t trmi_map_huge(size_t bytes) {
-    char text[64] = "";
-    FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "r");
-    bool huge =
-        file != NULL && fgets(text, sizeof text, file) != NULL && strstr(text, "[never]") == NULL;
-    if (file != NULL) {
-        fclose(file);
+/* Returns whether the kernel has huge pages for private memory. Its setting is read once: callers ask
+ * for each range of a program, and it changes only when an administrator changes it. */
+static bool has_huge_pages(void) {
+    enum { UNKNOWN, NO, YES };
+    static atomic_int known = UNKNOWN;
+    if (atomic_load(&known) == UNKNOWN) {
+        char text[64] = "";
+        FILE *file = fopen("/sys/kernel/mm/transparent_hugepage/enabled", "re");
+        bool huge = file != NULL && fgets(text, sizeof text, file) != NULL &&
+                    strstr(text, "[never]") == NULL;
+        if (file != NULL) {
+            fclose(file);
+        }
+        atomic_store(&known, huge ? YES : NO);
     }
-    return huge ? huge_part(bytes) : 0;
+    return atomic_load(&known) == YES;
 }
+
+size_t trmi_map_huge(size_t bytes) { return has_huge_pages() ? huge_part(bytes) : 0; }
 
 size_t trmi_map_resident(size_t bytes) {
     size_t huge = trmi_map_huge(bytes);
