@@ -1099,6 +1099,7 @@ class trm_checkpoint_options(Structure):
     background: a save copies to memory and returns; a thread writes
     lock_wait_seconds: limit of waiting for another writer to leave; at least 2 s
     outwait_lock: wait for a writer on another host while it gives no sign of life, until it counts as gone: 60 s after the last one. A writer that lives gives one every 5 s
+    outwait_seconds: limit of that wait, at least 2 s; a writer that does not count as gone by then is an error. 0 = until it does. Models: the limit in which the ranks must have met (trm_join_options), if that is shorter
     on_saved: called when a checkpoint is on the disk; with `background`, from the writing thread. NULL = none
     on_saved_context: for `on_saved`
     """
@@ -2585,6 +2586,7 @@ trm_checkpoint_options._fields_ = [
     ('background', c_bool),
     ('lock_wait_seconds', c_double),
     ('outwait_lock', c_bool),
+    ('outwait_seconds', c_double),
     ('on_saved', CFUNCTYPE(None, c_void_p, c_char_p, c_int64)),
     ('on_saved_context', c_void_p),
 ]

@@ -849,6 +849,7 @@ class trm_checkpoint_options(Structure):
     background: bool
     lock_wait_seconds: float
     outwait_lock: bool
+    outwait_seconds: float
     on_saved: Any
     on_saved_context: Any
 

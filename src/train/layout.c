@@ -188,7 +188,7 @@ static const uint32_t layout[] = {
     AT(trm_checkpoint_part, read_context),
     SIZE(trm_checkpoint_options), AT(trm_checkpoint_options, keep), AT(trm_checkpoint_options, keep_every_hours),
     AT(trm_checkpoint_options, background), AT(trm_checkpoint_options, lock_wait_seconds), AT(trm_checkpoint_options, outwait_lock),
-    AT(trm_checkpoint_options, on_saved), AT(trm_checkpoint_options, on_saved_context),
+    AT(trm_checkpoint_options, outwait_seconds), AT(trm_checkpoint_options, on_saved), AT(trm_checkpoint_options, on_saved_context),
     SIZE(trm_checkpoint_open_options), AT(trm_checkpoint_open_options, mark_in_use),
     SIZE(trm_named_scalar), AT(trm_named_scalar, name), AT(trm_named_scalar, value),
     SIZE(trm_events_options), AT(trm_events_options, resumed), AT(trm_events_options, resume_step),

@@ -307,6 +307,8 @@ const char *trm_comm_engine(const trm_comm *comm) {
     return comm->engine_text;
 }
 
+double trmi_comm_start_seconds(const trm_comm *comm) { return comm->bootstrap->start_seconds; }
+
 void trmi_comm_wait_long(trm_comm *comm) {
     trmi_group *groups[] = {&comm->group, comm->shm != NULL ? &comm->shm->group : NULL,
                             comm->net != NULL ? &comm->net->group : NULL};

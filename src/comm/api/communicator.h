@@ -113,6 +113,8 @@ trm_status trmi_comm_idle_messages(trm_comm *comm, trm_request *request, trm_err
 /* Removes the deadline of this communicator's operations, not of those of its children: its ranks
  * may wait for hours. Deaths still end a wait. */
 void trmi_comm_wait_long(trm_comm *comm);
+/* Returns the seconds in which the ranks of the job had to meet; 0: no limit is known. */
+double trmi_comm_start_seconds(const trm_comm *comm);
 
 /* Adds the time from `begin` (trmi_os_now) until now to the trace, if there is one. Operations of
  * the progress thread go to the communicator's own track, others to track 0. */

@@ -67,6 +67,7 @@ struct trm_bootstrap {
     uint32_t *alarm;
     /* digest of the hosts in order (name, address, number of ranks); zeros: unknown */
     uint8_t cluster[32];
+    double start_seconds; /* in which the ranks had to meet; 0: no limit */
     /* Defaults of communicators, from HCCL's environment variables; 0: none. */
     double exec_seconds;   /* deadline of an operation */
     int32_t deterministic; /* a trm_deterministic */

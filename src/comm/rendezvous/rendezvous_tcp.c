@@ -340,6 +340,7 @@ static void log_warnings(const trm_cluster *cluster) {
 
 /* Settings that the communicator reads from the bootstrap. */
 static void take_settings(trmi_side *side, const trmi_join *join) {
+    side->base.start_seconds = join->options.timeout_seconds;
     side->base.exec_seconds = join->exec_seconds;
     side->base.deterministic = join->deterministic;
     memcpy(side->algorithm, join->algorithm, sizeof side->algorithm);

@@ -579,25 +579,49 @@ static void *touch_lock(void *context) {
     return NULL;
 }
 
-/* A job that begins again soon after its host has died waits until the silence has lasted; beside a
- * writer that lives it ends. */
+/* A job that begins again soon after its host has died waits until the silence has lasted, and not
+ * less; beside a writer that lives it ends soon, as one does that is not to wait. */
 static void a_silent_lock_is_outwaited(void **state) {
     trm_error err;
     trm_checkpoint_writer *writer;
     const trm_checkpoint_options outwaits = {.outwait_lock = true};
     save_steps(1, 1, 1);
+    write_lock("elsewhere", 17, "other-boot/pid:[1]", 50);
+    CHECK_FAILS(trm_checkpoint_writer_open(dir, NULL, &writer, &err), TRM_INVALID, err,
+                "pid 17 on elsewhere writes here since 2023-11-14");
+    double begun = trmi_os_now();
     write_lock("elsewhere", 17, "other-boot/pid:[1]", 54);
     CHECK_OK(trm_checkpoint_writer_open(dir, &outwaits, &writer, &err), err);
+    assert_true(trmi_os_now() - begun > 4.5); /* the stamp is of whole seconds */
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
     write_lock("elsewhere", 17, "other-boot/pid:[1]", 10);
     static toucher owner;
     pthread_t thread;
     snprintf(owner.path, sizeof owner.path, "%s", in_dir(TRMI_LOCK_NAME));
     pthread_create(&thread, NULL, touch_lock, &owner);
+    begun = trmi_os_now();
     CHECK_FAILS(trm_checkpoint_writer_open(dir, &outwaits, &writer, &err), TRM_INVALID, err,
                 "pid 17 on elsewhere writes here since 2023-11-14");
+    assert_true(trmi_os_now() - begun < 40); /* it counts as gone after 65 s, if it were silent */
     atomic_store(&owner.stop, true);
     pthread_join(thread, NULL);
+}
+
+/* The limit of the start is one of this wait: its error says when the owner counts as gone. */
+static void a_silent_lock_is_outwaited_within_the_limit(void **state) {
+    trm_error err;
+    trm_checkpoint_writer *writer;
+    const trm_checkpoint_options outwaits = {.outwait_lock = true, .outwait_seconds = 3};
+    save_steps(1, 1, 1);
+    write_lock("elsewhere", 17, "other-boot/pid:[1]", 10);
+    const double begun = trmi_os_now();
+    CHECK_FAILS(trm_checkpoint_writer_open(dir, &outwaits, &writer, &err), TRM_INVALID, err,
+                "the limit: start again then, or raise the limit (--start-timeout)");
+    assert_true(trmi_os_now() - begun > 2.9 && trmi_os_now() - begun < 40);
+    const char *gone = strstr(err.message, "counts as gone in ");
+    assert_non_null(gone);
+    assert_in_range(atoi(gone + strlen("counts as gone in ")), 10, 47);
+    assert_true(exists(in_dir(TRMI_LOCK_NAME))); /* it is still the owner's */
 }
 
 /* In a container whose first process does not reap, a killed process stays a zombie. */
@@ -709,6 +733,7 @@ int main(void) {
         TEST(one_writer_at_a_time),
         TEST(locks_of_the_dead_are_taken_over),
         TEST(a_silent_lock_is_outwaited),
+        TEST(a_silent_lock_is_outwaited_within_the_limit),
         TEST(a_zombie_does_not_hold_a_lock),
         TEST(a_lock_shows_signs_of_life),
         TEST(waiting_for_the_lock),

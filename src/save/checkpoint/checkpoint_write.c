@@ -17,6 +17,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -434,10 +435,13 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
     writer->made = missing_levels(dir);
     trm_status status;
     TRMI_TRY_GOTO(status, make_dir(dir, writer->os, err), failed);
-    TRMI_TRY_GOTO(status,
-                  trmi_lock_take(dir, writer->os, writer->options.lock_wait_seconds,
-                                 writer->options.outwait_lock, &writer->lock, err),
-                  failed);
+    const trm_checkpoint_options *o = &writer->options;
+    const double outwait = !o->outwait_lock         ? 0
+                           : o->outwait_seconds > 0 ? fmin(o->outwait_seconds, TRMI_OUTWAIT_ALL)
+                                                    : TRMI_OUTWAIT_ALL;
+    TRMI_TRY_GOTO(
+        status, trmi_lock_take(dir, writer->os, o->lock_wait_seconds, outwait, &writer->lock, err),
+        failed);
     trmi_checkpoint_tidy(dir, writer->os);
     TRMI_TRY_GOTO(status, find_next_sequence(writer, err), failed);
     writer->opened = trmi_os_wall();

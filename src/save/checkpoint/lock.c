@@ -397,10 +397,21 @@ static trm_status start_touching(trmi_lock *lock, trm_error *err) {
     return TRM_OK;
 }
 
+/* The limit of waiting for an owner elsewhere has passed before the owner counts as dead. */
+static trm_status fail_too_soon(const trmi_lock *lock, const sighting *owner, double waited,
+                                trm_error *err) {
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "%s: its owner, on another host, is silent, and counts as gone in %.0f s; "
+                     "waited %.0f s, the "
+                     "limit: start again then, or raise the limit (--start-timeout)",
+                     trmi_path_tail(lock->path),
+                     fmax(1, SILENCE_SECONDS - (trmi_os_now() - owner->touched)), waited);
+}
+
 /* Contract in lock.h. Waits a little for an owner that was just killed, or that is about to end,
  * even if the caller does not want to wait. */
-trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds, bool outwait,
-                          trmi_lock **out, trm_error *err) {
+trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds,
+                          double outwait_seconds, trmi_lock **out, trm_error *err) {
     trmi_lock *lock;
     TRMI_TRY(TRMI_NEW(err, lock, 1, "for a lock"));
     lock->os = os != NULL ? os : trmi_os_real();
@@ -416,20 +427,23 @@ trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_second
      * has the lock. */
     while ((status = try_to_take(lock, &owner, err)) != TRM_OK) {
         bool soon = status == TRM_PENDING && ++pending < 100;
-        bool waits = outwait && owner.silent; /* it is taken over when the silence has lasted */
-        double limit = fmax(wait_seconds, waits          ? SILENCE_SECONDS + TOUCH_SECONDS
+        /* an owner that is waited for is taken over when the silence has lasted */
+        bool waits = outwait_seconds > 0 && owner.silent;
+        double limit = fmax(wait_seconds, waits          ? fmax(outwait_seconds, KILL_SECONDS)
                                           : owner.ending ? END_SECONDS
                                                          : KILL_SECONDS);
         if (waits && !told && trmi_os_now() - begun >= KILL_SECONDS) {
             trmi_log(TRM_LOG_WARN, "save",
                      "%s: its owner is on another host and may be gone; waiting until it gives a "
                      "sign of life, at most %.0f s",
-                     trmi_path_tail(lock->path), SILENCE_SECONDS);
+                     trmi_path_tail(lock->path), fmin(limit, SILENCE_SECONDS));
             told = true;
         }
         if (!soon && (status != TRM_INVALID || trmi_os_now() - begun >= limit)) {
             if (status == TRM_PENDING) {
                 status = TRMI_FAIL(err, TRM_IO, "%s: cannot be taken", trmi_path_tail(lock->path));
+            } else if (waits && limit < TRMI_OUTWAIT_ALL) {
+                status = fail_too_soon(lock, &owner, trmi_os_now() - begun, err);
             }
             goto failed;
         }

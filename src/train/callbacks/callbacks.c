@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "comm/api/communicator.h"
 #include "save/checkpoint/checkpoint.h"
 
 #include <math.h>
@@ -148,7 +149,7 @@ typedef struct checkpoints {
 
 /* Opens the writer on rank 0, which locks the directory. `outwait`: true when the job begins, since
  * its last host may have died with the lock; false when ranks change, because training must not
- * wait. */
+ * wait. The other ranks wait meanwhile, so the limit of their start is that of the lock, too. */
 static trm_status open_writer(checkpoints *c, const trm_progress *p, double patience, bool outwait,
                               trm_error *err) {
     if (trmi_model_rank(p->model) != 0 || c->writer != NULL) {
@@ -157,6 +158,11 @@ static trm_status open_writer(checkpoints *c, const trm_progress *p, double pati
     trm_checkpoint_options options = c->options.writer;
     options.lock_wait_seconds = patience > 0 ? patience : options.lock_wait_seconds;
     options.outwait_lock = options.outwait_lock || outwait;
+    trm_comm *comm = trmi_model_comm(p->model);
+    const double start = comm != NULL ? trmi_comm_start_seconds(comm) : 0;
+    if (start > 0 && (options.outwait_seconds <= 0 || start < options.outwait_seconds)) {
+        options.outwait_seconds = start;
+    }
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
