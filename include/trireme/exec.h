@@ -75,10 +75,12 @@ typedef struct trm_split_options {
     trm_switch trials;
     /* limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most */
     double trial_seconds;
-    /* searched: limit of measuring operators; what was not measured by then is estimated. It also
-     * says that ranks wait: messages of a number of ranks that was not measured before cost what
-     * those of the nearest number do. 0 = as long as 500 steps take, 3 s at least and 30 s at
-     * most */
+    /* searched: limit of measuring operators, over all rounds of the search; operators that were not
+     * measured by then cost their roofline times the ratio of the nearest measured one of their
+     * kind. Where no file of an earlier job has the messages between ranks, it is also a limit of
+     * measuring these; those that were not measured by then cost what two all-reduces say. 0 =
+     * operators as long as 500 steps take, 3 s at least and 30 s at most, or 40 steps if those are
+     * longer; messages 6 to 60 s */
     double measure_seconds;
     const char *save_plan; /* file to which rank 0 writes the plan that runs; NULL = none */
 
@@ -94,6 +96,10 @@ typedef struct trm_split_options {
      * 1 feed part 0. Samples are assigned to parts in turn, as in TRM_BATCH_OF_RANK; other
      * dimensions are cut into runs. Models: only the tuples are checked. NULL = by `batch` */
     const char *input_cuts;
+    /* searched: the plan is for ranks of a running job whose number has changed, and which wait for
+     * it: messages of a number of ranks, or of a group, that was not measured before cost what those
+     * of the nearest number do. Elastic jobs set it */
+    bool replans;
 } trm_split_options;
 
 /* The weight gradients that the processes of a host compute cooperatively: each process computes
@@ -229,8 +235,9 @@ typedef struct trm_exec_options {
     /* parameters and states get initial values. Default: on; TRM_OFF: they are zero until
      * trm_exec_write, for callers that write all of them before the first step */
     trm_switch initialise;
-    /* slots of the optimiser lie in memory that the other ranks of the host can map, as parameters
-     * and gradients of ranks do. Default: off; elastic jobs set it */
+    /* the state lies in memory that the other ranks of the host can map: slots of the optimiser, and
+     * in a pipeline the parameters and accumulated gradients of a stage (those of other ranks do
+     * anyway). Default: off; elastic jobs set it */
     trm_switch share_slots;
     /* processes of the job on this host; 0 = the ranks of parallel.comm on it */
     int32_t host_processes;

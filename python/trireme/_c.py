@@ -863,10 +863,11 @@ class trm_split_options(Structure):
     search: searched: "optimal", "recursive", "propagation", or MindSpore's names for them; NULL = optimal
     trials: searched: runs, in turns, plans that are predicted to be nearly as fast as the best; the fastest is taken and kept with the measured costs, so that the next job runs none. Default: on; TRM_OFF: predictions alone decide
     trial_seconds: limit of the trials; 0 = as long as 240 steps take, 3 s at least and 40 s at most
-    measure_seconds: searched: limit of measuring operators; what was not measured by then is estimated. It also says that ranks wait: messages of a number of ranks that was not measured before cost what those of the nearest number do. 0 = as long as 500 steps take, 3 s at least and 30 s at most
+    measure_seconds: searched: limit of measuring operators, over all rounds of the search; operators that were not measured by then cost their roofline times the ratio of the nearest measured one of their kind. Where no file of an earlier job has the messages between ranks, it is also a limit of measuring these; those that were not measured by then cost what two all-reduces say. 0 = operators as long as 500 steps take, 3 s at least and 30 s at most, or 40 steps if those are longer; messages 6 to 60 s
     save_plan: file to which rank 0 writes the plan that runs; NULL = none
     save_groups: training: file to which rank 0 writes which ranks hold the same parts of all parameters, a line of ranks for each group: another rank of the line can replace a lost part. NULL = none
     input_cuts: a tuple for each input, in the order in which the graph got them, with the number of parts of each dimension: "((1,1,1,2),(2,))" cuts images by columns and labels by samples; each rank feeds its part. At most one dimension of an input is cut. Of 4 ranks and 2 parts, ranks 0 and 1 feed part 0. Samples are assigned to parts in turn, as in TRM_BATCH_OF_RANK; other dimensions are cut into runs. Models: only the tuples are checked. NULL = by `batch`
+    replans: searched: the plan is for ranks of a running job whose number has changed, and which wait for it: messages of a number of ranks, or of a group, that was not measured before cost what those of the nearest number do. Elastic jobs set it
     """
 
 
@@ -927,7 +928,7 @@ class trm_exec_options(Structure):
     choices_file: kernels that one run has chosen: read before tuning_file, new ones are appended, so that a restarted run computes the same bits. A file for each rank; NULL = none
     fusion: adjacent operators run as one. Default: on; TRM_OFF: each by itself, for comparison
     initialise: parameters and states get initial values. Default: on; TRM_OFF: they are zero until trm_exec_write, for callers that write all of them before the first step
-    share_slots: slots of the optimiser lie in memory that the other ranks of the host can map, as parameters and gradients of ranks do. Default: off; elastic jobs set it
+    share_slots: the state lies in memory that the other ranks of the host can map: slots of the optimiser, and in a pipeline the parameters and accumulated gradients of a stage (those of other ranks do anyway). Default: off; elastic jobs set it
     host_processes: processes of the job on this host; 0 = the ranks of parallel.comm on it
     loss: scalar node; TRM_NO_NODE: forward only
     outputs: [outputs_count] nodes that trm_exec_output reads after a step
@@ -2392,6 +2393,7 @@ trm_split_options._fields_ = [
     ('save_plan', c_char_p),
     ('save_groups', c_char_p),
     ('input_cuts', c_char_p),
+    ('replans', c_bool),
 ]
 trm_pipeline_options._fields_ = [
     ('stages', c_int32),

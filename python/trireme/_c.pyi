@@ -655,6 +655,7 @@ class trm_split_options(Structure):
     save_plan: Optional[bytes]
     save_groups: Optional[bytes]
     input_cuts: Optional[bytes]
+    replans: bool
 
 class trm_pipeline_options(Structure):
     stages: int

@@ -49,7 +49,7 @@ struct trm_exec {
     void *owned[TRMI_ARENAS]; /* arenas that this executor frees; else NULL */
     const trm_exec *share;    /* training executor whose parameters this one uses; or NULL */
     bool updated_elsewhere;   /* by parameter servers: no optimiser here */
-    bool share_slots;         /* trm_exec_options.share_slots */
+    bool lends_state;         /* trm_exec_options.share_slots */
     bool initialises;         /* trm_exec_options.initialise */
     trm_optimizer_options optimizer;
     trmi_update *update;

@@ -307,7 +307,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->search = search;
     exec->share = options->parameters_of;
     exec->updated_elsewhere = options->updated_elsewhere;
-    exec->share_slots = options->share_slots == TRM_ON;
+    exec->lends_state = options->share_slots == TRM_ON;
     exec->initialises = options->initialise != TRM_OFF;
     exec->optimizer = options->optimizer;
     exec->memory_bytes = options->memory_bytes;

@@ -92,7 +92,7 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
 trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err) {
     const int64_t slots = trmi_update_slots(exec->update);
     void *memory;
-    if (!exec->share_slots || slots == 0 || trmi_update_bytes(exec->update) == 0) {
+    if (!exec->lends_state || slots == 0 || trmi_update_bytes(exec->update) == 0) {
         return TRM_OK;
     }
     trm_status status = trmi_distribution_memory(

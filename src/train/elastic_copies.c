@@ -9,7 +9,7 @@
  *
  * In memory of all ranks each rank writes its own mark and part only, and nobody reads a part
  * before all ranks that live have left the epoch. A process that is killed has made its writes in
- * the order of the program, so a run whose mark in `changed` has the step is in `old`, and any other
+ * the order of the program, so a run whose mark in `old_steps` has the step is in `old`, and any other
  * is unchanged where it lies. */
 #include "train/elastic_copies.h"
 
@@ -70,7 +70,7 @@ static size_t take_bytes(size_t *end, int64_t bytes) {
 static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
     const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
     const size_t segments = take_bytes(end, size->segments * (int64_t)sizeof *out->part.segments);
-    const size_t changed = take_bytes(end, size->runs * (int64_t)sizeof *out->changed);
+    const size_t old_steps = take_bytes(end, size->runs * (int64_t)sizeof *out->old_steps);
     const int64_t copied = (size->words - size->in_place) * WORD;
     const size_t data[2] = {take_bytes(end, copied), take_bytes(end, copied)};
     const size_t old = take_bytes(end, size->old_bytes);
@@ -82,7 +82,7 @@ static void place_part(const part_size *size, char *memory, size_t *end, trmi_ke
                                       .words = size->words,
                                       .alone = size->words,
                                       .in_place = size->in_place};
-        out->changed = (_Atomic int64_t *)(void *)(memory + changed);
+        out->old_steps = (_Atomic int64_t *)(void *)(memory + old_steps);
         out->data[0] = memory + data[0];
         out->data[1] = memory + data[1];
         out->old = memory + old;
@@ -143,7 +143,7 @@ void trmi_copies_keep_block(void *copies, int64_t block) {
     }
     atomic_thread_fence(memory_order_release);
     for (int64_t i = c->first_runs[block]; i >= 0; i = c->next_runs[i]) {
-        atomic_store_explicit(&mine->changed[i], step + 1, memory_order_relaxed);
+        atomic_store_explicit(&mine->old_steps[i], step + 1, memory_order_relaxed);
     }
     atomic_thread_fence(memory_order_seq_cst); /* the block changes behind its marks */
 }
@@ -442,7 +442,7 @@ static const char *read_run(run_reader *reader, int64_t i) {
     const trmi_state_run *run = &kept->part.runs[i];
     const char *from = reader->copied;
     if (run->block >= 0) {
-        from = atomic_load(&kept->changed[i]) == reader->step + 1
+        from = atomic_load(&kept->old_steps[i]) == reader->step + 1
                    ? reader->old
                    : kept->memory[run->memory] + run->offset;
         reader->old += old_bytes_of(run);

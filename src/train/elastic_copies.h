@@ -32,7 +32,7 @@ typedef struct trmi_kept_part {
     char *data[2];        /* words of runs that are not in place, by generation */
     char *old;            /* words of runs in place, before the last update of each */
     /* [runs] the step before that update, plus 1; 0 = `old` has nothing of this run */
-    _Atomic int64_t *changed;
+    _Atomic int64_t *old_steps;
     const char *memory[TRMI_STATE_MEMORIES]; /* the rank's memory in which runs in place lie */
 } trmi_kept_part;
 

@@ -77,6 +77,7 @@ static trm_status fit_ways(trm_model *model, int32_t ranks, trm_error *err) {
     p->split = asked->split;
     /* the other ranks wait: costs that are kept decide, and what can be measured in this time */
     p->split.trials = TRM_OFF;
+    p->split.replans = true;
     p->split.measure_seconds = asked->split.measure_seconds > 0
                                    ? fmin(asked->split.measure_seconds, research_seconds)
                                    : research_seconds;

@@ -130,7 +130,7 @@ static const uint32_t layout[] = {
     SIZE(trm_split_options), AT(trm_split_options, kind), AT(trm_split_options, mesh), AT(trm_split_options, plan),
     AT(trm_split_options, search), AT(trm_split_options, trials), AT(trm_split_options, trial_seconds),
     AT(trm_split_options, measure_seconds), AT(trm_split_options, save_plan), AT(trm_split_options, save_groups),
-    AT(trm_split_options, input_cuts),
+    AT(trm_split_options, input_cuts), AT(trm_split_options, replans),
     SIZE(trm_pipeline_options), AT(trm_pipeline_options, stages), AT(trm_pipeline_options, schedule), AT(trm_pipeline_options, chunks),
     AT(trm_pipeline_options, begins),
     SIZE(trm_parallel_options), AT(trm_parallel_options, comm), AT(trm_parallel_options, stand_alone), AT(trm_parallel_options, batch),

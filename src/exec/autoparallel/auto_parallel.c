@@ -143,9 +143,9 @@ static void settle_measuring(trmi_plan_search *d) {
     const trmi_found *first = &d->meshes[0].found;
     if (d->probe->footprint == 0 && first->baselines_count > 0) {
         d->probe->footprint = (int64_t)first->baselines[0].measure.bytes;
-        double seconds = trmi_costs_limit(d->measure_seconds, first->baselines[0].measure.step);
+        double seconds = trmi_costs_limit(d->limit_seconds, first->baselines[0].measure.step);
         d->costs->limit_seconds =
-            d->probe->comm == NULL && d->measure_seconds <= 0 ? measuring_alone_seconds : seconds;
+            d->probe->comm == NULL && d->limit_seconds <= 0 ? measuring_alone_seconds : seconds;
     }
 }
 

@@ -31,8 +31,9 @@ typedef struct trmi_plan_search {
     trmi_op_benchmark *probe;
     trmi_costs *costs;    /* costs->probe NULL: nothing is measured, no plan is run */
     int64_t memory_bytes; /* limit a rank; 0 = none */
-    /* as in the options (trmi_costs_limit, trmi_ties_seconds) */
-    double measure_seconds, trial_seconds;
+    /* of measuring operators, and of running plans, as the user said (trmi_costs_limit,
+     * trmi_ties_seconds); 0 = by the step */
+    double limit_seconds, trial_seconds;
     trm_switch trials;
     bool frontier; /* also find the time-memory curve of the best mesh */
     /* no plan of this search will run: it takes the costs that are known, and measures none */

@@ -18,6 +18,7 @@ enum { RANKS = 2, BATCH = 8, WIDTH = 24 };
 
 typedef struct shared {
     bool kept;      /* look for a kept description instead */
+    bool replans;   /* ranks wait for another plan */
     double seconds; /* the limit */
     trm_status status[RANKS];
     trm_error error;
@@ -25,7 +26,7 @@ typedef struct shared {
     char text[1 << 14]; /* of rank 0 */
 } shared;
 
-/* Looks for the description of messages in haste. */
+/* Looks for the description of messages. */
 static trm_status find_kept(shared *all, trmi_op_benchmark *probe, trm_error *err) {
     trmi_costs costs;
     char *text = NULL;
@@ -35,7 +36,8 @@ static trm_status find_kept(shared *all, trmi_op_benchmark *probe, trm_error *er
                                         .threads = 1,
                                         .together = 1,
                                         .ranks = RANKS,
-                                        .limit_seconds = all->seconds};
+                                        .limit_seconds = all->seconds,
+                                        .replans = all->replans};
     TRMI_TRY(trmi_costs_open(&costs, &options, err));
     trm_status status = trmi_costs_links(&costs, &text, err);
     snprintf(all->text, sizeof all->text, "%s", status == TRM_OK ? text : "");
@@ -91,12 +93,14 @@ static void run_rank(rank_context *context, trm_comm *comm) {
     trm_graph_destroy(g);
 }
 
-/* Runs the ranks with this limit. kept: they look for a kept description. */
-static shared *run_ranks(double seconds, bool kept) {
+/* Runs the ranks with this limit. kept: they look for a kept description; replans: while they wait
+ * for another plan. */
+static shared *run_ranks(double seconds, bool kept, bool replans) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->seconds = seconds;
     all->kept = kept;
+    all->replans = replans;
     ranks_run_joined(RANKS, false, run_rank, all, "limit");
     for (int r = 0; r < RANKS; r++) {
         CHECK_OK(all->status[r], all->error);
@@ -109,7 +113,7 @@ static void a_limit_that_is_passed_leaves_no_curves(void **state) {
     (void)state;
     trmi_links links;
     trm_error err;
-    shared *all = run_ranks(1e-9, false);
+    shared *all = run_ranks(1e-9, false, false);
     CHECK_OK(trmi_links_parse(all->text, &links, &err), err);
     assert_true(links.curves_count == 0 && links.update.count == 0 && links.levels_count == 1);
     assert_true(strstr(all->text, TRMI_LINKS_CUT) != NULL);
@@ -124,7 +128,7 @@ static void a_long_limit_leaves_every_curve(void **state) {
                                         "alltoall 2",     "gradients 2",   "copy 1",
                                         "gatherstore 2",  "slices 2",      "update 1",
                                         "scatterstore 2", "sliceupdate 2", "overhead"};
-    shared *all = run_ranks(3600, false);
+    shared *all = run_ranks(3600, false, false);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         assert_non_null(strstr(all->text, words[i]));
     }
@@ -144,9 +148,10 @@ static void a_short_step_is_measured_for_a_short_time(void **state) {
     assert_true(trmi_ties_seconds(TRM_ON, 0, 2) == 120 && trmi_ties_seconds(TRM_ON, 5, 2) == 5);
 }
 
-/* Ranks that wait for a plan take the messages of the nearest number of ranks that was measured on
- * this host, the larger one of two, also those of a busy machine; without one they measure. */
-static void ranks_in_haste_take_what_was_measured(void **state) {
+/* Ranks that wait for another plan take the messages of the nearest number of ranks that was measured
+ * on this host, the larger one of two, also those of a busy machine; without one they measure. Those
+ * of a job that begins measure, also within a limit. */
+static void ranks_that_replan_take_what_was_measured(void **state) {
     (void)state;
     static const char form[] = "# (form 5)\nlevel host %d 5 4\ncores 2\ntogether %d\nload 9\n"
                                "points allreduce 2 4096:10 65536:20\n"
@@ -155,7 +160,7 @@ static void ranks_in_haste_take_what_was_measured(void **state) {
     trm_error err;
     assert_non_null(mkdtemp(folder));
     assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
-    shared *all = run_ranks(1e-9, true);
+    shared *all = run_ranks(1e-9, true, true);
     assert_true(strstr(all->text, TRMI_LINKS_CUT) != NULL);
     munmap(all, sizeof *all);
     snprintf(path, sizeof path, "rm -r %s/*", folder);
@@ -169,8 +174,12 @@ static void ranks_in_haste_take_what_was_measured(void **state) {
         snprintf(text, sizeof text, form, ranks, ranks);
         CHECK_OK(trmi_os_replace_file(NULL, path, text, strlen(text), &err), err);
     }
-    all = run_ranks(1e-9, true);
+    all = run_ranks(1e-9, true, true);
     assert_non_null(strstr(all->text, "together 3\n"));
+    munmap(all, sizeof *all);
+    all = run_ranks(1e-9, true, false);
+    assert_null(strstr(all->text, "together 3\n"));
+    assert_non_null(strstr(all->text, TRMI_LINKS_CUT)); /* measured */
     munmap(all, sizeof *all);
     snprintf(path, sizeof path, "rm -r %s", folder);
     assert_int_equal(system(path), 0);
@@ -178,7 +187,7 @@ static void ranks_in_haste_take_what_was_measured(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_in_haste_take_what_was_measured),
+        cmocka_unit_test(ranks_that_replan_take_what_was_measured),
         cmocka_unit_test(a_limit_that_is_passed_leaves_no_curves),
         cmocka_unit_test(a_long_limit_leaves_every_curve),
         cmocka_unit_test(a_short_step_is_measured_for_a_short_time),

@@ -205,7 +205,7 @@ static trm_status run_search(search_state *s, trm_error *err) {
     d->memory_bytes = s->exec->memory_bytes;
     d->trials = p->options.split.trials;
     d->trial_seconds = p->options.split.trial_seconds;
-    d->measure_seconds = p->options.split.measure_seconds;
+    d->limit_seconds = p->options.split.measure_seconds;
     /* plans of less memory are tried, too */
     d->frontier = s->costs.probe != NULL && d->trials != TRM_OFF;
     d->compile = compile_candidate;
@@ -233,6 +233,7 @@ static trm_status run_search(search_state *s, trm_error *err) {
 /* Opens the measured costs and measures load and links; rank 0 only. */
 static trm_status settle_costs(search_state *s, trm_error *err) {
     const trm_exec *exec = s->exec;
+    const trm_split_options *split = &trmi_parallel_of(exec)->options.split;
     int32_t ranks = trm_comm_local_size(s->probe.comm);
     const trmi_costs_options options = {
         .probe = &s->probe,
@@ -240,7 +241,8 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
         .tuning_file = s->probe.tuning_file,
         .threads = exec->env.threads,
         .ranks = trm_comm_size(s->probe.comm),
-        .limit_seconds = trmi_parallel_of(exec)->options.split.measure_seconds,
+        .limit_seconds = split->measure_seconds,
+        .replans = split->replans,
         .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
     char *text = NULL;
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
@@ -250,7 +252,9 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
     TRMI_TRY(trmi_costs_links(&s->costs, &text, err));
     trm_status status = trmi_links_parse(text, &s->links, err);
     trm_free(text);
-    trmi_links_fit(&s->links, options.ranks);
+    if (split->replans) { /* else groups that were not measured have prices by levels */
+        trmi_links_add_groups(&s->links, options.ranks);
+    }
     s->costs.factor = fmax(1, (double)ranks * exec->env.threads / s->probe.cores);
     s->auto_search.make_space = measured_space;
     return status;

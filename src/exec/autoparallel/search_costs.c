@@ -77,7 +77,8 @@ trm_status trmi_costs_open(trmi_costs *c, const trmi_costs_options *o, trm_error
     c->refresh = o->refresh;
     c->factor = c->share = 1;
     c->limit_seconds = longest;
-    c->haste = o->limit_seconds;
+    c->said_seconds = o->limit_seconds;
+    c->replans = o->replans;
     double flops = 5e10, bytes = 1e10;
 #ifdef TRIREME_ONEDNN
     char path[512] = "";
@@ -308,18 +309,18 @@ static trmi_op_benchmark_time least_times(const trmi_op_benchmark_time *a,
                                     fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
 }
 
-static bool has_time(const trmi_costs *c) { return c->measure_seconds < c->limit_seconds; }
+static bool has_time(const trmi_costs *c) { return c->spent_seconds < c->limit_seconds; }
 
 /* Measures an operator once, within the time that is left, and adds to the time that is used. */
 static trm_status measure_once(trmi_costs *c, const trmi_space *space, int32_t node,
                                const trmi_strategy *s, trmi_op_benchmark_time *out,
                                trm_error *err) {
     double begin = trmi_os_now();
-    c->probe->seconds = c->limit_seconds - c->measure_seconds;
+    c->probe->seconds = c->limit_seconds - c->spent_seconds;
     trm_status status = trmi_op_benchmark_measure(c->probe, space->nodes[node].op, &space->mesh,
                                                   s->letters, out, err);
     c->probe->seconds = 0;
-    c->measure_seconds += trmi_os_now() - begin;
+    c->spent_seconds += trmi_os_now() - begin;
     return status;
 }
 
@@ -566,7 +567,7 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
         if (c->probe != NULL && has_time(c)) {
             double each = i > 0 ? (trmi_os_now() - begin) / i : INFINITY;
             trmi_progress_note(&c->probe->progress, i, count,
-                               fmin(each * (count - i), c->limit_seconds - c->measure_seconds),
+                               fmin(each * (count - i), c->limit_seconds - c->spent_seconds),
                                "measuring the operators of a plan");
         }
         status = measure_node(c, space, list[i].node, choice, news, err);
@@ -603,7 +604,7 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
 
 /* Returns the kept description of links of `ranks` ranks in file `path` (owned by the caller); NULL
  * if there is none of this form and rank count, or if it should be measured again: on a quieter
- * machine, unless in haste, or where it was cut short by a limit of less than half of `seconds`. */
+ * machine, unless ranks wait for another plan, or where it was cut short by a limit of less than half of `seconds`. */
 static char *kept_links(const trmi_costs *c, const char *path, int32_t ranks, double seconds) {
     uint8_t *text;
     size_t bytes;
@@ -621,7 +622,7 @@ static char *kept_links(const trmi_costs *c, const char *path, int32_t ranks, do
     bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
                   links->together == ranks && (links->update.count > 0 || cut != NULL) &&
                   strstr((const char *)text, "(form 5)") != NULL &&
-                  (links->load < BUSY || c->probe->load > QUIET || c->haste > 0);
+                  (links->load < BUSY || c->probe->load > QUIET || c->replans);
     trmi_free(links);
     if (!usable) {
         trmi_free(text);
@@ -641,7 +642,7 @@ static double links_limit(const trmi_costs *c) {
     }
     step *= fmax(1 / (double)c->ranks, c->threads / cores);
     const double usual = fmax(2 * shortest, fmin(2 * longest, steps_of_links * step));
-    return c->haste > 0 ? fmin(usual, c->haste) : usual;
+    return c->said_seconds > 0 ? fmin(usual, c->said_seconds) : usual;
 }
 
 enum { LINKS_PATH = 480 };
@@ -691,7 +692,7 @@ trm_status trmi_costs_links(trmi_costs *c, char **text, trm_error *err) {
     }
     const double limit = links_limit(c);
     *text = find_links(c, c->ranks, limit, path);
-    if (*text == NULL && c->haste > 0 && !c->refresh) {
+    if (*text == NULL && c->replans && !c->refresh) {
         *text = find_nearest_links(c, limit);
     }
     if (*text != NULL) {

@@ -40,10 +40,11 @@ typedef struct trmi_costs {
     int look;
     trmi_op_cost_entry *entries; /* [count], owned */
     int64_t count, capacity;
-    int64_t measured, doubted;             /* by this process; of these repeated as doubtful */
-    double measure_seconds, limit_seconds; /* spent on measuring operators; its limit */
-    double haste;                          /* trmi_costs_options.limit_seconds */
-    struct trmi_tuning *file;              /* NULL: not kept */
+    int64_t measured, doubted;           /* by this process; of these repeated as doubtful */
+    double spent_seconds, limit_seconds; /* on measuring operators so far; at most */
+    double said_seconds;                 /* trmi_costs_options.limit_seconds */
+    bool replans;                        /* trmi_costs_options.replans */
+    struct trmi_tuning *file;            /* NULL: not kept */
 } trmi_costs;
 
 #define TRMI_COSTS_BUSY                                                                            \
@@ -61,7 +62,8 @@ typedef struct trmi_costs_options {
     int threads, ranks;                /* as in trmi_costs */
     int together;                      /* threads of all ranks of this machine that run at once */
     bool refresh;                      /* ignore the file and measure again */
-    double limit_seconds;              /* of measuring; the ranks wait for it. 0 = no haste */
+    double limit_seconds;              /* of measuring messages, as the user said; 0 = none */
+    bool replans;                      /* trm_split_options.replans */
 } trmi_costs_options;
 /* Opens the costs and their file, and finds the machine's rates.   error  NOMEM */
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);
@@ -84,8 +86,9 @@ trm_status trmi_costs_measure(trmi_costs *costs, const trmi_space *space, const 
 double trmi_costs_share_known(const trmi_costs *costs, const trmi_space *space,
                               const trmi_choice *choice);
 /* Returns in *text the description of messages between the probe's ranks: from the cache directory,
- * or measured if it is missing, was measured on a busier machine, or with `refresh`. In haste
- * (trmi_costs_options.limit_seconds) that of the nearest number of ranks serves, if there is one.
+ * or measured if it is missing, was measured on a busier machine, or with `refresh`. Ranks that wait
+ * for another plan (`replans`) take one of a busier machine, else that of the nearest number of
+ * ranks, if there is one.
  * NULL without a probe of several ranks.   owns: *text, trm_free */
 trm_status trmi_costs_links(trmi_costs *costs, char **text, trm_error *err);
 

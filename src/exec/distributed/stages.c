@@ -130,7 +130,7 @@ static trm_status plan_stages(trm_exec *exec, const trm_graph *graph,
 static trm_status alloc_reachable(trm_exec *exec, size_t bytes, void **out, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     const int32_t most = sizeof s->shared / sizeof s->shared[0];
-    if (!exec->share_slots || s->shared_count == most) {
+    if (!exec->lends_state || s->shared_count == most) {
         return TRM_UNSUPPORTED;
     }
     *out = trmi_comm_reserve_shared(s->world, bytes, err);

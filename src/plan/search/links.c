@@ -262,7 +262,7 @@ static const trmi_curve *nearest_curve(const trmi_links *l, int32_t count, trmi_
     return best;
 }
 
-void trmi_links_fit(trmi_links *l, int32_t ranks) {
+void trmi_links_add_groups(trmi_links *l, int32_t ranks) {
     const int32_t measured = l->curves_count;
     for (int32_t group = 2; group <= ranks; group++) {
         for (int32_t move = 0; ranks % group == 0 && move < TRMI_MOVES; move++) {

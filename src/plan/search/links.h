@@ -58,8 +58,8 @@ typedef struct trmi_links {
  * text */
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err);
 /* Gives the groups of `ranks` ranks that were not measured the curves of the measured group whose
- * number of ranks is nearest. */
-void trmi_links_fit(trmi_links *links, int32_t ranks);
+ * number of ranks is nearest: a price for a plan that is needed at once. */
+void trmi_links_add_groups(trmi_links *links, int32_t ranks);
 /* Fills in default levels for `ranks` ranks on one machine. */
 void trmi_links_local(trmi_links *out, int32_t ranks);
 /* Returns the seconds of a move of `bytes` over the mesh axes in `axes`; the callback for

@@ -71,11 +71,11 @@ static void groups_of_another_number_of_ranks(void **state) {
                               "points allreduce 4 4096:30 65536:40\n"
                               "points allgather 2 4096:50 65536:60\n"
                               "points copy 1 4096:1 65536:2\n");
-    trmi_links_fit(&links, 4);
+    trmi_links_add_groups(&links, 4);
     assert_int_equal(links.curves_count, 5); /* allgather of 4 is new */
     CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);
     CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_ALL_GATHER), 60e-6, 1e-12);
-    trmi_links_fit(&links, 6); /* groups of 3 and 6; as near as 2 is 4, which is larger */
+    trmi_links_add_groups(&links, 6); /* groups of 3 and 6; as near as 2 is 4, which is larger */
     CHECK_CLOSE(seconds_on(&links, "3", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);
     CHECK_CLOSE(seconds_on(&links, "6", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);
     CHECK_CLOSE(seconds_on(&links, "2", TRMI_MOVE_ALL_REDUCE), 20e-6, 1e-12);

@@ -100,7 +100,7 @@ static void settle_drive(trm_planner *p) {
     d->probe = &p->probe;
     d->costs = &p->costs;
     d->memory_bytes = p->model.exec.memory_bytes;
-    d->measure_seconds = o->measure_seconds;
+    d->limit_seconds = o->measure_seconds;
     d->trials = p->model.exec.parallel.split.trials;
     d->trial_seconds = p->model.exec.parallel.split.trial_seconds;
     d->frontier = o->frontier != TRM_OFF;

@@ -48,7 +48,7 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
     const trmi_looks *l = p->looks;
     int32_t news = 0;
     p->costs.look++;
-    p->costs.measure_seconds = 0; /* restart the time limit */
+    p->costs.spent_seconds = 0; /* restart the time limit */
     for (int32_t i = 0; i < l->plans_count; i++) {
         const trmi_ranked *r = &l->plans[i];
         TRMI_TRY(trmi_costs_measure(&p->costs, p->drive.meshes[r->mesh].space,

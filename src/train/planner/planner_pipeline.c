@@ -165,7 +165,7 @@ static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, tr
     trmi_planner_pipe *pipe = &p->pipe;
     double limit = p->costs.limit_seconds;
     trm_status status = TRM_OK;
-    p->costs.limit_seconds += p->costs.measure_seconds;
+    p->costs.limit_seconds += p->costs.spent_seconds;
     for (int round = 0; round < ROUNDS && status == TRM_OK; round++) {
         int32_t news = 0;
         trmi_pipe_found_free(&pipe->found);

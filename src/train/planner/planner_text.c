@@ -97,7 +97,7 @@ static void print_costs(trmi_report *r) {
                          "costs         %d operator shapes measured (%d now, in %s): %.0f %% of "
                          "the operators' time, the rest is scaled from "
                          "the nearest of its kind",
-                         (int)info.measured, (int)c->measured, time_text(c->measure_seconds, a),
+                         (int)info.measured, (int)c->measured, time_text(c->spent_seconds, a),
                          100 * trmi_costs_share_known(c, r->m->space, &r->m->found.best.choice));
     }
     if (c->factor != 1) {
