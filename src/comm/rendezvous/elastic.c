@@ -21,6 +21,7 @@
 #include "comm/rendezvous/side.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -93,6 +94,10 @@ static void leave_epoch(trm_elastic *e) {
     trm_cluster_leave(e->bootstrap);
     e->bootstrap = NULL;
 }
+
+/* The first ranks begin without the missing ones when none came for so long, and a quarter of the
+ * limit of the meeting at most. */
+static const double quiet_seconds = 10;
 
 /* ---- creation --------------------------------------------------------------------------------- */
 
@@ -195,6 +200,17 @@ static trm_status stand_outside(trm_elastic *e, trm_error *err) {
     return meet_nobody(e, err);
 }
 
+/* Lets the ranks begin without those of other hosts that do not come: more than half of them, so
+ * that two parts of a cut network, or ranks of a job that runs and ranks that were started again,
+ * never both go on. On one host the launcher notes ranks that do not come (side_place.h). */
+static void begin_early(const trm_elastic *e, trmi_join *join) {
+    const int32_t majority = join->hello.size / 2 + 1;
+    if (join->hello.size > 1 && join->place.kind != TRMI_PLACE_UNIX) {
+        join->least = majority > e->options.least ? majority : e->options.least;
+        join->quiet_seconds = fmin(quiet_seconds, join->options.timeout_seconds / 4);
+    }
+}
+
 /* Contract in trireme/elastic.h. END of the rendezvous means that the job runs already: this
  * process then stands outside, with a communicator of its own, and knows where to ask for
  * admission. */
@@ -215,6 +231,7 @@ trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_opti
         trmi_join join = *e->place;
         join.running = take_running;
         join.running_context = e;
+        begin_early(e, &join);
         status = trmi_side_join(cluster, &join, &e->bootstrap, err);
     }
     status = status == TRM_OK    ? begin_first_epoch(e, err)

@@ -46,6 +46,8 @@ typedef struct elastic_case {
     double stall_seconds;
     int32_t port; /* meets at a port of this host; 0: at a unix socket or (file) a file */
     bool file;
+    int32_t absent;         /* the last ones do not come */
+    double timeout_seconds; /* of the meeting; 0: 20 */
 } elastic_case;
 
 /* A port that was free a moment ago. */
@@ -153,7 +155,7 @@ static int run_rank(const elastic_case *c, int32_t number) {
         .least = c->least,
         .most = c->most,
         .decision_seconds = 20,
-        .join = {.timeout_seconds = 20,
+        .join = {.timeout_seconds = c->timeout_seconds > 0 ? c->timeout_seconds : 20,
                  .heartbeat_seconds = 0.1,
                  .stall_seconds = c->stall_seconds > 0 ? c->stall_seconds : 30,
                  .host_name = c->hosts ? host : NULL,
@@ -230,7 +232,7 @@ static void start(const elastic_case *c, pid_t pids[RANKS_MAX]) {
         snprintf(place, sizeof place, "%s:%s/%d", c->file ? "file" : "unix", directory, ++count);
     }
     for (int32_t r = 0; r < c->ranks; r++) {
-        pids[r] = start_rank(c, r);
+        pids[r] = r < c->ranks - c->absent ? start_rank(c, r) : -1;
     }
 }
 
@@ -528,6 +530,49 @@ static void a_newcomers_first_meeting_fails(void **state) {
     (void)state;
 }
 
+/* A rank never comes to the first meeting: the others begin without it after a quarter of the limit,
+ * and it joins when it comes. */
+static void a_rank_that_does_not_come_is_left_out(void **state) {
+    const elastic_case c = {.ranks = 4,
+                            .most = 4,
+                            .hosts = true,
+                            .engine = "tcp",
+                            .port = free_port(),
+                            .absent = 1,
+                            .timeout_seconds = 8};
+    bool alive[RANKS_MAX] = {true, true, true, false};
+    pid_t pids[RANKS_MAX];
+    const double begin = trmi_os_now();
+    start(&c, pids);
+    wait_for_rounds(alive, 4, 3);
+    assert_true(trmi_os_now() - begin > 2);
+    alive[3] = true;
+    pids[3] = start_rank(&c, 3);
+    wait_for_rounds(alive, 4, 4);
+    assert_int_equal(seen->came_later[3], 1);
+    finish(alive, pids, 4);
+    (void)state;
+}
+
+/* Half of the ranks do not begin: the other half may. */
+static void half_of_the_ranks_does_not_begin(void **state) {
+    const elastic_case c = {.ranks = 4,
+                            .hosts = true,
+                            .engine = "tcp",
+                            .port = free_port(),
+                            .absent = 2,
+                            .timeout_seconds = 3};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    for (int32_t r = 0; r < 2; r++) {
+        int status;
+        assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 10);
+        assert_non_null(strstr(seen->message[r], "ranks 2, 3 of 4; the elastic job begins with 3"));
+    }
+    (void)state;
+}
+
 /* With fewer ranks than `least` all end with the reason. */
 static void too_few_are_left(void **state) {
     const elastic_case c = {.ranks = 3, .least = 3};
@@ -588,6 +633,8 @@ int main(void) {
                                        cmocka_unit_test(newcomers_wait_for_room),
                                        cmocka_unit_test(a_newcomer_outlasts_the_rank_of_its_door),
                                        cmocka_unit_test(a_newcomers_first_meeting_fails),
+                                       cmocka_unit_test(a_rank_that_does_not_come_is_left_out),
+                                       cmocka_unit_test(half_of_the_ranks_does_not_begin),
                                        cmocka_unit_test(too_few_are_left),
                                        cmocka_unit_test(limits_that_exclude_each_other)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);

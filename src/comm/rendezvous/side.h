@@ -102,6 +102,10 @@ typedef struct trmi_join {
     uint8_t token[32];        /* overwritten after the rendezvous */
     trm_join_options options; /* with the defaults filled in */
     const char *hint;         /* appended to messages about missing ranks, or "" */
+    /* Rank 0 begins without ranks that have not come where at least `least` have, and none came in
+     * the last quiet_seconds: the first meeting of an elastic job. least 0: it waits for all. */
+    int32_t least;
+    double quiet_seconds;
     /* Ends the meeting before its deadline, with PEER, once it returns true: the list of ranks is
      * no longer valid. Called a few times a second. NULL: never. */
     bool (*abandoned)(void *context);

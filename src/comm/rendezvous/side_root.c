@@ -7,6 +7,7 @@
  *
  * In an elastic job the lowest rank that lives listens, and ranks that have died before
  * (side_place.h) are not waited for: the others get the numbers of a smaller job, in their order.
+ * So do those of several hosts where enough are here and the others do not come (join->least).
  *
  * A connection of another job is refused with PENDING; a rank with another size or cluster
  * description fails the rendezvous on both sides. */
@@ -42,6 +43,7 @@ typedef struct forming {
     /* [size - 1] in order of arrival; the rank is in hello, -1 if it has no number */
     guest *guests;
     int32_t guest_count;  /* length of `guests` */
+    double came_time;     /* when the last of them came */
     trmi_link watcher;    /* the scheduler's link; fd -1: none */
     char refused[128];    /* the last rank of another job, for the final message */
     struct pollfd *polls; /* scratch */
@@ -204,7 +206,7 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
         return TRM_OK;
     }
     /* A guest. */
-    who->link.heard_time = trmi_os_now();
+    who->link.heard_time = form->came_time = trmi_os_now();
     form->guests[form->guest_count++] = *who;
     return TRM_OK;
 }
@@ -295,12 +297,34 @@ static trm_status serve_round(forming *form, trm_error *err) {
     return status == TRM_TIMEOUT ? TRM_OK : status;
 }
 
-/* Waits until all ranks are here that are not lost; TIMEOUT with the missing ranks. */
+/* Returns whether the ranks that are here begin without the others, and says so. */
+static bool begins_without(const forming *form, double start) {
+    const trmi_join *join = form->join;
+    const double now = trmi_os_now(), quiet = now - form->came_time;
+    char text[224];
+    if (join->least == 0 || form->guest_count + 1 < join->least || quiet < join->quiet_seconds) {
+        return false;
+    }
+    say_missing(form, now - start, text, sizeof text);
+    trmi_log(TRM_LOG_WARN, "comm",
+             "rendezvous: %s; none came in the last %.0f s: the elastic job begins with %d of %d "
+             "ranks, and one that comes later joins it",
+             text, quiet, form->guest_count + 1, join->hello.size);
+    return true;
+}
+
+/* Waits until all ranks are here that are not lost, or enough of them; TIMEOUT with the missing
+ * ranks. */
 static trm_status wait_for_all(forming *form, trm_error *err) {
     double start = trmi_os_now(), said = start;
     double limit = form->join->options.timeout_seconds;
-    char text[224];
-    while (count_missing(form) > 0) {
+    char text[224], enough[64] = "";
+    form->came_time = start;
+    if (form->join->least > 0) {
+        snprintf(enough, sizeof enough, "; the elastic job begins with %d of them",
+                 form->join->least);
+    }
+    while (count_missing(form) > 0 && !begins_without(form, start)) {
         TRMI_TRY(trmi_side_check_abandoned(form->join, err));
         TRMI_TRY(serve_round(form, err));
         double now = trmi_os_now();
@@ -308,14 +332,14 @@ static trm_status wait_for_all(forming *form, trm_error *err) {
             say_missing(form, now - start, text, sizeof text);
             const char *refused =
                 form->refused[0] ? form->refused : trmi_acceptor_refused(form->reception.acceptor);
-            return TRMI_FAIL(err, TRM_TIMEOUT, "%.130s%s%.70s", text,
+            return TRMI_FAIL(err, TRM_TIMEOUT, "%.130s%s%s%.70s", text, enough,
                              refused[0] ? "; turned away: " : "; start them, or look at their logs",
                              refused);
         }
         if (now - said >= say_seconds) {
             said = now;
             say_missing(form, now - start, text, sizeof text);
-            trmi_log(TRM_LOG_WARN, "comm", "rendezvous: %s%s", text, form->join->hint);
+            trmi_log(TRM_LOG_WARN, "comm", "rendezvous: %s%s%s", text, enough, form->join->hint);
         }
     }
     return TRM_OK;
@@ -364,7 +388,8 @@ static void close_gaps(forming *form) {
     for (int32_t g = 0; g < form->guest_count; g++) {
         form->guests[g].hello.rank = g + 1;
     }
-    trmi_log(TRM_LOG_INFO, "comm", "the job begins with %d of %d ranks: the others have died",
+    trmi_log(TRM_LOG_INFO, "comm",
+             "the job begins with %d of %d ranks: the others have died, or have not come",
              form->guest_count + 1, form->side->base.size);
     form->side->base.size = form->side->link_count = form->guest_count + 1;
 }
