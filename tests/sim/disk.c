@@ -5,7 +5,8 @@
  *   changes  names added and removed since the last fsync of their directory, in order
  *
  * A power cut of a host keeps a prefix of its changes of names, and of each file that it wrote a
- * prefix of its writes, of which the last is torn. */
+ * prefix of its writes, of which the last is torn. Where its disk has lied, bytes within a write may
+ * be others, too. */
 #include "sim.h"
 
 #include <dirent.h>
@@ -354,6 +355,35 @@ static void lose_writes(sim_inode *i) {
     forget_undos(i);
     sim_trace(NULL, "inode %d keeps %zu bytes, %d of %d writes lost", i->number, i->size, lost,
               count);
+}
+
+/* Damages a few bytes of a write: the disk has not written all of its sectors. Files are small here,
+ * and so are sectors. */
+static void damage_write(const sim_inode *i) {
+    const undo *u = i->undos;
+    for (uint64_t seen = 1; u->before != NULL && sim_random(DRAW_LIES, ++seen) != 0;) {
+        u = u->before;
+    }
+    const size_t end = u->offset + u->bytes < i->size ? u->offset + u->bytes : i->size;
+    if (u->offset >= end) {
+        return; /* a truncation */
+    }
+    const size_t at = u->offset + sim_random(DRAW_LIES, end - u->offset);
+    const size_t bytes = 1 + sim_random(DRAW_LIES, 64);
+    const bool zeros = sim_random(DRAW_LIES, 4) == 0;
+    for (size_t k = at; k < end && k < at + bytes; k++) {
+        i->data[k] = zeros ? 0 : (uint8_t)sim_random(DRAW_LIES, 256);
+    }
+    sim_trace(NULL, "inode %d: %zu bytes at %zu are %s", i->number, bytes, at,
+              zeros ? "zeros" : "of another file");
+}
+
+void sim_disk_damage(int host) {
+    for (sim_inode *i = inodes; i != NULL; i = i->next) {
+        if (i->undos != NULL && i->host == host && !i->is_dir && sim_random(DRAW_LIES, 2) == 0) {
+            damage_write(i);
+        }
+    }
 }
 
 void sim_disk_lose(int host) {

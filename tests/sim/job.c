@@ -76,7 +76,10 @@ static void draw_visits(void) {
         return;
     }
     job.visits = true;
-    job.lies = job.durable && job.aim == AIM_NONE && share < 4;
+    job.lies = job.durable && job.aim == AIM_NONE && share < 8;
+    if (job.lies && (share == 3 || share == 7)) {
+        job.cuts = 1 + (int)sim_random(DRAW_LIES, 4);
+    }
     job.slices = job.blocks == 0 && sim_random(DRAW_TOOLS, 2) == 0;
     job.halves = job.blocks == 0 && sim_random(DRAW_TOOLS, 2) == 0;
     job.vanishes = sim_random(DRAW_TOOLS, 2) == 0;

@@ -147,6 +147,8 @@ void sim_job_plan_server_death(int server, double wait);
 void sim_job_disturb_until(int64_t time);
 /* Draws the aim of a job of servers (states.c), and makes it a job in which the states come. */
 void sim_states_draw(double *slowest);
+/* A worker sends a request to a server: draws whether it finds no memory for it. */
+void sim_states_order(int server, int64_t order);
 /* A worker has got no samples; has computed its batch; has pushed it. */
 void sim_states_idle(int worker);
 void sim_states_computed(int worker, int64_t began);

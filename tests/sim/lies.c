@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A server's disk that lies (job.h): it confirms what it has not written, and its host then loses its
- * power. The whole job ends in that moment, and is looked at:
+ * power. Writes are lost, torn or damaged. The whole job ends in that moment, and is looked at:
  *
  *     snapshots   each one that was confirmed opens with the rows that it had then, or is refused
- *     folder      the newest snapshot with the logs has no row with more than the workers have pushed
+ *     folder      the newest snapshot with the logs has no row with more than the workers have pushed,
+ *                 or with a part of a push
  *     servers     each starts, with such rows, or refuses to with an error that names a file
  *
  * Pushes that were confirmed may be missing, and rows of two servers may be of two moments: that is
@@ -64,7 +65,8 @@ static void check_refusal(const char *what, trm_status status, const trm_error *
 
 static void check_values(const char *what, const float *values) {
     for (int i = 0; sim_job_key(i) != UINT64_MAX; i++) {
-        if (values[i] < 0 || values[i] > (float)sim_job_expected(sim_job_key(i))) {
+        const float most = (float)sim_job_expected(sim_job_key(i));
+        if (!(values[i] >= 0 && values[i] <= most) || values[i] != (float)(int64_t)values[i]) {
             sim_fail("after a lying disk, %s: key %llu is %g, at most %lld were pushed", what,
                      (unsigned long long)sim_job_key(i), (double)values[i],
                      (long long)sim_job_expected(sim_job_key(i)));
@@ -179,6 +181,7 @@ static void all_end(void *a, uint64_t host) {
     job.lied = true;
     sim_trace(NULL, "fault: host %d loses its power, and the job ends", (int)host);
     sim_network_lose((int)host);
+    sim_disk_damage((int)host);
     sim_disk_lose((int)host);
     for (sim_process *p = sim.processes; p != NULL; p = p->next) {
         if (!p->dead) {

@@ -133,7 +133,8 @@ static void add_outcome(total *t, uint64_t seed, const outcome *o) {
     }
     if (o->failure[0] != '\0') {
         t->failed++;
-        printf("trireme-sim --seed %llu: %s\n", (unsigned long long)seed, o->failure);
+        printf("trireme-sim --seed %llu%s: %s\n", (unsigned long long)seed,
+               job.memory ? " --memory" : "", o->failure);
         fflush(stdout);
     }
     if (t->seeds == t->room) {

@@ -153,12 +153,13 @@ trm_status __real_trmi_client_order(trm_ps_client *client, trmi_server_connectio
                                     const trm_table_options *table, const void *trailer,
                                     size_t trailer_bytes, trm_error *err);
 
-/* The connection may break when a server holds pushes for this client. */
+/* The connection may break when a server holds pushes for this client; there may be no memory. */
 trm_status __wrap_trmi_client_order(trm_ps_client *client, trmi_server_connection *peer,
                                     trmi_ps_kind kind, const trmi_ps_note *note,
                                     const trm_table_options *table, const void *trailer,
                                     size_t trailer_bytes, trm_error *err) {
     const bool holds = note != NULL && note->value[0] == TRMI_ORDER_HOLD;
+    sim_states_order(peer->number, note != NULL ? note->value[0] : -1);
     TRMI_TRY(
         __real_trmi_client_order(client, peer, kind, note, table, trailer, trailer_bytes, err));
     if (holds) {

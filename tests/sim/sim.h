@@ -124,6 +124,7 @@ typedef enum sim_draw {
     DRAW_TOOLS,  /* of processes beside a job of servers, and of shapes of batches */
     DRAW_MEETS,  /* of jobs of ranks that are not elastic */
     DRAW_LIES,   /* of servers' disks that lie */
+    DRAW_MEMORY, /* of allocations that fail in a state of the protocol */
     DRAWS
 } sim_draw;
 
@@ -227,6 +228,9 @@ int sim_disk_make_socket(const char *path);
 int sim_disk_inode(const char *path);
 /* Gives back the lock of a file that is closed. */
 void sim_disk_close(sim_file *file);
+/* Damages what a host wrote and did not flush: bytes within a write are zeros, or what was in their
+ * place on the disk before. */
+void sim_disk_damage(int host);
 /* Undoes what a host wrote and did not flush. */
 void sim_disk_lose(int host);
 

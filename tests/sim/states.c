@@ -15,12 +15,16 @@
  *     full      A shard has no room to log a push of worker 0, which then takes a snapshot.
  *     late      A worker dies after it has pushed, and one link is slow: the servers hear of its next
  *               life before they have all of its push.
- *     memory    The k-th next allocation fails, in whichever process it is (--memory only). */
+ *     memory    The k-th next allocation fails, in whichever process it is (--memory only). In a third
+ *               of these jobs no other faults come, and the allocations are chosen: those of the
+ *               requests that give a snapshot up, or those of a server's answers. */
 #include "job.h"
 
 #include "base/memory.h"
 #include "ps/client/client.h"
 #include "ps/server/server.h"
+
+#include <string.h>
 
 enum { FAULTS_MOST = 12, SHARES = 48 };
 
@@ -31,6 +35,8 @@ static struct {
     int life[JOB_WORKERS];  /* pid in which the worker was asked about last */
     int batch;              /* silent: the batch after which the worker is silent */
     bool died;              /* silent: the other worker has */
+    enum { MEMORY_ANY, MEMORY_OF_RELEASE, MEMORY_OF_ANSWERS } memory; /* allocations that fail */
+    int snapshot_fails; /* worker that gives a snapshot up for lack of memory, + 1; 0: none */
 } states = {.batch = -1};
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
@@ -39,8 +45,9 @@ static double unit(void) { return sim_unit(DRAW_STATES); }
 
 /* Draws whether a fault comes now: one time in `share`. */
 static bool comes(sim_aim aim, uint64_t share) {
+    const sim_fault kind = aim == AIM_MEMORY ? FAULT_MEMORY : FAULT_DEATH;
     if (job.aim != aim || sim.now >= job.faults_end || sim.current == NULL ||
-        (job.without >> FAULT_DEATH & 1) != 0 || states.faults >= FAULTS_MOST ||
+        (job.without >> kind & 1) != 0 || states.faults >= FAULTS_MOST ||
         sim_random(DRAW_STATES, share) != 0) {
         return false;
     }
@@ -85,10 +92,25 @@ static void shape_silent(void) {
     states.batch = 1 + (int)sim_random(DRAW_STATES, 4);
 }
 
+/* Two sixths of the jobs in which allocations fail: workers take snapshots often, and nothing else
+ * disturbs the job, because it would hide that a worker waits in vain. */
+static void shape_memory(void) {
+    const uint64_t share = sim_random(DRAW_MEMORY, 6);
+    states.memory = share == 0 ? MEMORY_OF_RELEASE : share == 1 ? MEMORY_OF_ANSWERS : MEMORY_ANY;
+    if (states.memory != MEMORY_ANY) {
+        job.dies_at_pushes = job.dies_at_cuts = false;
+        job.cuts = 1 + (int)sim_random(DRAW_MEMORY, 4);
+        job.servers = job.servers < 2 ? 2 : job.servers;
+    }
+}
+
 void sim_states_draw(double *slowest) {
     /* a goodbye for which a server has no memory gives no samples back before their lease ends */
     job.aim = job.memory && !job.keeps_leases ? AIM_MEMORY : draw_aim();
     job.silent = -1;
+    if (job.aim == AIM_MEMORY) {
+        shape_memory();
+    }
     if (job.aim == AIM_NONE || job.aim == AIM_MEMORY) {
         return;
     }
@@ -147,12 +169,53 @@ bool sim_states_plan_faults(void) {
         }
         return others;
     }
+    if (states.memory != MEMORY_ANY) {
+        memset(job.comes, 0, sizeof job.comes);
+        job.comes[FAULT_MEMORY] = true;
+        return false;
+    }
     job.comes[FAULT_MEMORY] = true;
     for (uint64_t i = 0, most = 1 + sim_random(DRAW_STATES, 24); i < most; i++) {
         sim_at(SIM_SECOND + (int64_t)(unit() * (double)(job.faults_end - SIM_SECOND)),
                allocation_fails, NULL, 1 + sim_random(DRAW_STATES, 40));
     }
     return true;
+}
+
+/* The request that a worker sends next finds no memory: HOLD, when other servers hold already, and
+ * then each RELEASE, with which the worker gives the snapshot up. */
+void sim_states_order(int server, int64_t order) {
+    const int worker = sim.current == NULL ? -1 : current_worker();
+    if (worker < 0 || states.memory != MEMORY_OF_RELEASE) {
+        return;
+    }
+    const bool holds = order == TRMI_ORDER_HOLD && server > 0 && comes(AIM_MEMORY, 4);
+    if (holds || (order == TRMI_ORDER_RELEASE && states.snapshot_fails == worker + 1)) {
+        sim_trace(sim.current->process, "fault: has no memory for a request to server %d", server);
+        trmi_alloc_fail_after(1);
+    }
+    if (holds) {
+        states.snapshot_fails = worker + 1;
+    } else if (order != TRMI_ORDER_RELEASE && states.snapshot_fails == worker + 1) {
+        states.snapshot_fails = 0;
+    }
+}
+
+void __wrap_trmi_request_answer(trmi_request *request);
+void __real_trmi_request_answer(trmi_request *request);
+
+/* A server has no memory for an answer. Most answers are written where an earlier one was. */
+void __wrap_trmi_request_answer(trmi_request *request) {
+    const bool fails = states.memory == MEMORY_OF_ANSWERS && sim.current != NULL &&
+                       current_server() >= 0 && comes(AIM_MEMORY, 4);
+    if (fails) {
+        sim_trace(sim.current->process, "fault: has no memory for a new answer");
+        trmi_alloc_fail_after(1);
+    }
+    __real_trmi_request_answer(request);
+    if (fails) {
+        trmi_alloc_fail_after(0);
+    }
 }
 
 /* ---- steps ----------------------------------------------------------------------------------- */
