@@ -49,6 +49,12 @@ fi
 for n in 2 3; do
     ranks "$n" "$tests/shared_memory.py" default > "$work/log" 2>&1 && [ "$(grep -o 'all right' "$work/log" | wc -l)" = "$n" ] || { cat "$work/log"; fail "tensors in shared memory on $n ranks"; }
 done
+# A container's /dev/shm is small: our memory is not there.
+if unshare -m mount -t tmpfs -o size=64K none /dev/shm 2> /dev/null; then
+    # shellcheck disable=SC2016
+    unshare -m sh -c 'mount -t tmpfs -o size=64K none /dev/shm && exec "$@"' sh timeout 300 "$python" -m torch.distributed.run --nproc_per_node 2 "$tests/shared_memory.py" small \
+        > "$work/log" 2>&1 && [ "$(grep -o 'all right' "$work/log" | wc -l)" = 2 ] || { cat "$work/log"; fail "a small /dev/shm"; }
+fi
 for mode in off limit other apart alone; do
     [ $mode = alone ] && n=1 || n=2
     [ $mode = off ] && switch=0 || switch=

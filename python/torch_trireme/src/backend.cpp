@@ -9,8 +9,8 @@
 #include "messages.hpp"
 #include "shared_allocator.hpp"
 
+#include <pthread.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <map>
 #include <set>
@@ -33,6 +33,15 @@ class Backend;
 // libraries that their threads use are torn down.
 std::mutex live_mutex;
 std::set<Backend *> live;
+
+// Forks on the way from the first process that made a group to this one. A forked child has its parent's groups as objects: their job, threads and
+// shared memory are the parent's.
+std::atomic<uint32_t> forks{0};
+
+void count_forks() {
+  static const int counted = pthread_atfork(nullptr, nullptr, [] { forks++; });
+  TORCH_CHECK(counted == 0, "trireme: init_process_group: no memory to watch forks");
+}
 
 // The job that the group's ranks have joined.
 struct Place {
@@ -100,11 +109,14 @@ class Backend : public c10d::Backend {
   void scatter_sum(at::Tensor output, at::Tensor input, const ReduceOp &op, const char *title);
   void fail(const std::string &cause);
   void *values_of(const at::Tensor &t) { return reach(t, this); }
-  void *take_shared(size_t bytes);
+  void *take_shared(size_t bytes, trm_error *error);
   void free_shared(void *memory);
   void free_unused();
 
-  const pid_t process_ = getpid();
+  bool is_in_child() const { return forks != forks_; }
+  void check_usable(const char *title) const;
+
+  const uint32_t forks_ = forks;
   Place place_;
   Ptr<Options> options_;
   std::atomic<uint64_t> sequence_{0};
@@ -178,6 +190,7 @@ void copy_back(const at::Tensor &from, at::Tensor to) {
 Backend::Backend(int rank, int size, const std::string &rendezvous, const std::string &token_file, milliseconds timeout, const std::string &name,
                  const std::string &engine, double stall_seconds)
     : c10d::Backend(rank, size), options_(c10::make_intrusive<Options>("trireme", timeout)), queue_(std::make_unique<Queue>()) {
+  count_forks();
   trm_error error;
   trm_cluster_flags flags{};
   flags.rank = rank;
@@ -226,7 +239,7 @@ void Backend::shutdown() {
   if (place_.comm == nullptr) {
     return;
   }
-  if (getpid() != process_) {  // a forked child: the job and its threads are its parent's
+  if (is_in_child()) {
     (void)queue_.release();
     (void)messages_.release();
     place_ = {};
@@ -257,11 +270,10 @@ void Backend::free_unused() {
   freed_.clear();
 }
 
-// Returns memory that the ranks of the host share, or null when memory is out.
-void *Backend::take_shared(size_t bytes) {
+// Returns memory that the ranks of the host share, or null and the reason.
+void *Backend::take_shared(size_t bytes, trm_error *error) {
   std::lock_guard<std::mutex> lock(shared_mutex_);
-  trm_error error;
-  void *memory = place_.comm != nullptr ? trm_comm_alloc_shared(place_.comm, bytes, &error) : nullptr;
+  void *memory = place_.comm != nullptr ? trm_comm_alloc_shared(place_.comm, bytes, error) : nullptr;
   if (memory != nullptr) {
     shared_[memory] = 0;
   }
@@ -269,6 +281,9 @@ void *Backend::take_shared(size_t bytes) {
 }
 
 void Backend::free_shared(void *memory) {
+  if (is_in_child()) {
+    return;  // the mutex may be held for ever: a thread of the parent had it when the process was forked
+  }
   std::lock_guard<std::mutex> lock(shared_mutex_);
   size_t kept = shared_[memory];
   shared_.erase(memory);
@@ -279,7 +294,16 @@ void Backend::free_shared(void *memory) {
   }
 }
 
+// Throws where a call would find no job: in a forked child, and after the end of the group.
+void Backend::check_usable(const char *title) const {
+  TORCH_CHECK(!is_in_child(), title, ": this process was forked after init_process_group and is no rank of its parent's group; call init_process_group in it, or communicate in its parent");
+  TORCH_CHECK(place_.comm != nullptr, title, ": the process group was destroyed");
+}
+
 void Backend::fail(const std::string &cause) {
+  if (is_in_child()) {
+    return;
+  }
   trm_error error{};
   error.status = TRM_CANCELLED;
   error.rank = rank_;
@@ -294,8 +318,8 @@ void Backend::fail(const std::string &cause) {
 
 template <typename Run>
 Ptr<c10d::Work> Backend::start(OpType type, const char *title, const Tensors &inputs, Tensors outputs, milliseconds timeout, bool async, Run run) {
+  check_usable(title);
   auto work = c10::make_intrusive<Work>(rank_, type, title, inputs, std::move(outputs), limit(timeout), sequence_++);
-  TORCH_CHECK(place_.comm != nullptr, "trireme: ", title, ": the process group was destroyed");
   queue_->add(
       work,
       [this, run = std::move(run)]() mutable {
@@ -885,6 +909,7 @@ Ptr<c10d::Work> Backend::barrier(const c10d::BarrierOptions &opts) {
 Ptr<c10d::Work> Backend::message(OpType type, const char *title, Tensors &tensors, int peer, int tag) {
   bool any = type == OpType::RECVANYSOURCE, sends = type == OpType::SEND;
   const char *name = sends ? "send" : "recv";
+  check_usable(title);
   check_one(name, tensors);
   TORCH_CHECK(tag >= 0, "Tag must be nonnegative");
   TORCH_CHECK(any || (peer >= 0 && peer < size_ && peer != rank_), "trireme: ", name, ": rank ", peer, " is not another rank of this group of ", size_);
@@ -906,6 +931,7 @@ Ptr<c10d::Work> Backend::recvAnysource(Tensors &tensors, int tag) { return messa
 void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_ranks) {
   constexpr int64_t kArrived = -1, kAnswer = -2;
   milliseconds timeout = limit(opts.timeout);
+  check_usable("trireme:monitored_barrier");
   if (size_ == 1) {
     return;
   }
@@ -965,21 +991,22 @@ void Backend::monitoredBarrier(const c10d::BarrierOptions &opts, bool wait_all_r
 at::Tensor Backend::empty(at::IntArrayRef sizes, at::ScalarType type) {
   int64_t bytes = static_cast<int64_t>(c10::elementSize(type));
   for (int64_t n : sizes) {
-    bytes *= n;
+    TORCH_CHECK(n >= 0 && !__builtin_mul_overflow(bytes, n, &bytes), "trireme: empty: a shape of sizes 0 and above, with fewer than 2^63 bytes, is needed; found ", sizes);
   }
-  TORCH_CHECK(place_.comm != nullptr, "trireme: empty: the process group was destroyed");
-  void *memory = take_shared(bytes > 0 ? bytes : 1);
-  TORCH_CHECK(memory != nullptr, "trireme: empty: no shared memory for ", bytes, " bytes");
+  check_usable("trireme: empty");
+  trm_error error{};
+  void *memory = take_shared(bytes > 0 ? bytes : 1, &error);
+  TORCH_CHECK(memory != nullptr, "trireme: empty: no shared memory for ", bytes, " bytes: ", error.message);
   auto self = Ptr<Backend>::reclaim_copy(this);
   return at::from_blob(memory, sizes, [self](void *gone) { self->free_shared(gone); }, at::TensorOptions().dtype(type));
 }
 
 void Backend::share_memory(size_t least, bool all, bool asked) {
-  TORCH_CHECK(place_.comm != nullptr, "trireme: share_memory: the process group was destroyed");
+  check_usable("trireme: share_memory");
   if (!asked && has_shared_arenas()) {
     return;
   }
-  bool installed = install_shared_allocator({least, all, this, [this](size_t bytes) { return take_shared(bytes); }});
+  bool installed = install_shared_allocator({least, all, this, [this](size_t bytes) { return take_shared(bytes, nullptr); }});
   TORCH_CHECK(installed || !asked, "trireme: share_memory: another allocator of CPU memory is installed; call share_memory before it is, or use torch_trireme.empty");
 }
 
@@ -1005,6 +1032,10 @@ Backend &of(const Ptr<c10d::Backend> &backend) {
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   using namespace trireme;
+  std::string built = c10::str(TRM_VERSION_MAJOR, ".", TRM_VERSION_MINOR, ".", TRM_VERSION_PATCH), found = trm_version();
+  if (found != built) {
+    throw py::import_error(c10::str("libtrireme is of another version: found ", found, ", expected ", built));
+  }
   m.def(
       "create",
       [](int rank, int size, const std::string &rendezvous, const std::string &token_file, double seconds, const std::string &name, const std::string &engine,

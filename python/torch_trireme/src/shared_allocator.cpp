@@ -8,6 +8,7 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -22,15 +23,17 @@ namespace trireme {
 namespace {
 
 constexpr size_t kArenaBytes = size_t{64} << 20;
-constexpr size_t kRound = 4096;  // sizes and addresses of blocks: whole pages, which no two ranks' slices share by chance
+// sizes and addresses of blocks: whole pages, which no two ranks' slices share by chance
+const size_t kRound = std::max<size_t>(4096, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
 constexpr size_t kHugePage = size_t{2} << 20;
 constexpr size_t kMostSizes = 1024;  // sizes of collectives that are remembered; a job with more of them gains nothing from it
+constexpr size_t kMostMoved = 8192;  // tensors that are moved at a time: each takes up to three of the process's 65,530 mappings
 constexpr size_t kTurns = 8;         // a window of `trim`: tensors of so many times the memory were made
 
 enum Kind {
   kPrivate,
   kShared,
-  kKept,  // was shared with a group that is gone
+  kKept,  // was shared with a group that is gone, or is free shared memory of the process that forked this one
 };
 
 struct Block {
@@ -52,7 +55,7 @@ void *map_private(void *at, size_t bytes) {
 class SharedAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void *memory = bytes >= least && bytes <= SIZE_MAX / 2 ? take_for_tensor(round_up(bytes, kRound)) : nullptr;
+    void *memory = bytes >= least && bytes <= largest ? take_for_tensor(round_up(bytes, kRound)) : nullptr;
     if (memory == nullptr) {
       return own->allocate(bytes);
     }
@@ -67,7 +70,7 @@ class SharedAllocator final : public c10::Allocator {
   static void release_raw(void *memory);
   bool install(SharedTensors settings);
   std::vector<void *> stop(const void *which);
-  void *reach(char *at, size_t bytes, bool whole, const void *which);
+  void *reach(char *at, size_t bytes, const at::Tensor *whole, const void *which);
   void pause() {
     std::lock_guard<std::mutex> lock(mutex);
     least = SIZE_MAX;
@@ -103,7 +106,8 @@ class SharedAllocator final : public c10::Allocator {
   template <typename Each>
   void visit_shared_tensors(Each each);
 
-  c10::Allocator *own = nullptr;  // PyTorch's own, for small tensors
+  c10::Allocator *own = nullptr;  // PyTorch's own, for small tensors, and for those that are larger than the machine's memory
+  const size_t largest = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   MakeArena make;
   bool all = false;
   std::set<size_t> sizes;  // of tensors that collectives were called with
@@ -113,6 +117,7 @@ class SharedAllocator final : public c10::Allocator {
   size_t used_bytes = 0, idle_bytes = 0;
   size_t peaks[2] = {};  // most used_bytes in this window and in the one before
   size_t taken = 0;      // bytes of tensors made in this window
+  size_t moved = 0;      // blocks with a twin
   char *copy = nullptr;  // of the shared tensors, while the process forks
   size_t copy_bytes = 0;
 };
@@ -309,6 +314,7 @@ void SharedAllocator::give_twin(char *at, Block &block) {
     return;
   }
   block.twin = twin;
+  moved++;
   used_bytes -= block.bytes;
 }
 
@@ -317,6 +323,7 @@ void SharedAllocator::drop_twin(char *at, Block &block) {
   char *twin = block.twin;
   bool mapped = map_private(at, block.bytes) != nullptr;
   block.twin = nullptr;
+  moved--;
   block.pages = 0;
   block.used = !mapped;
   if (mapped) {
@@ -325,7 +332,9 @@ void SharedAllocator::drop_twin(char *at, Block &block) {
   give_back(twin);
 }
 
-void *SharedAllocator::reach(char *at, size_t bytes, bool whole, const void *which) {
+// whole: the tensor, where it has all of its storage; else null. Memory that a device has pinned stays: the device would go on with
+// the pages of before.
+void *SharedAllocator::reach(char *at, size_t bytes, const at::Tensor *whole, const void *which) {
   std::lock_guard<std::mutex> lock(mutex);
   if (owner != which || !make) {
     return at;
@@ -338,9 +347,11 @@ void *SharedAllocator::reach(char *at, size_t bytes, bool whole, const void *whi
   if (!block.used || block.kind != kPrivate || at + bytes > begin + block.bytes) {
     return at;
   }
-  if (block.twin == nullptr && whole && at == begin && block.bytes == round_up(bytes, kRound)) {
+  if (block.twin == nullptr && whole != nullptr && at == begin && block.bytes == round_up(bytes, kRound)) {
     if (sizes.count(block.bytes) != 0) {
-      give_twin(begin, block);
+      if (moved < kMostMoved && !whole->is_pinned()) {
+        give_twin(begin, block);
+      }
     } else if (sizes.size() < kMostSizes) {
       sizes.insert(block.bytes);
     }
@@ -350,7 +361,7 @@ void *SharedAllocator::reach(char *at, size_t bytes, bool whole, const void *whi
 
 // A forked child (a worker of a DataLoader) has its parent's values of the moment of the fork, and must not write into its parent's
 // tensors. The parent copies its used shared blocks before the fork: afterwards it might write to them before the child has copied them. The child puts
-// the copies in the blocks' places. Free shared blocks stay as they are there; nothing uses them.
+// the copies in the blocks' places. Free shared blocks are the parent's, which makes tensors in them: the child neither uses nor empties them.
 template <typename Each>
 void SharedAllocator::visit_shared_tensors(Each each) {
   std::set<char *> twins;
@@ -405,11 +416,14 @@ void SharedAllocator::use_copy_in_child() {
     block.kind = kPrivate;
     block.twin = nullptr;
   });
+  moved = 0;
   unused[kShared].clear();
+  arena_bytes[kShared] = 0;
   idle.clear();
   idle_bytes = 0;
   for (auto &[at, block] : blocks) {
     block.pages = block.used ? block.pages : 0;
+    block.kind = block.kind == kShared ? kKept : block.kind;
   }
 }
 
@@ -443,7 +457,7 @@ bool SharedAllocator::install(SharedTensors settings) {
   owner = settings.owner;
   make = std::move(settings.make);
   all = settings.all;
-  least = settings.least;
+  least = std::max<size_t>(settings.least, 1);
   return true;
 }
 
@@ -503,7 +517,7 @@ void *reach(const at::Tensor &tensor, const void *owner) {
   }
   const c10::Storage &storage = tensor.storage();
   bool whole = storage.nbytes() == bytes && storage.data_ptr().get_deleter() == &SharedAllocator::release;
-  return shared_allocator().reach(at, bytes, whole, owner);
+  return shared_allocator().reach(at, bytes, whole ? &tensor : nullptr, owner);
 }
 
 }  // namespace trireme

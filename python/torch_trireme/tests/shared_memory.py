@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks under torchrun: PyTorch's large tensors lie in memory that the ranks share once collectives use them, and are otherwise as
-safe as PyTorch's own. Prints "all right". Usage: shared_memory.py default|off|limit|other|apart|alone"""
+safe as PyTorch's own. Prints "all right". Usage: shared_memory.py default|small|off|limit|other|apart|alone"""
 import ctypes
 import gc
 import io
 import os
 import resource
+import shutil
 import sys
+import tempfile
 import threading
 
 import torch
@@ -193,6 +195,72 @@ def forks():
     sum_of(born, whole, 'after a child ended')
 
 
+def raises(call, words):
+    try:
+        call()
+    except (RuntimeError, ValueError) as error:
+        assert words in str(error), error
+        return True
+    raise AssertionError(f'no error with {words!r}')
+
+
+def forked_groups():
+    """A child is no rank of its parent's group and says so. It may make a group of its own, which leaves the parent's memory alone."""
+    folder = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+    kept = torch.empty(100000)
+    sum_of(kept, whole, 'before a fork', 3)
+    begin, end = os.pipe()
+
+    def use():
+        calls = [lambda: dist.all_reduce(kept), lambda: dist.send(kept, 1 - rank if rank < 2 else 0), dist.barrier,
+                 lambda: dist.all_reduce(kept, async_op=True), lambda: torch_trireme.empty(5)]
+        right = all(raises(call, 'forked after init_process_group') for call in calls)
+        os.read(begin, 1)
+        dist.destroy_process_group()
+        dist.init_process_group('trireme', init_method=f'file://{folder[0]}/store', rank=rank, world_size=size)
+        t = torch.empty(100000)
+        sum_of(t, whole, "in the children's group", 3)
+        right = right and is_shared(t)
+        dist.destroy_process_group()
+        return right and bool((t == whole).all())
+
+    child = run_child(use)
+    new = [torch.full((100000,), float(rank)) for _ in range(50)]  # in what was free when the child was forked
+    assert is_shared(new[-1])
+    os.write(end, b'x')
+    assert ends_well(child), 'a child with a group of its own'
+    assert all(bool((t == rank).all()) for t in new), "a child has emptied its parent's memory"
+    sum_of(kept, whole, 'after it', 2)
+    if rank == 0:
+        shutil.rmtree(folder[0])
+
+
+def many():
+    """So many tensors may move that the process keeps most of its mappings."""
+    torch_trireme._backend.share_memory(torch_trireme._of(None), 4096, False, True)
+    tensors = [torch.empty(1024) for _ in range(9000)]
+    for t in tensors:
+        sum_of(t, whole, 'one of many', 2)
+    assert all(bool((t == whole).all()) for t in tensors) and is_shared(tensors[100]) and not is_shared(tensors[-1])
+    with open('/proc/self/maps') as maps:
+        assert sum(1 for _ in maps) < 30000, 'mappings'
+    del tensors, t
+    more = torch.empty(1024)
+    sum_of(more, whole, 'after many', 2)
+    torch_trireme._backend.share_memory(torch_trireme._of(None), torch_trireme.LEAST, False, True)
+
+
+def refused():
+    """What PyTorch refuses is refused, and for its reason."""
+    with open('/proc/sys/vm/overcommit_memory') as f:
+        promises_all = f.read().strip() == '1'
+    assert promises_all or raises(lambda: torch.empty(1 << 42), 'memory')
+    kept = []
+    assert raises(lambda: [kept.append(torch_trireme.empty(10)) for _ in range(300)], 'shared buffers of this rank are in use')
+    assert raises(lambda: torch_trireme.empty(-1), 'sizes 0 and above') and raises(lambda: torch_trireme.empty(1 << 40, 1 << 40), 'sizes 0 and above')
+
+
 class Rows(torch.utils.data.Dataset):
     def __init__(self, values):
         self.values = values
@@ -264,10 +332,12 @@ def switches():
     assert is_shared(torch.empty(2048)) and not is_shared(torch.empty(2000)) and is_shared(torch.empty(77777))
     flat = torch.empty(300000)
     sum_of(flat[1000:200000], whole, 'a slice of a shared tensor')
+    torch_trireme.share_memory(least=0)
+    assert torch.empty(0).numel() == 0 and torch.empty(0, 5).sum() == 0 and is_shared(torch.empty(1))
 
 
 def default():
-    for part in (moves, blocks, threads, networks, forks, other_processes, limits, returns_memory, switches):
+    for part in (moves, blocks, threads, networks, forks, forked_groups, other_processes, limits, refused, many, returns_memory, switches):
         part()
         dist.barrier()
     kept, one = torch.full((50000,), float(rank)), torch_trireme.empty(1000)
@@ -289,6 +359,16 @@ def default():
     sum_of(again, whole, 'in the second group', 2)
     dist.destroy_process_group()
     assert bool((again == whole).all())
+
+
+def small():
+    """/dev/shm has room for no tensor: 100 MB are shared and reduced in any case."""
+    assert os.statvfs('/dev/shm').f_blocks * os.statvfs('/dev/shm').f_frsize < MEGA
+    for n in (100000, 25 * MEGA):
+        t = torch.empty(n)
+        sum_of(t, whole, f'{n} values', 3)
+        assert is_shared(t)
+    dist.destroy_process_group()
 
 
 def unshared():
@@ -320,5 +400,5 @@ if __name__ == '__main__':
     dist.init_process_group('trireme')
     rank, size = dist.get_rank(), dist.get_world_size()
     whole = size * (size + 1) / 2
-    default() if MODE == 'default' else unshared()
+    {'default': default, 'small': small}.get(MODE, unshared)()
     print('all right', flush=True)

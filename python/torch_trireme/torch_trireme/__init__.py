@@ -41,7 +41,11 @@ def _load():
     else:
         raise ImportError('torch_trireme: libtrireme.so.0: not found (tried ' + '; '.join(tried) + '); install the package '
                           '`trireme` or the library, or name the file in TRIREME_LIBRARY')
-    from torch_trireme import _backend
+    try:
+        from torch_trireme import _backend
+    except ImportError as error:
+        raise ImportError(f'torch_trireme: the backend does not fit torch {torch.__version__} or {place} ({error}); build it again with this '
+                          'torch, and install the library of the same source') from error
     return _backend
 
 
