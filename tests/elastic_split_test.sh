@@ -62,6 +62,13 @@ same split "$lost" "$joined"
 # shellcheck disable=SC2086
 disturbed mesh TERM 2 8 $semi --mesh 2x2 || fail "mesh: $(cat err.txt)"
 same mesh '"lost":\[\],"left":\[2\],"joined":\[\],"redone_steps":0'
+# Cuts of the inputs are for four ranks: the others read whole batches, too.
+# shellcheck disable=SC2086
+disturbed cuts KILL 2 8 $semi --context "dataset_strategy=((1,1,1,2),(2,))" --elastic-restarts 1 || fail "cuts: $(cat err.txt)"
+same cuts "$lost" "$joined"
+# shellcheck disable=SC2086
+disturbed samples KILL 2 8 $semi --context "dataset_strategy=((4,1,1,1),(4,))" --elastic-restarts 1 || fail "samples: $(cat err.txt)"
+same samples "$lost" "$joined"
 disturbed auto KILL 2 8 --parallel-mode auto_parallel || fail "auto: $(cat err.txt)"
 same auto "$lost"
 disturbed stages KILL 2 16 --stages 2 --elastic-restarts 1 || fail "stages: $(cat err.txt)"

@@ -12,9 +12,7 @@ refused() { # TEXT FLAGS...
     [ $code = 2 ] || fail "$*: exit code $code, 2 expected: $(cat err.txt)"
     cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
 }
-refused "batch norm over groups of ranks" --elastic 1:2 --sync-batch-norm 2
 refused "layerwise parameters have other values on each of them" --elastic 1:2 --parallel-mode hybrid_parallel --layerwise fc2
-refused "none keeps its own; use elastic_batch: global" --elastic 1:2 --elastic-batch rank --stages 2
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 
@@ -105,6 +103,17 @@ for case in "0" "1" "2" "0 1" "1 2" "0 again" "1 2 again"; do
         fail "dead early: $case: not lost in the event: $(grep membership "early $case/run.jsonl")"
     rm -f again/*
 done
+# The same of split graphs and pipelines, which those that are left may not divide.
+split="train mlp --data synth --image-size 32 --steps 5 --eval-every-epochs 0 --deterministic strict -n 4 --elastic 1:4"
+for case in "1:--batch-size 6 --parallel-mode semi_auto_parallel" "0:--batch-size 24 --full-batch --parallel-mode semi_auto_parallel" \
+    "3:--batch-size 12 --stages 2"; do
+    # shellcheck disable=SC2086
+    DEAD=${case%%:*} AGAIN="" timeout 600 "$trireme" run -n 4 --elastic 1:4 --launch-dir early -- sh dies.sh "$trireme" $split ${case#*:} \
+        --output "early $case" > out.txt 2> err.txt
+    code=$?
+    [ $code = 0 ] || fail "dead early: $case: exit code $code: $(cat out.txt err.txt)"
+    cmp whole/ckpt-5/model.safetensors "early $case/ckpt-5/model.safetensors" || fail "dead early: $case: $(cat out.txt err.txt)"
+done
 
 # One more process with the environment of a rank joins by hand, up to MOST ranks.
 : > out.txt
@@ -137,5 +146,14 @@ for whom in 1 launcher; do
     [ $code = 143 ] || fail "SIGTERM to $whom: exit code $code, 143 expected: $(cat err.txt)"
     ls -d stops$whom/ckpt-* > out.txt 2>&1 || fail "SIGTERM to $whom: no checkpoint: $(cat out.txt err.txt)"
 done
+
+# The folder is locked by a host that has died a moment ago: the ranks wait for it no longer than they may wait for each other.
+mkdir locked
+printf 'trireme-lock 1\nhost elsewhere\npid 17\nstart_ticks 1\nmachine other-boot/pid:[1]\nsince 1700000000.000\nserial 0\n' > locked/.trireme.lock
+begin=$SECONDS
+"$trireme" train mlp --data synth --image-size 32 --steps 2 -n 2 --elastic 1:2 --start-timeout 4 --output locked > out.txt 2> err.txt &&
+    fail "locked: it goes on beside the owner of the lock"
+grep -q "the limit: start again then, or raise the limit (--start-timeout)" err.txt || fail "locked: $(cat out.txt err.txt)"
+[ $((SECONDS - begin)) -lt 45 ] || fail "locked: it took $((SECONDS - begin)) s"
 [ $failed = 0 ] && echo passed
 exit $failed

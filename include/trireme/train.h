@@ -161,9 +161,10 @@ typedef struct trm_ps_training {
 /* The batch that an elastic job keeps when its ranks change.
  *
  *   global  the batch of all ranks, and with it the learning rate: each rank has another part of it
- *   rank    the batch of each rank: the batch of all ranks, and the learning rate, are multiplied by
- *           ranks now / ranks when the training began (linear scaling rule; not with parallel.sum,
- *           where gradients scale with the ranks). The schedule goes on with the samples: its
+ *   rank    the batch of each rank (in a split graph its part, in a pipeline that of each rank of a
+ *           stage): the batch of all ranks, and the learning rate, are multiplied by ranks now /
+ *           ranks when the training began (linear scaling rule; not with parallel.sum, where
+ *           gradients scale with the ranks). The schedule goes on with the samples: its
  *           position is the number of steps that the first ranks would have made with as many */
 typedef enum trm_elastic_batch {
     TRM_ELASTIC_BATCH_GLOBAL,
@@ -199,7 +200,7 @@ typedef struct trm_model_options {
      * with one warning that says how */
     bool accept_changes;
     const char *description; /* JSON object kept in checkpoints; NULL = "{}" */
-    /* elastic job whose ranks train the model, data parallel: when ranks die, the others share the
+    /* elastic job whose ranks train the model: when ranks die, the others share the
      * same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model,
      * and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives
      * the model. NULL = the ranks do not change */

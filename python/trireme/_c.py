@@ -1472,7 +1472,7 @@ class trm_model_options(Structure):
     evaluation_only: no gradients and no optimiser: the model evaluates, loads and exports
     accept_changes: a checkpoint of other data, network, precision, backend or optimiser is resumed; false: it is refused. Learning rate, schedule, momentum, weight decay, epochs and steps may always change, with one warning that says how
     description: JSON object kept in checkpoints; NULL = "{}"
-    elastic: elastic job whose ranks train the model, data parallel: when ranks die, the others share the same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
+    elastic: elastic job whose ranks train the model: when ranks die, the others share the same global batch (elastic_batch) and go on (trireme/elastic.h). exec.parallel.comm is then set by the model, and what trm_model_exec and trm_model_graph return is valid until the ranks change. Outlives the model. NULL = the ranks do not change
     elastic_batch: of an elastic job
     """
 

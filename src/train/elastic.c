@@ -42,7 +42,8 @@ static void note_hooks(trmi_run *r) {
 }
 
 static trm_status check_data(const trmi_run *r, trm_error *err) {
-    const trm_dataset *data = r->options->data;
+    trm_dataset *data = r->options->data;
+    trmi_elastic_group_data(r->model, data, trmi_model_size(r->model));
     return !data->sharded && data->order.window <= 1
                ? TRM_OK
                : TRMI_FAIL(
@@ -57,6 +58,8 @@ static trm_status check_data(const trmi_run *r, trm_error *err) {
 /* ---- samples and rates ----------------------------------------------------------------------- */
 
 static int64_t count_batch(const trm_model *model) { return model->elastic->samples; }
+
+static int64_t count_rank_batch(const trm_model *model) { return model->elastic->rank_samples; }
 
 /* The steps that are done, and those of whole batches of all ranks in what is left: the number does
  * not depend on how many ranks share a batch. */
@@ -95,8 +98,10 @@ static double rate_of_step(const trmi_run *r) {
     }
     const int64_t at =
         model->epoch * count_schedule_steps(r) + model->epoch_samples / first_step_samples(model);
-    const double scale =
-        model->options.exec.parallel.sum ? 1 : (double)trmi_model_size(model) / model->first_ranks;
+    const double scale = model->options.exec.parallel.sum
+                             ? 1
+                             : (double)(model->elastic->samples * trmi_accumulate(model)) /
+                                   (double)first_step_samples(model);
     return scale * trm_learning_rate_at(&r->rate, (uint64_t)at);
 }
 
@@ -151,6 +156,8 @@ static void note_position(const trmi_run *r, trmi_elastic_position *at) {
     at->samples = e->samples;
     at->blocks = e->blocks;
     at->rank_samples = e->rank_samples;
+    at->norm_groups = e->norm_groups;
+    at->batch = (int32_t)e->asked.batch;
     at->first_ranks = model->first_ranks;
     const bool updated = is_in_step(r) && at->step > e->begun_step;
     at->epoch = model->epoch;
@@ -308,10 +315,11 @@ static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_elastic_get_membership(r->model->elastic->job, &m);
     const trm_model *model = r->model;
     const bool whole = model->elastic->samples == model->train.batch * trmi_model_shares(model);
-    if (m.rank >= 0 && whole) {
+    const bool met = m.rank >= 0 && !model->elastic->alone;
+    if (met && whole) {
         return open_parts(r, err);
     }
-    if (m.rank >= 0 && has_parts(model)) { /* no rank leaves before all have the whole */
+    if (met && has_parts(model)) { /* no rank leaves before all have the whole */
         TRMI_TRY(gather_whole(r, err));
         TRMI_TRY(trm_comm_barrier(trmi_model_comm(model), err));
     }
@@ -368,31 +376,34 @@ static void drop_programs(trmi_run *r) {
     model->options.exec.parallel.comm = NULL;
 }
 
-/* Makes the batch and the blocks of all ranks those of `ranks` ranks, where each keeps its own. */
-static void follow_ranks(trm_model *model, int32_t ranks) {
+/* Makes the batch and the blocks of all ranks those of `active` ranks, where each keeps its own. */
+static void follow_ranks(trm_model *model, int32_t active) {
     trmi_elastic_model *e = model->elastic;
     if (model->first_ranks > 0) {
         const int64_t block = e->blocks > 0 ? e->samples / e->blocks : 0;
-        e->samples = e->rank_samples * ranks;
+        e->samples = e->rank_samples * trmi_elastic_parts(e, active);
         e->blocks = block > 0 ? e->samples / block : 0;
         /* else it is chosen anew for the batch of all ranks, and need not divide a rank's */
         model->options.exec.parallel.block = block;
     }
 }
 
-/* Compiles the model for the ranks of `comm`, which share a step; NULL: for this process alone. */
-static trm_status compile_model(trmi_run *r, trm_comm *comm, trm_error *err) {
+/* Compiles the model for the ranks of `comm`; NULL: for this process alone. active: the ranks of the
+ * job that share a step. */
+static trm_status compile_model(trmi_run *r, trm_comm *comm, int32_t active, trm_error *err) {
     trm_model *model = r->model;
     trmi_elastic_model *e = model->elastic;
     trm_parallel_options *p = &model->options.exec.parallel;
     const int32_t ranks = comm != NULL ? trm_comm_size(comm) : 1;
-    follow_ranks(model, ranks);
+    follow_ranks(model, active);
     p->comm = comm;
+    p->batch = e->asked.batch;
     TRMI_TRY(trmi_elastic_fit(model, ranks, err));
     trmi_batches_settle(p);
     model->options.exec.choices_file = NULL; /* of programs of another batch */
     model->options.exec.initialise = e->valid ? TRM_OFF : TRM_DEFAULT;
     TRMI_TRY(trmi_dataset_rebatch(r->options->data, e->samples / trmi_model_shares(model), err));
+    trmi_elastic_group_data(model, r->options->data, ranks);
     TRMI_TRY(trmi_model_share_data(model, r->options->data, true, err));
     TRMI_TRY(trmi_compile(model, r->options->data, true, &model->train, err));
     TRMI_TRY(trmi_elastic_sort(e, model->train.exec, err));
@@ -405,12 +416,13 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *all = trm_elastic_comm(e->job);
     int32_t active = trmi_elastic_count_active(r->model, trm_comm_size(all));
+    e->alone = false;
     e->spare = trm_comm_rank(all) >= active;
     if (active < trm_comm_size(all)) {
         TRMI_TRY(trm_comm_split(all, e->spare ? -1 : 0, 0, &e->active, err));
         trmi_comm_wait_long(all); /* spare ranks wait in it until the others have trained */
     }
-    return compile_model(r, e->spare ? NULL : e->active != NULL ? e->active : all, err);
+    return compile_model(r, e->spare ? NULL : e->active != NULL ? e->active : all, active, err);
 }
 
 /* Tells callbacks and log of the new epoch. */
@@ -435,7 +447,8 @@ static void report_epoch(trmi_run *r, int64_t newest, double begin) {
 /* What a rank knows of the checkpoints of the job. Sent as bytes. */
 typedef struct checkpoints {
     char directory[4096]; /* empty: nothing */
-    int64_t samples, blocks;
+    int64_t samples, blocks, rank_samples;
+    int32_t norm_groups, batch; /* as in trmi_elastic_position */
 } checkpoints;
 
 /* Finds the directory of the job's checkpoints for all ranks: the lowest that knows it tells the
@@ -447,7 +460,11 @@ static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err
     const char *own = r->checkpoints != NULL ? r->checkpoints : "";
     int32_t rank =
         own[0] != '\0' && strlen(own) < sizeof out->directory ? trm_comm_rank(comm) : INT32_MAX;
-    *out = (checkpoints){.samples = e->samples, .blocks = e->blocks};
+    *out = (checkpoints){.samples = e->samples,
+                         .blocks = e->blocks,
+                         .rank_samples = e->rank_samples,
+                         .norm_groups = e->norm_groups,
+                         .batch = (int32_t)e->asked.batch};
     snprintf(out->directory, sizeof out->directory, "%s", own);
     TRMI_TRY(trm_comm_allreduce(comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
     if (rank == INT32_MAX) {
@@ -459,6 +476,9 @@ static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err
     TRMI_TRY(trm_comm_broadcast(comm, out, (int64_t)sizeof *out, TRM_UINT8, rank, err));
     e->samples = out->samples;
     e->blocks = out->blocks;
+    e->rank_samples = out->rank_samples;
+    e->norm_groups = out->norm_groups;
+    e->asked.batch = (trm_batch_scope)out->batch;
     return TRM_OK;
 }
 
@@ -519,7 +539,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     trmi_keep_mappings(false);
     if (status == TRM_END) { /* this rank has left: the model is its own from now on */
         trm_error why = *err;
-        TRMI_TRY(compile_model(r, NULL, err));
+        TRMI_TRY(compile_model(r, NULL, 1, err));
         *err = why;
     }
     if (status == TRM_OK) {
@@ -581,6 +601,7 @@ const trmi_rank_changes trmi_changes_elastic = {
     .check_joined = check_joined,
     .check_data = check_data,
     .batch = count_batch,
+    .rank_batch = count_rank_batch,
     .epoch_steps = count_epoch_steps,
     .schedule_steps = count_schedule_steps,
     .deal_data = deal_data,

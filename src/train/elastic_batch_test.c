@@ -29,7 +29,8 @@
 
 enum {
     RANKS = 3,
-    BATCH = 4, /* of a rank */
+    RANKS_MAX = 4,
+    BATCH = 4, /* of a rank; in a pipeline of the ranks that compute the same samples */
     SAMPLES = 96,
     INPUTS = 5,
     CLASSES = 3,
@@ -40,12 +41,13 @@ enum {
     JOINS_BY = 13,   /* step after which rank 0 waits for the process that joins */
     LEAVES_AT = 20,  /* step after which rank 2 leaves */
     SAVED_AT = 5,
-    SCHEDULE_STEPS = EPOCHS * SAMPLES / (RANKS * BATCH)
+    MICRO_BATCHES = 2 /* of a pipeline */
 };
 
 /* One step, as one epoch of the job has computed it. */
 typedef struct attempt {
-    int32_t ranks, count[RANKS], samples[RANKS][BATCH];
+    int32_t parts; /* of its samples: one a rank, in a pipeline one for each rank of a stage */
+    int32_t count[RANKS_MAX], samples[RANKS_MAX * BATCH];
     int64_t data_epoch;
     double rate, loss;
 } attempt;
@@ -59,7 +61,7 @@ typedef struct board {
     atomic_int bad; /* more samples, steps or epochs than can be, or less than no time */
     float weight[CLASSES * INPUTS], bias[CLASSES];
     uint64_t end; /* step after which the job has ended */
-    char messages[RANKS][256];
+    char messages[RANKS_MAX][256];
 } board;
 
 /* What the processes of a job do. */
@@ -68,6 +70,9 @@ typedef struct plan {
     bool changes;       /* ranks die, join and leave */
     bool strict;        /* determinism */
     bool slices;        /* of the optimiser */
+    int32_t stages;     /* of a pipeline; 0: none */
+    bool split;         /* the graph of all ranks */
+    bool whole;         /* each rank reads the samples of all */
     int64_t until_step; /* 0: all EPOCHS epochs */
     int64_t schedule;   /* steps of the schedule; 0: by the epochs */
     const char *folder; /* that they resume from, or save in; NULL: neither */
@@ -89,6 +94,19 @@ static const trm_learning_rate schedule = {.base = 0.3, .decay = TRM_DECAY_COSIN
 static board *seen;
 static char directory[] = "/tmp/elasticbatchXXXXXX";
 
+/* Returns the parts in which `ranks` ranks have a batch. */
+static int32_t count_parts(const plan *p, int32_t ranks) {
+    const int32_t stages = p->stages < ranks ? p->stages : ranks;
+    return stages > 1 ? ranks / stages : ranks;
+}
+
+/* Returns the steps of an epoch of the first ranks. */
+static int32_t count_first_steps(const plan *p) {
+    return SAMPLES / (count_parts(p, p->ranks) * BATCH);
+}
+
+static int64_t count_schedule_steps(const plan *p) { return EPOCHS * count_first_steps(p); }
+
 /* ---- a process of the job ---------------------------------------------------------------------- */
 
 static void make_sample(int64_t index, float *image, int32_t *label) {
@@ -102,7 +120,8 @@ static void make_sample(int64_t index, float *image, int32_t *label) {
  * cannot be such a one. */
 static attempt *find_attempt(const process *me, trm_membership *m) {
     trm_elastic_get_membership(me->job, m);
-    if (me->computing >= STEPS_MAX || m->epoch >= CHANGES_MAX || m->rank < 0 || m->rank >= RANKS) {
+    if (me->computing >= STEPS_MAX || m->epoch >= CHANGES_MAX || m->rank < 0 ||
+        m->rank >= RANKS_MAX) {
         atomic_store(&seen->bad, 1);
         return NULL;
     }
@@ -122,11 +141,15 @@ static trm_status read_sample(void *context, int64_t index, const trm_tensor *fi
     if (me->dies && me->computing == DIES_AT) {
         raise(SIGKILL);
     }
-    if (a->count[m.rank] == BATCH) {
+    const int32_t parts = count_parts(me->plan, m.ranks);
+    if (m.rank >= parts || (me->plan->whole && m.rank > 0)) {
+        return TRM_OK; /* another rank reads the same ones */
+    }
+    if (a->count[m.rank] == (me->plan->whole ? parts * BATCH : BATCH)) {
         atomic_store(&seen->bad, 1);
         return TRM_OK;
     }
-    a->samples[m.rank][a->count[m.rank]++] = (int32_t)index;
+    a->samples[m.rank * BATCH + a->count[m.rank]++] = (int32_t)index;
     return TRM_OK;
 }
 
@@ -145,7 +168,7 @@ static trm_status note_gradients(void *context, const trm_progress *p, trm_error
     attempt *a = find_attempt(me, &m);
     (void)err;
     if (a != NULL) {
-        a->ranks = m.ranks;
+        a->parts = count_parts(me->plan, m.ranks);
         a->data_epoch = p->epoch;
         a->rate = p->learning_rate;
         a->loss = (double)p->loss;
@@ -219,7 +242,12 @@ static trm_model_options options_of(trm_dataset *data, trm_elastic *job, const p
         .data = data,
         .exec = {.threads = 1,
                  .tuning_file = "",
-                 .parallel = {.block = p->strict ? -1 : 0, .shard_optimizer = p->slices},
+                 .accumulate = p->stages > 1 ? MICRO_BATCHES : 0,
+                 .parallel = {.block = p->strict ? -1 : 0,
+                              .shard_optimizer = p->slices,
+                              .pipeline.stages = p->stages,
+                              .batch = p->whole ? TRM_BATCH_OF_JOB : TRM_BATCH_DEFAULT,
+                              .split.kind = p->split ? TRM_SPLIT_PLANNED : TRM_SPLIT_NONE},
                  .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
         .learning_rate = rate,
         .elastic = job,
@@ -249,7 +277,10 @@ static trm_status train_model(process *me, trm_error *err) {
                                                 .on_membership = note_membership,
                                                 .context = me}}};
     trm_dataset *data = NULL;
-    trm_status status = open_data(me, BATCH, &data, err);
+    const int64_t batch = p->stages > 1 ? BATCH / MICRO_BATCHES
+                          : p->whole    ? count_parts(p, p->ranks) * BATCH
+                                        : BATCH;
+    trm_status status = open_data(me, batch, &data, err);
     if (status == TRM_OK) {
         const trm_model_options model = options_of(data, me->job, p);
         status = trm_model_create(&model, &me->model, err);
@@ -258,6 +289,9 @@ static trm_status train_model(process *me, trm_error *err) {
     status = status == TRM_OK && p->resumes ? trm_model_resume(me->model, p->folder, err) : status;
     status = status == TRM_OK ? trm_model_train(me->model, &options, err) : status;
     status = status == TRM_OK && p->folder != NULL && !p->resumes ? save_model(me, err) : status;
+    if (status == TRM_OK && (p->stages > 1 || p->split)) {
+        status = trm_exec_gather(trm_model_exec(me->model), err);
+    }
     if (status == TRM_OK) {
         trm_exec *exec = trm_model_exec(me->model);
         trm_exec_read(exec, trm_exec_find(exec, "weight"), seen->weight);
@@ -307,7 +341,7 @@ static pid_t start_process(const char *place, int32_t rank, const plan *p, bool 
 static void run_job(const plan *p) {
     static int count;
     char place[128];
-    pid_t pids[RANKS];
+    pid_t pids[RANKS_MAX];
     int status;
     snprintf(place, sizeof place, "unix:%s/%d", directory, ++count);
     for (int32_t r = 0; r < p->ranks; r++) {
@@ -378,23 +412,23 @@ typedef struct pass {
 
 /* Adds the samples of a step to the pass; none of them may be in it. Those that the pass before has
  * left are too few for a step. */
-static void add_samples(pass *pass, const attempt *a) {
+static void add_samples(pass *pass, const plan *p, const attempt *a) {
     if (a->data_epoch != pass->epoch) {
-        assert_true(pass->epoch == 0 || SAMPLES - pass->used < RANKS * BATCH);
+        assert_true(pass->epoch == 0 || SAMPLES - pass->used < count_parts(p, p->ranks) * BATCH);
         assert_int_equal(a->data_epoch, pass->epoch + 1);
         memset(pass, 0, sizeof *pass);
         pass->epoch = a->data_epoch;
     }
-    for (int32_t r = 0; r < a->ranks; r++) {
-        assert_int_equal(a->count[r], BATCH);
-        for (int32_t i = 0; i < BATCH; i++) {
-            const int32_t sample = a->samples[r][i];
-            assert_in_range(sample, 0, SAMPLES - 1);
-            assert_false(pass->has[sample]);
-            pass->has[sample] = true;
-        }
+    for (int32_t r = 0; r < (p->whole ? 1 : a->parts); r++) {
+        assert_int_equal(a->count[r], p->whole ? a->parts * BATCH : BATCH);
     }
-    pass->used += a->ranks * BATCH;
+    for (int32_t i = 0; i < a->parts * BATCH; i++) {
+        const int32_t sample = a->samples[i];
+        assert_in_range(sample, 0, SAMPLES - 1);
+        assert_false(pass->has[sample]);
+        pass->has[sample] = true;
+    }
+    pass->used += a->parts * BATCH;
 }
 
 static void expect_near(double found, double expected, double most) {
@@ -404,28 +438,30 @@ static void expect_near(double found, double expected, double most) {
     }
 }
 
-/* Compares all that the processes wrote down with one device. Returns how often the number of ranks
- * has changed. */
-static int32_t check_board(void) {
-    enum { STEP = RANKS * BATCH }; /* samples of a step of the first ranks */
+/* Compares all that the processes wrote down with one device. first: how the job began. Returns how
+ * often the number of parts has changed. */
+static int32_t check_board(const plan *first) {
+    const int32_t first_parts = count_parts(first, first->ranks);
+    const int64_t step = first_parts * BATCH; /* samples of a step of the first ranks */
     static regression model;
     pass pass = {.epoch = 0};
-    int32_t changes = 0, ranks = RANKS;
+    int32_t changes = 0, parts = first_parts;
     trm_learning_rate rate = schedule;
-    rate.total_steps = SCHEDULE_STEPS;
+    rate.total_steps = count_schedule_steps(first);
     memset(&model, 0, sizeof model);
     assert_in_range(seen->end, 1, STEPS_MAX - 1);
     for (uint64_t s = 1; s <= seen->end; s++) {
         const attempt *a = &seen->steps[s].of[atomic_load(&seen->steps[s].epoch)];
-        assert_in_range(a->ranks, 1, RANKS);
-        changes += a->ranks != ranks;
-        ranks = a->ranks;
+        assert_in_range(a->parts, 1, RANKS_MAX);
+        changes += a->parts != parts;
+        parts = a->parts;
         const int64_t used = a->data_epoch == pass.epoch ? pass.used : 0;
-        const int64_t at = (a->data_epoch - 1) * (SAMPLES / STEP) + used / STEP;
-        add_samples(&pass, a);
-        expect_near(a->rate, trm_learning_rate_at(&rate, (uint64_t)at) * a->ranks / (double)RANKS,
+        const int64_t at = (a->data_epoch - 1) * (SAMPLES / step) + used / step;
+        add_samples(&pass, first, a);
+        expect_near(a->rate,
+                    trm_learning_rate_at(&rate, (uint64_t)at) * a->parts / (double)first_parts,
                     1e-12);
-        expect_near(take_step(&model, &a->samples[0][0], a->ranks * BATCH, a->rate), a->loss, 1e-5);
+        expect_near(take_step(&model, a->samples, a->parts * BATCH, a->rate), a->loss, 1e-5);
     }
     for (int c = 0; c < CLASSES; c++) {
         expect_near(model.weight[c][INPUTS], (double)seen->bias[c], 1e-5);
@@ -438,10 +474,38 @@ static int32_t check_board(void) {
 
 static void ranks_keep_their_batches_through_changes(void **state) {
     for (int way = 0; way < 4; way++) {
+        const plan p = {
+            .ranks = RANKS, .changes = true, .strict = way % 2 == 1, .slices = way / 2 == 1};
         memset(seen, 0, sizeof *seen);
-        run_job(&(plan){
-            .ranks = RANKS, .changes = true, .strict = way % 2 == 1, .slices = way / 2 == 1});
-        assert_int_equal(check_board(), 3);
+        run_job(&p);
+        assert_int_equal(check_board(&p), 3);
+    }
+    (void)state;
+}
+
+/* The graph of all ranks, of which each has its own samples or the samples of all. */
+static void ranks_of_a_split_graph_keep_their_parts(void **state) {
+    for (int way = 0; way < 4; way++) {
+        const plan p = {.ranks = RANKS,
+                        .changes = true,
+                        .strict = way % 2 == 1,
+                        .split = true,
+                        .whole = way / 2 == 1};
+        memset(seen, 0, sizeof *seen);
+        run_job(&p);
+        assert_int_equal(check_board(&p), 3);
+    }
+    (void)state;
+}
+
+/* Two stages of two ranks, with three ranks two stages of one and a spare rank: the ranks of a stage
+ * keep their parts. */
+static void stages_keep_their_parts(void **state) {
+    for (int way = 0; way < 2; way++) {
+        const plan p = {.ranks = 4, .changes = true, .strict = way == 1, .stages = 2};
+        memset(seen, 0, sizeof *seen);
+        run_job(&p);
+        assert_int_equal(check_board(&p), 3);
     }
     (void)state;
 }
@@ -454,7 +518,9 @@ static void a_job_is_resumed_at_the_sample(void **state) {
     trm_dataset *data;
     trm_model *model;
     process alone = {.computing = 0};
-    plan p = {.ranks = RANKS, .until_step = SAVED_AT, .schedule = SCHEDULE_STEPS, .folder = folder};
+    plan p = {.ranks = RANKS, .until_step = SAVED_AT, .folder = folder};
+    const plan first = p;
+    p.schedule = count_schedule_steps(&first);
     memset(seen, 0, sizeof *seen);
     snprintf(folder, sizeof folder, "%s/run", directory);
     run_job(&p);
@@ -463,7 +529,7 @@ static void a_job_is_resumed_at_the_sample(void **state) {
     p.until_step = 0;
     p.resumes = true;
     run_job(&p);
-    assert_int_equal(check_board(), 1);
+    assert_int_equal(check_board(&first), 1);
 
     assert_int_equal(open_data(&alone, RANKS * BATCH, &data, &err), TRM_OK);
     const trm_model_options options = options_of(data, NULL, &p);
@@ -491,6 +557,8 @@ static int remove_directory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_keep_their_batches_through_changes),
+        cmocka_unit_test(ranks_of_a_split_graph_keep_their_parts),
+        cmocka_unit_test(stages_keep_their_parts),
         cmocka_unit_test(a_job_is_resumed_at_the_sample),
     };
     return cmocka_run_group_tests(tests, make_board, remove_directory);

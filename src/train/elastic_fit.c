@@ -4,6 +4,8 @@
 #include "train/elastic_state.h"
 
 #include "base/error.h"
+#include "comm/rendezvous/elastic.h"
+#include "data/pipeline/dataset.h"
 #include "plan/partition/partition.h"
 
 #include <math.h>
@@ -19,20 +21,79 @@ static int32_t count_stages(const trmi_elastic_model *e, int32_t ranks) {
     return stages <= 1 ? 1 : stages < ranks ? stages : ranks;
 }
 
+/* Returns whether each group of batch norm has as many of `parts` parts of a batch as any other. */
+static bool has_whole_groups(const trm_model *model, int32_t parts) {
+    const trmi_elastic_model *e = model->elastic;
+    const int32_t group = e->asked.sync_batch_norm;
+    return model->first_ranks > 0 ? group <= 1 || parts % group == 0 || parts < group
+                                  : e->norm_groups == 0 || parts % e->norm_groups == 0;
+}
+
+trm_status trmi_elastic_settle_norms(trm_model *model, trm_error *err) {
+    trmi_elastic_model *e = model->elastic;
+    const int32_t ranks = trmi_elastic_first_ranks(e->job), group = e->asked.sync_batch_norm;
+    model->norm_ranks = group > 1 ? group : 0;
+    if (ranks == 0 || group <= 1 || model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK) {
+        return TRM_OK; /* ranks 0: the others know it */
+    }
+    const int32_t parts = trmi_elastic_parts(e, ranks), groups = parts / group;
+    if (parts % group != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "batch norm over groups of %d ranks: %d ranks do not divide", group,
+                         parts);
+    }
+    const int32_t needed = groups * count_stages(e, ranks), least = trmi_elastic_least(e->job);
+    if (least < needed) {
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "batch norm over groups of %d of %d ranks: %d groups need %d ranks, and the "
+            "elastic job goes on with %d; set its least number of ranks to %d",
+            group, parts, groups, needed, least, needed);
+    }
+    e->norm_groups = groups;
+    return TRM_OK;
+}
+
+void trmi_elastic_group_data(const trm_model *model, trm_dataset *data, int32_t ranks) {
+    const trmi_elastic_model *e = model->elastic;
+    const bool grouped = e->norm_groups > 1 && ranks > 1;
+    trmi_dataset_group(data, grouped ? e->norm_groups : 0, grouped ? e->asked.sync_batch_norm : 0);
+}
+
+/* Sets which ranks of a group normalise together. */
+static void fit_norms(trm_model *model, int32_t ranks) {
+    const trmi_elastic_model *e = model->elastic;
+    const int32_t parts = trmi_elastic_parts(e, ranks), asked = e->asked.sync_batch_norm;
+    if (asked > 1) {
+        const int32_t group = model->first_ranks > 0 ? (asked < parts ? asked : parts)
+                              : e->norm_groups > 0   ? parts / e->norm_groups
+                                                     : parts;
+        model->options.exec.parallel.sync_batch_norm = group >= parts ? 0
+                                                       : group > 1    ? group
+                                                                      : TRM_NORM_LOCAL;
+    }
+}
+
 int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks) {
     const trmi_elastic_model *e = model->elastic;
-    for (; ranks > 1 && model->first_ranks == 0; ranks--) {
-        const int32_t stages = count_stages(e, ranks), inner = ranks / stages;
-        if (ranks % stages == 0 && e->samples % inner == 0 && e->blocks % inner == 0) {
+    for (; ranks > 1; ranks--) {
+        const int32_t parts = trmi_elastic_parts(e, ranks);
+        const bool divides = e->samples % parts == 0 && e->blocks % parts == 0;
+        if (ranks % count_stages(e, ranks) == 0 && has_whole_groups(model, parts) &&
+            (model->first_ranks > 0 || divides)) {
             break;
         }
     }
     return ranks;
 }
 
+int32_t trmi_elastic_parts(const trmi_elastic_model *e, int32_t ranks) {
+    return ranks / count_stages(e, ranks);
+}
+
 int32_t trmi_elastic_reads(const trmi_elastic_model *e, int32_t ranks) {
     const bool whole = e->asked.split.kind != TRM_SPLIT_NONE && e->asked.batch == TRM_BATCH_OF_JOB;
-    return whole ? 1 : ranks / count_stages(e, ranks);
+    return whole ? 1 : trmi_elastic_parts(e, ranks);
 }
 
 bool trmi_elastic_has_parts(const trm_model *model) {
@@ -78,6 +139,7 @@ static trm_status fit_ways(trm_model *model, int32_t ranks, trm_error *err) {
     /* the other ranks wait: costs that are kept decide, and what can be measured in this time */
     p->split.trials = TRM_OFF;
     p->split.replans = true;
+    p->split.input_cuts = NULL; /* the tuples are for the ranks of the beginning */
     p->split.measure_seconds = asked->split.measure_seconds > 0
                                    ? fmin(asked->split.measure_seconds, research_seconds)
                                    : research_seconds;
@@ -101,6 +163,7 @@ static trm_status fit_ways(trm_model *model, int32_t ranks, trm_error *err) {
 
 trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err) {
     TRMI_TRY(fit_ways(model, ranks, err));
+    fit_norms(model, ranks);
     trmi_elastic_share_state(model);
     return TRM_OK;
 }

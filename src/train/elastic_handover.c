@@ -228,5 +228,7 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     e->samples = e->at.samples;
     e->blocks = e->at.blocks;
     e->rank_samples = e->at.rank_samples;
+    e->asked.batch = (trm_batch_scope)e->at.batch;
+    e->norm_groups = e->at.norm_groups;
     return TRM_OK;
 }

@@ -20,19 +20,11 @@ static trm_status check_ways(const trm_model_options *o, trm_error *err) {
     const struct {
         bool asked;
         const char *what, *instead;
-    } cannot[] = {
-        {p->layerwise_count > 0, "layerwise parameters have other values on each of them",
-         "leave them out"},
-        {p->sync_batch_norm > 1, "batch norm over groups of ranks gives other values with each",
-         "normalise over the samples of all ranks, or of each (sync_batch_norm: on or off)"},
-        {p->split.input_cuts != NULL, "cuts of its inputs (dataset_strategy) are for one number",
-         "let each rank read its samples (data_parallel), or all of them (full_batch)"},
-        {o->ps.client != NULL, "a job of parameter servers goes on without its workers already",
-         "leave elastic out"},
-        {o->elastic_batch == TRM_ELASTIC_BATCH_RANK &&
-             (p->split.kind != TRM_SPLIT_NONE || p->pipeline.stages > 1),
-         "ranks of a split graph or a pipeline share a batch, so none keeps its own",
-         "use elastic_batch: global"}};
+    } cannot[] = {{p->layerwise_count > 0, "layerwise parameters have other values on each of them",
+                   "leave them out"},
+                  {o->ps.client != NULL,
+                   "a job of parameter servers goes on without its workers already",
+                   "leave elastic out"}};
     for (size_t i = 0; i < sizeof cannot / sizeof cannot[0]; i++) {
         if (cannot[i].asked) {
             return TRMI_FAIL(err, TRM_INVALID,
@@ -58,8 +50,16 @@ trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     e->job = o->elastic;
     e->begun_epoch = -1;
     e->asked = *p;
-    /* a process that comes later, or makes its model alone, has no other ranks yet */
-    if (trmi_model_comm(model) == NULL) {
+    TRMI_TRY(trmi_elastic_settle_norms(model, err));
+    /* A process that comes later, or makes its model alone, has no other ranks yet. Where ranks have
+     * died before the job began, those that are left may not divide a split graph, a pipeline or groups
+     * of batch norm: they meet when they train, and some may be spare then (check_joined). */
+    const bool fewer = trmi_elastic_first_ranks(e->job) != trmi_model_size(model);
+    if (trmi_model_comm(model) == NULL ||
+        (fewer &&
+         (p->split.kind != TRM_SPLIT_NONE || p->pipeline.stages > 1 || p->sync_batch_norm > 1))) {
+        model->options.exec.parallel.comm = NULL;
+        e->alone = fewer;
         return trmi_elastic_fit(model, 1, err);
     }
     trmi_elastic_share_state(model);
@@ -129,6 +129,24 @@ trm_status trmi_elastic_sort(trmi_elastic_model *e, const trm_exec *exec, trm_er
     return TRM_OK;
 }
 
+/* Checks that a rank's part of a batch can be that of any number of ranks. */
+static trm_status check_parts(const trmi_elastic_model *e, int32_t parts, trm_error *err) {
+    const int64_t block = e->blocks > 0 ? e->samples / e->blocks : 1;
+    if (e->samples % parts != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "elastic_batch rank: each rank keeps its part of a batch, and %d ranks do "
+                         "not divide one of %lld samples",
+                         parts, (long long)e->samples);
+    }
+    return e->rank_samples % block == 0
+               ? TRM_OK
+               : TRMI_FAIL(
+                     err, TRM_INVALID,
+                     "elastic_batch rank: each rank keeps its part of a batch, %lld samples, "
+                     "which blocks of %lld do not divide; set deterministic_block to a divisor",
+                     (long long)e->rank_samples, (long long)block);
+}
+
 trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const trm_parallel_options *p = &model->options.exec.parallel;
@@ -137,13 +155,17 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     const bool fewer = begun > 0 && begun != trmi_model_size(model); /* than the job was to have */
     const int32_t reads = fewer ? trmi_elastic_reads(e, begun) : form.reads;
     e->samples = model->train.batch * reads;
-    e->rank_samples = model->train.batch;
-    model->first_ranks = model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK ? reads : 0;
+    const int32_t parts = fewer ? trmi_elastic_parts(e, begun) : form.ranks;
+    e->rank_samples = e->samples / parts;
     int32_t blocks = model->train.blocks * (form.ranks / form.graph_ranks);
     if (fewer) { /* the block that is chosen depends on the batch of all ranks */
         TRMI_TRY(trmi_batches_blocks(p, e->samples, &blocks, err));
     }
     e->blocks = blocks;
+    if (model->options.elastic_batch == TRM_ELASTIC_BATCH_RANK) {
+        model->first_ranks = parts;
+        TRMI_TRY(check_parts(e, parts, err));
+    }
     TRMI_TRY(trmi_elastic_sort(e, model->train.exec, err));
     e->marked = trmi_alloc((size_t)e->marked_bytes);
     return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");

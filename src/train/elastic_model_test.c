@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models of elastic jobs, of real processes: a rank dies before any of them has trained, while the
  * ranks make their models or before they agree on the checkpoint that they resume. The others train
- * without it, with the bits of the undisturbed job. */
+ * without it, with the bits of the undisturbed job; where batch norm is over groups of ranks, with
+ * its weights. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -9,6 +10,7 @@
 
 #include "base/os.h"
 
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +19,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { RANKS = 3, BATCH = 24, SIZE = 32, CLASSES = 10, STEPS = 6, INPUTS = 3 * SIZE * SIZE };
+enum {
+    RANKS = 3,
+    RANKS_MAX = 4,
+    BATCH = 24,
+    SIZE = 32,
+    CLASSES = 10,
+    HIDDEN = 6, /* features behind batch norm */
+    STEPS = 6,
+    INPUTS = 3 * SIZE * SIZE
+};
 
 /* The results of a rank, in memory that it shares with the test. */
 typedef struct outcome {
@@ -32,36 +43,65 @@ typedef enum moment { NEVER, MAKES_MODEL, RESUMES } moment;
 
 /* What the ranks of a job do. */
 typedef struct plan {
-    int32_t dies; /* the rank that dies; -1: none */
+    int32_t ranks; /* 0: RANKS */
+    int32_t least; /* ranks with which the job goes on; 0: 1 */
+    int32_t group; /* ranks whose samples batch norm is over; 0: no batch norm */
+    int32_t dies;  /* the rank that dies; -1: none */
     moment when;
     int64_t steps;       /* until which they train */
     const char *folder;  /* that they resume and save in; NULL: neither */
     bool resumes, saves; /* from it, in it */
+    bool refused;        /* no rank can make its model */
 } plan;
 
-static outcome *seen; /* [RANKS] */
+static outcome *seen; /* [RANKS_MAX] */
 static char directory[] = "/tmp/elasticmodelXXXXXX";
 
-/* Builds one linear layer. A rank of which *context is MAKES_MODEL dies here: its peers are
+static int32_t count_ranks(const plan *p) { return p->ranks > 0 ? p->ranks : RANKS; }
+
+/* What a rank does while it makes its model. */
+typedef struct maker {
+    moment dies;
+    bool norm; /* features, and batch norm of them */
+} maker;
+
+/* Adds HIDDEN features with batch norm. */
+static trm_node add_norm(trm_graph *g, trm_node x, int64_t samples) {
+    const trm_shape of = trm_shape_of(HIDDEN);
+    x = trm_linear(g, x,
+                   trm_parameter(g, "features", trm_shape_of(HIDDEN, INPUTS), TRM_INIT_LINEAR),
+                   TRM_NO_NODE);
+    x = trm_batch_norm(g, trm_reshape(g, x, trm_shape_of(samples, HIDDEN, 1, 1)),
+                       trm_parameter(g, "gamma", of, TRM_INIT_ONE),
+                       trm_parameter(g, "beta", of, TRM_INIT_ZERO),
+                       trm_state(g, "mean", TRM_FLOAT32, of, TRM_INIT_ZERO),
+                       trm_state(g, "var", TRM_FLOAT32, of, TRM_INIT_ONE), NULL);
+    return trm_reshape(g, x, trm_shape_of(samples, HIDDEN));
+}
+
+/* Builds one linear layer. A rank that dies as it makes its model dies here: its peers are
  * compiling, or soon will be. */
 static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
-    const moment *dies = context;
+    const maker *how = context;
     trm_node x = trm_inputs_get(inputs, "image");
-    x = trm_reshape(g, x, trm_shape_of(trm_node_shape(g, x).dim[0], INPUTS));
-    if (*dies == MAKES_MODEL) {
+    const int64_t samples = trm_node_shape(g, x).dim[0];
+    x = trm_reshape(g, x, trm_shape_of(samples, INPUTS));
+    if (how->dies == MAKES_MODEL) {
         raise(SIGKILL);
     }
+    x = how->norm ? add_norm(g, x, samples) : x;
+    const int64_t width = trm_node_shape(g, x).dim[1];
     return trm_linear(g, x,
-                      trm_parameter(g, "weight", trm_shape_of(CLASSES, INPUTS), TRM_INIT_LINEAR),
+                      trm_parameter(g, "weight", trm_shape_of(CLASSES, width), TRM_INIT_LINEAR),
                       trm_parameter(g, "bias", trm_shape_of(CLASSES), TRM_INIT_ZERO));
 }
 
-static trm_status open_data(trm_dataset **data, trm_error *err) {
+static trm_status open_data(const plan *p, trm_dataset **data, trm_error *err) {
     const trm_dataset_spec spec = {.kind = "auto",
                                    .path = "synth",
                                    .usage = TRM_USAGE_TRAIN,
                                    .seed = 3,
-                                   .batch_size = BATCH / RANKS,
+                                   .batch_size = BATCH / count_ranks(p),
                                    .augment = TRM_OFF,
                                    .prefetch_depth = -1,
                                    .shapes = &(trm_shapes_options){.train_count = BATCH * 8}};
@@ -103,16 +143,17 @@ static trm_status train_model(const plan *p, trm_elastic *job, moment dies, outc
                               trm_error *err) {
     trm_dataset *data = NULL;
     trm_model *model = NULL;
-    trm_status status = open_data(&data, err);
+    maker how = {.dies = dies, .norm = p->group > 0};
+    trm_status status = open_data(p, &data, err);
     if (status == TRM_OK) {
         const trm_model_options options = {
             .network = build_network,
-            .network_context = &dies,
+            .network_context = &how,
             .data = data,
             .exec = {.threads = 1,
                      .seed = 5,
                      .tuning_file = "",
-                     .parallel = {.block = -1},
+                     .parallel = {.block = p->group > 0 ? 0 : -1, .sync_batch_norm = p->group},
                      .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
             .learning_rate = {.base = 0.05},
             .elastic = job};
@@ -130,10 +171,12 @@ static int run_rank(const char *place, int32_t rank, const plan *p) {
     trm_error err;
     trm_cluster *cluster = NULL;
     trm_elastic *job = NULL;
-    const trm_cluster_flags flags = {.rank = rank, .size = RANKS, .rendezvous = place};
+    const trm_cluster_flags flags = {.rank = rank, .size = count_ranks(p), .rendezvous = place};
     const trm_elastic_options options = {
         .join = {.timeout_seconds = 60, .heartbeat_seconds = 0.1, .insecure = true},
-        .comm = {.deterministic = TRM_DETERMINISTIC_STRICT}};
+        .comm = {.deterministic =
+                     p->group > 0 ? TRM_DETERMINISTIC_FALSE : TRM_DETERMINISTIC_STRICT},
+        .least = p->least};
     trm_status status = trm_cluster_create(&flags, &cluster, &err);
     status = status == TRM_OK ? trm_elastic_create(cluster, &options, &job, &err) : status;
     const moment dies = rank == p->dies ? p->when : NEVER;
@@ -149,10 +192,10 @@ static int run_rank(const char *place, int32_t rank, const plan *p) {
 static void run_job(const plan *p) {
     static int count;
     char place[128];
-    pid_t pids[RANKS];
-    memset(seen, 0, RANKS * sizeof *seen);
+    pid_t pids[RANKS_MAX];
+    memset(seen, 0, RANKS_MAX * sizeof *seen);
     snprintf(place, sizeof place, "unix:%s/%d", directory, ++count);
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < count_ranks(p); r++) {
         pids[r] = fork();
         assert_true(pids[r] >= 0);
         if (pids[r] == 0) {
@@ -160,12 +203,12 @@ static void run_job(const plan *p) {
             _exit(run_rank(place, r, p));
         }
     }
-    for (int32_t r = 0; r < RANKS; r++) {
+    for (int32_t r = 0; r < count_ranks(p); r++) {
         int status;
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
         if (r == p->dies) {
             assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        } else if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+        } else if (!WIFEXITED(status) || (WEXITSTATUS(status) != 0) != p->refused) {
             print_error("rank %d: %s\n", r, seen[r].message);
             fail();
         }
@@ -205,10 +248,52 @@ static void a_rank_dies_before_the_first_step(void **state) {
     (void)state;
 }
 
+/* Returns the largest distance between the weights that rank `rank` has and `weights`. */
+static double find_distance(int32_t rank, const float *weights) {
+    double most = 0;
+    for (int32_t i = 0; i < CLASSES * HIDDEN; i++) {
+        most = fmax(most, fabs((double)(seen[rank].weights[i] - weights[i])));
+    }
+    return most;
+}
+
+/* Of two groups of two ranks one loses a rank: each of the others then normalises the samples of its
+ * group alone, and the third one is spare. Other groups have other weights. */
+static void groups_of_batch_norm_keep_their_samples(void **state) {
+    static float undisturbed[CLASSES * HIDDEN];
+    plan p = {.ranks = 4, .least = 2, .group = 2, .dies = -1, .steps = STEPS};
+    run_job(&p);
+    memcpy(undisturbed, (const void *)seen[0].weights, sizeof undisturbed);
+    assert_true(find_distance(3, undisturbed) == 0);
+    p.when = MAKES_MODEL;
+    for (p.dies = 0; p.dies < p.ranks; p.dies++) {
+        run_job(&p);
+        for (int32_t r = 0; r < p.ranks; r++) {
+            assert_true(r == p.dies || (seen[r].done == 1 && seen[r].membership.ranks == 3));
+            assert_true(r == p.dies || find_distance(r, undisturbed) < 1e-5);
+        }
+    }
+    p = (plan){.ranks = 4, .group = 4, .dies = -1, .steps = STEPS};
+    run_job(&p);
+    assert_true(find_distance(0, undisturbed) > 1e-3);
+    (void)state;
+}
+
+/* A job that may go on with fewer ranks than it has groups is refused. */
+static void more_groups_than_ranks_are_refused(void **state) {
+    const plan p = {.ranks = 4, .least = 1, .group = 2, .dies = -1, .refused = true};
+    run_job(&p);
+    for (int32_t r = 0; r < p.ranks; r++) {
+        assert_non_null(
+            strstr(seen[r].message, "batch norm over groups of 2 of 4 ranks: 2 groups need 2"));
+    }
+    (void)state;
+}
+
 static int make_board(void **state) {
     (void)state;
-    void *memory =
-        mmap(NULL, RANKS * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    void *memory = mmap(NULL, RANKS_MAX * sizeof *seen, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     seen = memory;
     return memory == MAP_FAILED || mkdtemp(directory) == NULL ? -1 : 0;
 }
@@ -219,6 +304,8 @@ static int remove_directory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_dies_before_the_first_step)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_dies_before_the_first_step),
+                                       cmocka_unit_test(groups_of_batch_norm_keep_their_samples),
+                                       cmocka_unit_test(more_groups_than_ranks_are_refused)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);
 }

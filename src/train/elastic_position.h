@@ -14,6 +14,8 @@ typedef struct trmi_elastic_position {
     int64_t epoch, epoch_step, epoch_samples;
     int64_t data_samples;
     int32_t first_ranks; /* as in trm_model */
+    int32_t norm_groups; /* as in trmi_elastic_model */
+    int32_t batch;       /* the trm_batch_scope of the first ranks: all read in the same way */
     float loss;
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];

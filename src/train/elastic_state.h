@@ -24,12 +24,16 @@ typedef struct trmi_elastic_model {
     /* of a batch of all ranks. Where each rank keeps its batch (trm_model.first_ranks): of the
      * present number of ranks */
     int64_t samples;
-    int64_t blocks;          /* of it (strict determinism); 0: none */
-    int64_t rank_samples;    /* of a rank's batch when the training began */
+    int64_t blocks;       /* of it (strict determinism); 0: none */
+    int64_t rank_samples; /* of a rank's part of it when the training began */
+    /* of batch norm (sync_batch_norm of several ranks), where the batch of all ranks stays: they
+     * keep their samples; 0: none */
+    int32_t norm_groups;
     bool spare, interrupted; /* interrupted: the failure came before the update of its step */
     /* of the step under way */
     uint64_t begun_step;
     int64_t begun_epoch, begun_epoch_step;
+    bool alone; /* a member made its model for itself, and meets the others when it trains */
     uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
     char *marked;         /* the variables that a forward pass changes, one after the other */
     int64_t marked_bytes;
@@ -100,10 +104,19 @@ bool trmi_elastic_is_spare(const trm_model *model);
  * searched. */
 trm_status trmi_elastic_fit(trm_model *model, int32_t ranks, trm_error *err);
 /* Returns how many of `ranks` ranks share a step: the most whose stages have equal ranks that
- * divide its samples and its blocks; all where each keeps its batch. */
+ * divide its samples and its blocks and have whole groups of batch norm; where each keeps its
+ * batch, whose stages have equal ranks. */
 int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks);
+/* Returns the parts of a batch that `ranks` active ranks have: one each, in a pipeline one for each
+ * rank of a stage. */
+int32_t trmi_elastic_parts(const trmi_elastic_model *elastic, int32_t ranks);
 /* Returns in how many parts `ranks` ranks read a batch. */
 int32_t trmi_elastic_reads(const trmi_elastic_model *elastic, int32_t ranks);
+/* Finds the groups of batch norm of the ranks with which the job was to begin.
+ *   error  INVALID: groups that do not divide them, or more than the job has ranks at least */
+trm_status trmi_elastic_settle_norms(trm_model *model, trm_error *err);
+/* Makes groups of batch norm keep their samples in `data`, which `ranks` ranks share. */
+void trmi_elastic_group_data(const trm_model *model, trm_dataset *data, int32_t ranks);
 /* Chooses how the ranks of parallel.comm hold the state: in slices where all are processes of one
  * host, else as the user has asked. */
 void trmi_elastic_share_state(trm_model *model);

@@ -75,6 +75,8 @@ struct trm_model {
     /* ranks when the training began, where each rank keeps its batch (TRM_ELASTIC_BATCH_RANK); 0:
      * the batch of all ranks is always the same */
     int32_t first_ranks;
+    /* ranks of a group of batch norm when the training began, in an elastic job; 0: as in the options */
+    int32_t norm_ranks;
     double owed_rate; /* strict hybrid: rate of an update that a push has interrupted; 0: none */
     int32_t notes_count;
     trmi_note notes[TRMI_NOTES_MAX];

@@ -128,7 +128,8 @@ static bool has_batch_norm(const trm_graph *graph) {
 
 /* Contract in model.h. */
 bool trmi_model_norm_samples(const trm_model *model, char *text, size_t size) {
-    int32_t norm = model->options.exec.parallel.sync_batch_norm;
+    int32_t norm =
+        model->norm_ranks > 0 ? model->norm_ranks : model->options.exec.parallel.sync_batch_norm;
     if (trmi_model_size(model) < 2 || !has_batch_norm(model->train.graph)) {
         return false;
     }

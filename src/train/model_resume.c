@@ -211,6 +211,7 @@ trm_status trmi_model_take_newest(trm_model *model, const char *dir, int64_t *st
 /* The fields of info.state_json. */
 typedef struct saved_state {
     json_int_t epoch, epoch_step, batch, samples;
+    json_int_t rank_batch; /* that each rank keeps; as `batch` where it is left out */
     int accumulate, first_ranks;
     double loss;
     json_t *scale, *notes, *job; /* borrowed from the root; scale NULL = no loss was scaled */
@@ -223,10 +224,11 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
     json_error_t bad;
     *root = json_loads(text, 0, &bad);
     if (*root == NULL ||
-        json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s?i,s:F,s?o,s?o,s:o}", "epoch", &s->epoch,
+        json_unpack(*root, "{s:I,s:I,s:I,s:i,s:I,s?i,s?I,s:F,s?o,s?o,s:o}", "epoch", &s->epoch,
                     "epoch_step", &s->epoch_step, "batch", &s->batch, "accumulate", &s->accumulate,
-                    "samples", &s->samples, "first_ranks", &s->first_ranks, "loss", &s->loss,
-                    "loss_scale", &s->scale, "job", &s->job, "notes", &s->notes) != 0) {
+                    "samples", &s->samples, "first_ranks", &s->first_ranks, "rank_batch",
+                    &s->rank_batch, "loss", &s->loss, "loss_scale", &s->scale, "job", &s->job,
+                    "notes", &s->notes) != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "%s: its training state cannot be read; only its weights "
                          "can be used (load, --init)",
@@ -271,7 +273,8 @@ static trm_status check_same_run(const trm_model *model, const trm_checkpoint *c
     int64_t ranks = info->world_size > 0 ? info->world_size : 1;
     const int64_t now = model->changes->batch(model) / model->train.batch;
     bool same =
-        keeps ? s->batch == model->train.batch : s->batch * ranks == model->train.batch * now;
+        keeps ? (s->rank_batch > 0 ? s->rank_batch : s->batch) == model->changes->rank_batch(model)
+              : s->batch * ranks == model->train.batch * now;
     if (!same || s->accumulate != trmi_accumulate(model)) {
         return TRMI_FAIL(
             err, TRM_INVALID,

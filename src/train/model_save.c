@@ -5,7 +5,7 @@
  *        part "optimizer"  slots                      "conv1.weight/momentum"
  *        part "layerwise"  parameters of the other ranks in hybrid_parallel     layerwise.c
  *        info              step, seed, data position, the model's description
- *        info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "first_ranks", "loss", "loss_scale", "notes"}
+ *        info.state_json   {"job": job.h, "epoch", "epoch_step", "batch", "accumulate", "samples", "first_ranks", "rank_batch", "loss", "loss_scale", "notes"}
  *
  * All ranks gather, rank 0 writes (save/checkpoint/checkpoint_write.c). model_resume.c reads it.
  *
@@ -14,6 +14,7 @@
 #include "train/export/gather.h"
 #include "train/job/job.h"
 #include "train/model.h"
+#include "train/rank_changes.h"
 
 #include "base/arguments.h"
 #include "base/error.h"
@@ -28,7 +29,8 @@ static void write_state(const trm_model *model, trmi_text *text) {
                      (long long)model->train.batch, trmi_accumulate(model),
                      (long long)model->data_samples);
     if (model->first_ranks > 0) {
-        trmi_text_printf(text, "\"first_ranks\":%d,", (int)model->first_ranks);
+        trmi_text_printf(text, "\"first_ranks\":%d,\"rank_batch\":%lld,", (int)model->first_ranks,
+                         (long long)model->changes->rank_batch(model));
     }
     trmi_text_printf(text, "\"loss\":");
     trmi_text_json_number(text, model->loss);

@@ -63,6 +63,8 @@ static int64_t count_batch(const trm_model *model) {
     return model->train.batch * trmi_model_shares(model);
 }
 
+static int64_t count_rank_batch(const trm_model *model) { return model->train.batch; }
+
 static int64_t count_schedule_steps(const trmi_run *run) { return run->p.epoch_steps; }
 
 static double rate_of_step(const trmi_run *run) {
@@ -108,6 +110,7 @@ static const trmi_rank_changes changes_none = {
     .check_joined = change_nothing,
     .check_data = accept_run,
     .batch = count_batch,
+    .rank_batch = count_rank_batch,
     .epoch_steps = keep_steps,
     .schedule_steps = count_schedule_steps,
     .deal_data = change_nothing,

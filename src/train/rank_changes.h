@@ -3,7 +3,8 @@
  * interface.
  *
  *        trm_model_create          takes  settle  [the graph is compiled]  open     where that fails: go_alone
- *        trm_model_load, _resume   puts_off  batch
+ *        trm_model_load, _resume   puts_off  batch  rank_batch
+ *        trm_model_save            rank_batch
  *        trm_model_train           check_joined  check_data  schedule_steps  deal_data
  *          each epoch              epoch_steps
  *          each step               learning_rate  begin_step  compare_times  end_step  [hooks]  note_hooks  is_due
@@ -50,6 +51,8 @@ typedef struct trmi_rank_changes {
     bool (*request_leave)(trm_model *model);
     /* Returns the samples of a batch of all ranks. */
     int64_t (*batch)(const trm_model *model);
+    /* Returns those of them that a rank keeps where the others change. */
+    int64_t (*rank_batch)(const trm_model *model);
     /* Returns whether this rank waits without samples. */
     bool (*is_spare)(const trm_model *model);
 

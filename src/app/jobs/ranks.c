@@ -22,6 +22,7 @@ typedef struct app_ranks {
     trm_bootstrap *bootstrap; /* NULL in an elastic job */
     trm_comm *made;           /* NULL in an elastic job */
     trm_elastic *elastic;     /* NULL: the ranks do not change */
+    int32_t first;            /* ranks with which an elastic job was to begin */
 } app_ranks;
 
 /* Returns the communicator of all ranks; in an elastic job it changes with them. */
@@ -237,6 +238,7 @@ static trm_status meet_ranks(app_context *app, const trm_cluster *cluster, trm_e
         return app_fail(err, TRM_NOMEM, "no memory");
     }
     app->ranks = r;
+    r->first = trm_cluster_get(cluster)->size;
     trm_elastic_options elastic = {.join = {.timeout_seconds = app->o.start_timeout},
                                    .comm = {.engine = app->o.engine,
                                             .algorithm = app->o.algorithm,
@@ -379,7 +381,8 @@ static bool option_equals(const app_context *app, const char *option, const char
 
 int32_t app_feeding_ranks(app_context *app) {
     trm_error err;
-    int32_t ranks = app_rank_count(app);
+    /* the batch of an elastic job is that of all ranks, also where some have never come */
+    int32_t ranks = app_elastic(app) != NULL ? app->ranks->first : app_rank_count(app);
     int32_t stages = ranks > 1 && app_set_context(app, &err) == TRM_OK
                          ? atoi(app_context_option(app, "pipeline_stages"))
                          : 1;

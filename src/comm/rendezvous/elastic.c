@@ -71,6 +71,8 @@ int32_t trmi_elastic_first_ranks(const trm_elastic *e) {
     return e->membership.epoch == 1 ? e->place->hello.size : e->membership.ranks;
 }
 
+int32_t trmi_elastic_least(const trm_elastic *e) { return e->options.least; }
+
 bool trmi_elastic_may_lose(const trm_elastic *e, int64_t ranks) {
     return e->membership.ranks - ranks >= e->options.least;
 }

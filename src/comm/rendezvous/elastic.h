@@ -106,6 +106,8 @@ int32_t trmi_elastic_count_leavers(trm_elastic *elastic, int32_t first);
 /* Returns how many ranks the present epoch would have if none had died before the first one
  * began. */
 int32_t trmi_elastic_first_ranks(const trm_elastic *elastic);
+/* Returns options.least. */
+int32_t trmi_elastic_least(const trm_elastic *elastic);
 /* Returns whether the job may lose so many of its present ranks (options.least). */
 bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
 

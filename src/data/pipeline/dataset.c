@@ -106,6 +106,16 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
     return trmi_dataset_seal(dataset, err);
 }
 
+void trmi_dataset_group(trm_dataset *dataset, int32_t groups, int32_t takes) {
+    trmi_sample_order *o = &dataset->order;
+    if (o->groups != groups || o->group_takes != takes) {
+        trmi_dataset_stop(dataset);
+        o->groups = groups;
+        o->group_takes = takes;
+        dataset->epoch = dataset->index = 0;
+    }
+}
+
 trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *err) {
     if (dataset->batch_size == size) {
         return TRM_OK;

@@ -23,10 +23,24 @@ int64_t trmi_order_real(const trmi_sample_order *order) {
     return order->count / order->shards + (order->shard < order->count % order->shards);
 }
 
+/* Returns where in the order of all shards the sample at `place` is. */
+static int64_t position_of(const trmi_sample_order *order, int64_t place) {
+    const bool grouped =
+        order->groups > 1 && order->mode == TRM_SHARD_WRAP && order->shards % order->groups == 0;
+    if (!grouped) {
+        return place * order->shards + order->shard;
+    }
+    /* of the group's samples, in their order, each of its shards takes one in turn */
+    const int64_t shards = order->shards / order->groups, group = order->shard / shards;
+    const int64_t at = place * shards + order->shard % shards;
+    return (at / order->group_takes * order->groups + group) * order->group_takes +
+           at % order->group_takes;
+}
+
 /* Returns the sample at `place` < trmi_order_real, before the window shuffle. */
 static int64_t sample_at(const trmi_sample_order *order, int64_t epoch, int64_t place) {
     int64_t global =
-        (place * order->shards + order->shard + (epoch == order->moved_epoch ? order->moved : 0)) %
+        (position_of(order, place) + (epoch == order->moved_epoch ? order->moved : 0)) %
         order->count;
     /* Negative before the first place of a shifted epoch, from which a window may draw. */
     global += global < 0 ? order->count : 0;

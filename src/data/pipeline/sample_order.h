@@ -16,6 +16,9 @@ typedef struct trmi_sample_order {
     int64_t window;        /* size of the shuffle window; at most 1: no window */
     /* in this epoch all shards' places are shifted by so many samples (trmi_dataset_deal) */
     int64_t moved_epoch, moved;
+    /* groups of neighbouring shards take so many samples in turn, however many shards they have
+     * (trmi_dataset_group); 0: shards take one each. Mode `wrap` */
+    int64_t groups, group_takes;
 } trmi_sample_order;
 
 /* Returns the places of this shard in an epoch. Real samples come first; only mode `pad` has places
