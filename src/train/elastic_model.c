@@ -168,7 +168,7 @@ trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     }
     TRMI_TRY(trmi_elastic_sort(e, model->train.exec, err));
     e->marked = trmi_alloc((size_t)e->marked_bytes);
-    return e->marked != NULL ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for an elastic model");
+    return e->marked != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "for an elastic model");
 }
 
 bool trmi_elastic_puts_off(trm_status status, const trm_error *why) {

@@ -730,7 +730,7 @@ trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection 
     size_t bytes;
     uint8_t *data = encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, number);
     if (data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a request to server %d", peer->number);
+        return TRMI_NO_MEMORY(err, "for a request to server %d", peer->number);
     }
     trm_status status =
         trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
@@ -765,7 +765,7 @@ trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection 
         trmi_error_decode(&theirs, client->order_trailer);
     } else if (client->order_trailer == NULL) {
         /* the server may hold pushes for this order: the end of the connection ends the hold */
-        TRMI_FAIL(&theirs, TRM_NOMEM, "no memory for an answer of server %d", peer->number);
+        TRMI_NO_MEMORY(&theirs, "for an answer of server %d", peer->number);
         trmi_client_drop(client, peer);
     }
     theirs.status = client->order_header.status;

@@ -33,7 +33,7 @@ trm_status trm_ps_batch_create(trm_ps_client *client, trm_ps_batch **out, trm_er
     }
     if (!whole) {
         trm_ps_batch_destroy(b);
-        return trmi_client_note(client, TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch"));
+        return trmi_client_note(client, TRMI_NO_MEMORY(err, "for a batch"));
     }
     *out = b;
     return TRM_OK;
@@ -132,7 +132,7 @@ trm_status trm_ps_batch_add(trm_ps_batch *b, int32_t table, const uint64_t *keys
     }
     if (!trmi_grow((void **)&b->slices, &b->slice_capacity, b->slice_count + 1,
                    sizeof *b->slices)) {
-        return trmi_client_note(b->client, TRMI_FAIL(err, TRM_NOMEM, "no memory for a slice"));
+        return trmi_client_note(b->client, TRMI_NO_MEMORY(err, "for a slice"));
     }
     /* keys and rows stay the caller's memory: only their addresses are kept */
     b->slices[b->slice_count++] = (trmi_slice){
@@ -168,7 +168,7 @@ static trm_status reserve_arrangement(const trm_ps_batch *b, trmi_arrangement *a
     a->first = a->first != NULL ? a->first : trmi_alloc((c->servers + 1) * sizeof *a->first);
     bool there = a->first != NULL && trmi_grow((void **)&a->sections, &a->section_capacity, groups,
                                                sizeof *a->sections);
-    return there ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for the sections of a batch");
+    return there ? TRM_OK : TRMI_NO_MEMORY(err, "for the sections of a batch");
 }
 
 /* Arranges without moving keys: with a single shard every table is one section, whose keys lie
@@ -239,8 +239,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
         !trmi_grow((void **)&a->keys, &a->key_capacity, end - first, sizeof *a->keys) ||
         !trmi_grow((void **)&a->place, &a->place_capacity, end - first, sizeof *a->place)) {
         trmi_free(start);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
-                         (long long)(end - first));
+        return TRMI_NO_MEMORY(err, "for a batch of %lld keys", (long long)(end - first));
     }
     a->mask = mask;
     a->match = match;
@@ -312,7 +311,7 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     }
     uint8_t **by_place = trmi_alloc((size_t)(a->count + 1) * sizeof *by_place);
     if (by_place == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld rows", (long long)a->count);
+        return TRMI_NO_MEMORY(err, "for a batch of %lld rows", (long long)a->count);
     }
     /* addresses in the order of the message, then by unique key */
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {

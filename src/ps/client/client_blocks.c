@@ -100,9 +100,8 @@ trm_status trmi_batch_split_blocks(trm_ps_batch *b, trm_error *err) {
     if (s.made == NULL || s.latest == NULL) {
         free(s.made);
         free(s.latest);
-        return trmi_client_note(b->client,
-                                TRMI_FAIL(err, TRM_NOMEM, "no memory for the blocks of %lld keys",
-                                          (long long)b->lookups));
+        return trmi_client_note(
+            b->client, TRMI_NO_MEMORY(err, "for the blocks of %lld keys", (long long)b->lookups));
     }
     /* 0xFF bytes are UINT32_MAX: no key has a unique of a block yet */
     memset(s.latest, 0xFF, (size_t)(b->unique_count + 1) * sizeof *s.latest);

@@ -42,7 +42,7 @@ trm_status trmi_cache_create(int64_t rows, size_t row_bytes, trmi_cache **out, t
         trmi_free(cache);
         trmi_free(entries);
         trmi_free(values);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a cache of %lld rows", (long long)rows);
+        return TRMI_NO_MEMORY(err, "for a cache of %lld rows", (long long)rows);
     }
     for (uint64_t i = 0; i < sets * WAYS; i++) {
         entries[i].batch = -1;

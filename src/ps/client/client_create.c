@@ -201,7 +201,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
     client->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->tables);
     client->caches = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *client->caches);
     if (client->peers == NULL || client->tables == NULL || client->caches == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a client");
+        status = TRMI_NO_MEMORY(err, "for a client");
         goto failed;
     }
     for (uint32_t s = 0; s < client->servers; s++) {

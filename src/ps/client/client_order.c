@@ -44,7 +44,7 @@ static trm_status declare_table(trm_ps_client *client, const trm_table_options *
         size_t length = strlen(checked.name) + 1;
         char *name = trmi_alloc(length);
         if (name == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
+            return TRMI_NO_MEMORY(err, "for table '%s'", checked.name);
         }
         memcpy(name, checked.name, length);
         client->tables[number] = checked;
@@ -322,7 +322,7 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
         if (!take_maximum(v, client->order_trailer,
                           client->order_trailer_bytes / sizeof(trmi_push_id))) {
             ++*held;
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint");
+            return TRMI_NO_MEMORY(err, "for a checkpoint");
         }
     }
     return TRM_OK;
@@ -377,8 +377,7 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
                                trm_ps_checkpoint_result *result, double started,
                                trmi_text *manifest, trm_error *err) {
     uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
-    trm_status status =
-        numbers == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a checkpoint") : TRM_OK;
+    trm_status status = numbers == NULL ? TRMI_NO_MEMORY(err, "for a checkpoint") : TRM_OK;
     /* all orders go out first */
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
         trmi_ps_note note = {
@@ -404,7 +403,7 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
     trmi_text_printf(manifest, "\n  ]\n}\n");
     trmi_free(numbers);
     TRMI_TRY(status);
-    return manifest->failed ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a manifest") : TRM_OK;
+    return manifest->failed ? TRMI_NO_MEMORY(err, "for a manifest") : TRM_OK;
 }
 
 /* Contract in trireme/ps.h. HOLD, SNAPSHOT and RELEASE are described in server/server_order.c. */

@@ -43,7 +43,7 @@ static trm_status copy_cached_rows(trm_ps_batch *b, const trmi_part *part, trm_e
         }
         int64_t bytes = c->widths[x->table] * (int64_t)trm_dtype_bytes(c->options.wire);
         if (!trmi_grow((void **)&b->hot, &b->hot_capacity, b->hot_bytes + bytes, 1)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch's hot rows");
+            return TRMI_NO_MEMORY(err, "for a batch's hot rows");
         }
         memcpy(b->hot + b->hot_bytes, row, (size_t)bytes);
         b->hot_bytes += bytes;

@@ -35,7 +35,7 @@ static trmi_pending *take_pending(trmi_server_connection *peer, size_t bytes, tr
         }
         return p;
     }
-    TRMI_FAIL(err, TRM_NOMEM, "no memory for a push of %zu bytes", bytes);
+    TRMI_NO_MEMORY(err, "for a push of %zu bytes", bytes);
     return NULL;
 }
 
@@ -103,7 +103,7 @@ static trm_status place_sums(trm_ps_batch *b, trm_error *err) {
     }
     bool direct = c->options.wire == TRM_FLOAT32;
     if (!direct && !trmi_grow((void **)&b->sums, &b->sum_capacity, floats, sizeof *b->sums)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
+        return TRMI_NO_MEMORY(err, "to sum gradients");
     }
     return trmi_batch_locate(b, a, 0, b->unique_count, sizeof(float),
                              direct ? NULL : (uint8_t *)b->sums, err);
@@ -330,7 +330,7 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
     header.rate_scale = choose_rate_scale(options);
     /* One message for each server. The push takes its number only when all of them exist. */
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
-    trm_status status = messages == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a push")
+    trm_status status = messages == NULL ? TRMI_NO_MEMORY(err, "for a push")
                                          : fill_messages(batch, &header, messages, err);
     if (status == TRM_OK) {
         c->next_sequence++;

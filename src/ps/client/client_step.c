@@ -30,7 +30,7 @@ trm_status trmi_client_steps_merge(trm_ps_client *c, const uint8_t *data, size_t
     }
     uint8_t *copy = trmi_alloc(bytes);
     if (copy == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for steps");
+        return TRMI_NO_MEMORY(err, "for steps");
     }
     memcpy(copy, data, bytes);
     trmi_free(c->steps);

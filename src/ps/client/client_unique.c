@@ -339,8 +339,7 @@ trm_status trmi_batch_cut(trm_ps_batch *b, trm_error *err) {
         return TRM_OK;
     }
     if (!reserve_arrays(b)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a batch of %lld keys",
-                         (long long)b->lookups);
+        return TRMI_NO_MEMORY(err, "for a batch of %lld keys", (long long)b->lookups);
     }
     chain_slices(b);
     cut_parts(b);

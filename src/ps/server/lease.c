@@ -99,7 +99,7 @@ static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, 
     }
     if (!trmi_grow((void **)&book->granted, &book->granted_capacity, book->granted_count + 1,
                    sizeof *book->granted)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a lease");
+        return TRMI_NO_MEMORY(err, "for a lease");
     }
     /* fresh samples, or the beginning of a returned range */
     if (e->begin == book->next) {
@@ -163,7 +163,7 @@ static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, 
         }
         if (!trmi_grow((void **)&book->returned, &book->returned_capacity, book->returned_count + 1,
                        sizeof *book->returned)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the rest of a lease");
+            return TRMI_NO_MEMORY(err, "for the rest of a lease");
         }
         book->returned[book->returned_count++] = (returned_range){l->position, l->end};
         drop_lease(book, l);

@@ -317,7 +317,7 @@ static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_err
     trmi_ps_link *link = trmi_alloc(sizeof *link);
     if (link == NULL) {
         channel->table->destroy(channel);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection");
+        return TRMI_NO_MEMORY(err, "for a connection");
     }
     link->server = server;
     link->channel = channel;
@@ -585,7 +585,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     server->tables = trmi_alloc(TRMI_PS_TABLES_MAX * sizeof *server->tables);
     server->runners = trmi_alloc(server->shards * sizeof *server->runners);
     if (server->tables == NULL || server->runners == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
+        status = TRMI_NO_MEMORY(err, "for a server");
         goto failed;
     }
     if (checked.spill_folder != NULL) {

@@ -69,7 +69,7 @@ static trm_status restore_record(void *context, const uint8_t *record, size_t by
     memcpy(&r, record, bytes);
     trmi_life *life = find_life(c->server, r.worker);
     if (life == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", r.worker);
+        return TRMI_NO_MEMORY(err, "for worker %u", r.worker);
     }
     life->incarnation = life->incarnation < r.incarnation ? r.incarnation : life->incarnation;
     if (r.away == IS_CHIEF || r.away == WAS_CHIEF) {
@@ -139,7 +139,7 @@ trm_status trmi_server_new_life(trm_ps_server *server, uint32_t worker, uint32_t
                                 uint32_t *incarnation, trm_error *err) {
     trmi_life *life = find_life(server, worker);
     if (life == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
+        return TRMI_NO_MEMORY(err, "for worker %u", worker);
     }
     uint32_t last = seen > life->incarnation ? seen : life->incarnation;
     TRMI_TRY(write_record(server, worker, last + 1, BEGINS, err));

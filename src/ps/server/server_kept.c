@@ -66,7 +66,7 @@ trm_status trmi_kept_write(const trm_ps_server *server, trm_error *err) {
     }
     uint8_t *data = trmi_alloc(bytes + 1), *at = data;
     if (data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep a push of %zu bytes", bytes);
+        return TRMI_NO_MEMORY(err, "to keep a push of %zu bytes", bytes);
     }
     for (const trmi_request *r = server->waiting; r != NULL; r = r->next) {
         if (r->kept && !r->partial) {
@@ -111,7 +111,7 @@ static trm_status copy_record(void *context, const uint8_t *record, size_t bytes
         return TRM_OK;
     }
     if (!trmi_grow((void **)&rest->data, &rest->capacity, rest->bytes + (int64_t)bytes, 1)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the file of kept pushes");
+        return TRMI_NO_MEMORY(err, "for the file of kept pushes");
     }
     memcpy(rest->data + rest->bytes, record, bytes);
     rest->bytes += (int64_t)bytes;
@@ -147,7 +147,7 @@ static trm_status make_request(trm_ps_server *server, const kept_head *head, con
     r->message = (trmi_message){trmi_alloc(head->message_bytes + 1), head->message_bytes, NULL};
     trm_status status = TRM_OK;
     if (r->message.data == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a kept push");
+        status = TRMI_NO_MEMORY(err, "for a kept push");
     } else {
         memcpy(r->message.data, message, head->message_bytes);
         status = trmi_ps_decode_header(r->message.data, r->message.bytes, &r->header, err);

@@ -135,7 +135,7 @@ trm_status trmi_lag_create(trm_ps_server *server, trm_error *err) {
     lag->counts = calloc(TRMI_PS_TABLES_MAX, sizeof *lag->counts);
     bool made = lag->staleness != NULL && lag->declared != NULL && lag->updates != NULL &&
                 lag->last_push != NULL && lag->counts != NULL;
-    return made ? TRM_OK : TRMI_FAIL(err, TRM_NOMEM, "no memory for a server");
+    return made ? TRM_OK : TRMI_NO_MEMORY(err, "for a server");
 }
 
 void trmi_lag_destroy(trm_ps_server *server) {

@@ -69,7 +69,7 @@ static trm_status remember_members(trm_ps_server *server, int64_t step, trm_erro
     server->last.members = trmi_alloc(count * sizeof *server->last.members);
     if (ids == NULL || server->last.members == NULL) {
         trmi_free(ids);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the last step of the logs");
+        return TRMI_NO_MEMORY(err, "for the last step of the logs");
     }
     (void)trmi_shard_held_ids(shard, ids, count);
     for (uint32_t i = 0; i < count; i++) {

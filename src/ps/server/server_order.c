@@ -121,7 +121,7 @@ trm_status trmi_server_add_table(trm_ps_server *server, const trm_table_options 
     size_t length = strlen(checked.name) + 1;
     char *name = trmi_alloc(length);
     if (name == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
+        return TRMI_NO_MEMORY(err, "for table '%s'", checked.name);
     }
     memcpy(name, checked.name, length);
     const trm_error why = run_on_shards(server, &checked);
@@ -156,7 +156,7 @@ void trmi_table_stats_add(trm_table_stats *to, const trm_table_stats *from) {
 static bool reserve_stats(trmi_request *r) {
     r->trailer = trmi_alloc(sizeof(trm_table_stats));
     if (r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for the statistics of a table");
+        TRMI_NO_MEMORY(&r->err, "for the statistics of a table");
         return false;
     }
     r->trailer_bytes = sizeof(trm_table_stats);
@@ -192,7 +192,7 @@ static void run_row(trmi_shard_thread *runner, trmi_request *r) {
     uint8_t *out = trmi_alloc(bytes + sizeof writers);
     if (out == NULL) {
         trm_error err;
-        TRMI_FAIL(&err, TRM_NOMEM, "no memory for row %llu", (unsigned long long)key);
+        TRMI_NO_MEMORY(&err, "for row %llu", (unsigned long long)key);
         trmi_request_fail(r, &err);
         return;
     }
@@ -221,7 +221,7 @@ static void order_tables(const trm_ps_server *server, trmi_request *r) {
     size_t name_bytes = strlen(table->name) + 1;
     r->trailer = trmi_alloc(sizeof wire + name_bytes);
     if (r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory to describe a table");
+        TRMI_NO_MEMORY(&r->err, "to describe a table");
         return;
     }
     trmi_ps_put_table(table, &wire);
@@ -236,7 +236,7 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
     trm_ps_worker *out = trmi_alloc((size_t)(server->worker_count + 1) * sizeof *out);
     double now = trmi_os_now();
     if (out == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a list of workers");
+        TRMI_NO_MEMORY(&r->err, "for a list of workers");
         return;
     }
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -279,7 +279,7 @@ static void order_hold(trm_ps_server *server, trmi_request *r) {
     /* the answer lists the last push of each worker: the client combines those of all servers */
     r->trailer = trmi_alloc((size_t)server->worker_count * sizeof(trmi_push_id) + 1);
     if (r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
+        TRMI_NO_MEMORY(&r->err, "for a checkpoint");
         return;
     }
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -482,7 +482,7 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
                   "server %d: snapshot %u, at most %d expected: go on in a new folder",
                   server->options.server, number, TRMI_SNAPSHOT_NUMBER_MAX);
     } else if (until == NULL || r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for a checkpoint");
+        TRMI_NO_MEMORY(&r->err, "for a checkpoint");
     } else if (trmi_os_make_dirs(NULL, folder, &r->err) == TRM_OK) {
         /* let the pushes pass that belong to the snapshot, up to `until` */
         memcpy(until, r->message.data + trmi_ps_note_size(TRMI_PS_CONTROL), ids * sizeof *until);

@@ -450,9 +450,8 @@ void trmi_run_group(trmi_shard_thread *runner, trmi_request *group) {
                       .dtype = TRM_FLOAT32,
                       .clocked = true};
     bool applied = false;
-    trm_status status = ids == NULL || parts == NULL
-                            ? TRMI_FAIL(&err, TRM_NOMEM, "no memory to sum gradients")
-                            : TRM_OK;
+    trm_status status =
+        ids == NULL || parts == NULL ? TRMI_NO_MEMORY(&err, "to sum gradients") : TRM_OK;
     if (status == TRM_OK && nodes % count != 0) {
         status =
             TRMI_FAIL(&err, TRM_INVALID,

@@ -166,7 +166,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t snapshot, trmi_snap
             break;
         }
         if (!trmi_grow((void **)&chain, &capacity, (int64_t)*count + 1, sizeof *chain)) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory for manifests");
+            status = TRMI_NO_MEMORY(err, "for manifests");
             break;
         }
         status = trmi_manifest_read(server->folder, at, &chain[*count], err);
@@ -215,8 +215,7 @@ static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifes
                               uint32_t count, trm_error *err) {
     shard_load *shards = trmi_alloc(server->shards * sizeof *shards);
     trm_status status =
-        shards == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to load %u shards", server->shards)
-                       : TRM_OK;
+        shards == NULL ? TRMI_NO_MEMORY(err, "to load %u shards", server->shards) : TRM_OK;
     for (uint32_t s = 0; status == TRM_OK && s < server->shards; s++) {
         shards[s] = (shard_load){.server = server, .chain = chain, .count = count, .into = s};
         shards[s].has_thread = s + 1 < server->shards &&
@@ -422,7 +421,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
         const trm_table_options *o = &first->tables[i]->options;
         char *name = trmi_alloc(strlen(o->name) + 1);
         if (name == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for table '%s'", o->name);
+            return TRMI_NO_MEMORY(err, "for table '%s'", o->name);
         }
         memcpy(name, o->name, strlen(o->name) + 1);
         server->tables[i] = *o;

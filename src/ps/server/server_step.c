@@ -81,8 +81,8 @@ void trmi_step_append_decided(const trm_ps_server *server, trmi_request *r) {
     }
     r->trailer = trmi_alloc(bytes);
     if (r->trailer == NULL) {
-        TRMI_FAIL(&r->err, TRM_NOMEM, "no memory for an answer that lists %lld steps",
-                  (long long)server->step_count);
+        TRMI_NO_MEMORY(&r->err, "for an answer that lists %lld steps",
+                       (long long)server->step_count);
         return;
     }
     r->trailer_bytes = bytes;
@@ -132,7 +132,7 @@ static trm_status rewrite_log(trm_ps_server *server, trm_error *err) {
     /* the file is replaced whole, so that a crash leaves either the old or the new one */
     uint8_t *data = trmi_alloc(bytes + 1), *at = data;
     if (data == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the log of steps");
+        return TRMI_NO_MEMORY(err, "for the log of steps");
     }
     for (int64_t i = 0; i < server->step_count; i++) {
         write_record(&server->steps[i], at);
@@ -163,7 +163,7 @@ static trm_status log_step(trm_ps_server *server, const trmi_sync_step *s, trm_e
     size_t bytes = record_bytes(s->count);
     uint8_t *record = trmi_alloc(bytes);
     if (record == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to log a step");
+        return TRMI_NO_MEMORY(err, "to log a step");
     }
     write_record(s, record);
     trm_status status = trmi_records_append(server->steps_fd, record, bytes,
@@ -498,7 +498,7 @@ static trm_status take_step(trm_ps_server *server, const step_head *head, const 
     }
     trmi_request *group = create_group(server, head->step, ids, head->count);
     if (group == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
+        return TRMI_NO_MEMORY(err, "for a step");
     }
     server->step = head->step;
     trmi_request_dispatch(server, group);
@@ -523,7 +523,7 @@ static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t 
         }
         trmi_push_id *ids = trmi_alloc(size);
         if (ids == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a step");
+            return TRMI_NO_MEMORY(err, "for a step");
         }
         memcpy(ids, data + at, size);
         trm_status status = take_step(server, &head, ids, err);
@@ -580,7 +580,7 @@ static trm_status restore_step(trm_ps_server *server, trmi_sync_step *s, trm_err
         note_dispatched(server, s->ids[m].worker, s->ids[m].incarnation, s->ids[m].sequence);
         trmi_worker *w = trmi_front_find(server, s->ids[m].worker);
         if (w == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", s->ids[m].worker);
+            return TRMI_NO_MEMORY(err, "for worker %u", s->ids[m].worker);
         }
         w->clock = trmi_max_i64(w->clock, s->step);
     }
@@ -614,7 +614,7 @@ static trm_status restore_record(void *context, const uint8_t *record, size_t by
                         .leases = trmi_alloc(leases)};
     trm_status status = TRM_NOMEM;
     if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
-        TRMI_FAIL(err, TRM_NOMEM, "no memory for a step of the log");
+        TRMI_NO_MEMORY(err, "for a step of the log");
     } else {
         /* the record: head, pushes, then the begin and end of each one's samples */
         memcpy(s.ids, record + sizeof head, ids);

@@ -51,7 +51,7 @@ trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t 
     if (w == NULL) {
         if (!trmi_grow((void **)&server->workers, &server->worker_capacity,
                        server->worker_count + 1, sizeof *w)) {
-            TRMI_FAIL(err, TRM_NOMEM, "no memory for worker %u", worker);
+            TRMI_NO_MEMORY(err, "for worker %u", worker);
             return NULL;
         }
         w = &server->workers[server->worker_count++];

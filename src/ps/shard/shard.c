@@ -438,7 +438,7 @@ trm_status trmi_shard_stage(trmi_shard *shard, const trmi_push *push, trm_error 
     }
     trmi_staged_push *staged = copy_push(shard, push);
     if (staged == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "shard %u: no memory to keep a push", shard->number);
+        return TRMI_NO_MEMORY(err, "to keep a push in shard %u", shard->number);
     }
     status = trmi_shard_log_push(shard, push, err);
     if (status != TRM_OK) {

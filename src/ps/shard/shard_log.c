@@ -122,7 +122,7 @@ trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_err
     trmi_ps_section *copy = trmi_alloc(sections_bytes);
     trm_status status = TRM_OK;
     if (message == NULL || copy == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to log a push", shard->log.path);
+        status = TRMI_NO_MEMORY(err, "to log a push in %s", shard->log.path);
         goto done;
     }
     /* trmi_ps_encode points the copies of the sections into the message; their content is copied

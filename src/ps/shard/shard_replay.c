@@ -90,7 +90,7 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
     trmi_ps_header header;
     trm_status status = TRM_OK;
     if (ids == NULL || marks == NULL || sections == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to replay a push");
+        status = TRMI_NO_MEMORY(err, "to replay a push");
         goto done;
     }
     /* The body: ids, marks, and the sections as an encoded message (trmi_shard_log_push). */
@@ -199,10 +199,8 @@ static bool is_copy(const trmi_shard *shard, const trmi_record_head *head) {
 /* Appends a record to the held ones. */
 static trm_status keep_record(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                               trm_error *err) {
-    if (!trmi_grow((void **)&shard->held, &shard->held_capacity, shard->held_count + 1,
-                   sizeof *shard->held)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep a step of the log");
-    }
+    TRMI_TRY(TRMI_GROW(err, shard->held, shard->held_capacity, shard->held_count + 1,
+                       "to keep a step of the log"));
     shard->held[shard->held_count++] = (trmi_held){.head = *head, .body = body};
     return TRM_OK;
 }
@@ -216,7 +214,7 @@ static trm_status copy_held(trmi_shard *shard, trm_error *err) {
         }
         h->copy = trmi_alloc(h->head.body_bytes + 1);
         if (h->copy == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to keep a step of the log");
+            return TRMI_NO_MEMORY(err, "to keep a step of the log");
         }
         memcpy(h->copy, h->body, h->head.body_bytes);
         h->body = h->copy;

@@ -21,7 +21,7 @@ static trm_status keep_sum(trmi_sum *sum, const trmi_ps_section *found, int32_t 
     size_t value_bytes = (size_t)(found->count * width) * sizeof(float);
     uint8_t *held = trmi_alloc(key_bytes + value_bytes + 64);
     if (held == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients");
+        return TRMI_NO_MEMORY(err, "to sum gradients");
     }
     trmi_ps_section *to = &sum->sections[sum->count];
     *to = *found;
@@ -46,7 +46,7 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
     *out = (trmi_sum){.sections = trmi_alloc((shard->table_count + 1) * sizeof *out->sections),
                       .held = trmi_alloc((shard->table_count + 1) * sizeof *out->held)};
     trm_status status = of_table == NULL || out->sections == NULL || out->held == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to sum gradients")
+                            ? TRMI_NO_MEMORY(err, "to sum gradients")
                             : TRM_OK;
     for (uint32_t t = 0; t < shard->table_count && status == TRM_OK; t++) {
         /* the sections of this table, in the order of the parts */

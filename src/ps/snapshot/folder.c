@@ -53,10 +53,7 @@ static bool wants_row(void *context, uint32_t table, uint64_t key) {
 /* Creates the shards of the job. */
 static trm_status make_shards(trm_ps_folder *f, trm_error *err) {
     f->count = (uint32_t)(f->info.servers * f->info.shards);
-    f->shards = trmi_alloc(f->count * sizeof(trmi_shard *));
-    if (f->shards == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory", f->path);
-    }
+    TRMI_TRY(TRMI_NEW(err, f->shards, f->count, "for the shards of %s", f->path));
     trmi_row_table_place place = {.shards = f->count, .initial = f->options.initial};
     for (uint32_t i = 0; i < f->count; i++) {
         TRMI_TRY(trmi_shard_create(INT64_MAX / 2, &place, i % (uint32_t)f->info.shards,
@@ -329,8 +326,7 @@ trm_status trm_ps_folder_each(const trm_ps_folder *f, int32_t table, trm_ps_row_
     const trmi_row_layout *layout = &f->shards[0]->tables[table]->layout;
     float *values = trmi_alloc((size_t)layout->width * sizeof *values);
     float *slots = trmi_alloc(((size_t)layout->slot_count + 1) * sizeof *slots);
-    trm_status status =
-        values == NULL || slots == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a row") : TRM_OK;
+    trm_status status = values == NULL || slots == NULL ? TRMI_NO_MEMORY(err, "for a row") : TRM_OK;
     for (uint32_t i = 0; i < f->count && status == TRM_OK; i++) {
         status = each_of_shard(f, i, table, see, context, values, slots);
     }

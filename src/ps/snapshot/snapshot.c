@@ -328,8 +328,7 @@ static void *write_files(void *context) {
 /* Contract in snapshot.h. The buffers are charged to the shard's budget. */
 trm_status trmi_snapshot_create(trmi_shard *shard, trmi_snapshot **out, trm_error *err) {
     trmi_snapshot *snapshot = trmi_alloc(sizeof *snapshot);
-    trm_status status =
-        snapshot == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory for a snapshot") : TRM_OK;
+    trm_status status = snapshot == NULL ? TRMI_NO_MEMORY(err, "for a snapshot") : TRM_OK;
     if (status != TRM_OK) {
         return status;
     }

@@ -225,7 +225,7 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     TRMI_TRY(trmi_row_table_check(options, &checked, err));
     trmi_row_table *table = trmi_account_alloc(account, sizeof *table);
     if (table == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "table '%s': no memory", checked.name);
+        return TRMI_NO_MEMORY(err, "for table '%s'", checked.name);
     }
     table->account = account;
     table->options = checked;

@@ -447,7 +447,7 @@ trm_status trmi_channel_pair(size_t ring_bytes, trmi_channel **a, trmi_channel *
             munmap(memory, bytes);
         }
         trmi_free((void *)users);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for two rings of %zu bytes", ring_bytes);
+        return TRMI_NO_MEMORY(err, "for two rings of %zu bytes", ring_bytes);
     }
     atomic_store(users, 2);
     init_rings(memory, ring_bytes);
@@ -470,8 +470,7 @@ static trm_status map_end(trmi_channel *tcp, int fd, size_t ring_bytes, int side
         if (memory != MAP_FAILED) {
             munmap(memory, bytes);
         }
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to map rings of %zu bytes to %s", bytes,
-                         tcp->peer);
+        return TRMI_NO_MEMORY(err, "to map rings of %zu bytes to %s", bytes, tcp->peer);
     }
     *out = c;
     return TRM_OK;

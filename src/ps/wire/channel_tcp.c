@@ -205,7 +205,7 @@ static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeou
     spare s = take_spare(c, bytes + sizeof(tcp_block));
     if (s.data == NULL) {
         unreserve_bytes(c, bytes);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes", bytes);
+        return TRMI_NO_MEMORY(err, "for a message of %zu bytes", bytes);
     }
     tcp_block *b = (tcp_block *)(void *)s.data;
     *b = (tcp_block){.capacity = s.capacity, .out = outgoing_of(s.data + sizeof *b, bytes)};
@@ -459,8 +459,8 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
         if (c->frame_have < FRAME_BYTES) {
             status = read_frame(c, err);
         } else if (!make_place(c)) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for a message of %zu bytes from %s",
-                             c->expected, channel->peer);
+            return TRMI_NO_MEMORY(err, "for a message of %zu bytes from %s", c->expected,
+                                  channel->peer);
         } else {
             size_t room = c->in.capacity - sizeof(tcp_block) - c->have;
             size_t wanted = c->expected - c->have < room ? c->expected - c->have : room;
@@ -544,7 +544,7 @@ trm_status trmi_tcp_wrap(int fd, const char *peer, trmi_channel **out, trm_error
     tcp_channel *c = trmi_alloc(sizeof *c);
     if (c == NULL) {
         close(fd);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a connection to %s", peer);
+        return TRMI_NO_MEMORY(err, "for a connection to %s", peer);
     }
     c->base.table = &tcp_table;
     c->fd = fd;
