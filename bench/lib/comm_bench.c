@@ -258,7 +258,7 @@ static trm_status make_bound(bench *b, bound_kind kind, bound *out, trm_error *e
     if (out->sources == NULL || out->targets == NULL || out->come == NULL || out->done == NULL ||
         places == NULL || out->region == NULL) {
         trmi_free(places);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the bound of %zu bytes", region_bytes);
+        return TRMI_NO_MEMORY(err, "for the bound of %zu bytes", region_bytes);
     }
     memset(out->region, 0, region_bytes);
     out->here = (_Atomic uint64_t *)(void *)out->region;
@@ -467,7 +467,7 @@ trm_status bench_comm(trm_comm *comm, int64_t bytes, const bench_comm_options *o
     b.op.send = blocked ? b.send : NULL; /* the others are timed in place */
     trm_status status = b.send != NULL && b.recv != NULL
                             ? measure_collective(&b, result, err)
-                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu bytes", size);
+                            : TRMI_NO_MEMORY(err, "for %zu bytes", size);
     if (o->private_buffers) {
         trmi_free(b.send);
         trmi_free(b.recv);

@@ -7,6 +7,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/order.h"
 #include "base/os.h"
 
@@ -47,7 +48,7 @@ static trm_status decode_batch(const trm_dataset *dataset, trmi_picture_scratch 
         size_t bytes = (size_t)width * (size_t)height * (size_t)tjPixelSize[format];
         uint8_t *pixels = trmi_scratch_get(scratch, TRMI_SCRATCH_SOURCE, bytes);
         if (pixels == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %d x %d", height, width);
+            return TRMI_NO_MEMORY(err, "for an image of %d x %d", height, width);
         }
         (void)tjDecompress2(scratch->decoder, sample.data, sample.bytes, pixels, width, 0, height,
                             format, 0);
@@ -70,7 +71,7 @@ trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *
     double *own = trmi_alloc(3 * ROUNDS_MAX * sizeof *own);
     double *decode = own + ROUNDS_MAX, *ratio = decode + ROUNDS_MAX;
     trmi_picture_scratch scratch = {0};
-    trm_status status = own == NULL ? TRMI_FAIL(err, TRM_NOMEM, "no memory to measure") : TRM_OK;
+    trm_status status = own == NULL ? TRMI_NO_MEMORY(err, "to measure") : TRM_OK;
     *out = (bench_data_rate){0};
     int64_t rounds = 0;
     double start = trmi_os_now();

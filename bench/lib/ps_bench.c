@@ -225,7 +225,7 @@ static trm_status bench_make(const bench_ps_options *options, table_bench *b, tr
     b->gradients = trmi_alloc((size_t)b->batch * 64);
     if (b->plain == NULL || b->summed == NULL || b->places == NULL || b->keys == NULL ||
         b->out == NULL || b->gradients == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory for %lld rows", (long long)b->rows);
+        return TRMI_NO_MEMORY(err, "for %lld rows", (long long)b->rows);
     }
     for (int64_t i = 0; i < b->batch * WIDTH; i++) {
         b->gradients[i] = 1e-3f * (float)(i % 7 - 3);
@@ -241,10 +241,8 @@ static trm_status bench_make(const bench_ps_options *options, table_bench *b, tr
 /* Measures one table in this process; *rows: how many it has. */
 static trm_status bench_table(const bench_ps_options *options, const bench_say *say, int64_t *rows,
                               trm_error *err) {
-    table_bench *b = trmi_alloc(sizeof *b);
-    if (b == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory");
-    }
+    table_bench *b;
+    TRMI_TRY(TRMI_NEW(err, b, 1, "to measure a table"));
     trm_status status;
     TRMI_TRY_GOTO(status, bench_make(options, b, err), done);
     *rows = b->rows;

@@ -78,7 +78,7 @@ static trm_status fill_and_train(trm_ps_client *client, const trm_table_options 
     float *out = trmi_alloc((size_t)floats * sizeof *out);
     uint64_t *keys = trmi_alloc((size_t)f->batch * sizeof *keys);
     trm_status status = gradients == NULL || out == NULL || keys == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
+                            ? TRMI_NO_MEMORY(err, "for batches of %lld rows", (long long)f->batch)
                             : TRM_OK;
     for (int64_t i = 0; status == TRM_OK && i < floats; i++) {
         gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;

@@ -104,8 +104,8 @@ static trm_status add_batch(service *s, int64_t number, bool pull, bool push, tr
 
 /* Creates all rows before the measurements. */
 static trm_status fill_tables(service *s, trm_error *err) {
-    uint64_t *keys = trmi_alloc(BATCH * sizeof *keys);
-    trm_status status = keys == NULL ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory") : TRM_OK;
+    uint64_t *keys;
+    trm_status status = TRMI_NEW(err, keys, BATCH, "for the keys of a batch");
     for (int64_t first = 0; first < s->rows && status == TRM_OK; first += BATCH) {
         int64_t count = trmi_min_i64(BATCH, s->rows - first);
         for (int64_t i = 0; i < count; i++) {
@@ -301,7 +301,7 @@ static trm_status measure_bytes(service *s, trm_error *err) {
     uint64_t *keys[2] = {trmi_alloc(LOOKUPS * sizeof(uint64_t)),
                          trmi_alloc(LOOKUPS * sizeof(uint64_t))};
     trm_status status = keys[0] == NULL || keys[1] == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory")
+                            ? TRMI_NO_MEMORY(err, "for the keys of two batches")
                             : trm_ps_batch_create(s->client, &batches[1], err);
     for (int32_t r = 0; r < ROUNDS && status == TRM_OK; r++) {
         trm_ps_client_stats before, after;
@@ -464,8 +464,7 @@ static trm_status take_memory(service *s, trm_error *err) {
     s->sums = compares ? trmi_alloc((size_t)s->rows * FIELDS * sizeof *s->sums) : NULL;
     if (s->keys == NULL || s->out == NULL || s->gradients == NULL ||
         (compares && (s->plain == NULL || s->sums == NULL))) {
-        return TRMI_FAIL(err, TRM_NOMEM, "bench ps: no memory for %lld rows",
-                         (long long)(s->rows * FIELDS));
+        return TRMI_NO_MEMORY(err, "for %lld rows", (long long)(s->rows * FIELDS));
     }
     for (size_t i = 0; i < floats; i++) {
         s->gradients[i] = 1e-3f * (float)(i % 7) - 3e-3f;

@@ -29,7 +29,7 @@ static trm_status take_values(trmi_interpreter *run, trm_error *err) {
     }
     run->inputs = trmi_alloc((size_t)widest * sizeof *run->inputs);
     if (run->values == NULL || run->inputs == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to interpret a graph");
+        return TRMI_NO_MEMORY(err, "to interpret a graph");
     }
     for (int64_t v = 1; v < g->values_count; v++) {
         trm_tensor *t = &run->values[v];
@@ -38,7 +38,7 @@ static trm_status take_values(trmi_interpreter *run, trm_error *err) {
                                                                           : g->values[v].dtype;
         t->data = trmi_alloc((size_t)trm_tensor_bytes(t));
         if (t->data == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to interpret a graph");
+            return TRMI_NO_MEMORY(err, "to interpret a graph");
         }
         const trmi_op *op = &g->ops[g->values[v].op];
         if (op->kind == TRMI_OP_CONSTANT) {
@@ -55,10 +55,8 @@ static trm_status take_values(trmi_interpreter *run, trm_error *err) {
 trm_status trmi_interpreter_create(const trm_graph *graph, const trmi_interpret_options *options,
                                    trmi_interpreter **out, trm_error *err) {
     TRMI_TRY(trm_graph_check(graph, err));
-    trmi_interpreter *run = trmi_alloc(sizeof *run);
-    if (run == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to interpret a graph");
-    }
+    trmi_interpreter *run;
+    TRMI_TRY(TRMI_NEW(err, run, 1, "to interpret a graph"));
     run->graph = graph;
     run->options = options != NULL ? *options : (trmi_interpret_options){.step = 0};
     trm_status status = take_values(run, err);

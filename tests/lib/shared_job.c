@@ -284,7 +284,7 @@ trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trm_bootstrap **ou
     if (self == NULL || pidfd == NULL) {
         trmi_free(self);
         trmi_free(pidfd);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the bootstrap of rank %d", rank);
+        return TRMI_NO_MEMORY(err, "for the bootstrap of rank %d", rank);
     }
     for (int32_t r = 0; r < job->size; r++) {
         pidfd[r] = -1;

@@ -97,7 +97,7 @@ static trm_status send_frame(sim *self, trmi_net_transfer *t, trm_error *err) {
     world *w = self->world;
     frame *f = malloc(sizeof *f + t->bytes);
     if (f == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a simulated frame");
+        return TRMI_NO_MEMORY(err, "for a simulated frame");
     }
     *f = (frame){.tag = t->tag, .bytes = t->bytes};
     if (t->bytes > 0) {
@@ -290,10 +290,8 @@ static trm_status parse_faults(const char *text, faults *out, trm_error *err) {
 
 static trm_status make_world(sim *self, const char *text, trm_error *err) {
     size_t n = (size_t)self->base.group.size;
-    world *w = trmi_alloc(sizeof *w);
-    if (w == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a simulated network");
-    }
+    world *w;
+    TRMI_TRY(TRMI_NEW(err, w, 1, "for a simulated network"));
     pthread_mutex_init(&w->mutex, NULL);
     w->size = (int32_t)n;
     w->closed = trmi_alloc(n * sizeof *w->closed);
@@ -301,7 +299,7 @@ static trm_status make_world(sim *self, const char *text, trm_error *err) {
     atomic_store(&w->users, 1);
     trm_status status = w->closed != NULL && w->pairs != NULL
                             ? parse_faults(text, &w->faults, err)
-                            : TRMI_FAIL(err, TRM_NOMEM, "no memory for a simulated network");
+                            : TRMI_NO_MEMORY(err, "for a simulated network");
     for (size_t i = 0; w->pairs != NULL && i < n * n * TRMI_CHANNELS; i++) {
         w->pairs[i].last = &w->pairs[i].first;
     }
@@ -332,7 +330,7 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi
     card mine = {.pid = getpid()}, *cards = trmi_alloc((size_t)group->size * sizeof *cards);
     trm_status status = TRM_OK;
     if (self == NULL || cards == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for a simulated network");
+        status = TRMI_NO_MEMORY(err, "for a simulated network");
         goto done;
     }
     self->base.table = &sim_table;

@@ -154,7 +154,7 @@ trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t le
         !trmi_grow((void **)&out->entries, &out->entries_capacity, now->count,
                    sizeof *out->entries)) {
         trmi_ballot_end(out);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to decide the members of an epoch");
+        return TRMI_NO_MEMORY(err, "to decide the members of an epoch");
     }
     return TRM_OK;
 }
@@ -190,9 +190,7 @@ trm_status trmi_ballot_hear_newcomer(trmi_ballot *b, const trmi_member *entry, t
     while (at < b->now->count + b->newcomers && b->entries[at].id != entry->id) {
         at++;
     }
-    if (!trmi_grow((void **)&b->entries, &b->entries_capacity, at + 1, sizeof *b->entries)) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for a rank that joins");
-    }
+    TRMI_TRY(TRMI_GROW(err, b->entries, b->entries_capacity, at + 1, "for a rank that joins"));
     b->entries[at] = *entry;
     b->newcomers += at == b->now->count + b->newcomers;
     return TRM_OK;

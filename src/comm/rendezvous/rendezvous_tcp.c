@@ -255,7 +255,7 @@ static trm_status create_side(int32_t rank, int32_t size, const trm_join_options
     *out = side;
     if (side->peers == NULL || side->host_of == NULL || side->exchange.arrived == NULL ||
         side->links == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %d ranks", size);
+        return TRMI_NO_MEMORY(err, "for %d ranks", size);
     }
     return TRM_OK;
 }

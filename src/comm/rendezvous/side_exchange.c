@@ -287,7 +287,7 @@ trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_
     } else if (side->links[0].fd < 0 || side->links[0].bye) {
         trmi_exchange_left(side, 0);
     } else if (!trmi_link_put(&side->links[0], TRMI_FRAME_GATHER, id, mine, bytes)) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory to exchange %zu bytes", bytes);
+        status = TRMI_NO_MEMORY(err, "to exchange %zu bytes", bytes);
     } else {
         trmi_link_flush(&side->links[0]);
         trmi_side_wake(side);

@@ -416,7 +416,7 @@ static trm_status send_welcome(forming *form, trm_error *err) {
     uint8_t *wire = trmi_alloc(bytes);
     if (wire == NULL || trmi_net_random(nonce, sizeof nonce, NULL) != TRM_OK) {
         trmi_free(wire);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to welcome %d ranks", side->base.size);
+        return TRMI_NO_MEMORY(err, "to welcome %d ranks", side->base.size);
     }
     take_peer(&side->peers[0], &form->join->hello);
     for (int32_t g = 0; g < form->guest_count; g++) {
@@ -431,7 +431,7 @@ static trm_status send_welcome(forming *form, trm_error *err) {
     for (int32_t r = 1; r < side->base.size && status == TRM_OK; r++) {
         trmi_welcome_encode(side, r, nonce, wire);
         if (!trmi_link_put(&side->links[r], TRMI_FRAME_WELCOME, 0, wire, bytes)) {
-            status = TRMI_FAIL(err, TRM_NOMEM, "no memory to welcome %d ranks", side->base.size);
+            status = TRMI_NO_MEMORY(err, "to welcome %d ranks", side->base.size);
         }
         trmi_link_flush(&side->links[r]); /* the service thread sends the rest */
     }
@@ -512,7 +512,7 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     trm_error local;
     err = err != NULL ? err : &local;
     if (form == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the rendezvous");
+        return TRMI_NO_MEMORY(err, "for the rendezvous");
     }
     *form = (forming){
         .side = side, .join = join, .reception = TRMI_RECEPTION_CLOSED, .watcher = {.fd = -1}};
@@ -520,7 +520,7 @@ trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err) {
     form->polls = trmi_alloc((size_t)n * sizeof *form->polls);
     trm_status status;
     if (form->guests == NULL || form->polls == NULL) {
-        status = TRMI_FAIL(err, TRM_NOMEM, "no memory for the rendezvous");
+        status = TRMI_NO_MEMORY(err, "for the rendezvous");
         goto done;
     }
     double deadline = trmi_os_now() + join->options.timeout_seconds;

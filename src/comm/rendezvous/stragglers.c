@@ -137,10 +137,8 @@ trm_status trmi_stragglers_create(trm_comm *comm, trmi_stragglers **out, trm_err
         return TRM_OK;
     }
     size_t n = (size_t)comm->group.size;
-    trmi_stragglers *stragglers = trmi_alloc(sizeof *stragglers);
-    if (stragglers == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory");
-    }
+    trmi_stragglers *stragglers;
+    TRMI_TRY(TRMI_NEW(err, stragglers, 1, "to compare the times of ranks"));
     /* From here on, an error frees everything. */
     stragglers->comm = comm;
     stragglers->sums = trmi_alloc(n * sizeof *stragglers->sums);
@@ -148,7 +146,7 @@ trm_status trmi_stragglers_create(trm_comm *comm, trmi_stragglers **out, trm_err
     stragglers->reports = trmi_alloc(n * sizeof *stragglers->reports);
     if (stragglers->sums == NULL || stragglers->histories == NULL || stragglers->reports == NULL) {
         trmi_stragglers_destroy(stragglers);
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for %zu ranks", n);
+        return TRMI_NO_MEMORY(err, "for the times of %zu ranks", n);
     }
     /* The name of this rank in reports of the other ranks. */
     stragglers->mine.pid = (int32_t)getpid();

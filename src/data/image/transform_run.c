@@ -13,6 +13,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/format/half.h"
+#include "base/memory.h"
 #include "base/rng.h"
 #include "data/image/picture.h"
 #include "data/image/pixels.h"
@@ -54,8 +55,8 @@ static trm_status materialize_window(view *v, trmi_picture_scratch *scratch, trm
     int which = v->next_buffer;
     uint8_t *copy = trmi_scratch_get(scratch, which, (size_t)(row_bytes * v->height) + SLACK_BYTES);
     if (copy == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
-                         (long long)v->height, (long long)v->width);
+        return TRMI_NO_MEMORY(err, "for an image of %lld x %lld", (long long)v->height,
+                              (long long)v->width);
     }
     /* Row by row; rows and pixels outside the image are zero. */
     for (int64_t y = 0; y < v->height; y++) {
@@ -217,8 +218,8 @@ static trm_status resize_window(view *v, trmi_picture_scratch *scratch,
     int which = v->next_buffer;
     uint8_t *out = trmi_scratch_get(scratch, which, bytes);
     if (out == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an image of %lld x %lld",
-                         (long long)plan->height, (long long)plan->width);
+        return TRMI_NO_MEMORY(err, "for an image of %lld x %lld", (long long)plan->height,
+                              (long long)plan->width);
     }
     /* Resize into the other buffer, which becomes the image. */
     const uint8_t *origin = v->data + v->top * v->row + v->left * 3;
@@ -368,7 +369,7 @@ static trm_status finish_pixels(const trmi_chain *chain, view *v, trmi_picture_s
     if (chain->dtype != TRM_FLOAT32) {
         floats = trmi_scratch_get(scratch, TRMI_SCRATCH_RESIZE, (size_t)count * sizeof *floats);
         if (floats == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to convert an image");
+            return TRMI_NO_MEMORY(err, "to convert an image");
         }
     }
     /* Compute, then convert to 16 bits. */

@@ -228,7 +228,7 @@ static trm_status bind_exchange(trmi_kernel *k, trm_error *err) {
     exchange_state *s =
         trmi_alloc(sizeof *s + n * (2 * sizeof(trmi_box_walk) + 5 * sizeof(int64_t)));
     if (s == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "%s: no memory for its kernel", k->step->name);
+        return TRMI_NO_MEMORY(err, "for the kernel of %s", k->step->name);
     }
     s->what = what;
     s->send = (trmi_box_walk *)(s + 1);

@@ -130,7 +130,7 @@ trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
             ? NULL
             : trmi_arena_alloc(&exec->memory, (size_t)exec->actions_room * sizeof *exec->actions);
     if (exec->ways_count > 0 && exec->actions == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the actions of %d steps", p->steps_count);
+        return TRMI_NO_MEMORY(err, "for the actions of %d steps", p->steps_count);
     }
     trmi_distribution_reschedule(exec);
     return TRM_OK;

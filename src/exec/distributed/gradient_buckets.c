@@ -12,6 +12,7 @@
 
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/os.h"
 
 #include <stdio.h>
@@ -266,7 +267,7 @@ trm_status trmi_parallel_mark_own_blocks(trm_exec *exec, trm_error *err) {
     }
     p->own_blocks = trmi_alloc((size_t)p->blocks + 1);
     if (p->own_blocks == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to list layerwise parameters");
+        return TRMI_NO_MEMORY(err, "to list layerwise parameters");
     }
     int64_t block = 0;
     for (int32_t i = 0; i < program->trained_count; i++) {
@@ -301,7 +302,7 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
                            : trmi_buckets_optimal(p->items, params, p->alpha, p->beta, p->cut,
                                                   &p->predicted_end);
         if (count < 0) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to cut gradients into buckets");
+            return TRMI_NO_MEMORY(err, "to cut gradients into buckets");
         }
         p->predicted_end = p->crowded ? trmi_buckets_end(p->items, p->cut, count, p->alpha, p->beta)
                                       : p->predicted_end;

@@ -66,7 +66,7 @@ trm_status trmi_split_save_groups(const trm_exec *exec, trm_error *err) {
     }
     trm_status status =
         text.failed
-            ? TRMI_FAIL(err, TRM_NOMEM, "%s: no memory to write it", p->options.split.save_groups)
+            ? TRMI_NO_MEMORY(err, "to write %s", p->options.split.save_groups)
             : trmi_os_replace_file(NULL, p->options.split.save_groups, text.data, text.length, err);
     trmi_text_free(&text);
     return status;

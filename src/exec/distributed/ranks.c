@@ -51,7 +51,7 @@ static trm_status copy_lists(trm_exec *exec, trmi_parallel *p, trm_error *err) {
     const char **names =
         trmi_arena_alloc(&exec->memory, (size_t)(o->layerwise_count + 1) * sizeof *names);
     if (list == NULL || names == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for parallel options");
+        return TRMI_NO_MEMORY(err, "for parallel options");
     }
     if (bytes > 0) {
         memcpy(list, o->bucket_list, bytes);
@@ -59,7 +59,7 @@ static trm_status copy_lists(trm_exec *exec, trmi_parallel *p, trm_error *err) {
     for (int32_t i = 0; i < o->layerwise_count; i++) {
         names[i] = trmi_arena_strdup(&exec->memory, o->layerwise[i]);
         if (names[i] == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for parallel options");
+            return TRMI_NO_MEMORY(err, "for parallel options");
         }
     }
     o->bucket_list = list;
@@ -90,7 +90,7 @@ static trm_status open_ranks(trm_exec *exec, const trm_exec_options *given, bool
     TRMI_TRY(check_options(options, size, err));
     trmi_parallel *p = trmi_arena_alloc(&exec->memory, sizeof *p);
     if (p == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for an executor of many ranks");
+        return TRMI_NO_MEMORY(err, "for an executor of many ranks");
     }
     *p = (trmi_parallel){.options = *options,
                          .comm = options->comm,
@@ -268,10 +268,8 @@ static uint64_t digest_of(const trm_exec *exec) {
  * different parameters. */
 trm_status trmi_parallel_check_same(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
-    int64_t *all = trmi_alloc((size_t)p->size * sizeof *all);
-    if (all == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to compare programs");
-    }
+    int64_t *all;
+    TRMI_TRY(TRMI_NEW(err, all, p->size, "to compare programs"));
     int64_t mine = (int64_t)digest_of(exec);
     const trm_collective gather = {.kind = TRM_ALLGATHER,
                                    .send = &mine,
@@ -348,7 +346,7 @@ static trm_status begin_norm_sync(trm_exec *exec, trm_error *err) {
                          .gather = gather_norm,
                          .values = trmi_alloc((size_t)p->norm_capacity * sizeof(double))};
     if (p->norm_sync.values == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for synchronised batch norm");
+        return TRMI_NO_MEMORY(err, "for synchronised batch norm");
     }
     exec->env.norm_sync = &p->norm_sync;
     return TRM_OK;
@@ -445,7 +443,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     p->sums = trmi_alloc(2 * blocks * sizeof *p->sums);
     if (p->items == NULL || p->cut == NULL || p->ranges == NULL || p->counts == NULL ||
         p->step_end == NULL || p->mine == NULL || p->everyones == NULL || p->sums == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for gradient buckets");
+        return TRMI_NO_MEMORY(err, "for gradient buckets");
     }
     return TRM_OK;
 }

@@ -17,7 +17,7 @@
 void *trmi_parallel_reserve(trmi_parallel *p, size_t bytes, trm_error *err) {
     if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1,
                    sizeof *p->shared)) {
-        (void)TRMI_FAIL(err, TRM_NOMEM, "no memory to list what ranks share");
+        (void)TRMI_NO_MEMORY(err, "to list what ranks share");
         return NULL;
     }
     void *memory = trmi_comm_reserve_shared(p->comm, bytes, err);

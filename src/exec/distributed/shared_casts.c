@@ -35,7 +35,7 @@ trm_status trmi_parallel_place_casts(trm_exec *exec, trm_error *err) {
     ranks->casts = trmi_arena_alloc(&exec->memory, (size_t)p->steps_count + 1);
     int64_t *loads = trmi_arena_alloc(&exec->memory, (size_t)ranks->size * sizeof *loads);
     if (ranks->casts == NULL || loads == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the casts of %d ranks", ranks->size);
+        return TRMI_NO_MEMORY(err, "for the casts of %d ranks", ranks->size);
     }
     memset(ranks->casts, TRMI_CAST_NONE, (size_t)p->steps_count);
     memset(loads, 0, (size_t)ranks->size * sizeof *loads);

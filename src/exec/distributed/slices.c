@@ -107,7 +107,7 @@ static trm_status deal_parameters(trm_exec *exec, uint8_t *mine, trm_error *err)
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t *loads = p->common ? trmi_alloc((size_t)p->size * sizeof *loads) : NULL;
     if (p->common && loads == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to share out initial values");
+        return TRMI_NO_MEMORY(err, "to share out initial values");
     }
     for (int32_t i = 0; p->common && i < exec->variables_count; i++) {
         const trm_variable *v = &exec->variables[i];

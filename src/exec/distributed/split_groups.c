@@ -96,7 +96,7 @@ static trm_status open_group(trmi_split_run *run, trmi_parallel *p, uint32_t axe
         g->all = trmi_parallel_memory(p, (size_t)(size * g->capacity) * sizeof(double), err);
         g->sync.values = trmi_alloc((size_t)g->capacity * sizeof(double));
         if (g->all == NULL || g->sync.values == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the groups of the mesh");
+            return TRMI_NO_MEMORY(err, "for the groups of the mesh");
         }
     }
     return TRM_OK;

@@ -24,7 +24,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
     char text[32];
     trmi_split_run *run = trmi_arena_alloc(&exec->memory, sizeof *run);
     if (run == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to split a graph");
+        return TRMI_NO_MEMORY(err, "to split a graph");
     }
     if (o->layerwise_count > 0 || o->sync_batch_norm > 1) {
         return TRMI_FAIL(

@@ -26,9 +26,8 @@ trm_status trmi_split_assemble(trm_exec *exec, const trmi_partition_leaf *leaf, 
         total += counts[r];
     }
     char *all = trmi_alloc((size_t)total * element);
-    trm_status status = counts == NULL || all == NULL
-                            ? TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", leaf->name)
-                            : TRM_OK;
+    trm_status status =
+        counts == NULL || all == NULL ? TRMI_NO_MEMORY(err, "to gather %s", leaf->name) : TRM_OK;
     if (status == TRM_OK) {
         const trm_collective op = {.kind = TRM_ALLGATHERV,
                                    .send = part,
@@ -66,7 +65,7 @@ trm_status trmi_split_gather(trm_exec *exec, trm_error *err) {
         }
         if (part == NULL || exec->wholes[i] == NULL) {
             trmi_free(part);
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", exec->variables[i].name);
+            return TRMI_NO_MEMORY(err, "to gather %s", exec->variables[i].name);
         }
         trmi_exec_read_part(exec, i, part);
         trm_status status = trmi_split_assemble(exec, leaf, dtype, part, exec->wholes[i], err);
@@ -109,10 +108,8 @@ trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_erro
     trm_exec *exec = context;
     const trm_program *p = exec->program;
     int64_t blocks = trmi_update_block_count(exec->update), sets = blocks > 0 ? count / blocks : 0;
-    double *totals = trmi_alloc((size_t)(sets * p->trained_count + 1) * sizeof *totals);
-    if (totals == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory for the optimiser's norms");
-    }
+    double *totals;
+    TRMI_TRY(TRMI_NEW(err, totals, sets * p->trained_count + 1, "for the optimiser's norms"));
     trm_status status = TRM_OK;
     for (int turn = 0; turn < 2 && status == TRM_OK; turn++) {
         int64_t block = 0;
@@ -233,7 +230,7 @@ trm_status trmi_split_make_inputs(trm_exec *exec, trm_error *err) {
         /* a batch that is fed goes straight to where kernels read it */
         void *data = leaf == NULL ? NULL : trmi_map(bytes);
         if (data == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+            return TRMI_NO_MEMORY(err, "for the batch");
         }
         trmi_parallel_of(exec)->split->whole_inputs[i] =
             (trmi_split_input){.data = data, .bytes = bytes, .leaf = leaf};
@@ -242,7 +239,7 @@ trm_status trmi_split_make_inputs(trm_exec *exec, trm_error *err) {
     }
     return trmi_parallel_of(exec)->split->whole_inputs != NULL
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the batch");
+               : TRMI_NO_MEMORY(err, "for the batch");
 }
 
 /* Strict determinism: the rows of a batch lie by the positions of their blocks. */

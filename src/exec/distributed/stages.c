@@ -160,8 +160,7 @@ static trm_status take_arenas(trm_exec *exec, trmi_arena_id arena, size_t bytes,
     s->inputs = s->fed + bytes;
     return s->fed != NULL
                ? TRM_OK
-               : TRMI_FAIL(err, TRM_NOMEM, "no memory for the inputs of %d micro-batches",
-                           s->options.micros);
+               : TRMI_NO_MEMORY(err, "for the inputs of %d micro-batches", s->options.micros);
 }
 
 static trm_status connect_stages(trm_exec *exec, const trm_exec_options *options, trm_error *err) {

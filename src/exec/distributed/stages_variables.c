@@ -118,7 +118,7 @@ trm_status trmi_stages_gather(trm_exec *exec, trm_error *err) {
         bool keeps = trmi_exec_is_elsewhere(exec, i);
         void *whole = keeps && exec->wholes[i] != NULL ? exec->wholes[i] : trmi_alloc(bytes + 1);
         if (whole == NULL) {
-            return TRMI_FAIL(err, TRM_NOMEM, "no memory to gather %s", v->name);
+            return TRMI_NO_MEMORY(err, "to gather %s", v->name);
         }
         if (owns) {
             trm_exec_read(exec, i, whole);

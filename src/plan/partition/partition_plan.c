@@ -449,7 +449,7 @@ trm_status trmi_partition_plan_parse(const char *text, size_t length, const char
         status = trmi_partition_plan_stage(r.plan, &r.staged, &why);
         status = status == TRM_INVALID
                      ? TRMI_FAIL(err, TRM_CORRUPT, "%s: %.200s", r.file, why.message)
-                 : status != TRM_OK ? TRMI_FAIL(err, status, "%s: no memory to read it", r.file)
+                 : status != TRM_OK ? TRMI_NO_MEMORY(err, "to read %s", r.file)
                                     : TRM_OK;
     }
     trmi_text_free(&r.begins);

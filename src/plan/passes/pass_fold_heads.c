@@ -12,6 +12,7 @@
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
 #include <stdlib.h>
 
@@ -50,7 +51,7 @@ trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *option
     const trm_graph *g = pass->from;
     bool *folded = calloc((size_t)g->values_count, sizeof *folded);
     if (folded == NULL) {
-        return TRMI_FAIL(err, TRM_NOMEM, "no memory to fold heads");
+        return TRMI_NO_MEMORY(err, "to fold heads");
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
         if (g->ops[i].kind == TRMI_OP_ATTENTION) {

@@ -37,12 +37,13 @@ struct trmi_profile {
  * profile.h). */
 trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
                               trmi_profile **out, trm_error *err) {
-    trmi_profile *p = trmi_alloc(sizeof *p);
-    if (p == NULL || strlen(path) >= sizeof p->path) {
-        trmi_free(p);
-        return TRMI_FAIL(err, p == NULL ? TRM_NOMEM : TRM_INVALID, "%.150s: no memory to record it",
-                         path);
+    trmi_profile *p;
+    if (strlen(path) >= sizeof p->path) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "timeline %.100s...: a path of %zu bytes, at most %zu expected", path,
+                         strlen(path), sizeof p->path - 1);
     }
+    TRMI_TRY(TRMI_NEW(err, p, 1, "to record %s", path));
     trm_status status = trmi_trace_create(EVENTS_MOST, &p->trace, err);
     if (status != TRM_OK) {
         trmi_free(p);
