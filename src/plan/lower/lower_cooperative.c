@@ -77,8 +77,8 @@ static bool is_worth_it(const trm_program *p, const trmi_step *s) {
 }
 
 /* Moves the cooperative steps after all other steps; both keep their order. */
-static trm_status move_behind(trm_program *p, int32_t cooperative, trm_error *err) {
-    trmi_step *last = malloc((size_t)(cooperative + 1) * sizeof *last);
+static trm_status move_to_end(trm_program *p, int32_t cooperative, trm_error *err) {
+    trmi_step *last = trmi_alloc((size_t)(cooperative + 1) * sizeof *last);
     int32_t kept = 0, moved = 0;
     if (last == NULL) {
         return TRMI_NO_MEMORY(err, "to order steps");
@@ -92,13 +92,13 @@ static trm_status move_behind(trm_program *p, int32_t cooperative, trm_error *er
     }
     memcpy(p->steps + kept, last, (size_t)moved * sizeof *last);
     p->cooperative_begin = kept;
-    free(last);
+    trmi_free(last);
     return TRM_OK;
 }
 
 /* Contract in plan/passes/pass.h. Marks the weight gradients that the ranks of a host compute
  * together, and moves their two inputs to the arena COOPERATIVE, which all ranks map. The marked
- * steps go behind all others: their inputs must be complete on all ranks. */
+ * steps go after all others: their inputs must be complete on all ranks. */
 trm_status trmi_lower_cooperative(trm_program *p, const trmi_plan_options *options,
                                   trm_error *err) {
     int32_t cooperative = 0;
@@ -123,7 +123,7 @@ trm_status trmi_lower_cooperative(trm_program *p, const trmi_plan_options *optio
         }
     }
     p->cooperative_ranks = cooperative > 0 ? options->cooperative_ranks : 1;
-    return cooperative > 0 ? move_behind(p, cooperative, err) : TRM_OK;
+    return cooperative > 0 ? move_to_end(p, cooperative, err) : TRM_OK;
 }
 
 /* Contract in program.h. */

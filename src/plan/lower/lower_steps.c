@@ -10,8 +10,8 @@
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* State of the conversion. */
@@ -507,12 +507,12 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                   .factored_gradients = options->factored_gradients && !options->no_fusion};
     /* tables with an entry for each value */
     size_t values = (size_t)g->values_count;
-    int32_t *uses = calloc(values, sizeof *uses);
-    l.made = calloc(values, sizeof *l.made);
-    l.weights = calloc(values, sizeof *l.weights);
+    int32_t *uses = trmi_alloc(values * sizeof *uses);
+    l.made = trmi_alloc(values * sizeof *l.made);
+    l.weights = trmi_alloc(values * sizeof *l.weights);
     bool memory = uses != NULL && l.made != NULL && l.weights != NULL;
     for (int i = 0; i < TRMI_LAYOUTS; i++) {
-        l.at[i] = calloc(values, sizeof *l.at[i]);
+        l.at[i] = trmi_alloc(values * sizeof *l.at[i]);
         memory = memory && l.at[i] != NULL;
     }
     trm_status status = TRM_OK;
@@ -526,11 +526,11 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
         }
         status = lower_all(&l, roots, uses, err);
     }
-    free(uses);
-    free(l.made);
-    free(l.weights);
+    trmi_free(uses);
+    trmi_free(l.made);
+    trmi_free(l.weights);
     for (int i = 0; i < TRMI_LAYOUTS; i++) {
-        free(l.at[i]);
+        trmi_free(l.at[i]);
     }
     return status;
 }

@@ -237,9 +237,7 @@ trm_status trmi_partition_graph(const trm_graph *graph, const trmi_partition_pla
     if (status == TRM_OK) {
         status = trmi_pass_end(&s.pass, out, err);
     } else {
-        free(s.pass.map);
-        free(s.pass.uses);
-        trm_graph_destroy(s.pass.to);
+        trmi_pass_cancel(&s.pass);
     }
     trmi_router_destroy(s.router);
     trmi_arena_free(&s.scratch);

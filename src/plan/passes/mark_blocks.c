@@ -2,7 +2,7 @@
 /* Finds the values that hold samples and the operators that sum over them, in a graph whose samples
  * lie in equal blocks (strict determinism, docs/internals/determinism.md).
  *
- *      inputs [N, ...]     samples lie one behind the other: "by sample"; also in rows of tables that
+ *      inputs [N, ...]     samples lie one after the other: "by sample"; also in rows of tables that
  *                          servers have given a worker for its batch
  *      operator            by sample -> by sample: each sample by itself (a layer, an activation)
  *                          by sample -> whole: a sum over samples (over_samples), or an operator
@@ -279,7 +279,7 @@ static int64_t count_blocks(const trm_graph *g, int64_t samples) {
     return 0;
 }
 
-/* Marks operator `index`, behind all before it. */
+/* Marks operator `index`, after all before it. */
 static trm_status mark_next(const marking *m, int64_t index, int64_t samples, int64_t blocks,
                             trm_error *err) {
     const trmi_op *op = &m->graph->ops[index];

@@ -4,20 +4,20 @@
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err) {
     *pass = (trmi_pass){.from = from};
     TRMI_TRY(trmi_graph_open(from->rows, from->training, &pass->to, err));
     trmi_graph_copy_segments(from, pass->to);
-    pass->map = calloc((size_t)from->values_count, sizeof *pass->map);
-    pass->uses = calloc((size_t)from->values_count, sizeof *pass->uses);
+    pass->map = trmi_alloc((size_t)from->values_count * sizeof *pass->map);
+    pass->uses = trmi_alloc((size_t)from->values_count * sizeof *pass->uses);
     if (pass->map == NULL || pass->uses == NULL) {
-        TRMI_NO_MEMORY(err, "to rewrite a graph of %lld operators", (long long)from->ops_count);
-        trmi_graph_fail(pass->to, err);
-        return TRM_NOMEM;
+        trmi_pass_cancel(pass);
+        return TRMI_NO_MEMORY(err, "to rewrite a graph of %lld operators",
+                              (long long)from->ops_count);
     }
     for (int64_t i = 1; i < from->ops_count; i++) {
         const trmi_op *op = &from->ops[i];
@@ -26,6 +26,13 @@ trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *er
         }
     }
     return TRM_OK;
+}
+
+void trmi_pass_cancel(trmi_pass *pass) {
+    trmi_free(pass->map);
+    trmi_free(pass->uses);
+    trm_graph_destroy(pass->to);
+    *pass = (trmi_pass){0};
 }
 
 int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
@@ -94,8 +101,8 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
 }
 
 trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err) {
-    free(pass->map);
-    free(pass->uses);
+    trmi_free(pass->map);
+    trmi_free(pass->uses);
     trm_status status = trm_graph_check(pass->to, err);
     if (status != TRM_OK) {
         trm_graph_destroy(pass->to);
@@ -128,9 +135,7 @@ trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *o
         map_roots(roots, pass.map);
     }
     if (status != TRM_OK) {
-        free(pass.map);
-        free(pass.uses);
-        trm_graph_destroy(pass.to);
+        trmi_pass_cancel(&pass);
         return status;
     }
     trm_graph *rewritten;

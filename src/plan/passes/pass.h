@@ -22,7 +22,7 @@ typedef struct trmi_pass {
 } trmi_pass;
 
 /* Starts a pass: an empty graph `to`, an empty map, the number of readers of each value. error
- * NOMEM */
+ * NOMEM; there is then nothing to free */
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err);
 /* Copies an operator with mapped inputs and maps its outputs. Returns its index in `to`; 0 after an
  * error, which the graph keeps. */
@@ -35,6 +35,8 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
 /* Records the forward operator that operator `index` of `to` is a gradient, or a repetition, of.
  * Does nothing for index 0 and for NULL. */
 void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin);
+/* Gives a started pass up: frees its map, uses and graph. */
+void trmi_pass_cancel(trmi_pass *pass);
 /* Frees map and uses. On success *out is the new graph; on error it is destroyed and the error of
  * the graph is returned. */
 trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err);
@@ -117,7 +119,7 @@ bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
 /* Selects the cooperative gradients and moves their steps after all others. error NOMEM */
 trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
                                   trm_error *err);
-/* Decides how far in front of its place each gather of a parameter and each message of a ring
+/* Decides how many steps before its place each gather of a parameter and each message of a ring
  * begins (trmi_step.ahead). Not for the stages of a pipeline, whose steps run once for each
  * micro-batch. */
 void trmi_lower_ahead(trm_program *program);

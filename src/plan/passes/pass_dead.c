@@ -6,15 +6,13 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
-
 /* Leaves out operators of which no root needs an output. Inputs, states and parameters stay
  * although nothing reads them, because callers feed and list them by name. */
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err) {
     (void)options;
     const trm_graph *g = pass->from;
-    bool *live = calloc((size_t)g->values_count, sizeof *live);
+    bool *live = trmi_alloc((size_t)g->values_count * sizeof *live);
     if (live == NULL) {
         return TRMI_NO_MEMORY(err, "to find dead code");
     }
@@ -47,6 +45,6 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
             trmi_pass_copy(pass, &g->ops[i]);
         }
     }
-    free(live);
+    trmi_free(live);
     return TRM_OK;
 }

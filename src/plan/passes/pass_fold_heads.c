@@ -14,8 +14,6 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-#include <stdlib.h>
-
 /* Returns the parameter that only one operator reads; 0: none. */
 static int32_t find_own_parameter(const trmi_pass *pass, const trmi_op *op, int i) {
     int32_t value = i < op->inputs_count ? op->inputs[i] : 0;
@@ -49,7 +47,7 @@ trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *option
                                 const trmi_roots *roots, trm_error *err) {
     (void)options, (void)roots;
     const trm_graph *g = pass->from;
-    bool *folded = calloc((size_t)g->values_count, sizeof *folded);
+    bool *folded = trmi_alloc((size_t)g->values_count * sizeof *folded);
     if (folded == NULL) {
         return TRMI_NO_MEMORY(err, "to fold heads");
     }
@@ -69,6 +67,6 @@ trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *option
             shape->dim[last - 1] = 3;
         }
     }
-    free(folded);
+    trmi_free(folded);
     return TRM_OK;
 }

@@ -14,7 +14,6 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Returns the ADD whose only reader is dy of this operator; NULL: none. */
@@ -81,7 +80,7 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
     (void)roots;
     const trm_graph *g = pass->from;
     const bool tables = options->blocks == 0;
-    bool *skip = calloc((size_t)g->ops_count, sizeof *skip);
+    bool *skip = trmi_alloc((size_t)g->ops_count * sizeof *skip);
     if (skip == NULL) {
         return TRMI_NO_MEMORY(err, "to fuse gradients");
     }
@@ -117,6 +116,6 @@ trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *opt
             pass->map[op->outputs[j]] = pass->to->ops[index].outputs[j];
         }
     }
-    free(skip);
+    trmi_free(skip);
     return TRM_OK;
 }

@@ -12,7 +12,6 @@
 #include "base/memory.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* A matched expression. */
@@ -139,11 +138,11 @@ trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options
                                const trmi_roots *roots, trm_error *err) {
     (void)options;
     const trm_graph *g = pass->from;
-    bool *skip = calloc((size_t)g->ops_count, sizeof *skip);
-    match *found = calloc((size_t)g->ops_count, sizeof *found);
+    bool *skip = trmi_alloc((size_t)g->ops_count * sizeof *skip);
+    match *found = trmi_alloc((size_t)g->ops_count * sizeof *found);
     if (skip == NULL || found == NULL) {
-        free(skip);
-        free(found);
+        trmi_free(skip);
+        trmi_free(found);
         return TRMI_NO_MEMORY(err, "to fuse losses");
     }
     for (int32_t i = 1; i < g->ops_count; i++) {
@@ -168,7 +167,7 @@ trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options
             trmi_pass_copy(pass, op);
         }
     }
-    free(skip);
-    free(found);
+    trmi_free(skip);
+    trmi_free(found);
     return TRM_OK;
 }

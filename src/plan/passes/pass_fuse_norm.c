@@ -11,8 +11,6 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
-
 /* A norm and the operators that follow it. */
 typedef struct chain {
     int32_t norm; /* operators of `from`; 0 = none */
@@ -102,10 +100,10 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
     (void)options;
     const trm_graph *g = pass->from;
     trm_status status = TRM_OK;
-    int32_t *reader = calloc((size_t)g->values_count, sizeof *reader);
-    bool *root = calloc((size_t)g->values_count, sizeof *root);
-    int32_t *claimed = calloc((size_t)g->ops_count, sizeof *claimed); /* op -> its norm */
-    chain *ends = calloc((size_t)g->ops_count, sizeof *ends);         /* last op -> chain */
+    int32_t *reader = trmi_alloc((size_t)g->values_count * sizeof *reader);
+    bool *root = trmi_alloc((size_t)g->values_count * sizeof *root);
+    int32_t *claimed = trmi_alloc((size_t)g->ops_count * sizeof *claimed); /* op -> its norm */
+    chain *ends = trmi_alloc((size_t)g->ops_count * sizeof *ends);         /* last op -> chain */
     if (reader == NULL || root == NULL || claimed == NULL || ends == NULL) {
         status = TRMI_NO_MEMORY(err, "to fuse norms");
         goto done;
@@ -140,9 +138,9 @@ trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options
         }
     }
 done:
-    free(reader);
-    free(root);
-    free(claimed);
-    free(ends);
+    trmi_free(reader);
+    trmi_free(root);
+    trmi_free(claimed);
+    trmi_free(ends);
     return status;
 }

@@ -11,8 +11,6 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
-
 enum { ROWS_MIN = 256 }; /* fewest rows of a product; small products use other kernels */
 
 /* State of the pass. */
@@ -167,10 +165,10 @@ trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *opti
     size_t values = (size_t)pass->from->values_count, ops = (size_t)pass->from->ops_count;
     fusion f = {.pass = pass,
                 .roots = roots,
-                .kept = calloc(values, sizeof *f.kept),
-                .skip = calloc(ops, sizeof *f.skip),
-                .sliced = calloc(ops, sizeof *f.sliced),
-                .sliced_columns = calloc(values, sizeof *f.sliced_columns)};
+                .kept = trmi_alloc(values * sizeof *f.kept),
+                .skip = trmi_alloc(ops * sizeof *f.skip),
+                .sliced = trmi_alloc(ops * sizeof *f.sliced),
+                .sliced_columns = trmi_alloc(values * sizeof *f.sliced_columns)};
     trm_status status = TRM_OK;
     if (f.kept == NULL || f.skip == NULL || f.sliced == NULL || f.sliced_columns == NULL) {
         status = TRMI_NO_MEMORY(err, "to fuse products");
@@ -179,9 +177,9 @@ trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *opti
         find_slices(&f);
         emit_all(pass, &f);
     }
-    free(f.kept);
-    free(f.skip);
-    free(f.sliced);
-    free(f.sliced_columns);
+    trmi_free(f.kept);
+    trmi_free(f.skip);
+    trmi_free(f.sliced);
+    trmi_free(f.sliced_columns);
     return status;
 }

@@ -31,7 +31,6 @@
 
 #include "base/memory.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 enum { CHAIN = 2 }; /* most consecutive residual outputs that are not kept */
@@ -148,7 +147,7 @@ static bool can_repeat(const trm_graph *g, const trmi_op *op, const bool *read, 
 void trmi_partition_repeatable(const trm_graph *g, bool *can) {
     memset(can, 0, (size_t)g->ops_count * sizeof *can);
     /* [values] read by backward */
-    bool *read = calloc(2 * (size_t)g->values_count, sizeof *read);
+    bool *read = trmi_alloc(2 * (size_t)g->values_count * sizeof *read);
     /* [values] read by operators that can be recomputed */
     bool *needed = read + g->values_count;
     for (int64_t i = 1; read != NULL && i < g->ops_count; i++) {
@@ -169,7 +168,7 @@ void trmi_partition_repeatable(const trm_graph *g, bool *can) {
                                                    : 0] = true;
         }
     }
-    free(read);
+    trmi_free(read);
 }
 
 /* ---- what is dropped ---- */
@@ -231,7 +230,7 @@ static void drop_segments(const trm_graph *g, bool *dropped, int32_t *segment) {
 
 /* Marks the values that the rules recompute. False: no memory. */
 static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
-    int32_t *of_value = calloc((size_t)g->values_count, sizeof *of_value);
+    int32_t *of_value = trmi_alloc((size_t)g->values_count * sizeof *of_value);
     if (of_value != NULL && rules.norms) {
         drop_norms(g, dropped, of_value);
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
@@ -239,17 +238,17 @@ static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *drop
     if (of_value != NULL && rules.segments) {
         drop_segments(g, dropped, of_value);
     }
-    free(of_value);
+    trmi_free(of_value);
     return of_value != NULL;
 }
 
 void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
-    bool *values = calloc((size_t)g->values_count, sizeof *values);
+    bool *values = trmi_alloc((size_t)g->values_count * sizeof *values);
     bool chosen = values != NULL && choose_values(g, rules, values);
     for (int64_t i = 1; i < g->ops_count; i++) {
         dropped[i] = chosen && g->ops[i].outputs_count > 0 && values[g->ops[i].outputs[0]];
     }
-    free(values);
+    trmi_free(values);
 }
 
 static int32_t make_again(recompute *r, int32_t value);
@@ -359,9 +358,9 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     const trmi_again_rules rules = {options->target->recompute_norm_act && !options->no_recompute,
                                     options->recompute};
     recompute r = {.pass = pass};
-    r.dropped = calloc((size_t)g->values_count, sizeof *r.dropped);
-    r.again = calloc((size_t)g->values_count, sizeof *r.again);
-    int32_t *kept = calloc((size_t)most_inputs(g) + 1, sizeof *kept);
+    r.dropped = trmi_alloc((size_t)g->values_count * sizeof *r.dropped);
+    r.again = trmi_alloc((size_t)g->values_count * sizeof *r.again);
+    int32_t *kept = trmi_alloc(((size_t)most_inputs(g) + 1) * sizeof *kept);
     trm_status status = TRM_OK;
     if (r.dropped == NULL || r.again == NULL || kept == NULL ||
         !choose_values(g, rules, r.dropped)) {
@@ -381,8 +380,8 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
             }
         }
     }
-    free(r.dropped);
-    free(r.again);
-    free(kept);
+    trmi_free(r.dropped);
+    trmi_free(r.again);
+    trmi_free(kept);
     return status;
 }
