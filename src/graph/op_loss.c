@@ -176,14 +176,20 @@ trm_node trm_softmax(trm_graph *graph, trm_node x) {
     return trmi_graph_add1(graph, TRMI_OP_SOFTMAX, NULL, &x, 1, NULL);
 }
 
-trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node labels,
-                                   const trm_xent_options *options) {
+/* Returns the attributes of a cross-entropy; options NULL: all zero. */
+static trmi_attrs attrs_of_options(const trm_xent_options *options) {
     trmi_attrs attrs = {.xent = {.label_smoothing = 0}};
     if (options != NULL) {
         attrs.xent.label_smoothing = options->label_smoothing;
         attrs.xent.use_ignore_index = options->use_ignore_index;
         attrs.xent.ignore_index = options->ignore_index;
     }
+    return attrs;
+}
+
+trm_node trm_softmax_cross_entropy(trm_graph *graph, trm_node logits, trm_node labels,
+                                   const trm_xent_options *options) {
+    trmi_attrs attrs = attrs_of_options(options);
     trm_node inputs[] = {logits, labels};
     int32_t index = trmi_graph_add(graph, TRMI_OP_SOFTMAX_XENT, NULL, inputs, 2, 3, &attrs);
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
@@ -199,12 +205,7 @@ static bool is_frozen(const trm_graph *graph, trm_node node) {
 
 trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight, trm_node labels,
                                   const trm_xent_options *options) {
-    trmi_attrs attrs = {.xent = {.label_smoothing = 0}};
-    if (options != NULL) {
-        attrs.xent.label_smoothing = options->label_smoothing;
-        attrs.xent.use_ignore_index = options->use_ignore_index;
-        attrs.xent.ignore_index = options->ignore_index;
-    }
+    trmi_attrs attrs = attrs_of_options(options);
     trm_node inputs[] = {x, weight, labels, options != NULL ? options->bias : TRM_NO_NODE};
     int32_t count = inputs[3].id != 0 ? 4 : 3;
     bool frozen = is_frozen(graph, weight) && (count == 3 || is_frozen(graph, inputs[3]));

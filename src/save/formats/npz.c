@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/mapping.h"
 #include "base/format/utf8.h"
+#include "save/formats/name_index.h"
 #include "save/path.h"
 
 #include <inttypes.h>
@@ -31,12 +32,12 @@ struct trm_npz {
     trmi_mapping mapping; /* empty if the bytes are borrowed */
     /* the mapped or borrowed file */
     const uint8_t *data;
-    size_t bytes;                  /* length of the file */
-    char *path;                    /* for messages, in the arena */
-    trmi_arena arena;              /* texts and dimensions of the entries */
-    trm_npz_entry *entries;        /* [count] in the order of the directory */
-    int64_t count, capacity;       /* length and capacity of `entries` */
-    const trm_npz_entry **by_name; /* [count] sorted by name */
+    size_t bytes;            /* length of the file */
+    char *path;              /* for messages, in the arena */
+    trmi_arena arena;        /* texts and dimensions of the entries */
+    trm_npz_entry *entries;  /* [count] in the order of the directory */
+    int64_t count, capacity; /* length and capacity of `entries` */
+    trmi_name_index names;
 };
 
 static trm_status fail_at_offset(const trm_npz *file, size_t offset, const char *what,
@@ -270,27 +271,6 @@ static trm_status read_archive(trm_npz *file, trm_error *err) {
 
 /* ---- open and get ----------------------------------------------------------------------- */
 
-static int name_order(const void *a, const void *b) {
-    return strcmp((*(const trm_npz_entry *const *)a)->name,
-                  (*(const trm_npz_entry *const *)b)->name);
-}
-
-/* Sorts the entries by name for trm_npz_find, and refuses duplicates. */
-static trm_status index_names(trm_npz *file, trm_error *err) {
-    TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "to open %s", trmi_path_tail(file->path)));
-    for (int64_t i = 0; i < file->count; i++) {
-        file->by_name[i] = &file->entries[i];
-    }
-    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, name_order);
-    for (int64_t i = 1; i < file->count; i++) {
-        if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "%s: two members are called %.80s",
-                             trmi_path_tail(file->path), file->by_name[i]->name);
-        }
-    }
-    return TRM_OK;
-}
-
 trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, trm_npz **out,
                           trm_error *err) {
     trm_npz *file;
@@ -311,7 +291,9 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: neither .npy nor .npz", trmi_path_tail(path));
     }
     if (status == TRM_OK) {
-        status = index_names(file, err);
+        file->names.count = file->count;
+        status = trmi_name_index_make(&file->names, file->entries, sizeof *file->entries, "members",
+                                      trmi_path_tail(path), err);
     }
     if (status != TRM_OK) {
         trm_npz_close(file);
@@ -344,7 +326,7 @@ void trm_npz_close(trm_npz *file) {
     }
     trmi_mapping_close(&file->mapping);
     trmi_free(file->entries);
-    trmi_free(file->by_name);
+    trmi_name_index_free(&file->names);
     trmi_arena_free(&file->arena);
     trmi_free(file);
 }
@@ -361,20 +343,7 @@ const trm_npz_entry *trm_npz_at(const trm_npz *file, int64_t index) {
 
 const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
     TRMI_NEED_OR(NULL, NULL, file, name);
-    int64_t low = 0, high = file->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = strcmp(name, file->by_name[middle]->name);
-        if (order == 0) {
-            return file->by_name[middle];
-        }
-        if (order < 0) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return NULL;
+    return trmi_name_index_find(&file->names, name);
 }
 
 trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor *into,

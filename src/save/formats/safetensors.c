@@ -16,6 +16,7 @@
 #include "base/format/half.h"
 #include "base/mapping.h"
 #include "save/formats/json_cursor.h"
+#include "save/formats/name_index.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -66,7 +67,7 @@ struct trm_safetensors {
     int64_t dim_count, dim_capacity;           /* length and capacity of `dims` */
     trm_text_pair *metadata;                   /* [metadata_count] sorted by key */
     int64_t metadata_count, metadata_capacity; /* length and capacity of `metadata` */
-    const trm_safetensors_entry **by_name;     /* [count] sorted by name */
+    trmi_name_index names;
 };
 
 /* ---- the header ------------------------------------------------------------------------ */
@@ -227,7 +228,7 @@ static bool take_metadata(trm_safetensors *file, trmi_json *json) {
     return trmi_json_take(json, '}');
 }
 
-/* Reads the whole header, which must have nothing but blanks behind its last brace. Returns false
+/* Reads the whole header, which must have nothing but blanks after its last brace. Returns false
  * with the fault in `json`. */
 static bool take_header(trm_safetensors *file, trmi_json *json) {
     bool have_metadata = false;
@@ -267,16 +268,11 @@ static int by_offset(const void *a, const void *b) {
                                   : strcmp(x->name, y->name);
 }
 
-static int name_order(const void *a, const void *b) {
-    return strcmp((*(const trm_safetensors_entry *const *)a)->name,
-                  (*(const trm_safetensors_entry *const *)b)->name);
-}
-
 static int pair_order(const void *a, const void *b) {
     return strcmp(((const trm_text_pair *)a)->key, ((const trm_text_pair *)b)->key);
 }
 
-/* Checks that every byte behind the header belongs to exactly one tensor, and completes the
+/* Checks that every byte after the header belongs to exactly one tensor, and completes the
  * entries. */
 static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
@@ -319,22 +315,11 @@ static trm_status place_data(trm_safetensors *file, int64_t data_start, trm_erro
     return TRM_OK;
 }
 
-/* Sorts the entries by name for trm_safetensors_find, and refuses duplicate names. */
+/* Indexes the tensors by name, sorts the metadata by key, and refuses duplicates of both. */
 static trm_status index_names(trm_safetensors *file, trm_error *err) {
-    TRMI_TRY(TRMI_NEW(err, file->by_name, file->count, "for its index of %s",
-                      trmi_path_tail(file->path)));
-    for (int64_t i = 0; i < file->count; i++) {
-        file->by_name[i] = &file->entries[i];
-    }
-    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, name_order);
-    /* Equal names are neighbours now. */
-    for (int64_t i = 1; i < file->count; i++) {
-        if (strcmp(file->by_name[i - 1]->name, file->by_name[i]->name) == 0) {
-            return TRMI_FAIL(err, TRM_CORRUPT, "%s: two tensors are called %.80s",
-                             trmi_path_tail(file->path), file->by_name[i]->name);
-        }
-    }
-    /* The same for the keys of the metadata. */
+    file->names.count = file->count;
+    TRMI_TRY(trmi_name_index_make(&file->names, file->entries, sizeof *file->entries, "tensors",
+                                  trmi_path_tail(file->path), err));
     if (file->metadata_count > 0) {
         qsort(file->metadata, (size_t)file->metadata_count, sizeof *file->metadata, pair_order);
     }
@@ -435,7 +420,7 @@ void trm_safetensors_close(trm_safetensors *file) {
     trmi_free(file->entries);
     trmi_free(file->dims);
     trmi_free(file->metadata);
-    trmi_free(file->by_name);
+    trmi_name_index_free(&file->names);
     trmi_free(file);
 }
 
@@ -451,20 +436,7 @@ const trm_safetensors_entry *trm_safetensors_at(const trm_safetensors *file, int
 
 const trm_safetensors_entry *trm_safetensors_find(const trm_safetensors *file, const char *name) {
     TRMI_NEED_OR(NULL, NULL, file, name);
-    int64_t low = 0, high = file->count;
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        int order = strcmp(name, file->by_name[middle]->name);
-        if (order == 0) {
-            return file->by_name[middle];
-        }
-        if (order < 0) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return NULL;
+    return trmi_name_index_find(&file->names, name);
 }
 
 int64_t trm_safetensors_metadata_count(const trm_safetensors *file) {
