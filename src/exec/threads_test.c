@@ -2,12 +2,12 @@
 /* Tests the number of threads of a step, and that they sleep at barriers when other processes need
  * their CPUs. */
 #include "check.h"
+#include "threads_of_test.h"
 
 #include "exec/threads.h"
 
 #include "base/os.h"
 
-#include <dirent.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -79,18 +79,6 @@ static void a_step_has_the_threads_that_it_is_worth(void **state) {
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------- */
-
-static int count_threads(void) {
-    DIR *tasks = opendir("/proc/self/task");
-    int count = 0;
-    for (struct dirent *entry; tasks != NULL && (entry = readdir(tasks)) != NULL;) {
-        count += entry->d_name[0] != '.';
-    }
-    if (tasks != NULL) {
-        closedir(tasks);
-    }
-    return count;
-}
 
 static volatile double product;
 

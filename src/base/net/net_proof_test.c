@@ -5,8 +5,8 @@
 
 #include "base/os.h"
 #include "check.h"
+#include "threads_of_test.h"
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -182,17 +182,6 @@ static void a_room_may_refuse_before_the_proof(void **state) {
     trmi_acceptor_destroy(g.acceptor);
 }
 
-static int threads_of_this_process(void) {
-    int count = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    assert_non_null(tasks);
-    for (struct dirent *one; (one = readdir(tasks)) != NULL;) {
-        count += one->d_name[0] != '.';
-    }
-    closedir(tasks);
-    return count;
-}
-
 /* Five hundred silent connections cause no thread and no allocation, and a process with the token
  * still connects at once. */
 static void idle_connections_cost_nothing(void **state) {
@@ -203,7 +192,7 @@ static void idle_connections_cost_nothing(void **state) {
     start(&g);
     CHECK_OK(introduce(&g, credentials(token), NULL, &err), err);
     int64_t before = trmi_os_resident_bytes();
-    int threads = threads_of_this_process();
+    int threads = count_threads();
     for (int i = 0; i < IDLE; i++) {
         idle[i] = connect_to(&g);
     }
@@ -212,7 +201,7 @@ static void idle_connections_cost_nothing(void **state) {
         CHECK_OK(introduce(&g, credentials(token), NULL, &err), err);
         assert_true(trmi_os_now() - begun < 2 * check_patience());
     }
-    assert_int_equal(threads_of_this_process(), threads);
+    assert_int_equal(count_threads(), threads);
     if (!TRMI_THREAD_SANITIZER) { /* which keeps memory of its own for each access */
         assert_true(trmi_os_resident_bytes() - before < 1 << 20);
     }

@@ -15,7 +15,7 @@ enum { KEYS = 16, PATIENCE = 4 };
 
 /* A server that can be started again with the same folder and address. */
 typedef struct fixture {
-    char folder[64], address[64];
+    char folder[64], address[64]; /* folder "": the server keeps nothing */
     trm_ps_server *server;
     trm_ps_server_options options; /* of the next start */
 } fixture;
@@ -24,6 +24,30 @@ static void start(fixture *f) {
     f->server = server_start(f->options);
     snprintf(f->address, sizeof f->address, "%s", trm_ps_server_address(f->server));
     f->options.listen = f->address;
+}
+
+/* Starts the server of a job with these options, and with `kept` a folder of its own that has logs.
+ */
+static void begin(fixture *f, bool kept, trm_ps_server_options options) {
+    *f = (fixture){.options = options};
+    f->options.servers = 1;
+    f->options.listen = "127.0.0.1:0";
+    f->options.memory_bytes = 1 << 24;
+    if (kept) {
+        snprintf(f->folder, sizeof f->folder, "/tmp/ps-away-XXXXXX");
+        assert_non_null(mkdtemp(f->folder));
+        f->options.folder = f->folder;
+        f->options.log_pushes = TRM_ON;
+    }
+    start(f);
+}
+
+static void end(fixture *f) {
+    trm_error err;
+    trm_ps_server_stop(f->server);
+    if (f->options.folder != NULL) {
+        CHECK_OK(trmi_os_remove_tree(NULL, f->folder, &err), err);
+    }
 }
 
 static void restart(fixture *f) {
@@ -66,6 +90,13 @@ static void join(const fixture *f, worker *w, int number) {
     declare(w, client);
 }
 
+/* Workers 0 to count - 1 join. */
+static void join_all(const fixture *f, worker *w, int count) {
+    for (int i = 0; i < count; i++) {
+        join(f, &w[i], i);
+    }
+}
+
 static void leave(worker *w) {
     trm_ps_batch_destroy(w->batch);
     trm_ps_client_destroy(w->client);
@@ -101,23 +132,12 @@ static void until_away(trm_ps_server *server, uint32_t worker) {
 }
 
 static void with_mode(trm_ps_mode mode) {
-    fixture f = {.options = {.servers = 1,
-                             .shards = 2,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .folder = f.folder,
-                             .mode = mode,
-                             .staleness = 1,
-                             .workers = 3,
-                             .log_pushes = TRM_ON}};
+    fixture f;
     worker w[3];
     trm_error err;
-    snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
-    start(&f);
-    for (int i = 0; i < 3; i++) {
-        join(&f, &w[i], i);
-    }
+    begin(&f, true,
+          (trm_ps_server_options){.shards = 2, .mode = mode, .staleness = 1, .workers = 3});
+    join_all(&f, w, 3);
     for (int n = 0; n < 4; n++) {
         together((worker *[]){&w[0], &w[1], &w[2]}, 3);
     }
@@ -153,8 +173,7 @@ static void with_mode(trm_ps_mode mode) {
         strstr(err.message, mode == TRM_PS_SYNC ? "worker 0 waited" : "worker 1 has finished"));
     leave(&w[1]);
     leave(&w[0]);
-    trm_ps_server_stop(f.server);
-    CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+    end(&f);
 }
 
 static void bounded_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_BOUNDED); }
@@ -225,26 +244,15 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
  * third. */
 static void a_job_goes_on_with_fewer_workers(void **state) {
     for (trm_ps_mode mode = TRM_PS_ASYNC; mode <= TRM_PS_SYNC; mode++) {
-        fixture f = {.options = {.servers = 1,
-                                 .shards = 2,
-                                 .listen = "127.0.0.1:0",
-                                 .memory_bytes = 1 << 24,
-                                 .folder = f.folder,
-                                 .mode = mode,
-                                 .workers = 3,
-                                 .log_pushes = TRM_ON}};
+        fixture f;
         worker w[3];
         trm_ps_worker there[4];
         int32_t count;
         trm_error err;
-        snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
-        assert_non_null(mkdtemp(f.folder));
-        start(&f);
+        begin(&f, true, (trm_ps_server_options){.shards = 2, .mode = mode, .workers = 3});
         for (int life = 0; life < 2; life++) {
             const int workers = 3 - life;
-            for (int i = 0; i < workers; i++) {
-                join(&f, &w[i], i);
-            }
+            join_all(&f, w, workers);
             for (int n = 0; n < 4; n++) {
                 together((worker *[]){&w[0], &w[1], &w[2]}, workers);
             }
@@ -263,24 +271,18 @@ static void a_job_goes_on_with_fewer_workers(void **state) {
             f.options.workers = 2;
             start(&f);
         }
-        trm_ps_server_stop(f.server);
-        CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+        end(&f);
     }
 }
 
 /* A worker that gives up after a time-out owes its batch: it is not taken for one that has
  * finished. */
 static void a_worker_that_failed_is_waited_for(void **state) {
-    fixture f = {.options = {.servers = 1,
-                             .shards = 1,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .mode = TRM_PS_SYNC,
-                             .workers = 2}};
+    fixture f;
     worker w[2];
     trm_error err;
     (void)state;
-    start(&f);
+    begin(&f, false, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 2});
     for (int i = 0; i < 2; i++) {
         join(&f, &w[i], i);
         trmi_client_set_timeout(w[i].client, 2);
@@ -305,7 +307,7 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     until_away(f.server, 1);
     CHECK_OK(pull(&w[0], &err), err);
     leave(&w[0]);
-    trm_ps_server_stop(f.server);
+    end(&f);
 }
 
 /* So does one that gives up because it cannot read rows outside of training. */
@@ -348,22 +350,16 @@ static void a_worker_that_failed_to_read_is_waited_for(void **state) {
 /* A bounded worker that had no samples for a while counts its batches from those of the others,
  * which would else wait until it has made as many. */
 static void a_worker_that_rested_does_not_hold_others_up(void **state) {
-    fixture f = {.options = {.servers = 1,
-                             .shards = 1,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .mode = TRM_PS_BOUNDED,
-                             .staleness = 1,
-                             .workers = 2}};
+    fixture f;
     const trm_ps_lease_options lo = {100, 90, 1, 5 * check_patience(), 0, 10};
     trm_ps_lease lease, rest, none;
     worker w[2];
     trm_error err;
     (void)state;
-    start(&f);
-    for (int i = 0; i < 2; i++) {
-        join(&f, &w[i], i);
-    }
+    begin(
+        &f, false,
+        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
+    join_all(&f, w, 2);
     CHECK_OK(trm_ps_lease_take(w[0].client, &lo, &lease, &err), err);
     CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &rest, &err), err);
     for (int64_t n = 1; n <= 8; n++) {
@@ -390,7 +386,7 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     for (int i = 0; i < 2; i++) {
         leave(&w[i]);
     }
-    trm_ps_server_stop(f.server);
+    end(&f);
 }
 
 /* Makes the batches of leases until there are no samples; with `whole` one batch of each lease. */
@@ -414,19 +410,15 @@ static void use_leases(worker *w, const trm_ps_lease_options *lo, trm_ps_lease l
  * those of the other one, which may go on in the same moment and would wait for it. */
 static void workers_that_rested_together_do_not_wait(void **state) {
     enum { ALL = 3 };
-    fixture f = {.options = {.servers = 1,
-                             .shards = 1,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .mode = TRM_PS_BOUNDED,
-                             .staleness = 100,
-                             .workers = ALL}};
+    fixture f;
     const trm_ps_lease_options lo = {100, 30, 1, 60 * check_patience(), 0, 10};
     trm_ps_lease lease[ALL];
     worker w[ALL];
     trm_error err;
     (void)state;
-    start(&f);
+    begin(&f, false,
+          (trm_ps_server_options){
+              .shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 100, .workers = ALL});
     for (int i = 0; i < ALL; i++) {
         join(&f, &w[i], i);
         CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
@@ -442,7 +434,7 @@ static void workers_that_rested_together_do_not_wait(void **state) {
     for (int i = 0; i < 2; i++) {
         leave(&w[i]);
     }
-    trm_ps_server_stop(f.server);
+    end(&f);
 }
 
 /* Gives the server the log of workers `fd`; returns the one before. */
@@ -457,24 +449,14 @@ static int swap_log(trm_ps_server *server, int fd) {
 /* A server whose disk is full cannot log that worker 1 has left: the worker is told, and when it
  * says goodbye again, a server that is started again knows it. */
 static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
-    fixture f = {.options = {.servers = 1,
-                             .shards = 1,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .folder = f.folder,
-                             .mode = TRM_PS_BOUNDED,
-                             .staleness = 1,
-                             .workers = 2,
-                             .log_pushes = TRM_ON}};
+    fixture f;
     worker w[2];
     trm_error err;
     (void)state;
-    snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
-    start(&f);
-    for (int i = 0; i < 2; i++) {
-        join(&f, &w[i], i);
-    }
+    begin(
+        &f, true,
+        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
+    join_all(&f, w, 2);
     together((worker *[]){&w[0], &w[1]}, 2);
     CHECK_OK(trm_ps_flush(w[1].client, &err), err);
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
@@ -490,8 +472,7 @@ static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
         together((worker *[]){&w[0]}, 1);
     }
     leave(&w[0]);
-    trm_ps_server_stop(f.server);
-    CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+    end(&f);
 }
 
 int main(void) {

@@ -4,28 +4,17 @@
  * of an undisturbed job. */
 #include "folder.h"
 #include "servers.h"
+#include "table_worker.h"
 #include "wrapped_channel.h"
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "ps/client/client.h"
 #include "ps/server/server.h"
-#include "ps/shard/shard_record.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
-enum {
-    SHARDS = 2,
-    SERVERS = 2,
-    SERVERS_MAX = 3,
-    WORKERS_MAX = 2,
-    WIDTH = 4,
-    KEYS = 200,
-    BATCH = 60,
-    STEPS = 6
-};
+enum { SHARDS = 2, SERVERS = 2, SERVERS_MAX = 3, WORKERS_MAX = 2, STEPS = 6 };
 
 /* A server and the thread that starts it again when it has to go back. */
 typedef struct keeper {
@@ -39,11 +28,7 @@ typedef struct keeper {
 typedef struct worker {
     struct job *job;
     int number;
-    trm_ps_client *client;
-    trm_ps_batch *batch;
-    int32_t table;
-    uint64_t keys[BATCH];
-    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
+    table_worker of;
 } worker;
 
 typedef struct job {
@@ -88,26 +73,6 @@ static void start(keeper *k) {
 static void stop(keeper *k) {
     atomic_store(&k->kill, true);
     pthread_join(k->thread, NULL);
-}
-
-/* Cuts the last push off a shard's log, as if the process had died before it was written. */
-static void lose_last_push(int server, int shard) {
-    char path[400];
-    uint8_t *data;
-    size_t bytes, last = 0;
-    trm_error err;
-    snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-000000.log",
-             in_folder("job"), server, SERVERS, shard, SHARDS);
-    CHECK_OK(trmi_os_read_file(path, 64 << 20, &data, &bytes, &err), err);
-    for (size_t at = 0; at + sizeof(trmi_record_head) <= bytes;) {
-        trmi_record_head head;
-        memcpy(&head, data + at, sizeof head);
-        last = head.kind == TRMI_RECORD_PUSH ? at : last;
-        at += sizeof head + head.body_bytes;
-    }
-    trmi_free(data);
-    assert_true(last > 0);
-    assert_int_equal(truncate(path, (off_t)last), 0);
 }
 
 /* ---- messages that are lost ---- */
@@ -164,11 +129,6 @@ static bool none_is_lost(void *context) {
 static void join(worker *w) {
     const char *addresses[SERVERS_MAX];
     const int servers = w->job->server_count;
-    const trm_table_options options = {.name = "t",
-                                       .width = WIDTH,
-                                       .learning_rate = 0.1f,
-                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
-                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     trm_error err;
     for (int s = 0; s < servers; s++) {
         addresses[s] = w->job->servers[s].address;
@@ -179,46 +139,39 @@ static void join(worker *w) {
                                      .tcp_only = true,
                                      .lost = w->job->together ? none_is_lost : NULL,
                                      .timeout_seconds = 60 * check_patience()};
-    CHECK_OK(trmi_client_create_wrapped(&o, watch_channel, w, &w->client, &err), err);
-    CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
-    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
+    CHECK_OK(trmi_client_create_wrapped(&o, watch_channel, w, &w->of.client, &err), err);
+    worker_open(&w->of);
 }
 
-/* Destroys the client as if the process had died: no server is told. */
-static void die(worker *w) {
-    w->client->incarnation = 0;
-    trm_ps_batch_destroy(w->batch);
-    trm_ps_client_destroy(w->client);
-}
+/* Returns the batch that the worker makes next. */
+static int64_t next_batch(const worker *w) { return trm_ps_client_next_batch(w->of.client); }
 
-/* Each gradient depends on all rows of the batch: rows of another step on one server show up. */
-static void compute(worker *w) {
-    const int64_t step = trm_ps_client_next_batch(w->client);
-    trm_error err;
-    for (int i = 0; i < BATCH; i++) {
-        w->keys[i] = (uint64_t)(step * 37 + w->number * 11 + i * 3) % KEYS;
-    }
-    trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
-             err);
-    CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
-    CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
-    float mean = 0;
-    for (int i = 0; i < BATCH * WIDTH; i++) {
-        mean += w->rows[i] / (BATCH * WIDTH);
-    }
-    for (int i = 0; i < BATCH * WIDTH; i++) {
-        w->gradients[i] = 0.3f * (w->rows[i] - mean) + 0.01f * (float)(i % 7 - 3);
-    }
-}
+static void compute(worker *w) { worker_compute(&w->of, w->number, next_batch(w)); }
 
 static void make_steps(worker *w, int64_t until) {
     trm_error err;
-    while (trm_ps_client_next_batch(w->client) < until) {
+    while (next_batch(w) < until) {
         compute(w);
-        CHECK_OK(trm_ps_push(w->batch, NULL, &err), err);
+        CHECK_OK(trm_ps_push(w->of.batch, NULL, &err), err);
     }
-    CHECK_OK(trm_ps_flush(w->client, &err), err);
+    CHECK_OK(trm_ps_flush(w->of.client, &err), err);
+}
+
+/* Pushes, and dies when server 0 has the push and before another server is told. The servers then
+ * have `seconds` for what they have received. */
+static void push_and_die(worker *w, double seconds) {
+    trm_error err;
+    ahead.awaits = true;
+    (void)!trm_ps_push(w->of.batch, NULL, &err);
+    assert_true(ahead.dead);
+    ahead.awaits = ahead.dead = false;
+    usleep((useconds_t)(1e6 * seconds * check_patience()));
+    worker_die(&w->of);
+}
+
+static void restart(keeper *k) {
+    stop(k);
+    start(k);
 }
 
 static void *run_worker_1(void *context) {
@@ -228,7 +181,7 @@ static void *run_worker_1(void *context) {
 
 static void *flush_worker(void *context) {
     trm_error err;
-    CHECK_OK(trm_ps_flush(((worker *)context)->client, &err), err);
+    CHECK_OK(trm_ps_flush(((worker *)context)->of.client, &err), err);
     return NULL;
 }
 
@@ -258,17 +211,10 @@ static void begin_job(job *j, int servers, int workers, bool together) {
 static void begin(job *j, int workers) { begin_job(j, SERVERS, workers, false); }
 
 static void end(job *j, float rows[KEYS * WIDTH]) {
-    uint64_t keys[KEYS];
-    worker *w = &j->worker[0];
     trm_error err;
-    for (uint64_t k = 0; k < KEYS; k++) {
-        keys[k] = k;
-    }
-    trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
-    CHECK_OK(trm_ps_read(w->batch, &err), err);
+    worker_read_all(&j->worker[0].of, rows);
     for (int n = 0; n < j->workers; n++) {
-        die(&j->worker[n]);
+        worker_die(&j->worker[n].of);
     }
     for (int s = 0; s < j->server_count; s++) {
         stop(&j->servers[s]);
@@ -283,16 +229,16 @@ static void run_alone(int fatal, int dead, unsigned lost, float rows[KEYS * WIDT
     begin(&j, 1);
     if (fatal > 0) {
         make_steps(&j.worker[0], fatal);
-        die(&j.worker[0]);
+        worker_die(&j.worker[0].of);
         stop(&j.servers[dead]);
         for (int shard = 0; shard < SHARDS; shard++) {
             if ((lost >> shard & 1) != 0) {
-                lose_last_push(dead, shard);
+                lose_last_push(in_folder("job"), (job_shard){dead, SERVERS, shard, SHARDS});
             }
         }
         start(&j.servers[dead]);
         join(&j.worker[0]);
-        assert_int_equal(trm_ps_client_next_batch(j.worker[0].client), fatal - 1);
+        assert_int_equal(next_batch(&j.worker[0]), fatal - 1);
         assert_int_equal(atomic_load(&j.servers[!dead].restarts), 2);
     }
     make_steps(&j.worker[0], STEPS);
@@ -318,24 +264,16 @@ static void the_only_worker_and_a_server(void **state) {
 static void run_together(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     pthread_t other;
-    trm_error err;
     begin(&j, 2);
     assert_int_equal(pthread_create(&other, NULL, run_worker_1, &j.worker[1]), 0);
     worker *w = &j.worker[0];
     if (fatal > 0) {
         make_steps(w, fatal - 1);
         compute(w);
-        ahead.awaits = true;
-        (void)!trm_ps_push(w->batch, NULL, &err);
-        assert_true(ahead.dead);
-        ahead.awaits = ahead.dead = false;
-        usleep((useconds_t)(300000 * check_patience())); /* server 0 applies the step */
-        w->client->incarnation = 0;
-        die(w);
-        stop(&j.servers[1]);
-        start(&j.servers[1]);
+        push_and_die(w, 0.3); /* server 0 applies the step */
+        restart(&j.servers[1]);
         join(w);
-        assert_int_equal(trm_ps_client_next_batch(w->client), fatal - 1);
+        assert_int_equal(next_batch(w), fatal - 1);
         assert_int_equal(atomic_load(&j.servers[0].restarts), 2);
     }
     make_steps(w, STEPS);
@@ -365,31 +303,25 @@ static void run_with_late_push(int fatal, float rows[KEYS * WIDTH]) {
         compute(dies);
         compute(lives);
         if (step == fatal) {
-            ahead.awaits = true;
-            (void)!trm_ps_push(dies->batch, NULL, &err);
-            assert_true(ahead.dead);
-            ahead.awaits = ahead.dead = false;
-            usleep((useconds_t)(100000 * check_patience())); /* server 0 reads what was sent */
-            die(dies);
-            stop(&j.servers[1]);
-            start(&j.servers[1]);
+            push_and_die(dies, 0.1); /* server 0 reads what was sent */
+            restart(&j.servers[1]);
             join(dies);
-            assert_int_equal(trm_ps_client_next_batch(dies->client), step);
+            assert_int_equal(next_batch(dies), step);
         }
-        CHECK_OK(trm_ps_push(lives->batch, NULL, &err), err);
+        CHECK_OK(trm_ps_push(lives->of.batch, NULL, &err), err);
         if (step == fatal) {
             pthread_t other; /* connects to the server that was started again */
             assert_int_equal(pthread_create(&other, NULL, flush_worker, lives), 0);
             usleep((useconds_t)(300000 * check_patience())); /* a step could be formed */
             compute(dies);
-            CHECK_OK(trm_ps_push(dies->batch, NULL, &err), err);
+            CHECK_OK(trm_ps_push(dies->of.batch, NULL, &err), err);
             pthread_join(other, NULL);
             continue;
         }
-        CHECK_OK(trm_ps_push(dies->batch, NULL, &err), err);
+        CHECK_OK(trm_ps_push(dies->of.batch, NULL, &err), err);
     }
-    CHECK_OK(trm_ps_flush(lives->client, &err), err);
-    CHECK_OK(trm_ps_flush(dies->client, &err), err);
+    CHECK_OK(trm_ps_flush(lives->of.client, &err), err);
+    CHECK_OK(trm_ps_flush(dies->of.client, &err), err);
     end(&j, rows);
 }
 
@@ -412,16 +344,15 @@ static void run_with_silent_worker(int fatal, float rows[KEYS * WIDTH]) {
     for (int64_t step = 0; step < STEPS; step++) {
         compute(&j.worker[1]);
         if (step == fatal) {
-            stop(&j.servers[1]);
-            start(&j.servers[1]);
+            restart(&j.servers[1]);
         }
         compute(&j.worker[0]);
         for (int n = 0; n < 2; n++) {
-            CHECK_OK(trm_ps_push(j.worker[n].batch, NULL, &err), err);
+            CHECK_OK(trm_ps_push(j.worker[n].of.batch, NULL, &err), err);
         }
         pthread_t other; /* finds that its connection is broken */
         assert_int_equal(pthread_create(&other, NULL, flush_worker, &j.worker[1]), 0);
-        CHECK_OK(trm_ps_flush(j.worker[0].client, &err), err);
+        CHECK_OK(trm_ps_flush(j.worker[0].of.client, &err), err);
         pthread_join(other, NULL);
     }
     end(&j, rows);
@@ -438,7 +369,7 @@ static void a_worker_that_others_wait_for_is_not_waited_for(void **state) {
 }
 
 /* Worker 0 dies when all servers have its push and no step has it yet; its next life goes on
- * with the next batch. A server that is then started again must still have the push: nobody
+ * with the next batch. A server that is then started again must still have the push: no process
  * repeats it. */
 static void run_with_kept_push(int fatal, int dead, float rows[KEYS * WIDTH]) {
     static job j;
@@ -449,18 +380,17 @@ static void run_with_kept_push(int fatal, int dead, float rows[KEYS * WIDTH]) {
     for (int64_t step = 0; step < STEPS; step++) {
         compute(dies);
         compute(lives);
-        CHECK_OK(trm_ps_push(dies->batch, NULL, &err), err);
+        CHECK_OK(trm_ps_push(dies->of.batch, NULL, &err), err);
         if (step == fatal) {
             usleep((useconds_t)(100000 * check_patience())); /* the servers read what was sent */
-            die(dies);
+            worker_die(&dies->of);
             join(dies);
-            assert_int_equal(trm_ps_client_next_batch(dies->client), step + 1);
-            stop(&j.servers[dead]);
-            start(&j.servers[dead]);
+            assert_int_equal(next_batch(dies), step + 1);
+            restart(&j.servers[dead]);
         }
-        CHECK_OK(trm_ps_push(lives->batch, NULL, &err), err);
+        CHECK_OK(trm_ps_push(lives->of.batch, NULL, &err), err);
         assert_int_equal(pthread_create(&other, NULL, flush_worker, lives), 0);
-        CHECK_OK(trm_ps_flush(dies->client, &err), err);
+        CHECK_OK(trm_ps_flush(dies->of.client, &err), err);
         pthread_join(other, NULL);
     }
     end(&j, rows);
@@ -481,22 +411,15 @@ static void a_push_of_a_dead_worker_outlasts_its_server(void **state) {
  * step there, and learns that server 1 has nothing: servers 0 and 2 go back by the step, once. */
 static void run_with_given_up_push(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
-    trm_error err;
     begin_job(&j, SERVERS_MAX, 1, false);
     worker *w = &j.worker[0];
     if (fatal > 0) {
         make_steps(w, fatal - 1);
         compute(w);
-        ahead.awaits = true;
-        (void)!trm_ps_push(w->batch, NULL, &err);
-        assert_true(ahead.dead);
-        ahead.awaits = ahead.dead = false;
-        usleep((useconds_t)(300000 * check_patience())); /* server 0 applies the step */
-        die(w);
-        stop(&j.servers[1]);
-        start(&j.servers[1]);
+        push_and_die(w, 0.3); /* server 0 applies the step */
+        restart(&j.servers[1]);
         join(w);
-        assert_int_equal(trm_ps_client_next_batch(w->client), fatal - 1);
+        assert_int_equal(next_batch(w), fatal - 1);
         assert_int_equal(atomic_load(&j.servers[0].restarts), 2);
         assert_int_equal(atomic_load(&j.servers[2].restarts), 2);
     }
@@ -543,11 +466,11 @@ static void run_with_two_dead_servers(int fatal, float rows[KEYS * WIDTH]) {
         }
         for (int n = 0; n < 2; n++) {
             pthread_join(threads[n], NULL);
-            CHECK_OK(trm_ps_push(j.worker[n].batch, NULL, &err), err);
+            CHECK_OK(trm_ps_push(j.worker[n].of.batch, NULL, &err), err);
         }
     }
     for (int n = 0; n < 2; n++) {
-        CHECK_OK(trm_ps_flush(j.worker[n].client, &err), err);
+        CHECK_OK(trm_ps_flush(j.worker[n].of.client, &err), err);
     }
     end(&j, rows);
 }

@@ -5,29 +5,21 @@
  * ended life that is in a step stays in the file of kept pushes until the step is logged. */
 #include "folder.h"
 #include "servers.h"
+#include "table_worker.h"
 #include "wrapped_channel.h"
 
 #include "base/error.h"
 #include "base/memory.h"
-#include "ps/client/client.h"
 #include "ps/client/life.h"
 #include "ps/server/server.h"
 
 #include <unistd.h>
 
-enum { SERVERS = 2, WORKERS = 2, WIDTH = 4, KEYS = 300, BATCH = 80, STEPS = 6, FATAL_STEP = 3 };
-
-typedef struct worker {
-    trm_ps_client *client;
-    trm_ps_batch *batch;
-    int32_t table;
-    uint64_t keys[BATCH];
-    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
-} worker;
+enum { SERVERS = 2, WORKERS = 2, STEPS = 6, FATAL_STEP = 3 };
 
 typedef struct job {
     trm_ps_server *server[SERVERS];
-    worker workers[WORKERS];
+    table_worker workers[WORKERS];
 } job;
 
 /* ---- a process that dies before it sends a message ------------------------------------------- */
@@ -61,68 +53,30 @@ static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
 /* ---- a job ----------------------------------------------------------------------------------- */
 
 static void join(job *j, int number) {
-    const trm_table_options options = {.name = "t",
-                                       .width = WIDTH,
-                                       .learning_rate = 0.1f,
-                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
-                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     const trm_ps_client_options o = {
         .local = j->server, .servers = SERVERS, .worker = number, .ring_bytes = 1 << 18};
-    worker *w = &j->workers[number];
+    table_worker *w = &j->workers[number];
     trm_error err;
     CHECK_OK(
         trmi_client_create_wrapped(&o, number == 0 ? watch_channel : NULL, NULL, &w->client, &err),
         err);
-    CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
-    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
-}
-
-static void leave(worker *w) {
-    trm_ps_batch_destroy(w->batch);
-    trm_ps_client_destroy(w->client);
-}
-
-static void start_pull(worker *w, int number, int64_t step) {
-    trm_error err;
-    for (int i = 0; i < BATCH; i++) {
-        w->keys[i] = (uint64_t)(step * 37 + number * 11 + i * 3) % KEYS;
-    }
-    trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
-             err);
-    CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
-}
-
-/* Each gradient depends on all rows, as a model's does, so that rows of another step on one server
- * change the result. */
-static void compute(worker *w, int number, int64_t step) {
-    trm_error err;
-    start_pull(w, number, step);
-    CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
-    float mean = 0;
-    for (int i = 0; i < BATCH * WIDTH; i++) {
-        mean += w->rows[i] / (BATCH * WIDTH);
-    }
-    for (int i = 0; i < BATCH * WIDTH; i++) {
-        w->gradients[i] = 0.3f * (w->rows[i] - mean) + 0.01f * (float)(i % 7 - 3);
-    }
+    worker_open(w);
 }
 
 /* Worker 0 dies in its push, starts again, and repeats the batch unless the servers have it. */
 static void die_and_come_back(job *j, int64_t step) {
-    worker *w = &j->workers[0];
+    table_worker *w = &j->workers[0];
     trm_error err;
     ahead.awaits = true;
     (void)!trm_ps_push(w->batch, NULL, &err);
     assert_true(ahead.dead);
     ahead.awaits = ahead.dead = false;
     usleep(20000); /* messages under way arrive */
-    w->client->incarnation = 0;
-    leave(w);
+    worker_die(w);
     join(j, 0);
     assert_in_range(trm_ps_client_next_batch(w->client), step, step + 1);
     if (trm_ps_client_next_batch(w->client) == step) {
-        compute(w, 0, step);
+        worker_compute(w, 0, step);
         CHECK_OK(trm_ps_push(w->batch, NULL, &err), err);
     }
 }
@@ -144,7 +98,7 @@ static void start(job *j) { start_in(j, NULL); }
 
 static void stop(job *j) {
     for (int n = 0; n < WORKERS; n++) {
-        leave(&j->workers[n]);
+        worker_leave(&j->workers[n]);
     }
     for (int s = 0; s < SERVERS; s++) {
         trm_ps_server_stop(j->server[s]);
@@ -154,12 +108,11 @@ static void stop(job *j) {
 static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     static job j;
     trm_error err;
-    uint64_t keys[KEYS];
     ahead = (fate){.told = told, .server = server};
     start(&j);
     for (int64_t step = 0; step < STEPS; step++) {
         for (int n = WORKERS - 1; n >= 0; n--) {
-            compute(&j.workers[n], n, step);
+            worker_compute(&j.workers[n], n, step);
         }
         CHECK_OK(trm_ps_push(j.workers[1].batch, NULL, &err), err);
         if (dies && step == FATAL_STEP) {
@@ -170,13 +123,7 @@ static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     }
     CHECK_OK(trm_ps_flush(j.workers[0].client, &err), err);
     CHECK_OK(trm_ps_flush(j.workers[1].client, &err), err);
-    for (uint64_t k = 0; k < KEYS; k++) {
-        keys[k] = k;
-    }
-    worker *w = &j.workers[1];
-    trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
-    CHECK_OK(trm_ps_read(w->batch, &err), err);
+    worker_read_all(&j.workers[1], rows);
     stop(&j);
 }
 
@@ -217,7 +164,7 @@ static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
         start(&j);
         for (int n = 0; n < WORKERS; n++) {
             trmi_client_set_timeout(j.workers[n].client, 20);
-            compute(&j.workers[n], n, 0);
+            worker_compute(&j.workers[n], n, 0);
         }
         trm_ps_server *other = j.server[1 - refusing];
         TRMI_FAIL(&j.server[refusing]->runners[0].shard->broken, TRM_NOSPACE, "the disk is full");
@@ -225,7 +172,7 @@ static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
         for (int n = 0; n < WORKERS; n++) {
             CHECK_OK(trm_ps_push(j.workers[n].batch, NULL, &err), err);
         }
-        start_pull(&j.workers[0], 0, 1);
+        worker_pull(&j.workers[0], 0, 1);
         while (!holds_a_pull(other)) {
             usleep(1000);
         }
@@ -250,7 +197,7 @@ static void a_step_without_memory_ends_the_service(void **state) {
         key++;
     }
     for (int n = 0; n < WORKERS; n++) {
-        compute(&j.workers[n], n, 0);
+        worker_compute(&j.workers[n], n, 0);
     }
     j.server[0]->runners[1].shard->account.limit = 0;
     for (int n = 0; n < WORKERS; n++) {
@@ -320,8 +267,8 @@ static void a_kept_push_stays_until_its_step_is_logged(void **state) {
     (void)state;
     ahead = (fate){.told = true, .server = 1};
     start_in(&j, in_folder(""));
-    compute(&j.workers[0], 0, 0);
-    compute(&j.workers[1], 1, 0);
+    worker_compute(&j.workers[0], 0, 0);
+    worker_compute(&j.workers[1], 1, 0);
     CHECK_OK(trm_ps_push(j.workers[1].batch, NULL, &err), err);
     still.request.run = stand_still;
     atomic_store(&still.request.pending, 2); /* no shard finishes it */

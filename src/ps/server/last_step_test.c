@@ -3,32 +3,21 @@
  * it and others have not: after a restart the rows are those of a job that was not killed. */
 #include "folder.h"
 #include "servers.h"
+#include "table_worker.h"
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "ps/client/client.h"
 #include "ps/server/server.h"
-#include "ps/shard/shard_record.h"
 
 #include <unistd.h>
 
-enum { SHARDS = 2, SERVERS_MAX = 2, WORKERS_MAX = 2, WIDTH = 4, KEYS = 200, BATCH = 60, STEPS = 7 };
-
-typedef struct worker {
-    trm_ps_client *client;
-    trm_ps_batch *batch;
-    int32_t table;
-    bool computed; /* its gradients are those of the client's last batch */
-    uint64_t keys[BATCH];
-    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
-} worker;
+enum { SHARDS = 2, SERVERS_MAX = 2, WORKERS_MAX = 2, STEPS = 7 };
 
 typedef struct job {
     int servers, workers;
     trm_dtype wire;
     const char *folder;
     trm_ps_server *server[SERVERS_MAX];
-    worker worker[WORKERS_MAX];
+    table_worker worker[WORKERS_MAX];
 } job;
 
 static void start(job *j) {
@@ -41,50 +30,16 @@ static void start(job *j) {
 }
 
 static void join(job *j, int number) {
-    const trm_table_options options = {.name = "t",
-                                       .width = WIDTH,
-                                       .learning_rate = 0.1f,
-                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
-                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->servers,
                                      .worker = number,
                                      .wire = j->wire,
                                      .ring_bytes = 1 << 18};
-    worker *w = &j->worker[number];
+    table_worker *w = &j->worker[number];
     trm_error err;
-    *w = (worker){0};
+    *w = (table_worker){0};
     CHECK_OK(trm_ps_client_create(&o, &w->client, &err), err);
-    CHECK_OK(trm_ps_client_table(w->client, &options, &w->table, &err), err);
-    CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
-}
-
-/* As if the process had died: no server is told. */
-static void die(worker *w) {
-    w->client->incarnation = 0;
-    trm_ps_batch_destroy(w->batch);
-    trm_ps_client_destroy(w->client);
-}
-
-/* Each gradient depends on all rows of the batch: rows of another step on one shard show up. */
-static void compute(worker *w, int number) {
-    const int64_t step = trm_ps_client_next_batch(w->client);
-    trm_error err;
-    for (int i = 0; i < BATCH; i++) {
-        w->keys[i] = (uint64_t)(step * 37 + number * 11 + i * 3) % KEYS;
-    }
-    trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, BATCH, w->rows, w->gradients, &err),
-             err);
-    CHECK_OK(trm_ps_pull_start(w->batch, &err), err);
-    CHECK_OK(trm_ps_pull_wait(w->batch, &err), err);
-    float mean = 0;
-    for (int i = 0; i < BATCH * WIDTH; i++) {
-        mean += w->rows[i] / (BATCH * WIDTH);
-    }
-    for (int i = 0; i < BATCH * WIDTH; i++) {
-        w->gradients[i] = 0.3f * (w->rows[i] - mean) + 0.01f * (float)(i % 7 - 3);
-    }
+    worker_open(w);
 }
 
 /* Batches of all workers, until each has made `steps`. */
@@ -95,7 +50,7 @@ static void train(job *j, int64_t steps) {
         for (int n = 0; n < j->workers; n++) {
             makes[n] = trm_ps_client_next_batch(j->worker[n].client) == step;
             if (makes[n]) {
-                compute(&j->worker[n], n);
+                worker_compute(&j->worker[n], n, step);
             }
         }
         for (int n = 0; n < j->workers; n++) {
@@ -110,26 +65,6 @@ static void train(job *j, int64_t steps) {
     }
 }
 
-/* Cuts the last push off a shard's log, as if the process had died before it was written. */
-static void lose_last_push(const job *j, int server, int shard) {
-    char path[400];
-    uint8_t *data;
-    size_t bytes, last = 0;
-    trm_error err;
-    snprintf(path, sizeof path, "%s/log/server-%d-of-%d-shard-%d-of-%d-cut-000000.log", j->folder,
-             server, j->servers, shard, SHARDS);
-    CHECK_OK(trmi_os_read_file(path, 64 << 20, &data, &bytes, &err), err);
-    for (size_t at = 0; at + sizeof(trmi_record_head) <= bytes;) {
-        trmi_record_head head;
-        memcpy(&head, data + at, sizeof head);
-        last = head.kind == TRMI_RECORD_PUSH ? at : last;
-        at += sizeof head + head.body_bytes;
-    }
-    trmi_free(data);
-    assert_true(last > 0);
-    assert_int_equal(truncate(path, (off_t)last), 0);
-}
-
 static void stop_servers(job *j) {
     for (int s = 0; s < j->servers; s++) {
         trm_ps_server_stop(j->server[s]);
@@ -139,12 +74,12 @@ static void stop_servers(job *j) {
 /* All processes die; the shards whose bit is set have not logged the last step. */
 static void kill_all(job *j, unsigned lost) {
     for (int n = 0; n < j->workers; n++) {
-        die(&j->worker[n]);
+        worker_die(&j->worker[n]);
     }
     stop_servers(j);
     for (int i = 0; i < j->servers * SHARDS; i++) {
         if ((lost >> i & 1) != 0) {
-            lose_last_push(j, i / SHARDS, i % SHARDS);
+            lose_last_push(j->folder, (job_shard){i / SHARDS, j->servers, i % SHARDS, SHARDS});
         }
     }
 }
@@ -153,18 +88,6 @@ static void join_all(job *j) {
     for (int n = 0; n < j->workers; n++) {
         join(j, n);
     }
-}
-
-static void read_rows(job *j, float rows[KEYS * WIDTH]) {
-    uint64_t keys[KEYS];
-    worker *w = &j->worker[0];
-    trm_error err;
-    for (uint64_t k = 0; k < KEYS; k++) {
-        keys[k] = k;
-    }
-    trm_ps_batch_clear(w->batch);
-    CHECK_OK(trm_ps_batch_add(w->batch, w->table, keys, KEYS, rows, NULL, &err), err);
-    CHECK_OK(trm_ps_read(w->batch, &err), err);
 }
 
 /* `kills` kills after step `fatal`; after the first, each comes when the restarted job has
@@ -183,7 +106,7 @@ static void run(int servers, int workers, trm_dtype wire, int fatal, int kills, 
         join_all(&j);
     }
     train(&j, STEPS);
-    read_rows(&j, rows);
+    worker_read_all(&j.worker[0], rows);
     kill_all(&j, 0);
     CHECK_OK(trmi_os_remove_tree(NULL, j.folder, &err), err);
 }
@@ -224,13 +147,13 @@ static void a_restarted_job_saves_before_its_first_step(void **state) {
             start(&j);
             join_all(&j);
             train(&j, 2);
-            read_rows(&j, before);
+            worker_read_all(&j.worker[0], before);
             train(&j, 3);
             kill_all(&j, 1u << SHARDS); /* server 0 has step 3, a shard of server 1 has not */
             start(&j);
             join_all(&j);
             CHECK_OK(trm_ps_checkpoint(j.worker[0].client, true, &result, &err), err);
-            read_rows(&j, rows);
+            worker_read_all(&j.worker[0], rows);
             assert_memory_equal(rows, before, sizeof rows);
             if (kills == 2) { /* the snapshot that was taken in between is whole */
                 kill_all(&j, 0);
@@ -238,7 +161,7 @@ static void a_restarted_job_saves_before_its_first_step(void **state) {
                 join_all(&j);
             }
             train(&j, STEPS);
-            read_rows(&j, rows);
+            worker_read_all(&j.worker[0], rows);
             assert_memory_equal(rows, expected, sizeof rows);
             kill_all(&j, 0);
             CHECK_OK(trmi_os_remove_tree(NULL, j.folder, &err), err);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests that a server answers processes that know the job's token, and no others. */
 #include "servers.h"
+#include "threads_of_test.h"
 
 #include "base/net/net.h"
 #include "base/os.h"
 #include "comm/rendezvous/token.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -98,17 +98,6 @@ static void a_token_is_always_needed(void **state) {
     assert_int_not_equal(lstat(path, &file), 0);
 }
 
-static int threads_of_this_process(void) {
-    int count = 0;
-    DIR *tasks = opendir("/proc/self/task");
-    assert_non_null(tasks);
-    for (struct dirent *one; (one = readdir(tasks)) != NULL;) {
-        count += one->d_name[0] != '.';
-    }
-    closedir(tasks);
-    return count;
-}
-
 /* Connections that say nothing cost no threads, and a worker still gets in. */
 static void idle_connections_do_not_disturb(void **state) {
     (void)state;
@@ -118,7 +107,7 @@ static void idle_connections_do_not_disturb(void **state) {
         server_start((trm_ps_server_options){.listen = "127.0.0.1:0", .shards = 1});
     const char *address = trm_ps_server_address(server);
     const trmi_wait_limit patience = {.deadline = trmi_os_now() + 60};
-    int idle[IDLE], threads = threads_of_this_process();
+    int idle[IDLE], threads = count_threads();
     char host[64];
     int32_t port;
     CHECK_OK(trmi_net_split(address, host, &port, &err), err);
@@ -128,7 +117,7 @@ static void idle_connections_do_not_disturb(void **state) {
     trm_ps_client *client;
     const trm_ps_client_options co = {.addresses = &address, .servers = 1, .timeout_seconds = 20};
     CHECK_OK(trm_ps_client_create(&co, &client, &err), err);
-    assert_true(threads_of_this_process() <= threads + 1); /* the client's */
+    assert_true(count_threads() <= threads + 1); /* the client's */
     trm_ps_client_destroy(client);
     for (int i = 0; i < IDLE; i++) {
         close(idle[i]);

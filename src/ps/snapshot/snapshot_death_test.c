@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Checkpoints of several servers in which something goes wrong as one order goes out to one of
  * them. */
+#include "folder.h"
 #include "servers.h"
+#include "table_worker.h"
 #include "wrapped_channel.h"
 
 #include "base/error.h"
-#include "base/memory.h"
-#include "base/os.h"
-#include "ps/client/client.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -16,26 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WIDTH = 4, KEYS = 200, BATCH = 60 };
-static char folder[64];
-
-static int make_folder(void **state) {
-    snprintf(folder, sizeof folder, "/tmp/ps-cut-death-XXXXXX");
-    return mkdtemp(folder) == NULL;
-}
-static int remove_folder(void **state) { return trmi_os_remove_tree(NULL, folder, NULL) != TRM_OK; }
-
 /* ---- a job of one worker, the chief ---------------------------------------------------------- */
 
 typedef struct job {
     trm_ps_server_options options;
     trm_ps_server *server[2]; /* options.servers of them are used */
-    trm_ps_client *client;
-    trm_ps_batch *batch;
-    int32_t table;
+    table_worker worker;
     int64_t steps; /* pushed so far */
-    uint64_t keys[BATCH];
-    float rows[BATCH * WIDTH], gradients[BATCH * WIDTH];
 } job;
 
 static void start_server(job *j, int number) {
@@ -58,65 +44,27 @@ static void stop(job *j) {
 
 static void join(job *j, double timeout,
                  trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
-    const trm_table_options options = {.name = "t",
-                                       .width = WIDTH,
-                                       .learning_rate = 0.1f,
-                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9f},
-                                       .init = {.kind = TRM_ROW_INIT_UNIFORM, .scale = 1}};
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->options.servers,
                                      .ring_bytes = 1 << 18,
                                      .timeout_seconds = timeout};
     trm_error err;
-    CHECK_OK(trmi_client_create_wrapped(&o, wrap, NULL, &j->client, &err), err);
-    CHECK_OK(trm_ps_client_table(j->client, &options, &j->table, &err), err);
-    CHECK_OK(trm_ps_batch_create(j->client, &j->batch, &err), err);
+    CHECK_OK(trmi_client_create_wrapped(&o, wrap, NULL, &j->worker.client, &err), err);
+    worker_open(&j->worker);
 }
 
-static void leave(job *j) {
-    trm_ps_batch_destroy(j->batch);
-    trm_ps_client_destroy(j->client);
-}
-
-static void ask(job *j) {
-    trm_error err;
-    for (int i = 0; i < BATCH; i++) {
-        j->keys[i] = (uint64_t)(j->steps * 37 + i * 3) % KEYS;
-    }
-    trm_ps_batch_clear(j->batch);
-    CHECK_OK(trm_ps_batch_add(j->batch, j->table, j->keys, BATCH, j->rows, j->gradients, &err),
-             err);
-    CHECK_OK(trm_ps_pull_start(j->batch, &err), err);
-}
-
-/* The gradient depends on the rows: errors do not stay hidden. */
 static void take_steps(job *j) {
     trm_error err;
     for (int64_t end = j->steps + 3; j->steps < end; j->steps++) {
-        ask(j);
-        CHECK_OK(trm_ps_pull_wait(j->batch, &err), err);
-        for (int i = 0; i < BATCH * WIDTH; i++) {
-            j->gradients[i] = 0.3f * j->rows[i] + 0.01f * (float)(i % 7 - 3);
-        }
-        CHECK_OK(trm_ps_push(j->batch, NULL, &err), err);
+        worker_compute(&j->worker, 0, j->steps);
+        CHECK_OK(trm_ps_push(j->worker.batch, NULL, &err), err);
     }
-}
-
-static void look(job *j, float rows[KEYS * WIDTH]) {
-    uint64_t keys[KEYS];
-    trm_error err;
-    for (uint64_t k = 0; k < KEYS; k++) {
-        keys[k] = k;
-    }
-    trm_ps_batch_clear(j->batch);
-    CHECK_OK(trm_ps_batch_add(j->batch, j->table, keys, KEYS, rows, NULL, &err), err);
-    CHECK_OK(trm_ps_read(j->batch, &err), err);
 }
 
 static void check_checkpoint(const job *j, bool differential) {
     trm_error err;
     trm_ps_checkpoint_result result;
-    CHECK_OK(trm_ps_checkpoint(j->client, true, &result, &err), err);
+    CHECK_OK(trm_ps_checkpoint(j->worker.client, true, &result, &err), err);
     assert_int_equal(result.differential, differential);
 }
 
@@ -175,7 +123,7 @@ static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
     ahead.server = victim;
     /* Server 0 is told first, and writes the manifest: server 1 then comes back with this snapshot.
      */
-    assert_int_equal(trm_ps_checkpoint(j.client, true, &result, &err),
+    assert_int_equal(trm_ps_checkpoint(j.worker.client, true, &result, &err),
                      victim == 1 && !lost ? TRM_OK : TRM_PEER);
     assert_int_equal(ahead.server, -1);
     take_steps(&j);
@@ -184,24 +132,24 @@ static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
     take_steps(&j);
     check_checkpoint(&j, true);
     take_steps(&j);
-    CHECK_OK(trm_ps_flush(j.client, &err), err);
-    leave(&j);
+    CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
+    worker_leave(&j.worker);
     start(&calm);
     join(&calm, 0, NULL);
     while (calm.steps < j.steps) {
         take_steps(&calm);
     }
-    look(&calm, expected);
-    leave(&calm);
+    worker_read_all(&calm.worker, expected);
+    worker_leave(&calm.worker);
     stop(&calm);
     for (int life = 0; life < 2; life++) {
         stop(&j);
         start(&j);
         assert_int_equal(j.server[victim]->table_count, 1);
         join(&j, 0, NULL);
-        look(&j, rows);
+        worker_read_all(&j.worker, rows);
         assert_memory_equal(rows, expected, sizeof rows);
-        leave(&j);
+        worker_leave(&j.worker);
     }
     stop(&j);
 }
@@ -226,9 +174,9 @@ static void a_manifest_that_is_not_whole_is_none(void **state) {
     start(&j);
     join(&j, 0, NULL);
     take_steps(&j);
-    CHECK_OK(trm_ps_flush(j.client, &err), err);
-    look(&j, expected);
-    leave(&j);
+    CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
+    worker_read_all(&j.worker, expected);
+    worker_leave(&j.worker);
     stop(&j);
     pid_t dead = fork();
     if (dead == 0) {
@@ -244,10 +192,10 @@ static void a_manifest_that_is_not_whole_is_none(void **state) {
     assert_int_not_equal(access(part, F_OK), 0); /* its writer is dead */
     assert_int_equal(access(alive, F_OK), 0);
     join(&j, 0, NULL);
-    look(&j, rows);
+    worker_read_all(&j.worker, rows);
     assert_memory_equal(rows, expected, sizeof rows);
     check_checkpoint(&j, false);
-    leave(&j);
+    worker_leave(&j.worker);
     stop(&j);
 }
 
@@ -288,11 +236,11 @@ static void a_slow_snapshot_is_waited_for(void **state) {
     start(&j);
     join(&j, 20, watch_channel);
     take_steps(&j); /* as far as may be without the other worker */
-    ask(&j);
+    worker_pull(&j.worker, 0, j.steps);
     ahead.server = 0;
-    CHECK_OK(trm_ps_checkpoint(j.client, false, &result, &err), err);
+    CHECK_OK(trm_ps_checkpoint(j.worker.client, false, &result, &err), err);
     assert_int_equal(pthread_join(standing, NULL), 0);
-    leave(&j);
+    worker_leave(&j.worker);
     stop(&j);
 }
 
@@ -325,21 +273,21 @@ static void a_snapshot_that_nobody_waits_for_is_let_end(void **state) {
     start(&j);
     join(&j, 1, NULL);
     take_steps(&j);
-    CHECK_FAILS(trm_ps_checkpoint(j.client, false, &result, &err), TRM_TIMEOUT, err,
+    CHECK_FAILS(trm_ps_checkpoint(j.worker.client, false, &result, &err), TRM_TIMEOUT, err,
                 "no answer from server 1");
     assert_int_equal(pthread_create(&reader, NULL, read_late, pipe), 0);
-    j.client->options.timeout_seconds = 60;
+    j.worker.client->options.timeout_seconds = 60;
     check_checkpoint(&j, false);
     assert_int_equal(pthread_join(reader, NULL), 0);
     take_steps(&j);
-    CHECK_OK(trmi_client_order(j.client, &j.client->peers[1], TRMI_PS_CONTROL, &hold, NULL, NULL, 0,
-                               &err),
+    CHECK_OK(trmi_client_order(j.worker.client, &j.worker.client->peers[1], TRMI_PS_CONTROL, &hold,
+                               NULL, NULL, 0, &err),
              err);
-    leave(&j);
+    worker_leave(&j.worker);
     next = (job){.options = j.options, .server = {j.server[0], j.server[1]}};
     join(&next, 60, NULL);
     check_checkpoint(&next, true);
-    leave(&next);
+    worker_leave(&next.worker);
     stop(&j);
 }
 
@@ -350,14 +298,14 @@ static void give_up(const job *j, int server, int64_t number) {
                                    {.value = {TRMI_ORDER_SNAPSHOT, number}},
                                    {.value = {TRMI_ORDER_RELEASE}}};
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(trmi_client_order(j->client, &j->client->peers[server], TRMI_PS_CONTROL,
-                                   &orders[i], NULL, NULL, 0, &err),
+        CHECK_OK(trmi_client_order(j->worker.client, &j->worker.client->peers[server],
+                                   TRMI_PS_CONTROL, &orders[i], NULL, NULL, 0, &err),
                  err);
     }
 }
 
 static void start_again_with(job *j, int servers) {
-    leave(j);
+    worker_leave(&j->worker);
     stop(j);
     j->options.servers = servers;
     start(j);
@@ -371,7 +319,7 @@ static void check_folder(job *j, const char *path, const float rows[KEYS * WIDTH
     trm_ps_folder *f;
     trm_error err;
     int found = 0;
-    CHECK_OK(trm_ps_flush(j->client, &err), err);
+    CHECK_OK(trm_ps_flush(j->worker.client, &err), err);
     CHECK_OK(trm_ps_folder_open(path, &(trm_ps_folder_options){0}, &f, &err), err);
     for (uint64_t key = 0; key < KEYS; key++) {
         if (trm_ps_folder_row(f, 0, key, &info, values, slots, &err) == TRM_OK) {
@@ -400,30 +348,30 @@ static void a_number_that_was_given_up_is_not_used_again(void **state) {
     check_checkpoint(&j, false);
     for (int server = 0; server < 2; server++) {
         take_steps(&j);
-        CHECK_OK(trm_ps_flush(j.client, &err), err);
+        CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
         give_up(&j, server, 2 + server);
         take_steps(&j);
-        look(&j, expected);
+        worker_read_all(&j.worker, expected);
         check_folder(&j, path, expected);
         start_again_with(&j, 2);
-        look(&j, rows);
+        worker_read_all(&j.worker, rows);
         assert_memory_equal(rows, expected, sizeof rows);
     }
-    CHECK_OK(trm_ps_checkpoint(j.client, true, &result, &err), err);
+    CHECK_OK(trm_ps_checkpoint(j.worker.client, true, &result, &err), err);
     assert_int_equal(result.snapshot, 4);
     assert_false(result.differential);
     start_again_with(&j, 1);
-    look(&j, rows);
+    worker_read_all(&j.worker, rows);
     assert_memory_equal(rows, expected, sizeof rows);
     start_again_with(&j, 2);
     take_steps(&j);
-    look(&j, expected);
+    worker_read_all(&j.worker, expected);
     snprintf(manifest, sizeof manifest, "%s/MANIFEST-000004.json", path);
     CHECK_OK(trmi_os_replace_file(NULL, manifest, "{", 1, &err), err);
     start_again_with(&j, 2);
-    look(&j, rows);
+    worker_read_all(&j.worker, rows);
     assert_memory_equal(rows, expected, sizeof rows);
-    leave(&j);
+    worker_leave(&j.worker);
     stop(&j);
 }
 
@@ -440,18 +388,18 @@ static void a_checkpoint_without_memory_is_none(void **state) {
     join(&j, 0, NULL);
     take_steps(&j);
     check_checkpoint(&j, false);
-    look(&j, rows);
+    worker_read_all(&j.worker, rows);
     for (int64_t k = 1; good < 3; k++) {
         trm_ps_checkpoint_result result;
         trmi_alloc_fail_after(k);
-        trm_status status = trm_ps_checkpoint(j.client, true, &result, &err);
+        trm_status status = trm_ps_checkpoint(j.worker.client, true, &result, &err);
         trmi_alloc_fail_after(0);
         assert_true(status == TRM_OK || status == TRM_NOMEM);
         check_folder(&j, path, rows);
         good = status == TRM_OK ? good + 1 : 0;
         assert_true(k < 1000);
     }
-    leave(&j);
+    worker_leave(&j.worker);
     stop(&j);
 }
 
