@@ -26,17 +26,17 @@ static const double say_seconds = 600; /* seconds between repeated warnings, as 
 
 /* ---- one evaluation -------------------------------------------------------------------------- */
 
-/* State of an evaluator: model, data and event file, which are created when first needed. */
-typedef struct judge {
+/* State of an evaluation: model, data and event file, which are created when first needed. */
+typedef struct evaluator {
     trm_estimator *e; /* borrowed, like spec */
     const trm_eval_spec *spec;
     trm_dataset *data; /* owned, like model and events; NULL until needed */
     trm_model *model;
     trm_events *events;
-} judge;
+} evaluator;
 
-/* Closes and destroys what judge_open and write_figures have created. */
-static void judge_close(judge *j) {
+/* Destroys the model and the data, and closes the event file, as far as they exist. */
+static void destroy_evaluator(evaluator *j) {
     atomic_store(&j->e->model, NULL);
     (void)!trm_events_close(j->events, NULL);
     trm_model_destroy(j->model);
@@ -44,7 +44,7 @@ static void judge_close(judge *j) {
 }
 
 /* Creates data and model for evaluation, once. */
-static trm_status judge_open(judge *j, trm_error *err) {
+static trm_status create_evaluation_model(evaluator *j, trm_error *err) {
     trm_model_options options;
     if (j->model != NULL) {
         return TRM_OK;
@@ -59,7 +59,7 @@ static trm_status judge_open(judge *j, trm_error *err) {
 
 /* Writes the figures of an evaluation to the event file model_dir/eval[_NAME]. Errors are only
  * logged. */
-static void write_figures(judge *j, uint64_t step, const trm_evaluation *v) {
+static void write_figures(evaluator *j, uint64_t step, const trm_evaluation *v) {
     char dir[4096];
     trm_error err;
     trm_status status = TRM_OK;
@@ -97,10 +97,29 @@ static void write_figures(judge *j, uint64_t step, const trm_evaluation *v) {
     }
 }
 
-/* Evaluates at most spec->steps batches (0: 100, negative: all). */
-static trm_status evaluate_model(judge *j, trm_evaluation *out, trm_error *err) {
-    int64_t steps = j->spec->steps == 0 ? 100 : j->spec->steps;
-    return trm_model_evaluate_steps(j->model, j->data, steps > 0 ? steps : INT64_MAX, out, err);
+/* Stores the figures of an evaluation in *out, prints them, writes them to the event file if there
+ * is a model_dir, and calls the configuration's on_evaluated. */
+static void record_evaluation(evaluator *j, uint64_t step, const trm_evaluation *v,
+                              trm_job_result *out) {
+    const trm_run_config *config = &j->e->config;
+    out->has_evaluation = true;
+    out->evaluation = *v;
+    out->evaluated_step = step;
+    trmi_estimator_say(j->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
+                       (unsigned long long)step, (unsigned long long)step, v->loss);
+    if (config->model_dir != NULL) {
+        write_figures(j, step, v);
+    }
+    if (config->on_evaluated != NULL) {
+        config->on_evaluated(config->context, step, v);
+    }
+}
+
+/* Evaluates a model on at most spec->steps batches (0: 100, negative: all). */
+static trm_status evaluate_model(const trm_eval_spec *spec, trm_model *model, trm_dataset *data,
+                                 trm_evaluation *out, trm_error *err) {
+    int64_t steps = spec->steps == 0 ? 100 : spec->steps;
+    return trm_model_evaluate_steps(model, data, steps > 0 ? steps : INT64_MAX, out, err);
 }
 
 /* Returns the inode of a checkpoint's directory; 0: it is gone. */
@@ -113,12 +132,12 @@ static uint64_t find_inode(const trm_checkpoint *checkpoint) {
  * does not remove it meanwhile. A writer that has looked for marks just before may still remove or
  * replace it: then the newest is looked for again, ten times at most.
  *   error  TRM_END: there is no checkpoint */
-static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
+static trm_status load_newest(evaluator *j, trm_checkpoint **out, trm_error *err) {
     const trm_checkpoint_open_options mark = {.mark_in_use = true};
     for (int rounds = 10;; rounds--) {
         TRMI_TRY(trm_checkpoint_open(j->e->config.model_dir, &mark, out, err));
         const uint64_t inode = find_inode(*out);
-        trm_status status = judge_open(j, err);
+        trm_status status = create_evaluation_model(j, err);
         if (status == TRM_OK) {
             status =
                 trm_model_load(j->model, trm_checkpoint_get_info(*out)->path, false, NULL, err);
@@ -138,29 +157,21 @@ static trm_status load_newest(judge *j, trm_checkpoint **out, trm_error *err) {
 /* Loads and evaluates the newest checkpoint. Stores the figures in *out, prints them, and runs the
  * exporters.
  *   error  TRM_END: there is no checkpoint */
-static trm_status judge_newest(judge *j, trm_job_result *out, trm_error *err) {
+static trm_status evaluate_newest(evaluator *j, trm_job_result *out, trm_error *err) {
     trm_checkpoint *found;
     TRMI_TRY(load_newest(j, &found, err));
     uint64_t step = (uint64_t)trm_checkpoint_get_info(found)->global_step;
     trm_evaluation v;
-    trm_status status = evaluate_model(j, &v, err);
+    trm_status status = evaluate_model(j->spec, j->model, j->data, &v, err);
     trm_checkpoint_close(found);
     TRMI_TRY(status);
-    out->has_evaluation = true;
-    out->evaluation = v;
-    out->evaluated_step = step;
     out->global_step = out->global_step > step ? out->global_step : step;
-    trmi_estimator_say(j->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
-                       (unsigned long long)step, (unsigned long long)step, v.loss);
-    write_figures(j, step, &v);
-    if (j->e->config.on_evaluated != NULL) {
-        j->e->config.on_evaluated(j->e->config.context, step, &v);
-    }
+    record_evaluation(j, step, &v, out);
     return trmi_export(j->e, j->spec, false, j->model, step, &v, err);
 }
 
 /* Runs the exporters of the last evaluation, whose weights are still in the model. */
-static trm_status judge_last(judge *j, const trm_job_result *out, trm_error *err) {
+static trm_status export_last(evaluator *j, const trm_job_result *out, trm_error *err) {
     return out->has_evaluation && j->model != NULL
                ? trmi_export(j->e, j->spec, true, j->model, out->evaluated_step, &out->evaluation,
                              err)
@@ -169,10 +180,10 @@ static trm_status judge_last(judge *j, const trm_job_result *out, trm_error *err
 
 trm_status trmi_evaluate_latest(trm_estimator *e, const trm_eval_spec *eval, trm_job_result *out,
                                 trm_error *err) {
-    judge j = {.e = e, .spec = eval};
-    trm_status status = judge_newest(&j, out, err);
-    status = status == TRM_OK ? judge_last(&j, out, err) : status;
-    judge_close(&j);
+    evaluator j = {.e = e, .spec = eval};
+    trm_status status = evaluate_newest(&j, out, err);
+    status = status == TRM_OK ? export_last(&j, out, err) : status;
+    destroy_evaluator(&j);
     return status;
 }
 
@@ -194,7 +205,7 @@ static bool is_over(const trm_estimator *e, const trm_train_spec *train,
 
 /* Evaluates the newest checkpoint if it has not been evaluated.
  *   error  TRM_END: nothing new; logged every `say_seconds` */
-static trm_status evaluate_if_new(judge *j, trm_job_result *out, double *said, trm_error *err) {
+static trm_status evaluate_if_new(evaluator *j, trm_job_result *out, double *said, trm_error *err) {
     int64_t step;
     trm_status status = trm_checkpoint_latest(j->e->config.model_dir, &step, err);
     bool same = status == TRM_OK && out->has_evaluation && out->evaluated_step == (uint64_t)step;
@@ -209,11 +220,11 @@ static trm_status evaluate_if_new(judge *j, trm_job_result *out, double *said, t
         return TRM_END;
     }
     TRMI_TRY(status);
-    return judge_newest(j, out, err);
+    return evaluate_newest(j, out, err);
 }
 
-/* Until the servers have answered once: asks them every two seconds whether their model_dir is this
- * evaluator's.   errors  INVALID */
+/* Asks the servers, at most every two seconds until they have answered once, whether their model_dir
+ * is this evaluator's. error INVALID: it is another one */
 static trm_status compare_folder(trm_estimator *e, bool *met, double *asked, trm_error *err) {
     double now = trmi_os_now();
     if (*met || now - *asked < 2) {
@@ -227,7 +238,7 @@ static trm_status compare_folder(trm_estimator *e, bool *met, double *asked, trm
  * until the job is over. A job that is done ends both waits. */
 trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_job_result *out, trm_error *err) {
-    judge j = {.e = e, .spec = eval};
+    evaluator j = {.e = e, .spec = eval};
     double said = -1e9, asked = -1e9;
     bool met = false;
     double delay = eval->start_delay_secs == 0 ? 120 : eval->start_delay_secs;
@@ -261,9 +272,9 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     }
     /* the exporters that run at the end */
     if (status == TRM_OK && !trmi_estimator_stopped(e)) {
-        status = judge_last(&j, out, err);
+        status = export_last(&j, out, err);
     }
-    judge_close(&j);
+    destroy_evaluator(&j);
     if (status == TRM_OK && trmi_estimator_stopped(e)) {
         return TRMI_FAIL(err, TRM_CANCELLED, "stopped on request");
     }
@@ -279,21 +290,21 @@ typedef struct local {
     trm_dataset *test;
     double evaluated_at;
     uint64_t evaluated_step;
-    judge writer; /* event file, and the model for exporters */
+    evaluator writer; /* event file, and the model for exporters */
     trm_job_result *out;
 } local;
 
 /* Runs the exporters after an evaluation. They need a model made for evaluation, which is loaded
- * from the checkpoint that has just been written. judge_open makes its model the one that a stop
+ * from the checkpoint that has just been written. create_evaluation_model makes its model the one that a stop
  * request reaches; the training model is put back. */
 static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v,
                                trm_error *err) {
-    judge *j = &l->writer;
+    evaluator *j = &l->writer;
     if (trmi_exporter_count(l->eval) == 0) {
         return TRM_OK;
     }
     trm_model *trains = atomic_load(&l->e->model);
-    trm_status status = judge_open(j, err);
+    trm_status status = create_evaluation_model(j, err);
     atomic_store(&l->e->model, trains);
     TRMI_TRY(status);
     TRMI_TRY(trm_model_load(j->model, l->e->config.model_dir, false, NULL, err));
@@ -302,22 +313,11 @@ static trm_status local_export(local *l, bool last, uint64_t step, const trm_eva
 
 /* Evaluates the model that trains, prints and records the figures, and runs the exporters. */
 static trm_status local_evaluate(local *l, trm_model *model, uint64_t step, trm_error *err) {
-    int64_t steps = l->eval->steps == 0 ? 100 : l->eval->steps;
     trm_evaluation v;
-    TRMI_TRY(trm_model_evaluate_steps(model, l->test, steps > 0 ? steps : INT64_MAX, &v, err));
+    TRMI_TRY(evaluate_model(l->eval, model, l->test, &v, err));
     l->evaluated_at = trmi_os_now();
     l->evaluated_step = step;
-    l->out->has_evaluation = true;
-    l->out->evaluation = v;
-    l->out->evaluated_step = step;
-    trmi_estimator_say(l->e, "Saving dict for global step %llu: global_step = %llu, loss = %.6g",
-                       (unsigned long long)step, (unsigned long long)step, v.loss);
-    if (l->e->config.model_dir != NULL) {
-        write_figures(&l->writer, step, &v);
-    }
-    if (l->e->config.on_evaluated != NULL) {
-        l->e->config.on_evaluated(l->e->config.context, step, &v);
-    }
+    record_evaluation(&l->writer, step, &v, l->out);
     return local_export(l, false, step, &v, err);
 }
 
@@ -417,7 +417,7 @@ trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *spec, const tr
     if (status == TRM_OK) {
         status = trmi_job_write(e, TRMI_JOB_DONE, out->global_step, err);
     }
-    judge_close(&l.writer);
+    destroy_evaluator(&l.writer);
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     trm_dataset_destroy(l.test);
