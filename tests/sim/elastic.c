@@ -193,7 +193,8 @@ static trm_status make_step(trm_elastic *e, state *mine, bool *change, trm_error
     for (int64_t s = e->bootstrap->rank; s < SAMPLES; s += e->bootstrap->size) {
         own.sum += (mine->step * SAMPLES + s) % 1009;
     }
-    usleep((useconds_t)(job.compute * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
+    const bool busy = job.busy > 0 && e->bootstrap->rank == job.busy;
+    usleep((useconds_t)((busy ? 4 : job.compute) * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
     TRMI_TRY(e->bootstrap->table->allgather(e->bootstrap, &own, sizeof own, all, 60, err));
     int32_t leaves = 0, wishes = 0;
     for (int32_t r = 0; r < e->bootstrap->size; r++) {

@@ -93,6 +93,20 @@ static void draw_meeting(void) {
     }
 }
 
+/* A share of the elastic jobs without checkpoints, in which no seed of seeds.txt is: one rank, on a
+ * host of its own, takes seconds for a step, and nothing but broken connections disturbs the job. The
+ * others may not give this rank up, whose process answers. */
+static void draw_busy(void) {
+    if (job.saves || job.meets || sim_random(DRAW_MEETS, 16) != 1) {
+        return;
+    }
+    job.workers = job.workers < 3 ? 3 : job.workers;
+    job.busy = 1 + (int)sim_random(DRAW_MEETS, (uint64_t)job.workers - 1);
+    job.ranks_of_host = 1;
+    job.compute = 0.1 + 0.4 * sim_unit(DRAW_MEETS);
+    job.worker_timeout = 60;
+}
+
 static void draw_job(void) {
     uint64_t (*draw)(sim_draw, uint64_t) = sim_random;
     job.mode = (trm_ps_mode)draw(DRAW_PLAN, 3);
@@ -140,6 +154,7 @@ static void draw_job(void) {
     if (job.elastic) {
         sim_saves_draw();
         draw_meeting();
+        draw_busy();
     } else {
         draw_chief();
         sim_states_draw(&slowest);
@@ -636,6 +651,7 @@ void sim_job_plan_faults(void) {
         /* what a full disk does not write of the book of leases is found out when the lease ends */
         job.comes[k] |= k == FAULT_DEATH && (job.dies_at_cuts || job.dies_at_pushes);
         job.comes[k] = job.comes[k] && (k != FAULT_DISK || !job.keeps_leases);
+        job.comes[k] = job.busy > 0 ? k == FAULT_RESET : job.comes[k];
         if (job.comes[k] && k != FAULT_SLOW) {
             kinds[count++] = k;
         }
