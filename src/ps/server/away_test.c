@@ -179,6 +179,41 @@ static void with_mode(trm_ps_mode mode) {
 static void bounded_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_BOUNDED); }
 static void synchronous_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_SYNC); }
 
+/* Worker 1 leaves, comes back and gets samples: a server that is started again waits for it. */
+static void a_new_life_with_samples_is_waited_for(void **state) {
+    fixture f = {.options = {.servers = 1,
+                             .shards = 1,
+                             .listen = "127.0.0.1:0",
+                             .memory_bytes = 1 << 24,
+                             .folder = f.folder,
+                             .mode = TRM_PS_SYNC,
+                             .workers = 2,
+                             .log_pushes = TRM_ON}};
+    const trm_ps_lease_options lo = {100, 10, 1, 60 * check_patience(), 0, 10};
+    trm_ps_lease lease;
+    worker w[2];
+    trm_error err;
+    (void)state;
+    snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
+    assert_non_null(mkdtemp(f.folder));
+    start(&f);
+    for (int i = 0; i < 2; i++) {
+        join(&f, &w[i], i);
+        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease, &err), err);
+    }
+    leave(&w[1]);
+    until_away(f.server, 1);
+    join(&f, &w[1], 1);
+    CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &lease, &err), err);
+    restart(&f);
+    assert_true(trmi_front_find(f.server, 1)->active);
+    for (int i = 0; i < 2; i++) {
+        leave(&w[i]);
+    }
+    trm_ps_server_stop(f.server);
+    CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+}
+
 /* Worker 1 cannot reach server 1 yet and stops for now; server 0 continues to wait for it. */
 static void a_worker_that_could_not_begin_is_waited_for(void **state) {
     char folder[] = "/tmp/ps-away-XXXXXX";
@@ -479,6 +514,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
         cmocka_unit_test(synchronous_workers_wait_for_nobody_who_left),
+        cmocka_unit_test(a_new_life_with_samples_is_waited_for),
         cmocka_unit_test(a_worker_that_could_not_begin_is_waited_for),
         cmocka_unit_test(a_job_goes_on_with_fewer_workers),
         cmocka_unit_test(a_worker_that_failed_is_waited_for),

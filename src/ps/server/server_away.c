@@ -117,13 +117,15 @@ void trmi_server_away_close(trm_ps_server *server) {
 
 /* Contract in server.h. The first of several failures is written to the server's log. */
 trm_status trmi_server_away_set(trm_ps_server *server, trmi_worker *w, bool away, trm_error *err) {
-    if (w->away == away && !w->log_failed) { /* a record that was not flushed may be there */
+    /* after a failure a record that was not flushed may be there */
+    if (w->away == away && !w->log_failed && !w->log_is_old) {
         return TRM_OK;
     }
     trm_error why;
     trm_status status = write_record(server, w->worker, w->incarnation, away, &why);
     if (status == TRM_OK) {
         w->away = away;
+        w->log_is_old = false;
     } else if (!w->log_failed) {
         trmi_log(TRM_LOG_WARN, "ps", "server %d: %s: started again, it would %s for worker %u",
                  server->options.server, why.message, away ? "wait" : "not wait", w->worker);

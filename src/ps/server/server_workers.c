@@ -35,7 +35,8 @@ trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incar
     w->incarnation = incarnation;
     w->seen = trmi_os_now();
     w->dispatched = 0;
-    w->away = w->log_failed = false; /* what the log of workers says is of the earlier life */
+    w->away = w->log_failed = false;
+    w->log_is_old = true;
     trmi_last_step_new_life(server, w->worker, incarnation);
     for (int k = 0; k < TRMI_READS; k++) {
         w->reads[k].clock = -1;
@@ -85,6 +86,7 @@ void trmi_front_restore_away(trm_ps_server *server, uint32_t worker, uint32_t in
     if (w != NULL) { /* NULL: a life before the last push in the logs */
         w->active = !away;
         w->left = w->away = away;
+        w->log_is_old = false;
     }
     if (w != NULL && away) {
         trmi_last_step_left(server, worker, incarnation);
