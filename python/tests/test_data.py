@@ -101,6 +101,36 @@ def test_iterables_that_are_wrong():
         list(Dataset.iterable(good, names=('x',)).shuffle())
 
 
+class Loader:
+    """What a torch DataLoader without drop_last tells."""
+
+    drop_last, batch_size, sampler = False, 4, range(10)
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        return iter(batches_of_ten())
+
+
+def batches_of_ten():
+    arrays = numbers(10)
+    return [(arrays['x'][i:i + 4], arrays['label'][i:i + 4]) for i in (0, 4, 8)]
+
+
+@pytest.mark.parametrize('batches', [Loader(), batches_of_ten(), [dict(zip(('x', 'label'), b)) for b in batches_of_ten()]])
+def test_a_smaller_last_batch(batches):
+    names = ('x', 'label')
+    for _ in range(2):
+        assert [b.samples for b in Dataset.iterable(batches, names=names)] == [4, 4]
+    whole = Dataset.iterable(batches, names=names, classes=3, drop_remainder=False)
+    for _ in range(2):
+        assert [(b.samples, list(b['label'])) for b in whole][2] == (2, [2, 0, -1, -1])
+    model = trireme.Model(lambda x: ops.mlp(x * 0.05, [8], 3), Dataset.iterable(batches, names=names, classes=3))
+    model.train(until_epoch=2)
+    assert model.global_step == 4 and model.evaluate(whole)['samples'] == 10 and len(model.predict(whole)) == 10
+
+
 def test_torch_loaders_feed_training():
     torch = pytest.importorskip('torch')
     arrays = numbers(40)

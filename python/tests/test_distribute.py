@@ -72,10 +72,61 @@ def test_values_that_are_wrong():
         distribute.all_reduce([np.zeros(3, 'float32'), fixed])
     with pytest.raises(trireme.Error, match='broadcast: the array of shape .* is not contiguous'):
         distribute.broadcast(np.zeros((4, 4), 'float32')[:, 0])
+    with pytest.raises(trireme.Error, match='read-only'):
+        distribute.all_reduce(np.float32(3))
     with pytest.raises(trireme.Error, match='complex64 is not supported'):
         distribute.all_reduce(np.zeros(3, 'complex64'))
     with pytest.raises(trireme.Error, match="there is no 'average'.*sum, mean"):
         distribute.all_reduce(np.zeros(3, 'float32'), 'average')
+
+
+FORKS = '''
+import multiprocessing, os, sys
+import numpy as np, trireme
+from trireme import distribute
+distribute.init()
+data = trireme.Dataset.open('synth', batch_size=8, prefetch_depth=4, threads=2)
+model = trireme.Model(lambda image: trireme.ops.mlp(image, [16], 10), data)
+model.train(until_step=2)
+comm = distribute.Communicator()
+half = comm.split(0)
+values = np.ones(3, 'float32')
+
+def child():
+    assert distribute.rank() == comm.rank and distribute.size() == 2
+    for call in (distribute.all_reduce, distribute.broadcast, comm.all_reduce, half.all_gather, lambda v: comm.barrier(),
+                 lambda v: model.train(until_step=3), lambda v: model.state_dict(), lambda v: data.next()):
+        try:
+            call(values)
+        except trireme.Error as error:
+            assert 'was forked' in error.message, error.message
+        else:
+            raise AssertionError('no error')
+
+process = multiprocessing.get_context('fork').Process(target=child)
+process.start()
+process.join(60)
+assert process.exitcode == 0, process.exitcode
+if os.fork() == 0:  # ends as a program does
+    child()
+    sys.exit(0)
+assert os.wait()[1] == 0
+model.train(until_step=4)
+assert (distribute.all_reduce(values) == 2).all()
+half.close()
+try:
+    half.all_reduce(values)
+except trireme.Error as error:
+    assert 'was closed' in error.message
+else:
+    raise AssertionError('no error')
+print('rank', comm.rank, 'done')
+'''
+
+
+def test_forked_children_are_no_ranks(tmp_path):
+    (tmp_path / 'job.py').write_text(FORKS)
+    assert 'rank 0 done' in run_ranks(2, ['job.py'], tmp_path, timeout=120)
 
 
 class OnlyDLPack:

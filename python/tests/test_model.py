@@ -143,6 +143,57 @@ def test_state_dict_goes_in_and_out():
         other.load_state_dict(dict(values, **{'fc1.bias': np.zeros(3)}))
 
 
+def test_what_is_closed_says_so():
+    model, data = trireme.Model(mlp, small()), small()
+    program = model.exec
+    model.close()
+    data.close()
+    for call in (lambda: model.train(until_step=1), lambda: model.evaluate(small()), lambda: model.state_dict(), lambda: program.read('fc0.bias'),
+                 lambda: program.forward(), data.next, lambda: len(data), lambda: model.save('nowhere')):
+        with pytest.raises(trireme.Error):
+            call()
+
+
+CHILD = '''
+import multiprocessing, os, sys
+import trireme
+from trireme import ops
+def train():
+    data = trireme.Dataset.open('synth', batch_size=64)
+    model = trireme.Model(lambda image: ops.mlp(image, [64], 10), data, threads=2)
+    model.train(until_step=3)
+    return model, data
+
+model, data = train()
+
+def use():
+    train()
+    assert len(model.state_dict()) == 4
+    model.predict(trireme.Dataset.open('synth', usage='test', shapes={'test_count': 100}))
+    for call in (data.next, lambda: model.train(until_step=5)):
+        try:
+            call()
+        except trireme.Error as error:
+            assert 'was forked' in error.message and 'reading threads' in error.message, error
+        else:
+            raise AssertionError('no error')
+
+child = multiprocessing.get_context('fork').Process(target=use)
+child.start()
+child.join(60)
+assert child.exitcode == 0, child.exitcode
+if os.fork() == 0:
+    use()
+    sys.exit(0)
+assert os.wait()[1] == 0
+model.train(until_step=5)
+'''
+
+
+def test_a_forked_child_trains(tmp_path):
+    run_python(['-c', CHILD], tmp_path, timeout=120, OMP_NUM_THREADS='2')
+
+
 def test_hooks_see_progress_and_end_training():
     seen = []
 

@@ -55,6 +55,29 @@ def guarded(kind, function, what):
     return kind(run)
 
 
+class Owner:
+    """An object of the library with threads or ranks. A forked child has neither: it does not destroy what its parent made, which would
+    wait for those threads for ever, and `refuse_child` ends calls that need them.
+    """
+
+    def __new__(cls, *arguments, **more):
+        made = super().__new__(cls)
+        made.process = os.getpid()
+        return made
+
+    def in_child(self):
+        return os.getpid() != self.process
+
+    def refuse_child(self, what, needs):
+        raise Error(f'{what}: this process was forked after its parent had made the {type(self).__name__}, and has not its {needs}; '
+                    f'make another one in this process, or start the process by spawn')
+
+    def destroy(self, function):
+        handle, self.handle = self.handle, None
+        if handle and not self.in_child():
+            function(handle)
+
+
 def text_of(pointer):
     """The text that a function gave to its caller; frees it."""
     if not pointer:

@@ -63,6 +63,7 @@ def dtype_number(value):
 # ---- options ---------------------------------------------------------------------------------
 
 _fields = {}
+_WHOLE = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64)
 
 
 def fields_of(struct):
@@ -178,6 +179,8 @@ def set_member(target, name, kind, words, value, keep):
     else:
         keep.append(value)
         setattr(target, name, value)
+        if kind in _WHOLE and getattr(target, name) != value:  # ctypes cuts it
+            raise ValueError(f'it does not fit into {8 * ctypes.sizeof(kind)} bits')
 
 
 def options(struct, values, keep):
@@ -264,7 +267,8 @@ def described(array, what):
             if not kind.isnative:
                 raise Error(f'{what}: the array has the other byte order; convert it')
             number = _numbers[kind] = 6 if kind.name == 'bool' else dtype_number(kind)
-        return face['data'][0], number, face['shape'], array, not face['data'][1]
+        # of a NumPy scalar it is a copy, which `face` holds
+        return face['data'][0], number, face['shape'], (array, face), not (face['data'][1] or '__ref' in face)
     if hasattr(array, 'data_ptr') and hasattr(array, 'is_contiguous'):  # torch: DLPack refuses tensors that need a gradient
         if array.device.type != 'cpu':
             raise Error(f'{what}: the tensor is on {array.device} (expected on the CPU); call .cpu() first')
@@ -287,7 +291,7 @@ def described(array, what):
             step *= size[i]
         if not dense:
             raise Error(f'{what}: the array of shape {size} is not contiguous')
-        return tensor.data + tensor.offset, _DL_TYPES[tensor.code, tensor.bits], size, (array, capsule), True
+        return (tensor.data or 0) + tensor.offset, _DL_TYPES[tensor.code, tensor.bits], size, (array, capsule), True
     try:
         view = np.asarray(memoryview(array))
     except TypeError:

@@ -45,11 +45,19 @@ def library():
             tried.append(path)
             continue
         try:
-            return ctypes.CDLL(path)
+            return let_fork(ctypes.CDLL(path))
         except OSError as error:
             tried.append(f'{path} ({error})')
     raise Error(f'libtrireme.so.0: not found (tried {", ".join(tried)}); install the package again, build the library with '
                 f'`make`, or set TRIREME_LIBRARY to its path')
+
+
+def let_fork(lib):
+    """Before this process forks, its OpenMP threads end, and begin again when they are needed: a child would wait for them for ever."""
+    pause = getattr(lib, 'omp_pause_resource_all', None)
+    if pause is not None:
+        os.register_at_fork(before=lambda: pause(1) and None)
+    return lib
 
 
 def bind(lib, name, result, arguments, names, doc):

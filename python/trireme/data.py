@@ -15,7 +15,7 @@ import weakref
 from ctypes import byref
 
 from . import _c, transforms as _transforms
-from ._call import call, guarded, text_of
+from ._call import Owner, call, guarded, text_of
 from ._convert import DTYPE_NAMES, dtype_number, enum, np, options, shape, sizes, tensor, text, view
 from ._library import Error
 
@@ -27,7 +27,7 @@ _CLICKS = ('criteo', 'avazu', 'csv', 'libsvm', 'slots', 'click_tfrecord')
 _TEXT = ('tokens', 'text', 'json_lines')
 
 
-class Dataset:
+class Dataset(Owner):
     """A source with its refinements. Refining methods return the dataset, so that they can be chained; their order does not
     matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch.
     """
@@ -122,11 +122,12 @@ class Dataset:
         return made
 
     @classmethod
-    def iterable(cls, batches, names=('image', 'label'), count=None, classes=0):
+    def iterable(cls, batches, names=('image', 'label'), count=None, classes=0, drop_remainder=True):
         """Batches from an iterable: a torch DataLoader, a list, any object whose iter() gives an epoch of batches.
 
         A batch is a dictionary, or a tuple in the order of `names`, of NumPy arrays or torch tensors of equal shapes and types.
         count: batches of an epoch, where the iterable has no len(). Labels of type int64 become int32.
+        drop_remainder: leave out a last batch that is smaller; False: it is padded, as batch() does (evaluate() and predict() do so)
         """
         stream = _Stream(batches, names)
         if count is None:
@@ -134,9 +135,10 @@ class Dataset:
                 count = len(batches)
             except TypeError:
                 raise Error('Dataset.iterable: the iterable has no len(); give count, the batches of an epoch') from None
-        made = cls._callback(stream.read, count * stream.size, stream.fields, classes, True)
+        size = stream.size
+        made = cls._callback(stream.read, _count_samples(batches, count, size), stream.fields, classes, True)
         made.keep.append(stream)
-        return made.batch(stream.size)
+        return made.batch(size, drop_remainder)
 
     # ---- refining
 
@@ -196,6 +198,7 @@ class Dataset:
 
     def next(self):
         """The next batch as a dictionary of arrays, valid until the next call; None at the end of an epoch."""
+        self.check_child()
         out = ctypes.POINTER(_c.trm_batch)()
         if call(_c.trm_dataset_next, self.handle, byref(out)) == _c.TRM_END:
             return None
@@ -245,10 +248,14 @@ class Dataset:
         """The whole pipeline as a dictionary."""
         return json.loads(text_of(_c.trm_dataset_json(self.handle)))
 
+    def check_child(self):
+        """Raises Error in a forked child if the parent has begun to read."""
+        if self.in_child() and self.position != (0, 0):
+            self.refuse_child('Dataset', 'reading threads')
+
     def close(self):
         if getattr(self, 'handle', None):
-            _c.trm_dataset_destroy(self.handle)
-            self.handle = None
+            self.destroy(_c.trm_dataset_destroy)
 
     __del__ = close
 
@@ -267,6 +274,17 @@ class Batch(dict):
     """A batch: arrays by name. samples: real rows, further ones are padding; epoch, index, last: its place."""
 
 
+def _count_samples(batches, count, size):
+    """Samples of an epoch of `count` batches, of which the last may be smaller: a DataLoader and a list tell."""
+    if getattr(batches, 'drop_last', True) is False and getattr(batches, 'batch_size', None) == size and len(batches) == count:
+        return len(batches.sampler)
+    if isinstance(batches, (list, tuple)) and len(batches) == count:
+        last = batches[-1]
+        last = next(iter(last.values())) if isinstance(last, dict) else last[0] if isinstance(last, (list, tuple)) else last
+        return (count - 1) * size + len(last)
+    return count * size
+
+
 class _Stream:
     """Reads the batches of an iterable sample by sample, in order."""
 
@@ -283,7 +301,7 @@ class _Stream:
             batch = next(self.iterator)
         except StopIteration:
             raise Error(f'Dataset.iterable: the iterable has ended after {self.first + self.size} samples, before its epoch; '
-                        f'give count, the batches of an epoch, and an iterable that can be read again') from None
+                        f'give count, the full batches of an epoch, and an iterable that can be read again') from None
         values = batch if isinstance(batch, dict) else dict(zip(self.names, batch if isinstance(batch, (tuple, list)) else (batch,)))
         arrays = {}
         for name, value in values.items():
@@ -315,7 +333,7 @@ def _form(fields):
     return ', '.join(f'{name} {DTYPE_NAMES[kind]} {list(size)}' for name, (kind, size) in fields.items())
 
 
-def as_dataset(data, batch_size=None):
+def as_dataset(data, batch_size=None, drop_remainder=True):
     """A Dataset of what a caller gave: itself, a dictionary of arrays, or an iterable of batches."""
     if isinstance(data, Dataset):
         return data
@@ -324,7 +342,7 @@ def as_dataset(data, batch_size=None):
         return made.batch(batch_size) if batch_size else made
     if not hasattr(data, '__iter__') and not hasattr(data, '__getitem__'):
         raise TypeError(f'data: a Dataset, a dictionary of arrays or an iterable of batches expected, found {data!r}')
-    return Dataset.iterable(data)
+    return Dataset.iterable(data, drop_remainder=drop_remainder)
 
 
 transforms = _transforms

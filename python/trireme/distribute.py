@@ -19,7 +19,7 @@ import weakref
 from ctypes import byref
 
 from . import _c
-from ._call import call
+from ._call import Owner, call
 from ._convert import DTYPE_BYTES, described, enum, np, tensor
 from ._library import Error
 
@@ -155,7 +155,7 @@ def _shard(arrays, batch):
     return [a[:samples.value] for a in copies]
 
 
-class Communicator:
+class Communicator(Owner):
     """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them."""
 
     def __init__(self, handle=None, owned=False, parent=None):
@@ -168,8 +168,16 @@ class Communicator:
         self.rank = _c.trm_comm_rank(self.handle) if self.handle else 0
         self.size = _c.trm_comm_size(self.handle) if self.handle else 1
 
+    def _usable(self, what):
+        """The handle; None: one rank. Raises Error where a call would find no ranks."""
+        if self.closed:
+            raise Error(f'Communicator.{what}: the communicator was closed')
+        if self.handle and self.in_child():
+            self.refuse_child(f'Communicator.{what}', 'ranks')
+        return self.handle
+
     def _run(self, kind, send, recv, **more):
-        if not self.handle:
+        if not self._usable(kind):
             if send is not None and recv is not None and send is not recv:
                 np.asarray(recv).reshape(-1)[:] = np.asarray(send).reshape(-1)
             return recv
@@ -218,21 +226,23 @@ class Communicator:
         return self._run('alltoall', array, np.empty_like(array))
 
     def barrier(self):
-        if self.handle:
+        if self._usable('barrier'):
             call(_c.trm_comm_barrier, self.handle)
 
     def send(self, array, peer):
+        self._usable('send')
         made, keep = tensor(array, 'send')
         call(_c.trm_comm_send, self.handle, made.data, tensor_count(array), made.dtype, peer)
 
     def recv(self, array, peer):
+        self._usable('recv')
         made, keep = tensor(array, 'recv', True)
         call(_c.trm_comm_recv, self.handle, made.data, tensor_count(array), made.dtype, peer)
         return array
 
     def split(self, colour, key=0):
         """A communicator of the ranks that pass the same colour, ordered by key; None for a negative colour."""
-        if not self.handle:
+        if not self._usable('split'):
             return self if colour >= 0 else None
         out = ctypes.c_void_p()
         call(_c.trm_comm_split, self.handle, colour, key, byref(out))
@@ -240,9 +250,10 @@ class Communicator:
 
     def close(self):
         if getattr(self, 'owned', False) and self.handle:
-            _c.trm_comm_destroy(self.handle)
-            self.handle = None
+            self.destroy(_c.trm_comm_destroy)
+        self.closed = True
 
+    closed = False
     __del__ = close
 
 

@@ -20,7 +20,7 @@ import weakref
 from ctypes import byref
 
 from . import _c, distribute
-from ._call import call
+from ._call import Owner, call
 from ._convert import as_dict, options
 from ._library import Error
 from .estimator import Cluster
@@ -37,7 +37,7 @@ def membership_dict(m):
     return found
 
 
-class Elastic:
+class Elastic(Owner):
     """A process's place in an elastic job. Meets the other ranks, or finds the job that runs; in place of `distribute.init()`.
 
     least: the job fails when fewer ranks are left; most: no process joins while there are so many
@@ -116,8 +116,7 @@ class Elastic:
     def release(self):
         self.users -= 1
         if self.users == 0 and self.handle:
-            _c.trm_elastic_destroy(self.handle)
-            self.handle = None
+            self.destroy(_c.trm_elastic_destroy)
 
     def close(self):
         """Leaves the job in order, when its models are closed, too."""

@@ -13,7 +13,7 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import call, guarded, stopping, text_of
+from ._call import Owner, call, guarded, stopping, text_of
 from ._convert import as_dict, fill, options, word
 from ._library import Error
 from .callbacks import Lambda, evaluation_dict, print_line
@@ -111,7 +111,7 @@ class _Borrowed(Dataset):
     __del__ = close
 
 
-class Estimator:
+class Estimator(Owner):
     """A job of this process's role: does the work of a chief, worker, server or evaluator, or all of it in one process."""
 
     def __init__(self, model_fn, model_dir=None, config=None, params=None):
@@ -159,8 +159,7 @@ class Estimator:
 
     def __del__(self):
         if getattr(self, 'handle', None):
-            _c.trm_estimator_destroy(self.handle)
-            self.handle = None
+            self.destroy(_c.trm_estimator_destroy)
 
 
 def _input_hook(input_fn, estimator):

@@ -13,13 +13,13 @@ import json
 from ctypes import byref
 
 from . import _c
-from ._call import call, text_of
+from ._call import Owner, call, text_of
 from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, tensor, text, view, word
 from ._library import Error
 from .model import optimizer_options
 
 
-class Exec:
+class Exec(Owner):
     """A compiled program with its memory and optimiser. It takes all its memory here; steps allocate nothing.
 
     graph: a Graph
@@ -43,8 +43,16 @@ class Exec:
     @classmethod
     def _borrow(cls, handle, owner):
         made = cls.__new__(cls)
-        made.handle, made.owned, made.keep, made.graph, made.inputs = handle, False, [owner], None, {}
+        made.handle, made.owned, made.keep, made.graph, made.inputs, made.process = handle, False, [owner], None, {}, owner.process
         return made
+
+    def check_child(self):
+        """Raises Error in a forked child of a process that trains with other ranks."""
+        if self.in_child():
+            info = _c.trm_parallel_info()
+            _c.trm_exec_get_parallel_info(self.handle, byref(info))
+            if info.size > 1:
+                self.refuse_child('Exec', 'ranks')
 
     def input(self, name):
         """The memory of an input as an array, to be written before a step."""
@@ -61,15 +69,18 @@ class Exec:
             call(_c.trm_exec_feed, self.handle, text(name), byref(made))
 
     def forward(self):
+        self.check_child()
         call(_c.trm_exec_forward, self.handle)
 
     def forward_backward(self):
         """Runs forward and backward; returns the loss. With many ranks the gradients are reduced."""
+        self.check_child()
         call(_c.trm_exec_forward_backward, self.handle)
         return _c.trm_exec_loss(self.handle)
 
     def update(self, learning_rate):
         """Applies the optimiser."""
+        self.check_child()
         call(_c.trm_exec_update, self.handle, learning_rate)
 
     def step(self, learning_rate, **values):
@@ -128,6 +139,7 @@ class Exec:
 
     def state_dict(self):
         """{name: array} of parameters and states."""
+        self.check_child()
         call(_c.trm_exec_gather, self.handle)
         return {name: self.read(name) for name, (kind, _, _) in self.variables.items() if kind != 'slot'}
 
@@ -150,6 +162,7 @@ class Exec:
 
     def broadcast(self):
         """Copies rank 0's variables and step to all ranks."""
+        self.check_child()
         call(_c.trm_exec_broadcast, self.handle)
 
     @property
@@ -185,7 +198,6 @@ class Exec:
 
     def close(self):
         if getattr(self, 'owned', False) and self.handle:
-            _c.trm_exec_destroy(self.handle)
-            self.handle = None
+            self.destroy(_c.trm_exec_destroy)
 
     __del__ = close

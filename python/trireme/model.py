@@ -7,11 +7,12 @@
 """
 import ctypes
 import inspect
+import weakref
 from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import call, guarded, stopping
+from ._call import Owner, call, guarded, stopping
 from ._convert import fill, np, options, text, view
 from ._library import Error
 from .callbacks import Lambda, evaluation_dict
@@ -56,7 +57,7 @@ def given_fields(function, inputs, first=()):
     return found
 
 
-class Model:
+class Model(Owner):
     """A network with its loss, optimiser, position and parameters.
 
     network: a function or nn.Module that adds the network to the graph: its parameters are fields of the data ("image",
@@ -75,7 +76,7 @@ class Model:
     """
 
     def __init__(self, network, data, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), context=None, **more):
-        self.handle, self.keep, self._failure = None, [], None
+        self.handle, self.keep, self._failure, self._lent = None, [], None, weakref.WeakSet()
         self.elastic, self.left = more.get('elastic'), False
         self.data = as_dataset(data)
         made = _c.trm_model_options()
@@ -112,6 +113,8 @@ class Model:
     def _call(self, function, *arguments):
         """As call(); an exception of the network or loss function, which has no error record, is raised in its place."""
         self._failure = None
+        if self.in_child() and self.handle:
+            self.exec.check_child()
         try:
             return call(function, *arguments)
         except Error:
@@ -159,6 +162,7 @@ class Model:
         """
         keep = []
         data = self.data if data is None else as_dataset(data)
+        data.check_child()
         given = _c.trm_train_options(data.handle, until_epoch, until_step, sink)
         given.profile = text(profile)
         for c in callbacks:
@@ -185,7 +189,8 @@ class Model:
     def evaluate(self, data, steps=0):
         """Evaluates on one pass over the data (or its first batches); returns a dictionary: loss, samples, top1, auc, ..."""
         out = _c.trm_evaluation()
-        data = as_dataset(data)
+        data = as_dataset(data, drop_remainder=False)
+        data.check_child()
         with stopping(self.request_stop):
             if steps:
                 self._call(_c.trm_model_evaluate_steps, self.handle, data.handle, steps, byref(out))
@@ -196,7 +201,8 @@ class Model:
     def predict(self, data, see=None):
         """The logits of all samples, in the order of the data. see(logits, batch): called for each batch in place of that."""
         parts = []
-        data = as_dataset(data)
+        data = as_dataset(data, drop_remainder=False)
+        data.check_child()
 
         def take(context, logits, samples, batch):
             array = view(logits[0], read_only=True)[:samples]
@@ -215,7 +221,9 @@ class Model:
     def exec(self):
         """The compiled program as an Exec."""
         from .executor import Exec
-        return Exec._borrow(_c.trm_model_exec(self.handle), self)
+        made = Exec._borrow(_c.trm_model_exec(self.handle), self)
+        self._lent.add(made)
+        return made
 
     @property
     def global_step(self):
@@ -272,8 +280,9 @@ class Model:
 
     def close(self):
         if getattr(self, 'handle', None):
-            _c.trm_model_destroy(self.handle)
-            self.handle = None
+            for program in self._lent:  # they end with the model
+                program.handle = None
+            self.destroy(_c.trm_model_destroy)
             if self.elastic is not None:
                 self.elastic.release()
 

@@ -17,7 +17,7 @@ from .graph import current, parameter, state
 
 
 class Module:
-    """A part of a network: attributes that are Modules are its parts; forward() adds the operators."""
+    """A part of a network: attributes that are Modules, or lists or dictionaries of them, are its parts; forward() adds the operators."""
 
     _path = None
 
@@ -38,6 +38,10 @@ class Module:
                 for i, v in enumerate(value):
                     if isinstance(v, Module):
                         yield f'{name}.{i}', v
+            elif isinstance(value, dict):
+                for key, v in value.items():
+                    if isinstance(v, Module):
+                        yield f'{name}.{key}', v
 
     def modules(self):
         yield self

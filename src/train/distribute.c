@@ -27,6 +27,7 @@ struct trm_distribute {
     trm_comm *comm;           /* NULL: one process */
     /* STAGE_BYTES of memory that the ranks of a host share */
     char *stage;
+    pid_t process; /* the rank: not a child that it forked */
 };
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
@@ -64,6 +65,7 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
     TRMI_NEED(err, out);
     trm_distribute *d;
     TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
+    d->process = getpid();
     trm_status status = join_ranks(flags, d, err);
     if (status != TRM_OK) {
         trm_comm_destroy(d->comm);
@@ -80,6 +82,7 @@ trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *
     trm_distribute *d;
     TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
     d->comm = comm;
+    d->process = getpid();
     trm_status status = make_stage(d, err);
     if (status != TRM_OK) {
         trmi_free(d);
@@ -110,7 +113,6 @@ void trm_distribute_end(trm_distribute *d) {
 static struct {
     trm_distribute *ranks; /* NULL: not joined, or ended */
     trm_error err;         /* of joining */
-    pid_t process;         /* that has joined: not a child that it forked */
     bool begun;            /* joining has been tried */
 } own;
 
@@ -120,7 +122,7 @@ static struct {
  * child must not leave on behalf of its parent. */
 static void end_own(int status, void *unused) {
     (void)unused;
-    if (status == 0 && getpid() == own.process) {
+    if (status == 0 && own.ranks != NULL && getpid() == own.ranks->process) {
         trm_distribute_end(own.ranks);
         own.ranks = NULL;
     }
@@ -128,7 +130,7 @@ static void end_own(int status, void *unused) {
 static int at_exit(void) { return on_exit(end_own, NULL); }
 #else
 static void end_own(void) {
-    if (getpid() == own.process) {
+    if (own.ranks != NULL && getpid() == own.ranks->process) {
         trm_distribute_end(own.ranks);
         own.ranks = NULL;
     }
@@ -139,7 +141,6 @@ static int at_exit(void) { return atexit(end_own); }
 /* Joins the ranks that NULL stands for, and arranges that they are left at exit. */
 static void begin_own(void) {
     own.begun = true;
-    own.process = getpid();
     own.err.status = TRM_OK;
     if (trm_distribute_begin(NULL, &own.ranks, &own.err) == TRM_OK) {
         /* if registering fails, the other ranks only see a broken connection at the end */
@@ -223,6 +224,12 @@ static void copy_group(const trm_tensor *values, int32_t first, int32_t end, cha
  * broadcast moves bytes, so that it works for every dtype. */
 static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count,
                              trm_collective op, trm_error *err) {
+    if (getpid() != d->process) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: process %d was forked by rank %d and is no rank itself (its parent "
+                         "is); let the parent call, or start a process by exec",
+                         op.tag, (int)getpid(), trm_comm_rank(d->comm));
+    }
     for (int32_t first = 0, end; first < count; first = end) {
         if (values[first].data == NULL) {
             end = first + 1;
