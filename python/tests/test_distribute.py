@@ -117,7 +117,7 @@ half.close()
 try:
     half.all_reduce(values)
 except trireme.Error as error:
-    assert 'was closed' in error.message
+    assert 'it was closed' in error.message
 else:
     raise AssertionError('no error')
 print('rank', comm.rank, 'done')

@@ -147,10 +147,14 @@ def test_what_is_closed_says_so():
     model, data = trireme.Model(mlp, small()), small()
     program = model.exec
     model.close()
+    model.close()
     data.close()
-    for call in (lambda: model.train(until_step=1), lambda: model.evaluate(small()), lambda: model.state_dict(), lambda: program.read('fc0.bias'),
-                 lambda: program.forward(), data.next, lambda: len(data), lambda: model.save('nowhere')):
-        with pytest.raises(trireme.Error):
+    for kind, call in (('Model', lambda: model.train(until_step=1)), ('Model', lambda: model.evaluate(small())), ('Model', lambda: model.state_dict()),
+                       ('Model', lambda: model.global_step), ('Model', lambda: model.save('nowhere')), ('Exec', lambda: program.read('fc0.bias')),
+                       ('Exec', lambda: program.forward()), ('Exec', lambda: program.loss), ('Exec', lambda: program.explain()), ('Dataset', data.next),
+                       ('Dataset', lambda: len(data)), ('Dataset', lambda: data.position), ('Dataset', lambda: trireme.Model(mlp, data)),
+                       ('Dataset', lambda: trireme.distribute.shard_and_rebatch(data, 8))):
+        with pytest.raises(trireme.Error, match=f'{kind}: it was closed'):
             call()
 
 

@@ -57,13 +57,25 @@ def guarded(kind, function, what):
 
 class Owner:
     """An object of the library with threads or ranks. A forked child has neither: it does not destroy what its parent made, which would
-    wait for those threads for ever, and `refuse_child` ends calls that need them.
+    wait for those threads for ever, and `refuse_child` ends calls that need them. After close() the handle raises Error.
     """
+
+    _handle, closed = None, False
 
     def __new__(cls, *arguments, **more):
         made = super().__new__(cls)
         made.process = os.getpid()
         return made
+
+    @property
+    def handle(self):
+        if self.closed:
+            raise Error(f'{type(self).__name__}: it was closed; make another one')
+        return self._handle
+
+    @handle.setter
+    def handle(self, value):
+        self._handle = value
 
     def in_child(self):
         return os.getpid() != self.process
@@ -73,7 +85,7 @@ class Owner:
                     f'make another one in this process, or start the process by spawn')
 
     def destroy(self, function):
-        handle, self.handle = self.handle, None
+        handle, self._handle, self.closed = self._handle, None, True
         if handle and not self.in_child():
             function(handle)
 

@@ -254,8 +254,7 @@ class Dataset(Owner):
             self.refuse_child('Dataset', 'reading threads')
 
     def close(self):
-        if getattr(self, 'handle', None):
-            self.destroy(_c.trm_dataset_destroy)
+        self.destroy(_c.trm_dataset_destroy)
 
     __del__ = close
 

@@ -64,7 +64,7 @@ def init():
     process then reaches the other ranks as the cause of their errors."""
     global _joined
     job = _elastic and _elastic()
-    if job is not None and job.handle:
+    if job is not None and job._handle:
         raise Error('distribute: this process is in an elastic job, whose ranks change; use its Elastic.comm, or a Model(elastic=...)')
     call(_c.trm_join)
     if not _joined and _c.trm_distribute_size(None) > 1:
@@ -170,8 +170,6 @@ class Communicator(Owner):
 
     def _usable(self, what):
         """The handle; None: one rank. Raises Error where a call would find no ranks."""
-        if self.closed:
-            raise Error(f'Communicator.{what}: the communicator was closed')
         if self.handle and self.in_child():
             self.refuse_child(f'Communicator.{what}', 'ranks')
         return self.handle
@@ -249,11 +247,10 @@ class Communicator(Owner):
         return Communicator(out.value, True, self) if out.value else None
 
     def close(self):
-        if getattr(self, 'owned', False) and self.handle:
+        if self._handle and self.owned:
             self.destroy(_c.trm_comm_destroy)
         self.closed = True
 
-    closed = False
     __del__ = close
 
 

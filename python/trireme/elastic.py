@@ -46,20 +46,20 @@ class Elastic(Owner):
     """
 
     def __init__(self, least=1, most=1024, cluster=None, **more):
-        self.handle, self.users, self.keep = None, 1, []
+        self.users, self.keep = 1, []
         distribute.refuse_joined()
         made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
         cluster, out = cluster or Cluster(), ctypes.c_void_p()
         call(_c.trm_elastic_create, cluster.handle, byref(made), byref(out))
-        self.handle = out.value
+        self._handle = out.value
         distribute.stay_apart(self)
         _live.add(self)
 
     @property
     def _job(self):
-        if not self.handle:
+        if not self._handle:
             raise Error('Elastic: this process has left the job (close() was called); make another Elastic to join it')
-        return self.handle
+        return self._handle
 
     @property
     def membership(self):
@@ -115,16 +115,15 @@ class Elastic(Owner):
 
     def release(self):
         self.users -= 1
-        if self.users == 0 and self.handle:
+        if self.users == 0 and self._handle:
             self.destroy(_c.trm_elastic_destroy)
 
     def close(self):
         """Leaves the job in order, when its models are closed, too."""
-        if getattr(self, 'handle', None) and not self.closed:
+        if self._handle and not self.closed:
             self.closed = True
             self.release()
 
-    closed = False
     __del__ = close
 
 

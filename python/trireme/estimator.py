@@ -158,7 +158,7 @@ class Estimator(Owner):
         _c.trm_estimator_request_stop(self.handle)
 
     def __del__(self):
-        if getattr(self, 'handle', None):
+        if self._handle:
             self.destroy(_c.trm_estimator_destroy)
 
 

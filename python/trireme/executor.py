@@ -197,7 +197,7 @@ class Exec(Owner):
         return [as_dict(out[i]) for i in range(count.value)]
 
     def close(self):
-        if getattr(self, 'owned', False) and self.handle:
+        if self._handle and self.owned:
             self.destroy(_c.trm_exec_destroy)
 
     __del__ = close

@@ -279,9 +279,9 @@ class Model(Owner):
         return self.exec.describe()
 
     def close(self):
-        if getattr(self, 'handle', None):
+        if self._handle:
             for program in self._lent:  # they end with the model
-                program.handle = None
+                program.closed = True
             self.destroy(_c.trm_model_destroy)
             if self.elastic is not None:
                 self.elastic.release()

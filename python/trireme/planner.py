@@ -11,12 +11,12 @@ import json
 from ctypes import byref
 
 from . import _c
-from ._call import call, text_of
+from ._call import Owner, call, text_of
 from ._convert import as_dict, options, text
 from .model import Model
 
 
-class Planner:
+class Planner(Owner):
     """The chosen plan for a model and its alternatives.
 
     model: further arguments of Model: {'optimizer': ..., 'memory_bytes': ..., 'split': {'mesh': ..., 'search': ...}}
@@ -75,9 +75,7 @@ class Planner:
         call(_c.trm_planner_save, self.handle, text(path))
 
     def close(self):
-        if getattr(self, 'handle', None):
-            _c.trm_planner_destroy(self.handle)
-            self.handle = None
+        self.destroy(_c.trm_planner_destroy)
 
     __del__ = close
 
