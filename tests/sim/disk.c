@@ -739,8 +739,8 @@ static FILE *open_proc(const char *path) {
     } else if (sscanf(path, "/proc/%d/stat", &pid) == 1) {
         const sim_process *p = sim_find(pid);
         if (p != NULL && p->host == host) { /* a pid is used once: it is the start time, too */
-            snprintf(text, sizeof text, "%d (%s) S 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 %d ", pid,
-                     p->name, pid);
+            snprintf(text, sizeof text, "%d (%s) %c 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 %d ", pid,
+                     p->name, p->paused_until > sim.now ? 'T' : 'S', pid);
         }
     }
     return text[0] == '\0' ? NULL : open_text(text, strlen(text));

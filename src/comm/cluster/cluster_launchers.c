@@ -9,6 +9,7 @@
 #include "comm/cluster/cluster_claim.h"
 
 #include "base/error.h"
+#include "base/process.h"
 #include "comm/cluster/cluster_json.h"
 
 #include <stdio.h>
@@ -47,54 +48,23 @@ typedef struct launcher {
 #define INTEGER(name, low, set, out)                                                               \
     TRMI_TRY(trmi_env_integer(env, (name), (low), TRMI_ENV_RANKS_MAX, (set), (out), err))
 
-/* Reads name, parent and start time of a process from /proc/PID/stat. Returns false on failure. */
-static bool read_process(int pid, char name[32], int *parent, unsigned long long *start) {
-    char path[48], line[1024];
-    snprintf(path, sizeof path, "/proc/%d/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return false;
-    }
-    size_t length = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[length] = '\0';
-    char *open = strchr(line, '('), *close = strrchr(line, ')');
-    if (open == NULL || close == NULL || close < open) {
-        return false;
-    }
-    snprintf(name, 32, "%.*s", (int)(close - open - 1 < 31 ? close - open - 1 : 31), open + 1);
-    /* Fields after the name: 1 is the state, 2 the parent, 20 the start time. */
-    char *rest = close + 1;
-    *start = 0;
-    for (int field = 1; field <= 20; field++) {
-        rest += strspn(rest, " ");
-        if (field == 2) {
-            *parent = atoi(rest);
-        } else if (field == 20) {
-            *start = strtoull(rest, NULL, 10);
-        }
-        rest += strcspn(rest, " ");
-    }
-    return true;
-}
-
 /* Writes a key from the common ancestor process of a host's ranks: MPICH has no variable with a
  * number of the job, but all ranks of a host descend from one proxy process. Pid and start time
  * identify it. */
 static void write_ancestor_key(const char *wanted, char *key, size_t size) {
-    char name[32];
-    int pid = (int)getppid(), parent = 0;
-    unsigned long long start;
-    for (int depth = 0;
-         depth < ANCESTORS_MAX && pid > 1 && read_process(pid, name, &parent, &start); depth++) {
-        if (strncmp(name, wanted, strlen(wanted)) == 0) {
-            snprintf(key, size, "%s %d %llu", wanted, pid, start);
+    trmi_process_stat stat;
+    int32_t pid = getppid();
+    for (int depth = 0; depth < ANCESTORS_MAX && pid > 1 && trmi_process_read_stat(pid, &stat);
+         depth++) {
+        if (strncmp(stat.name, wanted, strlen(wanted)) == 0) {
+            snprintf(key, size, "%s %d %llu", wanted, (int)pid,
+                     (unsigned long long)stat.start_ticks);
             return;
         }
-        pid = parent;
+        pid = stat.parent;
     }
-    if (read_process((int)getppid(), name, &parent, &start)) {
-        snprintf(key, size, "parent %d %llu", (int)getppid(), start);
+    if (trmi_process_read_stat(getppid(), &stat)) {
+        snprintf(key, size, "parent %d %llu", (int)getppid(), (unsigned long long)stat.start_ticks);
     }
 }
 

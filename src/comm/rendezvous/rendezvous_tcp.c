@@ -18,9 +18,9 @@
 #include "base/log.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "base/process.h"
 #include "comm/cluster/cluster_claim.h"
 
-#include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>
 #include <string.h>
@@ -140,30 +140,14 @@ static const trmi_bootstrap_table lone_table = {.name = "single",
  * network and IPC name spaces. A host_name in the options replaces it (for tests on one
  * machine). */
 static void host_identity(const trm_join_options *options, trmi_hello *hello) {
-    char text[256] = "", link[64];
-    size_t used = 0;
-    /* The boot, and then the name spaces of the network and of shared memory. */
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        ssize_t bytes = read(fd, text, 64);
-        used = bytes > 0 ? (size_t)bytes : 0;
-        close(fd);
-    }
-    static const char *const spaces[] = {"/proc/self/ns/net", "/proc/self/ns/ipc"};
-    for (int s = 0; s < 2; s++) {
-        ssize_t bytes = readlink(spaces[s], link, sizeof link);
-        if (bytes > 0) {
-            memcpy(text + used, link, (size_t)bytes);
-            used += (size_t)bytes;
-        }
-    }
-    /* Names for messages. */
-    gethostname(hello->host, sizeof hello->host - 1);
+    char text[TRMI_PLACE_BYTES + 64];
+    trmi_process_write_place("net ipc", text);
+    gethostname(hello->host, sizeof hello->host - 1); /* for messages */
     if (options->host_name != NULL) {
-        used = (size_t)snprintf(text, sizeof text, "named %.200s", options->host_name);
+        snprintf(text, sizeof text, "named %.200s", options->host_name);
         snprintf(hello->host, sizeof hello->host, "%.47s", options->host_name);
     }
-    (void)trmi_sha256(text, used, hello->host_id);
+    (void)trmi_sha256(text, strlen(text), hello->host_id);
 }
 
 /* Computes base.cluster from the hosts' names, addresses and numbers of ranks. It does not use
@@ -360,8 +344,8 @@ static trm_status form_alone(trmi_side *side, const trmi_join *join, trm_error *
     return find_hosts(side, err);
 }
 
-/* Meets the other ranks and starts the control channel. One rank has no meeting; where the others
- * are lost, it has met nobody. */
+/* Meets the other ranks and starts the control channel. A job of one rank needs no meeting, and a
+ * rank that is left alone (the others are lost) continues without the channel. */
 static trm_status form_side(trmi_side *side, trmi_join *join, trm_error *err) {
     if (join->hello.size == 1) {
         return form_alone(side, join, err);
@@ -399,7 +383,7 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
     if (cluster->info.role == TRM_ROLE_SCHEDULER) {
         return end_join(trmi_side_watch(join, err), NULL, join, out);
     }
-    /* A rank 0 that comes to a running job while nobody listens begins a meeting, until a member of
+    /* A rank 0 that comes to a running job while no member listens begins a meeting, until a member of
      * the job tells it: where its doors are (END), or only that it runs (PENDING: this process asks
      * again). A member may also open the place between the question and the meeting, or a question
      * may be lost (INVALID). The same holds for a rank that takes the place of a lost rank 0. */

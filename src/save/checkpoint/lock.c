@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/memory.h"
+#include "base/process.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -49,22 +50,14 @@ struct trmi_lock {
 
 /* The contents of a record. */
 typedef struct holder {
-    char machine[160]; /* boot id and pid namespace: a pid identifies a process only within these */
-    char host[96];     /* name, for messages */
-    long pid;          /* valid on `machine` only */
+    /* boot and pid name space: a pid identifies a process only within these */
+    char machine[TRMI_PLACE_BYTES];
+    char host[96]; /* name, for messages */
+    long pid;      /* valid on `machine` only */
     /* start time since boot: distinguishes a process from a later one with the same pid */
     unsigned long long start_ticks;
     double since; /* Unix seconds */
 } holder;
-
-/* The state of a process in /proc. */
-typedef struct process {
-    unsigned long long start_ticks; /* start time since boot; 0: it does not exist */
-    /* a zombie, which writes nothing any more (in a container without an init process it may stay
-     * for ever) */
-    bool ended;
-    bool ending; /* it exits, or was killed and waits for the disk */
-} process;
 
 /* Returns whether SIGKILL waits for the process, which sits in a system call that it cannot leave
  * yet. */
@@ -85,48 +78,6 @@ static bool is_killed(long pid) {
     return killed;
 }
 
-/* Describes a process. */
-static process describe_process(long pid) {
-    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
-    process p = {0};
-    char path[64], line[1024], state;
-    unsigned flags;
-    snprintf(path, sizeof path, "/proc/%ld/stat", pid);
-    FILE *file = fopen(path, "re");
-    if (file == NULL) {
-        return p;
-    }
-    size_t bytes = fread(line, 1, sizeof line - 1, file);
-    fclose(file);
-    line[bytes] = '\0';
-    /* The name in parentheses may contain anything. Fields 3, 9 and 22 follow it. */
-    const char *at = strrchr(line, ')');
-    if (at != NULL && sscanf(at,
-                             ") %c %*d %*d %*d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d "
-                             "%*d %*d %llu",
-                             &state, &flags, &p.start_ticks) == 3) {
-        p.ended = state == 'Z' || state == 'X';
-        p.ending = (flags & EXITING) != 0 || is_killed(pid);
-    }
-    return p;
-}
-
-/* Writes boot id and pid namespace of this process. Equal texts mean that the pids of two processes
- * can be compared. */
-static void write_machine(char *text, size_t size) {
-    char boot[64] = "unknown", space[64] = "unknown";
-    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
-    if (file != NULL) {
-        if (fscanf(file, "%63s", boot) != 1) {
-            snprintf(boot, sizeof boot, "unknown");
-        }
-        fclose(file);
-    }
-    ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-    space[length > 0 ? length : 0] = '\0';
-    snprintf(text, size, "%s/%s", boot, space);
-}
-
 /* Writes the host's name, without blanks and slashes. */
 static void write_host(char *text, size_t size) {
     if (gethostname(text, size) != 0) {
@@ -142,14 +93,16 @@ static void write_host(char *text, size_t size) {
  * process. */
 static void write_record(char *record, size_t size) {
     static atomic_uint serial;
-    char machine[160], host[96];
-    write_machine(machine, sizeof machine);
+    char machine[TRMI_PLACE_BYTES], host[96];
+    trmi_process_stat self = {0};
+    trmi_process_write_place("pid", machine);
+    (void)trmi_process_read_stat(getpid(), &self); /* without /proc the start time is 0 */
     write_host(host, sizeof host);
     snprintf(record, size,
              "trireme-lock 1\nhost %s\npid %ld\nstart_ticks %llu\nmachine %s\n"
              "since %.3f\nserial %u\n",
-             host, (long)getpid(), describe_process((long)getpid()).start_ticks, machine,
-             trmi_os_wall(), atomic_fetch_add(&serial, 1u));
+             host, (long)getpid(), (unsigned long long)self.start_ticks, machine, trmi_os_wall(),
+             atomic_fetch_add(&serial, 1u));
 }
 
 /* Returns the present time by the clock of the file system that holds `path`: on a network it is
@@ -200,14 +153,15 @@ static bool parse_record(const char *record, holder *out) {
 
 /* Returns whether pids of the owner cannot be looked up here. */
 static bool is_elsewhere(const holder *owner) {
-    char machine[160];
-    write_machine(machine, sizeof machine);
+    char machine[TRMI_PLACE_BYTES];
+    trmi_process_write_place("pid", machine);
     return strcmp(machine, owner->machine) != 0;
 }
 
 /* Returns whether the owner lives. silent: seconds since the last touch; patience: seconds without
  * a touch after which an owner on another machine counts as dead. *ending: it lives, but ends. */
 static bool is_live(const holder *owner, double silent, double patience, bool *ending) {
+    enum { EXITING = 4 }; /* PF_EXITING of the kernel */
     *ending = false;
     if (is_elsewhere(owner)) {
         return silent < patience;
@@ -215,9 +169,12 @@ static bool is_live(const holder *owner, double silent, double patience, bool *e
     if (kill((pid_t)owner->pid, 0) != 0 && errno == ESRCH) {
         return false;
     }
-    const process p = describe_process(owner->pid);
-    *ending = p.ending;
-    return !p.ended && (p.start_ticks == 0 || p.start_ticks == owner->start_ticks);
+    trmi_process_stat stat;
+    if (!trmi_process_read_stat(owner->pid, &stat)) {
+        return true; /* there is no /proc, but kill() finds a process */
+    }
+    *ending = (stat.flags & EXITING) != 0 || is_killed(owner->pid);
+    return !trmi_process_has_ended(&stat) && stat.start_ticks == owner->start_ticks;
 }
 
 bool trmi_lock_is_live(const char *path, double remote_seconds) {
