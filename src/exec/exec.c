@@ -75,8 +75,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
 
 /* ---- feed and read --------------------------------------------------------------------------- */
 
-/* Returns the index of an input of the program by name; -1 if there is none. */
-static int32_t input_named(const trm_exec *exec, const char *name) {
+int32_t trmi_exec_input_index(const trm_exec *exec, const char *name) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->inputs_count; i++) {
         if (strcmp(p->buffers[p->inputs[i]].name, name) == 0) {
@@ -88,7 +87,7 @@ static int32_t input_named(const trm_exec *exec, const char *name) {
 
 trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
     TRMI_NEED(err, exec, name, out);
-    int32_t index = input_named(exec, name);
+    int32_t index = trmi_exec_input_index(exec, name);
     if (index < 0) {
         trmi_text names = {0};
         const trm_program *p = exec->program;
@@ -107,11 +106,6 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
     return TRM_OK;
 }
 
-bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *place,
-                          const void *data) {
-    return trmi_distribution_feed(exec, input_named(exec, name), place, data);
-}
-
 trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
                          trm_error *err) {
     TRMI_NEED(err, exec, name, tensor);
@@ -124,7 +118,7 @@ trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *ten
             trm_shape_format(&place.shape, want, sizeof want), trm_dtype_name(place.dtype),
             trm_shape_format(&tensor->shape, have, sizeof have), trm_dtype_name(tensor->dtype));
     }
-    if (!trmi_exec_feed_input(exec, name, &place, tensor->data)) {
+    if (!trmi_distribution_feed(exec, trmi_exec_input_index(exec, name), &place, tensor->data)) {
         memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
     }
     return TRM_OK;

@@ -167,7 +167,7 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
 /* exec_run.c: runs the kernels [begin, end) in the environment exec->env. */
 trmi_exec_walk trmi_exec_run;
-/* Runs the actions that come behind step `begin` and not behind step `end`; with the steps [begin,
+/* Runs the actions that come after step `begin` and not after step `end`; with the steps [begin,
  * end), too. Of accumulated batches: in the last. */
 trm_status trmi_exec_run_actions(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
 trm_status trmi_exec_walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
@@ -185,11 +185,8 @@ trm_status trmi_exec_bind(trm_exec *exec, trmi_kernel *kernels, trm_error *err);
 /* Must be called after parameters change in another way than by the optimiser: values that ways
  * keep of them (shared casts) are then computed again. */
 static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = NULL; }
-/* exec.c: offers `data`, this rank's whole batch of input `name`, to the active ways. `place`:
- * where the program reads the input. Returns true if a way has taken the data; false: the caller
- * copies it to `place`. `data` NULL: the caller writes to `place` from now on. */
-bool trmi_exec_feed_input(trm_exec *exec, const char *name, const trm_tensor *place,
-                          const void *data);
+/* exec.c: returns the index of the program's input of this name; -1 if there is none. */
+int32_t trmi_exec_input_index(const trm_exec *exec, const char *name);
 /* Raises or clears a flag of this rank, which is combined over all ranks in the next step.
  * trmi_exec_flagged returns whether any rank had raised it in the last step; trmi_exec_forget_flags
  * clears all. With a single rank flags are not kept. */

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "comm/rendezvous/stragglers.h"
 #include "exec/distributed/batches.h"
+#include "exec/exec.h"
 #include "graph/detach.h"
 #include "graph/graph_ir.h"
 
@@ -148,8 +149,9 @@ static trm_status bind_feeds(trm_model *model, const trm_inputs *inputs, trmi_co
         if (out->names[i] == NULL) {
             return TRMI_NO_MEMORY(err, "for a model");
         }
+        out->inputs[i] = trmi_exec_input_index(out->exec, out->names[i]);
         if (inputs->nodes[i].id != 0) {
-            TRMI_TRY(trm_exec_input(out->exec, inputs->fields[i].name, &out->target[i], err));
+            TRMI_TRY(trm_exec_input(out->exec, out->names[i], &out->target[i], err));
         }
     }
     return TRM_OK;

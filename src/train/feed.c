@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the next batch of a dataset and feeds its fields to the inputs of a program (contracts
- * in model.h). */
-#include "train/model.h"
+/* Reads the next batch of a dataset and feeds its fields to the inputs of a program (contracts in
+ * model.h), and does so for a training run, which counts batches, samples and waiting times
+ * (contracts in gradient_sink.h):
+ *
+ *      dataset --trmi_next_batch--> batch --trmi_feed--> inputs of the program
+ *         run: trmi_run_read            trmi_run_use */
+#include "train/gradient_sink.h"
 
 #include "base/error.h"
+#include "base/os.h"
+#include "base/trace.h"
 #include "exec/exec.h"
 
 #include <string.h>
@@ -42,15 +48,56 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
                              trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                              trm_shape_format(&to->shape, b, sizeof b));
         }
-        /* A field that fills its input may be taken over by the executor without this copy
-         * (trmi_exec_feed_input). */
-        if (!trmi_exec_feed_input(compiled->exec, batch->fields[i].name, to,
-                                  whole ? from->data : NULL)) {
+        /* A way of training may take a field that fills its input, without this copy. */
+        if (!trmi_distribution_feed(compiled->exec, compiled->inputs[i], to,
+                                    whole ? from->data : NULL)) {
             memcpy(to->data, from->data, (size_t)bytes);
-            /* Zero the room behind a shorter field: its bytes must not depend on earlier
+            /* Zero the room after a shorter field: its bytes must not depend on earlier
              * batches, or a resumed run would compute other bits. */
             memset((char *)to->data + bytes, 0, (size_t)(room - bytes));
         }
     }
     return TRM_OK;
+}
+
+/* ---- a training run -------------------------------------------------------------------------- */
+
+void trmi_run_record(const trmi_run *r, const char *category, const char *name, double begin) {
+    trmi_trace_add(
+        r->trace,
+        &(trmi_trace_event){
+            .category = category, .name = name, .begin = begin, .end = trmi_os_now(), .bytes = -1});
+}
+
+void trmi_run_waited(trmi_run *r, double since) {
+    double seconds = trmi_os_now() - since;
+    r->p.wait_seconds += seconds;
+    r->p.data_seconds += seconds;
+}
+
+trm_status trmi_run_read(trmi_run *r, const trm_batch **batch, trm_error *err) {
+    double before = trmi_os_now();
+    TRMI_TRY(trmi_next_batch(r->options->data, batch, err));
+    trmi_run_waited(r, before);
+    trmi_run_record(r, "waiting", "batch", before);
+    return TRM_OK;
+}
+
+trm_status trmi_run_use(trmi_run *r, int64_t epoch, int64_t index, int64_t samples,
+                        trm_error *err) {
+    if (epoch != r->model->epoch || index != r->batch) {
+        return TRMI_FAIL(
+            err, TRM_INTERNAL, "the dataset gave batch %lld of epoch %lld, expected %lld of %lld",
+            (long long)index, (long long)epoch, (long long)r->batch, (long long)r->model->epoch);
+    }
+    r->batch++;
+    r->p.step_samples += samples * trmi_model_shares(r->model);
+    return TRM_OK;
+}
+
+trm_status trmi_run_diverged(const trmi_run *r, trm_error *err) {
+    return TRMI_FAIL(err, TRM_DIVERGED,
+                     "epoch %lld, step %lld: the loss is %g; a lower learning rate or gradient "
+                     "clipping may help",
+                     (long long)r->p.epoch, (long long)r->p.step, (double)r->p.loss);
 }

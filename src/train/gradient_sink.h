@@ -115,7 +115,7 @@ typedef struct trmi_gradient_sink {
 /* sinks.c: returns the sink of a model with these options; never NULL. */
 const trmi_gradient_sink *trmi_gradient_sink_of(const trm_model_options *options);
 
-/* ---- run.c: what sinks use of a run ---- */
+/* ---- feed.c: what sinks use of a run ---- */
 
 /* Returns the dataset's next batch in *batch (borrowed until the next read) and adds the time it
  * took to the seconds of waiting.   error  those of trm_dataset_next */

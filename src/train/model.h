@@ -37,6 +37,7 @@ typedef struct trmi_compiled {
     int32_t label; /* index of the field "label", -1 if there is none */
     int32_t fields;
     const char *names[TRM_MAX_BATCH_FIELDS]; /* names of the fields; in the model's arena */
+    int32_t inputs[TRM_MAX_BATCH_FIELDS];    /* index of the program's input that takes the field */
     int32_t blocks; /* of samples in a batch (strict determinism); 0: none */
     trm_tensor target[TRM_MAX_BATCH_FIELDS]; /* data NULL: the network does not use the field */
     /* training on several ranks: whose steps take long; made with the first step */
@@ -176,7 +177,7 @@ trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, 
 /* Returns whether the run of `progress` begins again because the ranks of an elastic job have
  * changed: what on_begin opened before is still open. */
 bool trmi_run_is_again(const trm_progress *progress);
-/* The run of `progress` is saved in a directory, from which it can be resumed. Borrowed until the
+/* Notes that the run of `progress` is saved in a directory, from which it can be resumed. Borrowed until the
  * run ends. */
 void trmi_run_set_checkpoints(const trm_progress *progress, const char *directory);
 

@@ -145,7 +145,7 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
  * adds the gradients up. */
 static trm_status forward_backward(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    int32_t batches = trmi_accumulate(r->model);
+    const int32_t batches = exec->accumulate;
     double loss = 0;
     for (int32_t i = 0; i < batches; i++) {
         TRMI_TRY(r->sink->begin(r, err));

@@ -14,7 +14,7 @@
  *      trmi_state_part_list  hold
  *      trm_exec_destroy            close  leave
  *
- * Between the steps of the program a way runs actions: a collective that starts behind the step
+ * Between the steps of the program a way runs actions: a collective that starts after the step
  * which completes a gradient, a meeting before the steps that read other ranks' memory.
  * `schedule` adds them to exec->actions, sorted by the step that they precede; a training step
  * walks both arrays once.
@@ -153,7 +153,7 @@ typedef struct trmi_way_state {
 
 /* An action of a way of training between two steps of the program. */
 typedef struct trmi_action {
-    int32_t before; /* the step that it precedes; steps_count: behind the last */
+    int32_t before; /* the step that it precedes; steps_count: after the last */
     bool last_only; /* of accumulated batches only in the last one */
     trm_status (*run)(trm_exec *exec, int32_t item, trm_error *err);
     int32_t item;
@@ -186,7 +186,7 @@ trm_status trmi_distribution_before_step(trm_exec *exec, bool training, trm_erro
 trm_status trmi_distribution_finish_forward(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_finish_backward(trm_exec *exec, trm_status status, trm_error *err);
 trm_status trmi_distribution_agree(trm_exec *exec, bool *diverged, trm_error *err);
-/* *rank is -1 also where this executor has no other ranks. */
+/* Finds the first rank that passes `found`. *rank -1: none, or there are no other ranks. */
 trm_status trmi_distribution_first(trm_exec *exec, bool found, int32_t *rank, trm_error *err);
 trm_status trmi_distribution_publish(trm_exec *exec, trm_error *err);
 trm_status trmi_distribution_gather(trm_exec *exec, trm_error *err);
@@ -198,6 +198,9 @@ trm_status trmi_distribution_assemble(trm_exec *exec, const trmi_partition_leaf 
 trmi_hold trmi_distribution_hold(const trm_exec *exec, int32_t index, int64_t at, int64_t words);
 trm_status trmi_distribution_bring(trm_exec *exec, int32_t index, void *data, trm_error *err);
 void trmi_distribution_input(trm_exec *exec, int32_t index, trm_tensor *place);
+/* Offers `data`, this rank's whole batch of input `index`, to the active ways. `place`: where the
+ * program reads the input. Returns true if a way has taken the data; false: the caller copies it to
+ * `place`. `data` NULL: the caller writes to `place` from now on. */
 bool trmi_distribution_feed(trm_exec *exec, int32_t index, const trm_tensor *place,
                             const void *data);
 void trmi_distribution_describe(const trm_exec *exec, trm_exec_info *info);
@@ -211,7 +214,7 @@ void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
  * under it. */
 void trmi_distribution_keep(trm_exec *exec, const char *key, void *state);
 void *trmi_distribution_state(const trm_exec *exec, const char *key);
-/* Zeroed memory that the other ranks can reach, of which no page is allocated before it is used
+/* Returns zeroed memory that the other ranks can reach, of which no page is allocated before it is used
  * (trmi_comm_fill_shared), freed when the ways are closed. UNSUPPORTED: this executor has no other
  * ranks. */
 trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err);

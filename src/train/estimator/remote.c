@@ -665,7 +665,7 @@ trm_status trmi_remote_begin(trmi_remote *r, trmi_staged_batch *out, trm_error *
     for (int32_t f = 0; f < r->compiled->fields; f++) {
         const trm_tensor *to = &r->compiled->target[f];
         if (s->fields[f] != NULL &&
-            !trmi_exec_feed_input(r->compiled->exec, r->compiled->names[f], to, s->fields[f])) {
+            !trmi_distribution_feed(r->compiled->exec, r->compiled->inputs[f], to, s->fields[f])) {
             memcpy(to->data, s->fields[f], (size_t)trm_tensor_bytes(to));
         }
     }
