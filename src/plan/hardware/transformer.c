@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A published model: name of ours, of the preset, sizes. */
+/* A published model: our model of its kind ("llama"), the preset's name ("8b"), sizes. */
 typedef struct published_model {
     const char *model, *preset;
     trmi_transformer sizes;

@@ -48,13 +48,13 @@ double trmi_transformer_router(const trmi_transformer *t);
 /* Parameters of the embeddings; of the output layer (also where it is the embedding). */
 double trmi_transformer_embedding(const trmi_transformer *t);
 double trmi_transformer_output(const trmi_transformer *t);
-/* All parameters; those that take part in the products of one token. */
+/* Return all parameters; those that take part in the products of one token. */
 double trmi_transformer_parameters(const trmi_transformer *t);
 double trmi_transformer_active(const trmi_transformer *t);
-/* Model FLOPs of one token, forward and backward: 6 x active parameters + attention,
+/* Returns the model FLOPs of one token, forward and backward: 6 x active parameters + attention,
  * 6 x layers x context x heads x (key width + value width) / 2 with the causal half only. */
 double trmi_transformer_flops(const trmi_transformer *t);
-/* Width of a head's keys, of its values. */
+/* Return the width of a head's keys, of its values. */
 double trmi_transformer_key_width(const trmi_transformer *t);
 double trmi_transformer_value_width(const trmi_transformer *t);
 

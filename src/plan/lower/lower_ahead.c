@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages that begin in front of the place of their step, so that they travel while the steps
+/* Messages that begin before the place of their step, so that they travel while the steps
  * between compute. Two kinds of EXCHANGE:
  *
  *      a gather of a parameter that is stored in parts (the prefetch of ZeRO-3: Rajbhandari et al.,
@@ -9,7 +9,7 @@
  *      gather w1 | linear 1 | gather w2 | linear 2                each gather begins at its place
  *      start w1 and w2 | wait w1 | linear 1 | wait w2 | linear 2  gather w2 has ahead = 2
  *
- *      a block that a ring passes on (plan/partition/emit_ring.c) begins behind the step that makes it
+ *      a block that a ring passes on (plan/partition/emit_ring.c) begins after the step that makes it
  *
  *      keys k0 | attention with k0 | pass k0 on                   pass has ahead = 1
  *
@@ -34,7 +34,7 @@ static const trmi_box_exchange *exchange_of(const trm_program *p, const trmi_ste
                : NULL;
 }
 
-/* Returns the last step in front of step s that writes its input; -1: none does. */
+/* Returns the last step before step s that writes its input; -1: none does. */
 static int32_t maker_of(const trm_program *p, int32_t s) {
     int32_t root = trmi_buffer_root(p, p->steps[s].inputs[0]);
     for (int32_t at = s - 1; at >= 0; at--) {
@@ -53,7 +53,7 @@ static bool reads_parameter(const trm_program *p, const trmi_step *step) {
     return p->buffers[trmi_buffer_root(p, step->inputs[0])].arena == TRMI_ARENA_PARAM;
 }
 
-/* Moves step `from` forward to place `to`. Messages that begin in front of `to` still do. */
+/* Moves step `from` forward to place `to`. Messages that begin before `to` still do. */
 static void move_step(trm_program *p, int32_t from, int32_t to) {
     const trmi_step one = p->steps[from];
     for (int32_t s = from; s > to; s--) {
@@ -65,12 +65,12 @@ static void move_step(trm_program *p, int32_t from, int32_t to) {
 
 /* The gathers so far. */
 typedef struct gathers {
-    int32_t behind[GATHERS_AHEAD]; /* the steps behind the last ones, in turn */
+    int32_t behind[GATHERS_AHEAD]; /* the steps after the last ones, in turn */
     int32_t count;
 } gathers;
 
-/* Lets the gather at step s begin behind the last but one. maker: the cast that it reads, or -1;
- * steps of forward stay in front of those of backward. */
+/* Lets the gather at step s begin after the last but one. maker: the cast that it reads, or -1;
+ * steps of forward stay before those of backward. */
 static void begin_gather(trm_program *p, int32_t s, int32_t maker, gathers *g) {
     int32_t *place = &g->behind[g->count++ % GATHERS_AHEAD], begin = *place;
     if (maker >= begin) {
@@ -81,7 +81,7 @@ static void begin_gather(trm_program *p, int32_t s, int32_t maker, gathers *g) {
         for (int32_t i = 0; i < GATHERS_AHEAD; i++) {
             g->behind[i] += g->behind[i] > begin;
         }
-        begin++; /* behind the cast */
+        begin++; /* after the cast */
     }
     p->steps[s].ahead = s - begin;
     *place = s + 1;

@@ -21,9 +21,9 @@ static void extend_lifetime(trm_program *p, int32_t buffer, int32_t step) {
     b->first_step = step < b->first_step ? step : b->first_step;
 }
 
-/* Computes the lifetimes of all buffers. Outputs and gradients that stay apart live until the end.
- */
-static void find_lives(trm_program *p) {
+/* Computes the lifetimes of all buffers. Outputs live until the end, and so do gradients that stay
+ * in factors. */
+static void find_lifetimes(trm_program *p) {
     for (int32_t i = 1; i < p->buffers_count; i++) {
         p->buffers[i].first_step = p->steps_count;
         p->buffers[i].last_step = -1;
@@ -103,7 +103,7 @@ static void place_in_sequence(trm_program *p, trmi_arena_id arena, int32_t copie
 }
 
 /* Returns whether a comes after b: by the time at which gradients are ready; those in factors
- * behind these, so that the end of GRAD is never written; frozen ones last. */
+ * after these, so that the end of GRAD is never written; frozen ones last. */
 static bool is_later(const trmi_param *a, const trmi_param *b) {
     if (a->frozen || b->frozen) {
         return a->frozen && !b->frozen;
@@ -166,7 +166,7 @@ static void resolve_aliases(trm_program *p) {
 trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *options,
                              const trmi_roots *roots, trm_error *err) {
     (void)roots;
-    find_lives(program);
+    find_lifetimes(program);
     share_in_place(program, options->target, options->blocks == 0 && program->staged == NULL);
     place_parameters(program);
     place_in_sequence(program, TRMI_ARENA_INPUT, 1);

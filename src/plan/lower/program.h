@@ -89,7 +89,7 @@ typedef struct trmi_step {
     trmi_cost cost;
     double predicted_seconds;
     int64_t scratch_bytes; /* bytes of scratch that the back-end needs for it */
-    /* its messages start so many steps in front of it, and it waits for them; 0: at its place
+    /* its messages start so many steps before it, and it waits for them; 0: at its place
      * (lower_ahead.c) */
     int32_t ahead;
     /* cooperative gradient: each rank computes a slice of the output from the samples of all ranks
@@ -253,7 +253,7 @@ typedef struct trmi_plan_options {
     /* ranks of one host that may compute cooperative gradients; 0 = none */
     int32_t cooperative_ranks;
     bool cooperative_products; /* cooperative gradients of matrix products, too */
-    /* partitioned: gathers of parameters and messages of rings begin in front of their place, where
+    /* partitioned: gathers of parameters and messages of rings begin before their place, where
      * messages travel while steps compute (trmi_step.ahead) */
     bool messages_ahead;
     /* partitioned: batch norm over the samples of each rank, not of all ranks (rows and columns of

@@ -21,8 +21,8 @@ typedef struct emission {
     double factor;
 } emission;
 
-/* Returns this rank's box of a tensor. The functions below: shapes and boxes of inputs and outputs.
- */
+/* Returns this rank's box of a tensor. The functions below do so for input or output `i` of the
+ * operator, or return its shape on one device; local_out returns the shape of the box. */
 static trmi_box box_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     return trmi_spread_box(e->s->mesh, shape, spread, e->s->rank);
 }
@@ -104,8 +104,8 @@ static void localize_target(emission *e, int64_t shape[4]) {
     }
 }
 
-/* Returns this rank's share of the elements of a tensor. */
-static double share_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
+/* Returns the fraction of a tensor's elements that this rank has. */
+static double fraction_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     trmi_box box = box_of(e, shape, spread);
     int64_t whole = trm_shape_count(shape);
     return whole > 0 ? (double)trmi_box_count(&box) / (double)whole : 1;
@@ -161,22 +161,22 @@ static void localize_bags(emission *e) {
     e->attrs.bag.rows = rows.end[0] - rows.begin[0]; /* read by the gradient only */
 }
 
-/* Sets the factor of a mean over a cut dimension: the mean of this part is multiplied by its share
- * of the elements. */
+/* Sets the factor of a mean over a cut dimension: the mean of this part is multiplied by the
+ * fraction of the elements that it has. */
 static void localize_means(emission *e) {
     switch (e->op->kind) {
     case TRMI_OP_REDUCE_MEAN:
     case TRMI_OP_GLOBAL_AVG_POOL:
     case TRMI_OP_BCE_LOGITS:
-        e->factor = share_of(e, in_shape(e, 0), &e->strategy->inputs[0]) /
-                    share_of(e, out_shape(e, 0), &e->strategy->outputs[0]);
+        e->factor = fraction_of(e, in_shape(e, 0), &e->strategy->inputs[0]) /
+                    fraction_of(e, out_shape(e, 0), &e->strategy->outputs[0]);
         break;
     case TRMI_OP_GLOBAL_AVG_POOL_GRAD:
-        e->factor = share_of(e, out_shape(e, 0), &e->strategy->outputs[0]) /
-                    share_of(e, in_shape(e, 0), &e->strategy->inputs[0]);
+        e->factor = fraction_of(e, out_shape(e, 0), &e->strategy->outputs[0]) /
+                    fraction_of(e, in_shape(e, 0), &e->strategy->inputs[0]);
         break;
     case TRMI_OP_BCE_LOGITS_GRAD:
-        e->factor = share_of(e, out_shape(e, 0), &e->strategy->outputs[0]);
+        e->factor = fraction_of(e, out_shape(e, 0), &e->strategy->outputs[0]);
         break;
     default: break;
     }
@@ -294,7 +294,7 @@ static void localize_attrs(emission *e) {
     }
 }
 
-/* ---- behind it ---- */
+/* ---- after the operator: halo sums and means ---- */
 
 /* Context of widened_part() and own_part(). */
 typedef struct widened {
@@ -324,7 +324,7 @@ static trm_status add_halo(emission *e, int32_t *local, trm_error *err) {
                                    own_part, &context, e->op->phase, name, local, err);
 }
 
-/* Emits the factor of a mean. */
+/* Emits the multiplication by the factor of a mean, if there is one. */
 static trm_status scale_mean(emission *e, int32_t *local, trm_error *err) {
     if (e->factor == 1) {
         return TRM_OK;
@@ -354,9 +354,9 @@ static trm_status check_shape(const emission *e, int32_t local, int output, trm_
 
 /* ---- the operator ---- */
 
-/* Redistributes all inputs, with halos where needed. error INVALID: a state is stored in another
- * spread than its operator writes */
-static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
+/* Redistributes all inputs to the spreads that the strategy reads, with halos where needed. error
+ * INVALID: a state is stored in another spread than its operator writes */
+static trm_status redistribute_inputs(emission *e, int32_t *inputs, trm_error *err) {
     trmi_partitioner *s = e->s;
     bool windows = trmi_letters_mask(e->strategy->letters, "hw") != 0 && e->loops.windows;
     for (int32_t i = 0; i < e->op->inputs_count; i++) {
@@ -372,8 +372,8 @@ static trm_status bring_inputs(emission *e, int32_t *inputs, trm_error *err) {
         if (maker->kind == TRMI_OP_STATE &&
             inputs[i] != s->values[e->op->inputs[i]].versions[0].value) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "%s writes the state %s, which is stored otherwise than it is cut; "
-                             "store it with its operator",
+                             "%s writes the state %s in another spread than the plan stores it "
+                             "in: leave the storage of the state to its operator",
                              e->op->name, maker->name);
         }
         if (windows && e->loops.window_input == i) {
@@ -454,7 +454,7 @@ trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
     int32_t *inputs;
     TRMI_TRY(TRMI_NEW_IN(err, &s->scratch, inputs, op->inputs_count + 1, "to split %s", op->name));
     localize_attrs(&e);
-    TRMI_TRY(bring_inputs(&e, inputs, err));
+    TRMI_TRY(redistribute_inputs(&e, inputs, err));
     int32_t locals[TRMI_OP_OUTPUTS_MAX];
     TRMI_TRY(emit_local(&e, inputs, locals, err));
     TRMI_TRY(trmi_partition_add_samples(s, op, strategy, locals, err));

@@ -10,13 +10,13 @@
  * A rank never has more keys than two blocks. Backward takes the same turns: the log-sum-exp of all
  * keys gives the weights of each block by itself, so that the gradients of the blocks are added:
  * those of the queries here, those of keys and values by the rank to which they belong. An EXCHANGE
- * stands behind a turn of attention that does not need it, so that its messages can travel
- * meanwhile (plan/lower/lower_ahead.c): the next keys behind this turn, gradients behind the next.
+ * stands after a turn of attention that does not need it, so that its messages can travel
+ * meanwhile (plan/lower/lower_ahead.c): the next keys after this turn, gradients after the next.
  *
- * All ranks emit the same operators. Under a causal mask a block may lie behind all queries of a
+ * All ranks emit the same operators. Under a causal mask a block may lie after all queries of a
  * rank: then `begin` is negative, the result is zero and its log-sum-exp the lowest number, which
  * weighs nothing. Packed queries, keys and values are taken apart before, and their gradients put
- * together behind the ring. */
+ * together after the ring. */
 #include "plan/partition/partition_state.h"
 
 #include "base/error.h"
@@ -294,7 +294,7 @@ static trm_status emit_backward(const ring *r, const int32_t *inputs, int32_t *l
     TRMI_TRY(change_shape(r, "gradient", *shape_of(r, r->local[Q]), &dy, err));
     for (int32_t t = 0; t < r->members; t++) {
         /* The gradients of keys and values of turn t belong to another rank: they go back around
-         * the ring to it, behind the next turn. */
+         * the ring to it, after the next turn. */
         int32_t mask;
         memcpy(before, own, sizeof before);
         TRMI_TRY(cut_mask(r, t, &mask, err));

@@ -2,7 +2,7 @@
 /* Cuts the forward operators of a training graph into runs of neighbours, the virtual stages.
  *
  *      operators in order    e   a1 b1 c1   a2 b2 c2   a3 b3 c3   head
- *      cut after b2          values that cross: what an operator before reads behind the cut
+ *      cut after b2          values that cross: what an operator before reads after the cut
  *
  * The time of a run is that of its operators, forward and backward, by their FLOPs and bytes, and
  * of the values that cross its ends. The cut whose slowest run is fastest is found by dynamic
@@ -157,7 +157,7 @@ static trm_status cut_by_names(const cutter *c, const char *text, int32_t runs, 
         }
         if (at == c->count) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "pipeline begins '%.100s': '%.*s' is no forward operator behind the "
+                             "pipeline begins '%.100s': '%.*s' is no forward operator after the "
                              "beginning of the run before; name %d operators in the order of the "
                              "graph",
                              text, length, name, runs - 1);

@@ -24,10 +24,10 @@ static int32_t chunk_of(const trmi_staged *s, int32_t step, bool *backward) {
         }
     }
     *backward = true;
-    return 0; /* behind the last step: backward of chunk 0 */
+    return 0; /* after the last step: backward of chunk 0 */
 }
 
-/* Finds the ends of all runs of steps. A REORDER belongs to the operator behind it; those at the
+/* Finds the ends of all runs of steps. A REORDER belongs to the operator after it; those at the
  * end of the program, which move gradients, to the last backward. */
 static void find_steps(trm_program *p, trmi_staged *s) {
     int32_t chunks = s->pipeline.chunks, step = 0;
@@ -78,7 +78,7 @@ static trm_status keep_values(trm_program *p, trmi_staged *s, int32_t chunk, trm
 }
 
 /* Finds which bytes of GRAD a chunk's backward completes: parameters are in the order of the steps
- * that complete their gradients, those without gradients behind. */
+ * that complete their gradients, those without gradients come last. */
 static void find_gradients(const trm_program *p, trmi_staged *s) {
     for (int32_t i = 0; i < p->trained_count; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];

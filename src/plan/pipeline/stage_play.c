@@ -79,7 +79,7 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
             if (a->chunk != c) {
                 continue;
             }
-            /* each direction in order, backward behind forward */
+            /* each direction in order, backward after forward */
             if (a->micro != done[a->backward]++ || (a->backward && a->micro >= done[0])) {
                 return TRMI_FAIL(err, TRM_INVALID,
                                  "schedule of rank %d: action %d is %s %d of chunk %d, after %d "

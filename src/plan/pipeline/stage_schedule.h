@@ -19,7 +19,7 @@
 #include <stdint.h>
 
 enum {
-    TRMI_STAGES_MAX = 64,         /* ranks one behind the other */
+    TRMI_STAGES_MAX = 64,         /* ranks one after the other */
     TRMI_VIRTUAL_STAGES_MAX = 256 /* stages times chunks */
 };
 

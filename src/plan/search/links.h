@@ -42,9 +42,9 @@ typedef struct trmi_links {
     double overhead;     /* seconds of a step beside its operators and messages */
     double flops, bytes; /* per second, of one rank; 0 = measure this machine */
     double speed;        /* speed of a rank's operators relative to this machine's; 0 = 1 */
-    /* as in trmi_search_costs */
-    double overlap, slowdown;
-    int32_t cores; /* CPU cores that the ranks of a host share; 0 = one each */
+    double overlap;      /* fraction of the gradients' messages that run beside backward, 0 to 1 */
+    double slowdown;     /* factor by which operators slow down beside messages; 0 = 1 */
+    int32_t cores;       /* CPU cores that the ranks of a host share; 0 = one each */
     /* number of ranks that ran while curves were measured; 0 = one group alone */
     int32_t together;
     /* load of the machine by other processes during the measurement */

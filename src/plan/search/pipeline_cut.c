@@ -29,7 +29,7 @@ typedef struct cutting {
     double *value;               /* [stages + 1][n]: V of the comment above */
     int32_t *next;               /* [stages][n]: the cut at which the best run of the stage ends */
     const trmi_cut_visit *visit; /* prices whole plans; NULL: only the bound is wanted */
-    /* While runs are placed one behind the other, of those that are: seconds of one micro-batch, of
+    /* While runs are placed one after the other, of those that are: seconds of one micro-batch, of
      * a step, [runs], and of one micro-batch before a run, with messages and the update of the
      * first run, [runs + 1] */
     double *micro, *step, *path;
@@ -179,7 +179,7 @@ static void place_run(cutting *c, int32_t v, int32_t a, int32_t b, bool quick) {
 }
 
 /* Returns the bound of all cuts in which the first `count` runs are those placed, the last of which
- * ends with cut b. A rank has the work of its chunks from run v on behind one micro-batch's way to
+ * ends with cut b. A rank has the work of its chunks from run v on after one micro-batch's way to
  * v and before its way back; and all its work with its update. What is not placed yet is divided
  * among the ranks. */
 static double bound_placed(const cutting *c, int32_t count, int32_t b) {
@@ -289,7 +289,7 @@ static void list_cut(cutting *c, const trmi_pipe_cut *cut) {
     c->list[at] = *cut;
 }
 
-/* Tries all cuts at which run v may end, and all runs behind it; lists the cuts whose bound is
+/* Tries all cuts at which run v may end, and all runs after it; lists the cuts whose bound is
  * below the ceiling, as many as are priced. Cuts beyond a limit are not tried: their bound counts
  * for all of them. */
 static void try_cuts(cutting *c, trmi_pipe_cut *cut, int32_t v) {
@@ -391,7 +391,7 @@ static double least_messages(const cutting *c) {
     return least < INFINITY ? least : 0;
 }
 
-/* Contract in pipeline_cut.h. Rank r has the work of its chunks from i on behind a micro-batch's
+/* Contract in pipeline_cut.h. Rank r has the work of its chunks from i on after a micro-batch's
  * way through the virtual stages before v = i stages + r, and before its way back:
  *
  *      step >= sum of x[u] + messages, u < v,  +  micros * sum of x[j stages + r], j >= i      for each v

@@ -19,7 +19,9 @@
 
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search stages"); }
 
-/* Finds what crosses before the node of cut i, in the smallest parts that ranks can have. */
+/* Measures cut i, over the values that nodes before it make and nodes after it read: the bytes of
+ * the smallest, and the seconds of copying all. A rank is taken to have the smallest part of each:
+ * one of as many as the mesh has ranks. */
 static void measure_cut(trmi_runs *r, int32_t i) {
     const trmi_space *s = r->space;
     int32_t node = r->cuts[i], last = 0;
@@ -69,6 +71,8 @@ static trm_status list_shared(trmi_runs *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in pipeline_runs.h. A parameter that is read in the run and outside of it costs a copy
+ * of its gradient; copies in one direction, to the run or from it, count once. */
 double trmi_runs_copied(const trmi_runs *r, int32_t a, int32_t b, bool shared) {
     double seconds = r->copied[a] + r->copied[b];
     bool owns = false, gives = false;

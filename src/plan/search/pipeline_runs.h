@@ -51,8 +51,8 @@ typedef struct trmi_runs {
     const trmi_space *space;
     int32_t micros;
     bool recompute;
-    double apart; /* trmi_space_apart */
-    double limit; /* bytes of a rank; 0 = none */
+    double operator_bound; /* trmi_space_operator_bound */
+    double limit;          /* bytes of a rank; 0 = none */
     double
         reserved[TRMI_STAGES_MAX]; /* part of the limit for what the runs of a stage do not count */
     int32_t *cuts;                 /* [cuts_count] 0, ..., nodes_count */

@@ -193,7 +193,7 @@ static trm_status open_space(searching *s, const trmi_pipe_row *row, trmi_runs *
     *runs = (trmi_runs){.space = *space,
                         .micros = row->shape.micros,
                         .recompute = row->shape.recompute,
-                        .apart = trmi_space_apart(*space)};
+                        .operator_bound = trmi_space_operator_bound(*space)};
     *out = runs;
     return TRM_OK;
 }
@@ -326,8 +326,8 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     row_search r = {.s = s, .row = row};
     int32_t count = row->shape.stages * row->shape.chunks;
     TRMI_TRY(open_space(s, row, &r.runs));
-    row->bound =
-        fmax(row->bound, trmi_cut_bound(&row->shape, r.runs->apart, 0) + s->o->costs.overhead);
+    row->bound = fmax(row->bound, trmi_cut_bound(&row->shape, r.runs->operator_bound, 0) +
+                                      s->o->costs.overhead);
     if (quick && is_hopeless(s, row)) {
         return TRM_OK;
     }

@@ -253,9 +253,9 @@ trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
                            const trmi_search_costs *costs, const trmi_partition_plan *pins,
                            trmi_space **out, trm_error *err);
 trm_status trmi_space_connect(trmi_space *space, trm_error *err);
-/* Returns seconds of one micro-batch, without updates, that no plan of a space is below: the sum of
- * the least of each operator by itself. It needs no edges. */
-double trmi_space_apart(const trmi_space *space);
+/* Returns a lower bound of the seconds of one micro-batch, without updates, over all plans of a
+ * space: the sum of the least seconds of each operator by itself. It needs no edges. */
+double trmi_space_operator_bound(const trmi_space *space);
 /* Frees a space; NULL is fine. */
 void trmi_space_destroy(trmi_space *space);
 
@@ -376,7 +376,7 @@ typedef struct trmi_objective {
     double gradient, memory; /* w, lambda (seconds a byte) */
     /* true: only plans that leave all parameters whole and update them in slices */
     bool sliced;
-    /* part of trmi_store_cost.once that B leaves away: 1 - 1 / micro-batches for the B of one
+    /* part of trmi_store_cost.once that B omits: 1 - 1 / micro-batches for the B of one
      * micro-batch, 1 without updates; 0 = none */
     double away;
     /* micro-batches whose outputs are kept at the same time, less 1: M counts them so often */
@@ -511,7 +511,7 @@ typedef enum trmi_baseline {
     TRMI_BASELINE_HEAD,      /* data parallel, the last linear operators and the loss by classes */
     TRMI_BASELINE_OPTIMIZER, /* data parallel, parameters stored in parts */
     /* as Megatron-LM: the first of two products by columns, the second by inputs, attention between
-     * them by heads; other operators as is cheapest behind their inputs */
+     * them by heads; other operators as is cheapest for the spreads of their inputs */
     TRMI_BASELINE_TENSOR,
     TRMI_BASELINE_SPATIAL,    /* images by rows; data parallel where there are no images */
     TRMI_BASELINE_REPLICATED, /* every rank computes everything */

@@ -221,17 +221,17 @@ static void gather_parameters(step_simulation *w, int32_t node) {
             continue;
         }
         w->m->weight_bytes += bytes;
-        bool apart = trained && !parts &&
-                     trmi_partition_in_factors(w->s->graph, op, strategy_of(w, node), i);
-        w->m->gradient_bytes += trained && !apart ? bytes * trmi_space_gradients(w->s) : 0;
+        bool in_factors = trained && !parts &&
+                          trmi_partition_in_factors(w->s->graph, op, strategy_of(w, node), i);
+        w->m->gradient_bytes += trained && !in_factors ? bytes * trmi_space_gradients(w->s) : 0;
         w->m->gradient_bytes += trained && i == 1 && cooperative_of(w, node) != NULL
                                     ? cooperative_of(w, node)->bytes
                                     : 0;
         double share = w->sliced ? 1.0 / trmi_mesh_ranks(&w->s->mesh) : 1;
         w->factors +=
-            apart ? trmi_space_class_of(w->s, node)->factors[w->choice->strategy[node]] : 0;
+            in_factors ? trmi_space_class_of(w->s, node)->factors[w->choice->strategy[node]] : 0;
         w->gathered += trained && w->sliced ? bytes : 0;
-        w->updated += trained && !apart ? share * bytes : 0;
+        w->updated += trained && !in_factors ? share * bytes : 0;
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
         /* cast, then gather */
         simulate_cast(w, node, TRMI_FORWARD, cast);
@@ -482,8 +482,8 @@ static void fuse_gradients(step_simulation *w) {
     trmi_free(done);
 }
 
-/* Sends the buckets over one channel, one after another; `overlap` of the time behind operators is
- * hidden. */
+/* Sends the buckets over one channel, one after the other. Operators hide what is sent before they
+ * end, in the ratio `overlap` (costs); the rest is exposed. */
 static void send_buckets(step_simulation *w) {
     double end = 0, sum = 0, wire = w->s->costs.wire > 0 ? w->s->costs.wire : 1;
     for (int64_t i = 0; i < w->items_count; i++) {
@@ -502,10 +502,10 @@ static void send_buckets(step_simulation *w) {
                                                .seconds = it->seconds,
                                                .count = it->node});
     }
-    /* what lies behind the last operator is exposed; without overlap all of it */
-    double overlap = w->s->costs.overlap, behind = fmax(0, end - w->now);
+    /* exposed: what is sent after the last operator, and without overlap all of it */
+    double overlap = w->s->costs.overlap, after = fmax(0, end - w->now);
     w->m->gradient = sum;
-    w->m->exposed = overlap * behind + (1 - overlap) * sum;
+    w->m->exposed = overlap * after + (1 - overlap) * sum;
     w->m->buckets = (int32_t)w->items_count;
     double slow = w->s->costs.slowdown > 1 ? w->s->costs.slowdown - 1 : 0;
     w->now += w->m->exposed + slow * (sum - w->m->exposed);

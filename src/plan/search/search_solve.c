@@ -103,7 +103,7 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
             if (*form != TRMI_STORE_AS_READ && *form != own) {
                 return TRMI_FAIL(err, TRM_INVALID,
                                  "the plan gathers some parameters of %s again in backward, and "
-                                 "others not: such a plan runs, but has no price; write again in "
+                                 "others not: such a plan runs, but has no price; write 'again' in "
                                  "all of their lines, or in none",
                                  op->name);
             }
@@ -113,7 +113,7 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
             return TRMI_FAIL(
                 err, TRM_INVALID,
                 "the plan stores %s as %s, %s reads it as %s: such a plan runs, but has no price; "
-                "leave the line away",
+                "remove the line",
                 from->name, trmi_spread_text(&s->mesh, &store->spread, has, sizeof has), op->name,
                 trmi_spread_text(&s->mesh, &read, wants, sizeof wants));
         }
@@ -177,7 +177,7 @@ trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class 
                             store->bytes + copies * (c->kept[i] - (again ? c->saved[i] : 0))};
 }
 
-double trmi_space_apart(const trmi_space *s) {
+double trmi_space_operator_bound(const trmi_space *s) {
     const trmi_objective micro = {.away = 1};
     double sum = 0;
     for (int64_t k = 0; k < s->classes_count; k++) {
@@ -294,9 +294,10 @@ static bool fill_tables(const trmi_space *s, const trmi_objective *w, tables *t,
 /* Reports that the pins leave no legal plan. */
 static trm_status no_plan(const trmi_space *s, trm_error *err) {
     char mesh[48];
-    return TRMI_FAIL(err, TRM_INVALID,
-                     "no plan on mesh %s: some operators fit in no way beside the pinned ones",
-                     trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
+    return TRMI_FAIL(
+        err, TRM_INVALID,
+        "no plan on mesh %s: some operators cannot be cut in any way that fits the pinned ones",
+        trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
 }
 
 /* Computes the marginals of all nodes into the arena. */

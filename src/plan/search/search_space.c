@@ -104,12 +104,12 @@ static double backward_of(const trmi_space *s, const trmi_space_node *node,
                           const trmi_strategy *forward) {
     double sum = 0;
     const trmi_op *made = &s->graph->ops[node->op];
-    bool apart = trmi_partition_in_factors(s->graph, made, forward, 1);
+    bool in_factors = trmi_partition_in_factors(s->graph, made, forward, 1);
     for (int32_t i = 0; i < node->backward_count; i++) {
         const trmi_op *op = &s->graph->ops[node->backward[i]];
         trmi_strategy own;
-        if (apart && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape,
-                                     &trmi_input_of(s->graph, made, 1)->shape)) {
+        if (in_factors && trm_shape_equal(&trmi_output_of(s->graph, op, 0)->shape,
+                                          &trmi_input_of(s->graph, made, 1)->shape)) {
             continue; /* computed by the optimiser, see factors_of() */
         }
         bool fits = trmi_partition_strategy(s->graph, op, &s->mesh, forward->letters, &own);

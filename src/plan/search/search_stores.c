@@ -251,11 +251,12 @@ double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spre
 
 /* Adds the cost of a parameter that is whole on every rank and updated in slices. Requires that its
  * gradient is a sum over all ranks or whole on each of them; otherwise blocking becomes INFINITY.
- * apart: the gradient stays in factors; whole: bytes of the parameter. */
-static void add_slices(const trmi_space *s, bool trained, bool apart, const trmi_spread *stored,
-                       const trmi_spread *made, double whole, trmi_store_cost *slices) {
+ * in_factors: the gradient stays in factors; whole: bytes of the parameter. */
+static void add_slices(const trmi_space *s, bool trained, bool in_factors,
+                       const trmi_spread *stored, const trmi_spread *made, double whole,
+                       trmi_store_cost *slices) {
     double ranks = trmi_mesh_ranks(&s->mesh);
-    bool fits = !apart, sums = trained;
+    bool fits = !in_factors, sums = trained;
     for (int32_t i = 0; i < s->mesh.axes; i++) {
         sums = sums && made->at[i] == TRMI_PARTIAL_SUM;
     }
@@ -331,15 +332,15 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
         slices->bytes += joined;
         return;
     }
-    bool apart = trained && trmi_partition_in_factors(s->graph, op, strategy, input);
+    bool in_factors = trained && trmi_partition_in_factors(s->graph, op, strategy, input);
     double copies = trained ? 1 + trmi_space_gradients(s) + s->costs.slots : 1,
            whole = trmi_space_bytes(s, value, &stored);
     double gradient = trained ? trmi_space_reduce_seconds(s, value, &made, &stored) : 0;
     double update = trained ? s->update.byte : 0,
            sum = trained ? s->costs.accumulate_byte : 0; /* a byte, each micro-batch */
-    double once = apart ? c->factors[i] : update * whole;
+    double once = in_factors ? c->factors[i] : update * whole;
     /* updated in slices, with cooperative gradients where these exist */
-    add_slices(s, trained, apart, &stored, &made, whole, slices);
+    add_slices(s, trained, in_factors, &stored, &made, whole, slices);
     if (trained && input == 1 && c->cooperative[i].made) {
         slices->gradient -= slices_of(s, whole);
         slices->blocking += c->cooperative[i].seconds;
@@ -350,7 +351,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
             stores[k].once += once;
             stores[k].blocking += once + sum * whole;
             stores[k].gradient += gradient;
-            stores[k].bytes += (copies - apart) * whole;
+            stores[k].bytes += (copies - in_factors) * whole;
             continue;
         }
         /* in parts: the program gathers the parameter, or its cast, before use and scatters its

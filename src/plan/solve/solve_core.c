@@ -53,8 +53,8 @@ static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to sea
 /* Returns how many pairs of v's neighbours are not adjacent yet: the edges that eliminating v adds.
  * *entries: size of the table that remains, times the states of v; *degree: number of neighbours.
  */
-static int64_t fill_of(const core *c, const bool *gone, int32_t v, double *entries,
-                       int32_t *degree) {
+static int64_t count_fill(const core *c, const bool *gone, int32_t v, double *entries,
+                          int32_t *degree) {
     int32_t n = c->work->nodes_count;
     const uint8_t *row = c->adjacent + (int64_t)v * n;
     int64_t fill = 0;
@@ -114,7 +114,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
         for (int32_t v = 0; v < n; v++) {
             double entries;
             int32_t degree;
-            int64_t fill = gone[v] ? 0 : fill_of(c, gone, v, &entries, &degree);
+            int64_t fill = gone[v] ? 0 : count_fill(c, gone, v, &entries, &degree);
             if (!gone[v] &&
                 (best < 0 || fill < best_fill || (fill == best_fill && entries < best_entries))) {
                 best = v;
@@ -150,7 +150,7 @@ static factor *add_factor(core *c) {
 }
 
 /* Makes a factor of each live node's costs and of each live slot's table. */
-static trm_status first_factors(core *c, trm_error *err) {
+static trm_status make_first_factors(core *c, trm_error *err) {
     const trmi_solve_work *w = c->work;
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (w->live[i]) {
@@ -197,7 +197,7 @@ static int32_t place_of(const factor *f, int32_t node) {
 
 /* Returns the number of a factor with the entries of factor `index` in which `node` comes last: the
  * factor itself or a transposed copy. Then sum_at() reads contiguous rows. -1 = no memory. */
-static int32_t with_last(core *c, int32_t index, int32_t node) {
+static int32_t move_last(core *c, int32_t index, int32_t node) {
     int32_t place = place_of(&c->factors[index], node), count = c->factors[index].count;
     if (place == count - 1) {
         return index;
@@ -260,7 +260,7 @@ static trm_status gather_factors(core *c, bucket *b, int32_t node, trm_error *er
         }
         c->factors[i].used = true;
         add_scope(b, &c->factors[i], node);
-        int32_t number = with_last(c, (int32_t)i, node);
+        int32_t number = move_last(c, (int32_t)i, node);
         if (number < 0) {
             return no_memory(err);
         }
@@ -328,7 +328,7 @@ static trm_status eliminate_bucket(core *c, bucket *b, int32_t *choice, float *s
 static trm_status run_elimination(core *c, int64_t limit, int32_t *choice, int32_t *width,
                                   trm_error *err) {
     TRMI_TRY(find_order(c, limit, width, err));
-    TRMI_TRY(first_factors(c, err));
+    TRMI_TRY(make_first_factors(c, err));
     int32_t count = c->work->live_count, most = 1;
     for (int32_t i = 0; i < count; i++) {
         most = c->work->states[c->order[i]] > most ? c->work->states[c->order[i]] : most;

@@ -17,12 +17,12 @@
 #include <string.h>
 
 /* State of the backward walk. */
-typedef struct back {
+typedef struct backward_walk {
     const trmi_solve_work *work;
     float *const *marginal;
     float **pair; /* [slots][a][b] marginals M of pairs of nodes, NULL = not known yet */
     float **rest; /* [steps] results for the caller, or NULL */
-} back;
+} backward_walk;
 
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price other plans"); }
 
@@ -42,8 +42,8 @@ static float *new_transpose(const float *data, int32_t rows, int32_t columns) {
 
 /* Stores `table` [row][column] as the marginals of a slot, transposed if `row` is not its first
  * node. Takes ownership of the table. */
-static trm_status keep_marginals(back *b, int32_t slot, int32_t row, float *table, int32_t rows,
-                                 int32_t columns, trm_error *err) {
+static trm_status keep_marginals(backward_walk *b, int32_t slot, int32_t row, float *table,
+                                 int32_t rows, int32_t columns, trm_error *err) {
     trmi_free(b->pair[slot]);
     b->pair[slot] = table;
     if (b->work->slots[slot].a != row) {
@@ -55,7 +55,7 @@ static trm_status keep_marginals(back *b, int32_t slot, int32_t row, float *tabl
 
 /* Undoes an elimination with one neighbour: marginals of the node and of the pair from those of the
  * neighbour. */
-static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
+static trm_status undo_one_neighbour(backward_walk *b, const trmi_reduced *step, trm_error *err) {
     const trmi_solve_work *w = b->work;
     int32_t i_states = w->states[step->near[0]], j_states = w->states[step->node];
     const float *a = trmi_tables_data(w->tables, step->table[0]),
@@ -93,8 +93,8 @@ static trm_status back_one(back *b, const trmi_reduced *step, trm_error *err) {
 
 /* Computes the marginals of both pairs of an eliminated node, m0[i][j] and m1[j][k], and of the
  * node itself, from D [i][k]. b_t, a_t: transposes of its two tables. */
-static void pairs_of(const back *b, const trmi_reduced *step, const float *d, const float *b_t,
-                     const float *a_t, float *m0, float *m1) {
+static void compute_pair_marginals(const backward_walk *b, const trmi_reduced *step, const float *d,
+                                   const float *b_t, const float *a_t, float *m0, float *m1) {
     const trmi_solve_work *w = b->work;
     int32_t is = w->states[step->near[0]], js = w->states[step->node],
             ks = w->states[step->near[1]];
@@ -120,7 +120,7 @@ static void pairs_of(const back *b, const trmi_reduced *step, const float *d, co
 
 /* Undoes an elimination with two neighbours: D of the remaining pair, then the marginals of the two
  * removed pairs. */
-static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
+static trm_status undo_two_neighbours(backward_walk *b, const trmi_reduced *step, trm_error *err) {
     const trmi_solve_work *w = b->work;
     int32_t is = w->states[step->near[0]], js = w->states[step->node],
             ks = w->states[step->near[1]];
@@ -129,13 +129,13 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
           *m1 = alloc_floats((int64_t)js * ks);
     float *a_t = new_transpose(trmi_tables_data(w->tables, step->table[0]), is, js);
     float *b_t = new_transpose(trmi_tables_data(w->tables, step->table[1]), js, ks);
-    trm_status status = no_memory(NULL);
+    trm_status status;
     if (d != NULL && m0 != NULL && m1 != NULL && a_t != NULL && b_t != NULL) {
         /* D: the marginal of the joined pair without what this node has added to it */
         for (int64_t i = 0; i < (int64_t)is * ks; i++) {
             d[i] = c[i] < INFINITY ? both[i] - c[i] : INFINITY;
         }
-        pairs_of(b, step, d, b_t, a_t, m0, m1);
+        compute_pair_marginals(b, step, d, b_t, a_t, m0, m1);
         status = keep_marginals(b, step->slot[0], step->near[0], m0, is, js, err);
         m0 = NULL;
         if (status == TRM_OK) {
@@ -157,9 +157,10 @@ static trm_status back_two(back *b, const trmi_reduced *step, trm_error *err) {
     return status;
 }
 
-/* Undoes an elimination without neighbours: a component of the graph. constant: least cost of the
- * whole graph. */
-static trm_status back_none(back *b, const trmi_reduced *step, float constant, trm_error *err) {
+/* Undoes the elimination of a node without neighbours, the last of a component of the graph.
+ * constant: least cost of the whole graph. */
+static trm_status undo_component(backward_walk *b, const trmi_reduced *step, float constant,
+                                 trm_error *err) {
     const trmi_solve_work *w = b->work;
     const float *u = trmi_tables_data(w->tables, step->unary);
     float least = INFINITY, *own = b->marginal[step->node];
@@ -180,17 +181,17 @@ static trm_status back_none(back *b, const trmi_reduced *step, float constant, t
 }
 
 /* Walks all steps backwards. */
-static trm_status walk_steps(back *b, trm_error *err) {
+static trm_status walk_steps(backward_walk *b, trm_error *err) {
     const trmi_solve_work *w = b->work;
     float constant = (float)trmi_work_constant(w);
     for (int32_t s = w->steps_count - 1; s >= 0; s--) {
         const trmi_reduced *step = &w->steps[s];
         if (step->near_count == 0) {
-            TRMI_TRY(back_none(b, step, constant, err));
+            TRMI_TRY(undo_component(b, step, constant, err));
         } else if (step->near_count == 1) {
-            TRMI_TRY(back_one(b, step, err));
+            TRMI_TRY(undo_one_neighbour(b, step, err));
         } else {
-            TRMI_TRY(back_two(b, step, err));
+            TRMI_TRY(undo_two_neighbours(b, step, err));
         }
     }
     return TRM_OK;
@@ -198,7 +199,7 @@ static trm_status walk_steps(back *b, trm_error *err) {
 
 trm_status trmi_work_marginals(const trmi_solve_work *work, float *const *marginal, float **rest,
                                trm_error *err) {
-    back b = {.work = work, .marginal = marginal, .rest = rest};
+    backward_walk b = {.work = work, .marginal = marginal, .rest = rest};
     b.pair = trmi_alloc(((size_t)work->slots_count + 1) * sizeof *b.pair);
     trm_status status = b.pair != NULL ? walk_steps(&b, err) : no_memory(err);
     for (int64_t i = 0; b.pair != NULL && i < work->slots_count; i++) {
