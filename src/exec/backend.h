@@ -110,7 +110,7 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
 void trmi_backend_onednn_blocks(trmi_backend *backend, bool single_blocks);
 #endif
 
-/* The seed of random numbers of the block of samples at a position; of all samples without
+/* Returns the seed of random numbers of the block of samples at a position; of all samples without
  * blocks. */
 static inline uint64_t trmi_block_seed(uint64_t seed, const int32_t *block_numbers,
                                        int64_t position) {
@@ -118,7 +118,7 @@ static inline uint64_t trmi_block_seed(uint64_t seed, const int32_t *block_numbe
            (block_numbers != NULL ? 0x9E3779B97F4A7C15ull * (uint64_t)block_numbers[position] : 0);
 }
 
-/* Rows of samples, or whatever else comes with them, of one block where a step sums by block. */
+/* Returns the rows of samples, or what comes with them, of one block where a step sums by block. */
 static inline int64_t trmi_of_block(const trmi_step *step, int64_t rows) {
     return step->over_samples ? rows / step->blocks : rows;
 }

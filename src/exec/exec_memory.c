@@ -102,7 +102,7 @@ int64_t trmi_program_shared_casts(const trm_program *p) {
             casts += trmi_round_up(p->buffers[p->steps[i].outputs[0]].bytes, TRMI_BUFFER_ALIGNMENT);
         }
     }
-    /* ... and which pages the others keep: `left` are those that nobody touches any more. */
+    /* ... and which pages the others keep: `left` counts those without a buffer. */
     for (int32_t i = 1; moves != NULL && used != NULL && i < p->buffers_count; i++) {
         const trmi_buffer *b = &p->buffers[i];
         bool stays = b->arena == TRMI_ARENA_ACTIVATION && b->alias_of == 0 && !moves[i];

@@ -81,7 +81,7 @@ void trmi_state_part_free(trmi_state_part *part);
 void trmi_state_part_read(const trmi_state_part *part, char *memory);
 /* Copies the words of a run, which are at `memory`, to their places in `whole`: all variables in
  * plain layout, of which variable i begins at word begins[i]. Sets `covered` (NULL: none) of each of
- * these words. Returns the segments behind those of the run. */
+ * these words. Returns the segments after those of the run. */
 const trmi_state_words *trmi_state_run_place(const trmi_state_run *run,
                                              const trmi_state_words *segments, const char *memory,
                                              const int64_t *begins, char *whole, uint8_t *covered);

@@ -96,7 +96,7 @@ enum { TRMI_RANKED = 3 * TRMI_CANDIDATES + 1 };
 /* Writes that list; returns its length. */
 int32_t trmi_auto_list(const trmi_plan_search *search, trmi_ranked list[TRMI_RANKED]);
 
-/* plan_search.c: the plan of `training`, what `graph` becomes by `options`, for these ranks.
+/* plan_search.c: finds the plan of `training`, what `graph` becomes by `options`, for these ranks.
  * Collective. */
 trm_status trmi_search_plan(trm_exec *exec, const trm_graph *graph,
                             const trmi_plan_options *options, const trm_graph *training,

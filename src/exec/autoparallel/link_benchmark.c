@@ -11,7 +11,7 @@
  * overhead of a step with almost no work. All ranks run the same calls; rank 0 writes the text.
  *
  * Time: probe->seconds is divided among the programs that are still to be run. A program runs until
- * its share is used or it has all its turns, but at least once behind a warm-up, so that every
+ * its share is used or it has all its turns, but at least once after a warm-up, so that every
  * curve exists. The slowest rank's time counts, so that all ranks stop after the same turn. */
 #include "exec/autoparallel/search_costs.h"
 

@@ -170,7 +170,7 @@ static trm_status build_operator_graph(const trm_graph *g, const trmi_op *op, co
     TRMI_TRY(trm_graph_check(to, err));
     trm_node y = {to->ops[made].outputs[0]};
     trm_shape shape = trm_node_shape(to, y);
-    /* Behind a ReLU the gradient of an image has the layout of the image; the gradient of the mean
+    /* After a ReLU the gradient of an image has the layout of the image; the gradient of the mean
      * alone would be plain. */
     bool image = shape.rank == 4 && to->values[y.id].dtype == TRM_FLOAT32;
     y = image ? trm_relu(to, y) : y;
@@ -333,7 +333,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
                          "%s cut by '%s' needs more memory to be measured than there is", op->name,
                          ask->letters);
     }
-    /* A graph of the operator alone, on the shapes of rank 0's part, with a loss behind it. */
+    /* A graph of the operator alone, on the shapes of rank 0's part, with a loss after it. */
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build_operator_graph(g, op, &ask->mesh, strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss,

@@ -99,7 +99,7 @@ trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_ben
 trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err);
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err);
 
-/* Ends a description of links that the time limit has cut short, with the limit in seconds behind
+/* Ends a description of links that the time limit has cut short, with the limit in seconds after
  * it. */
 #define TRMI_LINKS_CUT "# cut short by the limit of "
 /* Returns how many message sizes are measured within limit and reach. Descriptions with fewer sizes
@@ -113,7 +113,7 @@ int64_t trmi_op_benchmark_longest(const trm_graph *graph);
  * own times. */
 trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *beta,
                                         trm_error *err);
-/* link_benchmark.c: the part of trmi_link_benchmark that every rank runs; rank 0 writes the
+/* link_benchmark.c: runs the part of trmi_link_benchmark of every rank; rank 0 writes the
  * text. */
 trm_status trmi_link_benchmark_run(trmi_op_benchmark *probe, trmi_text *out, trm_error *err);
 

@@ -2,7 +2,7 @@
 /* Kernels of the communication steps of a program, ALL_REDUCE and EXCHANGE. An EXCHANGE packs what
  * other ranks want of this rank's part, sends and receives, and unpacks or adds in the order of the
  * members, so that the bits do not depend on which message came first. A gather of a parameter and
- * a message of a ring may begin in front of its place, as an action (trmi_step.ahead); its kernel
+ * a message of a ring may begin before its place, as an action (trmi_step.ahead); its kernel
  * then waits for the messages. */
 #include "exec/determinism/tree_sum.h"
 #include "exec/distributed/split.h"
@@ -28,7 +28,7 @@ typedef struct exchange_state {
     const trmi_box_exchange *what;
     /* one collective on the tensors as they lie (trmi_exchange_collective); else NONE */
     trm_collective_kind whole;
-    trm_request *request; /* of `whole`, where it has begun in front of its place; else NULL */
+    trm_request *request; /* of `whole`, where it has begun before its place; else NULL */
     trm_dtype dtype;
     trmi_box_walk own;          /* input -> output, of this rank's own share */
     bool has_own, fill;         /* fill: no rank has some of the output, or it is added to */
@@ -97,7 +97,7 @@ static trm_status run_exchange(const trmi_kernel *k, const trmi_kernel_env *env,
     return TRM_OK;
 }
 
-/* Returns the collective of parts that lie one behind the other in memory, in the order of the
+/* Returns the collective of parts that lie one after the other in memory, in the order of the
  * members; of ALLTOALLV the one part that this rank sends begins where its tensor begins, and so
  * does the one that it receives. */
 static trm_collective whole_of(const trmi_kernel *k, const trmi_kernel_env *env) {
@@ -118,7 +118,7 @@ static trm_collective whole_of(const trmi_kernel *k, const trmi_kernel_env *env)
     return op;
 }
 
-/* Waits for messages that began in front of their place. */
+/* Waits for messages that began before their place. */
 static trm_status wait_for_request(exchange_state *s, trm_error *err) {
     trm_request *request = s->request;
     s->request = NULL;
@@ -147,7 +147,7 @@ static trm_status start_whole(trm_exec *exec, int32_t item, trm_error *err) {
     return trm_comm_start(exec->env.split->groups[s->what->axes].comm, &op, &s->request, err);
 }
 
-/* Returns the state of a step whose messages begin in front of its place; NULL: they do not. Boxes
+/* Returns the state of a step whose messages begin before its place; NULL: they do not. Boxes
  * that must be packed do not: the staging has room for one step's. */
 static exchange_state *state_ahead(const trm_exec *exec, int32_t step) {
     const trmi_kernel *k = &exec->kernels[step];

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way `cooperative`: ranks of a host make large weight gradients together
- * (plan/lower/lower_cooperative.c says which, and why):
+/* The way `cooperative`: each rank of a host computes some rows of the large weight gradients, from
+ * the samples of all ranks (plan/lower/lower_cooperative.c chooses the gradients, and says why):
  *
  *      forward, backward   each rank its own x and dy, in its part of the arena COOPERATIVE
- *      buckets             the gradients that each rank made by itself are summed
- *      meet                all x and dy are there
- *      cooperative steps   each rank the rows that its slice needs, from all samples
- *      update, meet        and COOPERATIVE may be written again
+ *      buckets             the other gradients, which each rank has from its own samples, are summed
+ *      meet                all ranks have written their x and dy
+ *      cooperative steps   each rank computes the rows that its slice needs, from all samples
+ *      update, meet        all ranks have read COOPERATIVE, which may be written again
  *
  * These gradients are the mean over all samples at once, so backward begins with 1/ranks
- * (exec->seed_share), and the gradients that each rank made by itself are added, not averaged. */
+ * (exec->seed_share), and the other gradients are added, not averaged. */
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"
@@ -19,8 +19,7 @@
 #include "base/memory.h"
 #include "comm/net/reserve.h"
 
-/* Returns how many ranks may make gradients together; 0 where options, hosts or threads prevent
- * it. */
+/* Returns how many ranks may compute cooperative gradients; 0 where options or hosts prevent it. */
 int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *options) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_parallel_options *o = &options->parallel;
@@ -42,7 +41,7 @@ static trm_status open_cooperative(trm_exec *exec, const trm_exec_options *optio
     return TRM_OK;
 }
 
-/* Tells the compiler how many ranks make gradients together, and of which operators. */
+/* Tells the compiler how many ranks compute cooperative gradients, and of which operators. */
 static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
                                    const trm_exec_options *options, trmi_plan_options *plan,
                                    trm_error *err) {
@@ -53,7 +52,7 @@ static trm_status plan_cooperative(trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
-/* Moves this rank's buffers of the arena COOPERATIVE behind those of the ranks before it, and sets
+/* Moves this rank's buffers of the arena COOPERATIVE after those of the ranks before it, and sets
  * the factor with which backward begins. */
 static trm_status place_parts(trm_exec *exec, const trm_exec_options *options,
                               const trmi_plan_options *plan, trm_error *err) {

@@ -105,7 +105,7 @@ static void fill_items(trm_exec *exec, bool measured) {
     }
 }
 
-/* Returns the first element of a parameter's gradient; behind the last parameter the arena's
+/* Returns the first element of a parameter's gradient; after the last parameter the arena's
  * end. */
 static int64_t begin_of(const trm_program *program, int32_t param) {
     return param < program->trained_count

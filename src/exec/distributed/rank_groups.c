@@ -15,7 +15,7 @@
 
 #include <string.h>
 
-/* Axes that cut no parameter. */
+/* Returns the axes that cut no parameter. */
 static uint32_t common_axes(const trm_program *program, const trmi_mesh *mesh) {
     uint32_t mask = (1u << mesh->axes) - 1;
     for (int32_t i = 0; i < program->params_count; i++) {
@@ -28,7 +28,7 @@ static uint32_t common_axes(const trm_program *program, const trmi_mesh *mesh) {
     return mask;
 }
 
-/* The group whose first rank `first` is; nothing if it is not the first of one. */
+/* Appends the group whose first rank is `first`, if there is one. */
 static void put_group(trmi_text *text, const trmi_mesh *mesh, uint32_t common, int32_t first) {
     int32_t at[TRMI_MESH_AXES], other[TRMI_MESH_AXES];
     trmi_mesh_coordinates(mesh, first, at);

@@ -78,7 +78,7 @@ trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out, trm_error *err
     TRMI_TRY(trm_comm_allreduce(p->comm, ends, 2, TRM_INT32, TRM_REDUCTION_MIN, err));
     TRMI_TRY(trm_comm_allreduce(p->comm, shortest, TRMI_WAITS_MOST, TRM_FLOAT32, TRM_REDUCTION_MIN,
                                 err));
-    /* parts of split programs may differ: what is waited for whom is not told apart then */
+    /* parts of split programs may differ: then it is unknown for which rank a rank has waited */
     bool alike = ends[0] == -ends[1];
     for (int32_t i = 0; i < w->count; i++) {
         sums[0] += (double)w->seconds[i];

@@ -28,16 +28,16 @@ static trm_status check_options(const trm_parallel_options *o, int32_t size, trm
     if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 &&
         o->wire != TRM_FLOAT16) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "gradients cannot travel as %s; float32, bfloat16, float16",
+                         "gradients cannot be sent as %s: float32, bfloat16 or float16 expected",
                          trm_dtype_name(o->wire));
     }
     if (o->bucket == TRM_BUCKET_SIZE && o->bucket_bytes <= 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "gradient buckets of %lld bytes",
+        return TRMI_FAIL(err, TRM_INVALID, "gradient buckets of %lld bytes: at least 1 expected",
                          (long long)o->bucket_bytes);
     }
     if (o->sync_batch_norm > 1 && (o->sync_batch_norm > size || size % o->sync_batch_norm != 0)) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "batch norm over groups of %d ranks: %d ranks do not divide",
+                         "batch norm over groups of %d ranks: a divisor of the %d ranks expected",
                          o->sync_batch_norm, size);
     }
     return TRM_OK;
@@ -126,7 +126,7 @@ static trm_status plan_ranks(trm_exec *exec, const trm_graph *graph,
 
 /* Passes `turns` barriers. In split programs every rank has shapes of its own, so one rank after
  * the other measures kernels: each rank passes a barrier for each rank before it, and afterwards
- * one for each rank behind it. */
+ * one for each rank after it. */
 static trm_status take_turns(const trm_exec *exec, int32_t turns, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     if (exec->fixed_bits) {
@@ -511,7 +511,7 @@ static void describe_ranks(const trm_exec *exec, trm_exec_info *info) {
     info->overhead_bytes += peers_bytes(exec);
 }
 
-/* Says how the ranks of a program without an executor would divide memory. */
+/* Counts how the ranks of a program without an executor would divide memory. */
 static void count_ranks(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     (void)program;
@@ -550,7 +550,7 @@ static trm_status find_first_rank(trm_exec *exec, bool found, int32_t *first, tr
     return TRM_OK;
 }
 
-/* Every rank has every variable. */
+/* Reports that this rank holds every variable whole: so does every rank. */
 static void hold_everything(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
     (void)index;
     (void)at;

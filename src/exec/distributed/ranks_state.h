@@ -7,12 +7,12 @@
  *                                             |exposed|
  *      update                                         ---[all or own slice]--publish slices
  *
- * A bucket is a range of GRAD. Its reduction is started behind the kernel of its last gradient.
+ * A bucket is a range of GRAD. Its reduction is started after the kernel of its last gradient.
  * Where the ranks' threads fill the cores, the communicator's thread would take one from a kernel:
  * one bucket then. With shard_optimizer it is a reduce-scatter: rank r keeps the slice counts[r],
  * updates it in PARAM, and the slices are gathered again. Slices end where blocks of the optimiser
- * do, so that norms, and with them all bits, are those of the whole. Gradients that all ranks make
- * jointly are in such slices from the beginning. PARAM, GRAD and what travels lie in memory that
+ * do, so that norms, and with them all bits, are those of the whole. Cooperative gradients are
+ * in such slices from the beginning. PARAM, GRAD and what travels lie in memory that
  * peers reach. */
 #ifndef TRMI_EXEC_DISTRIBUTED_RANKS_STATE_H
 #define TRMI_EXEC_DISTRIBUTED_RANKS_STATE_H
@@ -55,7 +55,7 @@ enum { TRMI_WAITS_MOST = 1024 };
 typedef struct trmi_waits {
     float seconds[TRMI_WAITS_MOST];
     int32_t count, half; /* half: of them, which go first; 0 = not yet known */
-    /* of the steps, when the first of them began, and behind the half */
+    /* of the steps, when the first of them began, and after the half */
     double begin_seconds, half_seconds;
     double total_seconds; /* of all meetings since the executor was created */
 } trmi_waits;

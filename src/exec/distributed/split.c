@@ -97,7 +97,7 @@ static void describe_split(const trm_exec *exec, trm_exec_info *info) {
                              : trmi_program_fed_bytes(exec->program, p->size, feeds_parts(p));
 }
 
-/* Says for a program that is not run how its ranks feed samples and divide the optimiser. */
+/* Counts for a program that is not run how its ranks feed samples and divide the optimiser. */
 static void count_split(const trm_exec *exec, const trm_program *program,
                         const struct trmi_mesh *mesh, trmi_training *how) {
     const trmi_parallel *p = trmi_parallel_of(exec);

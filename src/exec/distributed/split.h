@@ -99,7 +99,7 @@ void trmi_split_close(struct trm_exec *exec);
 trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
 /* communication.c: kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
 trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
-/* Adds the actions that start messages in front of the place of their steps (trmi_step.ahead). */
+/* Adds the actions that start messages before the place of their steps (trmi_step.ahead). */
 void trmi_split_schedule(struct trm_exec *exec);
 /* After a failed step: waits for the messages that have begun and for which no step has waited.
  * Returns `status`. */

@@ -88,7 +88,7 @@ void trmi_split_hold(const trm_exec *exec, int32_t index, int64_t at, trmi_hold 
 
 /* ---- norms over cut parameters --------------------------------------------------------------- */
 
-/* Does this rank speak for its part: the first of those that hold the same. */
+/* Returns whether this rank is the first of those that hold the same part. */
 static bool is_first_owner(const trm_exec *exec, const trmi_partition_leaf *leaf) {
     int32_t at[TRMI_MESH_AXES];
     const trmi_mesh *mesh = &trmi_parallel_of(exec)->split->plan->mesh;
@@ -167,8 +167,8 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
     if (global->rank < 1 || global->dim[0] % ranks != 0) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "input '%s': %lld samples do not divide among %d ranks that feed their own; let "
-            "every rank feed the whole batch (full_batch)",
+            "input '%s': %lld samples found, a multiple of the %d ranks that feed their own "
+            "expected; or let every rank feed the whole batch (full_batch)",
             name, (long long)(global->rank < 1 ? 1 : global->dim[0]), ranks);
     }
     /* Each rank feeds its samples: the batch is cut along dimension 0. */

@@ -25,8 +25,9 @@ static trm_status check_options(const trm_exec *exec, const trm_exec_options *o,
     const trm_parallel_options *p = &o->parallel;
     int32_t stages = p->pipeline.stages;
     if (ranks % stages != 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "pipeline of %d stages: %d ranks do not divide", stages,
-                         ranks);
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "pipeline of %d stages: %d ranks found, a multiple of the stages expected",
+                         stages, ranks);
     }
     if (p->split.kind == TRM_SPLIT_SEARCHED) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -201,7 +202,7 @@ static void close_stages(trm_exec *exec) {
 
 /* ---- a step ---------------------------------------------------------------------------------- */
 
-/* The last stage's loss and the flags of all, on every rank. */
+/* Gives every rank the last stage's loss and the flags of all ranks. */
 static trm_status agree_on_loss(trm_exec *exec, trm_error *err) {
     trmi_stages *s = trmi_stages_of(exec);
     const trmi_parallel *p = trmi_parallel_of(exec);

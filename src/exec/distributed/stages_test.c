@@ -271,7 +271,7 @@ static void refuse(rank_context *context, trm_comm *comm) {
 
 static void what_does_not_fit_is_refused(void **state) {
     static refusal cases[] = {
-        {{.parallel.pipeline = {.stages = 3}}, "3 stages: 2 ranks do not divide"},
+        {{.parallel.pipeline = {.stages = 3}}, "3 stages: 2 ranks found"},
         {{.parallel = {.pipeline = {.stages = 2}, .split.kind = TRM_SPLIT_SEARCHED}},
          "searched without stages"},
         {{.parallel.pipeline = {.stages = 2, .chunks = 2}}, "one chunk a rank (found 2)"},

@@ -51,7 +51,7 @@ static bool is_always_zero(const trm_program *p, const trmi_step *s, int64_t tap
            !meets_pixel(s->attrs, 1, tap % width, x->dim[3], dy->dim[3]);
 }
 
-/* Returns the optimiser's first block that begins at element `at` or behind it. */
+/* Returns the optimiser's first block that begins at element `at` or after it. */
 static int64_t first_block(const trm_exec *exec, int64_t at) {
     int64_t low = 0, high = trmi_update_block_count(exec->update);
     while (low < high) {

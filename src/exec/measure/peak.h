@@ -27,7 +27,7 @@ typedef struct trmi_peak_kernels {
 extern const trmi_peak_kernels trmi_peak_plain;
 #if defined(__x86_64__)
 extern const trmi_peak_kernels trmi_peak_avx2, trmi_peak_avx512;
-/* peak_avx512bf16.c: sums of products of pairs of bfloat16; as multiply_add. */
+/* peak_avx512bf16.c: sums products of pairs of bfloat16; as multiply_add. */
 double trmi_peak_pairs(int64_t rounds, float *sink);
 #endif
 

@@ -104,7 +104,7 @@ int64_t trmi_update_block_count(const trmi_update *update);
 /* Returns the first element of block `index`; for index == count the end of the last block. */
 int64_t trmi_update_block_offset(const trmi_update *update, int64_t index);
 /* Returns the block that element `at` of the ranges lies in; -1: it is of no block. *end: the first
- * element behind that block. */
+ * element after that block. */
 int64_t trmi_update_find_block(const trmi_update *update, int64_t at, int64_t *end);
 /* Adds sums over the ranks. Called in every run between norms and update: sums[count] has one value
  * for each block, 0 for those of other ranks. A failure ends the run before anything has

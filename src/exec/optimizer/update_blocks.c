@@ -10,7 +10,7 @@
 enum { AHEAD = 16 /* rows that are prefetched: they lie anywhere in the batch */ };
 
 /* Writes the positions of a bucket's keys in the batch by group, in the order of the batch in each;
- * ends[g]: behind group g. keys: id << 32 | position. */
+ * ends[g]: after group g. keys: id << 32 | position. */
 static void sort_positions(const trmi_update_rows *rows, int64_t bucket, uint32_t *positions,
                            uint32_t *ends) {
     int64_t begin = rows->begin[bucket], count = rows->begin[bucket + 1] - begin;

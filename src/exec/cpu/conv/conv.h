@@ -110,7 +110,7 @@ bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *problem);
 bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step,
                                trmi_conv_problem *problem);
 
-/* The functions of the convolutions' rows in the back-end's table (exec/cpu/dnnl/onednn.h). */
+/* Functions of the convolutions' rows in the back-end's table (exec/cpu/dnnl/onednn.h). */
 trm_status trmi_onednn_bind_conv(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
 bool trmi_onednn_conv_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                trmi_layout layout);

@@ -118,7 +118,7 @@ static dnnl_status_t make_conv(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *
 }
 
 /* Makes the reorder between the caller's weights and oneDNN's layout: before the convolution, or
- * behind it for a gradient of weights. */
+ * after it for a gradient of weights. */
 static dnnl_status_t make_reorder(trmi_dnnl_conv *c, trmi_md_ref inner,
                                   dnnl_primitive_attr_t attr) {
     bool gradient = c->direction == TRMI_CONV_WEIGHTS;

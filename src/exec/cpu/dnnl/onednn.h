@@ -50,7 +50,7 @@ typedef struct trmi_onednn_row {
     bool (*in_place)(trmi_onednn *state, const trm_graph *graph, const trmi_op *op, int input);
 } trmi_onednn_row;
 
-/* norm.c: the BATCH_NORM and NORM_ACT kinds. */
+/* norm.c: binds the BATCH_NORM and NORM_ACT kinds. */
 trm_status trmi_onednn_bind_norm(trmi_backend *backend, trmi_kernel *kernel, trm_error *err);
 bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                trmi_layout layout);

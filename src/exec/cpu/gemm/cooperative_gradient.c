@@ -59,7 +59,7 @@ static void cooperative_destroy(trmi_kernel *k) {
 
 /* Contract in cooperative_gradient.h. Binds the rows [begin, end) of a weight gradient that this
  * rank computes from the samples of all ranks. The ranks' images and result gradients lie one
- * behind the other in shared memory; the kernel gets this rank's address, and `*_before` leads back
+ * after the other in shared memory; the kernel gets this rank's address, and `*_before` leads back
  * to rank 0's. */
 trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
                                         const trmi_cooperative_part *part, trm_error *err) {

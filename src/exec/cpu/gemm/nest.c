@@ -125,7 +125,7 @@ static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t
         }
         int64_t left = n->dim[inner] - p * piece;
         body(context, offset, left < piece ? left : piece);
-        /* next piece; behind the last one the indices count on */
+        /* next piece; after the last one the indices count on */
         if (++p == pieces) {
             p = 0;
             for (int32_t d = inner - 1; d >= 0 && ++at[d] == n->dim[d]; d--) {

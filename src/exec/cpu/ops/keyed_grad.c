@@ -177,7 +177,7 @@ static void find_rest(const back *b) {
     }
 }
 
-/* Copies the columns of one panel of dy, with zeros behind the last column, so that kernels need
+/* Copies the columns of one panel of dy, with zeros after the last column, so that kernels need
  * no edge. */
 static void copy_panel(const back *b, int64_t panel, float *out) {
     const trmi_keyed *q = b->q;

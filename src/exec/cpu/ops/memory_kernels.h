@@ -96,11 +96,11 @@ typedef struct trmi_memory_kernels {
                           const float *mean, float inv_std);
 
     /* One row of scores, of which the first `count` are read, to exp(score - *most): *most and *sum
-     * are those of all scores of the row so far. Behind them zeros, up to `room`. Returns by what
+     * are those of all scores of the row so far. After them zeros, up to `room`. Returns by what
      * earlier results are to be multiplied. hidden [count]: added to the scores; may be NULL. */
     float (*attend)(float *scores, const float *hidden, int64_t count, int64_t room, float *most,
                     float *sum);
-    /* p = exp(score - lse) for the scores, and p * (dp - e) for dp; zeros behind `count`. */
+    /* p = exp(score - lse) for the scores, and p * (dp - e) for dp; zeros after `count`. */
     void (*attend_grad)(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
                         float lse, float e);
     double (*dot)(const void *x, const void *y, int64_t count, bool half);

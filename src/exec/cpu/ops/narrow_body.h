@@ -22,7 +22,7 @@ enum {
 #define NARROW_STEP(half) ((half) || 2 * VL > FLOATS_LINE ? PAIRS_LINE : FLOATS_LINE)
 
 /* Prefetches, for `rows` rows of w [.., width] from element `at` on, the lines of one step that
- * begin NARROW_AHEAD behind element i: of the next rows where these have ended. */
+ * begin NARROW_AHEAD after element i: of the next rows where these have ended. */
 TRMI_INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, int half,
                                const int rows) {
     int64_t element = half ? 2 : 4, ahead = i + NARROW_AHEAD / element;

@@ -101,7 +101,7 @@ static float *ring_row(const stripe *t, int64_t h) {
     return t->ring + h % t->s->row.kernel_rows * t->s->row.width * t->n;
 }
 
-/* Prefetches for writing. The address may lie behind the tensor; a prefetch then has no effect. */
+/* Prefetches for writing. The address may lie after the tensor; a prefetch then has no effect. */
 static void prefetch_for_write(const char *row, int64_t bytes) {
     for (int64_t b = 0; b < bytes; b += 64) {
         __builtin_prefetch(row + b, 1, 3);
