@@ -76,7 +76,7 @@ typedef struct trmi_slice {
     int64_t next;  /* next slice of the same table, -1: none */
     bool is_first; /* first slice of its table */
     bool
-        by_blocks; /* its lookups are those of equal blocks of samples, one block behind the other */
+        by_blocks; /* its lookups are those of equal blocks of samples, one block after the other */
     /* part of the batch that its table is in */
     int32_t part;
     /* In the first slice of a table: range of its distinct keys, and what they are needed for,
@@ -306,7 +306,7 @@ int64_t trmi_client_steps_finished(const trm_ps_client *client);
 
 /* Returns the time at which a wait that begins now must end. */
 double trmi_client_deadline(const trm_ps_client *client);
-/* trm_ps_client_create with a function that replaces each new channel, for tests. */
+/* Does trm_ps_client_create with a function that replaces each new channel, for tests. */
 trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
                                       trmi_channel *(*wrap)(void *context, trmi_channel *channel),
                                       void *context, trm_ps_client **out, trm_error *err);

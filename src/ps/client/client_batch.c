@@ -269,7 +269,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     for (uint32_t s = 0; s < c->servers; s++) {
         a->first[s + 1] += a->first[s];
     }
-    /* place: start[g] moves from the group's first key to behind its last */
+    /* place: start[g] moves from the group's first key to after its last */
     a->count = start[groups];
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];

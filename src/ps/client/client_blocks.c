@@ -123,7 +123,7 @@ trm_status trmi_batch_split_blocks(trm_ps_batch *b, trm_error *err) {
 
 /* ---- one sum of all blocks ------------------------------------------------------------------- */
 
-/* Sorts the lookups of a slice by key: places[], and ends[u - first], behind those of unique u. */
+/* Sorts the lookups of a slice by key: places[], and ends[u - first], after those of unique u. */
 static void sort_lookups(const trm_ps_batch *b, const trmi_slice *slice, uint32_t *places,
                          uint32_t *ends) {
     const uint32_t *inverse = b->inverse + slice->first;

@@ -206,12 +206,12 @@ static trm_status open_book(trmi_lease_book *book, const trm_ps_lease_options *o
                               .position = o->epochs};
         TRMI_TRY(record_and_apply(book, &e, err));
     } else if (have->samples != o->samples || other) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "leases of %lld of %lld samples, %lld epochs; others asked for %lld of "
-                         "%lld, %lld",
-                         (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs,
-                         (long long)have->lease_samples, (long long)have->samples,
-                         (long long)have->epochs);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "leases of %lld of %lld samples, %lld epochs; other workers asked for %lld of "
+            "%lld, %lld",
+            (long long)o->lease_samples, (long long)o->samples, (long long)o->epochs,
+            (long long)have->lease_samples, (long long)have->samples, (long long)have->epochs);
     }
     book->options.timeout_seconds = o->timeout_seconds == 0 ? 60 : o->timeout_seconds;
     book->asked = true;

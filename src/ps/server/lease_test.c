@@ -153,7 +153,7 @@ static void a_job_is_continued_for_more_epochs(void **state) {
         }
         assert_int_equal(status, TRM_END);
         CHECK_FAILS(trmi_lease_take(book, &old, 1, 1, &lease, &err), TRM_INVALID, err,
-                    "others asked for");
+                    "other workers asked for");
     }
     check_history(h.events, h.count, 3);
     trmi_lease_book_destroy(book);
@@ -207,7 +207,7 @@ static void wrong_use_is_said(void **state) {
     CHECK_OK(trmi_lease_take(book, &o, 0, 1, &lease, &err), err);
     o.samples = 7;
     CHECK_FAILS(trmi_lease_take(book, &o, 1, 1, &lease, &err), TRM_INVALID, err,
-                "others asked for 100 of 1000");
+                "other workers asked for 100 of 1000");
     CHECK_FAILS(trmi_lease_progress(book, lease.id, 0, 101, 1, &err), TRM_INVALID, err,
                 "position 101 in a lease of 0 to 100");
     CHECK_FAILS(trmi_lease_progress(book, lease.id, 3, 50, 1, &err), TRM_CANCELLED, err, "is over");

@@ -9,7 +9,7 @@
  *   server.c          threads, connections, start and stop      server_order.c      control messages, snapshots
  *   server_request.c  life of a request, its runs on a shard    server_restore.c    start from a folder
  *   server_front.c, server_push.c    order of pulls, of pushes  server_last_step.c  the last step of the logs
- *   server_step.c     steps of leased samples                   server_lease.c, lease.c   who uses which samples
+ *   server_step.c     steps of leased samples                   server_lease.c, lease.c   which worker uses which samples
  *   server_workers.c  workers and their lives                   server_kept.c     pushes of ended lives
  *   server_away.c, server_chief.c, server_lag.c
  *

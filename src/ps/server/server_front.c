@@ -107,7 +107,7 @@ bool trmi_front_pull_must_wait(trm_ps_server *server, trmi_request *r) {
  * to take the copies that the earlier life left with them. So each server forms the same steps
  * from the same pushes, and a pull reads rows of one step from all servers. The next life goes on
  * after a batch only if each server has it in its logs or keeps it (server_kept.c), because
- * nobody repeats it. */
+ * no worker repeats it. */
 
 /* Handles PUSHED: the worker's waiting pushes up to note.value[1] are on all servers. */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *told) {

@@ -3,7 +3,7 @@
  *
  * A worker repeats a push that was not answered, so a waiting push needs no log. When the worker
  * dies, its next life asks all servers for its last batch (BEGINS in server_front.c). Where all
- * servers have it, the life goes on with the next batch, and nobody can repeat the push. Each
+ * servers have it, the life goes on with the next batch, and no process can repeat the push. Each
  * server therefore writes it here before it answers, and a server that is started again lets it
  * wait again.
  *

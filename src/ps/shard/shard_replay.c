@@ -329,7 +329,7 @@ trm_status trmi_shard_replay(trmi_shard *shard, const char *path, int64_t *pushe
             trmi_error_append(err, " (%s, offset %zu)", path, at);
         }
         at += sizeof head + head.body_bytes;
-        /* appending continues behind the last record that was applied */
+        /* appending continues after the last record that was applied */
         *valid_bytes = status == TRM_OK ? (int64_t)at : *valid_bytes;
     }
     status = status == TRM_OK ? copy_held(shard, err) : status;

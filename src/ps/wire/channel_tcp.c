@@ -192,7 +192,7 @@ static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_er
                            channel->peer, TRMI_MESSAGE_BYTES_MAX);
 }
 
-/* trmi_channel_table.reserve: memory for the message behind a block head. */
+/* trmi_channel_table.reserve: memory for the message after a block head. */
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                               trmi_message *out, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;

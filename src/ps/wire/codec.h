@@ -134,9 +134,9 @@ trm_status trmi_ps_decode_rows(const uint8_t *data, size_t bytes, const trmi_ps_
                                const int32_t *widths, trmi_ps_section *sections, uint32_t count,
                                trm_error *err);
 
-/* The mark that a process of these options sends. */
+/* Makes the mark that a process of these options sends. */
 void trmi_ps_make_mark(const void *job_id, const char *origin, trmi_job_mark *out);
-/* The mark in the note of a HELLO: value[9] to value[12], and the text. */
+/* Writes the mark into the note of a HELLO: value[9] to value[12], and the text. */
 void trmi_ps_put_mark(const trmi_job_mark *mark, trmi_ps_note *note);
 void trmi_ps_get_mark(const trmi_ps_note *note, trmi_job_mark *out);
 /* Returns the bytes of a control message without its trailer: header, note, and for TABLE the
