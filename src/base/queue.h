@@ -12,7 +12,7 @@ typedef struct trmi_queue trmi_queue;
 
 /* Creates a queue for `capacity` items. owns: caller. error NOMEM */
 trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err);
-/* frees the queue; no thread may use it any more */
+/* Frees the queue; no thread may use it any more. */
 void trmi_queue_destroy(trmi_queue *queue);
 /* Adds an item; waits while the queue is full. error CANCELLED: closed; the caller keeps the item
  */

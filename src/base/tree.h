@@ -40,7 +40,7 @@ static inline int64_t trmi_tree_levels(const trmi_tree *t) {
     return levels;
 }
 
-/* Position of block `block`. */
+/* Returns the position of block `block`. */
 static inline int64_t trmi_tree_position(const trmi_tree *t, int64_t block) {
     int64_t class = block % t->classes, turned = 0;
     for (int64_t c = t->classes; c > 1; c /= 2, class /= 2) {
@@ -54,7 +54,7 @@ static inline int64_t trmi_tree_position(const trmi_tree *t, int64_t block) {
 static inline bool trmi_tree_begins(const trmi_tree *t, int64_t position) {
     return position % t->members == 0;
 }
-/* ... and behind it, how often is the node on top added to the one below? */
+/* ... and after it, how often is the node on top added to the one below? */
 static inline int64_t trmi_tree_joins(const trmi_tree *t, int64_t position) {
     int64_t joins = 0;
     if ((position + 1) % t->members == 0) {

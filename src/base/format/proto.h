@@ -15,15 +15,15 @@ enum {
     TRMI_PROTO_FIXED32 = 5
 };
 
-/* Writing: each appends one field. */
+/* Append one field each. */
 void trmi_proto_varint(trmi_text *out, uint32_t field, uint64_t value);
 void trmi_proto_double(trmi_text *out, uint32_t field, double value);
 void trmi_proto_float(trmi_text *out, uint32_t field, float value);
 void trmi_proto_bytes(trmi_text *out, uint32_t field, const void *data, size_t bytes);
 void trmi_proto_string(trmi_text *out, uint32_t field, const char *text);
-/* A nested message; frees `message`. */
+/* Appends a nested message; frees `message`. */
 void trmi_proto_message(trmi_text *out, uint32_t field, trmi_text *message);
-/* Only the tag and length of a bytes field; the bytes follow by other means. */
+/* Appends the tag and length of a bytes field only; the caller writes the bytes. */
 void trmi_proto_header(trmi_text *out, uint32_t field, uint64_t bytes);
 void trmi_proto_raw_varint(trmi_text *out, uint64_t value);
 

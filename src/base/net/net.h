@@ -76,14 +76,14 @@ trm_status trmi_net_bind(const char *host, int32_t port, int *fd, char name[TRMI
  *           CANCELLED (stopped) */
 trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limit *patience,
                             int *fd, trm_error *err);
-/* The other end for messages: "10.0.0.2:4000", or "pid 7 of user 1000" at a unix socket.
+/* Writes the other end for messages: "10.0.0.2:4000", or "pid 7 of user 1000" at a unix socket.
  *   returns  whether it is a process of this host (at a unix socket: of this user, or root) */
 bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* Sets after how many seconds a connection counts as broken whose other host acknowledges nothing:
  * neither data nor, while the connection is idle, the probes of the system. A host that has started
  * again answers a probe with a reset. Unix sockets ignore this. */
 void trmi_net_set_patience(int fd, double seconds);
-/* This end, in the same way. */
+/* Writes this end, in the same way. */
 void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* Sends or receives exactly `bytes`.   errors  PEER (closed), TIMEOUT, CANCELLED */
 trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
@@ -111,12 +111,12 @@ typedef struct trmi_session {
     size_t detail_bytes;
 } trmi_session;
 
-/* out = HMAC-SHA256(key, label with its zero, a, b). */
+/* Computes HMAC-SHA256(key, label with its zero, a, b). */
 void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_t a_bytes,
                   const void *b, size_t b_bytes, uint8_t out[32]);
 /* Fills `out` with random bytes.   errors  IO */
 trm_status trmi_net_random(void *out, size_t bytes, trm_error *err);
-/* The connector's part, over a connected socket, which stays the caller's to close when this fails.
+/* Proves the token as the connector, over a connected socket, which stays the caller's to close when this fails.
  *   errors  PEER (closed or silent, or not this protocol: may be tried again), INVALID (another
  * token),
  *           UNSUPPORTED (another version), CANCELLED, IO */
@@ -139,16 +139,16 @@ typedef struct trmi_acceptor_options {
  * caller */
 trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_options *options,
                                 trmi_acceptor **out, trm_error *err);
-/* The next connection that has proved the token; the caller closes out->fd.
+/* Returns the next connection that has proved the token; the caller closes out->fd.
  *   errors  TIMEOUT, CANCELLED (after trmi_acceptor_stop), IO
  *   thread  one at a time */
 trm_status trmi_acceptor_next(trmi_acceptor *acceptor, double timeout_seconds, trmi_session *out,
                               trm_error *err);
-/* A descriptor that is readable when trmi_acceptor_next has something to do, for poll loops. */
+/* Returns a descriptor that is readable when trmi_acceptor_next has something to do, for poll loops. */
 int trmi_acceptor_fd(const trmi_acceptor *acceptor);
-/* The last connection that was refused, and why; "" if there was none. */
+/* Returns the last connection that was refused, and why; "": none was. */
 const char *trmi_acceptor_refused(const trmi_acceptor *acceptor);
-/* trmi_acceptor_next returns at once from now on.   thread any */
+/* Makes trmi_acceptor_next return at once from now on.   thread any */
 void trmi_acceptor_stop(trmi_acceptor *acceptor);
 void trmi_acceptor_destroy(trmi_acceptor *acceptor);
 

@@ -12,7 +12,7 @@
  *
  * The check is HMAC-SHA256 of the whole frame under the direction's key, cut to 16 bytes, at the
  * rendezvous; elsewhere XXH3 of the 48 bytes before it, and 8 zeros. It is computed with zeros
- * in its place. Collectives send XXH3 of the payload (8 bytes) behind it. Integers are
+ * in its place. Collectives send XXH3 of the payload (8 bytes) after it. Integers are
  * little-endian. */
 #ifndef TRMI_BASE_NET_FRAME_H
 #define TRMI_BASE_NET_FRAME_H
@@ -38,7 +38,7 @@ void trmi_frame_encode(const trmi_frame_head *head, uint8_t wire[TRMI_FRAME_HEAD
  * with its limits and verifies the check. */
 bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t service,
                        trmi_frame_head *out);
-/* The check that needs no key (XXH3): sets it; returns whether it is right. */
+/* Sets the check that needs no key (XXH3); returns whether it is right. */
 void trmi_frame_write_checksum(uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 bool trmi_frame_sum_is_right(const uint8_t wire[TRMI_FRAME_HEAD_BYTES]);
 

@@ -61,7 +61,7 @@ typedef struct card {
     uint64_t staging_bytes; /* see trm_comm_options */
     /* a trm_deterministic; 1: no direct reading; not used */
     int32_t deterministic, no_direct, host;
-    char engine[96], algorithm[TRMI_ALGORITHM_BYTES]; /* filled with zeros behind the text */
+    char engine[96], algorithm[TRMI_ALGORITHM_BYTES]; /* filled with zeros after the text */
 } card;
 
 /* Fails with INVALID if the ranks' options differ. */
@@ -359,7 +359,7 @@ size_t trm_comm_keep_shared(trm_comm *comm, void *memory) {
 }
 
 /* --- operations --- */
-/* Runs comm->blocking in this thread, or behind the pending operations in the progress thread. */
+/* Runs comm->blocking in this thread, or after the pending operations in the progress thread. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
     if (atomic_load_explicit(&comm->pending, memory_order_acquire) == 0) {

@@ -56,14 +56,18 @@ static trm_status check_scalars(const trm_comm *comm, const trm_collective *from
         return TRMI_FAIL(err, TRM_INVALID, "%s: unknown reduction %d", name, (int)from->reduce);
     }
     if (is_rooted(from->kind) && (from->root < 0 || from->root >= size)) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: root %d of %d ranks", name, from->root, size);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: root %d: 0 to %d expected", name, from->root,
+                         size - 1);
     }
     int64_t bytes;
     if (!has_counts(from->kind) &&
         (from->count < 0 || !trmi_mul_i64(from->count, ELEMENT_BYTES_MAX, &bytes) ||
          !trmi_mul_i64(bytes, size, &bytes))) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: count %" PRId64 " is not possible", name,
-                         from->count);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "%s: count %" PRId64
+            " is not possible: 0 or more expected, and all ranks together at most 2^63 - 1 bytes",
+            name, from->count);
     }
     return TRM_OK;
 }
@@ -204,7 +208,8 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
         } else if (op->kind == TRM_ALLTOALL) {
             return copy_input_aside(comm, op, err);
         } else if (op->kind == TRM_ALLTOALLV) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: not in place; give it two buffers", name);
+            return TRMI_FAIL(err, TRM_INVALID, "%s: send is NULL (in place): two buffers expected",
+                             name);
         }
     }
     /* A buffer is necessary if it has elements, and two different buffers must not overlap. */
@@ -252,7 +257,9 @@ trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_req
 trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *messages, int32_t count,
                                       trm_request *request, trm_error *err) {
     if (count < 0 || (count > 0 && messages == NULL)) {
-        return TRMI_FAIL(err, TRM_INVALID, "an exchange of %d messages without a list", count);
+        return TRMI_FAIL(
+            err, TRM_INVALID,
+            "an exchange of %d messages: 0 or more expected, and a list unless it is 0", count);
     }
     TRMI_TRY(TRMI_GROW(err, request->messages, request->message_capacity, count,
                        "for an exchange of %d messages", count));
@@ -260,13 +267,16 @@ trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *message
         const trm_message *m = &messages[i];
         int64_t bytes = (int64_t)trm_dtype_bytes(m->dtype);
         if (m->peer < 0 || m->peer >= comm->group.size) {
-            return TRMI_FAIL(err, TRM_INVALID, "message %d: peer %d of %d ranks", i, m->peer,
-                             comm->group.size);
+            return TRMI_FAIL(err, TRM_INVALID, "message %d: peer %d: 0 to %d expected", i, m->peer,
+                             comm->group.size - 1);
         }
         /* A message without elements needs no buffer. */
         if (bytes == 0 || m->count < 0 || !trmi_mul_i64(bytes, m->count, &bytes) ||
             (m->buffer == NULL && bytes > 0)) {
-            return TRMI_FAIL(err, TRM_INVALID, "message %d: %" PRId64 " elements of type %d at %p",
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "message %d: %" PRId64
+                             " elements of type %d at %p: a known type, 0 or more elements, and a "
+                             "buffer unless it is 0 expected",
                              i, m->count, (int)m->dtype, m->buffer);
         }
         request->messages[i] = (trmi_engine_message){

@@ -347,7 +347,7 @@ static void wrong_arguments(rank_context *context) {
          "not possible"},
         {{.kind = TRM_ALLREDUCE, .count = 1, .dtype = 1, .reduce = 1}, "no receive buffer"},
         {{.kind = TRM_BROADCAST, .recv = data, .count = 1, .dtype = 1, .root = size},
-         "root 2 of 2"},
+         "root 2: 0 to 1 expected"},
         {{.kind = TRM_ALLREDUCE,
           .recv = data,
           .send = data + 1,

@@ -128,7 +128,7 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
 trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment *out,
                                   trm_error *err);
 
-/* comm_map_root.c: whether all other ranks can map `memory`: trm_comm_can_map_root, and it is of a
+/* comm_map_root.c: returns whether all other ranks can map `memory`: trm_comm_can_map_root, and it is of a
  * buffer from trm_comm_alloc_shared, of this rank or of another one. */
 bool trmi_comm_reaches(trm_comm *comm, const void *memory, size_t bytes);
 /* Maps the memory that each rank passes (NULL: none) on all ranks. The mappings stay valid when
@@ -144,7 +144,7 @@ trm_status trmi_comm_map_each(trm_comm *comm, const void *memory, size_t bytes,
 void trmi_comm_stop_thread(trm_comm *comm);
 /* Frees a request with its arrays. */
 void trmi_comm_free_request(trm_request *request);
-/* Queues a resolved request behind the pending ones and starts the progress thread if necessary.
+/* Queues a resolved request after the pending ones and starts the progress thread if necessary.
  * Fails if the thread cannot be created. */
 trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *err);
 /* Returns a free request, from the free list or newly allocated. Errors: NOMEM. */
@@ -153,7 +153,7 @@ trm_status trmi_comm_take_request(trm_comm *comm, trm_request **out, trm_error *
  * own deadline ends it. */
 void trmi_comm_join_request(trm_request *request);
 
-/* comm_split.c: an all-gather on `context`, a communicator (trmi_exchange). */
+/* comm_split.c: runs an all-gather on `context`, a communicator (trmi_exchange). */
 trm_status trmi_comm_allgather(void *context, const void *mine, size_t bytes, void *all,
                                trm_error *err);
 

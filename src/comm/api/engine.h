@@ -100,7 +100,7 @@ struct trmi_engine {
     bool background; /* called by a progress thread beside a computing caller: sleep early */
 };
 
-/* Offset, and below the length, in elements, of block `b` of the common vector. */
+/* Return offset and length, in elements, of block `b` of the common vector. */
 static inline int64_t trmi_op_offset(const trmi_engine_call *op, int32_t b) {
     return op->offsets != NULL ? op->offsets[b] : op->count * b;
 }

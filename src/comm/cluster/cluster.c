@@ -487,7 +487,7 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     return place_rendezvous(flags, env, winner, cluster, err);
 }
 
-/* Lists the warnings of the rank table behind those of the description. */
+/* Lists the warnings of the rank table after those of the description. */
 static void list_warnings(trm_cluster *cluster) {
     trm_cluster_info *info = &cluster->info;
     for (int32_t w = 0; cluster->table != NULL && w < cluster->table->warning_count; w++) {

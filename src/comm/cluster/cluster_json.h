@@ -40,7 +40,7 @@ const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text
  * sets *out to NULL, or leaves a number unchanged. Errors: INVALID. */
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
                              bool required, const char **out, trm_error *err);
-/* A decimal number from `low` to `high`, written as a string ("3"); with `plain` also as a
+/* Reads a decimal number from `low` to `high`, written as a string ("3"); with `plain` also as a
  * number. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
                               bool required, bool plain, int64_t low, int64_t high, int64_t *out,

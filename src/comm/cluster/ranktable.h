@@ -58,7 +58,7 @@ struct trm_rank_table {
     int32_t warning_count;                         /* length of `warnings` */
 };
 
-/* The readers of the forms. Errors: INVALID with the position, NOMEM. */
+/* Read the forms. Errors: INVALID with the position, NOMEM. */
 trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm_error *err);
 trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, trm_error *err);
 trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_error *err);

@@ -201,7 +201,7 @@ trm_status trm_rank_table_make(const trm_rank_table_host *hosts, int32_t count,
     return status;
 }
 
-/* Appends the ranks of `from` behind those of `into`, renumbered. A server may occur in only one of
+/* Appends the ranks of `from` after those of `into`, renumbered. A server may occur in only one of
  * the files. */
 static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, trm_error *err) {
     for (int32_t r = 0; r < from->size; r++) {

@@ -84,7 +84,7 @@ void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal
 void trmi_launch_print(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
 void trmi_launch_print_failure(const trm_launch_options *options, const char *format, ...)
     TRM_PRINTF(2, 3);
-/* The last line. stop_signal: the signal that stopped the launcher, or 0. */
+/* Prints the last line. stop_signal: the signal that stopped the launcher, or 0. */
 void trmi_launch_print_result(const trm_launch_options *options, const trm_launch_result *result,
                               int stop_signal);
 

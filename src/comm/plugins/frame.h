@@ -4,7 +4,7 @@
  *
  *   head 48: tag | bytes | check      payload, if it has at most SMALL bytes
  *
- * The check is keyed with the job's secret and covers the head and the payload behind it: a damaged
+ * The check is keyed with the job's secret and covers the head and the payload after it: a damaged
  * or foreign frame is refused. The plug-in's own library and network protect longer payloads. */
 #ifndef TRMI_COMM_PLUGINS_FRAME_H
 #define TRMI_COMM_PLUGINS_FRAME_H
@@ -43,7 +43,7 @@ static trm_status fail_plugin(trm_error *err, trm_status status, const char *for
     return status;
 }
 
-/* Returns the keyed hash of the head and of a payload that is behind it. */
+/* Returns the keyed hash of the head and of a payload that is after it. */
 static uint64_t frame_check(uint64_t key, const frame_head *head, const char *payload) {
     uint64_t check = XXH3_64bits_withSeed(head, offsetof(frame_head, check), key);
     return head->bytes <= SMALL ? XXH3_64bits_withSeed(payload, head->bytes, check) : check;
@@ -71,7 +71,7 @@ static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_net_transf
     frame_head head;
     memcpy(&head, bounce, sizeof head);
     base->culprit = t->peer;
-    /* A head with another length than expected is checked over that length: the bytes behind it in
+    /* A head with another length than expected is checked over that length: the bytes after it in
      * `bounce` were not sent for it, so it fails or shows the difference below. */
     if (head.check != frame_check(key, &head, bounce + HEAD_BYTES)) {
         char where[64];

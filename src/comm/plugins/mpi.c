@@ -127,7 +127,7 @@ static trm_status mpi_start(trmi_transport *transport, trmi_net_transfer *t, trm
     return code == MPI_SUCCESS ? TRM_OK : fail_mpi(self, code, t->peer, err);
 }
 
-/* Checks a head that has arrived and starts to receive a payload that is not behind it. */
+/* Checks a head that has arrived and starts to receive a payload that is not after it. */
 static trm_status open_head(mpi *self, pending *p, trm_error *err) {
     trmi_net_transfer *t = p->transfer;
     trm_status status = frame_open(self->key, &self->base, t, p->bounce, err);

@@ -159,7 +159,7 @@ static trm_status ucx_start(trmi_transport *transport, trmi_net_transfer *t, trm
     return TRM_OK;
 }
 
-/* Checks a head that has arrived. *whole: the payload was behind it; otherwise starts to receive
+/* Checks a head that has arrived. *whole: the payload was after it; otherwise starts to receive
  * it. */
 static trm_status open_head(ucx *self, pending *p, bool *whole, trm_error *err) {
     trmi_net_transfer *t = p->transfer;

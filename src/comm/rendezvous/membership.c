@@ -238,7 +238,7 @@ static int32_t count_came(const trmi_ballot *b, bool stay) {
 }
 
 /* Contract in membership.h. The list of the next epoch: members that came to the decision and do
- * not leave, then newcomers as far as there is room, then (behind the members) those that leave.
+ * not leave, then newcomers as far as there is room, then (after the members) those that leave.
  * Members keep their numbers; newcomers get higher ones than any before. */
 trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     /* A list that some member has accepted may be chosen already: it is proposed again. */
@@ -253,7 +253,7 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     int32_t stay = count_came(b, true) + (may_leave ? 0 : count_came(b, false)), next = 0;
     int32_t room = b->most > stay ? b->most - stay : 0;
     const int32_t joined = b->newcomers < room ? b->newcomers : room;
-    /* members first, those that leave behind the places of the newcomers */
+    /* members first, those that leave after the places of the newcomers */
     for (int32_t i = 0; i < b->now->count; i++) {
         next = b->now->list[i].number >= next ? b->now->list[i].number + 1 : next;
         if (b->states[i] != TRMI_MEMBER_CAME) {

@@ -16,7 +16,7 @@
  * This is Paxos for one value, with ballot b owned by member b. A member goes to ballot b + 1 only
  * after it has lost coordinator b.
  *
- * A member that wants to leave votes like the others; a list without it names it behind its
+ * A member that wants to leave votes like the others; a list without it names it after its
  * members, so that everybody knows that it is not lost.
  *
  * A quorum is a set of members of epoch e that is either more than half of them, or all of them but
@@ -93,33 +93,39 @@ typedef enum trmi_member_state {
 typedef struct trmi_ballot {
     const trmi_members *now; /* the present epoch, borrowed */
     int32_t number;          /* of the ballot: the coordinator's index in `now` */
-    int32_t least, most; /* members of the next epoch: nobody leaves below, nobody joins above */
+    int32_t least,
+        most; /* numbers of members of the next epoch: below, none may leave; above, none may join */
     trmi_member_state *states; /* [now->count] */
     trmi_member *entries;      /* [now->count + newcomers] as members have described themselves */
     bool *entered;             /* [now->count] entries[i] is filled */
-    int32_t newcomers;         /* entries behind those of `now` */
+    int32_t newcomers;         /* entries after those of `now` */
     int64_t entries_capacity;
     trmi_members list; /* to propose: ballot -1 until trmi_ballot_propose */
 } trmi_ballot;
 
+/* Begins a ballot. `now` is borrowed; `least` and `most` as in the struct. Errors: NOMEM. */
 trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t least, int32_t most,
                              trmi_ballot *out, trm_error *err);
+/* Frees what trmi_ballot_begin has allocated. */
 void trmi_ballot_end(trmi_ballot *ballot);
-/* A member has come; `accepted` is the list that it has accepted (ballot -1: none). Has no effect
+/* Notes that a member has come; `accepted` is the list that it has accepted (ballot -1: none). Has no effect
  * once the list is proposed. Errors: NOMEM. */
 trm_status trmi_ballot_hear(trmi_ballot *ballot, int32_t index, const trmi_member *entry,
                             const trmi_members *accepted, trm_error *err);
-/* A process that was no member asks to become one. Errors: NOMEM. */
+/* Notes that a process that was no member asks to become one. Errors: NOMEM. */
 trm_status trmi_ballot_hear_newcomer(trmi_ballot *ballot, const trmi_member *entry, trm_error *err);
+/* Notes that the connection to a member is lost; it may have died. */
 void trmi_ballot_lose(trmi_ballot *ballot, int32_t index);
+/* Notes that the death of a member is proven. */
 void trmi_ballot_bury(trmi_ballot *ballot, int32_t index);
+/* Notes that a member has accepted the proposed list. */
 void trmi_ballot_ack(trmi_ballot *ballot, int32_t index);
 /* Returns whether no member is awaited. */
 bool trmi_ballot_is_complete(const trmi_ballot *ballot);
 /* Returns whether the members that have come (or, if `acked`, accepted) are a quorum. */
 bool trmi_ballot_has_quorum(const trmi_ballot *ballot, bool acked);
 /* Makes the list: of those that have come, but for those that leave, and of newcomers. Where fewer
- * than `least` would be left, nobody leaves. The caller has seen a quorum come. Errors: NOMEM. */
+ * than `least` would be left, no member leaves. The caller has seen a quorum come. Errors: NOMEM. */
 trm_status trmi_ballot_propose(trmi_ballot *ballot, trm_error *err);
 
 #endif

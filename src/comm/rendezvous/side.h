@@ -123,7 +123,7 @@ typedef struct trmi_join {
     char algorithm[TRMI_ALGORITHM_BYTES];
 } trmi_join;
 
-/* Fills in what this rank brings to the meeting of a cluster description. Errors as
+/* Fills in what this rank sends to the meeting of a cluster description. Errors as
  * trm_cluster_join. */
 trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options *options,
                              trmi_join *join, trm_error *err);
@@ -132,15 +132,15 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
 trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_bootstrap **out,
                           trm_error *err);
 
-/* The meeting of the ranks: side_root.c on rank 0, side_peer.c on the others. They fill
- * side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
+/* Meet the other ranks: side_root.c on rank 0, side_peer.c on the others. They fill side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
 /* Asks the process that listens at the place whether the elastic job runs already. END: it does,
- * and join->running has been called; OK: it does not, or nobody listens. brings: sends something
- * first; NULL: nothing. */
-trm_status trmi_side_ask_running(trmi_join *join, void (*brings)(void *context, trmi_link *link),
-                                 void *context, trm_error *err);
+ * and join->running has been called; OK: it does not, or no process listens. send_first:
+ * called with the connection before the question; NULL: nothing. */
+trm_status trmi_side_ask_running(trmi_join *join,
+                                 void (*send_first)(void *context, trmi_link *link), void *context,
+                                 trm_error *err);
 /* Elastic jobs: returns whether all ranks below this one have died before the meeting
  * (side_place.h). */
 bool trmi_side_leads(const trmi_join *join);
@@ -189,7 +189,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
 trm_status trmi_side_start(trmi_side *side, trm_error *err);
 /* Sends BYE to the peers, ends the thread once its data are sent, and closes the links. */
 void trmi_side_stop(trmi_side *side);
-/* The following are called with the lock held. trmi_side_wake interrupts the service thread's
+/* Called with the lock held, as those below. trmi_side_wake interrupts the service thread's
  * poll. */
 void trmi_side_wake(trmi_side *side);
 /* Poisons the job: stores the first cause and wakes all sleepers; rank 0 also sends it to all
@@ -198,8 +198,7 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause);
 /* Writes "rank 3 (host pid 42)"; returns text. */
 const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]);
 
-/* side_exchange.c; called with the lock held. A blob of `rank` for exchange `id` has arrived (rank
- * 0). */
+/* side_exchange.c; called with the lock held. Rank 0: takes a blob of `rank` for exchange `id`. */
 void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
                           size_t bytes);
 /* Sends the missing ranks of exchange `id` to rank `rank`, which has requested them (rank 0). */
@@ -211,7 +210,7 @@ void trmi_exchange_finish(trmi_side *side, int64_t id, const trm_error *result, 
 void trmi_exchange_left(trmi_side *side, int32_t rank);
 /* Logs an exchange that waits long (rank 0). */
 void trmi_exchange_tick(trmi_side *side, double now);
-/* The bootstrap's all-gather and barrier; called without the lock. */
+/* Run the bootstrap's all-gather and barrier; called without the lock. */
 trm_status trmi_side_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                                double timeout_seconds, trm_error *err);
 trm_status trmi_side_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err);

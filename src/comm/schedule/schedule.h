@@ -123,10 +123,10 @@ typedef struct trmi_schedule_range {
 /* Append a step of the present round. Empty ranges add nothing. */
 void trmi_add_send(trmi_builder *b, int32_t peer, trmi_schedule_range from);
 void trmi_add_receive(trmi_builder *b, int32_t peer, trmi_schedule_range to);
-/* to = to op from. */
+/* Adds the step to = to op from. */
 void trmi_add_reduce(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
                      int64_t from);
-/* to = the sum of `sources` vectors, `stride` elements apart. */
+/* Adds the step to = sum of `sources` vectors, `stride` elements apart. */
 void trmi_add_sum(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
                   int64_t from, int32_t sources, int64_t stride);
 void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place from_place,
@@ -134,7 +134,7 @@ void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place 
 /* Reserves `count` elements of the temporary buffer and returns the position of the first. */
 int64_t trmi_take_temp(trmi_builder *b, int64_t count);
 
-/* Position and length of a block: of the request's blocks, or of n nearly equal parts for a kind
+/* Return position and length of a block: of the request's blocks, or of n nearly equal parts for a kind
  * without blocks. */
 int64_t trmi_block_at(const trmi_builder *b, int32_t block);
 int64_t trmi_block_count(const trmi_builder *b, int32_t block);
@@ -142,9 +142,9 @@ int64_t trmi_block_count(const trmi_builder *b, int32_t block);
  * `place`. */
 trmi_schedule_range trmi_blocks(const trmi_builder *b, trmi_schedule_place place, int64_t base,
                                 int32_t first, int32_t blocks);
-/* a modulo n, never negative. */
+/* Returns a modulo n, never negative. */
 static inline int32_t trmi_modulo(int32_t a, int32_t n) { return ((a % n) + n) % n; }
-/* The smallest k with 2^k >= n. */
+/* Returns the smallest k with 2^k >= n. */
 static inline int32_t trmi_ceil_log2(int32_t n) {
     int32_t k = 0;
     while ((1 << k) < n) {

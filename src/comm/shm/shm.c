@@ -47,8 +47,8 @@ static int32_t cpus_of(const card *cards, int32_t n) {
     return count < limit ? count : limit;
 }
 
-/* Exchanges the cards and decides whether the group is `counted` (more ranks than CPUs). */
-static trm_status meet_ranks(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
+/* Exchanges the cards of all ranks, and sets `counted` where they share fewer CPUs than they are. */
+static trm_status exchange_cards(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {{0}, 0, 0}, *cards = trmi_alloc((size_t)shm->n * sizeof *cards);
     if (cards == NULL) {
         return TRMI_NO_MEMORY(err, "to meet %d ranks", shm->n);
@@ -172,7 +172,7 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
         shm->repeats == NULL || shm->shares == NULL) {
         status = TRMI_NO_MEMORY(err, "for a group of %d ranks", group->size);
     }
-    status = status == TRM_OK ? meet_ranks(shm, exchange, err) : status;
+    status = status == TRM_OK ? exchange_cards(shm, exchange, err) : status;
     status = status == TRM_OK ? lay_out(shm, options, exchange, err) : status;
     if (status != TRM_OK) {
         shm_destroy(&shm->base);

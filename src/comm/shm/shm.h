@@ -292,13 +292,13 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
                            const trmi_shm_options *options, const trmi_exchange *exchange,
                            trmi_engine **out, trm_error *err);
 
-/* The slot in which `rank` posts operation number `sequence`. */
+/* Returns the slot in which `rank` posts operation number `sequence`. */
 static inline trmi_shm_slot *trmi_shm_slot_of(const trmi_shm *shm, int32_t rank,
                                               uint64_t sequence) {
     return (trmi_shm_slot *)(void *)(shm->slots +
                                      ((size_t)rank * 2 + sequence % 2) * shm->slot_bytes);
 }
-/* The stage of `rank` that chunk or piece number `round` uses. */
+/* Returns the stage of `rank` that chunk or piece number `round` uses. */
 static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, uint64_t round) {
     return shm->stages + ((size_t)rank * 2 + (size_t)(round % 2)) * shm->stage_bytes;
 }
