@@ -322,7 +322,7 @@ trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *
 int32_t trmi_segment_of(const trm_graph *graph, const char *name);
 /* Copies the segments of a graph into one that has none. Errors are kept by `to`. */
 void trmi_graph_copy_segments(const trm_graph *from, trm_graph *to);
-/* A graph of the operators in `rows`. trm_graph_create passes the table of all. */
+/* Creates a graph of the operators in `rows`. trm_graph_create passes the table of all. */
 trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
                            trm_error *err);
 /* Copies the memory that an operator's attributes point to (constants, names) into the graph's

@@ -24,13 +24,13 @@ typedef struct trmi_block_options {
     const trm_lora_options *lora;
 } trmi_block_options;
 
-/* Adds attention over whole samples and the linear layer behind it, as BERT and ViT have them:
+/* Adds attention over whole samples and the linear layer after it, as BERT and ViT have them:
  * "attention.SELF.query", ".key", ".value" and "attention.output.dense".
  *   param    queries: [N, T, C]; keys: [N, S, C]
  *            mask: int32 [N, S], as in trm_attention */
 trm_node trmi_block_attention(trm_graph *graph, const char *self, trm_node queries, trm_node keys,
                               trm_node mask, const trmi_block_options *options);
-/* Adds the layers behind attention, as BERT and ViT have them: "intermediate.dense" with a GELU and
+/* Adds the layers after attention, as BERT and ViT have them: "intermediate.dense" with a GELU and
  * "output.dense". */
 trm_node trmi_block_layers(trm_graph *graph, trm_node x, const trmi_block_options *options);
 

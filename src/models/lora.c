@@ -13,7 +13,7 @@
 
 enum { RANK_MOST = 65536, TARGETS_MOST = 512 };
 
-/* Returns whether a layer is of attention; else it is one of those behind it. */
+/* Returns whether a layer is of attention; else it is one of those after it. */
 static bool is_of_attention(const char *layer) {
     return strstr(layer, ".attn.") != NULL || strstr(layer, ".self_attn.") != NULL ||
            strstr(layer, ".attention.") != NULL;
@@ -50,7 +50,7 @@ static bool is_target(const trm_lora_options *lora, const char *layer) {
     }
 }
 
-/* Writes layer `index` of the list as is_target expects it; false behind the last. */
+/* Writes layer `index` of the list as is_target expects it; false after the last. */
 static bool layer_at(const char *const *layers, int32_t index, char *text, size_t size) {
     const char *layer = layers[index];
     if (layer == NULL) {

@@ -10,7 +10,7 @@
  *   error  INVALID: numbers out of range, a target that is no layer of the model */
 trm_status trmi_lora_check(const char *model, const char *const *layers,
                            const trm_lora_options *lora, trm_error *err);
-/* Returns layer `index` of those that have adapters; NULL behind the last. */
+/* Returns layer `index` of those that have adapters; NULL after the last. */
 const char *trmi_lora_layer(const char *const *layers, const trm_lora_options *lora, int32_t index);
 /* Returns the factor of B A. */
 double trmi_lora_scale(const trm_lora_options *lora);

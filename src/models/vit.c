@@ -6,7 +6,7 @@
  *      image --conv of patches--> [N, P, C] --class token, positions--> [N, 1 + P, C]
  *            --blocks: x + attention(norm(x)), x + layers(norm(x))--> norm of the class token --> logits
  *
- * The classifier reads the class token alone. So in the last block only its row is computed behind
+ * The classifier reads the class token alone. So in the last block only its row is computed after
  * the keys and values: all others would be computed for nothing. */
 #include "trireme/nn.h"
 
@@ -101,7 +101,7 @@ static trm_node add_embedding(trm_graph *g, const char *name, trm_shape shape) {
         g, trm_parameter(g, name, shape, trm_init_normal(TRMI_BLOCK_DEVIATION)));
 }
 
-/* Adds the patches of the images behind the class token, each with its position: [N, 1 + P, C]. */
+/* Adds the patches of the images after the class token, each with its position: [N, 1 + P, C]. */
 static trm_node embed_patches(trm_graph *g, trm_node image, const trm_vit_options *o) {
     trm_shape shape = trm_node_shape(g, image);
     int64_t patches = (shape.dim[2] / o->patch) * (shape.dim[3] / o->patch);

@@ -6,7 +6,7 @@
  *
  *        [w0] [w1] NULL [w2]  --copy-->  [w0 w1 w2] in memory that peers reach  --reduce-->  copied back
  *
- * A value above STAGE_BYTES is reduced in place by an operation of its own. Without a handle
+ * A value above STAGING_BYTES is reduced in place by an operation of its own. Without a handle
  * (NULL) the functions use the ranks of the process, which are joined at the first call and left
  * at exit (`own`); this is the only global state. */
 #include "trireme/dist.h"
@@ -20,27 +20,27 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { STAGE_BYTES = 4 << 20 };
+enum { STAGING_BYTES = 4 << 20 };
 
 struct trm_distribute {
     trm_bootstrap *bootstrap; /* owned; NULL: the communicator is borrowed */
     trm_comm *comm;           /* NULL: one process */
-    /* STAGE_BYTES of memory that the ranks of a host share */
-    char *stage;
+    /* STAGING_BYTES of memory that the ranks of a host share */
+    char *staging;
     pid_t process; /* the rank: not a child that it forked */
 };
 
 /* ---- creation and destruction ---------------------------------------------------------------- */
 
-/* Allocates the stage if there is more than one rank. */
-static trm_status make_stage(trm_distribute *d, trm_error *err) {
+/* Allocates the staging buffer if there is more than one rank. */
+static trm_status make_staging(trm_distribute *d, trm_error *err) {
     if (d->comm == NULL || trm_comm_size(d->comm) == 1) {
         return TRM_OK;
     }
     trm_error own = {.status = TRM_NOMEM};
     err = err != NULL ? err : &own;
-    d->stage = trm_comm_alloc_shared(d->comm, STAGE_BYTES, err);
-    return d->stage != NULL ? TRM_OK : (trm_status)err->status;
+    d->staging = trm_comm_alloc_shared(d->comm, STAGING_BYTES, err);
+    return d->staging != NULL ? TRM_OK : (trm_status)err->status;
 }
 
 /* Joins the ranks that environment and flags describe, and makes a communicator; a job of one
@@ -56,7 +56,7 @@ static trm_status join_ranks(const trm_cluster_flags *flags, trm_distribute *d, 
         }
     }
     trm_cluster_destroy(cluster);
-    return status == TRM_OK ? make_stage(d, err) : status;
+    return status == TRM_OK ? make_staging(d, err) : status;
 }
 
 /* Contract in trireme/dist.h. */
@@ -83,7 +83,7 @@ trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *
     TRMI_TRY(TRMI_NEW(err, d, 1, "for the ranks of the three calls"));
     d->comm = comm;
     d->process = getpid();
-    trm_status status = make_stage(d, err);
+    trm_status status = make_staging(d, err);
     if (status != TRM_OK) {
         trmi_free(d);
         return status;
@@ -96,8 +96,8 @@ void trm_distribute_end(trm_distribute *d) {
     if (d == NULL) {
         return;
     }
-    if (d->stage != NULL) {
-        trm_comm_free_shared(d->comm, d->stage);
+    if (d->staging != NULL) {
+        trm_comm_free_shared(d->comm, d->staging);
     }
     if (d->bootstrap != NULL) {
         trm_comm_destroy(d->comm);
@@ -190,7 +190,7 @@ int32_t trm_distribute_size(const trm_distribute *distribute) {
 
 /* ---- fused operations ------------------------------------------------------------------------ */
 
-/* Sets *end so that values [first, *end) have one dtype and fit into the stage together (at
+/* Sets *end so that values [first, *end) have one dtype and fit into the staging buffer together (at
  * least one value); returns their bytes. NULL values are skipped. */
 static int64_t choose_group(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
     int64_t bytes = 0;
@@ -198,7 +198,7 @@ static int64_t choose_group(const trm_tensor *values, int32_t count, int32_t fir
     for (; i < count; i++) {
         int64_t more = values[i].data != NULL ? trm_tensor_bytes(&values[i]) : 0;
         bool other = values[i].data != NULL && values[i].dtype != values[first].dtype;
-        if (i > first && (other || bytes + more > STAGE_BYTES)) {
+        if (i > first && (other || bytes + more > STAGING_BYTES)) {
             break;
         }
         bytes += more;
@@ -207,16 +207,16 @@ static int64_t choose_group(const trm_tensor *values, int32_t count, int32_t fir
     return bytes;
 }
 
-/* Copies the values into the stage, or with `back` from it. */
-static void copy_group(const trm_tensor *values, int32_t first, int32_t end, char *stage,
+/* Copies the values into the staging buffer, or with `back` from it. */
+static void copy_group(const trm_tensor *values, int32_t first, int32_t end, char *staging,
                        bool back) {
     for (int32_t i = first; i < end; i++) {
         if (values[i].data == NULL) {
             continue;
         }
         size_t bytes = (size_t)trm_tensor_bytes(&values[i]);
-        memcpy(back ? values[i].data : stage, back ? stage : values[i].data, bytes);
-        stage += bytes;
+        memcpy(back ? values[i].data : staging, back ? staging : values[i].data, bytes);
+        staging += bytes;
     }
 }
 
@@ -237,16 +237,16 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
         }
         /* a single or a large value is reduced in place */
         int64_t bytes = choose_group(values, count, first, &end);
-        bool whole = bytes > STAGE_BYTES || end == first + 1;
+        bool whole = bytes > STAGING_BYTES || end == first + 1;
         op.dtype = op.kind == TRM_BROADCAST ? TRM_UINT8 : values[first].dtype;
         op.count = bytes / (int64_t)trm_dtype_bytes(op.dtype);
-        op.recv = whole ? values[first].data : d->stage;
+        op.recv = whole ? values[first].data : d->staging;
         if (!whole) {
-            copy_group(values, first, end, d->stage, false);
+            copy_group(values, first, end, d->staging, false);
         }
         TRMI_TRY(trm_comm_run(d->comm, &op, err));
         if (!whole) {
-            copy_group(values, first, end, d->stage, true);
+            copy_group(values, first, end, d->staging, true);
         }
     }
     return TRM_OK;
@@ -351,8 +351,8 @@ trm_status trm_distribute_shard_arrays(trm_distribute *d, const trm_tensor *arra
         int64_t elements = trm_shape_count(&arrays[i].shape);
         if (*samples < 1 || elements < 0 || elements % *samples != 0) {
             return TRMI_FAIL(err, TRM_INVALID,
-                             "array %d has %lld elements, which are no %lld equal rows", i,
-                             (long long)elements, (long long)*samples);
+                             "array %d has %lld elements, expected a multiple of the %lld samples",
+                             i, (long long)elements, (long long)*samples);
         }
         widest = trmi_max_i64(widest, trm_tensor_bytes(&arrays[i]) / *samples);
     }

@@ -234,7 +234,7 @@ static trm_status begin_step(trmi_run *r, trm_error *err) {
 /* Keeps the state of this rank outside of the executor. A step whose update was not applied leaves
  * no trace: what its forward pass changed is taken back. A step whose update was applied counts,
  * also where the loop has not noted it yet. Where ranks have parts, these are kept already; where a
- * failure came behind the last of them, the position of that step may have moved on. */
+ * failure came after the last of them, the position of that step may have moved on. */
 static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     trmi_elastic_model *e = model->elastic;

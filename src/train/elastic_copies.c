@@ -7,7 +7,7 @@
  *          -> mark it with the step -> barrier
  *   join:  for each part: a rank that can read it broadcasts it -> its words go to their places in the whole
  *
- * In memory of all ranks each rank writes its own mark and part only, and nobody reads a part
+ * In memory of all ranks each rank writes its own mark and part only, and no rank reads a part
  * before all ranks that live have left the epoch. A process that is killed has made its writes in
  * the order of the program, so a run whose mark in `old_steps` has the step is in `old`, and any other
  * is unchanged where it lies. */
@@ -58,14 +58,14 @@ static trm_status make_part(const part_size *size, trmi_state_part *part, trm_er
 
 /* ---- on one host: the parts lie in memory of all ------------------------------------------------ */
 
-/* Takes `bytes` bytes behind *end; returns where they begin. */
+/* Takes `bytes` bytes after *end; returns where they begin. */
 static size_t take_bytes(size_t *end, int64_t bytes) {
     const size_t begin = (*end + 63) / 64 * 64;
     *end = begin + (size_t)bytes;
     return begin;
 }
 
-/* Takes the place of one part behind *end; out->part and out->data are set where there is memory.
+/* Takes the place of one part after *end; out->part and out->data are set where there is memory.
  */
 static void place_part(const part_size *size, char *memory, size_t *end, trmi_kept_part *out) {
     const size_t runs = take_bytes(end, size->runs * (int64_t)sizeof *out->part.runs);
@@ -145,7 +145,7 @@ void trmi_copies_keep_block(void *copies, int64_t block) {
     for (int64_t i = c->first_runs[block]; i >= 0; i = c->next_runs[i]) {
         atomic_store_explicit(&mine->old_steps[i], step + 1, memory_order_relaxed);
     }
-    atomic_thread_fence(memory_order_seq_cst); /* the block changes behind its marks */
+    atomic_thread_fence(memory_order_seq_cst); /* the block changes after its marks */
 }
 
 /* Makes the memory of all ranks. Afterwards shared.data is NULL where the ranks cannot have any.

@@ -94,7 +94,7 @@ void trmi_click_describe(const trmi_source *source, trmi_text *text);
  * the options say otherwise. Errors: INVALID. */
 trm_status trmi_click_configure(trmi_click_source *source, const trm_click_options *options,
                                 bool log_by_default, trm_error *err);
-/* Called once the fields are known: a vocabulary must have the same number. `path` is for
+/* Checks, once the fields are known, that a vocabulary has the same number. `path` is for
  * messages. */
 trm_status trmi_click_ready(const trmi_click_source *source, const char *path, trm_error *err);
 /* Applies the transformation of dense numbers. */

@@ -56,7 +56,7 @@ static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *
     return own->source.field_count;
 }
 
-/* Fills the rows behind the last sample: zeros, and -1 for class labels, as in every dataset. */
+/* Fills the rows after the last sample: zeros, and -1 for class labels, as in every dataset. */
 static void pad_rows(const own_source *own, const trmi_batch_work *work) {
     for (int32_t i = 0; i < own->source.field_count; i++) {
         const trm_batch_field *field = &own->source.fields[i];

@@ -6,7 +6,7 @@
 
 #include "base/memory.h"
 
-/* Documents, one behind the other. Starts as {0}. */
+/* Documents, one after the other. Starts as {0}. */
 typedef struct trmi_documents {
     trmi_text text;
     size_t *ends; /* in the text */

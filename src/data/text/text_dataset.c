@@ -284,7 +284,7 @@ static trm_status end_document(trm_tokenizer *t, packed_ids *packed, trm_error *
     return id >= 0 ? pack_ids(packed, &token, err) : encode_text(t, "\n", 1, packed, err);
 }
 
-/* Encodes a document and what stands behind it. Masked documents that are samples have nothing
+/* Encodes a document and what stands after it. Masked documents that are samples have nothing
  * there. */
 static trm_status add_document(opening *o, const char *text, size_t length, packed_ids *packed,
                                trm_error *err) {

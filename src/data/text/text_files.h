@@ -30,7 +30,7 @@ trm_status trmi_text_files_find(const char *path, trm_usage usage, const char *c
 /* Maps those that are read, or all. */
 trm_status trmi_text_files_map(trmi_text_files *files, bool all, trm_error *err);
 void trmi_text_files_close(trmi_text_files *files);
-/* How many of `count` things are for training: nanoGPT's int(0.9 * count). */
+/* Returns how many of `count` things are for training: nanoGPT's int(0.9 * count). */
 int64_t trmi_text_train_count(int64_t count);
 /* Return the kind of data that a file's name ends with, or that a folder has files of: "tokens",
  * "jsonl" or "text"; NULL: none. */

@@ -17,7 +17,7 @@ typedef struct trmi_token_file {
     bool has_header;
 } trmi_token_file;
 
-/* Finds out which of the two it is and checks sizes; `name` is for messages.
+/* Determines which of the two formats the file has and checks sizes; `name` is for messages.
  *   errors  CORRUPT (empty, an odd size, a header that does not fit), UNSUPPORTED (llm.c's ids of
  *           uint32) */
 trm_status trmi_token_file_parse(const char *name, const uint8_t *data, size_t bytes,

@@ -123,7 +123,7 @@ static int32_t list_fields(const trmi_source *source, int64_t size, trmi_field *
     return count;
 }
 
-/* Returns how many tokens behind its last one a sample needs: the last target. */
+/* Returns how many tokens after its last one a sample needs: the last target. */
 static int64_t count_lookahead(const trmi_token_source *s) { return s->masking > 0 ? 0 : 1; }
 
 /* Chooses the tokens of a masked sample that are targets, and replaces most of them in `tokens`.

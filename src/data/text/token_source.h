@@ -63,7 +63,7 @@ typedef struct trmi_token_source {
     int64_t window_tokens; /* the context, less the boundary tokens */
     bool bounded, by_documents;
     int32_t first_token, last_token; /* the boundary tokens */
-    int32_t padding;                 /* token behind the last one of a row */
+    int32_t padding;                 /* token after the last one of a row */
     bool keeps_tail;                 /* a last, shorter window is a sample */
     double masking; /* share of the tokens that are targets; 0: the next tokens are */
     int32_t mask_token;

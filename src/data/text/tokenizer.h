@@ -109,19 +109,19 @@ trm_status trmi_tokenizer_reserve(trm_tokenizer *t, int64_t vocabulary, trm_erro
  * spells them (a text that spells no bytes is plain).   errors NOMEM */
 trm_status trmi_tokenizer_set(trm_tokenizer *t, int32_t id, const char *text, bool plain,
                               trm_error *err);
-/* Index of merges, bytes and added tokens, once all tokens are set. */
+/* Indexes merges, bytes and added tokens, once all tokens are set. */
 trm_status trmi_tokenizer_index(trm_tokenizer *t, trm_error *err);
-/* The place of a pair in the table of merges; result -1: there is none. */
+/* Returns the place of a pair in the table of merges; result -1: none. */
 const trmi_merge_place *trmi_merge_find(const trm_tokenizer *t, int32_t left, int32_t right);
-/* Index of characters, of a tokenizer that has one for each token. */
+/* Indexes the characters of a tokenizer that has one for each token. */
 trm_status trmi_tokenizer_index_characters(trm_tokenizer *t, trm_error *err);
 /* Adds the characters of a text to a set: a bit for each code point.   errors CORRUPT (not UTF-8)
  */
 enum { TRMI_CHARACTER_SET_BYTES = 0x110000 / 8 };
 trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen, trm_error *err);
-/* A tokenizer with a token for each character of a set.   errors INVALID (none), NOMEM */
+/* Makes a tokenizer with a token for each character of a set.   errors INVALID (none), NOMEM */
 trm_status trmi_tokenizer_of_characters(const uint8_t *seen, trm_tokenizer **out, trm_error *err);
-/* The id of a character; -1: none. */
+/* Returns the id of a character; -1: none. */
 int32_t trmi_character_id(const trm_tokenizer *t, uint32_t point);
 
 /* ---- files (tokenizer_json.c, tokenizer_files.c) ---- */
@@ -150,7 +150,7 @@ typedef struct trmi_encoding {
     size_t bytes;
     size_t at;                     /* the next byte */
     size_t begin, end;             /* the text between two added tokens */
-    size_t token_end;              /* end of the added token behind it */
+    size_t token_end;              /* end of the added token after it */
     size_t raw_end, raw_token_end; /* the same of tokens that are not normalized */
     int32_t token, raw_token;      /* ids; -1: none, it is the text's end */
 } trmi_encoding;

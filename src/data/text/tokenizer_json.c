@@ -77,7 +77,7 @@ static trm_status read_byte_level(trm_tokenizer *t, const char *name, const json
     return TRM_OK;
 }
 
-/* Takes ByteLevel, alone or behind a Split. */
+/* Takes ByteLevel, alone or after a Split. */
 static trm_status read_pre_tokenizer(trm_tokenizer *t, const char *name, const json_t *root,
                                      trm_error *err) {
     const json_t *step = json_object_get(root, "pre_tokenizer");

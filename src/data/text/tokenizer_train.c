@@ -97,7 +97,7 @@ static trm_status add_word(trainer *tr, const char *text, size_t bytes, trm_erro
                : TRMI_NO_MEMORY(err, "for the words of a text");
 }
 
-/* A line ends behind its \n: the package splits each line for itself. */
+/* A line ends after its \n: the package splits each line for itself. */
 static trm_status add_text(trainer *tr, const char *text, size_t bytes, trm_error *err) {
     for (size_t at = 0; at < bytes;) {
         const char *newline = memchr(text + at, '\n', bytes - at);

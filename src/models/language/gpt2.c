@@ -45,7 +45,7 @@ static trm_node add_linear(trm_graph *g, const char *name, trm_node x, int64_t o
     return y;
 }
 
-/* Adds the layers behind attention: two, or those of the experts, whose load balance is added to
+/* Adds the layers after attention: two, or those of the experts, whose load balance is added to
  * *balance. */
 static trm_node add_layers(trm_graph *g, trm_node x, const trm_language_options *o, double last,
                            trm_node *balance) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models/language/language.h: what a language model consists of, and how a token is read behind
+/* models/language/language.h: what a language model consists of, and how a token is read after
  * others.
  *
  *      ids --> states of a model: embedding, blocks, last norm --> output layer --> logits, or loss
@@ -11,7 +11,7 @@
 
 #include "trireme/nn.h"
 
-/* A graph that reads tokens behind earlier ones: operators of the caller keep the keys and values
+/* A graph that reads tokens after earlier ones: operators of the caller keep the keys and values
  * of those (train/generate/cache.h). */
 typedef struct trmi_language_cache {
     trm_node positions;          /* int32 [1, T] of the tokens */
@@ -63,7 +63,7 @@ trm_node trmi_language_attend(trm_graph *graph, const trm_node *parts, int32_t c
                               int64_t layer);
 /* language.c: returns a model by its name; NULL if there is none. */
 const trmi_language *trmi_language_of(const char *name);
-/* language.c: adds the logits [1, vocabulary] of the token behind row cache->last. */
+/* language.c: adds the logits [1, vocabulary] of the token after row cache->last. */
 trm_node trmi_language_next(trm_graph *graph, const char *model, trm_node ids,
                             const trm_language_options *options, const trmi_language_cache *cache);
 

@@ -18,12 +18,13 @@ enum { TRMI_LOCK_BYTES = 512 }; /* longest record */
 
 typedef struct trmi_lock trmi_lock;
 
-/* Takes <dir>/.trireme.lock, waiting up to `wait_seconds` for its owner; at least 2 s, and
- * 60 s for one that was killed and still ends. A thread then touches the
- * file until trmi_lock_release. Errors: INVALID (with the owner), IO, NOMEM.
- *   param   outwait_seconds: waits so long also for an owner elsewhere that gives no sign of life
- *           meanwhile, until it does, or counts as dead: a job that begins again after its host has
- *           died; 0 = not, TRMI_OUTWAIT_ALL = until it counts as dead */
+/* Takes <dir>/.trireme.lock, waiting up to `wait_seconds` for its owner; at least 2 s, and 60 s for
+ * one that was killed and still ends. A thread then touches the file until trmi_lock_release.
+ * Errors: INVALID (with the owner), IO, NOMEM.
+ *   param   outwait_seconds: how long to wait also for an owner elsewhere that does not touch the
+ *           file, until it counts as dead (for a job that begins again after its host has died);
+ *           once it touches the file, the call fails. 0 = not at all, TRMI_OUTWAIT_ALL = until it
+ *           counts as dead */
 #define TRMI_OUTWAIT_ALL 65.0 /* the 60 s, and a touch that came late */
 trm_status trmi_lock_take(const char *dir, const trmi_os *os, double wait_seconds,
                           double outwait_seconds, trmi_lock **out, trm_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any bytes as a manifest. The guard (a checksum in the last line) is made right again after each
- * mutation, so that what lies behind it is reached. */
+ * mutation, so that what lies after it is reached. */
 #include "fuzz_seed.h"
 
 #include "save/checkpoint/checkpoint_manifest.h"

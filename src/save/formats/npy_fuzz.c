@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
         trm_npz_close(file);
         *(volatile unsigned *)&sum = sum;
     }
-    /* Behind the archive's checksums: the header alone. */
+    /* After the archive's checksums: the header alone. */
     trmi_npy array;
     for (size_t start = 0; start < bytes && start < 512; start += 64) {
         (void)!trmi_npy_parse(data + start, bytes - start, "fuzz", &array, NULL);

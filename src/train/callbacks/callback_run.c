@@ -171,7 +171,8 @@ static trm_status record_checkpoint(void *context, const trm_progress *p, trm_er
     return TRM_OK;
 }
 
-/* Writes who was lost and who has joined, in the record of the rank that this process is now. */
+/* Writes which ranks were lost and have joined, in the record of the rank that this process is
+ * now. */
 static trm_status record_membership(void *context, const trm_progress *p, trm_error *err) {
     run_record *r = context;
     TRMI_TRY(open_record(r, p, p->membership->rank, err));

@@ -118,7 +118,7 @@ static void put_evaluation(trmi_text *to, const trm_progress *p) {
     put_real(to, "seconds", e->seconds);
 }
 
-/* Puts who was lost, has left and has joined. */
+/* Puts the ranks that were lost, have left and have joined. */
 static void put_membership(trmi_text *to, const trm_progress *p) {
     const trm_membership *m = p->membership;
     if (m == NULL) {

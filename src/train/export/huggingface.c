@@ -341,7 +341,7 @@ static trm_status write_shard(const trm_named_tensor *tensors, int64_t begin, in
     return trm_safetensors_write(path, tensors + begin, end - begin, metadata, 1, err);
 }
 
-/* Returns behind which tensor the file that begins with tensor `begin` ends. */
+/* Returns after which tensor the file that begins with tensor `begin` ends. */
 static int64_t shard_end(const trm_named_tensor *tensors, int64_t count, int64_t begin,
                          int64_t most) {
     int64_t end = begin, bytes = 0;
@@ -501,7 +501,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     }
     trmi_arena arena = {0};
     trm_named_tensor *tensors = NULL;
-    /* weights, adapters in them or apart */
+    /* the weights; adapters are added to them, or written to files of their own */
     int64_t count = 0;
     trm_status status = gather_named(model, d, &arena, &tensors, &count, err);
     if (status == TRM_OK && options->merge) {

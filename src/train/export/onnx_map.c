@@ -541,7 +541,7 @@ static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* TopK, whose columns are int64 there. */
+/* Adds a TopK, and a Cast of its columns: ONNX has them as int64, the operator as int32. */
 static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const char *columns = name_between(x, op, "columns"),
                *k = add_integers(x, &op->attrs.top_k.k, 1);
@@ -558,7 +558,8 @@ static trm_status add_top_k(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* Each row by the weights that are gathered for it. */
+/* Adds the products of rows with the weights of their experts: a Gather selects the weights
+ * [rows, out, in], a batched MatMul multiplies them. */
 static trm_status add_expert_linear(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const int64_t last = -1;
     const char *weights = name_between(x, op, "weights"), *column = name_between(x, op, "column"),

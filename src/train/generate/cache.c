@@ -66,7 +66,7 @@ static trm_status infer_cache(const trm_custom_op *self, const trm_tensor *input
 }
 
 /* Attention of new tokens over all tokens so far: keeps their keys and values, then computes each
- * head of each token. Rows behind the last token become zeros. */
+ * head of each token. Rows after the last token become zeros. */
 static trm_status run_cache(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
                             trm_tensor *outputs, trm_error *err) {
     (void)count;

@@ -133,7 +133,7 @@ trm_status trm_generator_create(trm_model *model, const trm_generator_options *o
     trm_exec_get_info(trm_model_exec(model), &info);
     g->state = (trmi_cache_state){.network = network, .threads = info.threads};
     trm_status status = make_cache(g, err);
-    /* the prompt's program runs first: its casts serve the tokens behind it */
+    /* the prompt's program runs first: its casts serve the tokens after it */
     program *chunk = &g->programs[CHUNK], *single = &g->programs[SINGLE];
     if (status == TRM_OK) {
         int64_t rows = trmi_min_i64(CHUNK_ROWS, network.context);
@@ -171,7 +171,7 @@ void trm_generator_reset(trm_generator *generator) {
     }
 }
 
-/* Runs one program on `count` tokens behind those of the cache. */
+/* Runs one program on `count` tokens after those of the cache. */
 static trm_status run_program(trm_generator *g, const program *p, const int32_t *ids, int64_t count,
                               trm_error *err) {
     g->state.first = g->count;
@@ -193,7 +193,7 @@ static trm_status run_program(trm_generator *g, const program *p, const int32_t 
     return TRM_OK;
 }
 
-/* Reads tokens that fit behind those of the cache: in chunks, or if there are few one by one. */
+/* Reads tokens that fit after those of the cache: in chunks, or if there are few one by one. */
 static trm_status read_fitting(trm_generator *g, const int32_t *ids, int64_t count,
                                trm_error *err) {
     enum { FEW = 3 };

@@ -57,7 +57,7 @@ static void replace_classes(trmi_attrs *attrs, trmi_op_kind kind, int64_t from, 
     }
 }
 
-/* Contract in planner.h. Copies the graph operator by operator; shapes behind the classifier
+/* Contract in planner.h. Copies the graph operator by operator; shapes after the classifier
  * follow from the shape rules. */
 trm_status trmi_planner_rescale_classes(const trm_graph *graph, int64_t classes, trm_node *loss,
                                         trm_graph **out, trm_error *err) {

@@ -71,12 +71,12 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
 /* ---- flips ----------------------------------------------------------------------------------- */
 
 /* The quantity that is changed. */
-typedef enum knob { BANDWIDTH, BATCH, CLASSES } knob;
+typedef enum quantity { BANDWIDTH, BATCH, CLASSES } quantity;
 
 /* Sets *best if the chosen plan is within 2 % of the best one when `what` is multiplied by
  * `factor`; `to`: the cuts of the best plan there. For batch and classes the graph is built
  * anew, for bandwidth only the links are scaled. */
-static trm_status still_best(trm_planner *p, knob what, double factor, bool *best, char *to,
+static trm_status still_best(trm_planner *p, quantity what, double factor, bool *best, char *to,
                              size_t size, trm_error *err) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
     const trm_graph *graph = p->graph;
@@ -120,7 +120,7 @@ static trm_status still_best(trm_planner *p, knob what, double factor, bool *bes
 }
 
 /* Returns whether the factor leaves at least one sample for each rank, or two classes. */
-static bool is_possible(const trm_planner *p, knob what, double factor) {
+static bool is_possible(const trm_planner *p, quantity what, double factor) {
     double count = what == BATCH ? (double)p->batch : (double)p->classes;
     return what == BANDWIDTH ||
            (count * factor >= (what == BATCH ? p->ranks : 2) && count * factor < 1e8);
@@ -128,7 +128,7 @@ static bool is_possible(const trm_planner *p, knob what, double factor) {
 
 /* Multiplies by `step` up to STEPS times until the plan changes, then narrows the interval by
  * HALVINGS bisections. */
-static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *flip,
+static trm_status find_flip(trm_planner *p, quantity what, double step, trmi_flip *flip,
                             trm_error *err) {
     double good = 1, bad = 0;
     bool best = true;
@@ -164,7 +164,7 @@ static trm_status find_flip(trm_planner *p, knob what, double step, trmi_flip *f
 trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
     static const struct {
         const char *what;
-        knob knob;
+        quantity quantity;
         double step;
     } tries[] = {{"bandwidth", BANDWIDTH, 4}, {"bandwidth", BANDWIDTH, 0.25},
                  {"batch", BATCH, 4},         {"batch", BATCH, 0.25},
@@ -173,17 +173,17 @@ trm_status trmi_planner_flips(trm_planner *p, trm_error *err) {
         return TRM_OK; /* too slow: each factor needs a space of this size */
     }
     for (int i = 0; i < 6; i++) {
-        if (tries[i].knob == CLASSES && p->classes < 2) {
+        if (tries[i].quantity == CLASSES && p->classes < 2) {
             continue;
         }
         trmi_flip *f = &p->flips[p->flips_count];
         *f = (trmi_flip){.what = tries[i].what,
                          .low = 1,
                          .high = 1,
-                         .now = tries[i].knob == BATCH     ? (double)p->batch
-                                : tries[i].knob == CLASSES ? (double)p->classes
-                                                           : 0};
-        TRMI_TRY(find_flip(p, tries[i].knob, tries[i].step, f, err));
+                         .now = tries[i].quantity == BATCH     ? (double)p->batch
+                                : tries[i].quantity == CLASSES ? (double)p->classes
+                                                               : 0};
+        TRMI_TRY(find_flip(p, tries[i].quantity, tries[i].step, f, err));
         p->flips_count++;
     }
     return TRM_OK;

@@ -43,9 +43,9 @@ static const char *reason_of(const trm_planner *p) {
     for (int32_t i = 0; i < f->count; i++) {
         if (f->rows[i].bound <= p->pipe.lower_bound * (1 + 1e-9)) {
             return trmi_mesh_ranks(&f->rows[i].mesh) > 1
-                       ? "the bound leaves away messages that no work hides, and the update of "
-                         "stages behind the first one"
-                       : "the bound leaves away the memory of messages, or more cuts are below the "
+                       ? "the bound omits messages that no work hides, and the update of "
+                         "stages after the first one"
+                       : "the bound omits the memory of messages, or more cuts are below the "
                          "best plan than are tried";
         }
     }

@@ -72,7 +72,8 @@ static void print_trial(trmi_report *r) {
                          i == t->chosen ? ", this one," : "", time_text(o->measured, a),
                          time_text(o->predicted, b));
         if (o->behind != 0 || o->resolution != 0) { /* the fastest is beside itself */
-            trmi_text_printf(&r->text, "; %.1f %% behind, of which %.1f %% may be chance",
+            trmi_text_printf(&r->text,
+                             "; %.1f %% slower than the fastest, of which %.1f %% may be chance",
                              100 * o->behind, 100 * o->resolution);
         }
         trmi_text_printf(&r->text, ")");
@@ -224,7 +225,7 @@ static void print_time(trmi_report *r) {
         time_text(m->compute, a), time_text(m->redistribute, b), time_text(m->exchange, c),
         time_text(m->gather, d), time_text(m->again, f), time_text(m->update, e));
     trmi_text_printf(
-        &r->text, "gradients     %s in %d buckets of %d gradients: %s exposed behind backward",
+        &r->text, "gradients     %s in %d buckets of %d gradients: %s exposed after backward",
         time_text(m->gradient, f), (int)m->buckets, (int)m->messages, time_text(m->exposed, g));
     if (m->cooperative_bytes > 0) {
         trmi_text_printf(

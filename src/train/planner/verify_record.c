@@ -155,7 +155,7 @@ static int32_t list_nodes(const trm_graph *g, const trm_exec *exec, trm_node *no
     return count;
 }
 
-/* Copies a batch into the program's inputs; the room behind shorter fields is zeroed. */
+/* Copies a batch into the program's inputs; the room after shorter fields is zeroed. */
 static trm_status feed_batch(trm_exec *exec, const trm_batch *batch, trm_error *err) {
     for (int32_t i = 0; i < batch->field_count; i++) {
         trm_tensor target;
