@@ -65,7 +65,7 @@ expect 2 "10 samples" train mlp --data synth --synth-train 10 --batch-size 16
 expect 2 "the data has 10 classes, the network 5" train mlp --data synth --classes 5
 expect 2 "eval needs --checkpoint" eval mlp --data synth
 expect 2 "export needs" export mlp
-expect 2 "'maybe' is one argument too many; behind --deterministic may stand false|true|strict" train mlp --deterministic maybe
+expect 2 "'maybe' is one argument too many; after --deterministic may stand false|true|strict" train mlp --deterministic maybe
 expect 2 "import needs" import mlp
 expect 2 "no dataset 'mnist'" data fetch mnist
 expect 2 "the nearest is --learning-rate" train mlp --data synth --lr 0.1
@@ -99,7 +99,7 @@ expect 2 "ends in .csv or .jsonl" train lenet --data synth --metrics m.txt --dry
 expect 0 "resnet50 resnet101" train --help
 expect 0 "deepfm dcnv2 dlrm" help
 expect 2 "-n '0': an integer from 1" train mlp --data synth -n 0
-expect 2 "stands behind --, as in: trireme run -n 8 -- ./" run -n 2 echo hi
+expect 2 "follows --, as in: trireme run -n 8 -- ./" run -n 2 echo hi
 expect 2 "3 bytes are less than one element of fp32" bench comm -n 2 --sizes 3
 for wrong in "--context foo=1|no context option 'foo'" "--bucket 0|--bucket '0': auto, off, megabytes" "--plan nowhere --parallel-mode auto_parallel|nowhere: cannot open: No such file"; do
     # shellcheck disable=SC2086

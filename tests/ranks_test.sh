@@ -86,7 +86,7 @@ expect 2 "--bucket" train lenet --data synth --bucket wide
 expect 2 "a cut before gradient 500, but there are 10: 1 to 9 expected" train lenet --data synth -n 2 --bucket 3,500
 expect 2 "--sync-batch-norm" train lenet --data synth --sync-batch-norm 1
 expect 2 "hybrid_parallel" train lenet --data synth --layerwise fc
-expect 2 "behind --" run -n 2
+expect 2 "after --" run -n 2
 expect 2 "--sizes" bench comm -n 2 --sizes 4,oops
 for wrong in "--engine fpga" "--engine tcp --algorithm level1:rung"; do # before a rank is started
     # shellcheck disable=SC2086

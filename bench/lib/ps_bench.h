@@ -14,15 +14,15 @@ typedef struct bench_say {
     void *context;
 } bench_say;
 
-/* Median, minimum and maximum; sorts the values. */
+/* Reports median, minimum and maximum; sorts the values. */
 void bench_say_sorted(const bench_say *say, const char *name, const char *unit, double *values,
                       int32_t count);
 void bench_say_one(const bench_say *say, const char *name, const char *unit, double value);
 
-/* Worker and server at Criteo's shape, `rows` rows in all.   errors  NOMEM, IO, as ps.h */
+/* Measures a worker and a server at Criteo's shape, `rows` rows in all.   errors  NOMEM, IO, as ps.h */
 trm_status bench_ps_service(const bench_ps_options *options, int64_t rows, const bench_say *say,
                             trm_error *err);
-/* A table of options->table_bytes within a budget, trained.   errors  NOMEM, IO */
+/* Trains a table of options->table_bytes within a budget.   errors  NOMEM, IO */
 trm_status bench_ps_budget(const bench_ps_options *options, const bench_say *say, trm_error *err);
 
 #endif

@@ -189,7 +189,7 @@ void app_help_command(const app_command *command);
 /* Prints the commands of a family for "trireme data --help". Returns false, and prints nothing,
  * if `family` begins no command or `flag` is not --help or -h. */
 bool app_help_family(const app_command *commands, const char *family, const char *flag);
-/* The commands help and version. */
+/* Run the commands help and version. */
 int app_run_help(app_context *app);
 int app_run_version(app_context *app);
 
@@ -340,7 +340,7 @@ TRM_MUST_USE trm_status app_check_modes(app_context *app, trm_error *err);
 /* Reads a whole text file of at most 1 MB.
  *   owns  *out: caller, free   error  IO, CORRUPT, NOMEM */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
-/* Returns whether a path has this ending (".npz") behind a name. */
+/* Returns whether a path has this ending (".npz") after a name. */
 bool app_ends_in(const char *path, const char *ending);
 /* Reads the text of a plan file and checks its form; messages name the file.
  *   owns  *out: caller, trm_free */
@@ -386,7 +386,7 @@ int32_t app_rank(const app_context *app);
 int32_t app_rank_count(const app_context *app);
 /* Returns the ranks that feed different samples: those of one stage of a pipeline, else all. */
 int32_t app_feeding_ranks(app_context *app);
-trm_comm *app_comm(const app_context *app);       /* NULL with one rank */
+trm_comm *app_comm(const app_context *app);       /* Returns NULL with one rank. */
 trm_elastic *app_elastic(const app_context *app); /* NULL without --elastic */
 /* Returns whether this process has come to an elastic job that runs already, and has not joined
  * it. */
@@ -513,7 +513,7 @@ bool app_signal_wants_state(void);
 int app_run_train(app_context *app);
 int app_run_eval(app_context *app);
 int app_run_plan(app_context *app);
-int app_run_planner(app_context *app); /* plan with -n, --mesh or --plan */
+int app_run_planner(app_context *app); /* Runs plan with -n, --mesh or --plan. */
 int app_run_simulate(app_context *app);
 int app_run_verify(app_context *app);
 int app_run_bench_plan(app_context *app);

@@ -92,14 +92,14 @@ static trm_status check_arguments(const app_context *app, trm_error *err) {
                         c->arguments, c->example);
     }
     if (count > c->arguments_max && strncmp(c->arguments, "--", 2) == 0) {
-        return app_fail(err, TRM_INVALID, "trireme %s: the program stands behind --, as in: %s",
-                        c->name, c->example);
+        return app_fail(err, TRM_INVALID, "trireme %s: the program follows --, as in: %s", c->name,
+                        c->example);
     }
     if (count > c->arguments_max) {
         const app_flag *flag = app_given_optional(&app->parsed);
         return app_fail(err, TRM_INVALID, "trireme %s: '%.60s' is one argument too many; %s%s%s%s",
                         c->name, app->parsed.arguments[c->arguments_max],
-                        flag != NULL ? "behind --" : "expected ",
+                        flag != NULL ? "after --" : "expected ",
                         flag != NULL            ? flag->name
                         : c->arguments_max == 0 ? "flags only"
                                                 : c->arguments,

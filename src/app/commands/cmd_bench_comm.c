@@ -43,7 +43,7 @@ static int64_t bytes_of(const char *type) {
     return 1;
 }
 
-/* Parses the next size of --sizes ("64K", "102000000") and moves *at behind it. K, M and G count
+/* Parses the next size of --sizes ("64K", "102000000") and moves *at after it. K, M and G count
  * by 1024, as in hccl_test.
  *   error  INVALID */
 static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {

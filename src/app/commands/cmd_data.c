@@ -58,7 +58,7 @@ static trm_status read_part(app_context *app, const char *name, trm_usage usage,
     int64_t samples = trm_dataset_sample_count(data);
     for (int64_t i = 0; i < samples && status == TRM_OK; i++) {
         status = trm_dataset_next(data, &batch, err);
-        /* report it, and go on behind it */
+        /* report it, and go on after it */
         if (status == TRM_CORRUPT || status == TRM_IO) {
             ++*damaged;
             app_tell(APP_RESULT, "event", "damaged", app_text("part", name, NULL),

@@ -51,7 +51,7 @@ typedef struct run {
     trm_generator *generator;
     trm_tokenizer *tokenizer;
     trm_tokens prompt, made;
-    double seconds; /* of the tokens behind the first, which waits for the prompt */
+    double seconds; /* of the tokens after the first, which waits for the prompt */
 } run;
 
 /* Encodes the prompt: --prompt, --prompt-file, or else the token between documents or a line end.
@@ -232,7 +232,7 @@ int app_run_generate(app_context *app) {
 
 /* ---- bench generate -------------------------------------------------------------------------- */
 
-/* Times --repeats tokens behind a short prompt, and in turns with them the reading of memory. */
+/* Times --repeats tokens after a short prompt, and in turns with them the reading of memory. */
 static trm_status time_tokens(const app_context *app, trm_generator *generator, trm_meter *meter,
                               double *seconds, trm_error *err) {
     enum { PROMPT = 16, SAMPLES = 5 };

@@ -230,8 +230,8 @@ int app_run_planner(app_context *app) {
     bool here =
         measured_here(app, ranks) || (app->o.plan_validate && ranks > 1 && ranks <= MEASURED_RANKS);
     if (app->o.plan_validate && app->o.full_batch) {
-        status = app_fail(&err, TRM_INVALID,
-                          "--validate runs batches of a rank: leave --full-batch away");
+        status =
+            app_fail(&err, TRM_INVALID, "--validate runs batches of one rank: remove --full-batch");
     } else if (app->o.plan_validate && !here) {
         status = app_fail(&err, TRM_INVALID,
                           "--validate runs the plans on ranks of this machine: -n 2 to %d",

@@ -4,14 +4,14 @@
 
 #include "trireme/dist.h"
 
-/* run. Everything behind "--" is the program with its arguments. */
+/* run. Everything after "--" is the program with its arguments. */
 int app_run_run(app_context *app) {
     trm_error err;
     int code = 0;
     trm_status status;
     if (app->parsed.rest == NULL || app->parsed.rest[0] == NULL) {
         status =
-            app_fail(&err, TRM_INVALID, "trireme run needs a program behind --; for example: %s",
+            app_fail(&err, TRM_INVALID, "trireme run needs a program after --; for example: %s",
                      app->command->example);
     } else {
         status = app_launch(app, (const char *const *)app->parsed.rest, &code, &err);

@@ -14,7 +14,7 @@ void app_split_options(const app_context *app, trm_model_options *model);
 const char *app_schedule_name(trm_schedule schedule);
 /* Takes the stages of a plan as if flags had given them. `plan` lives as long as the options. */
 void app_take_plan(app_options *o, const trm_plan_info *plan);
-/* plan and simulate with --hardware and a language model. Returns the exit code. */
+/* Runs plan and simulate with --hardware and a language model. Returns the exit code. */
 int app_run_hardware(app_context *app, bool simulate);
 /* Runs the plans of the planner on the joined ranks and prints predictions beside measurements.
  * Collective: every rank has a planner (trm_planner_options.remeasures). */

@@ -227,7 +227,7 @@ static trm_status settle_language_network(const app_context *app, trm_dataset *d
     o->kv_heads = value_or(f->kv_heads, o->kv_heads);
     o->hidden = value_or(f->hidden, o->hidden);
     o->context = value_or(f->positions, n->tokens);
-    /* masked tokens may have an id behind those of the tokenizer */
+    /* masked tokens may have an id after those of the tokenizer */
     int64_t own = n->is_masked            ? trm_dataset_class_count(data)
                   : tokenizer != NULL     ? trm_tokenizer_vocabulary(tokenizer)
                   : app->o.tokens != NULL ? 256

@@ -76,7 +76,7 @@ struct app_model {
     int64_t batch_size;
 };
 
-/* Returns row `index` of the table; NULL behind the last. */
+/* Returns row `index` of the table; NULL after the last. */
 const app_model *app_model_at(int32_t index);
 /* Returns the row of a model; NULL if there is none. */
 const app_model *app_model_of(const char *name);

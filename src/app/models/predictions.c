@@ -63,7 +63,7 @@ void app_predictions_destroy(app_predictions *p) {
     }
 }
 
-/* Contract in app.h. Rows behind `samples` only fill the batch and are not taken. */
+/* Contract in app.h. Rows after `samples` only fill the batch and are not taken. */
 trm_status app_predictions_see(void *context, const trm_tensor *logits, int64_t samples,
                                const trm_batch *batch, trm_error *err) {
     app_predictions *p = context;

@@ -37,7 +37,7 @@ static bool is_name(const char *name) {
     return length > 0 && length <= NAME_MAX_LETTERS;
 }
 
-/* Parses a number at *at and moves *at behind it; -1 if there is none. */
+/* Parses a number at *at and moves *at after it; -1 if there is none. */
 static long take_number(char **at) {
     char *end;
     long value = isdigit((unsigned char)**at) ? strtol(*at, &end, 10) : -1;

@@ -56,7 +56,7 @@ typedef struct app_given_flag {
     const char *text;       /* its value; of APP_BOOL "true" */
 } app_given_flag;
 
-/* The result of parsing: the given flags, the arguments, and the part behind "--". */
+/* The result of parsing: the given flags, the arguments, and the part after "--". */
 typedef struct app_parsed {
     app_given_flag given[APP_FLAGS_MAX];
     int given_count;
@@ -65,7 +65,7 @@ typedef struct app_parsed {
     char **rest; /* after "--", NULL when there is none */
 } app_parsed;
 
-/* Returns row `index` of a group; NULL behind the last. */
+/* Returns row `index` of a group; NULL after the last. */
 const app_flag *app_group_flag(const app_group *group, int index);
 /* Parses argv[0 .. argc). `label` names the command in messages ("train").
  *   error  INVALID */

@@ -5,7 +5,7 @@
  * script expects.
  *
  * A row of options.c names its conditions in `use`, "CONDITION;CONDITION". A condition is a row of
- * the table below, or one of these, each with ":what it is for" behind it where the words of the
+ * the table below, or one of these, each with ":what it is for" after it where the words of the
  * condition do not say that:
  *
  *      option=word|word      the option has one of these values (command=...: the command)

@@ -32,7 +32,8 @@ const app_word app_optimizers[] = {{"sgd", TRM_SGD},
 
 /* Sets the options of --optimizer and its parameters.
  *   error  INVALID */
-static trm_status optimizer_of(const app_options *o, trm_optimizer_options *out, trm_error *err) {
+static trm_status parse_optimizer(const app_options *o, trm_optimizer_options *out,
+                                  trm_error *err) {
     *out = (trm_optimizer_options){.momentum = o->momentum,
                                    .weight_decay = o->weight_decay,
                                    .clip_norm = o->clip_norm,
@@ -57,7 +58,8 @@ static trm_status optimizer_of(const app_options *o, trm_optimizer_options *out,
 
 /* Parses --loss-scale: off, fixed, dynamic, fixed:1024, dynamic:65536.
  *   error  INVALID */
-static trm_status loss_scale_of(const app_options *o, trm_loss_scale_options *out, trm_error *err) {
+static trm_status parse_loss_scale(const app_options *o, trm_loss_scale_options *out,
+                                   trm_error *err) {
     const char *text = o->loss_scale, *colon = text != NULL ? strchr(text, ':') : NULL;
     *out = (trm_loss_scale_options){0};
     if (text == NULL || strcmp(text, "off") == 0) {
@@ -144,10 +146,10 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
     trm_loss_scale_options loss_scale = {0};
     trm_optimizer_options optimizer = {0};
     if (status == TRM_OK) {
-        status = optimizer_of(o, &optimizer, err);
+        status = parse_optimizer(o, &optimizer, err);
     }
     if (status == TRM_OK) {
-        status = loss_scale_of(o, &loss_scale, err);
+        status = parse_loss_scale(o, &loss_scale, err);
     }
     if (status == TRM_OK) {
         status = app_set_context(app, err);

@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Begins the report of an event with the library's members of it. People read what the caller puts
- * behind. */
+/* Begins the report of an event with the library's members of it, which the report for people
+ * omits. */
 static void begin_event(app_stream stream, trm_training_event event, const trm_progress *p,
                         const trm_mean_step *mean) {
     size_t bytes = trm_event_members(event, p, mean, NULL, 0) + 1;

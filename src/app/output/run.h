@@ -7,7 +7,7 @@
  * events are those of rank 0, of the others only warnings, the end, and where the time goes are
  * read.
  *
- * app_run_read continues behind the last whole line of each file, so that top reads each line once.
+ * app_run_read continues after the last whole line of each file, so that top reads each line once.
  * A step that was computed again after a resume replaces the earlier one. */
 #ifndef TRIREME_APP_RUN_H
 #define TRIREME_APP_RUN_H
@@ -59,7 +59,7 @@ typedef struct app_run_file {
     double last_time;        /* of the newest line, in seconds since 1970 */
     double longest_gap;      /* seconds between two lines */
     json_t *options, *start; /* newest events; NULL = none */
-    json_t *end;             /* event done or error behind the newest start; NULL = none */
+    json_t *end;             /* event done or error after the newest start; NULL = none */
 } app_run_file;
 
 enum { APP_RUN_FILES = 256, APP_RUN_EVENTS = 1000 };

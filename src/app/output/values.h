@@ -18,7 +18,7 @@
  *      %d %u    an integer (%u unsigned)      %f %g %e   a real number
  *      %s       a text (NULL: nothing)        %b         a number of bytes: "1.53 GB"
  *      %t       seconds: "1:02:03"            %%         a percent sign
- * {FACTOR} behind a conversion multiplies what people read: "%.2f{1e3} ms" prints seconds. A
+ * {FACTOR} after a conversion multiplies what people read: "%.2f{1e3} ms" prints seconds. A
  * format may use its value several times ("%dx%d"), or not at all. The format of a bool is printed
  * if the value is true. A value without a key is text alone, one without a format (NULL) JSON
  * alone. */
@@ -36,7 +36,7 @@ typedef enum app_stream {
 } app_stream;
 
 typedef enum app_value_kind {
-    APP_VALUE_END, /* behind the last value of a list */
+    APP_VALUE_END, /* after the last value of a list */
     APP_VALUE_INT,
     APP_VALUE_ELEMENT, /* an integer without a key, of an array */
     APP_VALUE_REAL,
