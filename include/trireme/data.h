@@ -688,7 +688,7 @@ TRM_API int64_t trm_tokenizer_vocabulary(const trm_tokenizer *tokenizer);
 /* Returns the id of a token, spelled as in tokenizer.json ("<|endoftext|>"); -1 if there is none.
  */
 TRM_API int32_t trm_tokenizer_find(const trm_tokenizer *tokenizer, const char *token);
-/* Returns the id of the token behind a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the
+/* Returns the id of the token after a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the
  * tokenizer has none of them. */
 TRM_API int32_t trm_tokenizer_end(const trm_tokenizer *tokenizer);
 
@@ -733,7 +733,7 @@ TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *to
 /* ---- datasets of tokens -------------------------------------------------------------------- */
 /* Options of cutting text into samples. A sample is `context` tokens and, for each, the next token:
  * fields "tokens" and "targets", both int32 [context]. Sample i begins at token i * stride of its
- * part; samples do not reach from one file into the next. A target of -100 is to be ignored: behind
+ * part; samples do not reach from one file into the next. A target of -100 is to be ignored: after
  * the last token of a sample that is shorter than the context, and in rows of a batch that have no
  * sample. There the token is the tokenizer's [PAD] or <pad>, else 0.
  *
@@ -741,7 +741,7 @@ TRM_API TRM_MUST_USE trm_status trm_tokens_read(const char *path, trm_tokens *to
  * least one, are targets, and the others' targets are to be ignored. Of these tokens 80 % are read
  * as the mask token, 10 % as a random one and 10 % as they are (Devlin et al. 2018). The choice is
  * a function of the sample's number, in training also of seed and epoch. A field "mask", int32
- * [context], has 1 for tokens of the sample and 0 behind its last one. With `boundary_tokens` [CLS]
+ * [context], has 1 for tokens of the sample and 0 after its last one. With `boundary_tokens` [CLS]
  * and [SEP] (or <s> and </s>) stand around the tokens of a sample, two fewer; they are no targets.
  *
  * Training reads the first 90 % and testing the rest (nanoGPT's split: of characters, of documents,
@@ -783,7 +783,7 @@ TRM_API TRM_MUST_USE trm_status trm_dataset_text(const char *path, trm_usage usa
                                                  const trm_text_options *options, trm_dataset **out,
                                                  trm_error *err);
 /* Opens files with a JSON object on each line (.jsonl), with a document in one of its fields, kept
- * as text. Documents are joined, with trm_tokenizer_end behind each, or else a line end.
+ * as text. Documents are joined, with trm_tokenizer_end after each, or else a line end.
  *   errors   as trm_dataset_tokens
  *   owns     caller: trm_dataset_destroy(*out) */
 TRM_API TRM_MUST_USE trm_status trm_dataset_json_lines(const char *path, trm_usage usage,

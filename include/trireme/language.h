@@ -49,13 +49,13 @@ TRM_API void trm_generator_destroy(trm_generator *generator);
 
 /* Forgets all tokens, and reads the parameters again, which training may have changed. */
 TRM_API void trm_generator_reset(trm_generator *generator);
-/* Reads tokens behind those that were read before. When there are as many as the model has
+/* Reads tokens after those that were read before. When there are as many as the model has
  * positions, the generator forgets all but the last half of them, which it reads again.
  *   param    ids: [count]
  *   errors   INVALID (an id outside of the vocabulary; the generator is then reset) */
 TRM_API TRM_MUST_USE trm_status trm_generator_read(trm_generator *generator, const int32_t *ids,
                                                    int64_t count, trm_error *err);
-/* Returns the logits [vocabulary] of the token behind those that were read; NULL before the first.
+/* Returns the logits [vocabulary] of the token after those that were read; NULL before the first.
  *   owns     the generator: valid until its next call */
 TRM_API const float *trm_generator_logits(const trm_generator *generator);
 /* Returns the bytes of weights that the computation of one token reads: the weights of all
@@ -69,7 +69,7 @@ typedef struct trm_sampling {
     double top_p;       /* of the fewest tokens that have this probability together; 0 = all */
     uint64_t seed;      /* the same seed chooses the same tokens */
 } trm_sampling;
-/* Chooses the token behind those that were read: a function of their logits, the options and the
+/* Chooses the token after those that were read: a function of their logits, the options and the
  * number of tokens that were read.
  *   param    sampling: NULL = all zeros
  *   returns  the id; -1 before the first token */

@@ -61,7 +61,7 @@ typedef struct trm_vit_options {
     int64_t layers; /* 0 = 12 */
     int64_t width;  /* values of a patch; 0 = 768; a multiple of heads */
     int64_t heads;  /* 0 = 12 */
-    int64_t hidden; /* width of the layer behind attention; 0 = 4 width */
+    int64_t hidden; /* width of the layer after attention; 0 = 4 width */
     int64_t patch;  /* height and width of a patch, which divide those of the image; 0 = 16 */
     double dropout; /* rate for embeddings and for the output of each layer; 0 = none */
     double epsilon; /* of norms; 0 = 1e-12 */
@@ -89,7 +89,7 @@ typedef struct trm_language_options {
     int64_t width;       /* values of a position; 0 = 768; a multiple of heads */
     int64_t heads;       /* 0 = 12; a multiple of kv_heads */
     int64_t kv_heads;    /* heads of keys and values; 0 = heads */
-    int64_t hidden;      /* width of the layer behind attention; 0 = 4 width, llama 8/3 width */
+    int64_t hidden;      /* width of the layer after attention; 0 = 4 width, llama 8/3 width */
     int64_t context;     /* most positions; 0 = 1024, bert 512 */
     int64_t vocabulary;  /* tokens; 0 = 50257, bert 30522 */
     double dropout;      /* rate for embeddings and for the output of each layer; 0 = none */
@@ -127,7 +127,7 @@ TRM_API TRM_MUST_USE trm_status trm_language_complete(const char *model,
  * logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
  * transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
  * llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
- * experts in place of the layers behind attention (trm_mixture_of_experts),
+ * experts in place of the layers after attention (trm_mixture_of_experts),
  * "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
  * token embedding unless the options say otherwise. For another name the graph keeps an error that
  * lists the names.
@@ -211,7 +211,7 @@ TRM_API trm_node trm_widedeep(trm_graph *graph, const trm_click_inputs *inputs,
 TRM_API trm_node trm_deepfm(trm_graph *graph, const trm_click_inputs *inputs,
                             const trm_recommender_options *options);
 /* Adds DCN-v2: cross layers x(l+1) = x0 * (W x(l) + b) + x(l) on embeddings and dense inputs, and a
- * deep network beside or behind them -> logits [N]. Default of hidden: 400, 400, 400.
+ * deep network beside or after them -> logits [N]. Default of hidden: 400, 400, 400.
  *   source   Wang et al. 2021 */
 TRM_API trm_node trm_dcnv2(trm_graph *graph, const trm_click_inputs *inputs,
                            const trm_recommender_options *options);

@@ -357,7 +357,7 @@ TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options
 TRM_API void trm_ps_client_destroy(trm_ps_client *client);
 /* Returns the mode of the servers. */
 TRM_API trm_ps_mode trm_ps_client_mode(const trm_ps_client *client);
-/* Returns the number of this worker's next batch: after a restart, behind those that the servers
+/* Returns the number of this worker's next batch: after a restart, after those that the servers
  * have received. */
 TRM_API int64_t trm_ps_client_next_batch(const trm_ps_client *client);
 /* Declares a table on all servers. Workers declare the same tables in the same order.

@@ -1717,7 +1717,7 @@ class trm_vit_options(Structure):
     """layers: 0 = 12
     width: values of a patch; 0 = 768; a multiple of heads
     heads: 0 = 12
-    hidden: width of the layer behind attention; 0 = 4 width
+    hidden: width of the layer after attention; 0 = 4 width
     patch: height and width of a patch, which divide those of the image; 0 = 16
     dropout: rate for embeddings and for the output of each layer; 0 = none
     epsilon: of norms; 0 = 1e-12
@@ -1730,7 +1730,7 @@ class trm_language_options(Structure):
     width: values of a position; 0 = 768; a multiple of heads
     heads: 0 = 12; a multiple of kv_heads
     kv_heads: heads of keys and values; 0 = heads
-    hidden: width of the layer behind attention; 0 = 4 width, llama 8/3 width
+    hidden: width of the layer after attention; 0 = 4 width, llama 8/3 width
     context: most positions; 0 = 1024, bert 512
     vocabulary: tokens; 0 = 50257, bert 30522
     dropout: rate for embeddings and for the output of each layer; 0 = none
@@ -3928,7 +3928,7 @@ FUNCTIONS = {
         """Returns the id of a token, spelled as in tokenizer.json ("<|endoftext|>"); -1 if there is none."""),
     'trm_tokenizer_end': (c_int32, (c_void_p,),
         'tokenizer',
-        """Returns the id of the token behind a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the
+        """Returns the id of the token after a document: <|endoftext|>, <|end_of_text|> or </s>; -1 if the
         tokenizer has none of them.
         """),
     'trm_tokens_free': (None, (POINTER(trm_tokens),),
@@ -3981,7 +3981,7 @@ FUNCTIONS = {
     'trm_dataset_json_lines': (c_int, (c_char_p, c_int, POINTER(trm_text_options), POINTER(c_void_p), POINTER(trm_error),),
         'path usage options out err',
         """Opens files with a JSON object on each line (.jsonl), with a document in one of its fields, kept
-        as text. Documents are joined, with trm_tokenizer_end behind each, or else a line end.
+        as text. Documents are joined, with trm_tokenizer_end after each, or else a line end.
           errors   as trm_dataset_tokens
           owns     caller: trm_dataset_destroy(*out)
         """),
@@ -5345,7 +5345,7 @@ FUNCTIONS = {
         """Returns the mode of the servers."""),
     'trm_ps_client_next_batch': (c_int64, (c_void_p,),
         'client',
-        """Returns the number of this worker's next batch: after a restart, behind those that the servers
+        """Returns the number of this worker's next batch: after a restart, after those that the servers
         have received.
         """),
     'trm_ps_client_table': (c_int, (c_void_p, POINTER(trm_table_options), POINTER(c_int32), POINTER(trm_error),),
@@ -5972,7 +5972,7 @@ FUNCTIONS = {
         logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
         transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
         llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
-        experts in place of the layers behind attention (trm_mixture_of_experts),
+        experts in place of the layers after attention (trm_mixture_of_experts),
         "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
         token embedding unless the options say otherwise. For another name the graph keeps an error that
         lists the names.
@@ -6002,7 +6002,7 @@ FUNCTIONS = {
     'trm_dcnv2': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
         'graph inputs options',
         """Adds DCN-v2: cross layers x(l+1) = x0 * (W x(l) + b) + x(l) on embeddings and dense inputs, and a
-        deep network beside or behind them -> logits [N]. Default of hidden: 400, 400, 400.
+        deep network beside or after them -> logits [N]. Default of hidden: 400, 400, 400.
           source   Wang et al. 2021
         """),
     'trm_dlrm': (trm_node, (c_void_p, POINTER(trm_click_inputs), POINTER(trm_recommender_options),),
@@ -6041,14 +6041,14 @@ FUNCTIONS = {
         """Forgets all tokens, and reads the parameters again, which training may have changed."""),
     'trm_generator_read': (c_int, (c_void_p, POINTER(c_int32), c_int64, POINTER(trm_error),),
         'generator ids count err',
-        """Reads tokens behind those that were read before. When there are as many as the model has
+        """Reads tokens after those that were read before. When there are as many as the model has
         positions, the generator forgets all but the last half of them, which it reads again.
           param    ids: [count]
           errors   INVALID (an id outside of the vocabulary; the generator is then reset)
         """),
     'trm_generator_logits': (POINTER(c_float), (c_void_p,),
         'generator',
-        """Returns the logits [vocabulary] of the token behind those that were read; NULL before the first.
+        """Returns the logits [vocabulary] of the token after those that were read; NULL before the first.
           owns     the generator: valid until its next call
         """),
     'trm_generator_weight_bytes': (c_int64, (c_void_p,),
@@ -6058,7 +6058,7 @@ FUNCTIONS = {
         """),
     'trm_generator_choose': (c_int32, (c_void_p, POINTER(trm_sampling),),
         'generator sampling',
-        """Chooses the token behind those that were read: a function of their logits, the options and the
+        """Chooses the token after those that were read: a function of their logits, the options and the
         number of tokens that were read.
           param    sampling: NULL = all zeros
           returns  the id; -1 before the first token

@@ -492,7 +492,7 @@ def vit(image: Value, classes: int, *, layers: Any = None, width: Any = None, he
     layers: 0 = 12
     width: values of a patch; 0 = 768; a multiple of heads
     heads: 0 = 12
-    hidden: width of the layer behind attention; 0 = 4 width
+    hidden: width of the layer after attention; 0 = 4 width
     patch: height and width of a patch, which divide those of the image; 0 = 16
     dropout: rate for embeddings and for the output of each layer; 0 = none
     epsilon: of norms; 0 = 1e-12
@@ -511,7 +511,7 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     logits [B, T, vocabulary]. Names, shapes and initial values of the parameters are those of
     transformers: gpt2 "wte.weight", "wpe.weight", "h.0.attn.c_attn.weight" [width, 3 width] ...,
     llama "model.embed_tokens.weight", "model.layers.0.self_attn.q_proj.weight" ... moe is gpt2 with
-    experts in place of the layers behind attention (trm_mixture_of_experts),
+    experts in place of the layers after attention (trm_mixture_of_experts),
     "h.0.mlp.router.weight", "h.0.mlp.experts.up", "h.0.mlp.experts.down". The output layer uses the
     token embedding unless the options say otherwise. For another name the graph keeps an error that
     lists the names.
@@ -522,7 +522,7 @@ def language_build(model: str, ids: Value, *, layers: Any = None, width: Any = N
     width: values of a position; 0 = 768; a multiple of heads
     heads: 0 = 12; a multiple of kv_heads
     kv_heads: heads of keys and values; 0 = heads
-    hidden: width of the layer behind attention; 0 = 4 width, llama 8/3 width
+    hidden: width of the layer after attention; 0 = 4 width, llama 8/3 width
     context: most positions; 0 = 1024, bert 512
     vocabulary: tokens; 0 = 50257, bert 30522
     dropout: rate for embeddings and for the output of each layer; 0 = none
@@ -555,7 +555,7 @@ def language_loss(model: str, ids: Value, targets: Value, *, layers: Any = None,
     width: values of a position; 0 = 768; a multiple of heads
     heads: 0 = 12; a multiple of kv_heads
     kv_heads: heads of keys and values; 0 = heads
-    hidden: width of the layer behind attention; 0 = 4 width, llama 8/3 width
+    hidden: width of the layer after attention; 0 = 4 width, llama 8/3 width
     context: most positions; 0 = 1024, bert 512
     vocabulary: tokens; 0 = 50257, bert 30522
     dropout: rate for embeddings and for the output of each layer; 0 = none
@@ -640,7 +640,7 @@ def dcnv2(*, keys: Value, offsets: Any = None, values: Any = None, dense: Any = 
           bottom: Any = None, cross_layers: Any = None, cross_rank: Any = None, stacked: Any = None,
           wide_dense: Any = None, table_init: Any = None, layer_init: Any = None) -> Node:
     """Adds DCN-v2: cross layers x(l+1) = x0 * (W x(l) + b) + x(l) on embeddings and dense inputs, and a
-    deep network beside or behind them -> logits [N]. Default of hidden: 400, 400, 400.
+    deep network beside or after them -> logits [N]. Default of hidden: 400, 400, 400.
       source   Wang et al. 2021
 
     keys: int64 [N, F]; with bags [K]
