@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "ranks.h"
+#include "test_layers.h"
 
 #include <math.h>
 
@@ -42,45 +43,25 @@ typedef struct shared {
     outcome of[RANKS];
 } shared;
 
-static trm_node norm_conv(trm_graph *g, trm_node x, int64_t in) {
-    x = trm_conv2d(g, x,
-                   trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
-                                 TRM_INIT_HE_NORMAL_FAN_OUT),
-                   TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
-    return trm_batch_norm(
-        g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
-        trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-        trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-        trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
-}
-
-static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
-    trm_graph_push_scope(g, "%s", name);
-    x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
-                   trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
-    trm_graph_pop_scope(g);
-    return x;
-}
-
 /* fc2 is used twice: its gradient is a sum that is written late. */
 static trm_node network(trm_graph *g, int64_t batch, bool dropout) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch)), skip = TRM_NO_NODE;
     for (int i = 0; i < 3; i++) {
         trm_graph_push_scope(g, "layer%d", i);
-        x = norm_conv(g, x, i == 0 ? 3 : CHANNELS);
+        x = norm_conv(g, x, CHANNELS, true);
         x = trm_relu(g, i == 0 ? x : trm_add(g, x, skip));
         skip = x;
         trm_graph_pop_scope(g);
     }
-    x = trm_relu(g, dense(g, "fc1", trm_global_avg_pool(g, x), CHANNELS, HIDDEN));
+    x = trm_relu(g, dense(g, "fc1", trm_global_avg_pool(g, x), HIDDEN));
     trm_graph_push_scope(g, "fc2");
     trm_node w = trm_parameter(g, "weight", trm_shape_of(HIDDEN, HIDDEN), TRM_INIT_LINEAR);
     trm_node b = trm_parameter(g, "bias", trm_shape_of(HIDDEN), TRM_INIT_LINEAR);
     trm_graph_pop_scope(g);
     x = trm_linear(g, trm_relu(g, trm_linear(g, x, w, b)), w, b);
     x = dropout ? trm_dropout(g, x, 0.3) : x;
-    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, HIDDEN, CLASSES), label, NULL);
+    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, CLASSES), label, NULL);
 }
 
 enum { FIELDS = 3, ROWS = 7, WIDTH = 5 };
@@ -96,9 +77,8 @@ static trm_node clicks(trm_graph *g, int64_t batch, bool mean) {
     trm_node pairs = trm_pair_dots(g, rows);
     trm_node x = trm_concat(
         g, (trm_node[]){trm_reshape(g, rows, trm_shape_of(batch, FIELDS * WIDTH)), pairs}, 2, 1);
-    int64_t width = FIELDS * WIDTH + FIELDS * (FIELDS - 1) / 2;
-    x = trm_relu(g, dense(g, "fc1", x, width, HIDDEN));
-    x = trm_add(g, dense(g, "fc2", x, HIDDEN, 1),
+    x = trm_relu(g, dense(g, "fc1", x, HIDDEN));
+    x = trm_add(g, dense(g, "fc2", x, 1),
                 trm_reduce_sum(g, trm_reshape(g, weights, trm_shape_of(batch, FIELDS)),
                                (int32_t[]){1}, 1, true));
     if (!mean) {
@@ -123,9 +103,9 @@ static trm_node transformer(trm_graph *g, int64_t batch, bool rms) {
         rms ? trm_rms_norm(g, x, gamma, 0)
             : trm_layer_norm(g, x, gamma,
                              trm_parameter(g, "norm.bias", trm_shape_of(MODEL), TRM_INIT_ZERO), 0);
-    y = trm_attention_packed(g, dense(g, "qkv", y, MODEL, 3 * MODEL), HEADS, 0, TRM_NO_NODE,
+    y = trm_attention_packed(g, dense(g, "qkv", y, 3 * MODEL), HEADS, 0, TRM_NO_NODE,
                              &(trm_attention_options){.causal = true});
-    x = trm_add(g, x, dense(g, "out", y, MODEL, MODEL));
+    x = trm_add(g, x, dense(g, "out", y, MODEL));
     const trm_experts e = {
         .router = trm_parameter(g, "router", trm_shape_of(4, MODEL), TRM_INIT_LINEAR),
         .up = trm_parameter(g, "experts.up", trm_shape_of(4, 6, MODEL), TRM_INIT_NORMAL_001),
@@ -133,7 +113,7 @@ static trm_node transformer(trm_graph *g, int64_t batch, bool rms) {
         .top_k = 2};
     trm_node balance;
     x = trm_add(g, x, trm_mixture_of_experts(g, x, &e, &balance));
-    x = trm_add(g, x, dense(g, "down", trm_silu(g, dense(g, "up", x, MODEL, 16)), 16, MODEL));
+    x = trm_add(g, x, dense(g, "down", trm_silu(g, dense(g, "up", x, 16)), MODEL));
     return trm_linear_cross_entropy(g, x, words, next, NULL);
 }
 

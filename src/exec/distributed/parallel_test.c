@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "ranks.h"
+#include "test_layers.h"
 
 #include <math.h>
 
@@ -51,44 +52,21 @@ typedef struct shared {
     outcome of[RANKS];
 } shared;
 
-static trm_node norm_conv(trm_graph *g, trm_node x, int64_t in, bool norm) {
-    x = trm_conv2d(g, x,
-                   trm_parameter(g, "conv.weight", trm_shape_of(CHANNELS, in, 3, 3),
-                                 TRM_INIT_HE_NORMAL_FAN_OUT),
-                   TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
-    if (!norm) {
-        return x;
-    }
-    return trm_batch_norm(
-        g, x, trm_parameter(g, "bn.weight", trm_shape_of(CHANNELS), TRM_INIT_ONE),
-        trm_parameter(g, "bn.bias", trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-        trm_state(g, "bn.running_mean", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ZERO),
-        trm_state(g, "bn.running_var", TRM_FLOAT32, trm_shape_of(CHANNELS), TRM_INIT_ONE), NULL);
-}
-
-static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
-    trm_graph_push_scope(g, "%s", name);
-    x = trm_linear(g, x, trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR),
-                   trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
-    trm_graph_pop_scope(g);
-    return x;
-}
-
 static trm_node network(trm_graph *g, int64_t batch, bool norm) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     trm_node skip = TRM_NO_NODE;
     for (int i = 0; i < 3; i++) {
         trm_graph_push_scope(g, "layer%d", i);
-        x = norm_conv(g, x, i == 0 ? 3 : CHANNELS, norm);
+        x = norm_conv(g, x, CHANNELS, norm);
         x = trm_relu(g, i == 0 ? x : trm_add(g, x, skip));
         skip = x;
         trm_graph_pop_scope(g);
     }
     x = trm_global_avg_pool(g, x);
-    x = trm_relu(g, dense(g, "fc1", x, CHANNELS, HIDDEN));
-    x = trm_relu(g, dense(g, "fc2", x, HIDDEN, HIDDEN));
-    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, HIDDEN, CLASSES), label, NULL);
+    x = trm_relu(g, dense(g, "fc1", x, HIDDEN));
+    x = trm_relu(g, dense(g, "fc2", x, HIDDEN));
+    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, CLASSES), label, NULL);
 }
 
 static trm_node small_network(trm_graph *g, int64_t batch) {
@@ -103,7 +81,7 @@ static trm_node small_network(trm_graph *g, int64_t batch) {
                                  TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     x = trm_global_avg_pool(g, trm_relu(g, x));
-    return trm_softmax_cross_entropy(g, dense(g, "fc", x, WIDE, CLASSES), label, NULL);
+    return trm_softmax_cross_entropy(g, dense(g, "fc", x, CLASSES), label, NULL);
 }
 
 /* The weights of pixels, fc1 and fc2 are made jointly; the input of fc1 is a view of what pooling
@@ -111,7 +89,7 @@ static trm_node small_network(trm_graph *g, int64_t batch) {
 static trm_node large_network(trm_graph *g, int64_t batch) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    x = trm_relu(g, norm_conv(g, x, 3, true));
+    x = trm_relu(g, norm_conv(g, x, CHANNELS, true));
     x = trm_conv2d(g, x,
                    trm_parameter(g, "wide.weight", trm_shape_of(LARGE, CHANNELS, 3, 3),
                                  TRM_INIT_HE_NORMAL_FAN_OUT),
@@ -121,9 +99,9 @@ static trm_node large_network(trm_graph *g, int64_t batch) {
                                  TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     x = trm_global_avg_pool(g, trm_relu(g, x));
-    x = trm_relu(g, dense(g, "fc1", x, LARGE, 4 * LARGE));
-    x = trm_relu(g, dense(g, "fc2", x, 4 * LARGE, LARGE));
-    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, LARGE, CLASSES), label, NULL);
+    x = trm_relu(g, dense(g, "fc1", x, 4 * LARGE));
+    x = trm_relu(g, dense(g, "fc2", x, LARGE));
+    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, CLASSES), label, NULL);
 }
 
 static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, trm_exec **out,

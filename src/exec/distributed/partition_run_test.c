@@ -2,6 +2,7 @@
 /* Random networks cut in random ways, run on threads as ranks, against one device
  * (tests/partition_trial.h). TRIREME_TEST_FILTER='clicks*' runs these alone. */
 #include "partition_trial.h"
+#include "test_layers.h"
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
@@ -31,16 +32,6 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x) {
                        trm_state(g, "running_mean", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ZERO),
                        trm_state(g, "running_var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE),
                        NULL);
-    trm_graph_pop_scope(g);
-    return x;
-}
-
-static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
-    trm_shape s = trm_node_shape(g, x);
-    trm_graph_push_scope(g, "%s", name);
-    x = trm_linear(
-        g, x, trm_parameter(g, "weight", trm_shape_of(out, s.dim[s.rank - 1]), TRM_INIT_LINEAR),
-        trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
     trm_graph_pop_scope(g);
     return x;
 }

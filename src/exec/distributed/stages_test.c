@@ -3,20 +3,11 @@
  * one device (tests/partition_trial.h): stages alone, stages of data parallel ranks, stages of
  * graphs that a plan splits. TRIREME_SHARD_TRIALS=100 tries more. */
 #include "partition_trial.h"
+#include "test_layers.h"
 
 #include "plan/pipeline/stages.h"
 
 /* ---- networks -------------------------------------------------------------------------------- */
-
-static trm_node dense(trm_graph *g, trm_node x, int64_t out, const char *format, int64_t number) {
-    trm_shape s = trm_node_shape(g, x);
-    trm_graph_push_scope(g, format, (int)number);
-    x = trm_linear(
-        g, x, trm_parameter(g, "weight", trm_shape_of(out, s.dim[s.rank - 1]), TRM_INIT_LINEAR),
-        trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_LINEAR));
-    trm_graph_pop_scope(g);
-    return x;
-}
 
 /* Layers of random widths, some with dropout, and a value that the last layer reads again. */
 static trm_node layers(trm_graph *g, uint64_t v) {
@@ -26,13 +17,15 @@ static trm_node layers(trm_graph *g, uint64_t v) {
     trm_node first = TRM_NO_NODE;
     for (int64_t i = 0; i < depth; i++) {
         bool last = i + 1 == depth;
-        x = dense(g, x, last || i == 0 ? 9 : pick(v, (uint64_t)(10 + i), 5, 14), "layer%d", i);
+        char name[24];
+        snprintf(name, sizeof name, "layer%d", (int)i);
+        x = dense(g, name, x, last || i == 0 ? 9 : pick(v, (uint64_t)(10 + i), 5, 14));
         x = pick(v, (uint64_t)(30 + i), 0, 2) == 0 ? trm_tanh(g, x) : trm_relu(g, x);
         x = pick(v, (uint64_t)(50 + i), 0, 3) == 0 ? trm_dropout(g, x, 0.2) : x;
         first = i == 0 ? x : first;
     }
     x = pick(v, 2, 0, 1) == 1 ? trm_add(g, x, first) : x;
-    return trm_softmax_cross_entropy(g, dense(g, x, 8, "out", 0), label,
+    return trm_softmax_cross_entropy(g, dense(g, "out", x, 8), label,
                                      &(trm_xent_options){.label_smoothing = v % 2 ? 0.1 : 0});
 }
 
@@ -55,11 +48,11 @@ static trm_node blocks_of_tokens(trm_graph *g, uint64_t v) {
                 : trm_layer_norm(g, x, gamma,
                                  trm_parameter(g, "norm.bias", trm_shape_of(WIDTH), TRM_INIT_ZERO),
                                  0);
-        y = trm_attention_packed(g, dense(g, y, 3 * WIDTH, "qkv", 0), HEADS, 0, TRM_NO_NODE,
+        y = trm_attention_packed(g, dense(g, "qkv", y, 3 * WIDTH), HEADS, 0, TRM_NO_NODE,
                                  &(trm_attention_options){.causal = true});
-        x = trm_add(g, x, dense(g, y, WIDTH, "out", 0));
-        y = trm_gelu(g, dense(g, x, 12, "first", 0), (trm_gelu_form)(v % 2));
-        x = trm_add(g, x, trm_dropout(g, dense(g, y, WIDTH, "second", 0), v % 3 ? 0.1 : 0));
+        x = trm_add(g, x, dense(g, "out", y, WIDTH));
+        y = trm_gelu(g, dense(g, "first", x, 12), (trm_gelu_form)(v % 2));
+        x = trm_add(g, x, trm_dropout(g, dense(g, "second", y, WIDTH), v % 3 ? 0.1 : 0));
         trm_graph_pop_scope(g);
     }
     return trm_linear_cross_entropy(g, x, words, next, NULL);
@@ -87,8 +80,7 @@ static trm_node images(trm_graph *g, uint64_t v) {
         before = i == 0 ? x : before;
         trm_graph_pop_scope(g);
     }
-    return trm_softmax_cross_entropy(g, dense(g, trm_global_avg_pool(g, x), 8, "fc", 0), label,
-                                     NULL);
+    return trm_softmax_cross_entropy(g, dense(g, "fc", trm_global_avg_pool(g, x), 8), label, NULL);
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
@@ -223,8 +215,8 @@ static trm_node wrong_ids(trm_graph *g, uint64_t v) {
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(4));
     trm_node table = trm_parameter(g, "table", trm_shape_of(2, 6), TRM_INIT_LINEAR);
     trm_node x = trm_reshape(g, trm_embedding(g, table, ids), trm_shape_of(4, 18));
-    x = trm_relu(g, dense(g, x, 12, "first", 0));
-    return trm_softmax_cross_entropy(g, dense(g, x, 8, "second", 0), label, NULL);
+    x = trm_relu(g, dense(g, "first", x, 12));
+    return trm_softmax_cross_entropy(g, dense(g, "second", x, 8), label, NULL);
 }
 
 static void a_failure_ends_all_stages(void **state) {
