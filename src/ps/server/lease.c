@@ -89,17 +89,13 @@ static void maybe_next_epoch(trmi_lease_book *book) {
 
 /* Applies a GRANT event: the range must be fresh, or the beginning of a
  * returned range.
- *   error  CORRUPT, NOMEM */
+ *   error  CORRUPT */
 static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     if (e->epoch != book->epoch || e->begin < 0 || e->begin >= e->end ||
         e->end > book->options.samples || e->id <= book->last_id) {
         return TRMI_FAIL(err, TRM_CORRUPT, "lease %lld of samples %lld to %lld in epoch %lld",
                          (long long)e->id, (long long)e->begin, (long long)e->end,
                          (long long)e->epoch);
-    }
-    if (!trmi_grow((void **)&book->granted, &book->granted_capacity, book->granted_count + 1,
-                   sizeof *book->granted)) {
-        return TRMI_NO_MEMORY(err, "for a lease");
     }
     /* fresh samples, or the beginning of a returned range */
     if (e->begin == book->next) {
@@ -129,7 +125,17 @@ static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, 
     return TRM_OK;
 }
 
-/* Applies an event to the book.
+/* Makes room for one more lease and one more returned range: a recorded event must be applied. */
+static trm_status reserve_room(trmi_lease_book *book, trm_error *err) {
+    return trmi_grow((void **)&book->granted, &book->granted_capacity, book->granted_count + 1,
+                     sizeof *book->granted) &&
+                   trmi_grow((void **)&book->returned, &book->returned_capacity,
+                             book->returned_count + 1, sizeof *book->returned)
+               ? TRM_OK
+               : TRMI_NO_MEMORY(err, "for a lease");
+}
+
+/* Applies an event to the book, which has room for it.
  *   error  CORRUPT: it does not fit */
 static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     granted_lease *l;
@@ -161,10 +167,6 @@ static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, 
         if (l == NULL) {
             break;
         }
-        if (!trmi_grow((void **)&book->returned, &book->returned_capacity, book->returned_count + 1,
-                       sizeof *book->returned)) {
-            return TRMI_NO_MEMORY(err, "for the rest of a lease");
-        }
         book->returned[book->returned_count++] = (returned_range){l->position, l->end};
         drop_lease(book, l);
         return TRM_OK;
@@ -175,12 +177,14 @@ static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, 
 }
 
 trm_status trmi_lease_replay(trmi_lease_book *book, const trmi_lease_event *event, trm_error *err) {
+    TRMI_TRY(reserve_room(book, err));
     return apply_event(book, event, err);
 }
 
 /* Records an event, then applies it. */
 static trm_status record_and_apply(trmi_lease_book *book, const trmi_lease_event *event,
                                    trm_error *err) {
+    TRMI_TRY(reserve_room(book, err));
     TRMI_TRY(book->record(book->context, event, err));
     return apply_event(book, event, err);
 }

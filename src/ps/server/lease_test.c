@@ -3,6 +3,7 @@
  * restarts. once_test.c does the same with processes that are killed. */
 #include "check.h"
 
+#include "base/memory.h"
 #include "base/rng.h"
 #include "ps/server/lease.h"
 
@@ -236,6 +237,43 @@ static void samples_of_a_failed_push_are_lent_again(void **state) {
     trmi_lease_book_destroy(book);
 }
 
+/* Without memory nothing is recorded: a log with an event that the book does not have, and has again
+ * later, could not be read. */
+static void nothing_is_recorded_without_memory(void **state) {
+    static history h;
+    trmi_lease_book *book, *again;
+    trm_error err;
+    trm_ps_lease lease;
+    h.count = 0;
+    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    const trm_ps_lease_options o = {SAMPLES, 100, 1, 0, 0, 0};
+    trm_status status = TRM_OK;
+    for (int worker = 0; worker < 20; worker++) { /* both lists grow on the way */
+        for (int64_t fails = 1; fails == 1 || status == TRM_NOMEM; fails++) {
+            trmi_alloc_fail_after(fails == 1);
+            status = trmi_lease_take(book, &o, 0, 1, &lease, &err);
+        }
+        assert_true(status == TRM_OK);
+        for (int64_t fails = 1; fails == 1 || status == TRM_NOMEM; fails++) {
+            trmi_alloc_fail_after(fails == 1);
+            status = trmi_lease_drop_worker(book, 0, &err);
+        }
+        trmi_alloc_fail_after(0);
+        CHECK_OK(status, err);
+        CHECK_OK(trmi_lease_take(book, &o, 1, 1, &lease, &err), err);
+        if (worker % 2 == 0) {
+            CHECK_OK(trmi_lease_progress(book, lease.id, 1, lease.begin + 1, 1, &err), err);
+            CHECK_OK(trmi_lease_drop_worker(book, 1, &err), err);
+        }
+    }
+    CHECK_OK(trmi_lease_book_create(record, &h, &again, &err), err);
+    for (int64_t i = 0; i < h.count; i++) {
+        CHECK_OK(trmi_lease_replay(again, &h.events[i], &err), err);
+    }
+    trmi_lease_book_destroy(again);
+    trmi_lease_book_destroy(book);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_sample_once_although_workers_come_and_go),
@@ -244,6 +282,7 @@ int main(void) {
         cmocka_unit_test(a_job_ends_at_its_steps),
         cmocka_unit_test(wrong_use_is_said),
         cmocka_unit_test(samples_of_a_failed_push_are_lent_again),
+        cmocka_unit_test(nothing_is_recorded_without_memory),
     };
     return cmocka_run_group_tests_name("ps lease", tests, NULL, NULL);
 }
