@@ -137,7 +137,8 @@ def _create(options, backend_options=None):
 
 
 def _of(group):
-    return (group or dist.group.WORLD)._get_backend(torch.device('cpu'))
+    backend = (group or dist.group.WORLD)._get_backend(torch.device('cpu'))
+    return getattr(backend, 'wrapped_pg', backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL puts each backend into another one
 
 
 def empty(*sizes, dtype=torch.float32, group=None):
