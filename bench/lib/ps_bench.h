@@ -19,7 +19,8 @@ void bench_say_sorted(const bench_say *say, const char *name, const char *unit, 
                       int32_t count);
 void bench_say_one(const bench_say *say, const char *name, const char *unit, double value);
 
-/* Measures a worker and a server at Criteo's shape, `rows` rows in all.   errors  NOMEM, IO, as ps.h */
+/* Measures a worker and a server at Criteo's shape, `rows` rows in all.   errors  NOMEM, IO, as
+ * ps.h */
 trm_status bench_ps_service(const bench_ps_options *options, int64_t rows, const bench_say *say,
                             trm_error *err);
 /* Trains a table of options->table_bytes within a budget.   errors  NOMEM, IO */

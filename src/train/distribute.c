@@ -190,8 +190,8 @@ int32_t trm_distribute_size(const trm_distribute *distribute) {
 
 /* ---- fused operations ------------------------------------------------------------------------ */
 
-/* Sets *end so that values [first, *end) have one dtype and fit into the staging buffer together (at
- * least one value); returns their bytes. NULL values are skipped. */
+/* Sets *end so that values [first, *end) have one dtype and fit into the staging buffer together
+ * (at least one value); returns their bytes. NULL values are skipped. */
 static int64_t choose_group(const trm_tensor *values, int32_t count, int32_t first, int32_t *end) {
     int64_t bytes = 0;
     int32_t i = first;

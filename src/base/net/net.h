@@ -116,7 +116,8 @@ void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_
                   const void *b, size_t b_bytes, uint8_t out[32]);
 /* Fills `out` with random bytes.   errors  IO */
 trm_status trmi_net_random(void *out, size_t bytes, trm_error *err);
-/* Proves the token as the connector, over a connected socket, which stays the caller's to close when this fails.
+/* Proves the token as the connector, over a connected socket, which stays the caller's to close
+ * when this fails.
  *   errors  PEER (closed or silent, or not this protocol: may be tried again), INVALID (another
  * token),
  *           UNSUPPORTED (another version), CANCELLED, IO */
@@ -144,7 +145,8 @@ trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_o
  *   thread  one at a time */
 trm_status trmi_acceptor_next(trmi_acceptor *acceptor, double timeout_seconds, trmi_session *out,
                               trm_error *err);
-/* Returns a descriptor that is readable when trmi_acceptor_next has something to do, for poll loops. */
+/* Returns a descriptor that is readable when trmi_acceptor_next has something to do, for poll
+ * loops. */
 int trmi_acceptor_fd(const trmi_acceptor *acceptor);
 /* Returns the last connection that was refused, and why; "": none was. */
 const char *trmi_acceptor_refused(const trmi_acceptor *acceptor);

@@ -128,8 +128,8 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
 trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment *out,
                                   trm_error *err);
 
-/* comm_map_root.c: returns whether all other ranks can map `memory`: trm_comm_can_map_root, and it is of a
- * buffer from trm_comm_alloc_shared, of this rank or of another one. */
+/* comm_map_root.c: returns whether all other ranks can map `memory`: trm_comm_can_map_root, and it
+ * is of a buffer from trm_comm_alloc_shared, of this rank or of another one. */
 bool trmi_comm_reaches(trm_comm *comm, const void *memory, size_t bytes);
 /* Maps the memory that each rank passes (NULL: none) on all ranks. The mappings stay valid when
  * ranks die, and when memory or communicator are gone. out[rank].data is NULL for ranks that have

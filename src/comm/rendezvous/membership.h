@@ -93,8 +93,8 @@ typedef enum trmi_member_state {
 typedef struct trmi_ballot {
     const trmi_members *now; /* the present epoch, borrowed */
     int32_t number;          /* of the ballot: the coordinator's index in `now` */
-    int32_t least,
-        most; /* numbers of members of the next epoch: below, none may leave; above, none may join */
+    /* numbers of members of the next epoch: below, none may leave; above, none may join */
+    int32_t least, most;
     trmi_member_state *states; /* [now->count] */
     trmi_member *entries;      /* [now->count + newcomers] as members have described themselves */
     bool *entered;             /* [now->count] entries[i] is filled */
@@ -108,8 +108,8 @@ trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t le
                              trmi_ballot *out, trm_error *err);
 /* Frees what trmi_ballot_begin has allocated. */
 void trmi_ballot_end(trmi_ballot *ballot);
-/* Notes that a member has come; `accepted` is the list that it has accepted (ballot -1: none). Has no effect
- * once the list is proposed. Errors: NOMEM. */
+/* Notes that a member has come; `accepted` is the list that it has accepted (ballot -1: none). Has
+ * no effect once the list is proposed. Errors: NOMEM. */
 trm_status trmi_ballot_hear(trmi_ballot *ballot, int32_t index, const trmi_member *entry,
                             const trmi_members *accepted, trm_error *err);
 /* Notes that a process that was no member asks to become one. Errors: NOMEM. */
@@ -125,7 +125,8 @@ bool trmi_ballot_is_complete(const trmi_ballot *ballot);
 /* Returns whether the members that have come (or, if `acked`, accepted) are a quorum. */
 bool trmi_ballot_has_quorum(const trmi_ballot *ballot, bool acked);
 /* Makes the list: of those that have come, but for those that leave, and of newcomers. Where fewer
- * than `least` would be left, no member leaves. The caller has seen a quorum come. Errors: NOMEM. */
+ * than `least` would be left, no member leaves. The caller has seen a quorum come. Errors: NOMEM.
+ */
 trm_status trmi_ballot_propose(trmi_ballot *ballot, trm_error *err);
 
 #endif

@@ -383,10 +383,11 @@ trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_boots
     if (cluster->info.role == TRM_ROLE_SCHEDULER) {
         return end_join(trmi_side_watch(join, err), NULL, join, out);
     }
-    /* A rank 0 that comes to a running job while no member listens begins a meeting, until a member of
-     * the job tells it: where its doors are (END), or only that it runs (PENDING: this process asks
-     * again). A member may also open the place between the question and the meeting, or a question
-     * may be lost (INVALID). The same holds for a rank that takes the place of a lost rank 0. */
+    /* A rank 0 that comes to a running job while no member listens begins a meeting, until a member
+     * of the job tells it: where its doors are (END), or only that it runs (PENDING: this process
+     * asks again). A member may also open the place between the question and the meeting, or a
+     * question may be lost (INVALID). The same holds for a rank that takes the place of a lost rank
+     * 0. */
     bool asks = false;
     trm_status status = TRM_PENDING;
     for (int attempts = 0; status == TRM_PENDING || (asks && status == TRM_INVALID && attempts < 5);

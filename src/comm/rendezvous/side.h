@@ -132,7 +132,8 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
 trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_bootstrap **out,
                           trm_error *err);
 
-/* Meet the other ranks: side_root.c on rank 0, side_peer.c on the others. They fill side->links, peers, base.rank and secret. Errors as trm_cluster_join. */
+/* Meet the other ranks: side_root.c on rank 0, side_peer.c on the others. They fill side->links,
+ * peers, base.rank and secret. Errors as trm_cluster_join. */
 trm_status trmi_side_root(trmi_side *side, trmi_join *join, trm_error *err);
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err);
 /* Asks the process that listens at the place whether the elastic job runs already. END: it does,

@@ -134,8 +134,8 @@ void trmi_add_copy(trmi_builder *b, trmi_schedule_range to, trmi_schedule_place 
 /* Reserves `count` elements of the temporary buffer and returns the position of the first. */
 int64_t trmi_take_temp(trmi_builder *b, int64_t count);
 
-/* Return position and length of a block: of the request's blocks, or of n nearly equal parts for a kind
- * without blocks. */
+/* Return position and length of a block: of the request's blocks, or of n nearly equal parts for a
+ * kind without blocks. */
 int64_t trmi_block_at(const trmi_builder *b, int32_t block);
 int64_t trmi_block_count(const trmi_builder *b, int32_t block);
 /* Returns the range of blocks [first, first + blocks) of a vector that starts at `base` of

@@ -47,7 +47,8 @@ static int32_t cpus_of(const card *cards, int32_t n) {
     return count < limit ? count : limit;
 }
 
-/* Exchanges the cards of all ranks, and sets `counted` where they share fewer CPUs than they are. */
+/* Exchanges the cards of all ranks, and sets `counted` where they share fewer CPUs than they are.
+ */
 static trm_status exchange_cards(trmi_shm *shm, const trmi_exchange *exchange, trm_error *err) {
     card mine = {{0}, 0, 0}, *cards = trmi_alloc((size_t)shm->n * sizeof *cards);
     if (cards == NULL) {

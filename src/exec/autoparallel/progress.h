@@ -16,9 +16,9 @@ typedef struct trmi_progress {
 void trmi_progress_note(trmi_progress *progress, int64_t done, int64_t total, double seconds_left,
                         const char *what);
 
-/* Writes a plan in the field's words: "data parallel, mesh 2: 31 operators by samples", "mesh 2x2: 30
- * operators by samples, 1 operator by samples and output channels (fc.linear0)", or "not cut, mesh
- * 2: 31 operators the same on every rank".   Returns text */
+/* Writes a plan in the field's words: "data parallel, mesh 2: 31 operators by samples", "mesh 2x2:
+ * 30 operators by samples, 1 operator by samples and output channels (fc.linear0)", or "not cut,
+ * mesh 2: 31 operators the same on every rank".   Returns text */
 char *trmi_plan_words(const trmi_space *space, const trmi_choice *choice, char *text, size_t size);
 
 #endif

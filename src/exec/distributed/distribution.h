@@ -214,9 +214,9 @@ void trmi_distribution_count(const trm_exec *exec, const trm_program *program,
  * under it. */
 void trmi_distribution_keep(trm_exec *exec, const char *key, void *state);
 void *trmi_distribution_state(const trm_exec *exec, const char *key);
-/* Returns zeroed memory that the other ranks can reach, of which no page is allocated before it is used
- * (trmi_comm_fill_shared), freed when the ways are closed. UNSUPPORTED: this executor has no other
- * ranks. */
+/* Returns zeroed memory that the other ranks can reach, of which no page is allocated before it is
+ * used (trmi_comm_fill_shared), freed when the ways are closed. UNSUPPORTED: this executor has no
+ * other ranks. */
 trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, trm_error *err);
 /* Adds an action: in `schedule` only. Actions before the same step run in the order of the
  * table, then in the order in which they were added. */

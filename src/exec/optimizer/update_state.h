@@ -79,8 +79,8 @@ struct trmi_update {
     float clip;          /* factor of gradients in the last run: clipping times `scale` */
 };
 
-/* update_blocks.c: computes `sums`, those of a bucket's groups, in the order of the blocks of samples;
- * rows of the whole batch, `count` of them. */
+/* update_blocks.c: computes `sums`, those of a bucket's groups, in the order of the blocks of
+ * samples; rows of the whole batch, `count` of them. */
 void trmi_update_sum_blocks(const trmi_tree *tree, const trmi_update_rows *rows, int64_t bucket,
                             const float *gradients, int64_t width, float *sums);
 /* update_factors.c: reserves, or frees, memory for float32 copies of a segment's factors. */

@@ -163,8 +163,8 @@ static trm_status skip_damaged(search *s, const trmi_checkpoint_slot *slot,
 }
 
 /* Handles those whose manifest cannot be used. How new they are is unknown, so all of them are
- * logged. A checkpoint of a newer version is not damaged, and going back to an older one must be the
- * user's decision: UNSUPPORTED. */
+ * logged. A checkpoint of a newer version is not damaged, and going back to an older one must be
+ * the user's decision: UNSUPPORTED. */
 static trm_status skip_unreadable(search *s, const trmi_checkpoint_list *list, trm_error *err) {
     for (int64_t i = 0; i < list->count; i++) {
         const trmi_checkpoint_slot *slot = &list->slots[i];

@@ -8,8 +8,8 @@
 
 #include "base/memory.h"
 
-/* Adds the product of each adapter to the weights of its layer, and removes it from the list. The names may
- * have a prefix. transposed: weights are [inputs, outputs].
+/* Adds the product of each adapter to the weights of its layer, and removes it from the list. The
+ * names may have a prefix. transposed: weights are [inputs, outputs].
  *   error  INVALID: weights or half of an adapter are missing, or have another shape */
 trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
                                trm_named_tensor *tensors, int64_t *count, trm_error *err);
