@@ -13,15 +13,11 @@
  *
  *      keys k0 | attention with k0 | pass k0 on                   pass has ahead = 1
  *
- * Invariants: at most GATHERS_AHEAD gathers are under way. Where a message begins depends on the
- * order of the steps only, which is the same on all ranks, so all ranks start their messages in one
- * order. */
+ * Invariants: at most TRMI_GATHERS_AHEAD gathers are under way (the search prices them so,
+ * plan/search/search_measure.c). Where a message begins depends on the order of the steps only,
+ * which is the same on all ranks, so all ranks start their messages in one order. */
 #include "plan/partition/partition.h"
 #include "plan/passes/pass.h"
-
-/* A program needs the memory of so many results more. With two, the messages of a large parameter
- * have the time of a small one's product, too. */
-enum { GATHERS_AHEAD = 2 };
 
 /* Returns the exchange of a step that brings parts of a tensor to an activation; NULL: it is
  * another step. */
@@ -65,20 +61,20 @@ static void move_step(trm_program *p, int32_t from, int32_t to) {
 
 /* The gathers so far. */
 typedef struct gathers {
-    int32_t behind[GATHERS_AHEAD]; /* the steps after the last ones, in turn */
+    int32_t behind[TRMI_GATHERS_AHEAD]; /* the steps after the last ones, in turn */
     int32_t count;
 } gathers;
 
 /* Lets the gather at step s begin after the last but one. maker: the cast that it reads, or -1;
  * steps of forward stay before those of backward. */
 static void begin_gather(trm_program *p, int32_t s, int32_t maker, gathers *g) {
-    int32_t *place = &g->behind[g->count++ % GATHERS_AHEAD], begin = *place;
+    int32_t *place = &g->behind[g->count++ % TRMI_GATHERS_AHEAD], begin = *place;
     if (maker >= begin) {
         while (p->steps[begin].phase != p->steps[maker].phase) {
             begin++;
         }
         move_step(p, maker, begin);
-        for (int32_t i = 0; i < GATHERS_AHEAD; i++) {
+        for (int32_t i = 0; i < TRMI_GATHERS_AHEAD; i++) {
             g->behind[i] += g->behind[i] > begin;
         }
         begin++; /* after the cast */

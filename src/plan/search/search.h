@@ -55,7 +55,8 @@ typedef struct trmi_search_costs {
     /* fraction of the gradient traffic that can run beside operators: 1 = all, 0 = none */
     double overlap;
     double slowdown; /* factor by which operators slow down beside traffic; 0 = 1 */
-    /* fraction of the messages of rings that travels beside their operators; 0 = they block */
+    /* fraction of the messages of rings that travels beside their operators, and of the gathers of
+     * parameters in parts beside all operators (lower_ahead.c); at most `overlap`; 0 = they block */
     double ahead;
     /* gradients are reduced in buckets (plan/lower/buckets.h); false: each one by itself */
     bool fuse;
@@ -127,7 +128,7 @@ typedef enum trmi_store {
 typedef struct trmi_store_cost {
     double blocking; /* seconds of gathering parts, casting and updating */
     double once; /* part of `blocking` that a step of several micro-batches has once: updating */
-    double gradient; /* seconds of reducing the gradients; can overlap */
+    double gradient; /* of reducing the gradients, and of gathers that begin ahead; can overlap */
     double bytes;
 } trmi_store_cost;
 
@@ -288,6 +289,11 @@ static inline const trmi_op *trmi_space_op(const trmi_space *space, int32_t node
  * place. */
 double trmi_space_joined(const trmi_space *space, const trmi_op *op, int32_t input,
                          const trmi_spread *read);
+/* Returns the bytes of the gradient of a table in parts that an operator owns and another one reads,
+ * too: the rows of all are added to it, whole, before it goes to the parts. 0: no other one reads
+ * it. */
+double trmi_space_held(const trmi_space *space, const trmi_op *op, int32_t input,
+                       const trmi_spread *read);
 /* Returns the bytes of the largest part of a value in this spread. */
 double trmi_space_bytes(const trmi_space *space, int32_t value, const trmi_spread *spread);
 /* Sets the optimiser lines of a space (search_stores.c). A plan stores between 1/ranks of all
@@ -330,6 +336,8 @@ int32_t trmi_space_choose_strategy(const trmi_space *space, int32_t node, const 
 /* Returns the seconds of the cheapest way between spreads of a value; INFINITY: none. */
 double trmi_space_move_seconds(const trmi_space *space, int32_t value, const trmi_spread *from,
                                const trmi_spread *to);
+/* Returns the fraction of a gather of parts that travels beside operators. */
+double trmi_space_ahead(const trmi_space *space);
 /* Returns the seconds of gathering a parameter from its parts into `whole`, or of scattering (and
  * summing) its gradient into the parts. */
 double trmi_space_store_move(const trmi_space *space, int32_t value, const trmi_spread *parts,
@@ -445,14 +453,18 @@ trm_status trmi_space_solve_with(const trmi_space *space, const trmi_objective *
 /* A plan's step, in seconds, and its memory, in bytes, on the busiest rank. */
 typedef struct trmi_measure {
     double step; /* seconds of a step, by event simulation */
-    /* seconds by kind; `again`: recomputation, `gather`: parameters stored in parts or slices */
+    /* seconds by kind; `again`: recomputation, `gather`: parameters stored in parts or slices, what
+     * the rank waits for them */
     double compute, redistribute, exchange, gather, again, update, overhead;
-    double blocking; /* B: their sum */
-    double forward;  /* part of B before backward */
-    double once;     /* part of B that a step of several micro-batches has once: updates */
-    double gradient; /* G: all buckets one after another */
-    double exposed;  /* seconds of G that operators do not hide */
-    double bytes;    /* M: the sum of the four members that follow */
+    double blocking; /* their sum: B, and `waited` */
+    double forward;  /* part of it before backward */
+    double once;     /* part of it that a step of several micro-batches has once: updates */
+    double gradient; /* all buckets one after another */
+    double exposed;  /* seconds of them that operators do not hide */
+    /* gathers that begin ahead, one after another (G: with the buckets); the part of `gather` for
+     * which the rank waits for them */
+    double ahead, waited;
+    double bytes; /* M: the sum of the four members that follow */
     double weight_bytes, gradient_bytes, slot_bytes, kept_bytes;
     double flight_bytes;       /* part of kept_bytes that each micro-batch has until its backward */
     int32_t buckets, messages; /* buckets; gradient messages that were put into them */
@@ -467,6 +479,7 @@ typedef enum trmi_event_kind {
     TRMI_EVENT_OP,
     TRMI_EVENT_MOVE,
     TRMI_EVENT_BUCKET,
+    TRMI_EVENT_AHEAD, /* a message that begins ahead and travels beside operators, as buckets do */
     TRMI_EVENT_UPDATE
 } trmi_event_kind;
 /* One event of a simulated step; begin and seconds from the start of the step. */
@@ -475,9 +488,10 @@ typedef struct trmi_simulated_event {
     int32_t node; /* -1: none */
     trmi_phase phase;
     const char *what; /* "input 0", "halo", "gradient", ... */
-    trmi_move move;   /* set for MOVE and BUCKET */
+    trmi_move move;   /* set for MOVE, BUCKET and AHEAD */
     uint32_t axes;
     double bytes, begin, seconds;
+    double waited; /* AHEAD: seconds that it adds to the step */
     int32_t count; /* BUCKET: number of gradients in it */
 } trmi_simulated_event;
 /* The events of a step, in the order of their creation. */
@@ -571,9 +585,12 @@ typedef struct trmi_runner_up {
 
 /* How the lower bound treats the memory limit. */
 typedef enum trmi_bound {
-    TRMI_BOUND_FREE,    /* no limit, or the best plan of all fits */
-    TRMI_BOUND_EXACT,   /* over all plans that fit, by lists of time and memory */
-    TRMI_BOUND_LAGRANGE /* Lagrangian bound: the lists exceeded their limit */
+    TRMI_BOUND_FREE,     /* no limit, or the best plan of all fits */
+    TRMI_BOUND_EXACT,    /* over all plans that fit, by lists of time and memory */
+    TRMI_BOUND_LAGRANGE, /* Lagrangian bound: the lists exceeded their limit */
+    /* over all plans within a larger limit: the program of the plan fits, although the search counts
+     * none that leaves room for what programs need beyond (exec/autoparallel/auto_parallel.c) */
+    TRMI_BOUND_COUNTED
 } trmi_bound;
 enum { TRMI_CANDIDATES = 64 };
 /* Result and certificate of a search. */

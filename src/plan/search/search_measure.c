@@ -3,16 +3,23 @@
  *
  *      rank      forward ------------------> backward <------------------ update
  *                [in][halo][op] ...          [halo][op][out] ...
- *      link                                       | ready: [bucket 0]   [bucket 1]--exposed--|
+ *      link      [gather][gather] ...             | ready: [bucket 0]   [bucket 1]--exposed--|
  *
  * Operators and blocking messages follow one another on the rank. Gradients become ready in
  * backward, are fused into buckets and use one channel; the part of the channel's time that
- * operators do not hide is added to the step. The simulation gives the step time, the sums by kind
+ * operators do not hide is added to the step. Gathers of parameters in parts use it, too, where they
+ * begin ahead (plan/lower/lower_ahead.c); the rank waits for each at its place.
+ *
+ * The rank has two clocks: `full`, as if all messages of the channel were hidden behind operators as
+ * far as possible, and `now`, on which the part `overlap` of that is. With B the rank's own seconds
+ * and G those of the channel, full >= B, full >= G, and now = overlap full + (1 - overlap) (B + G):
+ * so no step is below the bound of the search. The simulation gives the step time, the sums by kind
  * and the memory of a choice; with a timeline it also records the events. Costs come from the
  * space, so that the simulation and the search agree. */
 #include "plan/search/search.h"
 
 #include "plan/lower/buckets.h"
+#include "plan/passes/pass.h"
 
 #include "base/error.h"
 
@@ -30,6 +37,11 @@ typedef struct gradient_item {
     int32_t node;          /* the operator; of a bucket: the number of gradients in it */
 } gradient_item;
 
+/* When the channel sends one message. */
+typedef struct link_span {
+    double begin, end;
+} link_span;
+
 /* State of one simulation. */
 typedef struct step_simulation {
     const trmi_space *s;
@@ -42,11 +54,15 @@ typedef struct step_simulation {
     int64_t items_count, items_capacity;
     bool sliced;      /* parameters are whole and updated in slices */
     bool cooperative; /* ranks compute cooperative gradients */
-    double factors;   /* seconds of updating weights whose gradients stay in factors */
-    double gathered;  /* bytes of parameters that are updated in slices */
-    /* now: seconds since the start; updated: bytes of parameters that the optimiser updates,
+    /* what the channel sends for gathers, in the order of their beginnings, on the clock `full` */
+    link_span *spans;
+    int64_t spans_count, spans_capacity;
+    double passed[TRMI_GATHERS_AHEAD]; /* when the rank passed the last gathers, on that clock */
+    double factors;  /* seconds of updating weights whose gradients stay in factors */
+    double gathered; /* bytes of parameters that are updated in slices */
+    /* now, full: seconds since the start; updated: bytes of parameters that the optimiser updates,
      * without those whose gradients stay in factors */
-    double now, updated;
+    double now, full, updated;
     bool failed;
 } step_simulation;
 
@@ -72,6 +88,7 @@ static void record_event(step_simulation *w, trmi_simulated_event event) {
 static void simulate_event(step_simulation *w, double *sum, trmi_simulated_event event) {
     event.begin = w->now;
     w->now += event.seconds;
+    w->full += event.seconds;
     *sum += event.seconds;
     if (event.seconds > 0) {
         record_event(w, event);
@@ -162,26 +179,58 @@ static bool stored_as(const step_simulation *w, int32_t node, int32_t input, trm
            trmi_space_parts(w->s, node, input, w->choice->strategy[node], stored);
 }
 
-/* Spends the time of gathering a parameter from its parts, or (scatter) of bringing its gradient to
- * them. */
+/* Spends the time that the rank waits for a gather that begins ahead: when the rank has passed the
+ * last but one and has made the cast that it sends, and the channel has sent the last one. */
+static void simulate_ahead(step_simulation *w, trmi_simulated_event event, double cast) {
+    double *passed = &w->passed[w->spans_count % TRMI_GATHERS_AHEAD];
+    const double ahead = trmi_space_ahead(w->s), seconds = event.seconds,
+                 slow = w->s->costs.slowdown > 1 ? w->s->costs.slowdown - 1 : 0;
+    if (!trmi_grow((void **)&w->spans, &w->spans_capacity, w->spans_count + 1, sizeof *w->spans)) {
+        w->failed = true;
+        return;
+    }
+    double sent = w->spans_count > 0 ? w->spans[w->spans_count - 1].end : 0,
+           begin = fmax(sent, *passed + cast), end = begin + seconds, late = fmax(0, end - w->full),
+           waited = ahead * late + (1 - ahead) * seconds;
+    waited += slow * (seconds - waited);
+    w->spans[w->spans_count++] = (link_span){begin, end};
+    w->full += late;
+    w->now += waited;
+    w->m->ahead += seconds;
+    w->m->waited += waited;
+    w->m->gather += waited;
+    *passed = w->full;
+    event.kind = TRMI_EVENT_AHEAD;
+    event.waited = waited;
+    event.begin = w->now - (w->full - begin);
+    record_event(w, event);
+}
+
+/* Spends the time of gathering a parameter from its parts, of which a rank has made the cast in
+ * `cast` seconds, or (scatter) of bringing its gradient to them. */
 static void simulate_store(step_simulation *w, int32_t node, trmi_phase phase, int32_t value,
-                           const trmi_spread *parts, const trmi_spread *read, bool scatter) {
+                           const trmi_spread *parts, const trmi_spread *read, bool scatter,
+                           double cast) {
     trmi_spread whole = *read;
     uint32_t axes = 0;
     for (int32_t i = 0; i < w->s->mesh.axes; i++) {
         whole.at[i] = trmi_is_partial(read->at[i]) ? TRMI_WHOLE : read->at[i];
         axes |= parts->at[i] != whole.at[i] ? 1u << i : 0;
     }
-    simulate_event(w, &w->m->gather,
-                   (trmi_simulated_event){
-                       .kind = TRMI_EVENT_MOVE,
-                       .node = node,
-                       .phase = phase,
-                       .what = scatter ? "gradient to its parts" : "parameter",
-                       .axes = axes,
-                       .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
-                       .bytes = trmi_space_bytes(w->s, value, &whole),
-                       .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)});
+    const trmi_simulated_event event = {
+        .kind = TRMI_EVENT_MOVE,
+        .node = node,
+        .phase = phase,
+        .what = scatter ? "gradient to its parts" : "parameter",
+        .axes = axes,
+        .move = scatter ? TRMI_MOVE_SCATTER_STORE : TRMI_MOVE_GATHER_STORE,
+        .bytes = trmi_space_bytes(w->s, value, &whole),
+        .seconds = trmi_space_store_move(w->s, value, parts, &whole, scatter)};
+    if (!scatter && event.seconds > 0 && trmi_space_ahead(w->s) > 0) {
+        simulate_ahead(w, event, cast);
+    } else {
+        simulate_event(w, &w->m->gather, event);
+    }
 }
 
 /* Spends the time of casting a parameter. */
@@ -224,6 +273,7 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         bool in_factors = trained && !parts &&
                           trmi_partition_in_factors(w->s->graph, op, strategy_of(w, node), i);
         w->m->gradient_bytes += trained && !in_factors ? bytes * trmi_space_gradients(w->s) : 0;
+        w->m->gradient_bytes += parts ? trmi_space_held(w->s, op, i, &read) : 0;
         w->m->gradient_bytes += trained && i == 1 && cooperative_of(w, node) != NULL
                                     ? cooperative_of(w, node)->bytes
                                     : 0;
@@ -237,7 +287,7 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         simulate_cast(w, node, TRMI_FORWARD, cast);
         if (parts) {
             w->m->kept_bytes += again ? 0 : trmi_space_bytes(w->s, op->inputs[i], &read);
-            simulate_store(w, node, TRMI_FORWARD, op->inputs[i], &stored, &read, false);
+            simulate_store(w, node, TRMI_FORWARD, op->inputs[i], &stored, &read, false, cast);
         }
     }
 }
@@ -257,7 +307,7 @@ static void gather_again(step_simulation *w, int32_t node) {
             (void)trmi_space_cast(w->s, op->inputs[i], &stored, w->sliced, &cast);
         }
         simulate_cast(w, node, TRMI_BACKWARD, cast);
-        simulate_store(w, node, TRMI_BACKWARD, op->inputs[i], &stored, read, false);
+        simulate_store(w, node, TRMI_BACKWARD, op->inputs[i], &stored, read, false, cast);
     }
 }
 
@@ -290,7 +340,7 @@ static void queue_gradients(step_simulation *w, int32_t node) {
         /* parameters in parts: scatter the gradient now */
         if (parts) {
             simulate_store(w, node, TRMI_BACKWARD, parameter->outputs[0], &stored,
-                           &strategy_of(w, node)->inputs[i], true);
+                           &strategy_of(w, node)->inputs[i], true, 0);
             continue;
         }
         double seconds = trmi_space_reduce_seconds(w->s, parameter->outputs[0], &made, &stored);
@@ -312,7 +362,7 @@ static void queue_gradients(step_simulation *w, int32_t node) {
                             : seconds;
         gradient_item *it = &w->items[w->items_count++];
         *it = (gradient_item){.move = w->sliced ? TRMI_MOVE_SLICES : TRMI_MOVE_GRADIENTS,
-                              .ready = w->now,
+                              .ready = w->full,
                               .seconds = seconds,
                               .bytes = bytes,
                               .node = node};
@@ -482,6 +532,16 @@ static void fuse_gradients(step_simulation *w) {
     trmi_free(done);
 }
 
+/* Returns when the channel has sent a bucket that may begin at `begin`. Gathers go first. */
+static double end_of_bucket(const step_simulation *w, double begin, double seconds) {
+    double end = begin + seconds;
+    for (int64_t i = 0; i < w->spans_count; i++) {
+        const link_span *span = &w->spans[i];
+        end += span->end > begin && span->begin < end ? span->end - fmax(begin, span->begin) : 0;
+    }
+    return end;
+}
+
 /* Sends the buckets over one channel, one after the other. Operators hide what is sent before they
  * end, in the ratio `overlap` (costs); the rest is exposed. */
 static void send_buckets(step_simulation *w) {
@@ -489,7 +549,8 @@ static void send_buckets(step_simulation *w) {
     for (int64_t i = 0; i < w->items_count; i++) {
         gradient_item *it = &w->items[i];
         double begin = fmax(end, it->ready);
-        end = begin + it->seconds;
+        end = end_of_bucket(w, begin, it->seconds);
+        begin = fmax(begin, end - it->seconds);
         sum += it->seconds;
         record_event(w, (trmi_simulated_event){.kind = TRMI_EVENT_BUCKET,
                                                .node = -1,
@@ -498,12 +559,12 @@ static void send_buckets(step_simulation *w) {
                                                .move = it->move,
                                                .axes = it->axes,
                                                .bytes = it->bytes * wire,
-                                               .begin = begin,
+                                               .begin = begin + (w->now - w->full),
                                                .seconds = it->seconds,
                                                .count = it->node});
     }
     /* exposed: what is sent after the last operator, and without overlap all of it */
-    double overlap = w->s->costs.overlap, after = fmax(0, end - w->now);
+    double overlap = w->s->costs.overlap, after = fmax(0, end - w->full);
     w->m->gradient = sum;
     w->m->exposed = overlap * after + (1 - overlap) * sum;
     w->m->buckets = (int32_t)w->items_count;
@@ -568,7 +629,8 @@ static trm_status simulate_step(step_simulation *w, trm_error *err) {
     m->kept_bytes += m->flight_bytes;
     m->bytes = m->weight_bytes + m->gradient_bytes + m->slot_bytes + m->kept_bytes;
     m->step = w->now;
-    free(w->items);
+    trmi_free(w->items);
+    trmi_free(w->spans);
     return TRMI_CHECK_MEMORY(err, w, "to simulate a step");
 }
 

@@ -86,11 +86,12 @@ static trm_status add_candidate(run *r, const char *name, const trmi_choice *cho
     return TRM_OK;
 }
 
-/* Computes (1 - o mu) B + (1 - o + o mu) G as factor x (B + gradient x G). */
+/* Computes (1 - o mu) B + (1 - o + o mu) G as factor x (B + gradient x G). o mu is less than 1: B
+ * keeps some weight, so that of plans with the same G the one with the least B is found. */
 static void compute_weights(const run *r, double mu, double *factor, double *gradient) {
-    double o = r->s->costs.overlap;
-    *factor = fmax(1e-3, 1 - o * mu);
-    *gradient = (1 - o + o * mu) / *factor;
+    double o = r->s->costs.overlap, part = fmin(o * mu, 1 - 1e-3);
+    *factor = 1 - part;
+    *gradient = (1 - o + part) / *factor;
 }
 
 /* Returns the seconds that every plan of a side takes beside B and G. */

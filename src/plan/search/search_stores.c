@@ -93,6 +93,26 @@ double trmi_space_joined(const trmi_space *s, const trmi_op *op, int32_t input,
     return !trmi_space_trains(s, parameter) || in_place ? 0 : trmi_space_bytes(s, value, &whole);
 }
 
+double trmi_space_held(const trmi_space *s, const trmi_op *op, int32_t input,
+                       const trmi_spread *read) {
+    const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
+    if (op->kind != TRMI_OP_EMBEDDING || s->costs.blocks > 0) {
+        return 0; /* each reader has its own, trmi_space_joined() */
+    }
+    for (int64_t o = 1; o < s->graph->ops_count; o++) {
+        const trmi_op *other = &s->graph->ops[o];
+        const bool reads =
+            other != op && other->phase == TRMI_FORWARD && other->kind != TRMI_OP_CAST;
+        for (int32_t i = 0; reads && i < other->inputs_count; i++) {
+            if (trmi_parameter_of(s->graph, other->inputs[i]) == parameter) {
+                trmi_spread whole = trmi_space_wanted(&s->mesh, read);
+                return trmi_space_bytes(s, parameter->outputs[0], &whole);
+            }
+        }
+    }
+    return 0;
+}
+
 /* Returns the n-th dimension to try for cutting a parameter. Of convolution weights it is the input
  * channels first: output channels are innermost in memory, and cutting them would scatter each
  * part. */
@@ -247,6 +267,8 @@ double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spre
                                   trmi_space_bytes(s, value, whole));
 }
 
+double trmi_space_ahead(const trmi_space *s) { return fmin(s->costs.ahead, s->costs.overlap); }
+
 /* ---- one parameter ---- */
 
 /* Adds the cost of a parameter that is whole on every rank and updated in slices. Requires that its
@@ -355,15 +377,20 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
             continue;
         }
         /* in parts: the program gathers the parameter, or its cast, before use and scatters its
-         * gradient to the parts; both block */
+         * gradient to the parts, which blocks. A gather that begins ahead is traffic like
+         * gradients, of which `overlap` can be hidden: the part that gives `ahead` of it. */
         const bool again = k == TRMI_STORE_AGAIN;
         double part = trmi_space_bytes(s, value, &parts),
                gathered = trmi_space_bytes(s, op->inputs[input], &stored),
-               gather = trmi_space_store_move(s, op->inputs[input], &parts, &stored, false);
+               gather = (again ? 2 : 1) *
+                        trmi_space_store_move(s, op->inputs[input], &parts, &stored, false),
+               beside = s->costs.overlap > 0 ? trmi_space_ahead(s) / s->costs.overlap : 0;
         stores[k].once += update * part;
-        stores[k].blocking += (again ? 2 : 1) * gather +
+        stores[k].blocking += (1 - beside) * gather +
                               trmi_space_store_move(s, value, &parts, &stored, true) +
                               (update + sum) * part;
-        stores[k].bytes += copies * part + (again ? 0 : gathered);
+        stores[k].gradient += beside * gather;
+        stores[k].bytes +=
+            copies * part + (again ? 0 : gathered) + trmi_space_held(s, op, input, read);
     }
 }

@@ -12,7 +12,7 @@
 /* Assumptions of the lower bound; docs/internals/planner.md explains them. */
 static const char *const assumptions[] = {
     "costs of operators and messages are as listed; no message of a rank slows another",
-    "a rank waits for its messages, but not for gradients and what a ring passes on",
+    "a rank waits for its messages, but not for gradients, rings and gathers that begin ahead",
     "memory is what is kept: parameters, gradients, slots, and values that backward reads",
     "of a chain of operators every other one may be made again",
 };
@@ -35,32 +35,68 @@ const char *trmi_report_assumption(const trmi_report *r, int32_t i) {
                                                              : NULL;
 }
 
+/* Contract in planner_report.h. Without a reason that the search knows, the optimiser's curve is
+ * above the line that the bound takes in its place. */
+const char *trmi_report_gap_reason(const trmi_report *r) {
+    const trm_planner *p = r->p;
+    const trmi_found *found = &r->m->found;
+    const trmi_near_ties *trial = &p->drive.trial;
+    trm_planner_info info;
+    trm_planner_get_info(p, &info);
+    if (p->drive.mode != TRMI_SEARCH_OPTIMAL || info.infeasible || info.gap <= 1e-6) {
+        return "";
+    }
+    if (p->pipe.chosen) {
+        return trmi_pipe_gap_reason(p);
+    }
+    if (trial->turns > 0 && trial->chosen > 0) {
+        return "another plan has the best prediction, and this one ran fastest";
+    }
+    if (p->pipe.searched && p->pipe.lower_bound < found->lower_bound * (1 - 1e-6)) {
+        return "the bound is that of plans with stages, none of which was found fast enough";
+    }
+    if (found->bound == TRMI_BOUND_COUNTED) {
+        return "the bound counts what is kept, and not what each program needs beyond";
+    }
+    if (found->bound == TRMI_BOUND_LAGRANGE) {
+        return "lists of time and memory are too long here, and the bound is Lagrange's";
+    }
+    if (!p->pipe.searched && info.lower_bound < found->lower_bound * (1 - 1e-6)) {
+        return "the bound is that of another mesh, of which no faster plan was found";
+    }
+    return r->m->space->costs.overlap > 0
+               ? "the bound takes all messages that operators can hide as ready in time"
+               : "the bound takes a line below the optimiser's measured curve";
+}
+
 /* ---- gathering ------------------------------------------------------------------------------- */
 
 /* Returns by how many seconds a message lengthens the step. A message of an operator blocks; a
- * gradient bucket counts as far as it does not overlap with backward. */
+ * gradient bucket counts as far as it does not overlap with backward, and a gather that begins
+ * ahead as far as the rank waits for it. */
 static double exposed_of(const trmi_report *r, const trmi_simulated_event *e, double backward_end) {
     double overlap = r->m->space->costs.overlap,
            behind = fmax(0, e->begin + e->seconds - fmax(e->begin, backward_end));
-    return e->kind == TRMI_EVENT_BUCKET ? overlap * behind + (1 - overlap) * e->seconds
-                                        : e->seconds;
+    return e->kind == TRMI_EVENT_BUCKET  ? overlap * behind + (1 - overlap) * e->seconds
+           : e->kind == TRMI_EVENT_AHEAD ? e->waited
+                                         : e->seconds;
 }
 
 /* Adds a message to the line of its kind, axes and purpose. */
 static void add_traffic(trmi_report *r, const trmi_simulated_event *e, double backward_end) {
-    bool gradient = e->kind == TRMI_EVENT_BUCKET;
+    bool gradient = e->kind == TRMI_EVENT_BUCKET, ahead = e->kind == TRMI_EVENT_AHEAD;
     int32_t i = 0;
     while (i < r->traffic_count &&
            (r->traffic[i].move != e->move || r->traffic[i].axes != e->axes ||
-            r->traffic[i].gradient != gradient)) {
+            r->traffic[i].gradient != gradient || r->traffic[i].ahead != ahead)) {
         i++;
     }
     if (i == TRMI_REPORT_TRAFFIC) {
         return;
     }
     if (i == r->traffic_count) {
-        r->traffic[r->traffic_count++] =
-            (trmi_report_traffic){.move = e->move, .axes = e->axes, .gradient = gradient};
+        r->traffic[r->traffic_count++] = (trmi_report_traffic){
+            .move = e->move, .axes = e->axes, .gradient = gradient, .ahead = ahead};
     }
     r->traffic[i].count++;
     r->traffic[i].bytes += e->bytes;
@@ -139,15 +175,16 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
     }
     for (int64_t i = 0; status == TRM_OK && i < r->timeline.count; i++) {
         const trmi_simulated_event *e = &r->timeline.events[i];
-        if (e->kind == TRMI_EVENT_MOVE && e->node >= 0) {
+        const bool ahead = e->kind == TRMI_EVENT_AHEAD;
+        if ((e->kind == TRMI_EVENT_MOVE || ahead) && e->node >= 0) {
             /* Messages of each operator, and those of batch norms' statistics; messages between
              * ranks by kind and axes. */
             bool norm = e->what != NULL && strcmp(e->what, "statistics") == 0;
-            r->moves[e->node] += e->seconds;
+            r->moves[e->node] += ahead ? e->waited : e->seconds;
             r->statistics += norm ? e->seconds : 0;
             r->norms += norm;
         }
-        if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET) &&
+        if ((e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_BUCKET || ahead) &&
             e->move != TRMI_MOVE_LOCAL) {
             add_traffic(r, e, backward_end);
         }

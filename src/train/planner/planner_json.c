@@ -24,6 +24,8 @@ static void json_measure(trmi_text *t, const trmi_measure *m) {
     trmi_text_json_number_member(t, "update_seconds", m->update);
     trmi_text_json_number_member(t, "gradient_seconds", m->gradient);
     trmi_text_json_number_member(t, "exposed_seconds", m->exposed);
+    trmi_text_json_number_member(t, "ahead_seconds", m->ahead);
+    trmi_text_json_number_member(t, "waited_seconds", m->waited);
     trmi_text_printf(t, ",\"buckets\":%d,\"gradients\":%d", (int)m->buckets, (int)m->messages);
 }
 
@@ -112,7 +114,8 @@ static void json_lists(trmi_report *r) {
                          trmi_move_name(o->move), (int)o->count, o->bytes);
         trmi_text_json_number_member(t, "seconds", o->seconds);
         trmi_text_json_number_member(t, "exposed_seconds", o->exposed);
-        trmi_text_printf(t, ",\"gradients\":%s}", o->gradient ? "true" : "false");
+        trmi_text_printf(t, ",\"gradients\":%s,\"ahead\":%s}", o->gradient ? "true" : "false",
+                         o->ahead ? "true" : "false");
     }
     /* operators that no plan can cut */
     trmi_text_printf(t, "],\"warnings\":[");
@@ -201,12 +204,13 @@ void trmi_report_print_json(trmi_report *r) {
                                  r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.lower_bound : NAN);
     trmi_text_json_number_member(t, "gap",
                                  r->p->drive.mode == TRMI_SEARCH_OPTIMAL ? info.gap : NAN);
+    trmi_text_json_string_member(t, "gap_reason", trmi_report_gap_reason(r));
     trmi_text_json_number_member(t, "solve_seconds", info.solve_seconds);
     trmi_text_json_number_member(t, "search_seconds", r->p->drive.search_seconds);
     if (r->p->model.exec.memory_bytes > 0) {
         trmi_text_json_number_member(t, "limit_bytes", trmi_auto_limit(&r->p->drive));
         trmi_text_printf(t, ",\"limit_exact\":%s",
-                         r->m->found.bound != TRMI_BOUND_LAGRANGE ? "true" : "false");
+                         r->m->found.bound < TRMI_BOUND_LAGRANGE ? "true" : "false");
     }
     json_trial(r);
     trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[",

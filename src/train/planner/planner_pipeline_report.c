@@ -34,8 +34,7 @@ static const char *milliseconds_text(double seconds, char text[24]) {
     return text;
 }
 
-/* Returns why the bound is below the best plan's step. */
-static const char *reason_of(const trm_planner *p) {
+const char *trmi_pipe_gap_reason(const trm_planner *p) {
     const trmi_pipe_found *f = &p->pipe.found;
     if (!p->pipe.chosen || p->pipe.lower_bound >= f->rows[0].plan.step * (1 - 1e-6)) {
         return "";
@@ -222,9 +221,16 @@ void trmi_report_print_stages(trmi_report *r) {
     }
     print_given(r);
     if (!p->pipe.chosen) {
-        trmi_text_printf(&r->text,
-                         "stages        none are better: %d plans with stages, none below %s\n",
-                         f->count, milliseconds_text(f->lower_bound, a));
+        if (plan->space != NULL && plan->step < plain->objective && plan->fits) {
+            trmi_text_printf(&r->text,
+                             "stages        none is faster by %.0f %%, the least for which stages "
+                             "are taken (--stages auto takes any): ",
+                             100 * p->options.stages_gain);
+        } else {
+            trmi_text_printf(&r->text, "stages        none are better: ");
+        }
+        trmi_text_printf(&r->text, "%d plans with stages, none below %s\n", f->count,
+                         milliseconds_text(f->lower_bound, a));
         print_rows(r);
         return;
     }
@@ -240,8 +246,8 @@ void trmi_report_print_stages(trmi_report *r) {
                          milliseconds_text(plain->objective, a), plain->objective / plan->step,
                          trmi_bytes_text(plain->best.measure.bytes, b));
     }
-    if (*reason_of(p) != '\0') {
-        trmi_text_printf(&r->text, "gap           %s\n", reason_of(p));
+    if (*trmi_pipe_gap_reason(p) != '\0') {
+        trmi_text_printf(&r->text, "gap           %s\n", trmi_pipe_gap_reason(p));
     }
     print_runs(r, plan);
     print_rows(r);
@@ -361,7 +367,7 @@ void trmi_report_json_stages(trmi_report *r) {
         trmi_text_json_number_member(t, "memory_bytes", plan->bytes);
         trmi_text_json_number_member(t, "compiled_bytes", p->pipe.compiled_bytes);
         trmi_text_printf(t, ",\"fits\":%s,\"gap_reason\":", plan->fits ? "true" : "false");
-        trmi_text_json_string(t, reason_of(p));
+        trmi_text_json_string(t, trmi_pipe_gap_reason(p));
         json_stages(t, plan);
         json_actions(t, plan);
         trmi_text_printf(t, "}");

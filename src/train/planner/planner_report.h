@@ -22,6 +22,7 @@ typedef struct trmi_report_traffic {
     trmi_move move;
     uint32_t axes;         /* of the groups, as bits */
     bool gradient;         /* messages of gradients, which may overlap with backward */
+    bool ahead;            /* messages that begin ahead and travel beside operators */
     int32_t count;         /* messages of a step */
     double bytes, seconds; /* of all of them */
     double exposed;        /* seconds that no computation hides */
@@ -56,6 +57,8 @@ void trmi_report_print_json(trmi_report *report);
  * if stages were not searched. */
 void trmi_report_print_stages(trmi_report *report);
 void trmi_report_json_stages(trmi_report *report);
+/* Returns why the bound is below the step of the planner's plan with stages; "": it is not. */
+const char *trmi_pipe_gap_reason(const trm_planner *planner);
 /* Writes a shape in words, "2 stages x mesh 2, 4 micro-batches, 1f1b"; returns text. */
 const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape, char *text,
                             size_t size);
@@ -64,6 +67,8 @@ const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape,
 
 /* Returns the i-th assumption of the lower bound; NULL: there are no more. */
 const char *trmi_report_assumption(const trmi_report *report, int32_t i);
+/* Returns why the lower bound is below the step of the plan; "": it is not, or there is no bound. */
+const char *trmi_report_gap_reason(const trmi_report *report);
 /* Writes a set of mesh axes with their sizes to `text`, "a(2)+b(4)", and returns it. */
 const char *trmi_report_axes(const trmi_mesh *mesh, uint32_t axes, char text[48]);
 /* Returns the letters of a node's next best strategy; NULL: there is none. */

@@ -50,6 +50,8 @@ static void print_limit(trmi_report *r) {
             r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
             : r->m->found.bound == TRMI_BOUND_EXACT
                 ? "exact: every plan within it was compared, by lists of time and memory"
+            : r->m->found.bound == TRMI_BOUND_COUNTED
+                ? "the bound counts what is kept, not what each program needs beyond"
                 : "the bound is Lagrange's");
     }
 }
@@ -185,6 +187,9 @@ static void print_head(trmi_report *r) {
                          r->p->model.exec.memory_bytes > 0 ? " that fits" : "",
                          time_text(info.lower_bound, a), 100 * info.gap, (int)info.operators,
                          (int)r->m->found.solves, time_text(info.solve_seconds, b));
+        if (!r->p->pipe.chosen && *trmi_report_gap_reason(r) != '\0') {
+            trmi_text_printf(t, "gap           %s\n", trmi_report_gap_reason(r));
+        }
         for (int32_t i = 0; trmi_report_assumption(r, i) != NULL; i++) {
             trmi_text_printf(t, "%-13s %s\n", i == 0 ? "assuming" : "",
                              trmi_report_assumption(r, i));
@@ -227,6 +232,10 @@ static void print_time(trmi_report *r) {
     trmi_text_printf(
         &r->text, "gradients     %s in %d buckets of %d gradients: %s exposed after backward",
         time_text(m->gradient, f), (int)m->buckets, (int)m->messages, time_text(m->exposed, g));
+    if (m->ahead > 0) {
+        trmi_text_printf(&r->text, "; parameters %s gathered ahead: %s waited for",
+                         time_text(m->ahead, f), time_text(m->waited, g));
+    }
     if (m->cooperative_bytes > 0) {
         trmi_text_printf(
             &r->text, "; %s more are made by all ranks together, each its slice from all samples",
@@ -292,7 +301,10 @@ static void print_traffic(trmi_report *r) {
         trmi_text_printf(&r->text, "%-16s %-18s %6d %10s %12s %12s  %s\n",
                          trmi_report_axes(&r->m->mesh, o->axes, axes), trmi_move_name(o->move),
                          (int)o->count, trmi_bytes_text(o->bytes, a), time_text(o->seconds, b),
-                         time_text(o->exposed, c), o->gradient ? "gradients" : "blocking");
+                         time_text(o->exposed, c),
+                         o->gradient ? "gradients"
+                         : o->ahead  ? "ahead"
+                                     : "blocking");
     }
     if (r->traffic_count == 0) {
         trmi_text_printf(&r->text, "none\n");

@@ -20,7 +20,7 @@ static const char *event_name(const trmi_space *s, const trmi_simulated_event *e
     const char *op = e->node >= 0 ? trmi_space_op(s, e->node)->name : "";
     if (e->kind == TRMI_EVENT_OP) {
         snprintf(name, size, "%s", op);
-    } else if (e->kind == TRMI_EVENT_MOVE) {
+    } else if (e->kind == TRMI_EVENT_MOVE || e->kind == TRMI_EVENT_AHEAD) {
         snprintf(name, size, "%s: %s of %s", op, trmi_move_name(e->move), e->what);
     } else if (e->kind == TRMI_EVENT_BUCKET) {
         snprintf(name, size, "%s of %d gradients", trmi_move_name(e->move), (int)e->count);
@@ -37,6 +37,11 @@ static const char *event_category(const trmi_simulated_event *e) {
                                           : "message";
 }
 
+/* Returns whether an event is on the track of messages that operators hide. */
+static bool is_hidden(const trmi_simulated_event *e) {
+    return e->kind == TRMI_EVENT_BUCKET || e->kind == TRMI_EVENT_AHEAD;
+}
+
 /* Simulates the best plan.
  *   owns  *out: trmi_timeline_free */
 static trm_status simulate_step(const trm_planner *p, trmi_timeline *out, trm_error *err) {
@@ -51,7 +56,7 @@ static trm_status simulate_step(const trm_planner *p, trmi_timeline *out, trm_er
     return status;
 }
 
-/* Contract in planner.h. Track 0 has the operators, track 1 the gradients; tests/perfetto_test.sh
+/* Contract in planner.h. Track 0 has the operators, track 1 what travels beside them; tests/perfetto_test.sh
  * reads the file. */
 trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
@@ -73,7 +78,7 @@ trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_
                                         .begin = e->begin,
                                         .end = e->begin + e->seconds,
                                         .bytes = e->bytes,
-                                        .track = e->kind == TRMI_EVENT_BUCKET};
+                                        .track = is_hidden(e)};
         trmi_trace_put_event(&t, 0, &event);
     }
     trmi_trace_put_end(&t);
@@ -110,8 +115,8 @@ void trmi_planner_json_timeline(const trm_planner *p, trmi_text *t) {
                          ",\"kind\":\"%s\",\"phase\":\"%s\",\"hidden\":%s,\"begin\":%.9g,"
                          "\"end\":%.9g,\"bytes\":%.0f}",
                          event_category(e), e->phase == TRMI_FORWARD ? "forward" : "backward",
-                         e->kind == TRMI_EVENT_BUCKET ? "true" : "false", e->begin,
-                         e->begin + e->seconds, e->bytes);
+                         is_hidden(e) ? "true" : "false", e->begin, e->begin + e->seconds,
+                         e->bytes);
     }
     trmi_text_printf(t, "]");
     trmi_timeline_free(&timeline);

@@ -31,7 +31,7 @@
     } else {
       words.push(`This search (${d.search}) gives no bound: other plans may be better.`);
     }
-    if (pipe && pipe.gap_reason) words.push(`The gap remains because ${pipe.gap_reason}.`);
+    if (certificate.gap_reason) words.push(`The gap remains because ${certificate.gap_reason}.`);
     words.push(certificate.chosen_by === "measurement" ? `Plans with nearly equal predictions were run in ${certificate.tried_turns} turns, and the fastest was chosen.` : "It was chosen by its prediction.");
     words.push(`The search took ${ms(certificate.search_seconds)}.`);
     if (known(certificate.limit_bytes)) words.push(`The memory limit of a rank is ${format.bytes(certificate.limit_bytes)}.`);
@@ -76,9 +76,9 @@
     const kind = e => e.kind === "operator" ? e.phase : e.kind === "message" ? "message" : "optimiser";
     const spans = list.filter(e => e.end > e.begin).map(e => ({from: e.begin, to: e.end, kind: kind(e), label: e.name, row: e.hidden ? 2 : e.kind === "message" ? 1 : 0}));
     const sum = k => ms(spans.filter(s => s.kind === k).reduce((a, s) => a + s.to - s.from, 0));
-    return timeline({name: "step", title: `One step of ${n === 1 ? "the rank" : `one of ${format.whole(n)} equal ranks`}`, note: "simulated; gradients travel beside the backward pass",
+    return timeline({name: "step", title: `One step of ${n === 1 ? "the rank" : `one of ${format.whole(n)} equal ranks`}`, note: "simulated; gradients, and parameters that are gathered ahead, travel beside operators",
       kinds: [["forward", 0], ["backward", 1], ["optimiser", 2], ["message", 4]].map(([k, c]) => ({kind: k, name: k === "message" ? "communication" : k, colour: colour(c), value: sum(k)})),
-      rows: ["computes", "waits for messages", "gradients travel"].map((name, i) => ({name, spans: spans.filter(s => s.row === i)})).filter((r, i) => i === 0 || r.spans.length)});
+      rows: ["computes", "waits for messages", "messages beside"].map((name, i) => ({name, spans: spans.filter(s => s.row === i)})).filter((r, i) => i === 0 || r.spans.length)});
   };
 
   // ---- bars ----
