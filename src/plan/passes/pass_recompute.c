@@ -25,7 +25,10 @@
  * between ranks, batch norm's statistics) and casts of parameters, which ranks may share, are kept
  * in segments too. A plan (plan/partition/partition.h) can override these rules for an operator:
  * keep its output, or recompute it by NORM_ACT_APPLY or by running the operator a second time. The
- * inputs of such an operator are kept (trmi_partition_repeatable), so that nothing else changes. */
+ * inputs of such an operator are kept (trmi_partition_repeatable), so that nothing else changes.
+ *
+ * An operator that runs a second time reads parameters that the plan gathers again in backward
+ * (ZeRO-3) as backward gathers them: what forward has gathered is not kept for it. */
 #include "plan/passes/pass.h"
 #include "plan/partition/partition.h"
 
@@ -35,9 +38,18 @@
 
 enum { CHAIN = 2 }; /* most consecutive residual outputs that are not kept */
 
+/* A parameter in parts, or a step on its way to the whole, as backward has it. */
+typedef struct gathered {
+    const char *name; /* of the operator, the same in forward and in backward: it has the spread */
+    int32_t value;    /* of `to` */
+} gathered;
+
 /* State of the pass. */
 typedef struct recompute {
     trmi_pass *pass;
+    const trmi_partition_plan *plan; /* NULL: none */
+    gathered *gathers;               /* [gathers_count] */
+    int64_t gathers_count, gathers_capacity;
     bool *dropped;  /* [values of from] recomputed in backward */
     int32_t *again; /* [values of from] recomputed value of `to`, 0 = not emitted yet */
 } recompute;
@@ -251,11 +263,61 @@ void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropp
     trmi_free(values);
 }
 
+/* ---- parameters that are gathered again ---- */
+
+/* Returns whether an operator brings a parameter that the plan gathers again in backward, or its
+ * cast, from its parts to its readers: an exchange, or the cast of a part. */
+static bool brings_parameter(const recompute *r, const trmi_op *op) {
+    const trm_graph *g = r->pass->from;
+    if (r->plan == NULL || (op->kind != TRMI_OP_EXCHANGE && op->kind != TRMI_OP_CAST)) {
+        return false;
+    }
+    while (op->kind == TRMI_OP_EXCHANGE || op->kind == TRMI_OP_CAST) {
+        op = trmi_maker_of(g, op->inputs[0]);
+    }
+    const trmi_partition_store *store =
+        op->kind == TRMI_OP_PARAMETER ? trmi_partition_plan_stored(r->plan, op->name) : NULL;
+    return store != NULL && store->again;
+}
+
+/* Returns the value of backward that an operator of this name has made; 0: none. */
+static int32_t find_gathered(const recompute *r, const char *name) {
+    for (int64_t i = 0; i < r->gathers_count; i++) {
+        if (strcmp(r->gathers[i].name, name) == 0) {
+            return r->gathers[i].value;
+        }
+    }
+    return 0;
+}
+
+/* Notes what backward has gathered. Without memory it is gathered once more. */
+static void note_gathered(recompute *r, const char *name, int32_t value) {
+    if (trmi_grow((void **)&r->gathers, &r->gathers_capacity, r->gathers_count + 1,
+                  sizeof *r->gathers)) {
+        r->gathers[r->gathers_count++] = (gathered){name, value};
+    }
+}
+
 static int32_t make_again(recompute *r, int32_t value);
+static int32_t run_again(recompute *r, int32_t value);
 
 /* Returns the value of `to` that backward reads for a value: kept, or recomputed. */
 static int32_t get_available(recompute *r, int32_t value) {
     return r->dropped[value] ? make_again(r, value) : r->pass->map[value];
+}
+
+/* Returns the value that an operator reads which runs a second time. */
+static int32_t get_input(recompute *r, int32_t value) {
+    const trmi_op *op = trmi_maker_of(r->pass->from, value);
+    if (value == 0 || r->dropped[value] || op->phase != TRMI_FORWARD || !brings_parameter(r, op)) {
+        return get_available(r, value);
+    }
+    int32_t found = find_gathered(r, op->name);
+    if (found == 0) {
+        found = run_again(r, value);
+        note_gathered(r, op->name, found);
+    }
+    return found;
 }
 
 /* Emits an operator a second time, in backward. Returns the new value; 0 after an error. */
@@ -270,7 +332,7 @@ static int32_t run_again(recompute *r, int32_t value) {
         return 0;
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        inputs[i] = get_available(r, op->inputs[i]);
+        inputs[i] = get_input(r, op->inputs[i]);
     }
     int32_t index = trmi_pass_emit(pass, op->kind, TRMI_BACKWARD, name, inputs, op->inputs_count,
                                    op->outputs_count, &attrs);
@@ -313,10 +375,16 @@ static int32_t make_again(recompute *r, int32_t value) {
     return r->again[value];
 }
 
-/* Copies a backward operator; dropped inputs are recomputed first. kept: memory for as many values
- * as it has inputs. */
+/* Copies a backward operator; dropped inputs are recomputed first. What was gathered for those is
+ * not gathered once more. kept: memory for as many values as it has inputs. */
 static void copy_backward(recompute *r, const trmi_op *op, int32_t *kept) {
     trmi_pass *pass = r->pass;
+    const bool brings = brings_parameter(r, op);
+    const int32_t found = brings ? find_gathered(r, op->name) : 0;
+    if (found != 0) {
+        pass->map[op->outputs[0]] = found;
+        return;
+    }
     for (int32_t j = 0; j < op->inputs_count; j++) {
         kept[j] = get_available(r, op->inputs[j]);
     }
@@ -329,6 +397,9 @@ static void copy_backward(recompute *r, const trmi_op *op, int32_t *kept) {
     trmi_pass_copy(pass, op);
     for (int32_t j = op->inputs_count - 1; j >= 0; j--) {
         pass->map[op->inputs[j]] = kept[j];
+    }
+    if (brings) {
+        note_gathered(r, op->name, pass->map[op->outputs[0]]);
     }
 }
 
@@ -357,7 +428,7 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     const trm_graph *g = pass->from;
     const trmi_again_rules rules = {options->target->recompute_norm_act && !options->no_recompute,
                                     options->recompute};
-    recompute r = {.pass = pass};
+    recompute r = {.pass = pass, .plan = options->partition};
     r.dropped = trmi_alloc((size_t)g->values_count * sizeof *r.dropped);
     r.again = trmi_alloc((size_t)g->values_count * sizeof *r.again);
     int32_t *kept = trmi_alloc(((size_t)most_inputs(g) + 1) * sizeof *kept);
@@ -382,6 +453,7 @@ trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options
     }
     trmi_free(r.dropped);
     trmi_free(r.again);
+    trmi_free(r.gathers);
     trmi_free(kept);
     return status;
 }
