@@ -109,22 +109,98 @@ trm_status trmi_auto_compile(trmi_plan_search *d, trm_error *err) {
     return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
 }
 
+/* Takes a plan of least memory whose program fits, although the search has found none within the
+ * limit less what is kept off it. bound: seconds that no plan within a larger limit is below. */
+static void take_least(trmi_plan_search *d, double bound) {
+    trmi_found *f = &d->meshes[d->best].found;
+    f->infeasible = false;
+    f->best.fits = true;
+    f->lower_bound = fmin(f->objective, bound);
+    f->bound = TRMI_BOUND_COUNTED;
+}
+
+/* Ends the search within a limit: with the plan of what is kept off, if its program fits, or with
+ * none. */
+static trm_status end_limit(trmi_plan_search *d, double off, double bound, trm_error *err) {
+    if (d->beyond != off && off < INFINITY) {
+        d->beyond = off;
+        TRMI_TRY(search_meshes(d, err));
+        TRMI_TRY(trmi_auto_compile(d, err));
+    }
+    trmi_found *f = &d->meshes[d->best].found;
+    if (d->compiled_bytes > (double)d->memory_bytes) {
+        f->infeasible = true;
+        f->best.fits = false;
+    } else if (f->infeasible) {
+        take_least(d, bound);
+    }
+    return TRM_OK;
+}
+
 /* Repeats the search until the compiled program of the best plan fits the limit. The search counts
- * activations that are kept; the program also has workspaces and short-lived buffers. Each round
- * lowers the limit by that excess (d->beyond). */
+ * what is kept; the program also has workspaces and short-lived values, which differ from plan to
+ * plan. So much as the last plan needs beyond is kept off the limit (d->beyond), a few times. Where
+ * that does not end, what is kept off is halved between the most that was too little and the least
+ * that is enough. */
 static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
-    double limit = (double)d->memory_bytes;
-    for (int i = 0; i < LIMIT_ROUNDS && limit > 0; i++) {
+    const double limit = (double)d->memory_bytes;
+    double little = 0, enough = INFINITY, bound = 0; /* kept off */
+    bool halves = false;
+    for (int i = 0; limit > 0; i++) {
         TRMI_TRY(trmi_auto_compile(d, err));
         const trmi_found *f = &trmi_auto_best(d)->found;
-        double beyond = d->compiled_bytes - f->best.measure.bytes;
-        if (d->compiled_bytes <= limit || f->infeasible || beyond <= d->beyond) {
-            break;
+        const double needs = d->compiled_bytes - f->best.measure.bytes;
+        const bool fits = d->compiled_bytes <= limit;
+        if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
+            return TRM_OK; /* nothing fits, whatever programs need; or this plan does */
+        }
+        if (f->infeasible || fits) {
+            enough = d->beyond;
+        } else {
+            little = d->beyond;
+            bound = f->lower_bound;
+        }
+        if (i >= LIMIT_ROUNDS || enough - little < limit / 64) {
+            return end_limit(d, enough, bound, err);
         }
         /* the excess of another plan may be a little larger: 0.1 % of the limit more a round */
-        d->beyond = beyond + 1e-3 * i * limit;
+        halves = enough < INFINITY || i >= LIMIT_ROUNDS / 3;
+        d->beyond = !halves             ? fmax(needs, little) + 1e-3 * (i + 1) * limit
+                    : enough < INFINITY ? (little + enough) / 2
+                                        : limit - 1; /* the plan of least memory */
         TRMI_TRY(search_meshes(d, err));
     }
+    return TRM_OK;
+}
+
+/* Searches the curve of memory against time of the best mesh. A faster plan among its points is taken
+ * if its program keeps the limit, too. */
+static trm_status trace_curve(trmi_plan_search *d, trm_error *err) {
+    trmi_auto_mesh *m = &d->meshes[d->best];
+    const trmi_found before = m->found;
+    const double compiled = d->compiled_bytes;
+    TRMI_TRY(search_mesh(d, m, true, err));
+    if (d->memory_bytes <= 0) {
+        return TRM_OK;
+    }
+    trmi_found *f = &m->found;
+    if (!f->infeasible && !before.infeasible &&
+        !trmi_choice_equal(&f->best.choice, &before.best.choice, m->space)) {
+        TRMI_TRY(trmi_auto_compile(d, err));
+        if (d->compiled_bytes <= (double)d->memory_bytes) {
+            return TRM_OK;
+        }
+    }
+    f->best = before.best;
+    f->objective = before.objective;
+    f->lower_bound = before.lower_bound;
+    f->bound = before.bound;
+    f->weights = before.weights;
+    f->solution = before.solution;
+    f->additive = before.additive;
+    f->additive_bound = before.additive_bound;
+    f->infeasible = before.infeasible;
+    d->compiled_bytes = compiled;
     return TRM_OK;
 }
 
@@ -177,7 +253,7 @@ trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
     /* The memory of a program is known only after compilation: compare it with the limit, and
      * search again if it is over. */
     TRMI_TRY(respect_limit(d, err));
-    return d->frontier ? search_mesh(d, &d->meshes[d->best], true, err) : TRM_OK;
+    return d->frontier ? trace_curve(d, err) : TRM_OK;
 }
 
 /* ---- the plans beside the best --------------------------------------------------------------- */

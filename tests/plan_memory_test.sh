@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Limits of memory of transformers: the compiled program of the plan keeps each limit, with parameters that are gathered again in backward
+# (ZeRO-3), at their place or ahead, and with stages; and what the search counts is near what the program takes.
+. "$(dirname "$0")/common.sh"
+export OMP_NUM_THREADS=1
+net="gpt2 --layers 4 --width 256 --heads 4 --vocabulary 1024 --context 64 --batch-size 4 --optimizer adam -n 4 --no-measure --json"
+printf 'level network 4 20 10\noverlap 1\n' > ahead.links # each rank on a host of its own: no slices
+printf 'level network 4 20 10\noverlap 0\n' > place.links
+
+# plans NAME FLAGS: without a limit, then within falling shares of what that plan takes, until nothing fits
+plans() {
+    local name=$1 whole limit code
+    shift
+    # shellcheck disable=SC2086 # words
+    "$trireme" plan $net "$@" > "$name.whole.json" 2> err || fail "$name: $(tail -n 1 err)"
+    whole=$(python3 -c "import json, sys; print(int(json.load(open(sys.argv[1]))['compiled_bytes']))" "$name.whole.json") || fail "$name: no compiled_bytes"
+    for share in 80 68 62 50; do
+        limit=$((whole * share / 100))
+        # shellcheck disable=SC2086 # words
+        "$trireme" plan $net "$@" --memory "$limit" > "$name.$share.json" 2> err
+        code=$?
+        [ $code = 4 ] && { grep -q "no plan fits" err || fail "$name, $share %: $(tail -n 1 err)"; rm "$name.$share.json"; break; }
+        [ $code = 0 ] || fail "$name, $share %: exit code $code: $(tail -n 1 err)"
+        echo "$limit" > "$name.$share.limit"
+    done
+}
+plans place --mesh 4 --host-count 4 --links place.links
+plans ahead --mesh 4 --host-count 4 --links ahead.links
+plans stages --stages 2 --mesh 2 --links guess
+[ $failed = 0 ] || exit 1
+
+python3 - << 'END' || fail "limits of memory"
+import glob, json
+again, rows = {}, 0
+for path in sorted(glob.glob("*.limit")):
+    plan, limit = json.load(open(path[:-5] + "json")), int(open(path).read())
+    pipe, name = plan.get("pipeline"), path.split(".")[0]
+    parts = sum(bool(o.get("gathered_again")) for o in plan["operators"])
+    compiled = pipe["compiled_bytes"] if pipe else plan["compiled_bytes"]
+    counted = pipe["memory_bytes"] if pipe else plan["memory_bytes"]
+    print(f"{path}: limit {limit}, compiled {compiled}, counted {counted:.0f}, {parts} operators gather again")
+    assert 0 < compiled <= limit, (path, compiled, limit)
+    assert counted <= compiled < 1.7 * counted, (path, counted, compiled)
+    assert (pipe is not None) == (name == "stages") and plan["certificate"]["lower_bound"] <= plan["certificate"]["objective"]
+    assert (plan["certificate"]["gap"] <= 1e-6) == (plan["certificate"]["gap_reason"] == ""), plan["certificate"]
+    again[name] = max(again.get(name, 0), parts)
+    assert name != "ahead" or parts == 0 or plan["ahead_seconds"] >= plan["waited_seconds"] > 0, plan["ahead_seconds"]
+    rows += 1
+assert rows >= 5 and again["place"] and again["ahead"] and "stages" in again, (rows, again)
+END
+exit $failed
