@@ -83,8 +83,19 @@ done
 "$trireme" plan moe --preset mixtral-8x7b --mesh 8x8 --hardware "$h100" --plan tp=2,ep=8,zero=1 --export mindspore --output mindspore > /dev/null || fail "mindspore"
 python3 -c "
 import json
-s = json.load(open('mindspore/strategy.json'))
-assert s['strategy']['block.mlp.up.matmul'] == [[32, 1], [2, 1]] and s['strategy']['block.experts.batch_matmul'][0][0] == 8, s" || fail "mindspore"
+s, c = json.load(open('mindspore/strategy.json')), json.load(open('mindspore/context.json'))
+items = s['parallel_strategy_item'] # as MindSpore's StrategyCheckpointInfo::from_json reads it
+assert isinstance(s['current_stage'], int) and s['parallel_layout_item'] == {} and len(items) == 2 + 32 * (2 + 3 + 1 + 3), len(items)
+assert all(isinstance(i['stage'], int) and all(isinstance(n, int) for cuts in i['parallel_strategy'] for n in cuts) for i in items.values())
+assert items['MatMul_model.layers.31.attention.wq.weight']['parallel_strategy'] == [[32, 1], [2, 1]], items
+assert items['BatchMatMul_model.layers.0.feed_forward.routed_experts.ffn.w1.weight']['parallel_strategy'][0][0] == 8, items
+assert c['context']['strategy_ckpt_config']['load_file'] == 'strategy.json' and c['FlashAttentionScore'][0] == [32, 2, 1, 1], c" || fail "mindspore"
+"$trireme" plan gpt2 --preset 175b --mesh 64x8 --hardware "$h100" --plan tp=8,pp=8,vp=2,zero=1 --full-batch --batch-size 512 --export mindspore --output gpt > /dev/null || fail "mindspore: gpt2"
+python3 -c "
+import json
+items = json.load(open('gpt/strategy.json'))['parallel_strategy_item']
+assert [items[f'MatMul_backbone.blocks.{n}.attention.dense1.weight']['stage'] for n in (0, 5, 6, 47, 48, 95)] == [0, 0, 1, 7, 0, 7], items
+assert items['MatMul_backbone.blocks.0.output.projection.weight']['parallel_strategy'] == [[8, 8], [8, 1]], items" || fail "mindspore: gpt2"
 expect 2 "cp=2" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan cp=2 --export torch --output torch
 expect 2 "--output DIR expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --export torch
 [ "$(wc -l < "$source/src/train/planner/torch_plan.py")" -le 150 ] || fail "torch_plan.py has more than 150 lines"

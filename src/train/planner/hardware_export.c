@@ -131,54 +131,144 @@ static trm_status check_megatron(const trm_hardware_plan *p, const trmi_parallel
 
 /* ---- MindSpore ------------------------------------------------------------------------------- */
 
-/* Appends the shard strategies of one operator: a list of cuts for each input. */
-static void put_strategy(trmi_text *t, const char *name, const char *cuts, bool first) {
-    trmi_text_printf(t, "%s\n    \"%s\": %s", first ? "" : ",", name, cuts);
+/* What the products of one family of MindFormers' models are called: the primitive and the first
+ * parameter of an operator, which MindSpore joins to the name of its strategy
+ * (mindspore/ccsrc/frontend/parallel/step_parallel_utils.cc). A weight lies as [outputs, inputs] or,
+ * `turned`, as [inputs, outputs]. */
+typedef struct mindspore_names {
+    const char *table, *head, *block; /* embedding, output layer; of a block, with %lld */
+    const char *norms[2], *columns[5], *rows[2]; /* of a block; columns: their outputs are cut */
+    const char *norm;                            /* primitive of norms */
+    bool turned_column[5], turned_row[2];
+} mindspore_names;
+
+static const mindspore_names mindspore_llama = {
+    .table = "model.tok_embeddings.embedding_weight",
+    .head = "lm_head.weight",
+    .block = "model.layers.%lld.",
+    .norms = {"attention_norm.weight", "ffn_norm.weight"},
+    .columns = {"attention.wq.weight", "attention.wk.weight", "attention.wv.weight",
+                "feed_forward.w1.weight", "feed_forward.w3.weight"},
+    .rows = {"attention.wo.weight", "feed_forward.w2.weight"},
+    .norm = "RmsNorm"};
+static const mindspore_names mindspore_gpt2 = {
+    .table = "backbone.embedding.word_embedding.embedding_table",
+    .head = "head.weight",
+    .block = "backbone.blocks.%lld.",
+    .norms = {"layernorm1.gamma", "layernorm2.gamma"},
+    .columns = {"attention.dense1.weight", "attention.dense2.weight", "attention.dense3.weight",
+                "output.mapping.weight"},
+    .rows = {"attention.projection.weight", "output.projection.weight"},
+    .norm = "LayerNorm",
+    .turned_column = {[3] = true},
+    .turned_row = {true, true}};
+static const char *const mindspore_experts[] = {"w1", "w2", "w3"};
+
+/* The cuts of an operator's inputs: into how many parts each dimension is cut. */
+typedef struct mindspore_cuts {
+    char table[64], norm[64], column[2][64], row[2][64], experts[64]; /* [1]: turned weights */
+} mindspore_cuts;
+
+/* Returns how many blocks run v has, as torch_plan.py and Megatron-LM count them: with chunks the
+ * embedding and the loss count as blocks where blocks do not divide, without them the last stage
+ * has fewer. */
+static int64_t blocks_of_run(int64_t layers, const trmi_parallelism *plan, int64_t v) {
+    const int64_t stages = plan->stages, runs = stages * plan->chunks;
+    if (plan->chunks > 1) {
+        const bool counted = layers % runs != 0;
+        return (layers + 2 * counted) / runs - (counted && (v == 0 || v == runs - 1));
+    }
+    const int64_t most = (layers + stages - 1) / stages, last = layers - most * (stages - 1);
+    return last < 1 ? most - (v >= layers % stages) : v < stages - 1 ? most : last;
 }
 
-/* Appends the strategies of a block's operators in the order of MindSpore's shard(), and the
- * options of set_auto_parallel_context. */
+/* Appends the strategy of one more operator. block: NULL, or the path of a block's parameters. */
+static void put_strategy(trmi_text *t, const char *primitive, const char *block, int64_t number,
+                         const char *parameter, int64_t stage, const char *cuts) {
+    char path[48] = "";
+    if (block != NULL) {
+        snprintf(path, sizeof path, block, (long long)number);
+    }
+    trmi_text_printf(t, ",\n    \"%s_%s%s\": {\"stage\": %lld, \"parallel_strategy\": %s}",
+                     primitive, path, parameter, (long long)stage, cuts);
+}
+
+/* Appends the strategies of one block. */
+static void put_block(trmi_text *t, const trmi_transformer *m, const mindspore_names *names,
+                      const mindspore_cuts *cuts, int64_t number, int64_t stage) {
+    const bool experts = m->experts > 0 && number >= m->dense;
+    const int inner = m->gated ? 2 : 1; /* columns and one row of the inner layer come last */
+    for (int i = 0; i < 2; i++) {
+        put_strategy(t, names->norm, names->block, number, names->norms[i], stage, cuts->norm);
+    }
+    for (int i = 0; i < 3 + (experts ? 0 : inner); i++) {
+        put_strategy(t, "MatMul", names->block, number, names->columns[i], stage,
+                     cuts->column[names->turned_column[i]]);
+    }
+    for (int i = 0; i < 2 - experts; i++) {
+        put_strategy(t, "MatMul", names->block, number, names->rows[i], stage,
+                     cuts->row[names->turned_row[i]]);
+    }
+    for (int i = 0; experts && i < 2 + m->gated; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "feed_forward.routed_experts.ffn.%s.weight",
+                 mindspore_experts[i]);
+        put_strategy(t, "BatchMatMul", names->block, number, name, stage, cuts->experts);
+    }
+}
+
+/* Appends a file of strategies as MindSpore's option strategy_ckpt_config reads it
+ * (strategy_checkpoint_info.cc), for the models of MindFormers. */
 static void put_mindspore(trmi_text *t, const trm_hardware_plan *p, const trmi_parallelism *plan) {
-    long long dp = plan->data, tp = plan->tensor, cp = plan->context, ep = plan->experts;
-    /* A strategy lists, for each input of an operator, into how many parts each of its dimensions
-     * is cut. */
-    char cuts[6][96];
-    snprintf(cuts[0], sizeof cuts[0], "[[%lld, 1], [%lld, 1]]", dp * cp, tp);
-    snprintf(cuts[1], sizeof cuts[1], "[[%lld, %lld], [1, %lld]]", dp * cp, tp, tp);
-    snprintf(cuts[2], sizeof cuts[2],
-             "[[%lld, %lld, %lld, 1], [%lld, %lld, 1, 1], [%lld, %lld, 1, 1]]", dp, tp, cp, dp, tp,
-             dp, tp);
-    snprintf(cuts[3], sizeof cuts[3], "[[%lld, 1], [1]]", dp * cp * tp);
-    snprintf(cuts[4], sizeof cuts[4], "[[%lld, 1], [%lld, %lld]]", tp, dp, cp);
-    snprintf(cuts[5], sizeof cuts[5], "[[%lld, 1, 1], [%lld, 1, 1]]", ep, ep);
+    const trmi_transformer *m = &p->model;
+    const mindspore_names *names = m->gated || m->experts > 0 ? &mindspore_llama : &mindspore_gpt2;
+    const long long dp = plan->data, tp = plan->tensor, cp = plan->context, ep = plan->experts;
+    mindspore_cuts cuts;
+    snprintf(cuts.table, sizeof cuts.table, "[[%lld, 1], [%lld, %lld]]", tp, dp, cp);
+    snprintf(cuts.norm, sizeof cuts.norm, "[[%lld, %lld, 1], [1]%s]", dp, cp * tp,
+             names == &mindspore_gpt2 ? ", [1]" : "");
+    snprintf(cuts.column[0], sizeof cuts.column[0], "[[%lld, 1], [%lld, 1]]", dp * cp, tp);
+    snprintf(cuts.column[1], sizeof cuts.column[1], "[[%lld, 1], [1, %lld]]", dp * cp, tp);
+    snprintf(cuts.row[0], sizeof cuts.row[0], "[[%lld, %lld], [1, %lld]]", dp * cp, tp, tp);
+    snprintf(cuts.row[1], sizeof cuts.row[1], "[[%lld, %lld], [%lld, 1]]", dp * cp, tp, tp);
+    snprintf(cuts.experts, sizeof cuts.experts, "[[%lld, 1, 1], [%lld, 1, 1]]", ep, ep);
+    trmi_text_printf(t,
+                     "{\n  \"current_stage\": 0,\n  \"parallel_strategy_item\": {\n"
+                     "    \"Gather_%s\": {\"stage\": 0, \"parallel_strategy\": %s}",
+                     names->table, cuts.table);
+    for (int64_t v = 0, block = 0; v < plan->stages * plan->chunks; v++) {
+        for (int64_t end = block + blocks_of_run(m->layers, plan, v); block < end; block++) {
+            put_block(t, m, names, &cuts, block, v % plan->stages);
+        }
+    }
+    put_strategy(t, "MatMul", NULL, 0, names->head, plan->stages - 1, cuts.column[0]);
+    trmi_text_printf(t, "\n  },\n  \"parallel_layout_item\": {}\n}\n");
+}
+
+/* Appends what a program gives to set_auto_parallel_context, and the strategy of attention, which
+ * has no parameter and thus no name in a file of strategies. */
+static void put_mindspore_context(trmi_text *t, const trm_hardware_plan *p,
+                                  const trmi_parallelism *plan) {
+    const long long dp = plan->data, tp = plan->tensor, cp = plan->context;
     trmi_text_printf(
         t,
         "{\n  \"context\": {\"parallel_mode\": \"semi_auto_parallel\", \"full_batch\": true, "
         "\"device_num\": %lld, \"pipeline_stages\": %lld,\n    "
         "\"enable_parallel_optimizer\": %s, \"pipeline_config\": "
-        "{\"pipeline_interleave\": %s, \"pipeline_scheduler\": \"%s\"}},\n",
+        "{\"pipeline_interleave\": %s, \"pipeline_scheduler\": \"%s\"},\n"
+        "    \"strategy_ckpt_config\": {\"load_file\": \"strategy.json\"}},\n",
         (long long)p->problem.devices, (long long)plan->stages, plan->zero > 0 ? "true" : "false",
         plan->chunks > 1 ? "true" : "false", plan->gpipe ? "gpipe" : "1f1b");
     trmi_text_printf(
-        t, "  \"micro_batch_num\": %lld,\n  \"recompute\": {\"mode\": \"%s\", \"blocks\": %lld},\n",
+        t,
+        "  \"micro_batch_num\": %lld,\n  \"recompute\": {\"mode\": \"%s\", \"blocks\": %lld},\n"
+        "  \"FlashAttentionScore\": [[%lld, %lld, %lld, 1], [%lld, %lld, 1, 1], [%lld, %lld, 1, "
+        "1]]\n}\n",
         (long long)plan->micro_count,
         plan->recompute == TRMI_RECOMPUTE_FULL        ? "full"
         : plan->recompute == TRMI_RECOMPUTE_SELECTIVE ? "select"
                                                       : "none",
-        (long long)plan->blocks);
-    trmi_text_printf(t, "  \"strategy\": {");
-    put_strategy(t, "embedding.gather", cuts[4], true);
-    put_strategy(t, "block.norm", cuts[3], false);
-    put_strategy(t, "block.attention.query_key_value.matmul", cuts[0], false);
-    put_strategy(t, "block.attention.flash_attention", cuts[2], false);
-    put_strategy(t, "block.attention.output.matmul", cuts[1], false);
-    put_strategy(t, "block.mlp.up.matmul", cuts[0], false);
-    put_strategy(t, "block.mlp.down.matmul", cuts[1], false);
-    if (p->model.experts > 0) {
-        put_strategy(t, "block.experts.batch_matmul", cuts[5], false);
-    }
-    put_strategy(t, "head.matmul", cuts[0], false);
-    trmi_text_printf(t, "\n  }\n}\n");
+        (long long)plan->blocks, dp, tp, cp, dp, tp, dp, tp);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -196,7 +286,10 @@ static trm_status write_engine(const trm_hardware_plan *p, const trmi_parallelis
         return write_text(directory, "flags.txt", &text, err);
     }
     put_mindspore(&text, p, plan);
-    return write_text(directory, "strategy.json", &text, err);
+    TRMI_TRY(write_text(directory, "strategy.json", &text, err));
+    text = (trmi_text){0};
+    put_mindspore_context(&text, p, plan);
+    return write_text(directory, "context.json", &text, err);
 }
 
 trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *engine,
