@@ -16,6 +16,7 @@ model="resnet18 --batch-size 2 --image-size 32 --classes 100000 --no-measure"
 "$trireme" plan llama --preset 70b --mesh 64x8 --hardware "$source/examples/hardware/h100.json" --html cluster.html --json > cluster.json 2> err || fail "plan --hardware --html: $(tail -1 err)"
 "$trireme" plan llama --preset 8b --mesh 8x4 --hardware "$source/examples/hardware/a100.json" --plan tp=4,pp=4,micro-batch=1,recompute=full --html given.html --json > given.json 2> err ||
     fail "plan --hardware --plan --html: $(tail -1 err)"
+"$trireme" simulate llama --preset 8b --mesh 8x8 --hardware "$source/examples/hardware/h100.json" --largest 256 --html scaled.html > scaled 2> err || fail "simulate --hardware --html: $(tail -1 err)"
 expect 3 "nowhere" plan resnet18 --batch-size 2 --image-size 32 -n 2 --links guess --no-measure --html nowhere/x.html
 [ $failed -eq 0 ] || exit 1
 python3 - << 'END' || fail "the reports in the pages"
@@ -85,7 +86,15 @@ for name, width, scheme in (("cluster", 1600, "#light"), ("cluster", 500, "#dark
     step = shown.find("figure", data_figure="step")
     if step:
         assert abs(float(step[0][1]["data-end"]) / report["played_seconds"] - 1) < 0.1, (step[0][1], report["played_seconds"])
-    assert step or report["plan"]["pp"] * report["plan"]["micro_batches"] * report["plan"]["vp"] > 3000, report["plan"]
+    curve = [(f["step_seconds"], f["memory_bytes"]) for f in report["frontier"]]
+    assert len(curve) > 1 and all(a[0] <= b[0] and a[1] > b[1] for a, b in zip(curve, curve[1:])) and shown.find("figure", data_figure="frontier"), curve
+    assert curve[0] == (report["step_seconds"], report["memory_bytes"]) and curve[-1][1] <= report["least_memory"]["memory_bytes"] * 1.001, curve
+    assert step or report["plan"]["pp"] * report["plan"]["micro_batches"] * report["plan"]["vp"] > 50000, report["plan"]
+shown, messages = pages.show("scaled.html", 500)
+scaled = [l.split() for l in open("scaled") if " devices " in l and "tokens/s a device" in l]
+assert not messages and shown.find("figure", data_figure="scaling") and len(scaled) == 6, (messages, scaled)
+assert [str(x["devices"]) for x in pages.report_in("scaled.html")["scaling"]] == [l[0] for l in scaled]
+assert shown.find("section", data_table="scaling")[0][1]["data-rows"] == "6"
 END
 [ $failed -eq 0 ] && echo "pages of plan and simulate agree with their reports"
 exit $failed

@@ -23,6 +23,24 @@ assert all(w in words for w in ("Plan for mesh 2x2, batch 8", "no plan below", "
 assert all(float(r.get("x") or 0) + float(r.get("width")) <= float(root.get("width")) for r in rects), "a rectangle leaves the picture"
 assert all(float(r.get("width")) > 0 and r.find(svg + "title").text for r in rects if r.find(svg + "title") is not None)
 END
+# plans with stages, here and on a cluster: a cell for each copy of a stage, and each action of the played schedule
+"$trireme" plan gpt2 --size tiny --context 64 --batch-size 8 -n 4 --stages 2 --micro-batches 4 --links guess --no-measure --svg stages.svg --json > stages.json 2> err || fail "plan --stages --svg: $(tail -1 err)"
+"$trireme" plan llama --preset 70b --mesh 8x8 --hardware "$source/examples/hardware/h100.json" --plan tp=4,pp=4,micro-batch=1 --svg cluster.svg > /dev/null 2> err || fail "plan --hardware --svg: $(tail -1 err)"
+expect 2 "file.svg expected" plan llama --preset 70b --mesh 8x8 --hardware "$source/examples/hardware/h100.json" --svg plan.dot
+python3 - << 'END' || fail "the pictures of stages"
+import json, xml.etree.ElementTree as tree
+svg = "{http://www.w3.org/2000/svg}"
+pipe = json.load(open("stages.json"))["pipeline"]
+for name, stages, actions, words in (("stages.svg", 2, 2 * 2 * pipe["chunks"] * 4, ("Plan of 2 stages for 4 ranks", "no plan below", "kept for backward")),
+                                     ("cluster.svg", 4, 2 * 4 * 16, ("Llama", "TP 4, PP 4", "MFU", "reserved"))):
+    root = tree.parse(name).getroot()
+    rects = root.findall(".//" + svg + "rect")
+    titles = [r.find(svg + "title").text for r in rects if r.find(svg + "title") is not None]
+    text = " ".join("".join(t.itertext()) for t in root.iter(svg + "text"))
+    assert all(w in text for w in words + ("Stages and meshes", "One step", "Memory", "stage %d" % (stages - 1))), text[:600]
+    assert sum("of micro-batch" in t for t in titles) == actions, (name, actions, len(titles))
+    assert all(0 <= float(r.get("x") or 0) and float(r.get("x") or 0) + float(r.get("width")) <= float(root.get("width")) + 0.2 for r in rects), "a rectangle leaves the picture"
+END
 command -v dot > dot || skip "no Graphviz to draw the graph with (apt-get install graphviz)"
 dot -Tplain plan.dot > plain 2> err || fail "dot: $(tail -1 err)"
 [ -s err ] && fail "dot says: $(head -1 err)"

@@ -346,9 +346,14 @@ TRM_API void trm_hardware_plan_get_info(const trm_hardware_plan *plan, trm_hardw
  *   returns  NULL when memory is out
  *   owns     caller: trm_free */
 TRM_API char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json);
+/* Returns a picture of the plan as SVG: stages and meshes, one step, memory. That of options.plan if
+ * it was given.
+ *   returns  NULL when memory is out
+ *   owns     caller: trm_free */
+TRM_API char *trm_hardware_plan_svg(const trm_hardware_plan *plan);
 /* Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
- * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is
- * exported if it was given.
+ * trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json and context.json.
+ * options.plan is exported if it was given.
  *   errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO,
  *            NOSPACE */
 TRM_API TRM_MUST_USE trm_status trm_hardware_plan_export(const trm_hardware_plan *plan,

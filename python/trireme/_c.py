@@ -6239,11 +6239,18 @@ FUNCTIONS = {
           returns  NULL when memory is out
           owns     caller: trm_free
         """),
+    'trm_hardware_plan_svg': (c_void_p, (c_void_p,),
+        'plan',
+        """Returns a picture of the plan as SVG: stages and meshes, one step, memory. That of options.plan if
+        it was given.
+          returns  NULL when memory is out
+          owns     caller: trm_free
+        """),
     'trm_hardware_plan_export': (c_int, (c_void_p, c_char_p, c_char_p, POINTER(trm_error),),
         'plan engine directory err',
         """Writes the plan for another engine into a folder, which is created: plan.json, and for "torch"
-        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json. options.plan is
-        exported if it was given.
+        trireme_plan.py, for "megatron" flags.txt, for "mindspore" strategy.json and context.json.
+        options.plan is exported if it was given.
           errors   INVALID (no such engine), UNSUPPORTED (the engine cannot run this plan), IO,
                    NOSPACE
         """),

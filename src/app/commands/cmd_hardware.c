@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plan and simulate with --hardware: a transformer on a machine that is not here.
  *
- *      sizes or preset, file of the machine, mesh --> trm_hardware_plan --> report, --export
- *                                                                       --> simulate: fewer and more devices */
+ *      sizes or preset, file of the machine, mesh --> trm_hardware_plan --> report, --svg, --export
+ *                                                                       --> simulate: fewer and more devices
+ *                                                                       --> --html, with both */
 #include "app/output/page.h"
 #include "app/commands/planning.h"
 
@@ -46,11 +47,16 @@ static trm_status find_devices(const app_options *o, int64_t *devices, trm_error
 
 /* Refuses files that are not written for these plans. */
 static trm_status check_outputs(const app_options *o, trm_error *err) {
-    if (o->plan_picture != NULL || o->plan_save != NULL) {
+    if (o->plan_save != NULL) {
         return app_fail(err, TRM_INVALID,
-                        "--hardware: --%s found, which is for plans that ranks here can run; "
-                        "--export, --html or --json expected",
-                        o->plan_picture != NULL ? "svg" : "save");
+                        "--hardware: --save found, which is for plans that ranks here can run; "
+                        "--export, --html, --svg or --json expected");
+    }
+    if (o->plan_picture != NULL && app_ends_in(o->plan_picture, ".dot")) {
+        return app_fail(err, TRM_INVALID,
+                        "--hardware: --svg %.80s found, which is a graph of operators; a file.svg "
+                        "expected",
+                        o->plan_picture);
     }
     if (o->plan_links != NULL) {
         return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
@@ -96,17 +102,54 @@ static trm_status check_memory(const trm_hardware_plan *plan, trm_error *err) {
                           app_bytes(info.memory_bytes, least, sizeof least));
 }
 
-/* Writes the page of --html. */
-static trm_status write_page(const char *path, const trm_hardware_plan *plan, trm_error *err) {
-    char *json = trm_hardware_plan_report(plan, true);
-    trm_status status =
-        json != NULL ? app_write_page(path, APP_PAGE_CLUSTER, "Plan for a cluster", json, err)
-                     : app_fail(err, TRM_NOMEM, "no memory for the page");
+/* Plans for other numbers of devices. */
+typedef struct scaling {
+    struct {
+        int64_t devices;
+        trm_hardware_plan_info info;
+    } rows[32];
+    int count;
+} scaling;
+
+/* Writes the page of --html: the report, and as its member "scaling" the rows of a simulation. */
+static trm_status write_page(const char *path, const trm_hardware_plan *plan,
+                             const scaling *simulated, trm_error *err) {
+    enum { ROW_BYTES = 256 };
+    char *json = trm_hardware_plan_report(plan, true), *all = NULL;
+    size_t bytes = json != NULL ? strlen(json) + 64 + (size_t)simulated->count * ROW_BYTES : 0;
+    all = json != NULL ? malloc(bytes) : NULL;
+    trm_status status = all != NULL ? TRM_OK : app_fail(err, TRM_NOMEM, "no memory for the page");
+    if (status == TRM_OK) {
+        size_t used = strlen(json) - 1; /* without the last brace */
+        memcpy(all, json, used);
+        for (int i = 0; i < simulated->count; i++) {
+            const trm_hardware_plan_info *row = &simulated->rows[i].info;
+            used += (size_t)snprintf(
+                all + used, bytes - used,
+                "%s{\"devices\":%lld,\"fits\":%s,\"step_seconds\":%.9g,"
+                "\"tokens_per_second_per_device\":%.9g,\"mfu\":%.9g,\"memory_bytes\":%.0f}",
+                i == 0 ? ",\"scaling\":[" : ",", (long long)simulated->rows[i].devices,
+                row->fits ? "true" : "false", row->step_seconds, row->tokens_per_second,
+                row->utilisation, row->memory_bytes);
+        }
+        snprintf(all + used, bytes - used, simulated->count > 0 ? "]}" : "}");
+        status = app_write_page(path, APP_PAGE_CLUSTER, "Plan for a cluster", all, err);
+    }
+    free(all);
     trm_free(json);
     return status;
 }
 
-/* Prints the report, and writes the files of --html and --export. */
+/* Writes the picture of --svg. */
+static trm_status write_picture(const char *path, const trm_hardware_plan *plan, trm_error *err) {
+    char *picture = trm_hardware_plan_svg(plan);
+    trm_status status = picture != NULL ? trm_file_write(path, picture, strlen(picture), err)
+                                        : app_fail(err, TRM_NOMEM, "no memory for the picture");
+    trm_free(picture);
+    return status;
+}
+
+/* Prints the report, and writes the files of --svg and --export. */
 static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan, trm_error *err) {
     char *report = trm_hardware_plan_report(plan, app_out.json);
     if (report == NULL) {
@@ -114,16 +157,17 @@ static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan
     }
     app_print_report(report);
     trm_free(report);
-    trm_status status = o->html != NULL ? write_page(o->html, plan, err) : TRM_OK;
+    trm_status status =
+        o->plan_picture != NULL ? write_picture(o->plan_picture, plan, err) : TRM_OK;
     if (status != TRM_OK) {
         return status;
     }
-    return o->plan_export == NULL ? check_memory(plan, err)
+    return o->plan_export == NULL ? TRM_OK
                                   : trm_hardware_plan_export(plan, o->plan_export, o->output, err);
 }
 
-/* Plans fewer and more devices for the same batch, and prints a line for each. */
-static trm_status print_scaling(trm_hardware_plan_options options, int64_t largest,
+/* Plans fewer and more devices for the same batch, prints a line for each, and keeps it. */
+static trm_status print_scaling(trm_hardware_plan_options options, int64_t largest, scaling *out,
                                 trm_error *err) {
     trm_status status = TRM_OK;
     int64_t first = options.devices > 8 ? options.devices / 8 : 1;
@@ -151,6 +195,10 @@ static trm_status print_scaling(trm_hardware_plan_options options, int64_t large
                  app_real("mfu", info.utilisation, "  MFU %.1f{1e2} %%"),
                  app_real("memory_bytes", info.memory_bytes, "  %.1f{1e-9} GB"),
                  app_text(NULL, info.fits ? "" : "  does not fit", "%s"));
+        if (out->count < (int)(sizeof out->rows / sizeof out->rows[0])) {
+            out->rows[out->count].devices = options.devices;
+            out->rows[out->count++].info = info;
+        }
         trm_hardware_plan_destroy(plan);
     }
     return status;
@@ -163,6 +211,7 @@ int app_run_hardware(app_context *app, bool simulate) {
     trm_hardware_plan *plan = NULL;
     trm_error err;
     char *text = NULL;
+    scaling simulated = {.count = 0};
     trm_status status = check_outputs(o, &err);
     status = status == TRM_OK ? fill_options(app, &options, &text, &err) : status;
     if (status == TRM_OK && o->dry_run) {
@@ -173,8 +222,12 @@ int app_run_hardware(app_context *app, bool simulate) {
     status = status == TRM_OK ? print_plan(o, plan, &err) : status;
     if (status == TRM_OK && simulate) {
         options.plan = NULL;
-        status = print_scaling(options, o->plan_largest, &err);
+        status = print_scaling(options, o->plan_largest, &simulated, &err);
     }
+    if (status == TRM_OK && o->html != NULL) {
+        status = write_page(o->html, plan, &simulated, &err);
+    }
+    status = status == TRM_OK && o->plan_export == NULL ? check_memory(plan, &err) : status;
     trm_hardware_plan_destroy(plan);
     free(text);
     return status == TRM_OK ? 0 : app_report(&err);

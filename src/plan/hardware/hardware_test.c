@@ -155,12 +155,13 @@ static void test_schedules(void **state) {
         trmi_parallelism p;
         trmi_step_cost cost;
         trm_error err;
-        double played = 0;
+        trmi_played_step played;
         CHECK_OK(trmi_parallelism_parse(plans[i], &p, &err), err);
         CHECK_OK(trmi_parallelism_complete(&q, &p, &err), err);
         trmi_step_price(&q, &p, &cost);
         CHECK_OK(trmi_step_play(&q, &p, &cost, &played, &err), err);
-        assert_true(fabs(played / cost.seconds - 1) < 0.01);
+        assert_true(fabs(played.seconds / cost.seconds - 1) < 0.01);
+        trmi_played_step_free(&played);
     }
 }
 

@@ -12,6 +12,7 @@
 
 #include "plan/hardware/hardware.h"
 #include "plan/hardware/transformer.h"
+#include "plan/pipeline/stage_schedule.h"
 
 /* The values that backward recomputes: none; norms and activations; whole blocks. */
 typedef enum trmi_recompute_kind {
@@ -105,10 +106,20 @@ void trmi_step_price(const trmi_plan_problem *problem, const trmi_parallelism *p
                      trmi_step_cost *out);
 /* Returns the model FLOP utilisation of a step: model FLOPs over the peak of all devices. */
 double trmi_plan_utilisation(const trmi_plan_problem *problem, double seconds);
-/* Returns the seconds of a step by playing its schedule, action by action.
- *   errors  INVALID (a schedule that cannot be), NOMEM */
+/* A step as its schedule was played, action by action. */
+typedef struct trmi_played_step {
+    trmi_pipeline pipeline;
+    /* seconds of one action [virtual stages]; ends of all [stages][pipeline.count]; owned */
+    double *forward, *backward, *ends;
+    double seconds; /* of the step, with gradients and update */
+} trmi_played_step;
+
+/* Plays the schedule of a step.
+ *   errors  INVALID (a schedule that cannot be), NOMEM
+ *   owns    caller: trmi_played_step_free, also after an error */
 trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_parallelism *plan,
-                          const trmi_step_cost *cost, double *seconds, trm_error *err);
+                          const trmi_step_cost *cost, trmi_played_step *out, trm_error *err);
+void trmi_played_step_free(trmi_played_step *step);
 
 /* ---- search ---------------------------------------------------------------------------------- */
 

@@ -417,19 +417,22 @@ double trmi_plan_utilisation(const trmi_plan_problem *problem, double seconds) {
 
 /* Contract in parallelism.h. */
 trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_parallelism *p,
-                          const trmi_step_cost *cost, double *seconds, trm_error *err) {
+                          const trmi_step_cost *cost, trmi_played_step *out, trm_error *err) {
     trmi_block_price price[2]; /* of a block; of the output layer */
-    trmi_pipeline pipeline = {0};
+    *out = (trmi_played_step){.seconds = 0};
     int64_t runs = p->stages * p->chunks;
     trmi_pipeline_order order = p->gpipe        ? TRMI_ORDER_GPIPE
                                 : p->chunks > 1 ? TRMI_ORDER_INTERLEAVED
                                                 : TRMI_ORDER_1F1B;
     TRMI_TRY(trmi_pipeline_create(order, (int32_t)p->stages, (int32_t)p->chunks,
-                                  (int32_t)p->micro_count, &pipeline, err));
-    double *forward = trmi_alloc((size_t)runs * 2 * sizeof *forward);
+                                  (int32_t)p->micro_count, &out->pipeline, err));
+    double *forward = out->forward = trmi_alloc((size_t)runs * sizeof *forward),
+           *backward = out->backward = trmi_alloc((size_t)runs * sizeof *backward);
+    out->ends = trmi_alloc((size_t)p->stages * (size_t)out->pipeline.count * sizeof *out->ends);
     trmi_pipeline_edge *edges = trmi_alloc((size_t)runs * 2 * sizeof *edges);
-    trm_status status =
-        forward != NULL && edges != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "to play a schedule");
+    trm_status status = forward != NULL && backward != NULL && out->ends != NULL && edges != NULL
+                            ? TRM_OK
+                            : TRMI_NO_MEMORY(err, "to play a schedule");
     if (status == TRM_OK) {
         trmi_block_price_of(problem, p, &price[0], &price[1]);
         /* Seconds of one micro-batch in each run, forward and backward; backward has the
@@ -439,25 +442,30 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
             double blocks = (double)count_blocks(problem->model, p, v), head = v == runs - 1,
                    again = fmin(left, blocks) * (p->recompute == TRMI_RECOMPUTE_FULL);
             forward[v] = blocks * sum_phase(&price[0], 0) + head * sum_phase(&price[1], 0);
-            forward[runs + v] = blocks * sum_phase(&price[0], 1) + head * sum_phase(&price[1], 1) +
-                                again * price[0].full;
-            forward[runs + v] +=
+            backward[v] = blocks * sum_phase(&price[0], 1) + head * sum_phase(&price[1], 1) +
+                          again * price[0].full;
+            backward[v] +=
                 p->recompute == TRMI_RECOMPUTE_SELECTIVE ? blocks * price[0].selective : 0;
         }
         /* A message between neighbouring runs takes the part that computation does not hide. */
-        int32_t count = trmi_pipeline_chain(&pipeline, edges);
+        int32_t count = trmi_pipeline_chain(&out->pipeline, edges);
         for (int32_t i = 0; i < count; i++) {
             edges[i].seconds = (1 - problem->hardware->hide_stage) * cost->message;
         }
-        trmi_pipeline_play play = {.forward = forward, .backward = forward + runs};
-        status = trmi_pipeline_run(&pipeline, edges, count, &play, err);
-        *seconds = play.seconds + cost->part[TRMI_PART_DATA] + cost->part[TRMI_PART_UPDATE] +
-                   cost->part[TRMI_PART_OTHER];
+        trmi_pipeline_play play = {.forward = forward, .backward = backward, .ends = out->ends};
+        status = trmi_pipeline_run(&out->pipeline, edges, count, &play, err);
+        out->seconds = play.seconds + cost->part[TRMI_PART_DATA] + cost->part[TRMI_PART_UPDATE] +
+                       cost->part[TRMI_PART_OTHER];
     }
-    trmi_free(forward);
     trmi_free(edges);
-    trmi_pipeline_free(&pipeline);
     return status;
+}
+
+void trmi_played_step_free(trmi_played_step *step) {
+    trmi_free(step->forward);
+    trmi_free(step->backward);
+    trmi_free(step->ends);
+    trmi_pipeline_free(&step->pipeline);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */

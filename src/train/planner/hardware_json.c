@@ -117,6 +117,23 @@ static void put_others(trmi_text *t, const trm_hardware_plan *p) {
     }
 }
 
+/* Appends the curve of memory against time: the fastest plans within falling limits. */
+static void put_curve(trmi_text *t, const trm_hardware_plan *p) {
+    trmi_priced_plan points[TRMI_CURVE_POINTS];
+    const int count = trmi_hardware_curve(p, points);
+    trmi_text_printf(t, ",\"frontier\":[");
+    for (int i = 0; i < count; i++) {
+        char described[256];
+        trmi_parallelism_describe(&p->problem, &points[i].plan, described, sizeof described);
+        trmi_text_printf(t, "%s{\"step_seconds\":", i > 0 ? "," : "");
+        trmi_text_json_number(t, points[i].cost.seconds);
+        trmi_text_json_number_member(t, "memory_bytes", points[i].cost.bytes);
+        trmi_text_json_string_member(t, "described", described);
+        trmi_text_printf(t, "}");
+    }
+    trmi_text_printf(t, "]");
+}
+
 /* Contract in hardware_plan.h. The search prices every plan, so its best is optimal by these costs:
  * the bound is the objective itself. */
 void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
@@ -148,5 +165,6 @@ void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     }
     trmi_text_printf(t, "]}");
     put_others(t, p);
+    put_curve(t, p);
     trmi_text_printf(t, "}");
 }

@@ -112,8 +112,11 @@ trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,
     if (status == TRM_OK) { /* schedules longer than the player's limits are not played */
         trm_error long_schedule;
         const trmi_priced_plan *best = &p->found.best;
-        p->played = best->cost.seconds;
-        (void)!trmi_step_play(&p->problem, &best->plan, &best->cost, &p->played, &long_schedule);
+        trmi_played_step step;
+        bool played =
+            trmi_step_play(&p->problem, &best->plan, &best->cost, &step, &long_schedule) == TRM_OK;
+        p->played = played ? step.seconds : best->cost.seconds;
+        trmi_played_step_free(&step);
     }
     if (status != TRM_OK) {
         trm_hardware_plan_destroy(p);

@@ -32,6 +32,11 @@ const char *trmi_hardware_assumption(int index);
 /* Appends a plan with its price as a JSON object. */
 void trmi_hardware_json_plan(trmi_text *text, const trm_hardware_plan *plan,
                              const trmi_priced_plan *priced);
+/* Points of the curve of memory against time, at most. */
+enum { TRMI_CURVE_POINTS = 6 };
+/* Finds the fastest plans within falling limits of memory, the chosen plan first; returns their
+ * number. */
+int trmi_hardware_curve(const trm_hardware_plan *plan, trmi_priced_plan points[TRMI_CURVE_POINTS]);
 /* The module that applies a plan with PyTorch; CMake embeds torch_plan.py. */
 extern const char trmi_torch_plan[];
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws a plan: as SVG, with the mesh, a legend, and a row for each forward operator that has its
- * cut and its time; and as a DOT graph. */
+ * cut and its time, or with its stages (stage_picture.c); and as a DOT graph. */
+#include "train/planner/picture.h"
 #include "train/planner/planner.h"
+#include "train/planner/planner_report.h"
 
 #include "base/arguments.h"
 
@@ -22,39 +24,17 @@ static const char *colour_of(char letter) {
     }
 }
 
-/* Appends text with XML's special characters escaped. */
-static void append_xml(trmi_text *t, const char *text) {
-    for (; *text != '\0'; text++) {
-        if (*text == '<' || *text == '>' || *text == '&' || *text == '"') {
-            trmi_text_printf(t, "&#%d;", *text);
-        } else if ((unsigned char)*text >= 32) {
-            trmi_text_printf(t, "%c", *text);
-        }
-    }
-}
-
 /* ---- SVG ------------------------------------------------------------------------------------- */
 
 /* Columns of the picture, in pixels: names, cuts (a chip for each axis), times. */
-enum { PAGE = 1000, MARGIN = 24, CUTS = 330, CHIP = 22, LINE = 18, HEAD = 128 };
-static const char *const RULE = "#e6e9ee";
-
-/* Appends a line of text. */
-static void put_text(trmi_text *t, double x, double y, const char *form, const char *text) {
-    trmi_text_printf(t, "<text x=\"%.1f\" y=\"%.1f\" %s>", x, y, form);
-    append_xml(t, text);
-    trmi_text_printf(t, "</text>\n");
-}
-
-/* Appends a rectangle with a title, which browsers show at the pointer. */
-static void put_box(trmi_text *t, const double box[4], const char *fill, const char *title) {
-    trmi_text_printf(t,
-                     "<rect x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\" fill=\"%s\" "
-                     "rx=\"2\"><title>",
-                     box[0], box[1], fmax(box[2], 0.5), box[3], fill);
-    append_xml(t, title);
-    trmi_text_printf(t, "</title></rect>\n");
-}
+enum {
+    PAGE = TRMI_PICTURE_WIDTH,
+    MARGIN = TRMI_PICTURE_MARGIN,
+    CUTS = 330,
+    CHIP = 22,
+    LINE = 18,
+    HEAD = 128
+};
 
 /* Draws the mesh at the right of the head: a cell for each rank, at most 8 x 8 of them. */
 static void draw_mesh(trmi_text *t, const trmi_mesh *mesh) {
@@ -66,14 +46,15 @@ static void draw_mesh(trmi_text *t, const trmi_mesh *mesh) {
     for (int32_t r = 0; r < high; r++) {
         for (int32_t c = 0; c < wide; c++) {
             snprintf(title, sizeof title, "rank %d", (int)(r * columns + c));
-            put_box(t, (double[4]){left + c * (cell + 2), MARGIN + r * (cell + 2), cell, cell},
-                    "#9db8dd", title);
+            trmi_picture_box(
+                t, (double[4]){left + c * (cell + 2), MARGIN + r * (cell + 2), cell, cell},
+                "#9db8dd", title);
         }
     }
     snprintf(title, sizeof title, "%d rank%s%s", (int)ranks, ranks == 1 ? "" : "s",
              wide < columns || high < rows ? ", some shown" : "");
-    put_text(t, left - 8, MARGIN + 10, "font-size=\"12\" fill=\"#5a6472\" text-anchor=\"end\"",
-             title);
+    trmi_picture_text(t, left - 8, MARGIN + 10,
+                      "font-size=\"12\" fill=\"#5a6472\" text-anchor=\"end\"", title);
 }
 
 /* Draws title, figures, the mesh, and the legend: each cut that the plan has, and the two
@@ -83,11 +64,12 @@ static void draw_head(trmi_text *t, const trm_planner *p, const trmi_auto_mesh *
     const trmi_space *s = m->space;
     snprintf(line, sizeof line, "Plan for mesh %s, batch %lld",
              trmi_mesh_text(&m->mesh, mesh, sizeof mesh), (long long)p->batch);
-    put_text(t, MARGIN, MARGIN + 14, "font-size=\"20\" font-weight=\"600\" fill=\"#1b2027\"", line);
+    trmi_picture_text(t, MARGIN, MARGIN + 14,
+                      "font-size=\"20\" font-weight=\"600\" fill=\"#1b2027\"", line);
     snprintf(line, sizeof line, "step %.3f ms, no plan below %.3f ms; %s a rank",
              m->found.objective * 1e3, m->found.lower_bound * 1e3,
              trmi_bytes_text(m->found.best.measure.bytes, memory));
-    put_text(t, MARGIN, MARGIN + 36, "font-size=\"13\" fill=\"#5a6472\"", line);
+    trmi_picture_text(t, MARGIN, MARGIN + 36, "font-size=\"13\" fill=\"#5a6472\"", line);
     draw_mesh(t, &m->mesh);
     /* a legend of the letters, each with the first loop that it names */
     char known[32] = "";
@@ -104,33 +86,15 @@ static void draw_head(trmi_text *t, const trm_planner *p, const trmi_auto_mesh *
             known[used + 1] = '\0';
             snprintf(line, sizeof line, "%c: %s", letters[a],
                      trmi_partition_loop_name(s->graph, trmi_space_op(s, n), letters[a]));
-            put_box(t, (double[4]){x, MARGIN + 54, 12, 12}, colour_of(letters[a]), line);
-            put_text(t, x + 17, MARGIN + 64.5, "font-size=\"12\" fill=\"#1b2027\"", line);
+            trmi_picture_box(t, (double[4]){x, MARGIN + 54, 12, 12}, colour_of(letters[a]), line);
+            trmi_picture_text(t, x + 17, MARGIN + 64.5, "font-size=\"12\" fill=\"#1b2027\"", line);
             x += 17 + 7.2 * (double)strlen(line) + 16;
         }
     }
-    put_text(
+    trmi_picture_text(
         t, MARGIN, MARGIN + 86, "font-size=\"12\" fill=\"#5a6472\"",
         "a chip for each axis of the mesh shows the cut; bars: forward (dark), backward and its "
         "messages (light)");
-}
-
-/* Draws the scale of times: five rules through all rows. Returns the pixels of a second. */
-static double draw_scale(trmi_text *t, double longest, double left, double bottom) {
-    double scale = (PAGE - MARGIN - 64 - left) / longest,
-           power = pow(10, floor(log10(longest / 4)));
-    double step = longest / 4 / power <= 2   ? 2 * power
-                  : longest / 4 / power <= 5 ? 5 * power
-                                             : 10 * power;
-    char line[32];
-    for (int i = 0; i * step <= longest * 1.0001; i++) {
-        double x = left + i * step * scale;
-        trmi_text_printf(t, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%.1f\" stroke=\"%s\"/>\n",
-                         x, x, HEAD + 4, bottom, RULE);
-        snprintf(line, sizeof line, i == 0 ? "0" : "%.4g ms", i * step * 1e3);
-        put_text(t, x, HEAD - 2, "font-size=\"11\" fill=\"#5a6472\" text-anchor=\"middle\"", line);
-    }
-    return scale;
 }
 
 /* Draws one operator: name, the chips of its cut, its times. */
@@ -146,54 +110,119 @@ static void draw_operator(trmi_text *t, const trmi_auto_mesh *m, int32_t n, doub
     size_t length = strlen(op->name);
     snprintf(line, sizeof line, "%s%.*s", length > 46 ? "..." : "", 46,
              length > 46 ? op->name + length - 43 : op->name);
-    put_text(t, MARGIN, y + 11, "font-size=\"11.5\" fill=\"#1b2027\"", line);
+    trmi_picture_text(t, MARGIN, y + 11, "font-size=\"11.5\" fill=\"#1b2027\"", line);
     for (int32_t a = 0; a < m->mesh.axes; a++) {
         snprintf(line, sizeof line, "%s along axis %s of %d ranks",
                  trmi_partition_loop_name(s->graph, op, letters[a]), m->mesh.name[a],
                  (int)m->mesh.size[a]);
         double x = CUTS + a * CHIP;
-        put_box(t, (double[4]){x, y, CHIP - 3, 14}, colour_of(letters[a]), line);
+        trmi_picture_box(t, (double[4]){x, y, CHIP - 3, 14}, colour_of(letters[a]), line);
         trmi_text_printf(t,
                          "<text x=\"%.1f\" y=\"%d\" font-size=\"11\" fill=\"#fff\" "
                          "text-anchor=\"middle\" pointer-events=\"none\">%c</text>\n",
                          x + (CHIP - 3) / 2.0, y + 11, letters[a]);
     }
     snprintf(line, sizeof line, "forward %.4g ms", c->forward[i] * 1e3);
-    put_box(t, (double[4]){left, y + 1, c->forward[i] * scale, 12}, "#2f6fc4", line);
+    trmi_picture_box(t, (double[4]){left, y + 1, c->forward[i] * scale, 12}, "#2f6fc4", line);
     snprintf(line, sizeof line, "backward %.4g ms", later * 1e3);
-    put_box(t, (double[4]){left + c->forward[i] * scale, y + 1, later * scale, 12}, "#a9c5ea",
-            line);
+    trmi_picture_box(t, (double[4]){left + c->forward[i] * scale, y + 1, later * scale, 12},
+                     "#a9c5ea", line);
     snprintf(line, sizeof line, "%.3g ms", (c->forward[i] + later) * 1e3);
-    put_text(t, left + (c->forward[i] + later) * scale + 6, y + 11,
-             "font-size=\"11\" fill=\"#5a6472\"", line);
+    trmi_picture_text(t, left + (c->forward[i] + later) * scale + 6, y + 11,
+                      "font-size=\"11\" fill=\"#5a6472\"", line);
 }
 
-/* Contract in trireme/plan.h. A head, then a row for each forward operator. */
-char *trm_planner_svg(const trm_planner *p) {
-    TRMI_NEED_OR(NULL, NULL, p);
+/* Draws a plan without stages: a head, then a row for each forward operator. */
+static void draw_operators(trmi_text *t, const trm_planner *p) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
     const trmi_space *s = m->space;
-    trmi_text t = {0};
     /* The longest bar fits the page. */
-    double longest = 1e-12;
+    double longest = 1e-12, left = CUTS + CHIP * m->mesh.axes + 10;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);
         int32_t i = m->found.best.choice.strategy[n];
         longest = fmax(longest, c->forward[i] + c->backward[i] + c->exchange[i]);
     }
     int32_t height = HEAD + 8 + s->nodes_count * LINE + MARGIN;
-    trmi_text_printf(&t,
-                     "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" "
-                     "width=\"%d\" height=\"%d\" font-family=\"system-ui, sans-serif\">\n"
-                     "<rect width=\"%d\" height=\"%d\" fill=\"#ffffff\"/>\n",
-                     PAGE, height, PAGE, height, PAGE, height);
-    draw_head(&t, p, m);
-    double scale = draw_scale(&t, longest, CUTS + CHIP * m->mesh.axes + 10, height - MARGIN + 4);
+    trmi_picture_begin(t, height);
+    draw_head(t, p, m);
+    double scale = trmi_picture_scale(
+        t, (double[4]){left, HEAD + 4, PAGE - MARGIN - 64 - left, height - MARGIN - HEAD}, longest);
     for (int32_t n = 0; n < s->nodes_count; n++) {
-        draw_operator(&t, m, n, scale);
+        draw_operator(t, m, n, scale);
     }
-    trmi_text_printf(&t, "</svg>\n");
-    if (t.failed) {
+    trmi_picture_end(t);
+}
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+/* Draws a plan with stages. False: no memory. */
+static bool draw_stages(trmi_text *t, const trm_planner *p) {
+    static const char *const kinds[] = {"parameters", "gradients", "slots", "kept for backward",
+                                        "messages"};
+    enum { KINDS = sizeof kinds / sizeof kinds[0] };
+    const trmi_pipe_plan *plan = &p->pipe.found.rows[0].plan;
+    const int32_t stages = plan->shape.stages, runs = stages * plan->shape.chunks;
+    char words[128], bytes[TRMI_BYTES_TEXT], lines[2][200];
+    double *numbers =
+        trmi_alloc(((size_t)runs * 2 + (size_t)stages * (1 + KINDS)) * sizeof *numbers);
+    if (numbers == NULL) {
+        return false;
+    }
+    double *forward = numbers, *backward = forward + runs, *after = backward + runs,
+           *memory = after + stages;
+    for (int32_t v = 0; v < runs; v++) {
+        forward[v] = plan->runs[v].forward;
+        backward[v] = plan->runs[v].backward;
+    }
+    for (int32_t s = 0; s < stages; s++) {
+        const trmi_pipe_stage *rank = &plan->ranks[s];
+        const double own[KINDS] = {rank->weight_bytes, rank->gradient_bytes, rank->slot_bytes,
+                                   rank->kept_bytes, rank->staging_bytes};
+        after[s] = rank->update;
+        memcpy(&memory[s * KINDS], own, sizeof own);
+    }
+    snprintf(lines[0], sizeof lines[0], "%s of %lld samples",
+             trmi_pipe_words(&plan->space->mesh, &plan->shape, words, sizeof words),
+             (long long)(p->batch / plan->shape.micros));
+    snprintf(lines[1], sizeof lines[1],
+             "step %.3f ms, no plan below %.3f ms; %.1f %% of the ranks' time is bubble; %s a rank",
+             plan->step * 1e3, p->pipe.lower_bound * 1e3, 100 * plan->bubble,
+             trmi_bytes_text(plan->bytes, bytes));
+    char title[64];
+    snprintf(title, sizeof title, "Plan of %d stages for %d ranks, batch %lld", (int)stages,
+             (int)p->ranks, (long long)p->batch);
+    trmi_stage_picture_draw(t, &(trmi_stage_picture){.title = title,
+                                                     .lines = {lines[0], lines[1]},
+                                                     .stages = stages,
+                                                     .copies = trmi_mesh_ranks(&plan->space->mesh),
+                                                     .ranks = 1,
+                                                     .pipeline = &plan->pipeline,
+                                                     .forward = forward,
+                                                     .backward = backward,
+                                                     .ends = plan->ends,
+                                                     .after = after,
+                                                     .step = plan->step,
+                                                     .bars = stages,
+                                                     .kinds = KINDS,
+                                                     .kind_names = kinds,
+                                                     .memory = memory,
+                                                     .limit = (double)p->model.exec.memory_bytes});
+    trmi_free(numbers);
+    return true;
+}
+
+/* Contract in trireme/plan.h. */
+char *trm_planner_svg(const trm_planner *p) {
+    TRMI_NEED_OR(NULL, NULL, p);
+    trmi_text t = {0};
+    bool ok = true;
+    if (p->pipe.chosen) {
+        ok = draw_stages(&t, p);
+    } else {
+        draw_operators(&t, p);
+    }
+    if (t.failed || !ok) {
         trmi_text_free(&t);
     }
     return t.data;

@@ -2,7 +2,7 @@
 // The page of `trireme plan --hardware FILE --html`: a plan for a cluster that is not here, as its --json prints it.
 "use strict";
 (() => {
-  const {el, format, known, colour, timeline, bars, table, tiles, grid, card, head, report, show} = page;
+  const {el, format, known, colour, curves, timeline, bars, table, tiles, grid, card, head, report, show} = page;
   const d = report(), p = d.plan, certificate = d.certificate, ms = format.seconds;
   const words = key => key.replace(/_/g, " ");
 
@@ -47,9 +47,10 @@
     for (let k = total - warm; k < total; k++) order.push(plain.b(k));
     return order;
   };
+  const MOST_PLAYED = 100000, MOST_DRAWN = 6000;
   const play = () => {
     const S = p.pp, M = p.micro_batches, V = p.vp, t = d.micro_batch_seconds;
-    if (S * M * V * 2 > 6000 || S > 16 || (V > 1 && M % S)) return null;
+    if (S * M * V * 2 > MOST_PLAYED || S > 64 || (V > 1 && M % S)) return null;
     const orders = Array.from({length: S}, (_, s) => orderOf(s, S, M, V)), at = new Array(S).fill(0), free = new Array(S).fill(0), ends = new Map(), rows = orders.map((_, s) => ({name: `stage ${s}`, spans: []}));
     const name = (s, a) => `${a.back}/${s}/${a.chunk}/${a.micro}`;
     // what an action waits for: the same stage's forward, and the neighbour's action
@@ -84,7 +85,10 @@
   const step = () => {
     const played = play();
     if (!played) return null;
-    const one = timeline({name: "step", title: `One step, stage by stage: ${p.schedule}`, note: "the schedule, played with the report's times of a micro-batch; grey is waiting (bubbles)", rows: played.rows, end: played.end,
+    // of a long schedule as much of its beginning as can be drawn
+    const begins = played.rows.flatMap(r => r.spans.map(s => s.from)).sort((a, b) => a - b), long = begins.length > MOST_DRAWN, end = long ? begins[MOST_DRAWN] : played.end;
+    const rows = long ? played.rows.map(r => ({...r, spans: r.spans.filter(s => s.from < end).map(s => ({...s, to: Math.min(s.to, end)}))})) : played.rows;
+    const one = timeline({name: "step", title: `One step, stage by stage: ${p.schedule}`, note: `${long ? `the first ${ms(end)} of ${ms(played.end)}: ` : ""}the schedule, played with the report's times of a micro-batch; grey is waiting (bubbles)`, rows, end,
       kinds: [["forward", "forward", 0], ["backward", "backward", 1], ["data", "messages of data parallel", 4], ["update", "update", 2]].map(([kind, name, c]) => ({kind, name, colour: colour(c)}))});
     one.dataset.end = played.end;
     return el("div", {class: "grid", style: "margin-top:16px;grid-template-columns:minmax(0,1fr)"}, one);
@@ -107,7 +111,21 @@
   const facts = (name, title, object) => table({name, title, rows: Object.entries(object).filter(([, v]) => v !== null && v !== 0).map(([k, v]) => ({what: words(k), value: v})),
     columns: [{key: "what", name: "what"}, {key: "value", name: "value", show: v => known(v) ? format.short(v, 6) : format.text(v), long: true}]});
 
+  // ---- memory against time; other numbers of devices ----
+  const frontier = () => {
+    const points = [...(d.without_memory_limit && d.without_memory_limit.step_seconds < d.step_seconds ? [d.without_memory_limit] : []), ...(d.frontier || [])]
+      .map(f => [f.step_seconds, f.memory_bytes]).sort((a, b) => a[0] - b[0]);
+    return points.length > 1 ? curves({name: "frontier", title: "Memory against time", note: "each point is the fastest plan within its memory; the first may be over the limit", xLabel: "time of a step", xShow: ms,
+      yLabel: "memory of a device", yShow: format.bytes, dots: true, steps: true, series: [{name: "best plans", points}], marks: [{x: d.step_seconds, label: "this plan"}]}) : null;
+  };
+  const scaling = () => (d.scaling || []).length > 1 ? [el("h2", {}, "Other numbers of devices"),
+    curves({name: "scaling", title: "The same batch on fewer and more devices", xLabel: "devices", xName: "devices:", xShow: v => Number.isInteger(v) ? format.whole(2 ** v) : "", yLabel: "tokens a second, a device", yShow: format.short,
+      dots: true, series: [{name: "best plan", points: d.scaling.map(x => [Math.log2(x.devices), x.fits ? x.tokens_per_second_per_device : null])}]}),
+    table({name: "scaling", title: "Scaling", rows: d.scaling, columns: [{key: "devices", name: "devices", show: format.whole, number: true}, {key: "step_seconds", name: "step", show: ms, number: true},
+      {key: "tokens_per_second_per_device", name: "tokens/s, a device", show: format.whole, number: true}, {key: "mfu", name: "MFU", show: format.percent, number: true},
+      {key: "memory_bytes", name: "memory", show: format.bytes, number: true}, {key: "fits", name: "fits", show: f => f ? "yes" : "no"}]})] : [];
+
   show(head(`${d.model.name} on ${format.whole(d.devices)} devices`, el("p", {class: "soft"}, d.hardware.name)), figures, grid(layout(), proof), step(),
-    el("div", {class: "grid two", style: "margin-top:16px"}, partsOf("parts", "Where the time of the step goes", d.seconds, ms), partsOf("memory", "Memory of a device", d.memory, format.bytes, d.memory_limit_bytes), others),
-    el("h2", {}, "Details"), runners, facts("model", "Model", d.model), facts("hardware", "Hardware", d.hardware), el("footer", {}, "trireme plan --hardware"));
+    el("div", {class: "grid two", style: "margin-top:16px"}, partsOf("parts", "Where the time of the step goes", d.seconds, ms), partsOf("memory", "Memory of a device", d.memory, format.bytes, d.memory_limit_bytes), ...[frontier(), others].filter(Boolean)), scaling(),
+    el("h2", {}, "Details"), runners, facts("model", "Model", d.model), facts("hardware", "Hardware", d.hardware), el("footer", {}, (d.scaling || []).length ? "trireme simulate --hardware" : "trireme plan --hardware"));
 })();
