@@ -72,6 +72,25 @@ void app_split_options(const app_context *app, trm_model_options *model) {
         TRM_COOPERATIVE_CONV; /* as jobs of one host have it (app_settle_slices) */
 }
 
+/* Sets the number of stages of plans, and by what part of a step those must be faster. Without
+ * --stages any number is searched of models with blocks, as jobs search them (imply_stages of
+ * jobs/stages.c), unless an option says how the plan is made. */
+static trm_status settle_stages(const app_context *app, bool simulate, int32_t *stages,
+                                double *gain, trm_error *err) {
+    enum { MOST_RANKS = 64 }; /* with more the search takes longer than one without stages */
+    const app_options *o = &app->o;
+    if (o->plan_stages != NULL) {
+        return app_read_stages(o->plan_stages, o->plan_ranks, stages, err);
+    }
+    if (!simulate && app->model->kind->has_blocks && o->plan_ranks <= MOST_RANKS &&
+        o->plan_given == NULL && o->plan_mesh == NULL && o->plan_search == NULL &&
+        !o->plan_validate) {
+        *stages = TRM_ALL;
+        *gain = APP_LEAST_GAIN;
+    }
+    return TRM_OK;
+}
+
 /* Builds data, model options and planner; the planner searches when it is created. `simulate`:
  * every rank is a device of its own. */
 static trm_status begin_planning(app_context *app, bool simulate, planning *p, trm_error *err) {
@@ -108,13 +127,14 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
     parallel->split.search = o->plan_search;
     parallel->split.plan = p->given;
     int32_t stages = 0;
-    status = o->plan_stages != NULL ? app_read_stages(o->plan_stages, o->plan_ranks, &stages, err)
-                                    : TRM_OK;
+    double gain = 0;
+    status = settle_stages(app, simulate, &stages, &gain, err);
     if (status != TRM_OK) {
         return status;
     }
     const trm_planner_options options = {.ranks = (int32_t)o->plan_ranks,
                                          .stages = stages,
+                                         .stages_gain = gain,
                                          .micro_batches = (int32_t)o->plan_micros,
                                          .chunks = (int32_t)o->plan_chunks,
                                          .schedule = o->plan_schedule,

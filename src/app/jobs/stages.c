@@ -64,7 +64,6 @@ static trm_status take_flag(app_options *o, trm_error *err) {
  * the bits of a job without options on either are those of whole batches. --context is known once
  * the context is made. */
 static void imply_stages(app_context *app) {
-    static const double least_gain = 0.15; /* predictions that are nearer have no known order */
     static const char *const own[] = {"pipeline_stages", "grad_accumulation_step", "search_mode",
                                       "dataset_strategy", "strategy_ckpt_load_file"};
     app_options *o = &app->o;
@@ -81,7 +80,7 @@ static void imply_stages(app_context *app) {
     }
     if (may) {
         o->stages_text = "auto";
-        o->stages_gain = least_gain;
+        o->stages_gain = APP_LEAST_GAIN;
         o->stages_searched = true;
     }
 }

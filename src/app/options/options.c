@@ -137,7 +137,7 @@ const app_flag app_flags[] = {
     TEXT("mesh", plan_mesh, "2x4", NULL, "mesh of the ranks (default: every factorisation is searched)"),
     INT("host-count", plan_hosts, "N", 1, 1 << 16, NULL, "hosts of the ranks, for the choice of meshes (1)", .use = "many"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB"),
-    TEXT("stages", plan_stages, "N|auto", NULL, "pipeline: search plans with N stages, or with any number of them that is better than none; --mesh is then that of a stage, and the batch of all ranks stays the same", .tag = "plan", .use = "many"),
+    TEXT("stages", plan_stages, "N|auto", NULL, "pipeline: search plans with N stages, or with any number of them that is better than none (models with blocks, -n of 64 at most: those that are 15 % faster than none); --mesh is then that of a stage, and the batch of all ranks stays the same", .tag = "plan", .use = "many"),
     INT("micro-batches", plan_micros, "N", 1, 65536, NULL, "equal parts of the batch of all ranks that go through the stages (any power of 2)", .tag = "plan", .use = "many;stages"),
     CHOICE("pipeline-schedule", plan_schedule, "1f1b|gpipe|interleaved", NULL, "order of the micro-batches (any)", .tag = "plan", .use = "many;stages"),
     INT("chunks", plan_chunks, "N", 1, 64, NULL, "runs of operators on each stage (any)", .tag = "plan", .use = "many;stages"),
@@ -157,7 +157,7 @@ const app_flag app_flags[] = {
     BOOL("no-measure", plan_no_measure, "price operators by the machine's rates only", .use = "many"),
     BOOL("refresh", plan_refresh, "measure operators and messages again and ignore the cache", .use = "many"),
     TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many"),
-    TEXT("svg", plan_picture, "FILE", NULL, "write a picture; FILE.dot: write a graph for Graphviz", .use = "many"),
+    TEXT("svg", plan_picture, "FILE", NULL, "write a picture: operators with their cuts, or stages, meshes and one step; FILE.dot: write a graph for Graphviz", .use = "many"),
     /* ---- Pages */
     TEXT("html", html, "FILE", NULL, "write one page with mesh, timeline, memory and a table of operators, for a browser", .use = "many"),
     TEXT("html", html, "FILE", NULL, "write one page with curves and tables, for a browser", .tag = "report"),
