@@ -34,6 +34,8 @@ for engine in tcp ucx; do
     fi
     TRIREME_ENGINE=$engine ranks 2 "$tests/collectives.py" > "$work/log" 2>&1 && grep -q "all right: $engine" "$work/log" || { cat "$work/log"; fail "collectives over $engine"; }
 done
+TRIREME_LIBRARY=libm.so.6 "$python" -c 'import torch_trireme' > "$work/log" 2>&1 && fail "a library without our functions is accepted"
+grep -q 'ImportError: torch_trireme: the backend does not fit torch .* or libm.so.6' "$work/log" || { cat "$work/log"; fail "a library without our functions is not named"; }
 TRIREME_ENGINE=carrier ranks 2 "$tests/collectives.py" > "$work/log" 2>&1 && fail "an engine that does not exist is accepted"
 grep -q "engine.*carrier" "$work/log" || { cat "$work/log"; fail "an engine that does not exist is not named"; }
 # Under mpirun, as the guide says: the launcher's ranks become PyTorch's by a line of shell.
