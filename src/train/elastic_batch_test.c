@@ -518,19 +518,27 @@ static void a_job_is_resumed_at_the_sample(void **state) {
     trm_dataset *data;
     trm_model *model;
     process alone = {.computing = 0};
-    plan p = {.ranks = RANKS, .until_step = SAVED_AT, .folder = folder};
-    const plan first = p;
-    p.schedule = count_schedule_steps(&first);
-    memset(seen, 0, sizeof *seen);
-    snprintf(folder, sizeof folder, "%s/run", directory);
-    run_job(&p);
-    assert_int_equal(seen->end, SAVED_AT);
-    p.ranks = RANKS - 1;
-    p.until_step = 0;
-    p.resumes = true;
-    run_job(&p);
-    assert_int_equal(check_board(&first), 1);
+    plan p;
+    for (int way = 0; way < 3; way++) { /* also of a split graph, whose ranks read all samples */
+        p = (plan){.ranks = RANKS,
+                   .until_step = SAVED_AT,
+                   .folder = folder,
+                   .split = way > 0,
+                   .whole = way > 1};
+        const plan first = p;
+        p.schedule = count_schedule_steps(&first);
+        memset(seen, 0, sizeof *seen);
+        snprintf(folder, sizeof folder, "%s/run%d", directory, way);
+        run_job(&p);
+        assert_int_equal(seen->end, SAVED_AT);
+        p.ranks = RANKS - 1;
+        p.until_step = 0;
+        p.resumes = true;
+        run_job(&p);
+        assert_int_equal(check_board(&first), 1);
+    }
 
+    p.split = p.whole = false;
     assert_int_equal(open_data(&alone, RANKS * BATCH, &data, &err), TRM_OK);
     const trm_model_options options = options_of(data, NULL, &p);
     assert_int_equal(trm_model_create(&options, &model, &err), TRM_OK);

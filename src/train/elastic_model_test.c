@@ -39,7 +39,7 @@ typedef struct outcome {
 } outcome;
 
 /* When a rank dies. */
-typedef enum moment { NEVER, MAKES_MODEL, RESUMES } moment;
+typedef enum moment { NEVER, MAKES_MODEL, RESUMES, TRAINS } moment;
 
 /* What the ranks of a job do. */
 typedef struct plan {
@@ -120,14 +120,25 @@ static trm_status resume_model(const plan *p, moment dies, trm_model *model, trm
     return trm_model_resume(model, p->folder, err);
 }
 
+/* A rank dies between forward and update of a step. */
+static trm_status die_in_training(void *context, const trm_progress *p, trm_error *err) {
+    (void)err;
+    if (*(const moment *)context == TRAINS && p->step == STEPS / 2) {
+        raise(SIGKILL);
+    }
+    return TRM_OK;
+}
+
 /* Trains the model, and writes down its weights. */
-static trm_status finish_training(const plan *p, trm_elastic *job, trm_model *model,
+static trm_status finish_training(const plan *p, trm_elastic *job, moment dies, trm_model *model,
                                   trm_dataset *data, outcome *out, trm_error *err) {
     trm_train_options options = {.data = data, .until_step = p->steps};
     if (p->saves) { /* trm_model_train takes it */
         options.callbacks[0] = trm_model_checkpoint(
             &(trm_model_checkpoint_options){.directory = p->folder, .every_steps = 1});
     }
+    options.callbacks[p->saves ? 1 : 0] =
+        (trm_callback){.on_gradients = die_in_training, .context = &dies};
     trm_status status = trm_model_train(model, &options, err);
     if (status == TRM_OK) {
         trm_exec *exec = trm_model_exec(model);
@@ -160,7 +171,7 @@ static trm_status train_model(const plan *p, trm_elastic *job, moment dies, outc
         status = trm_model_create(&options, &model, err);
     }
     status = status == TRM_OK ? resume_model(p, dies, model, err) : status;
-    status = status == TRM_OK ? finish_training(p, job, model, data, out, err) : status;
+    status = status == TRM_OK ? finish_training(p, job, dies, model, data, out, err) : status;
     trm_model_destroy(model);
     trm_dataset_destroy(data);
     return status;
@@ -265,8 +276,10 @@ static void groups_of_batch_norm_keep_their_samples(void **state) {
     run_job(&p);
     memcpy(undisturbed, (const void *)seen[0].weights, sizeof undisturbed);
     assert_true(find_distance(3, undisturbed) == 0);
-    p.when = MAKES_MODEL;
-    for (p.dies = 0; p.dies < p.ranks; p.dies++) {
+    static const moment moments[] = {MAKES_MODEL, TRAINS};
+    for (int i = 0; i < 2 * p.ranks; i++) {
+        p.when = moments[i / p.ranks];
+        p.dies = i % p.ranks;
         run_job(&p);
         for (int32_t r = 0; r < p.ranks; r++) {
             assert_true(r == p.dies || (seen[r].done == 1 && seen[r].membership.ranks == 3));
