@@ -406,6 +406,16 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
     return manifest->failed ? TRMI_NO_MEMORY(err, "for a manifest") : TRM_OK;
 }
 
+/* Returns the error of a push of this worker that a server has refused, which stays for the next
+ * call that trains: other servers may have the push, so that no snapshot is of one moment before the
+ * worker's next life makes its batch again. A server answers a push before the HOLD after it. */
+static trm_status find_refused_push(const trm_ps_client *client, trm_error *err) {
+    if (client->push_err.status != TRM_OK && err != NULL) {
+        *err = client->push_err;
+    }
+    return (trm_status)client->push_err.status;
+}
+
 /* Contract in trireme/ps.h. HOLD, SNAPSHOT and RELEASE are described in server/server_order.c. */
 trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
                              trm_ps_checkpoint_result *result, trm_error *err) {
@@ -416,6 +426,7 @@ trm_status trm_ps_checkpoint(trm_ps_client *client, bool differential,
     uint32_t held = 0;
     double started = trmi_os_now();
     trm_status status = hold_when_ready(client, &r, &v, &held, err);
+    status = status == TRM_OK ? find_refused_push(client, err) : status;
     status = status == TRM_OK ? carry_steps(client, err) : status;
     if (status == TRM_OK) {
         status = snapshot_all(client, &v, &r, started, &manifest, err);

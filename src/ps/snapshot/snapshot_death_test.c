@@ -403,6 +403,44 @@ static void a_checkpoint_without_memory_is_none(void **state) {
     stop(&j);
 }
 
+static void set_failure(trm_ps_server *server, trm_error failure) {
+    pthread_mutex_lock(&server->mutex);
+    server->failed = failure;
+    pthread_mutex_unlock(&server->mutex);
+}
+
+/* Server 1 has refused a push of the chief, server 0 has it: there is no checkpoint of one moment, and
+ * no server waits for the push. The chief's next call that trains has the error. */
+static void a_refused_push_is_in_no_checkpoint(void **state) {
+    char path[128];
+    static job j;
+    trm_error err, failure;
+    trm_ps_checkpoint_result result;
+    snprintf(path, sizeof path, "%s/refused", folder);
+    j = (job){.options = {.servers = 2, .shards = 1, .folder = path, .log_pushes = TRM_ON}};
+    start(&j);
+    join(&j, 0, NULL);
+    take_steps(&j);
+    CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
+    worker_compute(&j.worker, 0, j.steps);
+    TRMI_FAIL(&failure, TRM_NOMEM, "no memory for this push");
+    set_failure(j.server[1], failure);
+    CHECK_OK(trm_ps_push(j.worker.batch, NULL, &err), err);
+    const double began = trmi_os_now(), hold_seconds = 30;
+    while (trmi_client_pushes_pending(&j.worker.client->peers[1]) > 0) {
+        CHECK_OK(trmi_client_progress(j.worker.client, &j.worker.client->peers[1],
+                                      began + hold_seconds, &err),
+                 err);
+    }
+    set_failure(j.server[1], (trm_error){0});
+    CHECK_FAILS(trm_ps_checkpoint(j.worker.client, false, &result, &err), TRM_NOMEM, err,
+                "for this push");
+    assert_true(trmi_os_now() - began < hold_seconds);
+    CHECK_FAILS(trm_ps_flush(j.worker.client, &err), TRM_NOMEM, err, "for this push");
+    worker_leave(&j.worker);
+    stop(&j);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_as_a_snapshot_is_complete_goes_on),
@@ -410,6 +448,7 @@ int main(void) {
         cmocka_unit_test(a_slow_snapshot_is_waited_for),
         cmocka_unit_test(a_snapshot_that_nobody_waits_for_is_let_end),
         cmocka_unit_test(a_checkpoint_without_memory_is_none),
+        cmocka_unit_test(a_refused_push_is_in_no_checkpoint),
         cmocka_unit_test(a_number_that_was_given_up_is_not_used_again),
     };
     return cmocka_run_group_tests_name("ps snapshots and deaths", tests, make_folder,
