@@ -390,7 +390,8 @@ static trm_status send_what_is_awaited(trm_ps_client *client, trmi_server_connec
     if (is_owed(client, peer) || !may_await_report(client, peer)) {
         return TRM_OK;
     }
-    const trmi_ps_note pushed = {.value = {TRMI_ORDER_PUSHED, (int64_t)client->delivered}};
+    const trmi_ps_note pushed = {
+        .value = {TRMI_ORDER_PUSHED, (int64_t)client->delivered, client->joined}};
     trm_status status = trmi_client_send_order(client, peer, &pushed, NULL, 0, deadline);
     return status == TRM_OK
                ? TRM_OK
@@ -658,6 +659,15 @@ static bool gives_up(trm_ps_client *client, double since) {
     return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
 }
 
+/* Returns whether a server has refused a pull that is under way. */
+static bool is_pull_refused(const trm_ps_client *client) {
+    bool refused = false;
+    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
+        refused |= client->batches[i] != NULL && client->batches[i]->err.status != TRM_OK;
+    }
+    return refused;
+}
+
 /* Contract in client.h. Waits in slices of slice_seconds at most, so that stops, lost workers and
  * overdue messages are noticed. */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
@@ -710,8 +720,8 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
         if (status != TRM_OK && status != TRM_TIMEOUT) {
             return status;
         }
-        if (client->push_err.status != TRM_OK) {
-            return TRM_OK; /* from another server: the caller may end its wait */
+        if (client->push_err.status != TRM_OK || is_pull_refused(client)) {
+            return TRM_OK; /* by another server: the caller may end its wait */
         }
     }
 }

@@ -236,7 +236,8 @@ struct trm_ps_client {
 int trmi_client_pushes_pending(const trmi_server_connection *peer);
 /* Receives one message from this server and handles it, or repairs the connection: pushes and pulls
  * are then sent again; an order must be repeated by its caller. Returns without a message, too,
- * while the error of a push has not been taken, because the caller may end its wait then.
+ * while the error of a push has not been taken, or a pull is refused, because the caller may end its
+ * wait then.
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err);

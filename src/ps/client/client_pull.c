@@ -264,20 +264,21 @@ static trm_status receive_message(trm_ps_batch *b, trmi_server_connection *peer,
  * servers need before they answer this pull. They may arrive after server 0's rows. */
 static trm_status wait_for_step(trm_ps_batch *b, double deadline, trm_error *err) {
     trm_ps_client *c = b->client;
-    while (c->staging && !b->outside && c->servers > 1 &&
+    while (c->staging && !b->outside && c->servers > 1 && b->err.status == TRM_OK &&
            trmi_client_pushes_pending(&c->peers[0]) > 0) {
         TRMI_TRY(receive_message(b, &c->peers[0], deadline, err));
     }
     return TRM_OK;
 }
 
-/* Receives messages until all servers have answered a part. */
+/* Receives messages until all servers have answered a part, or one has refused it: what the others
+ * wait for may then never come. */
 static trm_status wait_for_part(trm_ps_batch *b, const trmi_part *part, double deadline,
                                 trm_error *err) {
     trm_ps_client *c = b->client;
     TRMI_TRY(wait_for_step(b, deadline, err));
     for (uint32_t s = 0; s < c->servers; s++) {
-        while (!part->replies[s].here) {
+        while (!part->replies[s].here && b->err.status == TRM_OK) {
             TRMI_TRY(receive_message(b, &c->peers[s], deadline, err));
             s = 0; /* begin with the first server again: a repair may have dropped its answer */
         }

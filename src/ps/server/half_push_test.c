@@ -184,6 +184,26 @@ static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
     }
 }
 
+/* Server 1 refuses a pull, and server 0 waits for worker 1 before it answers it. */
+static void a_refused_pull_ends_the_wait_for_the_other_server(void **state) {
+    static job j;
+    trm_error err, failure;
+    (void)state;
+    ahead = (fate){0};
+    start(&j);
+    for (int n = 0; n < WORKERS; n++) {
+        worker_compute(&j.workers[n], n, 0);
+    }
+    CHECK_OK(trm_ps_push(j.workers[0].batch, NULL, &err), err);
+    TRMI_FAIL(&failure, TRM_NOMEM, "no memory for this pull");
+    pthread_mutex_lock(&j.server[1]->mutex);
+    j.server[1]->failed = failure;
+    pthread_mutex_unlock(&j.server[1]->mutex);
+    worker_pull(&j.workers[0], 0, 1);
+    CHECK_FAILS(trm_ps_pull_wait(j.workers[0].batch, &err), TRM_NOMEM, err, "for this pull");
+    stop(&j);
+}
+
 /* One of two shards has no memory for a step, which the other one has applied: the server gives no
  * rows any more, also not those of the other shard. */
 static void a_step_without_memory_ends_the_service(void **state) {
@@ -309,6 +329,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(steps_are_of_the_same_pushes_everywhere),
         cmocka_unit_test(a_refused_push_ends_the_wait_for_the_other_server),
+        cmocka_unit_test(a_refused_pull_ends_the_wait_for_the_other_server),
         cmocka_unit_test(a_step_without_memory_ends_the_service),
         cmocka_unit_test_setup_teardown(a_kept_push_stays_until_its_step_is_logged, make_folder,
                                         remove_folder),

@@ -193,6 +193,14 @@ static void the_first_message_of_a_life_may_be_its_report(void **state) {
         assert_true(server->last.members[0].is_final);
         assert_non_null(trmi_front_worker(server, 0, 4, &err));
         assert_false(server->last.members[0].is_final);
+        /* a life that is owed nothing says with which batch it began */
+        trmi_request begun = {.header = {.kind = TRMI_PS_CONTROL, .incarnation = 4},
+                              .note = {.value = {TRMI_ORDER_PUSHED, 0, 1}}};
+        trmi_last_step_note_message(server, &begun);
+        assert_false(server->last.members[0].is_final);
+        begun.note.value[2] = 2;
+        trmi_last_step_note_message(server, &begun);
+        assert_true(server->last.members[0].is_final);
         pthread_mutex_unlock(&server->mutex);
     }
     stop_servers(&j);

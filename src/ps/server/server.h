@@ -78,8 +78,10 @@ typedef enum trmi_order {
     TRMI_ORDER_STEPS,
     /* 1: trm_ps_chief_claim   answer: 1: granted, 2: the chief + 1, 3: silent ms, 4: lease ms */
     TRMI_ORDER_CHIEF,
-    TRMI_ORDER_PUSHED, /* 1: this push and those before it are on all servers */
-    TRMI_ORDER_BEGINS  /* SYNC, of a worker's new life, 1: 0, 3: not 0 = at once
+    /* 1: this push and those before it are on all servers, 2: batches that all servers had when
+     * this life began; 0: not said */
+    TRMI_ORDER_PUSHED,
+    TRMI_ORDER_BEGINS /* SYNC, of a worker's new life, 1: 0, 3: not 0 = at once
                            answer: 1: the last batch that may be in a step here, or 2: 1 = ask again, because a
                            connection of the earlier life is open
                            1: the last one of all servers       answer: 1: trmi_here

@@ -127,11 +127,13 @@ static trmi_last_member *find_member(const trm_ps_server *server, uint32_t worke
 }
 
 /* Returns whether a message shows that its worker has pushed `step` and goes on after it: the rows
- * of that step are wanted, or the gradients of the next one come. */
+ * of that step are wanted, the gradients of the next one come, or this life began after it. */
 static bool follows_step(const trmi_request *r, int64_t step) {
     return (r->header.kind == TRMI_PS_PULL && (r->header.flags & TRMI_PULL_OUTSIDE) == 0 &&
             r->header.clock >= step) ||
-           (r->header.kind == TRMI_PS_PUSH && r->header.clock > step);
+           (r->header.kind == TRMI_PS_PUSH && r->header.clock > step) ||
+           (r->header.kind == TRMI_PS_CONTROL && r->note.value[0] == TRMI_ORDER_PUSHED &&
+            r->note.value[2] >= step);
 }
 
 void trmi_last_step_note_message(trm_ps_server *server, const trmi_request *r) {
