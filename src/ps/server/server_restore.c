@@ -276,7 +276,11 @@ static trm_status note_log(void *context, const trmi_log_name *log, const char *
             log->snapshot < server->oldest_log ? log->snapshot : server->oldest_log;
     }
     /* no push after the snapshot: that job ended with a snapshot */
-    if (log->snapshot < c->from || (!same && !trmi_shard_log_has_pushes(path))) {
+    bool matters = log->snapshot >= c->from;
+    if (matters && !same) {
+        TRMI_TRY(trmi_shard_log_has_pushes(path, &matters, err));
+    }
+    if (!matters) {
         return TRM_OK;
     }
     c->newest = mine && log->snapshot > c->newest ? log->snapshot : c->newest;

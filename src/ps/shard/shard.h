@@ -222,8 +222,9 @@ void trmi_shard_log_close(trmi_shard *shard);
 trm_status trmi_shard_log_table(trmi_shard *shard, const trm_table_options *options,
                                 trm_error *err);
 trm_status trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err);
-/* Returns false for a log that only declares tables: it may be left out. */
-bool trmi_shard_log_has_pushes(const char *path);
+/* *has: false for a log that only declares tables, which may be left out.
+ *   errors  NOMEM */
+trm_status trmi_shard_log_has_pushes(const char *path, bool *has, trm_error *err);
 /* Logs the held records again, at the start of the log of a snapshot: the snapshot's rows do not
  * contain them, and older logs are not read after it. */
 trm_status trmi_shard_log_held(trmi_shard *shard, trm_error *err);

@@ -282,10 +282,12 @@ static trm_status replay_one(trmi_shard *shard, const trmi_record_head *head, co
 }
 
 /* Contract in shard.h. Reads heads only; a log that cannot be read counts as one with pushes. */
-bool trmi_shard_log_has_pushes(const char *path) {
+trm_status trmi_shard_log_has_pushes(const char *path, bool *has, trm_error *err) {
     trmi_mapping map;
-    if (trmi_mapping_open(path, &map, NULL) != TRM_OK) {
-        return true; /* reading it will give the error */
+    trm_status status = trmi_mapping_open(path, &map, err);
+    if (status != TRM_OK) {
+        *has = true; /* reading it will give the error */
+        return status == TRM_NOMEM ? status : TRM_OK;
     }
     bool found = false;
     size_t at = 0;
@@ -299,7 +301,8 @@ bool trmi_shard_log_has_pushes(const char *path) {
         at += sizeof head + (found ? 0 : head.body_bytes);
     }
     trmi_mapping_close(&map);
-    return found;
+    *has = found;
+    return TRM_OK;
 }
 
 /* Contract in shard.h. Stops at the first record that is not intact. */

@@ -600,6 +600,26 @@ static void a_log_that_cannot_be_written_stops_the_shard(void **state) {
     trmi_shard_destroy(shard);
 }
 
+/* Without memory it is not known whether a log has pushes: a server that took it for one with pushes
+ * would refuse to start with other shards. */
+static void a_log_of_tables_has_no_pushes(void **state) {
+    trmi_shard *shard = make_shard(1 << 26, 2);
+    trm_error err;
+    bool applied, has = true;
+    const char *path = in_folder("log-tables");
+    (void)state;
+    CHECK_OK(trmi_shard_log_open(shard, NULL, path, false, &err), err);
+    CHECK_OK(trmi_shard_log_has_pushes(path, &has, &err), err);
+    assert_false(has);
+    trmi_alloc_fail_after(1);
+    CHECK_FAILS(trmi_shard_log_has_pushes(path, &has, &err), TRM_NOMEM, err, "log-tables");
+    trmi_alloc_fail_after(0);
+    CHECK_OK(push_number(shard, 1, 1, 1, &applied, &err), err);
+    CHECK_OK(trmi_shard_log_has_pushes(path, &has, &err), err);
+    assert_true(has);
+    trmi_shard_destroy(shard);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(windows_know_every_push),
@@ -611,6 +631,7 @@ int main(void) {
         cmocka_unit_test(files_of_other_versions),
         cmocka_unit_test(a_full_disk_fails_the_snapshot_and_nothing_else),
         cmocka_unit_test(a_log_that_cannot_be_written_stops_the_shard),
+        cmocka_unit_test(a_log_of_tables_has_no_pushes),
     };
     return cmocka_run_group_tests_name("ps shard", tests, make_folder, remove_folder);
 }
