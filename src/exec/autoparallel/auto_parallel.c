@@ -119,6 +119,39 @@ static void take_least(trmi_plan_search *d, double bound) {
     f->bound = TRMI_BOUND_COUNTED;
 }
 
+/* Compiles the plans along the curve of memory against time, the fastest first, until the program of
+ * one keeps the limit. Without one nothing fits, and the plan with the least program remains. */
+static trm_status try_curve(trmi_plan_search *d, trm_error *err) {
+    trmi_auto_mesh *m = &d->meshes[d->best];
+    const double limit = (double)d->memory_bytes;
+    const trmi_candidate *least = NULL;
+    double least_bytes = INFINITY;
+    d->beyond = 0;
+    TRMI_TRY(search_mesh(d, m, true, err));
+    trmi_found *f = &m->found;
+    for (int32_t i = 0; i < f->frontier_count && least_bytes > limit; i++) {
+        const trmi_candidate *c = &f->frontier[i];
+        double bytes = INFINITY;
+        TRMI_TRY(d->compile(d->context, m->space, &c->choice, &bytes, err));
+        least = bytes < least_bytes ? c : least;
+        least_bytes = fmin(bytes, least_bytes);
+    }
+    if (least == NULL) {
+        f->infeasible = true;
+        return TRM_OK;
+    }
+    const double bound = f->infeasible ? 0 : f->lower_bound;
+    f->best = *least;
+    f->objective = least->measure.step;
+    d->compiled_bytes = least_bytes;
+    f->infeasible = least_bytes > limit;
+    f->best.fits = !f->infeasible;
+    if (!f->infeasible) {
+        take_least(d, bound);
+    }
+    return TRM_OK;
+}
+
 /* Ends the search within a limit: with the plan of what is kept off, if its program fits, or with
  * none. */
 static trm_status end_limit(trmi_plan_search *d, double off, double bound, trm_error *err) {
@@ -127,11 +160,10 @@ static trm_status end_limit(trmi_plan_search *d, double off, double bound, trm_e
         TRMI_TRY(search_meshes(d, err));
         TRMI_TRY(trmi_auto_compile(d, err));
     }
-    trmi_found *f = &d->meshes[d->best].found;
     if (d->compiled_bytes > (double)d->memory_bytes) {
-        f->infeasible = true;
-        f->best.fits = false;
-    } else if (f->infeasible) {
+        return try_curve(d, err);
+    }
+    if (trmi_auto_best(d)->found.infeasible) {
         take_least(d, bound);
     }
     return TRM_OK;
@@ -152,7 +184,8 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
         const double needs = d->compiled_bytes - f->best.measure.bytes;
         const bool fits = d->compiled_bytes <= limit;
         if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
-            return TRM_OK; /* nothing fits, whatever programs need; or this plan does */
+            /* nothing fits, whatever programs need: the least program is named; or this plan fits */
+            return f->infeasible ? try_curve(d, err) : TRM_OK;
         }
         if (f->infeasible || fits) {
             enough = d->beyond;
