@@ -8,7 +8,7 @@
  *      stage 1     FBFBFBFB  U
  *      stage 0   [parameters][gradients][...]   memory of a rank
  *
- * Long schedules, of more than DRAWN_MOST actions, are left away. */
+ * Of long schedules, of more than DRAWN_MOST actions, the beginning is drawn. */
 #include "train/planner/picture.h"
 
 #include <math.h>
@@ -32,9 +32,14 @@ static double width_of_rows(void) { return TRMI_PICTURE_WIDTH - TRMI_PICTURE_MAR
 
 static int32_t rows_of(int32_t count) { return count < ROWS_MOST ? count : ROWS_MOST; }
 
-/* Returns whether the step is drawn. */
-static bool has_step(const trmi_stage_picture *p) {
-    return p->pipeline != NULL && (int64_t)p->pipeline->count * p->stages <= DRAWN_MOST;
+/* Returns how many seconds of the step are drawn. */
+static double find_horizon(const trmi_stage_picture *p) {
+    const int32_t count = p->pipeline->count, most = DRAWN_MOST / p->stages;
+    double horizon = p->step;
+    for (int32_t s = 0; s < p->stages && count > most; s++) {
+        horizon = fmin(horizon, p->ends[(int64_t)s * count + most - 1]);
+    }
+    return horizon;
 }
 
 /* Draws a legend at `y`: names beside boxes. colour: of the first, the others follow. */
@@ -82,10 +87,11 @@ static double draw_mesh(trmi_text *t, const trmi_stage_picture *p, double y) {
 static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, double y,
                          double scale) {
     const trmi_pipeline *pipeline = p->pipeline;
+    const double horizon = find_horizon(p);
     const double *ends = &p->ends[(int64_t)s * pipeline->count];
     char line[96];
-    trmi_picture_box(t, (double[4]){NAMES, y, p->step * scale, ROW - 6}, idle, "waiting");
-    for (int32_t i = 0; i < pipeline->count; i++) {
+    trmi_picture_box(t, (double[4]){NAMES, y, horizon * scale, ROW - 6}, idle, "waiting");
+    for (int32_t i = 0; i < pipeline->count && ends[i] <= horizon; i++) {
         const trmi_pipeline_action *a = &pipeline->actions[(int64_t)s * pipeline->count + i];
         const int32_t v = a->chunk * p->stages + s;
         const double seconds = a->backward ? p->backward[v] : p->forward[v], wide = seconds * scale;
@@ -99,7 +105,7 @@ static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, d
                               "font-size=\"10\" fill=\"#fff\" text-anchor=\"middle\"", line);
         }
     }
-    if (p->after[s] > 0) {
+    if (p->after[s] > 0 && horizon == p->step) {
         snprintf(line, sizeof line, "gradients and update: %.4g ms", p->after[s] * 1e3);
         trmi_picture_box(
             t,
@@ -113,14 +119,19 @@ static double draw_step(trmi_text *t, const trmi_stage_picture *p, double y) {
     static const char *const names[] = {"forward", "backward", "gradients and update"};
     char line[64];
     int32_t rows = rows_of(p->stages);
+    const double horizon = find_horizon(p);
     trmi_picture_text(t, TRMI_PICTURE_MARGIN, y, TRMI_FORM_HEAD, "One step");
+    if (horizon < p->step) {
+        snprintf(line, sizeof line, "the first %.3g of %.3g s", horizon, p->step);
+        trmi_picture_text(t, NAMES + 620, y, TRMI_FORM_SMALL, line);
+    }
     draw_legend(t, y - 10.5, names, 3);
     trmi_picture_box(t, (double[4]){NAMES + 320, y - 10.5, 12, 12}, idle, "waiting");
     trmi_picture_text(t, NAMES + 337, y, TRMI_FORM_NAME,
                       "waiting (bubbles); numbers are micro-batches");
     y += 32;
     double scale = trmi_picture_scale(
-        t, (double[4]){NAMES, y - 4, width_of_rows() - 30, rows * (double)ROW}, p->step);
+        t, (double[4]){NAMES, y - 4, width_of_rows() - 30, rows * (double)ROW}, horizon);
     for (int32_t s = 0; s < rows; s++, y += ROW) {
         snprintf(line, sizeof line, "stage %d", (int)s);
         trmi_picture_text(t, TRMI_PICTURE_MARGIN, y + 13, TRMI_FORM_NAME, line);
@@ -183,7 +194,7 @@ void trmi_stage_picture_draw(trmi_text *t, const trmi_stage_picture *p) {
         trmi_picture_text(&inner, TRMI_PICTURE_MARGIN, y, TRMI_FORM_LINE, p->lines[i]);
     }
     y = draw_mesh(&inner, p, y + 34);
-    y = has_step(p) ? draw_step(&inner, p, y + 8) : y;
+    y = p->pipeline != NULL ? draw_step(&inner, p, y + 8) : y;
     y = draw_memory(&inner, p, y + 8);
     trmi_picture_begin(t, y + TRMI_PICTURE_MARGIN);
     if (inner.failed) {

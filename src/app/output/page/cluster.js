@@ -113,7 +113,7 @@
 
   // ---- memory against time; other numbers of devices ----
   const frontier = () => {
-    const points = [...(d.without_memory_limit && d.without_memory_limit.step_seconds < d.step_seconds ? [d.without_memory_limit] : []), ...(d.frontier || [])]
+    const points = [...(d.without_memory_limit && d.without_memory_limit.step_seconds < d.step_seconds && d.without_memory_limit.memory_bytes < 2 * d.memory_limit_bytes ? [d.without_memory_limit] : []), ...(d.frontier || [])]
       .map(f => [f.step_seconds, f.memory_bytes]).sort((a, b) => a[0] - b[0]);
     return points.length > 1 ? curves({name: "frontier", title: "Memory against time", note: "each point is the fastest plan within its memory; the first may be over the limit", xLabel: "time of a step", xShow: ms,
       yLabel: "memory of a device", yShow: format.bytes, dots: true, steps: true, series: [{name: "best plans", points}], marks: [{x: d.step_seconds, label: "this plan"}]}) : null;
