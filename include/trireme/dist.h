@@ -727,7 +727,7 @@ TRM_API int32_t trm_distribute_rank(const trm_distribute *distribute);
 TRM_API int32_t trm_distribute_size(const trm_distribute *distribute);
 
 /* Gives the communicator, for trm_exec_options.parallel.comm; NULL on one device.
- *   errors   those of trm_distribute_begin, with NULL in a first call
+ *   errors   those of trm_distribute_begin, with NULL in a first call; INVALID in a forked child
  *   owns     distribute: valid until trm_distribute_end; with NULL until the process ends */
 TRM_API TRM_MUST_USE trm_status trm_distribute_comm(trm_distribute *distribute, trm_comm **out,
                                                     trm_error *err);

@@ -95,6 +95,7 @@ values = np.ones(3, 'float32')
 def child():
     assert distribute.rank() == comm.rank and distribute.size() == 2
     for call in (distribute.all_reduce, distribute.broadcast, comm.all_reduce, half.all_gather, lambda v: comm.barrier(),
+                 lambda v: distribute.Communicator().all_reduce(v),
                  lambda v: model.train(until_step=3), lambda v: model.state_dict(), lambda v: data.next()):
         try:
             call(values)

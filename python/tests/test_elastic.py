@@ -45,6 +45,9 @@ try:
     model.train(until_step=9 if last else 10 ** 9, callbacks=[after_step, Watch()])
 except SystemExit as end:
     tell(code=end.code)
+    patience = time.monotonic() + 20  # the launcher ends the other rank as soon as this one has ended
+    while case == 'too few' and time.monotonic() < patience and sum(entry.is_file() for entry in os.scandir(place)) < 2:
+        time.sleep(0.01)
     raise
 except trireme.Error as error:  # of the other ranks
     assert error.status == 'cancelled', error

@@ -4355,7 +4355,7 @@ FUNCTIONS = {
     'trm_distribute_comm': (c_int, (c_void_p, POINTER(c_void_p), POINTER(trm_error),),
         'distribute out err',
         """Gives the communicator, for trm_exec_options.parallel.comm; NULL on one device.
-          errors   those of trm_distribute_begin, with NULL in a first call
+          errors   those of trm_distribute_begin, with NULL in a first call; INVALID in a forked child
           owns     distribute: valid until trm_distribute_end; with NULL until the process ends
         """),
     'trm_distribute_broadcast': (c_int, (c_void_p, POINTER(trm_tensor), c_int32, c_int32, POINTER(trm_error),),

@@ -81,8 +81,9 @@ class Owner:
         return os.getpid() != self.process
 
     def refuse_child(self, what, needs):
+        way_out = 'let the parent call' if needs == 'ranks' else 'make another one in this process'
         raise Error(f'{what}: this process was forked after its parent had made the {type(self).__name__}, and has not its {needs}; '
-                    f'make another one in this process, or start the process by spawn')
+                    f'{way_out}, or start the process by spawn')
 
     def destroy(self, function):
         handle, self._handle, self.closed = self._handle, None, True

@@ -275,7 +275,8 @@ class Batch(dict):
 
 def _count_samples(batches, count, size):
     """Samples of an epoch of `count` batches, of which the last may be smaller: a DataLoader and a list tell."""
-    if getattr(batches, 'drop_last', True) is False and getattr(batches, 'batch_size', None) == size and len(batches) == count:
+    if getattr(batches, 'drop_last', True) is False and getattr(batches, 'batch_size', None) == size and \
+            hasattr(getattr(batches, 'sampler', None), '__len__') and len(batches) == count:
         return len(batches.sampler)
     if isinstance(batches, (list, tuple)) and len(batches) == count:
         last = batches[-1]

@@ -13,6 +13,7 @@ Values are NumPy arrays and torch tensors on the CPU, changed in place; None is 
 on every rank. The first call finds the rank in the environment (mpirun, torchrun, srun, `trireme run`, TF_CONFIG, rank tables)
 and meets the other ranks; the end of the process ends them.
 """
+import contextlib
 import ctypes
 import sys
 import weakref
@@ -88,8 +89,9 @@ def _telling(before):
     def hook(kind, error, trace):
         out, me = ctypes.c_void_p(), _c.trm_distribute_rank(None)
         sentence = f'rank {me} has ended with {kind.__name__}: {error}'.replace('\n', ' ').encode()[:180].decode('utf-8', 'ignore')
-        call(_c.trm_distribute_comm, None, byref(out))
-        _c.trm_comm_abort(out, byref(_c.trm_error(status=_c.TRM_PEER, rank=me, message=sentence.encode())))
+        with contextlib.suppress(Error):  # a forked child is no rank: it ends alone
+            call(_c.trm_distribute_comm, None, byref(out))
+            _c.trm_comm_abort(out, byref(_c.trm_error(status=_c.TRM_PEER, rank=me, message=sentence.encode())))
         before(kind, error, trace)
     return hook
 
@@ -165,6 +167,7 @@ class Communicator(Owner):
             call(_c.trm_distribute_comm, None, byref(out))
             handle = out.value
         self.handle, self.owned, self.parent = handle, owned, parent
+        self.process = parent.process if parent is not None else self.process
         self.rank = _c.trm_comm_rank(self.handle) if self.handle else 0
         self.size = _c.trm_comm_size(self.handle) if self.handle else 1
 

@@ -92,14 +92,18 @@ trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *
     return TRM_OK;
 }
 
+/* Returns whether this process is a rank of `d`. A child that a rank has forked is none: it has
+ * neither the rank's threads nor a place among the ranks. */
+static bool is_rank(const trm_distribute *d) { return getpid() == d->process; }
+
 void trm_distribute_end(trm_distribute *d) {
     if (d == NULL) {
         return;
     }
-    if (d->staging != NULL) {
+    if (d->staging != NULL && is_rank(d)) {
         trm_comm_free_shared(d->comm, d->staging);
     }
-    if (d->bootstrap != NULL) {
+    if (d->bootstrap != NULL && is_rank(d)) {
         trm_comm_destroy(d->comm);
         trm_cluster_leave(d->bootstrap);
     }
@@ -118,11 +122,10 @@ static struct {
 
 #ifdef __GLIBC__
 /* Leaves the ranks at exit. A process that ends with an error status does not leave in an
- * orderly way, so that the other ranks see the connection break at once and fail too. A forked
- * child must not leave on behalf of its parent. */
+ * orderly way, so that the other ranks see the connection break at once and fail too. */
 static void end_own(int status, void *unused) {
     (void)unused;
-    if (status == 0 && own.ranks != NULL && getpid() == own.ranks->process) {
+    if (status == 0) {
         trm_distribute_end(own.ranks);
         own.ranks = NULL;
     }
@@ -130,10 +133,8 @@ static void end_own(int status, void *unused) {
 static int at_exit(void) { return on_exit(end_own, NULL); }
 #else
 static void end_own(void) {
-    if (own.ranks != NULL && getpid() == own.ranks->process) {
-        trm_distribute_end(own.ranks);
-        own.ranks = NULL;
-    }
+    trm_distribute_end(own.ranks);
+    own.ranks = NULL;
 }
 static int at_exit(void) { return atexit(end_own); }
 #endif
@@ -166,14 +167,25 @@ static trm_status resolve_handle(trm_distribute **d, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns INVALID in a child that a rank has forked; `what`: the call. */
+static trm_status check_is_rank(const trm_distribute *d, const char *what, trm_error *err) {
+    return d->comm == NULL || is_rank(d)
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "%s: process %d was forked by rank %d and is no rank itself (its parent "
+                           "is); let the parent call, or start a process by exec",
+                           what, (int)getpid(), trm_comm_rank(d->comm));
+}
+
 trm_status trm_join(trm_error *err) {
-    trm_comm *comm;
-    return trm_distribute_comm(NULL, &comm, err);
+    trm_distribute *d = NULL;
+    return resolve_handle(&d, err);
 }
 
 trm_status trm_distribute_comm(trm_distribute *d, trm_comm **out, trm_error *err) {
     TRMI_NEED(err, out);
     TRMI_TRY(resolve_handle(&d, err));
+    TRMI_TRY(check_is_rank(d, "trm_distribute_comm", err));
     *out = d->comm;
     return TRM_OK;
 }
@@ -224,12 +236,7 @@ static void copy_group(const trm_tensor *values, int32_t first, int32_t end, cha
  * broadcast moves bytes, so that it works for every dtype. */
 static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_t count,
                              trm_collective op, trm_error *err) {
-    if (getpid() != d->process) {
-        return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: process %d was forked by rank %d and is no rank itself (its parent "
-                         "is); let the parent call, or start a process by exec",
-                         op.tag, (int)getpid(), trm_comm_rank(d->comm));
-    }
+    TRMI_TRY(check_is_rank(d, op.tag, err));
     for (int32_t first = 0, end; first < count; first = end) {
         if (values[first].data == NULL) {
             end = first + 1;

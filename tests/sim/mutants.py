@@ -76,10 +76,15 @@ def find_fault(simulator, sound, options, args):
     first, last, end = args.first, args.first + args.seeds, time.monotonic() + args.seconds
     while first < last and time.monotonic() < end:
         most = min(SEEDS_OF_RUN, last - first)
-        result = subprocess.run([simulator, '--seeds', f'{first}:{most}', '--failures', '1'] + options, capture_output=True, text=True)
+        seconds = str(max(1, int(end - time.monotonic())))
+        result = subprocess.run([simulator, '--seeds', f'{first}:{most}', '--failures', '1', '--seconds', seconds] + options,
+                                capture_output=True, text=True)
         found = re.search(r'^trireme-sim --seed (\d+)[^:]*: (.*)$', result.stdout, re.M)
+        tried = re.search(r'^(\d+) seeds', result.stdout, re.M)
+        if found is None and tried is None:
+            raise SystemExit(f'{simulator} from seed {first}: no result (exit {result.returncode}): {result.stderr.strip()[-300:]}')
         if found is None:
-            first += most
+            first += int(tried.group(1))
             continue
         first = int(found.group(1)) + 1
         if subprocess.run([sound, '--seed', found.group(1)] + options, capture_output=True).returncode == 0:

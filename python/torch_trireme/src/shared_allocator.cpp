@@ -70,7 +70,7 @@ class SharedAllocator final : public c10::Allocator {
   static void release_raw(void *memory);
   bool install(SharedTensors settings);
   std::vector<void *> stop(const void *which);
-  void *reach(char *at, size_t bytes, const at::Tensor *whole, const void *which);
+  void *reach(char *at, size_t bytes, bool may_move, const void *which);
   void pause() {
     std::lock_guard<std::mutex> lock(mutex);
     least = SIZE_MAX;
@@ -332,9 +332,8 @@ void SharedAllocator::drop_twin(char *at, Block &block) {
   give_back(twin);
 }
 
-// whole: the tensor, where it has all of its storage; else null. Memory that a device has pinned stays: the device would go on with
-// the pages of before.
-void *SharedAllocator::reach(char *at, size_t bytes, const at::Tensor *whole, const void *which) {
+// may_move: the tensor has all of its storage, and no device has pinned it: the device would go on with the pages of before.
+void *SharedAllocator::reach(char *at, size_t bytes, bool may_move, const void *which) {
   std::lock_guard<std::mutex> lock(mutex);
   if (owner != which || !make) {
     return at;
@@ -347,9 +346,9 @@ void *SharedAllocator::reach(char *at, size_t bytes, const at::Tensor *whole, co
   if (!block.used || block.kind != kPrivate || at + bytes > begin + block.bytes) {
     return at;
   }
-  if (block.twin == nullptr && whole != nullptr && at == begin && block.bytes == round_up(bytes, kRound)) {
+  if (block.twin == nullptr && may_move && at == begin && block.bytes == round_up(bytes, kRound)) {
     if (sizes.count(block.bytes) != 0) {
-      if (moved < kMostMoved && !whole->is_pinned()) {
+      if (moved < kMostMoved) {
         give_twin(begin, block);
       }
     } else if (sizes.size() < kMostSizes) {
@@ -517,7 +516,7 @@ void *reach(const at::Tensor &tensor, const void *owner) {
   }
   const c10::Storage &storage = tensor.storage();
   bool whole = storage.nbytes() == bytes && storage.data_ptr().get_deleter() == &SharedAllocator::release;
-  return shared_allocator().reach(at, bytes, whole ? &tensor : nullptr, owner);
+  return shared_allocator().reach(at, bytes, whole && !tensor.is_pinned(), owner);
 }
 
 }  // namespace trireme

@@ -84,7 +84,7 @@ static trm_status settle_stages(const app_context *app, bool simulate, int32_t *
     }
     if (!simulate && app->model->kind->has_blocks && o->plan_ranks <= MOST_RANKS &&
         o->plan_given == NULL && o->plan_mesh == NULL && o->plan_search == NULL &&
-        !o->plan_validate) {
+        !o->plan_validate && o->accumulate <= 1) {
         *stages = TRM_ALL;
         *gain = APP_LEAST_GAIN;
     }

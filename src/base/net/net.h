@@ -79,12 +79,12 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limi
 /* Writes the other end for messages: "10.0.0.2:4000", or "pid 7 of user 1000" at a unix socket.
  *   returns  whether it is a process of this host (at a unix socket: of this user, or root) */
 bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]);
+/* Writes this end, in the same way. */
+void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* Sets after how many seconds a connection counts as broken whose other host acknowledges nothing:
  * neither data nor, while the connection is idle, the probes of the system. A host that has started
  * again answers a probe with a reset. Unix sockets ignore this. */
 void trmi_net_set_patience(int fd, double seconds);
-/* Writes this end, in the same way. */
-void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]);
 /* Sends or receives exactly `bytes`.   errors  PEER (closed), TIMEOUT, CANCELLED */
 trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
                          trm_error *err);

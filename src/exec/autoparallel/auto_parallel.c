@@ -132,6 +132,9 @@ static trm_status try_curve(trmi_plan_search *d, trm_error *err) {
     for (int32_t i = 0; i < f->frontier_count && least_bytes > limit; i++) {
         const trmi_candidate *c = &f->frontier[i];
         double bytes = INFINITY;
+        if (!(c->measure.step < INFINITY)) {
+            continue; /* cannot run */
+        }
         TRMI_TRY(d->compile(d->context, m->space, &c->choice, &bytes, err));
         least = bytes < least_bytes ? c : least;
         least_bytes = fmin(bytes, least_bytes);

@@ -414,11 +414,11 @@ static trm_status repair_connection(trm_ps_client *client, trmi_server_connectio
         if (status == TRM_OK) {
             client->stats.reconnects++;
             peer->reconnects++;
-            peer->lost = peer->said = 0;
-            trmi_log(TRM_LOG_INFO, "ps", "worker %u: connected to server %d again", client->worker,
-                     peer->number);
             status = send_what_is_awaited(client, peer, deadline, err);
             if (status == TRM_OK) {
+                peer->lost = peer->said = 0;
+                trmi_log(TRM_LOG_INFO, "ps", "worker %u: connected to server %d again",
+                         client->worker, peer->number);
                 return TRM_OK;
             }
             trmi_client_drop(client, peer);
@@ -622,9 +622,12 @@ static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_c
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
-        if (peer == waited || peer->ordered ||
-            (!is_owed(client, peer) && !may_await_report(client, peer))) {
+        if (peer == waited || peer->ordered) {
             continue; /* its order is awaited next, and must get its answer then */
+        }
+        if (!is_owed(client, peer) &&
+            (!may_await_report(client, peer) || trmi_client_is_stopped(client))) {
+            continue; /* a worker that ends reports by its goodbye */
         }
         trm_status status = TRM_OK;
         while (status == TRM_OK) {
@@ -656,16 +659,13 @@ static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_c
 static bool gives_up(trm_ps_client *client, double since) {
     double begin =
         trmi_client_is_stopped(client) && client->stop_seen > since ? client->stop_seen : since;
-    return client->wants_rows && client->stop_seen > 0 && trmi_os_now() - begin > stop_seconds;
+    return client->awaited != NULL && !client->awaited->outside && client->stop_seen > 0 &&
+           trmi_os_now() - begin > stop_seconds;
 }
 
-/* Returns whether a server has refused a pull that is under way. */
+/* Returns whether a server has refused the pull whose rows are awaited. */
 static bool is_pull_refused(const trm_ps_client *client) {
-    bool refused = false;
-    for (int i = 0; i < TRMI_BATCHES_MAX; i++) {
-        refused |= client->batches[i] != NULL && client->batches[i]->err.status != TRM_OK;
-    }
-    return refused;
+    return client->awaited != NULL && client->awaited->err.status != TRM_OK;
 }
 
 /* Contract in client.h. Waits in slices of slice_seconds at most, so that stops, lost workers and

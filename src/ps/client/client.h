@@ -189,13 +189,13 @@ struct trm_ps_client {
     bool reader;
     bool
         reading; /* trm_ps_read is running: answers of other batches are copied out of the channel */
-    bool resting;              /* BOUNDED: the servers do not wait for this worker */
-    bool staging;              /* SYNC with leased samples: see ps/server/server_step.c */
-    bool wants_rows;           /* waits for the rows of a batch */
-    bool unfinished;           /* a pull or push has failed, and no flush has succeeded since */
-    double stop_seen;          /* time at which a requested stop was first seen, 0: never */
-    bool refused_here;         /* a server has refused this client: no further attempts */
-    trm_table_options *tables; /* declared tables; names owned */
+    bool resting;                /* BOUNDED: the servers do not wait for this worker */
+    bool staging;                /* SYNC with leased samples: see ps/server/server_step.c */
+    const trm_ps_batch *awaited; /* batch whose rows are waited for; NULL: none */
+    bool unfinished;             /* a pull or push has failed, and no flush has succeeded since */
+    double stop_seen;            /* time at which a requested stop was first seen, 0: never */
+    bool refused_here;           /* a server has refused this client: no further attempts */
+    trm_table_options *tables;   /* declared tables; names owned */
     int32_t widths[TRMI_PS_TABLES_MAX];
     trmi_cache **caches; /* [tables] caches, NULL: none */
     uint32_t table_count;

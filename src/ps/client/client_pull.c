@@ -314,9 +314,9 @@ trm_status trm_ps_pull_wait(trm_ps_batch *batch, trm_error *err) {
     if (!batch->pulling) {
         return TRMI_FAIL(err, TRM_INVALID, "no pull of this batch is under way");
     }
-    batch->client->wants_rows = !batch->outside;
+    batch->client->awaited = batch;
     trm_status status = trmi_client_note(batch->client, finish_pull(batch, err));
-    batch->client->wants_rows = false;
+    batch->client->awaited = NULL;
     trmi_batch_release(batch);
     return status;
 }

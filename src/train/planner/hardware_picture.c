@@ -83,9 +83,10 @@ int trmi_hardware_curve(const trm_hardware_plan *p, trmi_priced_plan points[TRMI
         problem.memory =
             fmin(most * pow(least / most, (double)i / (TRMI_CURVE_POINTS - 1)) * (1 + 1e-9),
                  points[count - 1].cost.bytes * (1 - 1e-9));
-        if (trmi_parallelism_search(&problem, &found, &ignored) == TRM_OK && found.fits) {
-            points[count++] = found.best;
+        if (trmi_parallelism_search(&problem, &found, &ignored) != TRM_OK || !found.fits) {
+            break; /* nor would a plan fit into less */
         }
+        points[count++] = found.best;
     }
     return count;
 }

@@ -237,10 +237,11 @@ static void dot_string(trmi_text *t, const char *text) {
     }
 }
 
-/* Contract in trireme/plan.h. Edges with redistribution are red and have its time. */
+/* Contract in trireme/plan.h. Edges with redistribution are red and have its time. Of a plan with
+ * stages: the cuts within its stages. */
 char *trm_planner_dot(const trm_planner *p) {
     TRMI_NEED_OR(NULL, NULL, p);
-    const trmi_auto_mesh *m = trmi_planner_best(p);
+    const trmi_auto_mesh *m = p->pipe.chosen ? &p->pipe.mesh : trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
     /* operators, then edges */
