@@ -508,8 +508,16 @@ void trmi_server_unlock_folder(trm_ps_server *server) {
     }
 }
 
+/* Applies the logs since the snapshot that was loaded, then restores the state of the front. */
+static trm_status restore_from_logs(trm_ps_server *server, trm_error *err) {
+    TRMI_TRY(find_logs(server, err));
+    TRMI_TRY(replay_logs(server, server->last_snapshot, server->newest_number, err));
+    return adopt_state(server, err);
+}
+
 /* Contract in server.h. A snapshot that does not load is skipped with a log line, as long as an
- * older one loads. */
+ * older one loads. The logs that the older one needs may be gone: the error is then that of the
+ * snapshot which was skipped. */
 trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (server->options.folder == NULL) {
         return TRM_OK;
@@ -521,6 +529,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     }
     /* the newest chain of snapshots that loads */
     uint32_t newest = 0, snapshot;
+    trm_error skipped = {0};
     TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));
     trm_status status = TRM_END;
     for (snapshot = newest; snapshot > 0 && status != TRM_OK; snapshot--) {
@@ -534,6 +543,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
             return status;
         }
         if (status != TRM_OK) {
+            skipped = skipped.status == TRM_OK ? *err : skipped;
             trmi_log(TRM_LOG_ERROR, "ps",
                      "server %d: snapshot %u does not load: %s; trying an older one",
                      server->options.server, snapshot, err->message);
@@ -542,8 +552,10 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (status < 0) {
         return trmi_error_append(err, ": no complete checkpoint is left in %s", server->folder);
     }
-    /* the logs since then, then the state of the front */
-    TRMI_TRY(find_logs(server, err));
-    TRMI_TRY(replay_logs(server, server->last_snapshot, server->newest_number, err));
-    return adopt_state(server, err);
+    status = restore_from_logs(server, err);
+    if (status != TRM_OK && skipped.status != TRM_OK) {
+        *err = skipped;
+        return trmi_error_append(err, "; older snapshots lack logs in %s", server->folder);
+    }
+    return status;
 }
