@@ -336,6 +336,7 @@ static trm_status prepare_meeting(epoch_meeting *m, trmi_join *join, trm_error *
     join->hint = "";
     join->abandoned = is_abandoned;
     join->abandoned_context = m;
+    join->once = true;
     memset(join->hello.digest, 0, sizeof join->hello.digest);
     join->hello.rank = trmi_members_find(&m->now, e->me.id);
     join->hello.size = m->now.count;

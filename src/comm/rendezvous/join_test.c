@@ -229,12 +229,51 @@ static void a_herald_brings_the_doors(void **state) {
     (void)state;
 }
 
+/* Lets one connection in, then closes the place. */
+static void *let_one_in(void *context) {
+    int listener = *(int *)context, fd = accept(listener, NULL, NULL);
+    close(listener);
+    close(fd);
+    return NULL;
+}
+
+/* A rank was let in to a meeting, its connection broke, and then the place is closed: a place of one
+ * meeting is left, at another one the rank waits for rank 0. */
+static void an_ended_meeting_is_left(void **state) {
+    for (int once = 0; once < 2; once++) {
+        struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        socklen_t bytes = sizeof address;
+        char where[32];
+        int listener = socket(AF_INET, SOCK_STREAM, 0);
+        assert_int_equal(bind(listener, (struct sockaddr *)&address, bytes), 0);
+        assert_int_equal(listen(listener, 1), 0);
+        getsockname(listener, (struct sockaddr *)&address, &bytes);
+        snprintf(where, sizeof where, "127.0.0.1:%d", ntohs(address.sin_port));
+        trmi_join join;
+        trm_error err;
+        trm_bootstrap *bootstrap = NULL;
+        pthread_t thread;
+        prepare_rank(where, 1, &join);
+        join.once = once != 0;
+        join.options.timeout_seconds = once != 0 ? 60 : 0.5;
+        pthread_create(&thread, NULL, let_one_in, &listener);
+        trm_status status = trmi_side_meet(&join, &bootstrap, &err);
+        pthread_join(thread, NULL);
+        assert_int_equal(status, once != 0 ? TRM_PEER : TRM_TIMEOUT);
+        assert_non_null(strstr(err.message, once != 0 ? "rank 0 has ended the meeting of 2 ranks"
+                                                      : "Connection refused"));
+    }
+    (void)state;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(msruns_workers_number_themselves),
         cmocka_unit_test(a_scheduler_without_a_job_ends),
         cmocka_unit_test(hccl_says_how_a_rank_is_reached),
         cmocka_unit_test(a_herald_brings_the_doors),
+        cmocka_unit_test(an_ended_meeting_is_left),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

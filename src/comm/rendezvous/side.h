@@ -110,6 +110,9 @@ typedef struct trmi_join {
      * no longer valid. Called a few times a second. NULL: never. */
     bool (*abandoned)(void *context);
     void *abandoned_context;
+    /* The place is for this meeting alone: where it has let this rank in once, and then refuses
+     * connections, rank 0 has ended the meeting: PEER. */
+    bool once;
     /* The place belongs to an elastic job that runs already: gets its frame RUNNING and returns
      * END.
      * NULL: this is an error. */

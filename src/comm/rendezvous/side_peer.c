@@ -17,6 +17,7 @@
 #include "base/os.h"
 #include "comm/rendezvous/token.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -222,22 +223,30 @@ trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err) {
                : TRM_OK;
 }
 
-/* Makes one attempt. Returns TRM_PENDING if another one may succeed; *refused is then set if rank 0
- * of another job refused this rank. */
+/* What an attempt to join has shown. */
+typedef struct attempt {
+    bool reached;     /* the place has let this rank in */
+    bool wrong_token; /* rank 0 has another one */
+    bool refused;     /* rank 0 of another job has refused this rank */
+} attempt;
+
+/* Makes one attempt. Returns TRM_PENDING if another one may succeed. */
 static trm_status try_to_join(trmi_side *side, trmi_join *join, int32_t number, double deadline,
-                              bool *wrong_token, bool *refused, trm_error *err) {
+                              attempt *shown, trm_error *err) {
     int fd;
     uint8_t secret[32];
+    *shown = (attempt){false};
     TRMI_TRY(trmi_connect(&join->place, number, &fd, secret, err));
+    shown->reached = true;
     trmi_link *link = &side->links[0];
-    trm_status status = trmi_side_introduce(join, fd, secret, link, wrong_token, err);
+    trm_status status = trmi_side_introduce(join, fd, secret, link, &shown->wrong_token, err);
     if (status != TRM_OK) {
         close(fd);
         return status;
     }
     status = wait_for_welcome(side, join, link, deadline, err);
     if (status != TRM_OK) {
-        *refused = status == TRM_PENDING && err->rank == 0;
+        shown->refused = status == TRM_PENDING && err->rank == 0;
         trmi_link_close(link);
     }
     return status;
@@ -281,12 +290,18 @@ bool trmi_side_leads(const trmi_join *join) {
 trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
     double start = trmi_os_now(), said = start, deadline = start + join->options.timeout_seconds;
     double wrong_since = 0, pause = 0.01;
+    bool reached = false;
     trm_error why, wrong_why = {0}, refusal = {0};
     for (int32_t number = 0;; number++) {
-        bool wrong = false, refused = false;
+        attempt shown;
         TRMI_TRY(trmi_side_check_abandoned(join, err));
-        trm_status status = try_to_join(side, join, number, deadline, &wrong, &refused, &why);
+        trm_status status = try_to_join(side, join, number, deadline, &shown, &why);
         double now = trmi_os_now();
+        reached = reached || shown.reached;
+        if (join->once && reached && !shown.reached && why.sys_errno == ECONNREFUSED) {
+            return TRMI_FAIL(err, TRM_PEER, "rank 0 has ended the meeting of %d ranks at %.60s",
+                             join->hello.size, join->place.text);
+        }
         if (status != TRM_PENDING) {
             if (status != TRM_OK && err != NULL) {
                 *err = why;
@@ -299,7 +314,7 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
         }
         /* A wrong token is final after 5 s: until then it may be the file of a job that has just
          * ended. */
-        if (wrong) {
+        if (shown.wrong_token) {
             wrong_since = wrong_since > 0 ? wrong_since : now;
             wrong_why = why;
         }
@@ -307,7 +322,7 @@ trm_status trmi_side_peer(trmi_side *side, trmi_join *join, trm_error *err) {
             return TRMI_FAIL(err, TRM_INVALID, "%s; give all ranks the same file",
                              wrong_why.message);
         }
-        if (refused) {
+        if (shown.refused) {
             refusal = why;
         }
         if (now >= deadline) { /* a refusal explains more than a connection that fails now */

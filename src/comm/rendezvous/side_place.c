@@ -323,10 +323,13 @@ static trm_status connect_unix(const char *path, const char *text, int *out, trm
 /* Connects within 3 s. Returns TRM_PENDING if no process answers. */
 static trm_status connect_tcp(const char *host, int32_t port, int *fd, trm_error *err) {
     const trmi_wait_limit patience = {.deadline = trmi_os_now() + 3};
-    trm_error why;
-    return trmi_net_connect(host, port, &patience, fd, &why) == TRM_OK
-               ? TRM_OK
-               : TRMI_FAIL(err, TRM_PENDING, "%s", why.message);
+    if (trmi_net_connect(host, port, &patience, fd, err) == TRM_OK) {
+        return TRM_OK;
+    }
+    if (err != NULL) { /* sys_errno stays */
+        err->status = TRM_PENDING;
+    }
+    return TRM_PENDING;
 }
 
 /* Reads what listen_file has published. Returns TRM_PENDING while the file does not exist, INVALID

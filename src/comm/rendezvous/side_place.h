@@ -46,7 +46,8 @@ void trmi_listener_close(trmi_listener *listener);
 
 /* Other ranks: makes one attempt, at port number `attempt` (modulo the number of ports) of the
  * place. *fd is a connected, non-blocking socket; `secret` is that of a rendezvous file. Returns
- * TRM_PENDING with the reason in `err` if no process answers yet. Errors: INVALID. */
+ * TRM_PENDING with the reason in `err` if no process answers yet, at TCP also its sys_errno. Errors:
+ * INVALID. */
 trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
                         trm_error *err);
 
