@@ -714,6 +714,7 @@ void trm_ps_server_stop(trm_ps_server *server) {
         trmi_free((void *)(uintptr_t)server->tables[i].name);
     }
     trmi_free(server->tables);
+    trmi_free(server->given_up);
     trmi_free(server->runners);
     trmi_lag_destroy(server);
     trmi_last_step_close(server);

@@ -260,6 +260,8 @@ struct trm_ps_server {
     const trmi_push_id
         *until; /* while a snapshot collects pushes: the last push of each worker in it */
     uint32_t until_count;
+    trmi_push_id *given_up; /* by worker: the push without which a snapshot has gone on */
+    int64_t given_up_count, given_up_capacity;
     int64_t until_step;    /* SYNC: while a snapshot holds pushes: the last step in it */
     trmi_request *staged;  /* server 0: pushes kept by all its shards, in no step yet */
     trmi_last_step last;   /* SYNC: last step of the logs, while undecided */

@@ -366,21 +366,51 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
              hold_seconds);
 }
 
-/* Returns the first push that another server has applied and that is to come here, NULL: none. A
- * server that was started again may not know its worker, or only an earlier life of it. Synchronous
- * steps are counted instead. */
-static const trmi_push_id *find_missing(const trm_ps_server *server) {
-    for (uint32_t i = 0; i < server->until_count && server->options.mode != TRM_PS_SYNC; i++) {
-        const trmi_push_id *id = &server->until[i];
-        const trmi_worker *w = trmi_front_find(server, id->worker);
-        bool is_known = w != NULL && w->incarnation >= id->incarnation;
-        bool has_more =
-            is_known && (w->incarnation > id->incarnation || w->dispatched >= id->sequence);
-        if (!has_more && id->sequence > 0) {
-            return id;
+/* Returns the push of a worker without which a snapshot has gone on; NULL: none. */
+static trmi_push_id *find_given_up(const trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->given_up_count; i++) {
+        if (server->given_up[i].worker == worker) {
+            return &server->given_up[i];
         }
     }
     return NULL;
+}
+
+/* Returns whether a push that another server has applied is to come here. A server that was started
+ * again may not know its worker, or only an earlier life of it. */
+static bool is_missing(const trm_ps_server *server, const trmi_push_id *id) {
+    const trmi_worker *w = trmi_front_find(server, id->worker);
+    const trmi_push_id *last = find_given_up(server, id->worker);
+    bool is_known = w != NULL && w->incarnation >= id->incarnation;
+    bool has_more = is_known && (w->incarnation > id->incarnation || w->dispatched >= id->sequence);
+    bool given_up =
+        last != NULL && last->incarnation == id->incarnation && last->sequence >= id->sequence;
+    return !has_more && !given_up && id->sequence > 0;
+}
+
+/* Returns the first push that is missing here, NULL: none. Synchronous steps are counted instead. */
+static const trmi_push_id *find_missing(const trm_ps_server *server) {
+    for (uint32_t i = 0; i < server->until_count && server->options.mode != TRM_PS_SYNC; i++) {
+        if (is_missing(server, &server->until[i])) {
+            return &server->until[i];
+        }
+    }
+    return NULL;
+}
+
+/* Notes the missing pushes, so that the next snapshots do not wait for them: a worker that has died
+ * for good would hold all others up in each. Without memory they wait again. */
+static void give_up_missing(trm_ps_server *server) {
+    const trmi_push_id *id;
+    while ((id = find_missing(server)) != NULL) {
+        trmi_push_id *at = find_given_up(server, id->worker);
+        if (at == NULL && !trmi_grow((void **)&server->given_up, &server->given_up_capacity,
+                                     server->given_up_count + 1, sizeof *server->given_up)) {
+            return;
+        }
+        at = at != NULL ? at : &server->given_up[server->given_up_count++];
+        *at = *id;
+    }
 }
 
 /* Lets the pushes up to `until` go and waits for them, at most hold_seconds, because their
@@ -397,6 +427,7 @@ static void gather_pushes(trm_ps_server *server, trmi_request *r) {
         bool waits = missing != NULL || lacks_a_step(server);
         if (!waits || trmi_os_now() > deadline || atomic_load(&server->stopping)) {
             say_missing(server, missing, r);
+            give_up_missing(server);
             return;
         }
         struct timespec at;
