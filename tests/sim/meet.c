@@ -289,6 +289,10 @@ static void start_rank(void *a, uint64_t number) {
     (void)a;
     const int host = JOB_FIRST_WORKER + (int)number % job.workers / job.ranks_of_host;
     char name[16];
+    if (!sim.hosts[host].up) { /* its launcher waits for the host */
+        sim_at(sim.now + SIM_SECOND, start_rank, NULL, number);
+        return;
+    }
     snprintf(name, sizeof name, "rank%d", (int)number);
     sim_process *p =
         sim_spawn(name, host, run_rank, (void *)(intptr_t)((int)number % job.workers), rank_ended);
