@@ -83,6 +83,9 @@ void trmi_batch_forget(trm_ps_batch *b, const trmi_server_connection *peer) {
     for (int32_t p = 0; b->pulling && p < b->asked; p++) {
         trmi_reply *reply = &b->parts[p].replies[peer->number];
         if (reply->message.block != NULL) {
+            if (peer->channel != NULL) {
+                peer->channel->table->release(peer->channel, &reply->message);
+            }
             reply->message = (trmi_message){0};
             reply->here = false;
         }
