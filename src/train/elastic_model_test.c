@@ -59,7 +59,7 @@ static char directory[] = "/tmp/elasticmodelXXXXXX";
 
 static int32_t count_ranks(const plan *p) { return p->ranks > 0 ? p->ranks : RANKS; }
 
-/* What a rank does while it makes its model. */
+/* The task of a rank while it makes its model. */
 typedef struct maker {
     moment dies;
     bool norm; /* features, and batch norm of them */

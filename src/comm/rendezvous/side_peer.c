@@ -223,7 +223,7 @@ trm_status trmi_side_check_abandoned(const trmi_join *join, trm_error *err) {
                : TRM_OK;
 }
 
-/* What an attempt to join has shown. */
+/* The findings of one attempt to join. */
 typedef struct attempt {
     bool reached;     /* the place has let this rank in */
     bool wrong_token; /* rank 0 has another one */

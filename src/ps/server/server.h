@@ -186,7 +186,7 @@ typedef struct trmi_worker {
     bool active;         /* other workers wait for it (BOUNDED, SYNC) */
     bool away;           /* left or resting, according to the log of workers */
     bool log_failed;     /* the last attempt to log a change failed */
-    bool log_is_old;     /* what the log of workers says of it is of an earlier life */
+    bool log_is_old;     /* the log of workers has an earlier life of it */
     /* sent BYE. A worker without a lease is inactive but still connected. */
     bool left;
     double seen;    /* when it was heard last */
