@@ -151,7 +151,7 @@ int main(int argc, char **argv) {
     cpu_threads = argc > 7 && strcmp(argv[7], "cpu") == 0 ? threads : 0;
     trm_error err;
     trmi_backend *backend;
-    /* as in exec_run.c: the number of threads does not depend on OMP_NUM_THREADS */
+    /* as in exec/exec.c: the number of threads does not depend on OMP_NUM_THREADS */
     omp_set_num_threads(threads);
     if (repeats > REPEATS || trmi_backend_onednn(threads, NULL, &backend, &err) != TRM_OK) {
         return 1;

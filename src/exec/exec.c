@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The training step of an executor, with its inputs and outputs:
+/* The training step of an executor:
  *
- *      trm_exec_feed --> inputs          trm_exec_input, trm_exec_feed
+ *      trm_exec_feed               the batch (exec_inputs_outputs.c; outputs too)
  *            |
- *      forward, backward                 trm_exec_forward_backward; steps and actions: exec_run.c
- *            |
- *      loss, outputs, gradients          trm_exec_loss, trm_exec_output, trm_exec_ranges
- *            |
- *      update                            exec_update.c
+ *      trm_exec_forward_backward   trmi_exec_walk_program: the kernels in order and, between them,
+ *            |                     actions of ways of training (exec/distributed/distribution.h)
+ *      trm_exec_update             one pass of the optimiser over PARAM, GRAD and the slots, then
+ *                                  the rows of tables; then the other ranks get the parameters
  *
- * exec_create.c makes and destroys an executor, exec_variables.c reads and writes its variables.
- * One thread at a time uses an executor. After creation a step allocates nothing. */
+ * exec_create.c makes and destroys an executor, exec_optimizer.c its optimiser; exec_variables.c
+ * reads and writes its variables. One thread at a time uses an executor. After creation a step
+ * allocates nothing and looks nothing up. */
 #include "exec/exec.h"
 #include "exec/threads.h"
 
@@ -18,12 +18,66 @@
 
 #include "base/arguments.h"
 #include "base/error.h"
-#include "base/memory.h"
 #include "base/os.h"
+#include "base/trace.h"
 
-#include <string.h>
+/* ---- the program ----------------------------------------------------------------------------- */
 
-/* ---- run ------------------------------------------------------------------------------------- */
+/* Runs one kernel and records it in the trace. All-reduces and exchanges are recorded as
+ * communication, all other steps as compute. */
+static trm_status run_recorded(trm_exec *exec, int32_t index, trm_error *err) {
+    const trmi_kernel *kernel = &exec->kernels[index];
+    const trmi_step *step = kernel->step;
+    double begin = trmi_os_now();
+    trm_status status = kernel->run(kernel, &exec->env, err);
+    bool sends = step->kind == TRMI_STEP_OP &&
+                 (step->op_kind == TRMI_OP_ALL_REDUCE || step->op_kind == TRMI_OP_EXCHANGE ||
+                  step->op_kind == TRMI_OP_SEND || step->op_kind == TRMI_OP_RECEIVE);
+    trmi_trace_add(exec->trace, &(trmi_trace_event){
+                                    .category = sends ? "communication" : "compute",
+                                    .name = step->name,
+                                    .phase = step->phase == TRMI_FORWARD ? "forward" : "backward",
+                                    .bytes = step->cost.bytes,
+                                    .begin = begin,
+                                    .end = trmi_os_now()});
+    return status;
+}
+
+trm_status trmi_exec_run(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    exec->env.micro = exec->accumulated;
+    for (int32_t i = begin; i < end; i++) {
+        const trmi_kernel *kernel = &exec->kernels[i];
+        if (exec->made == NULL || exec->made[i] == 0) {
+            TRMI_TRY(exec->trace == NULL ? kernel->run(kernel, &exec->env, err)
+                                         : run_recorded(exec, i, err));
+        }
+        if (exec->step_end != NULL) {
+            exec->step_end[i] = trmi_os_now() - exec->step_begin;
+        }
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err) {
+    bool last = exec->accumulated + 1 >= exec->accumulate;
+    int32_t at = 0, end = exec->program->steps_count;
+    /* Actions are sorted by the step that they precede: run the steps before each, then the action.
+     * While batches are accumulated, actions with last_only run with the last batch only. */
+    for (int32_t i = 0; i < exec->actions_count; i++) {
+        const trmi_action *action = &exec->actions[i];
+        if (action->last_only && !last) {
+            continue;
+        }
+        if (action->before > at) {
+            TRMI_TRY(exec->walk(exec, at, action->before, err));
+            at = action->before;
+        }
+        TRMI_TRY(action->run(exec, action->item, err));
+    }
+    return at < end ? exec->walk(exec, at, end, err) : TRM_OK;
+}
+
+/* ---- forward and backward -------------------------------------------------------------------- */
 
 trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
@@ -67,60 +121,11 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_status status = trmi_distribution_before_step(exec, true, err);
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
-    trmi_exec_multiply_factors(exec);
+    if (exec->gradients_handed_out) {
+        trmi_exec_multiply_factors(exec);
+    }
     exec->step_seconds += trmi_os_now() - begin;
     accumulate_gradients(exec);
-    return TRM_OK;
-}
-
-/* ---- feed and read --------------------------------------------------------------------------- */
-
-int32_t trmi_exec_input_index(const trm_exec *exec, const char *name) {
-    const trm_program *p = exec->program;
-    for (int32_t i = 0; i < p->inputs_count; i++) {
-        if (strcmp(p->buffers[p->inputs[i]].name, name) == 0) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
-    TRMI_NEED(err, exec, name, out);
-    int32_t index = trmi_exec_input_index(exec, name);
-    if (index < 0) {
-        trmi_text names = {0};
-        const trm_program *p = exec->program;
-        for (int32_t i = 0; i < p->inputs_count; i++) {
-            trmi_text_printf(&names, "%s%s", i ? ", " : "", p->buffers[p->inputs[i]].name);
-        }
-        trm_status status = TRMI_FAIL(err, TRM_INVALID, "the graph has no input '%s'; it has: %s",
-                                      name, names.data == NULL ? "none" : names.data);
-        trmi_text_free(&names);
-        return status;
-    }
-    const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[index]];
-    *out = (trm_tensor){
-        .data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype, .shape = b->shape};
-    trmi_distribution_input(exec, index, out);
-    return TRM_OK;
-}
-
-trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
-                         trm_error *err) {
-    TRMI_NEED(err, exec, name, tensor);
-    trm_tensor place;
-    TRMI_TRY(trm_exec_input(exec, name, &place, err));
-    if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
-        char want[96], have[96];
-        return TRMI_FAIL(
-            err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
-            trm_shape_format(&place.shape, want, sizeof want), trm_dtype_name(place.dtype),
-            trm_shape_format(&tensor->shape, have, sizeof have), trm_dtype_name(tensor->dtype));
-    }
-    if (!trmi_distribution_feed(exec, trmi_exec_input_index(exec, name), &place, tensor->data)) {
-        memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
-    }
     return TRM_OK;
 }
 
@@ -142,54 +147,155 @@ float trm_exec_loss(const trm_exec *exec) {
     return exec->loss != NULL ? *exec->loss : trmi_exec_own_loss(exec);
 }
 
-/* Contract in trireme/exec.h. Output 0 of the program is the loss, so outputs of the caller begin
- * at 1. */
-trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
-    TRMI_NEED(err, exec, out);
+/* ---- gradients in factors -------------------------------------------------------------------- */
+
+bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter) {
     const trm_program *p = exec->program;
-    if (index < 0 || index + 1 >= p->outputs_count) {
-        return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs",
-                         index, p->outputs_count - 1);
+    const trmi_param *param = &p->params[parameter];
+    const trmi_buffer *left = &p->buffers[param->factor_left],
+                      *right = &p->buffers[param->factor_right];
+    if (param->factor_left != 0) {
+        trmi_update_factors(exec->update, parameter, exec->env.arena[left->arena] + left->offset,
+                            exec->env.arena[right->arena] + right->offset, left->dtype);
     }
-    const trmi_output *output = &exec->outputs[index + 1];
-    if (output->buffer == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "output %d: another stage of the pipeline makes it",
-                         index);
+    return param->factor_left != 0;
+}
+
+void trmi_exec_multiply_factors(trm_exec *exec) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->params_count; i++) {
+        if (trmi_exec_set_factors(exec, i)) {
+            const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+            trmi_update_product(exec->update, i,
+                                (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
+            trmi_update_factors(exec->update, i, NULL, NULL, TRM_FLOAT32);
+        }
     }
-    const trmi_buffer *b = &p->buffers[output->buffer];
-    void *data = exec->env.arena[b->arena] + b->offset;
-    *out = (trm_tensor){.data = data, .dtype = b->dtype, .shape = b->shape};
-    /* An output in a 16-bit type is converted to float32 on each call, into memory taken at
-     * creation. */
-    if (output->copy != NULL) {
-        trmi_convert_to_float(data, b->dtype, output->copy, trm_shape_count(&b->shape));
-        out->data = output->copy;
-        out->dtype = TRM_FLOAT32;
+}
+
+/* ---- update ---------------------------------------------------------------------------------- */
+
+/* The gradient of an embedding table: the ids of a batch, and a row for each. */
+typedef struct table_gradient {
+    const void *ids;
+    const float *rows; /* [count, width] */
+    int64_t count, width;
+    trm_dtype id_dtype;
+} table_gradient;
+
+/* Finds the gradient of a parameter. Returns false if it is not that of a table. */
+static bool find_table_gradient(const trm_exec *exec, int32_t parameter, table_gradient *out) {
+    const trm_program *p = exec->program;
+    const trmi_param *param = &p->params[parameter];
+    const trmi_buffer *ids = &p->buffers[param->sparse_ids];
+    const trmi_buffer *rows = &p->buffers[param->sparse_rows];
+    if (param->sparse_rows == 0) {
+        return false;
+    }
+    *out = (table_gradient){
+        .ids = exec->env.arena[ids->arena] + ids->offset,
+        .rows = (const float *)(exec->env.arena[rows->arena] + rows->offset),
+        .count = trm_shape_count(&ids->shape),
+        .width = p->buffers[param->param_buffer].shape.dim[1],
+        .id_dtype = ids->dtype,
+    };
+    return true;
+}
+
+/* Merges the rows of equal ids in the gradients of all tables, and adds their squares to the norm
+ * of all gradients, so that clipping and the search for an overflow include them. */
+static trm_status merge_table_gradients(trm_exec *exec, trm_error *err) {
+    table_gradient g;
+    for (int32_t i = 0; i < exec->program->params_count; i++) {
+        if (find_table_gradient(exec, i, &g)) {
+            TRMI_TRY(trmi_update_prepare(exec->update, i, g.ids, g.id_dtype, g.rows, g.count,
+                                         g.width, err));
+        }
     }
     return TRM_OK;
 }
+
+/* Updates all dense parameters, from the accumulator where batches are accumulated.
+ *   errors  DIVERGED: a gradient is not finite; nothing has changed */
+static trm_status update_dense(trm_exec *exec, double learning_rate, trm_error *err) {
+    const float *gradients = exec->accumulator != NULL
+                                 ? exec->accumulator
+                                 : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
+    return trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], gradients,
+                           learning_rate, exec->env.step + 1, err);
+}
+
+/* Updates the rows of all tables that have a gradient. */
+static trm_status update_tables(trm_exec *exec, double learning_rate, trm_error *err) {
+    table_gradient g;
+    for (int32_t i = 0; i < exec->program->params_count; i++) {
+        if (find_table_gradient(exec, i, &g)) {
+            TRMI_TRY(trmi_update_sparse(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], i,
+                                        g.ids, g.id_dtype, g.rows, g.count, g.width, learning_rate,
+                                        exec->env.step + 1, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Returns INVALID for an executor that cannot update its parameters, or not yet. */
+static trm_status check_update(const trm_exec *exec, trm_error *err) {
+    if (!exec->program->training) {
+        return TRMI_FAIL(err, TRM_INVALID, "update needs a training graph and a loss");
+    }
+    if (exec->updated_elsewhere) {
+        return TRMI_FAIL(err, TRM_INVALID, "the parameters of this executor are updated elsewhere");
+    }
+    if (exec->accumulator != NULL && exec->accumulated != exec->accumulate) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "update after %d of %d accumulated forward_backward calls",
+                         exec->accumulated, exec->accumulate);
+    }
+    return TRM_OK;
+}
+
+/* Contract in trireme/exec.h. The dense pass comes before the rows of tables, because it changes
+ * nothing if it finds a gradient that is not finite (an overflow, where the loss is scaled). The
+ * ranks then agree: an overflow of one rank is an overflow of all, so that all ranks skip the
+ * update or none. */
+trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err) {
+    TRMI_NEED(err, exec);
+    TRMI_TRY(check_update(exec, err));
+    double begin = trmi_os_now();
+    for (int32_t i = 0; i < exec->program->params_count && !exec->gradients_handed_out; i++) {
+        (void)trmi_exec_set_factors(exec, i);
+    }
+    trm_status status = merge_table_gradients(exec, err);
+    status = status == TRM_OK ? update_dense(exec, learning_rate, err) : status;
+    bool overflow = status == TRM_DIVERGED;
+    TRMI_TRY(trmi_distribution_agree(exec, &overflow, err));
+    status = overflow && status == TRM_OK ? TRM_DIVERGED : status;
+    bool skips = (status == TRM_OK || overflow) && trmi_exec_advance_loss_scale(exec, overflow);
+    if (overflow && !skips) {
+        return trmi_exec_find_nonfinite(exec, err);
+    }
+    if (!skips) {
+        TRMI_TRY(status);
+        TRMI_TRY(update_tables(exec, learning_rate, err));
+        if (exec->watcher.updated != NULL) {
+            exec->watcher.updated(exec->watcher.context, exec->env.step + 1);
+        }
+        TRMI_TRY(trmi_distribution_publish(exec, err));
+    }
+    exec->accumulated = 0;
+    exec->env.step++;
+    exec->step_seconds += trmi_os_now() - begin;
+    return TRM_OK;
+}
+
+/* ---- the step number ------------------------------------------------------------------------- */
 
 uint64_t trm_exec_step(const trm_exec *exec) {
     TRMI_NEED_OR(0, NULL, exec);
     return exec->env.step;
 }
+
 void trm_exec_set_step(trm_exec *exec, uint64_t step) {
     TRMI_NEED_OR(, NULL, exec);
     exec->env.step = step;
-}
-
-void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised) {
-    exec->raised[which] = raised;
-}
-
-void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
-    TRMI_NEED_OR(, NULL, exec, parameters, gradients, count);
-    exec->parameters_handed_out = true;
-    trmi_exec_parameters_changed(exec);
-    exec->gradients_handed_out = true;
-    trmi_exec_multiply_factors(exec); /* if this call is between backward and update */
-    *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
-    *gradients =
-        exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
-    *count = exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
 }

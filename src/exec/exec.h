@@ -115,7 +115,7 @@ struct trm_exec {
 /* exec_create.c: makes an executor; the public trm_exec_create (exec_open.c) passes the search for
  * a plan. search NULL: the options need no search, as for the operators that a search measures.
  * from: where kernels come from, until a way changes it; NULL: from options->backend.
- *   owns  *out: the caller, trm_exec_destroy    error  those of trm_exec_create */
+ *   owns  *out: the caller, trm_exec_destroy    errors  those of trm_exec_create */
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
                             trmi_exec_search *search, const trmi_kernel_source *from,
                             trm_exec **out, trm_error *err);
@@ -138,14 +138,8 @@ trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
  * Returns false if there is no such parameter, or it has no dense gradient. */
 bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **values,
                               float **gradient, bool *plain);
-/* exec_update.c: passes the addresses of the gradient factors of program->params[parameter] to the
- * optimiser. Returns false if its gradient is not in factors. */
-bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);
-/* After trm_exec_ranges: multiplies all factors into GRAD, from where the optimiser then reads
- * them. Otherwise does nothing. */
-void trmi_exec_multiply_factors(trm_exec *exec);
-/* Returns whether weight decay applies to parameter `param` of the program: to matrices and filters
- * that the graph does not exclude, and to others as the options say. */
+/* exec_optimizer.c: returns whether weight decay applies to parameter `param` of the program: to
+ * matrices and filters that the graph does not exclude, and to others as the options say. */
 bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_options *options);
 /* Makes the optimiser and, where batches are accumulated, the accumulator. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
@@ -165,17 +159,21 @@ double trmi_exec_unscale(const trm_exec *exec);
  * name of the first whose output is not finite. Collective. */
 trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 
-/* exec_run.c: runs the kernels [begin, end) in the environment exec->env. */
+/* exec.c: runs the kernels [begin, end) in the environment exec->env. */
 trmi_exec_walk trmi_exec_run;
-/* Runs the actions that come after step `begin` and not after step `end`; with the steps [begin,
- * end), too. Of accumulated batches: in the last. */
-trm_status trmi_exec_run_actions(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
-trm_status trmi_exec_walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
+/* Returns the loss of this rank's last forward pass; 0 without a loss. */
+float trmi_exec_own_loss(const trm_exec *exec);
+/* Passes the addresses of the gradient factors of program->params[parameter] to the optimiser.
+ * Returns false if its gradient is not in factors. */
+bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);
+/* Multiplies all factors into GRAD, for a caller that reads dense gradients there
+ * (trm_exec_ranges). The optimiser then reads them from GRAD, too. */
+void trmi_exec_multiply_factors(trm_exec *exec);
 /* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets
  * exec->kept; moves them to those of exec->share, and sets exec->casts_of, if it has them all.
- * Before memory is taken.   error  NOMEM */
+ * Before memory is taken.   errors  NOMEM */
 trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err);
 /* Returns whether a step casts a parameter to a buffer of its own. */
 bool trmi_is_parameter_cast(const trm_program *program, const trmi_step *step);
@@ -185,16 +183,15 @@ trm_status trmi_exec_bind(trm_exec *exec, trmi_kernel *kernels, trm_error *err);
 /* Must be called after parameters change in another way than by the optimiser: values that ways
  * keep of them (shared casts) are then computed again. */
 static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = NULL; }
-/* exec.c: returns the index of the program's input of this name; -1 if there is none. */
+/* exec_inputs_outputs.c: returns the index of the program's input of this name; -1 if there is
+ * none. */
 int32_t trmi_exec_input_index(const trm_exec *exec, const char *name);
-/* Raises or clears a flag of this rank, which is combined over all ranks in the next step.
- * trmi_exec_flagged returns whether any rank had raised it in the last step; trmi_exec_forget_flags
- * clears all. With a single rank flags are not kept. */
+/* distributed/ranks_state.c: raises or clears a flag of this rank, which is combined over all ranks
+ * in the next step. trmi_exec_flagged returns whether any rank had raised it in the last step;
+ * trmi_exec_forget_flags clears all. With a single rank flags are not kept. */
 void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised);
 bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which);
 void trmi_exec_forget_flags(trm_exec *exec);
-/* Returns the loss of this rank's last forward pass; 0 without a loss. */
-float trmi_exec_own_loss(const trm_exec *exec);
 
 /* Returns the operator's name of a program step, or "reorder". */
 static inline const char *trmi_step_kind_name(const trmi_step *step) {

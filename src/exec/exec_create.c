@@ -12,6 +12,7 @@
  * All memory of a step is taken here: a training step allocates nothing. On any error the executor
  * is destroyed, and the communicator aborts so that other ranks do not wait for this one. */
 #include "exec/exec.h"
+#include "exec/distributed/batches.h"
 #include "exec/distributed/ways.h"
 #include "exec/memory_limit.h"
 #include "exec/threads.h"
@@ -313,8 +314,9 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->memory_bytes = options->memory_bytes;
     exec->accumulate = options->accumulate > 1 ? options->accumulate : 1;
     exec->env.seed = options->seed;
+    int32_t parts = trmi_batch_form_of(&options->parallel).graph_ranks;
     exec->threads = exec->share != NULL ? exec->share->threads /* its layouts depend on them */
-                                        : trmi_threads_choose(graph, options);
+                                        : trmi_threads_choose(graph, options, parts);
     exec->env.threads = exec->threads;
     exec->kernels_from = from != NULL ? *from : (trmi_kernel_source){.backend = options->backend};
     exec->walk = trmi_exec_run;

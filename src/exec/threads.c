@@ -14,7 +14,6 @@
  * waiting for CPUs. LLVM's runtime has a call for it.
  */
 #include "exec/threads.h"
-#include "exec/distributed/batches.h"
 
 #include "base/os.h"
 #include "graph/graph_ir.h"
@@ -50,7 +49,7 @@ static double predict_seconds(double work, double regions, int threads) {
     return work / threads + regions * meeting;
 }
 
-int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options) {
+int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options, int32_t parts) {
     if (options->threads > 0) {
         return options->threads;
     }
@@ -58,7 +57,6 @@ int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options)
     int32_t here = comm != NULL ? trm_comm_local_size(comm) : 1;
     int usable = trmi_threads_usable(options->host_processes > 0 ? options->host_processes : here);
     double passes = options->loss.id != 0 && graph->training ? 1 + BACKWARD : 1;
-    double parts = trmi_batch_form_of(&options->parallel).graph_ranks;
     double work = 0, regions = 0;
     /* Work and parallel regions of a step: one region for each operator and pass. */
     for (int64_t i = 1; i < graph->ops_count && usable > 1; i++) {

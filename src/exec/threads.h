@@ -19,8 +19,8 @@ int trmi_threads_usable(int32_t processes);
 
 /* Returns the threads for a step of `graph`: options->threads if given; else the number, up to
  * trmi_threads_usable, with the least predicted time by fixed rates of work and of parallel regions
- * (threads.c). */
-int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options);
+ * (threads.c). parts: ranks that share the work of the graph; 1 = none do. */
+int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options, int32_t parts);
 
 /* Sets the number of threads of the calling thread's parallel regions. Also samples, at most ten
  * times a second, whether the calling thread waits for CPUs. If so, threads sleep at barriers

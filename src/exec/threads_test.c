@@ -32,7 +32,7 @@ static trm_graph *make_graph(int64_t batch, int64_t width, trm_node *loss) {
 
 static int choose(int64_t batch, int64_t width, trm_exec_options options) {
     trm_graph *g = make_graph(batch, width, &options.loss);
-    int threads = trmi_threads_choose(g, &options);
+    int threads = trmi_threads_choose(g, &options, 1);
     trm_graph_destroy(g);
     return threads;
 }

@@ -105,6 +105,10 @@ trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised) {
+    exec->raised[which] = raised;
+}
+
 bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which) {
     const trmi_stages *stages = trmi_stages_of(exec);
     if (stages != NULL) {

@@ -3,7 +3,7 @@
  *
  *      trmi_stages_walk   copies each micro-batch that the caller feeds; with the last one it runs
  *                         the rank's actions (plan/pipeline/stage_schedule.h)
- *      run_actions        one action: a chunk of the stage forward or backward for one micro-batch
+ *      run_schedule       one action: a chunk of the stage forward or backward for one micro-batch
  *
  * Each micro-batch has its own copy of the inputs, and of the values that backward reads. Before an
  * action the arenas INPUT and KEPT point to the copies of its micro-batch; after the last one they
@@ -33,6 +33,32 @@ static void leave_micro_batches(trm_exec *exec, int32_t accumulated) {
     exec->accumulated = accumulated;
 }
 
+/* Runs the actions of the ways that come after step `begin` and not after step `end`. */
+static trm_status run_way_actions(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    for (int32_t i = 0; i < exec->actions_count; i++) {
+        const trmi_action *action = &exec->actions[i];
+        if (action->before > begin && action->before <= end) {
+            TRMI_TRY(action->run(exec, action->item, err));
+        }
+    }
+    return TRM_OK;
+}
+
+/* Runs the steps [begin, end) and the actions between and after them. */
+static trm_status walk_steps(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+    for (int32_t at = begin; at < end;) {
+        int32_t next = end;
+        for (int32_t i = 0; i < exec->actions_count; i++) {
+            int32_t before = exec->actions[i].before;
+            next = before > at && before < next ? before : next;
+        }
+        TRMI_TRY(exec->walk(exec, at, next, err));
+        TRMI_TRY(run_way_actions(exec, next - 1, next, err));
+        at = next;
+    }
+    return TRM_OK;
+}
+
 /* Runs a chunk forward. If the chunk computes the loss, adds the micro-batch's loss to the mean
  * over the micro-batches. After the last one runs the actions of the ways. */
 static trm_status run_forward(trm_exec *exec, const int32_t steps[2], bool last, trm_error *err) {
@@ -46,7 +72,7 @@ static trm_status run_forward(trm_exec *exec, const int32_t steps[2], bool last,
         s->loss = (float)(s->loss_sum / s->options.micros);
     }
     exec->own_loss = &s->loss;
-    return last ? trmi_exec_run_actions(exec, steps[0], steps[1], err) : TRM_OK;
+    return last ? run_way_actions(exec, steps[0], steps[1], err) : TRM_OK;
 }
 
 /* Runs a chunk backward and adds its gradients of this micro-batch to the accumulator. With the
@@ -55,7 +81,7 @@ static trm_status run_forward(trm_exec *exec, const int32_t steps[2], bool last,
 static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bool last,
                                trm_error *err) {
     const int32_t *steps = chunk->steps[1];
-    TRMI_TRY(last ? trmi_exec_walk_steps(exec, steps[0], steps[1], err)
+    TRMI_TRY(last ? walk_steps(exec, steps[0], steps[1], err)
                   : exec->walk(exec, steps[0], steps[1], err));
     if (exec->accumulator != NULL && !(last && exec->adds_up)) {
         int64_t begin = chunk->gradients_begin / (int64_t)sizeof(float);
@@ -70,7 +96,7 @@ static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bo
 
 /* Runs the schedule of this stage: each action is the forward or the backward of one chunk for
  * one micro-batch. */
-static trm_status run_actions(trm_exec *exec, trm_error *err) {
+static trm_status run_schedule(trm_exec *exec, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
     const trmi_pipeline *p = &staged->pipeline;
     const trmi_pipeline_action *actions = p->actions + staged->stage * p->count;
@@ -93,7 +119,7 @@ trm_status trmi_stages_walk(trm_exec *exec, trm_error *err) {
     }
     trmi_stages_rewind(exec);
     s->loss_sum = 0;
-    trm_status status = run_actions(exec, err);
+    trm_status status = run_schedule(exec, err);
     leave_micro_batches(exec, micro);
     return status;
 }

@@ -7,7 +7,7 @@
  * (BLOCK elements of one segment) and sums are added in the order of blocks, so the bits do not
  * depend on the number of threads.
  *
- * Callers: exec_update.c; the planner, to time an update (exec/autoparallel/). With sliced
+ * Callers: exec/exec.c; the planner, to time an update (exec/autoparallel/). With sliced
  * optimiser state each rank updates its own blocks (trmi_update_share), but norms are of all. */
 #include "exec/optimizer/update_state.h"
 
@@ -370,7 +370,7 @@ trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learnin
                                                        .decays = u->segments[segment].decay,
                                                        .number = step,
                                                        .sparse = table});
-    /* LARS: the layer's own rate; not for tables. */
+    /* LARS gives each layer a rate of its own, but not tables. */
     if (o->kind == TRM_LARS && !table) {
         rule.local = (float)(learning_rate * trust_ratio(u, segment));
     }

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inputs and outputs of an executor: the caller feeds inputs by name before a step (or writes to
+ * them where they are), and reads outputs and the ranges of parameters and gradients after it.
+ * Addresses stay the same from step to step. */
+#include "exec/exec.h"
+
+#include "exec/convert.h"
+
+#include "base/arguments.h"
+#include "base/error.h"
+#include "base/memory.h"
+
+#include <string.h>
+
+int32_t trmi_exec_input_index(const trm_exec *exec, const char *name) {
+    const trm_program *p = exec->program;
+    for (int32_t i = 0; i < p->inputs_count; i++) {
+        if (strcmp(p->buffers[p->inputs[i]].name, name) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
+trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
+    TRMI_NEED(err, exec, name, out);
+    int32_t index = trmi_exec_input_index(exec, name);
+    if (index < 0) {
+        trmi_text names = {0};
+        const trm_program *p = exec->program;
+        for (int32_t i = 0; i < p->inputs_count; i++) {
+            trmi_text_printf(&names, "%s%s", i ? ", " : "", p->buffers[p->inputs[i]].name);
+        }
+        trm_status status = TRMI_FAIL(err, TRM_INVALID, "the graph has no input '%s'; it has: %s",
+                                      name, names.data == NULL ? "none" : names.data);
+        trmi_text_free(&names);
+        return status;
+    }
+    const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[index]];
+    *out = (trm_tensor){
+        .data = exec->env.arena[b->arena] + b->offset, .dtype = b->dtype, .shape = b->shape};
+    trmi_distribution_input(exec, index, out);
+    return TRM_OK;
+}
+
+trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
+                         trm_error *err) {
+    TRMI_NEED(err, exec, name, tensor);
+    trm_tensor place;
+    TRMI_TRY(trm_exec_input(exec, name, &place, err));
+    if (place.dtype != tensor->dtype || !trm_shape_equal(&place.shape, &tensor->shape)) {
+        char want[96], have[96];
+        return TRMI_FAIL(
+            err, TRM_INVALID, "input '%s': %s %s expected, %s %s fed", name,
+            trm_shape_format(&place.shape, want, sizeof want), trm_dtype_name(place.dtype),
+            trm_shape_format(&tensor->shape, have, sizeof have), trm_dtype_name(tensor->dtype));
+    }
+    if (!trmi_distribution_feed(exec, trmi_exec_input_index(exec, name), &place, tensor->data)) {
+        memcpy(place.data, tensor->data, (size_t)trm_tensor_bytes(tensor));
+    }
+    return TRM_OK;
+}
+
+/* Contract in trireme/exec.h. Output 0 of the program is the loss, so outputs of the caller begin
+ * at 1. */
+trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_error *err) {
+    TRMI_NEED(err, exec, out);
+    const trm_program *p = exec->program;
+    if (index < 0 || index + 1 >= p->outputs_count) {
+        return TRMI_FAIL(err, TRM_INVALID, "output %d: the executor was made with %d outputs",
+                         index, p->outputs_count - 1);
+    }
+    const trmi_output *output = &exec->outputs[index + 1];
+    if (output->buffer == 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "output %d: another stage of the pipeline makes it",
+                         index);
+    }
+    const trmi_buffer *b = &p->buffers[output->buffer];
+    void *data = exec->env.arena[b->arena] + b->offset;
+    *out = (trm_tensor){.data = data, .dtype = b->dtype, .shape = b->shape};
+    /* An output in a 16-bit type is converted to float32 on each call, into memory taken at
+     * creation. */
+    if (output->copy != NULL) {
+        trmi_convert_to_float(data, b->dtype, output->copy, trm_shape_count(&b->shape));
+        out->data = output->copy;
+        out->dtype = TRM_FLOAT32;
+    }
+    return TRM_OK;
+}
+
+void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
+    TRMI_NEED_OR(, NULL, exec, parameters, gradients, count);
+    exec->parameters_handed_out = true;
+    trmi_exec_parameters_changed(exec);
+    exec->gradients_handed_out = true;
+    trmi_exec_multiply_factors(exec); /* if this call is between backward and update */
+    *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
+    *gradients =
+        exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    *count = exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
+}
