@@ -196,14 +196,14 @@ int app_run_version(app_context *app);
 /* ---- datasets (pipeline.c) ------------------------------------------------------------------- */
 
 /* Checks that --data is given.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_check_data(const app_context *app, trm_error *err);
 /* Returns whether the data is generated (--data synth or clicks) instead of read. */
 bool app_generates(const app_options *o);
 /* Opens the dataset that --data and --dataset name, with its transforms, in batches. `training`:
  * shuffled and augmented. Each rank gets its shard of the data, or the whole data where a split
  * of the graph reads whole batches.
- *   error  INVALID, IO, CORRUPT */
+ *   errors  INVALID, IO, CORRUPT */
 TRM_MUST_USE trm_status app_dataset(const app_context *app, trm_usage usage, bool training,
                                     trm_dataset **out, trm_error *err);
 /* Creates a dataset of random batches in the shape that the model reads, for commands that need
@@ -237,7 +237,7 @@ typedef struct app_network {
     app_language_network language;
 } app_network;
 /* Checks that a model of this name exists; the message names the nearest one, or all of them.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_check_model_name(const char *name, trm_error *err);
 /* Creates the model `name` with the options of the flags on `data`. `network` must live as long
  * as the model. */
@@ -248,7 +248,7 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
 /* Takes stem, classes, image size and the options of click models from the description in
  * --checkpoint, where flags do not give them. Replaces a directory in --checkpoint by the newest
  * sound checkpoint in it.
- *   error  INVALID if it is of another model, IO */
+ *   errors  INVALID if it is of another model, IO */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
 enum { APP_DESCRIPTION_BYTES = 4096 };
 /* Return what rates count ("images", "samples" or "tokens"), the key of the rate in JSON, and how
@@ -278,21 +278,21 @@ typedef enum app_stage {
 /* Warns about each given flag whose conditions of this stage do not hold. */
 void app_warn_idle_flags(const app_context *app, app_stage stage);
 /* Refuses such flags, where a script expects the flag's file.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_refuse_idle_flags(const app_context *app, app_stage stage,
                                               trm_error *err);
 /* Returns whether this is a job with parameter servers: --ps, the flags of guide 000, or a
  * TF_CONFIG that names servers. */
 bool app_is_job(const app_context *app);
 /* Refuses flags that only such jobs read.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_refuse_job_flags(const app_context *app, trm_error *err);
 
 /* ---- recommendation models (click.c) --------------------------------------------------------- */
 
 /* Sets spec->click by --columns, --vocabulary and the like. The result is valid until the next
  * call.
- *   error  INVALID, IO, CORRUPT */
+ *   errors  INVALID, IO, CORRUPT */
 TRM_MUST_USE trm_status app_click_data(const app_context *app, trm_dataset_spec *spec,
                                        trm_error *err);
 /* Returns the best metrics that any model can reach on the test rows of generated clicks; false
@@ -302,43 +302,43 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out);
 /* ---- language models (language.c) ------------------------------------------------------------ */
 
 /* Takes the number of tokens from --context N or N;NAME=VALUE. Called once, after parsing.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_take_context_tokens(app_context *app, trm_error *err);
 /* Returns whether `path` is a Hugging Face folder; NULL is none. */
 bool app_is_huggingface(const char *path);
 /* Takes the options of the network of MODEL, and the tokenizer, from `folder` if it is a Hugging
  * Face folder and the model can be of one, unless flags give them. Sets *found if it did so.
- *   error  INVALID if it is of another model; those of trm_huggingface_read */
+ *   errors  INVALID if it is of another model; those of trm_huggingface_read */
 TRM_MUST_USE trm_status app_recall_folder(app_context *app, const char *folder, bool *found,
                                           trm_error *err);
 /* Writes the data's tokenizer, if it has one, to tokenizer beside the checkpoints of a folder,
  * where app_recall finds it; nothing with --dry-run. One process of a job calls it.
  *   param  folder: NULL = there are no checkpoints
- *   error  IO, NOSPACE, NOMEM */
+ *   errors  IO, NOSPACE, NOMEM */
 TRM_MUST_USE trm_status app_language_keep_tokenizer(const app_context *app, const char *folder,
                                                     trm_dataset *data, trm_error *err);
 
 /* ---- options of the run (context.c) ---------------------------------------------------------- */
 
 /* Creates app->context from the flags and --context; a second call does nothing.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_set_context(app_context *app, trm_error *err);
 /* Returns the value of an option of the context; `option` must exist. */
 const char *app_context_option(const app_context *app, const char *option);
-/* Checks that micro-batches divide the batch.   error  INVALID */
+/* Checks that micro-batches divide the batch.   errors  INVALID */
 TRM_MUST_USE trm_status app_check_pipeline(const app_context *app, trm_error *err);
 /* Refuses --plan and --mesh in modes that do not split the graph; call it after app_set_context.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_check_split_flags(const app_context *app, trm_error *err);
 /* Checks that the flags and --context agree with each other and with the parallel mode,
  * independent of the number of ranks.
- *   error  INVALID, UNSUPPORTED */
+ *   errors  INVALID, UNSUPPORTED */
 TRM_MUST_USE trm_status app_check_modes(app_context *app, trm_error *err);
 
 /* ---- files (files.c) ------------------------------------------------------------------------- */
 
 /* Reads a whole text file of at most 1 MB.
- *   owns  *out: caller, free   error  IO, CORRUPT, NOMEM */
+ *   owns  *out: caller, free   errors  IO, CORRUPT, NOMEM */
 TRM_MUST_USE trm_status app_read_text(const char *path, char **out, trm_error *err);
 /* Returns whether a path has this ending (".npz") after a name. */
 bool app_ends_in(const char *path, const char *ending);
@@ -349,7 +349,7 @@ TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *e
 /* ---- stages of a pipeline (stages.c) --------------------------------------------------------- */
 
 /* Reads "auto" (TRM_ALL) or a number of stages that divides `ranks` (0 = any).
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_read_stages(const char *text, int64_t ranks, int32_t *out,
                                         trm_error *err);
 /* Takes --stages, then the stages of --plan's file as if they were given as flags: stages,
@@ -372,12 +372,12 @@ typedef trm_status app_check(app_context *app, trm_error *err);
 /* With -n N in a process that is no rank of a job yet: runs `check` (may be NULL), starts the
  * same command N times and waits for all of them. Sets *launched if it did so, and *code to the
  * exit code of the job.
- *   error  INVALID, IO, errors of `check` */
+ *   errors  INVALID, IO, errors of `check` */
 TRM_MUST_USE trm_status app_launch_self(app_context *app, app_check *check, bool *launched,
                                         int *code, trm_error *err);
 /* Determines the rank of this process from the environment, meets the other ranks and creates
  * the communicator. Does nothing with one rank, or with --parallel-mode stand_alone.
- *   error  INVALID, TIMEOUT, PEER */
+ *   errors  INVALID, TIMEOUT, PEER */
 TRM_MUST_USE trm_status app_join(app_context *app, trm_error *err);
 /* Destroys the communicator and the context. */
 void app_leave(app_context *app);
@@ -432,11 +432,11 @@ void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
 /* Opens the record of this run in `folder` (record.h) and writes its first line: the command, the
  * machine, all options. Does nothing with --dry-run.
  *   param  folder: NULL = there is no record; role, number: as in app_record_open
- *   error  those of app_record_open */
+ *   errors  those of app_record_open */
 TRM_MUST_USE trm_status app_begin_record(const app_context *app, const char *folder,
                                          const char *role, int32_t number, trm_error *err);
 /* Opens the record of a rank in --output unless it is open.
- *   error  those of app_record_open, for rank 0; other ranks warn */
+ *   errors  those of app_record_open, for rank 0; other ranks warn */
 TRM_MUST_USE trm_status app_begin_rank_record(const app_context *app, int32_t rank, trm_error *err);
 
 /* ---- predictions (predictions.c) ------------------------------------------------------------- */
@@ -444,15 +444,15 @@ TRM_MUST_USE trm_status app_begin_rank_record(const app_context *app, int32_t ra
 /* The logits and labels of an evaluation, gathered for --predictions. */
 typedef struct app_predictions app_predictions;
 /* Creates an empty collection.
- *   error  NOMEM */
+ *   errors  NOMEM */
 TRM_MUST_USE trm_status app_predictions_create(app_predictions **out, trm_error *err);
 void app_predictions_destroy(app_predictions *predictions);
 /* Appends one batch: a trm_prediction_fn.
- *   error  NOMEM */
+ *   errors  NOMEM */
 trm_status app_predictions_see(void *predictions, const trm_tensor *logits, int64_t samples,
                                const trm_batch *batch, trm_error *err);
 /* Writes all predictions to an .npz file.
- *   error  IO */
+ *   errors  IO */
 TRM_MUST_USE trm_status app_predictions_write(const app_predictions *predictions, const char *path,
                                               trm_error *err);
 
@@ -467,11 +467,11 @@ int app_print_rank_table(app_context *app, const char *path, trm_status wrong);
 
 /* Applies --tables to *options: the parts for all tables and those for the table options->name
  * (NULL: all parts). Sets in *used the bit of each part that was applied. `text` may be NULL.
- *   error  INVALID */
+ *   errors  INVALID */
 trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t *used,
                           trm_error *err);
 /* Checks, once all tables are known, that each part was applied to a table.
- *   error  INVALID */
+ *   errors  INVALID */
 trm_status app_table_flag_used(const char *text, uint64_t used, trm_error *err);
 
 /* ---- roles (roles.c, role.c) ----------------------------------------------------------------- */

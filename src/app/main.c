@@ -49,7 +49,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
     const char *words[64], *seconds[64];
     int count = 0, seconds_count = 0;
     char list[128] = "";
-    /* all commands, and the second words of those that begin with the same word */
+    /* List all commands, and the second words of those that begin with the same word. */
     for (const app_command *c = app_commands; c->name != NULL; c++) {
         const char *name = c->name, *space = strchr(name, ' ');
         words[count++] = name;
@@ -60,7 +60,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
             seconds[seconds_count++] = space + 1;
         }
     }
-    /* a family of commands: the second word is wrong or missing */
+    /* The first word is a family of commands: the second word is wrong or missing. */
     if (seconds_count > 0) {
         const char *nearest = argc > 2 ? trm_nearest_word(argv[2], seconds, seconds_count) : NULL;
         if (nearest != NULL) {
@@ -83,7 +83,7 @@ static trm_status unknown_command(int argc, char **argv, trm_error *err) {
 }
 
 /* Checks the number of arguments, and that only commands with a program accept "--".
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_arguments(const app_context *app, trm_error *err) {
     const app_command *c = app->command;
     int count = app->parsed.arguments_count;
@@ -147,7 +147,7 @@ static int run_command(const app_command *command, double begin, int words, int 
     app.command = command;
     app.begin = begin;
     app.argv = argv;
-    /* the flags; the kind of model determines which of them have a meaning */
+    /* Read the flags; the kind of model determines which of them have a meaning. */
     app_defaults(&app.o);
     trm_error wrong;
     trm_status status = app_parse(command->groups, command->name, argc - 1 - words,
@@ -164,7 +164,7 @@ static int run_command(const app_command *command, double begin, int words, int 
         app_help_command(command);
         return 0;
     }
-    /* the output in its final form; --json counts even if parsing failed */
+    /* Give the output its final form; --json counts even if parsing failed. */
     app_output_begin(app.o.json || has_word(argc, argv, "--json"), app.o.quiet, app.o.verbose,
                      app.o.color);
     if (status == TRM_OK) {
@@ -198,7 +198,7 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "--version") == 0) {
         argv[1] = version;
     }
-    /* "trireme data --help" */
+    /* Answer "trireme data --help". */
     if (app_help_family(app_commands, argv[1], argc > 2 ? argv[2] : NULL)) {
         return app_output_end(0);
     }

@@ -39,14 +39,14 @@ static trm_status note_step(void *context, const trm_progress *p, trm_error *err
     }
     w->loss[p->global_step % LOSSES] = (double)p->loss;
     w->samples = p->samples;
-    /* the time of each WINDOW steps in a row */
+    /* Note the time of each WINDOW steps in a row. */
     if (p->global_step >= WARM_STEPS && (int64_t)(p->global_step - WARM_STEPS) % WINDOW == 0) {
         if (p->global_step > WARM_STEPS && w->windows_count < w->room / WINDOW) {
             w->windows[w->windows_count++] = p->seconds - w->window_begin;
         }
         w->window_begin = p->seconds;
     }
-    /* the rate of all steps after the warm ones, and the time of each */
+    /* Note the rate of all steps after the warm ones, and the time of each. */
     if (p->global_step == WARM_STEPS) {
         w->warm_seconds = p->seconds;
         trm_exec_begin_waiting(trm_model_exec(p->model));
@@ -121,7 +121,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
 }
 
 /* Refuses --epochs and --steps.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_flags(const app_context *app, trm_error *err) {
     if (app_given(&app->parsed, "epochs") || app_given(&app->parsed, "steps")) {
         return app_fail(err, TRM_INVALID, "bench train takes --repeats, not --epochs or --steps");
@@ -129,7 +129,7 @@ static trm_status check_flags(const app_context *app, trm_error *err) {
     return TRM_OK;
 }
 
-/* bench train. */
+/* Runs `bench train`. */
 int app_run_bench_train(app_context *app) {
     trm_error err;
     const char *name = app->parsed.arguments[0];
@@ -149,7 +149,7 @@ int app_run_bench_train(app_context *app) {
     if (app->o.dry_run && app->o.ranks <= 1) {
         return app_dry_run_model(app, "nothing was measured");
     }
-    /* memory for the times, then the ranks, the data, the model, the steps */
+    /* Take memory for the times, then make the ranks, the data, the model, the steps. */
     w.seconds = calloc((size_t)w.room, sizeof *w.seconds);
     w.windows = calloc((size_t)(w.room / WINDOW + 1), sizeof *w.windows);
     app_settle_data(app);
@@ -164,8 +164,9 @@ int app_run_bench_train(app_context *app) {
         return code;
     }
     if (status == TRM_OK) {
-        status = w.seconds != NULL && w.windows != NULL ? app_join(app, &err)
-                                                        : app_fail(&err, TRM_NOMEM, "no memory");
+        status = w.seconds != NULL && w.windows != NULL
+                     ? app_join(app, &err)
+                     : app_no_memory(&err, "for the times of %lld steps", (long long)w.room);
     }
     if (status == TRM_OK) {
         status = app_search_stages(app, &err);

@@ -45,7 +45,7 @@ static int64_t bytes_of(const char *type) {
 
 /* Parses the next size of --sizes ("64K", "102000000") and moves *at after it. K, M and G count
  * by 1024, as in hccl_test.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status next_size(const char **at, int64_t *bytes, trm_error *err) {
     char *end;
     errno = 0;
@@ -99,7 +99,7 @@ static void print_result(const app_context *app, const bench_comm_result *r) {
 }
 
 /* Applies the gate after all sizes. All ranks have the same results and return the same status.
- *   error  DIVERGED if it is missed */
+ *   errors  DIVERGED if it is missed */
 static trm_status judge_bandwidth(const app_context *app, int sizes, int slow,
                                   const bench_comm_result *slowest, trm_error *err) {
     if (app->o.min_busbw <= 0) {
@@ -122,12 +122,12 @@ static trm_status judge_bandwidth(const app_context *app, int sizes, int slow,
 }
 
 /* Measures all sizes. Collective.
- *   error  INTERNAL for a wrong result */
+ *   errors  INTERNAL for a wrong result */
 static trm_status measure_sizes(app_context *app, trm_error *err) {
     bench_comm_result slowest = {.bytes = 0};
     int sizes = 0, slow = 0;
     bench_comm_options options = {.private_buffers = app->o.private_buffers};
-    /* the words of the flags; options.c has refused others */
+    /* Compare with the words of the flags; options.c has refused others. */
     for (size_t i = 0; i < sizeof OPS / sizeof OPS[0]; i++) {
         options.kind = strcmp(OPS[i].name, app->o.op) == 0 ? OPS[i].kind : options.kind;
     }
@@ -151,7 +151,7 @@ static trm_status measure_sizes(app_context *app, trm_error *err) {
                   "of bound", "of sum", "(B)", "(elements)", "", "", "", "(us)", "(GB/s)", "(GB/s)",
                   "", "", "alone");
     }
-    /* one line for each size; a wrong result ends the measurement */
+    /* Print one line for each size; a wrong result ends the measurement. */
     for (const char *at = app->o.sizes; *at != '\0';) {
         int64_t bytes = 0;
         bench_comm_result r;
@@ -175,7 +175,7 @@ static trm_status measure_sizes(app_context *app, trm_error *err) {
 }
 
 /* Checks --sizes before ranks are started, so that a wrong size costs no job.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_sizes(const app_options *o, trm_error *err) {
     trm_status status = TRM_OK;
     const char *type = o->dtype != NULL ? o->dtype : "fp32";
@@ -191,7 +191,7 @@ static trm_status check_sizes(const app_options *o, trm_error *err) {
     return status;
 }
 
-/* bench comm: the launcher checks the sizes; the ranks measure. */
+/* Runs `bench comm`: the launcher checks the sizes; the ranks measure. */
 int app_run_bench_comm(app_context *app) {
     trm_error err;
     bool launched = false;

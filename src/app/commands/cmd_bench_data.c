@@ -63,8 +63,8 @@ static void tell_data(const app_options *o, const app_sample *s, const bench_dat
     app_end();
 }
 
-/* bench data. The dataset is opened twice: with its workers for the rate, and again for the time
- * of one thread. */
+/* Runs `bench data`. It opens the dataset twice: with its workers for the rate, and again for the
+ * time of one thread. */
 int app_run_bench_data(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
@@ -73,7 +73,8 @@ int app_run_bench_data(app_context *app) {
     bool test = o->usage != NULL && strcmp(o->usage, "test") == 0;
     trm_usage usage = app_usage(o, TRM_USAGE_TRAIN);
     app_settle_data(app);
-    trm_status status = seconds != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory");
+    trm_status status =
+        seconds != NULL ? TRM_OK : app_no_memory(&err, "for %lld times", (long long)o->repeats);
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);
     }
@@ -87,7 +88,7 @@ int app_run_bench_data(app_context *app) {
         status = measure_data(o, data, seconds, &err);
     }
     trm_dataset_destroy(data);
-    /* the same data again for one thread, from its first sample */
+    /* Open the same data again for one thread, from its first sample. */
     data = NULL;
     if (status == TRM_OK) {
         status = app_dataset(app, usage, !test, &data, &err);

@@ -162,7 +162,7 @@ static trm_status measure_operators(const app_context *app, trm_model *model, co
     if (status != TRM_OK) {
         return status;
     }
-    /* a sample of the machine first; the profile takes one after each run */
+    /* Sample the machine first; the profile takes one sample after each run. */
     trm_meter_sample(machine);
     status = trm_exec_profile(trm_model_exec(model), (int)app->o.repeats, machine, &steps, &count,
                               &step, err);
@@ -182,7 +182,7 @@ static trm_status measure_operators(const app_context *app, trm_model *model, co
     return TRM_OK;
 }
 
-/* bench ops. Compiling may take long, so that the fastest algorithms are measured. */
+/* Runs `bench ops`. Compiling may take long, so that the fastest algorithms are measured. */
 int app_run_bench_ops(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;

@@ -47,7 +47,7 @@ static trm_status measure_search(app_context *app, const trm_model_options *mode
     return TRM_OK;
 }
 
-/* bench plan: --mesh, or a list of meshes from 8 to 4,096 ranks. */
+/* Runs `bench plan` for --mesh, or for a list of meshes from 8 to 4,096 ranks. */
 int app_run_bench_plan(app_context *app) {
     static const char *const meshes[] = {"8", "2x4", "8x8", "8x16x32"};
     trm_error err;

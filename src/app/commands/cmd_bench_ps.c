@@ -23,7 +23,7 @@ static void print_result(void *context, const char *name, const char *unit, doub
     app_end();
 }
 
-/* bench ps: the options of the library's benchmark from the flags. */
+/* Runs `bench ps`: the library's benchmark, with options from the flags. */
 int app_run_bench_ps(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;

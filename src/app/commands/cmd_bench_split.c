@@ -19,7 +19,7 @@ static bool next_path(const char **at, char path[512]) {
 }
 
 /* Checks the files of --plans before ranks are started, so that an error is reported once.
- *   error  INVALID, IO */
+ *   errors  INVALID, IO */
 static trm_status check_plans(const char *list, trm_error *err) {
     char path[512];
     trm_plan_info info;
@@ -102,7 +102,7 @@ static trm_status measure_plans(app_context *app, trm_error *err) {
     return status;
 }
 
-/* bench split: the launcher checks the plans; the ranks run them. */
+/* Runs `bench split`: the launcher checks the plans; the ranks run them. */
 int app_run_bench_split(app_context *app) {
     trm_error err;
     bool launched = false;

@@ -44,7 +44,7 @@ static int tell_cluster(app_context *app) {
 
 int app_run_cluster_show(app_context *app) { return tell_cluster(app); }
 
-/* cluster check: a file, or without one the environment. */
+/* Runs `cluster check` on a file, or without one on the environment. */
 int app_run_cluster_check(app_context *app) {
     return app->parsed.arguments_count == 0
                ? tell_cluster(app)
@@ -100,7 +100,7 @@ static int put_table(const app_context *app, char *json) {
 }
 
 /* Parses --hosts; the names point into `text`.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *count,
                              trm_error *err) {
     for (char *host = strtok(text, ", "); host != NULL; host = strtok(NULL, ", ")) {
@@ -118,7 +118,7 @@ static trm_status read_hosts(char *text, trm_rank_table_host *hosts, int32_t *co
     return TRM_OK;
 }
 
-/* cluster make: a table in the form of --to. */
+/* Runs `cluster make`: writes a table in the form of --to. */
 int app_run_cluster_make(app_context *app) {
     trm_error err;
     static trm_rank_table_host hosts[HOSTS_MAX];

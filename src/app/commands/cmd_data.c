@@ -16,7 +16,7 @@
 
 /* ---- synth ----------------------------------------------------------------------------------- */
 
-/* data synth: writes the generated images in the form of CIFAR-10. */
+/* Runs `data synth`: writes the generated images in the form of CIFAR-10. */
 int app_run_data_synth(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
@@ -106,8 +106,8 @@ static trm_status describe_part(app_context *app, const char *name, trm_usage us
     return app->o.read ? read_part(app, name, usage, damaged, err) : TRM_OK;
 }
 
-/* data info: the training part and, without --usage, the test part; a missing test part is a
- * warning. */
+/* Runs `data info`: shows the training part and, without --usage, the test part. A missing test
+ * part is a warning. */
 int app_run_data_info(app_context *app) {
     trm_error err;
     app_options *o = &app->o;
@@ -164,7 +164,7 @@ static int run_program(char *const argv[]) {
 }
 
 /* Fetches a file with curl, or with wget where curl is not installed.
- *   error  UNSUPPORTED without either, IO */
+ *   errors  UNSUPPORTED without either, IO */
 static trm_status download_file(const char *url, const char *path, trm_error *err) {
     char *const curl[] = {"curl", "-fsSL",      "--connect-timeout", "20",
                           "-o",   (char *)path, (char *)url,         NULL};
@@ -186,7 +186,7 @@ static trm_status download_file(const char *url, const char *path, trm_error *er
 }
 
 /* Compares the file's SHA-256.
- *   error  IO, CORRUPT */
+ *   errors  IO, CORRUPT */
 static trm_status check_sha256(const char *path, const char *expected, trm_error *err) {
     FILE *file = fopen(path, "rb");
     EVP_MD_CTX *hash = EVP_MD_CTX_new();
@@ -274,7 +274,7 @@ static trm_status fetch_cifar(const app_options *o, const char *cache, char *goa
     return status;
 }
 
-/* data fetch. */
+/* Runs `data fetch`. */
 int app_run_data_fetch(app_context *app) {
     trm_error err;
     char goal[640];

@@ -25,7 +25,7 @@ static void put_property(const char *key, const char *value, const char *format,
     app_put(app_text(key, known ? value : NULL, known ? format : missing));
 }
 
-/* doctor: one line per property, its remark after it. */
+/* Runs `doctor`: prints one line for each property, with its remark. */
 int app_run_doctor(app_context *app) {
     (void)app;
     trm_machine m;

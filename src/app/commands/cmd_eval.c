@@ -24,7 +24,7 @@ static trm_status prepare_evaluation(app_context *app, trm_dataset **data, app_n
     if ((status = app_recall(app, name, err)) != TRM_OK) {
         return status;
     }
-    /* the ranks, then the data that each of them reads */
+    /* Make the ranks, then the data that each of them reads. */
     app_settle_data(app);
     if ((status = app_join(app, err)) != TRM_OK) {
         return status;
@@ -68,8 +68,8 @@ static trm_status evaluate_model(app_context *app, trm_model *model, trm_dataset
     return status;
 }
 
-/* eval. The launcher of many ranks only checks; the ranks evaluate together and have the same
- * result. */
+/* Runs `eval`. The launcher of many ranks only checks; the ranks evaluate together and have the
+ * same result. */
 int app_run_eval(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;

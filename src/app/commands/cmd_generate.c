@@ -55,7 +55,7 @@ typedef struct run {
 } run;
 
 /* Encodes the prompt: --prompt, --prompt-file, or else the token between documents or a line end.
- *   error  INVALID, IO */
+ *   errors  INVALID, IO */
 static trm_status encode_prompt(run *r, trm_error *err) {
     const app_options *o = &r->app->o;
     char *text = NULL;
@@ -68,7 +68,7 @@ static trm_status encode_prompt(run *r, trm_error *err) {
             return status;
         }
     }
-    /* without a prompt: the token between documents, or a line end where there is none */
+    /* Without a prompt take the token between documents, or a line end where there is none. */
     const char *prompt = text != NULL ? text : o->prompt != NULL ? o->prompt : "";
     int32_t end = trm_tokenizer_end(r->tokenizer);
     prompt = *prompt == '\0' && end < 0 ? "\n" : prompt;
@@ -77,7 +77,7 @@ static trm_status encode_prompt(run *r, trm_error *err) {
     if (status == TRM_OK && r->prompt.count == 0) {
         r->prompt.ids = malloc(sizeof *r->prompt.ids);
         if (r->prompt.ids == NULL) {
-            return app_fail(err, TRM_NOMEM, "no memory for a prompt");
+            return app_no_memory(err, "for a prompt");
         }
         r->prompt.ids[0] = end;
         r->prompt.count = r->prompt.capacity = 1;
@@ -86,7 +86,7 @@ static trm_status encode_prompt(run *r, trm_error *err) {
 }
 
 /* Refuses models that predict no next token.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_generates(const app_context *app, const char *command, trm_error *err) {
     const char *name = app->parsed.arguments[0];
     if (app->model->kind != &app_language_kind) {
@@ -102,7 +102,7 @@ static trm_status check_generates(const app_context *app, const char *command, t
 }
 
 /* Opens everything that generating needs.
- *   error  INVALID, IO, CORRUPT, NOMEM */
+ *   errors  INVALID, IO, CORRUPT, NOMEM */
 static trm_status prepare_generation(run *r, trm_error *err) {
     app_context *app = r->app;
     app_options *o = &app->o;
@@ -165,7 +165,7 @@ static trm_status generate_text(run *r, trm_error *err) {
     }
     r->made.ids = malloc((size_t)o->generate_tokens * sizeof *r->made.ids);
     if (r->made.ids == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for %lld tokens", (long long)o->generate_tokens);
+        return app_no_memory(err, "for %lld tokens", (long long)o->generate_tokens);
     }
     double begin = trm_now_seconds();
     /* the time is that of the tokens made so far, without the prompt */
@@ -207,7 +207,7 @@ static trm_status tell_generated(const run *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* generate. */
+/* Runs `generate`. */
 int app_run_generate(app_context *app) {
     trm_error err;
     run r = {.app = app};
@@ -277,7 +277,7 @@ static trm_status measure_generation(const app_context *app, const char *name, t
     trm_exec_get_info(trm_model_exec(model), &info);
     double *seconds = calloc((size_t)app->o.repeats, sizeof *seconds);
     if (seconds == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for %lld times", (long long)app->o.repeats);
+        return app_no_memory(err, "for %lld times", (long long)app->o.repeats);
     }
     trm_status status = trm_meter_create(info.threads, &meter, err);
     if (status == TRM_OK) {
@@ -295,7 +295,7 @@ static trm_status measure_generation(const app_context *app, const char *name, t
     return status;
 }
 
-/* bench generate. */
+/* Runs `bench generate`. */
 int app_run_bench_generate(app_context *app) {
     trm_error err;
     const char *name = app->parsed.arguments[0];

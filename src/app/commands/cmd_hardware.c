@@ -118,7 +118,7 @@ static trm_status write_page(const char *path, const trm_hardware_plan *plan,
     char *json = trm_hardware_plan_report(plan, true), *all = NULL;
     size_t bytes = json != NULL ? strlen(json) + 64 + (size_t)simulated->count * ROW_BYTES : 0;
     all = json != NULL ? malloc(bytes) : NULL;
-    trm_status status = all != NULL ? TRM_OK : app_fail(err, TRM_NOMEM, "no memory for the page");
+    trm_status status = all != NULL ? TRM_OK : app_no_memory(err, "for the page");
     if (status == TRM_OK) {
         size_t used = strlen(json) - 1; /* without the last brace */
         memcpy(all, json, used);
@@ -144,7 +144,7 @@ static trm_status write_page(const char *path, const trm_hardware_plan *plan,
 static trm_status write_picture(const char *path, const trm_hardware_plan *plan, trm_error *err) {
     char *picture = trm_hardware_plan_svg(plan);
     trm_status status = picture != NULL ? trm_file_write(path, picture, strlen(picture), err)
-                                        : app_fail(err, TRM_NOMEM, "no memory for the picture");
+                                        : app_no_memory(err, "for the picture");
     trm_free(picture);
     return status;
 }
@@ -153,7 +153,7 @@ static trm_status write_picture(const char *path, const trm_hardware_plan *plan,
 static trm_status print_plan(const app_options *o, const trm_hardware_plan *plan, trm_error *err) {
     char *report = trm_hardware_plan_report(plan, app_out.json);
     if (report == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for the report");
+        return app_no_memory(err, "for the report");
     }
     app_print_report(report);
     trm_free(report);

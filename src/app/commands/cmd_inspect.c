@@ -98,8 +98,8 @@ static bool is_rank_table(const char *path) {
     return false;
 }
 
-/* inspect. Kinds that the library does not know are tried first: rank table, plan, servers'
- * folder. */
+/* Runs `inspect`. It first tries the kinds that the library does not know: rank table, plan, folder
+ * of servers. */
 int app_run_inspect(app_context *app) {
     trm_error err;
     const char *path = app->parsed.arguments[0];

@@ -41,7 +41,7 @@ static void tell_plan(const app_context *app, const char *name, const trm_exec_i
     app_end();
 }
 
-/* plan: compiles the model for one process, or passes on to the planner. */
+/* Runs `plan`: compiles the model for one process, or passes on to the planner. */
 int app_run_plan(app_context *app) {
     trm_error err;
     bool many =
@@ -55,7 +55,7 @@ int app_run_plan(app_context *app) {
     if (many) {
         return app_run_planner(app);
     }
-    /* one process: compile, then explain or summarise */
+    /* In one process: compile, then explain or summarise. */
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     app_network network;
@@ -71,7 +71,7 @@ int app_run_plan(app_context *app) {
     }
     if (status == TRM_OK && app->o.explain) {
         text = trm_exec_explain(trm_model_exec(model), app_out.json);
-        status = text != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory for the explanation");
+        status = text != NULL ? TRM_OK : app_no_memory(&err, "for the explanation");
     }
     if (status == TRM_OK) {
         trm_exec_info info;

@@ -106,7 +106,7 @@ static trm_status begin_planning(app_context *app, bool simulate, planning *p, t
     if (status == TRM_OK && o->plan_given != NULL) {
         status = app_read_plan(o->plan_given, &p->given, err);
     }
-    /* the links: a file, guessed, or NULL to be measured */
+    /* The links come from a file, are guessed, or are NULL to be measured. */
     bool guess = o->plan_links != NULL && strcmp(o->plan_links, "guess") == 0;
     if (status == TRM_OK && o->plan_hardware != NULL && o->plan_links != NULL) {
         return app_fail(err, TRM_INVALID, "--hardware and --links found, one of them expected");
@@ -162,7 +162,7 @@ static trm_status write_page(const app_context *app, const trm_planner *planner,
     char *json = malloc(bytes);
     trm_status status = TRM_OK;
     if (plan == NULL || json == NULL) {
-        status = app_fail(err, TRM_NOMEM, "no memory for the page");
+        status = app_no_memory(err, "for the page");
     } else {
         const char *model = app->model->name; /* of the table of models: no quotes */
         snprintf(json, bytes, "{\"model\":\"%s\",\"plan\":%s,\"simulation\":%s}", model, plan,
@@ -186,7 +186,7 @@ static trm_status save_plan_files(const app_options *o, const trm_planner *plann
     bool dot = app_ends_in(o->plan_picture, ".dot");
     char *picture = dot ? trm_planner_dot(planner) : trm_planner_svg(planner);
     status = picture != NULL ? trm_file_write(o->plan_picture, picture, strlen(picture), err)
-                             : app_fail(err, TRM_NOMEM, "no memory for the picture");
+                             : app_no_memory(err, "for the picture");
     trm_free(picture);
     return status;
 }
@@ -195,7 +195,7 @@ static trm_status save_plan_files(const app_options *o, const trm_planner *plann
 static trm_status print_result(app_context *app, planning *p, trm_error *err) {
     char *report = trm_planner_report(p->planner, app_out.json);
     if (report == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for the report");
+        return app_no_memory(err, "for the report");
     }
     app_print_report(report);
     trm_free(report);
@@ -205,7 +205,7 @@ static trm_status print_result(app_context *app, planning *p, trm_error *err) {
 }
 
 /* Returns an error, after the report, if no plan fits into the memory.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status check_limit(const app_context *app, const trm_planner *planner, trm_error *err) {
     trm_planner_info info;
     trm_planner_get_info(planner, &info);
@@ -235,8 +235,8 @@ static trm_status run_planner(app_context *app, trm_error *err) {
     return status;
 }
 
-/* plan -n, --mesh or --plan. The planner runs on ranks where they measure, or where --validate
- * runs the plans. */
+/* Runs `plan` with -n, --mesh or --plan. The planner runs on ranks where they measure, or where
+ * --validate runs the plans. */
 int app_run_planner(app_context *app) {
     trm_error err;
     bool launched = false;
@@ -284,7 +284,7 @@ static trm_status write_simulation(app_context *app, planning *p, const char *pr
     return status;
 }
 
-/* simulate: one process, however many ranks it simulates. */
+/* Runs `simulate`, in one process, however many ranks it simulates. */
 int app_run_simulate(app_context *app) {
     trm_error err;
     planning p;

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 
 /* Parses a key: 64 bits, decimal, or hexadecimal with 0x.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status read_key(const char *text, uint64_t *key, trm_error *err) {
     char *end;
     errno = 0;
@@ -93,7 +93,7 @@ static trm_status tell_row(const trm_ps_folder *folder, const char *table, uint6
     float *slot = calloc((size_t)slots + 1, sizeof *slot);
     trm_row_info info;
     trm_status status = values == NULL || slot == NULL
-                            ? app_fail(err, TRM_NOMEM, "no memory for a row")
+                            ? app_no_memory(err, "for a row")
                             : trm_ps_folder_row(folder, number, key, &info, values, slot, err);
     if (status == TRM_END) {
         status = app_ps_no_row(table, key, err);
@@ -155,7 +155,7 @@ static trm_status tell_hot(const trm_ps_folder *folder, const char *table, int64
                            trm_error *err) {
     hot_rows h = {.rows = calloc((size_t)top, sizeof *h.rows), .capacity = top};
     trm_status status =
-        h.rows == NULL ? app_fail(err, TRM_NOMEM, "no memory for %lld rows", (long long)top)
+        h.rows == NULL ? app_no_memory(err, "for %lld rows", (long long)top)
                        : trm_ps_folder_each(folder, find_table(folder, table), see_hot, &h, err);
     if (status == TRM_OK) {
         say_hot(&h, table);
@@ -170,14 +170,15 @@ static bool names_servers(const char *path) {
     return stat(path, &info) != 0 && strchr(path, ':') != NULL;
 }
 
-/* ps inspect: servers, a row, the hottest rows, or a folder's tables, by the flags. */
+/* Runs `ps inspect`: prints servers, a row, the hottest rows, or the tables of a folder, as the
+ * flags say. */
 int app_run_ps_inspect(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
     uint64_t key = 0;
     trm_ps_folder *folder = NULL;
     trm_status status = o->key == NULL ? TRM_OK : read_key(o->key, &key, &err);
-    /* flags that need others */
+    /* Check flags that need others. */
     if (status == TRM_OK && o->key != NULL && o->table == NULL) {
         status = app_fail(&err, TRM_INVALID, "--key %s: --key needs --table", o->key);
     }
@@ -193,7 +194,7 @@ int app_run_ps_inspect(app_context *app) {
             app_fail(&err, TRM_INVALID,
                      "--prometheus: of running servers (HOST:PORT,...), without --key and --json");
     }
-    /* running servers, or a folder */
+    /* Read running servers, or a folder. */
     if (status == TRM_OK && names_servers(app->parsed.arguments[0])) {
         status = app_ps_inspect_servers(app, app->parsed.arguments[0], o->key == NULL ? NULL : &key,
                                         &err);
@@ -237,7 +238,7 @@ static trm_status see_row(void *context, const trm_row_info *info, const float *
 }
 
 /* Writes the arrays in the form that the file's ending names.
- *   error  INVALID, IO */
+ *   errors  INVALID, IO */
 static trm_status write_columns(const columns *c, const char *path, trm_error *err) {
     const trm_named_tensor all[] = {
         {"keys", {.data = c->keys, .dtype = TRM_INT64, .shape = {.rank = 1, .dim = {c->count}}}},
@@ -262,7 +263,7 @@ static trm_status write_columns(const columns *c, const char *path, trm_error *e
                     "--output %s: a name that ends in .npz or .safetensors expected", path);
 }
 
-/* ps export: one table as arrays. */
+/* Runs `ps export`: writes one table as arrays. */
 int app_run_ps_export(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
@@ -282,7 +283,7 @@ int app_run_ps_export(app_context *app) {
         c.values = calloc((size_t)(rows + 1) * (size_t)c.width, sizeof *c.values);
         c.slots = calloc((size_t)(rows + 1) * (size_t)(c.slot_count + 1), sizeof *c.slots);
         status = c.keys == NULL || c.updates == NULL || c.values == NULL || c.slots == NULL
-                     ? app_fail(&err, TRM_NOMEM, "no memory for %lld rows", (long long)rows)
+                     ? app_no_memory(&err, "for %lld rows", (long long)rows)
                      : trm_ps_folder_each(folder, number, see_row, &c, &err);
     }
     status = status == TRM_OK ? write_columns(&c, o->output, &err) : status;

@@ -17,7 +17,7 @@ void app_ps_say_row(const trm_table_options *table, int32_t slot_count, const tr
 /* Begins the report of a table; the caller adds to it and ends it. */
 void app_ps_begin_table(const trm_table_options *table, int64_t rows, int32_t slots);
 /* Returns the error for a key without a row.
- *   error  INVALID */
+ *   errors  INVALID */
 trm_status app_ps_no_row(const char *table, uint64_t key, trm_error *err);
 /* cmd_ps_live.c */
 /* Prints the state of running servers, or with `key` of one row. `addresses`: all servers of the

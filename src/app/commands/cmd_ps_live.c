@@ -127,7 +127,7 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
     trm_row_info info;
     trm_ps_writer writers[TRM_PS_WRITERS];
     trm_status status = values == NULL || slots == NULL
-                            ? app_fail(err, TRM_NOMEM, "no memory for a row")
+                            ? app_no_memory(err, "for a row")
                             : trm_ps_audit_row(client, number, key, &info, values, slots, writers,
                                                &writer_count, err);
     if (status == TRM_END) {
@@ -209,15 +209,16 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
     trm_ps_worker workers[WORKERS_SHOWN];
     int32_t count = 0, slots;
     trm_table_stats *all = calloc((size_t)tables + 1, sizeof *all);
-    trm_status status = all == NULL ? app_fail(err, TRM_NOMEM, "no memory")
-                                    : trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
+    trm_status status = all == NULL
+                            ? app_no_memory(err, "for the metrics of %d tables", (int)tables)
+                            : trm_ps_workers(client, workers, WORKERS_SHOWN, &count, err);
     for (int32_t t = 0; t < tables && status == TRM_OK; t++) {
         status = trm_ps_table_get_stats(client, t, &all[t], err);
     }
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(client, &stats);
     if (status == TRM_OK) {
-        /* the job and its workers */
+        /* Print the job and its workers. */
         say_head("", "global_step", "counter", "pushes applied; synchronous: batches");
         app_print("trireme_ps_global_step %lld\n", (long long)stats.global_step);
         say_head("worker_", "batches_total", "counter", "batches that the worker has finished");
@@ -231,7 +232,7 @@ static trm_status tell_prometheus(trm_ps_client *client, int32_t tables, trm_err
                       workers[i].active);
         }
     }
-    /* the tables, metric by metric, as the format requires */
+    /* Print the tables, metric by metric, as the format requires. */
     for (size_t m = 0; m < sizeof table_metrics / sizeof table_metrics[0] && status == TRM_OK;
          m++) {
         say_head("table_", table_metrics[m].name, table_metrics[m].kind, table_metrics[m].help);
@@ -258,7 +259,7 @@ static trm_status print_result(trm_ps_client *client, const app_options *o, cons
     if (status != TRM_OK) {
         return status;
     }
-    /* the number of the table that --table names */
+    /* Find the number of the table that --table names. */
     for (int32_t t = 0; o->table != NULL && t < count; t++) {
         found =
             strcmp(trm_ps_client_table_options(client, t, &slots)->name, o->table) == 0 ? t : found;
@@ -290,8 +291,8 @@ trm_status app_ps_inspect_servers(app_context *app, const char *addresses, const
     const app_options *o = &app->o;
     trm_ps_client *client;
     char *copy = strdup(addresses);
-    trm_status status =
-        copy == NULL ? app_fail(err, TRM_NOMEM, "no memory") : connect_all(o, copy, &client, err);
+    trm_status status = copy == NULL ? app_no_memory(err, "for the addresses of servers")
+                                     : connect_all(o, copy, &client, err);
     if (status == TRM_OK) {
         status = print_result(client, o, addresses, key, err);
         trm_ps_client_destroy(client);

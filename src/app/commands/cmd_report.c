@@ -138,7 +138,7 @@ static trm_status print_report(const app_context *app, app_run **runs, int count
     char *json = json_dumps(report, JSON_COMPACT | JSON_REAL_PRECISION(9));
     if (json == NULL) {
         json_decref(report);
-        return app_fail(err, TRM_NOMEM, "no memory for the report");
+        return app_no_memory(err, "for the report");
     }
     if (app_out.json) {
         app_print_report(json);
@@ -156,7 +156,7 @@ static trm_status print_report(const app_context *app, app_run **runs, int count
     return status;
 }
 
-/* report: reads all runs, then prints. */
+/* Runs `report`: reads all runs, then prints. */
 int app_run_report(app_context *app) {
     app_run *runs[APP_ARGUMENTS_MAX] = {NULL};
     trm_error err;

@@ -4,7 +4,7 @@
 
 #include "trireme/dist.h"
 
-/* run. Everything after "--" is the program with its arguments. */
+/* Runs `run`. Everything after "--" is the program with its arguments. */
 int app_run_run(app_context *app) {
     trm_error err;
     int code = 0;

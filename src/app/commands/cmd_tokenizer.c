@@ -33,7 +33,7 @@ static int32_t cut_list(char *text, const char **parts) {
 }
 
 /* Trains a tokenizer on the files of the command line and saves it, unless it is a dry run.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status train_tokenizer(app_context *app, trm_tokenizer **out, trm_error *err) {
     const app_options *o = &app->o;
     const char *special[SPECIAL_TOKENS_MAX];
@@ -42,7 +42,7 @@ static trm_status train_tokenizer(app_context *app, trm_tokenizer **out, trm_err
     }
     char *list = o->special_tokens != NULL ? strdup(o->special_tokens) : NULL;
     if (o->special_tokens != NULL && list == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for special tokens");
+        return app_no_memory(err, "for special tokens");
     }
     const trm_tokenizer_options options = {.vocabulary = o->token_vocabulary,
                                            .min_count = o->token_min_count,
@@ -54,7 +54,7 @@ static trm_status train_tokenizer(app_context *app, trm_tokenizer **out, trm_err
     return status == TRM_OK && !o->dry_run ? trm_tokenizer_save(*out, o->output, err) : status;
 }
 
-/* tokenizer train. Warns if the text has fewer tokens than --vocabulary. */
+/* Runs `tokenizer train`. It warns if the text has fewer tokens than --vocabulary. */
 int app_run_tokenizer_train(app_context *app) {
     trm_error err;
     trm_tokenizer *tokenizer = NULL;
@@ -81,7 +81,7 @@ int app_run_tokenizer_train(app_context *app) {
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* Reads a whole file and ends it with a zero byte.
- *   owns  *out: caller, free   error  IO, NOMEM */
+ *   owns  *out: caller, free   errors  IO, NOMEM */
 static trm_status read_whole(const char *path, char **out, size_t *bytes, trm_error *err) {
     FILE *file = fopen(path, "rb");
     size_t capacity = 1 << 16, got;
@@ -107,7 +107,7 @@ static trm_status read_whole(const char *path, char **out, size_t *bytes, trm_er
     if (failed || text == NULL) {
         free(text);
         return failed ? app_fail(err, TRM_IO, "%.200s: %s", path, strerror(number))
-                      : app_fail(err, TRM_NOMEM, "no memory for %.200s", path);
+                      : app_no_memory(err, "for %.200s", path);
     }
     text[*bytes] = '\0';
     *out = text;
@@ -115,7 +115,7 @@ static trm_status read_whole(const char *path, char **out, size_t *bytes, trm_er
 }
 
 /* Opens --tokenizer.
- *   error  INVALID without the flag */
+ *   errors  INVALID without the flag */
 static trm_status open_tokenizer(const app_context *app, trm_tokenizer **out, trm_error *err) {
     if (app->o.tokenizer == NULL) {
         return app_fail(err, TRM_INVALID, "%s needs --tokenizer DIR", app->command->name);
@@ -173,7 +173,7 @@ static void tell_encoded(const app_context *app, size_t bytes, const trm_tokens 
     app_end();
 }
 
-/* tokenizer encode. */
+/* Runs `tokenizer encode`. */
 int app_run_tokenizer_encode(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;
@@ -205,14 +205,14 @@ int app_run_tokenizer_encode(app_context *app) {
 /* ---- decode ---------------------------------------------------------------------------------- */
 
 /* Parses ids such as "12 7 430"; white space, commas and brackets may stand between them.
- *   error  CORRUPT */
+ *   errors  CORRUPT */
 static trm_status parse_ids(const char *path, const char *text, trm_tokens *tokens,
                             trm_error *err) {
     const char *between = " \t\r\n,[]";
     size_t length = strlen(text);
     tokens->ids = malloc((length / 2 + 1) * sizeof *tokens->ids);
     if (tokens->ids == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for the ids of %.200s", path);
+        return app_no_memory(err, "for the ids of %.200s", path);
     }
     for (const char *at = text + strspn(text, between); *at != '\0'; at += strspn(at, between)) {
         char *end;
@@ -244,7 +244,7 @@ static trm_status read_ids(const char *path, trm_tokens *tokens, trm_error *err)
 }
 
 /* Writes the text to a file, or to stdout without a path.
- *   error  IO */
+ *   errors  IO */
 static trm_status write_text(const char *path, const char *text, size_t bytes, trm_error *err) {
     FILE *file = path != NULL ? fopen(path, "wb") : stdout;
     if (file == NULL || fwrite(text, 1, bytes, file) != bytes ||
@@ -254,7 +254,7 @@ static trm_status write_text(const char *path, const char *text, size_t bytes, t
     return TRM_OK;
 }
 
-/* tokenizer decode. The text goes to --output, to stdout, or into the JSON event. */
+/* Runs `tokenizer decode`. The text goes to --output, to stdout, or into the JSON event. */
 int app_run_tokenizer_decode(app_context *app) {
     trm_error err;
     const app_options *o = &app->o;

@@ -38,7 +38,7 @@ static void put_curve(FILE *to, const app_run *run, int columns) {
     int64_t points = run->point_count;
     int wide = columns < CURVE_MOST ? columns : CURVE_MOST;
     int count = points < wide ? (int)points : wide;
-    /* each column's mean, and their range; steps without a loss do not count */
+    /* Compute each column's mean, and their range; steps without a loss do not count. */
     for (int c = 0; c < count; c++) {
         double sum = 0;
         int64_t begin = points * c / count, end = points * (c + 1) / count, known = 0;
@@ -247,7 +247,7 @@ static trm_status show_screen(app_run *run, trm_error *err) {
     size_t bytes;
     FILE *to = status == TRM_OK ? open_memstream(&text, &bytes) : NULL;
     if (to == NULL) {
-        return status != TRM_OK ? status : app_fail(err, TRM_NOMEM, "no memory for the screen");
+        return status != TRM_OK ? status : app_no_memory(err, "for the screen");
     }
     screen size = size_of_screen();
     put_screen(to, run, size);
@@ -291,7 +291,7 @@ static trm_status watch_run(app_run *run, trm_error *err) {
     return status;
 }
 
-/* top. With --json it prints the run once, as report does. */
+/* Runs `top`. With --json it prints the run once, as report does. */
 int app_run_top(app_context *app) {
     trm_error err;
     app_run *run = NULL;
@@ -301,7 +301,7 @@ int app_run_top(app_context *app) {
     } else if (status == TRM_OK && app_out.json) {
         json_t *report = app_run_json(&run, 1);
         char *json = json_dumps(report, JSON_COMPACT | JSON_REAL_PRECISION(9));
-        status = json != NULL ? TRM_OK : app_fail(&err, TRM_NOMEM, "no memory for the report");
+        status = json != NULL ? TRM_OK : app_no_memory(&err, "for the report");
         app_print_report(json != NULL ? json : "{}");
         free(json);
         json_decref(report);

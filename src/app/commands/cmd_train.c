@@ -104,13 +104,13 @@ static void tell_done(const job *j, bool stopped) {
 /* ---- preparing ------------------------------------------------------------------------------- */
 
 /* Returns an error if `wrong`: a flag without the flag that it needs.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status require_flag(bool wrong, const char *flag, const char *other, trm_error *err) {
     return wrong ? app_fail(err, TRM_INVALID, "--%s needs --%s", flag, other) : TRM_OK;
 }
 
 /* Checks flags against each other and fills in the values that follow from others.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_flags(app_context *app, trm_error *err) {
     app_options *o = &app->o;
     const app_parsed *p = &app->parsed;
@@ -309,7 +309,7 @@ static trm_status train_model(job *j, trm_error *err) {
                                  .until_step = o->steps,
                                  .sink = o->sink,
                                  .profile = o->profile};
-    /* callbacks in the order in which they run */
+    /* List the callbacks in the order in which they run. */
     trm_callback *list = options.callbacks;
     int count = 0;
     list[count++] = app_reporter(&j->report);
@@ -331,7 +331,7 @@ static trm_status train_model(job *j, trm_error *err) {
     /* from here on signals stop after a step */
     app_signals_begin(j->model);
     trm_status status = trm_model_train(j->model, &options, err);
-    /* no evaluation ran during training */
+    /* No evaluation ran during training. */
     if (status == TRM_OK && o->eval_every_epochs < 0 && !j->report.is_spare) {
         trm_evaluation evaluation;
         status = trm_model_evaluate(j->model, j->test, &evaluation, err);
@@ -370,7 +370,7 @@ static int report_end(const job *j, trm_status status, const trm_error *err) {
     return 0;
 }
 
-/* train: a role of a job with servers, the launcher of many ranks, or one rank. */
+/* Runs `train`: a role of a job with servers, the launcher of many ranks, or one rank. */
 int app_run_train(app_context *app) {
     trm_error err;
     job j = {.app = app, .name = app->parsed.arguments[0], .report = {.app = app}};

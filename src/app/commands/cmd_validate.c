@@ -69,7 +69,7 @@ static trm_status share_decision(app_context *app, asked *what, char **text, trm
         *text = calloc((size_t)head[1] + 1, 1);
     }
     if (*text == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for a plan");
+        return app_no_memory(err, "for a plan");
     }
     return trm_comm_broadcast(comm, *text, head[1], TRM_UINT8, 0, err);
 }
@@ -216,7 +216,7 @@ static trm_status find_regret(app_context *app, const trm_planner *planner,
     double seconds = fmin(longest, fmax(shortest, COMPARED_STEPS * head[1]));
     for (int32_t i = 0; leads && i < some; i++) {
         plans[i] = trm_planner_plan(planner, list[i], NULL);
-        status = plans[i] == NULL ? app_fail(err, TRM_NOMEM, "no memory for a plan") : status;
+        status = plans[i] == NULL ? app_no_memory(err, "for a plan") : status;
     }
     app_status_line("%d plans in turns", (int)some);
     status = status == TRM_OK
@@ -307,7 +307,7 @@ trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_
     trial *trials = calloc(PLANS_MAX, sizeof *trials);
     int count = 0;
     if (trials == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory to run plans");
+        return app_no_memory(err, "to run plans");
     }
     trm_status status = run_trials(app, planner, model, trials, &count, err);
     regret found;

@@ -11,7 +11,8 @@
 
 enum { SHOWN = 5 }; /* tensors of each kind that are printed without --verbose */
 
-/* Order of the report: tensors that differ first, then by error, the largest first. */
+/* Compares two tensors for the order of the report: those that differ come first, then the largest
+ * error. */
 static int by_error(const void *a, const void *b) {
     const trm_verify_tensor *x = *(const trm_verify_tensor *const *)a,
                             *y = *(const trm_verify_tensor *const *)b;
@@ -61,12 +62,12 @@ static void put_kind(const trm_verification *v, trm_verify_kind kind,
 }
 
 /* Prints the whole report. A split that differs is an error.
- *   error  INTERNAL */
+ *   errors  INTERNAL */
 static trm_status print_result(const app_context *app, const trm_verification *v, int64_t steps,
                                trm_error *err) {
     const trm_verify_tensor **list = malloc((size_t)(v->count + 1) * sizeof *list);
     if (list == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for the report");
+        return app_no_memory(err, "for the report");
     }
     app_begin(APP_RESULT, "event", "verify");
     app_put(app_text("model", app->parsed.arguments[0], NULL),
@@ -117,7 +118,7 @@ static trm_status verify_plan(app_context *app, trm_error *err) {
 }
 
 /* Checks flags and sets the parallel mode to semi_auto_parallel unless it is given.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_verify_flags(app_context *app, trm_error *err) {
     if (app_given(&app->parsed, "epochs")) {
         return app_fail(err, TRM_INVALID, "verify takes --steps, not --epochs");
@@ -132,7 +133,8 @@ static trm_status check_verify_flags(app_context *app, trm_error *err) {
     return status;
 }
 
-/* verify: the launcher checks; at least two ranks verify together. Exit code 1 if they differ. */
+/* Runs `verify`: the launcher checks; at least two ranks verify together. Exit code 1 if they
+ * differ. */
 int app_run_verify(app_context *app) {
     trm_error err;
     bool launched = false;

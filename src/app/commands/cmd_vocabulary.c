@@ -18,7 +18,7 @@ static trm_status kind_of(const app_context *app, char *kind, size_t size, trm_e
     json_t *root = text != NULL ? json_loads(text, 0, NULL) : NULL;
     const char *found = json_string_value(json_object_get(json_object_get(root, "source"), "kind"));
     if (found == NULL) {
-        status = app_fail(err, TRM_NOMEM, "no memory to describe the data");
+        status = app_no_memory(err, "to describe the data");
     } else {
         snprintf(kind, size, "%s", found);
     }
@@ -45,7 +45,7 @@ static trm_status make_vocabulary(app_context *app, char *kind, size_t size, trm
     return status == TRM_OK && !o->dry_run ? trm_vocabulary_save(*out, o->output, err) : status;
 }
 
-/* data vocabulary. */
+/* Runs `data vocabulary`. */
 int app_run_data_vocabulary(app_context *app) {
     trm_error err;
     trm_vocabulary *v = NULL;

@@ -139,7 +139,7 @@ trm_status app_self(const app_context *app, const char *const **out, trm_error *
 }
 
 /* Checks that --plan and --mesh have as many ranks as -n.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_meshes(const app_options *o, trm_error *err) {
     trm_plan_info plan;
     int64_t expected = o->stages > 1 ? o->ranks / o->stages : o->ranks; /* of a stage */
@@ -167,7 +167,7 @@ static trm_status check_meshes(const app_options *o, trm_error *err) {
 }
 
 /* Checks that the groups of --sync-batch-norm divide the ranks.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_groups(const app_context *app, trm_error *err) {
     const char *group = app_context_option(app, "sync_batch_norm");
     long ranks = strtol(group, NULL, 10);
@@ -235,7 +235,7 @@ static trm_deterministic order_of(const app_context *app) {
 static trm_status meet_ranks(app_context *app, const trm_cluster *cluster, trm_error *err) {
     app_ranks *r = calloc(1, sizeof *r);
     if (r == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory");
+        return app_no_memory(err, "for the ranks of the job");
     }
     app->ranks = r;
     r->first = trm_cluster_get(cluster)->size;
@@ -294,7 +294,7 @@ trm_status app_join(app_context *app, trm_error *err) {
         return status;
     }
     const trm_cluster_info *me = trm_cluster_get(cluster);
-    /* the environment hints at a rank without making one: show why */
+    /* The environment hints at a rank without making one: show why. */
     for (int32_t i = 0; me->size == 1 && i < me->warning_count; i++) {
         app_warn("%s", me->warnings[i]);
     }
@@ -450,7 +450,8 @@ void app_put_parallel(const app_context *app, const trm_exec *exec, const trm_wa
     double step = waiting->step_seconds > 0 ? waiting->step_seconds : 1;
     double communication = waiting->communication_seconds / step,
            imbalance = waiting->imbalance_seconds / step;
-    /* stages of a pipeline: only the ranks of one stage are measured, so no sentence says it */
+    /* With stages of a pipeline only the ranks of one stage are measured, so no sentence says it.
+     */
     bool all = info.size == app_rank_count(app);
     app_put(app_int("rank", app_rank(app), NULL),
             app_int("ranks", app_rank_count(app), all ? "\n%d ranks wait" : NULL),

@@ -23,7 +23,7 @@
 /* ---- flags ----------------------------------------------------------------------------------- */
 
 /* Parses --mode: sync, async or staleness=K.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *err) {
     char *end;
     if (strcmp(o->mode, "sync") == 0) {
@@ -50,7 +50,7 @@ static trm_status mode_of(const app_options *o, trm_ps_strategy *s, trm_error *e
 
 /* Adapts the strategy to tables with a bound of their own (--tables staleness=): an asynchronous
  * job becomes a bounded one without a bound for the rest, because servers must count batches.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status bind_tables(trm_ps_strategy *s, trm_error *err) {
     if (s->server.mode == TRM_PS_SYNC) {
         return app_fail(err, TRM_INVALID,
@@ -116,7 +116,7 @@ static trm_status make_data(const trm_input_context *c, void *params, trm_datase
     if (status != TRM_OK || !train || !me->is_chief) {
         return status;
     }
-    /* the chief writes the checkpoints */
+    /* The chief writes the checkpoints. */
     status = app_language_keep_tokenizer(r->app, o->output != NULL ? o->output : me->model_dir,
                                          *out, err);
     if (status != TRM_OK) {
@@ -187,7 +187,7 @@ static int print_line(const char *line) {
     return 0;
 }
 
-/* After an evaluation by the evaluator. */
+/* Prints the result of an evaluation by the evaluator. */
 static void tell_evaluation(void *context, uint64_t step, const trm_evaluation *v) {
     app_print_progress("evaluation at step %llu\n", (unsigned long long)step);
     app_print_evaluation(((role *)context)->app, 0, (int64_t)step, v);
@@ -276,7 +276,7 @@ static trm_status make_estimator(role *r, trm_error *err) {
     if (status != TRM_OK) {
         return status;
     }
-    /* the configuration of the run, with TensorFlow's names */
+    /* Write the configuration of the run, with TensorFlow's names. */
     const trm_run_config config = {.model_dir = o->output,
                                    .warm_start_from = o->init,
                                    .cluster = r->cluster,
@@ -406,7 +406,7 @@ static int run_to_end(role *r) {
     if (train.max_steps == 0 && train.epochs == 0) {
         train.epochs = 1;
     }
-    /* trainers report; servers and the evaluator have output of their own */
+    /* Trainers report; servers and the evaluator have output of their own. */
     if (me == TRM_ROLE_WORKER || me == TRM_ROLE_CHIEF) {
         train.callbacks[0] = r->bench ? (trm_callback){.on_step_end = time_step, .context = r}
                                       : app_reporter(&r->report);

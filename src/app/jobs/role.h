@@ -8,7 +8,7 @@
 #include "app/app.h"
 
 /* Fills in the synchronisation mode from --mode and from the bounds in --tables.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_check_strategy(const app_options *o, trm_ps_strategy *out,
                                            trm_error *err);
 /* Runs the role that the environment or the flags name, to its end. Returns the exit code. */

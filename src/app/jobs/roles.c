@@ -22,7 +22,7 @@ extern char **environ;
 /* ---- all roles ------------------------------------------------------------------------------- */
 
 /* Refuses flags that jobs with servers do not read; the message gives the alternative.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {
         const char *name, *instead;

@@ -18,8 +18,8 @@ static trm_model *stopping_model;
 static trm_estimator *stopping_job;
 static volatile sig_atomic_t received, state_wanted;
 
-/* The handler. Only sets flags. SIGUSR1 is a scheduler's early warning: it may arrive more than
- * once, and the SIGTERM that follows it counts as the first demand, not the second. */
+/* Handles a signal: only sets flags. SIGUSR1 is a scheduler's early warning: it may arrive more
+ * than once, and the SIGTERM that follows it counts as the first demand, not the second. */
 static void handle_signal(int signal_number) {
     if (signal_number == SIGUSR2) {
         state_wanted = 1;

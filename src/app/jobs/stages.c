@@ -41,7 +41,7 @@ trm_status app_read_stages(const char *text, int64_t ranks, int32_t *out, trm_er
 }
 
 /* Reads --stages, once. In the mode auto_parallel the stages are searched.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status take_flag(app_options *o, trm_error *err) {
     int32_t stages = 0;
     bool searches = o->parallel_mode != NULL && strcmp(o->parallel_mode, "auto_parallel") == 0;

@@ -60,7 +60,7 @@ static trm_click_generator_options generator_of(const app_options *o) {
 }
 
 /* Parses --columns ("user:key,rating:label"). The names point into `text`, a copy of the list.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_columns(const char *list, char *text, size_t size, trm_column *columns,
                                 int32_t *count, trm_error *err) {
     static const char *const roles[] = {"skip", "label", "dense", "key", "bag"};
@@ -191,7 +191,7 @@ bool app_click_bayes(const app_context *app, trm_clicks_bayes *out) {
 
 /* Parses the widths of layers: "400,400"; "none" sets *count to -1, NULL to 0 (the model's
  * default).
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_layers(const char *flag, const char *list, int64_t *widths, int32_t *count,
                                trm_error *err) {
     *count = 0;
@@ -217,7 +217,7 @@ static trm_status parse_layers(const char *flag, const char *list, int64_t *widt
 
 /* Takes batch size and fields from the dataset: keys of shape [batch, fields], or a list of bags
  * with offsets.
- *   error  INVALID without key fields */
+ *   errors  INVALID without key fields */
 static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error *err) {
     trm_batch_field field;
     int64_t bags = 0;
@@ -237,7 +237,7 @@ static trm_status take_fields(trm_dataset *data, app_click_network *n, trm_error
             n->has_values = true;
         }
     }
-    /* bags: one offset for each field of each sample */
+    /* Bags have one offset for each field of each sample. */
     n->fields = n->has_offsets && n->batch > 0 ? bags / n->batch : n->fields;
     return n->fields > 0 ? TRM_OK
                          : app_fail(err, TRM_INVALID,
@@ -390,7 +390,7 @@ static void recall_text(const app_context *app, const json_t *root, const char *
 }
 
 /* Takes the options of the network from the description of a checkpoint.
- *   error  INVALID if --vocabulary does not fit */
+ *   errors  INVALID if --vocabulary does not fit */
 static trm_status recall_click(app_context *app, const json_t *click, trm_error *err) {
     static char hidden[APP_LAYERS_MAX * 8], bottom[APP_LAYERS_MAX * 8], pooling[8], tables[1024];
     app_click_flags *f = &app->o.click;

@@ -37,7 +37,7 @@ typedef struct app_field_tables {
 /* Parses the flag once for the whole process: dataset and network use the same result. text
  * NULL: *out is NULL.
  *    owns  the function, until the end of the process
- *    error  INVALID */
+ *    errors  INVALID */
 trm_status app_field_tables_of(const char *text, app_field_tables **out, trm_error *err);
 /* Adds, once the number of fields is known, a table for each field that has none. */
 void app_field_tables_fill(app_field_tables *tables, int64_t fields);

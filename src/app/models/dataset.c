@@ -125,11 +125,11 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
     if (status != TRM_OK) {
         return status;
     }
-    /* Which samples: whole batches of all, or the share of a rank. */
+    /* Settle which samples: whole batches of all, or the share of a rank. */
     app_context *shared = (app_context *)(uintptr_t)app;
     bool whole = training && app_splits(shared) && !app_reads_own(shared);
     int32_t ranks = training ? app_feeding_ranks(shared) : app_rank_count(app);
-    /* Which data: the flags, then what the kind of model makes of them. */
+    /* The flags say which data, then what the kind of model makes of them. */
     const trm_text_options text = {.tokenizer = o->tokenizer,
                                    .tokens = o->tokens,
                                    .text_field = o->text_field,
@@ -147,7 +147,8 @@ trm_status app_dataset(const app_context *app, trm_usage usage, bool training, t
                              .batch_size = whole ? app_read_batch(shared) : o->batch_size,
                              .image_size = o->image_size,
                              .seed = (uint64_t)o->seed,
-                             /* elastic: the model deals out the data, each time ranks change */
+                             /* The model of an elastic job deals out the data, each time ranks
+                              * change. */
                              .shard_count = app_elastic(app) != NULL ? 0
                                             : app->shards > 0        ? app->shards
                                             : whole                  ? 1

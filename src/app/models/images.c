@@ -21,7 +21,7 @@ static trm_node build_image_model(trm_graph *graph, const trm_inputs *inputs, vo
 }
 
 /* Sets the number of classes: --classes, else the data's, else 10.
- *   error  INVALID if the data has more */
+ *   errors  INVALID if the data has more */
 static trm_status settle_classes(const app_context *app, trm_dataset *data, app_network *network,
                                  trm_error *err) {
     int64_t present = trm_dataset_class_count(data), given = app->o.classes;
@@ -96,7 +96,7 @@ static void settle_normalization(const app_context *app, trm_dataset *data, app_
 }
 
 /* Determines the sizes of the network from flags, checkpoint and data.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status settle_vit_network(const app_context *app, trm_dataset *data,
                                      app_network *network, trm_error *err) {
     enum { SMALL = 64, SMALL_PATCH = 4 };
@@ -162,7 +162,7 @@ static trm_status recall_vit(app_context *app, const json_t *vit, trm_error *err
 }
 
 /* Takes the options of the network, the classes and the size of images from a Hugging Face folder.
- *   error  those of trm_huggingface_read_image */
+ *   errors  those of trm_huggingface_read_image */
 static trm_status recall_vit_folder(app_context *app, const char *name, const char *folder,
                                     trm_error *err) {
     trm_network_options network;

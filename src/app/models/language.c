@@ -84,7 +84,7 @@ static void settle_language_model(app_context *app, const app_model *model) {
         int64_t most = o->transformer.positions;
         o->context_tokens = most > 0 && most < TOKENS ? most : TOKENS;
     }
-    /* ids without a tokenizer: those of the published model */
+    /* Ids without a tokenizer are those of the published model. */
     if (o->transformer.vocabulary == 0 && o->tokenizer == NULL && o->tokens == NULL) {
         o->transformer.vocabulary = usual.vocabulary;
     }
@@ -130,7 +130,7 @@ static trm_status make_random_tokens(const app_context *app, int64_t samples, tr
     const app_options *o = &app->o;
     random_tokens *r = malloc(sizeof *r);
     if (r == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for random tokens");
+        return app_no_memory(err, "for random tokens");
     }
     /* as many different tokens as the model would have */
     int64_t own = o->tokens != NULL ? 256 : defaults_of(app->model).vocabulary;
@@ -159,7 +159,7 @@ trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err
     const char *form = "r=N[,alpha=X][,dropout=X][,targets=NAME+...] expected";
     *out = (trm_lora_options){0};
     for (const char *item = text; text != NULL; item++) {
-        /* one KEY=VALUE; a comma or nothing must follow it */
+        /* Read one KEY=VALUE; a comma or nothing must follow it. */
         size_t length = strcspn(item, ",");
         char key[16] = "", value[512] = "", rest;
         int read = length < sizeof value
@@ -194,7 +194,7 @@ trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err
 }
 
 /* Determines the sizes of the network from flags, checkpoint and data.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status settle_language_network(const app_context *app, trm_dataset *data,
                                           app_network *network, trm_error *err) {
     const app_transformer_flags *f = &app->o.transformer;
@@ -330,7 +330,7 @@ bool app_is_huggingface(const char *path) {
 }
 
 /* Takes the options of the network and the tokenizer from a Hugging Face folder.
- *   error  INVALID if it is of another model; those of trm_huggingface_read */
+ *   errors  INVALID if it is of another model; those of trm_huggingface_read */
 static trm_status recall_language_folder(app_context *app, const char *name, const char *folder,
                                          trm_error *err) {
     static const char *const files[] = {"tokenizer.json", "vocab.json"};

@@ -33,7 +33,7 @@ typedef struct app_language_network {
 } app_language_network;
 
 /* Reads --lora r=16,alpha=32,dropout=0.1,targets=q_proj+v_proj; of NULL, all zeros.
- *   error  INVALID */
+ *   errors  INVALID */
 trm_status app_read_lora(const char *text, trm_lora_options *out, trm_error *err);
 /* Takes the value of --lora from the description of a checkpoint, unless the flag is given. */
 void app_recall_lora(app_transformer_flags *flags, const char *adapters);

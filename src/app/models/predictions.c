@@ -23,7 +23,7 @@ struct app_predictions {
 };
 
 /* Appends the first `samples` rows of a tensor; memory at least doubles when it grows.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status append_rows(column *c, const trm_tensor *tensor, int64_t samples,
                               trm_error *err) {
     c->dtype = tensor->dtype;
@@ -34,8 +34,7 @@ static trm_status append_rows(column *c, const trm_tensor *tensor, int64_t sampl
         int64_t room = c->bytes + added > 2 * c->room ? c->bytes + added : 2 * c->room;
         uint8_t *grown = realloc(c->data, (size_t)room);
         if (grown == NULL) {
-            return app_fail(err, TRM_NOMEM, "no memory for %lld bytes of predictions",
-                            (long long)room);
+            return app_no_memory(err, "for %lld bytes of predictions", (long long)room);
         }
         c->data = grown;
         c->room = room;
@@ -48,7 +47,7 @@ static trm_status append_rows(column *c, const trm_tensor *tensor, int64_t sampl
 trm_status app_predictions_create(app_predictions **out, trm_error *err) {
     *out = calloc(1, sizeof **out);
     if (*out == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for predictions");
+        return app_no_memory(err, "for predictions");
     }
     (*out)->logits.name = "logits";
     (*out)->label.name = "label";

@@ -26,7 +26,7 @@ static const char *value_of(const app_given_flag *given, char *text, size_t size
 }
 
 /* Sets the option of a given flag.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status set_flag(app_context *app, const app_given_flag *given, trm_error *err) {
     char text[600];
     trm_error why;
@@ -49,7 +49,7 @@ static trm_status set_flag(app_context *app, const app_given_flag *given, trm_er
 }
 
 /* Sets the options of "NAME=VALUE; NAME=VALUE".
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status set_text(app_context *app, const char *given, trm_error *err) {
     char text[2048], *rest = NULL;
     if ((size_t)snprintf(text, sizeof text, "%s", given) >= sizeof text) {
@@ -76,7 +76,7 @@ static trm_status set_text(app_context *app, const char *given, trm_error *err) 
 }
 
 /* Sets the stages of --stages, or those of a plan file, which flags would have set.
- *   error  INVALID (given twice), those of app_take_stages */
+ *   errors  INVALID (given twice), those of app_take_stages */
 static trm_status set_stages(app_context *app, trm_error *err) {
     const app_options *o = &app->o;
     trm_status status = app_take_stages(app, err);

@@ -17,7 +17,7 @@
 enum { NAME_MAX_LETTERS = 32 };
 
 /* Returns the error about a part of the flag.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status refuse_part(const char *part, const char *why, trm_error *err) {
     return app_fail(err, TRM_INVALID,
                     "--field-tables: '%.60s': %s; NAME=FIELDS[:WIDTH],... expected, such as "
@@ -46,7 +46,7 @@ static long take_number(char **at) {
 }
 
 /* Parses the fields of a table, "1+4-6", and adds them to it.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status take_fields(app_field_tables *t, trm_field_table *table, const char *part,
                               char *at, trm_error *err) {
     for (bool more = true; more; at += more) {
@@ -76,7 +76,7 @@ static trm_status take_fields(app_field_tables *t, trm_field_table *table, const
 
 /* Parses one part, NAME=FIELDS[:WIDTH], and adds its table. `part` is split in place; the name
  * stays in it.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
     char whole[64];
     snprintf(whole, sizeof whole, "%s", part);
@@ -102,7 +102,7 @@ static trm_status take_table(app_field_tables *t, char *part, trm_error *err) {
 }
 
 /* Parses the whole flag into `t`.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_field_tables(const char *text, app_field_tables *t, trm_error *err) {
     memset(t, 0, sizeof *t);
     memset(t->same_as, -1, sizeof t->same_as);

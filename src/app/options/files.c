@@ -23,7 +23,7 @@ trm_status app_read_text(const char *path, char **out, trm_error *err) {
     fclose(file);
     if (text == NULL || failed || length > TEXT_MAX) {
         free(text);
-        return text == NULL ? app_fail(err, TRM_NOMEM, "no memory for %.200s", path)
+        return text == NULL ? app_no_memory(err, "for %.200s", path)
                : failed
                    ? app_fail(err, TRM_IO, "%.200s cannot be read", path)
                    : app_fail(err, TRM_CORRUPT,

@@ -29,13 +29,22 @@ trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) 
     return status;
 }
 
+trm_status app_no_memory(trm_error *err, const char *purpose, ...) {
+    char text[sizeof err->message];
+    va_list args;
+    va_start(args, purpose);
+    vsnprintf(text, sizeof text, purpose, args);
+    va_end(args);
+    return app_fail(err, TRM_NOMEM, "no memory %s", text);
+}
+
 /* ---- values ---------------------------------------------------------------------------------- */
 
 /* Returns the dashes in front of a flag in messages: one for -n. */
 static const char *dashes_of(const app_flag *f) { return strlen(f->name) == 1 ? "-" : "--"; }
 
 /* Parses an integer within the limits of the flag.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
     char *end;
     errno = 0;
@@ -55,7 +64,7 @@ static trm_status parse_int(const app_flag *f, const char *text, int64_t *out, t
 }
 
 /* Parses a finite number within the limits of the flag.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_real(const app_flag *f, const char *text, double *out, trm_error *err) {
     char *end;
     errno = 0;
@@ -76,7 +85,7 @@ static trm_status parse_real(const app_flag *f, const char *text, double *out, t
 
 /* Parses a number of bytes with an optional unit: K, M and G are powers of 1024, KB, MB and GB
  * of 1000.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
     static const struct {
         const char *name;
@@ -180,7 +189,7 @@ static const app_flag *find_flag(const app_group *const *groups, const char *kin
 }
 
 /* Returns the error for an unknown flag, with the nearest one of the command.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status fail_unknown_flag(const app_group *const *groups, const char *label,
                                     const char *name, size_t length, trm_error *err) {
     const char *words[APP_FLAGS_MAX];
@@ -223,7 +232,7 @@ const app_flag *app_given_optional(const app_parsed *parsed) {
 /* Parses the flag at argv[*at] and moves *at past its value. */
 static trm_status take_flag(const app_group *const *groups, const char *label, int argc,
                             char **argv, int *at, app_parsed *out, trm_error *err) {
-    /* --name VALUE, --name=VALUE, or -name */
+    /* A flag is --name VALUE, --name=VALUE, or -name. */
     const char *name = argv[*at] + (argv[*at][1] == '-' ? 2 : 1);
     size_t length = strcspn(name, "=");
     const char *value = name[length] == '=' ? name + length + 1 : NULL;

@@ -68,16 +68,16 @@ typedef struct app_parsed {
 /* Returns row `index` of a group; NULL after the last. */
 const app_flag *app_group_flag(const app_group *group, int index);
 /* Parses argv[0 .. argc). `label` names the command in messages ("train").
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_parse(const app_group *const *groups, const char *label, int argc,
                                   char **argv, app_parsed *out, trm_error *err);
 /* Checks the values of the given flags and stores them in `options`. Of rows of one name the one of
  * `kind` counts, else the first.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_store_given(const app_group *const *groups, const char *kind,
                                         app_parsed *parsed, void *options, trm_error *err);
 /* Checks one value and stores it in the member that the row names.
- *   error  INVALID */
+ *   errors  INVALID */
 TRM_MUST_USE trm_status app_store(const app_flag *flag, const char *text, void *options,
                                   trm_error *err);
 /* Returns whether the flag `name` was on the command line. */
@@ -89,5 +89,8 @@ const app_flag *app_given_optional(const app_parsed *parsed);
 bool app_is_choice(const char *words, const char *text);
 /* Fills in an error record in the way of the library and returns `status`. */
 trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
+/* Reports an allocation that has failed: "no memory PURPOSE", as the library does. Returns NOMEM.
+ */
+trm_status app_no_memory(trm_error *err, const char *purpose, ...) TRM_PRINTF(2, 3);
 
 #endif

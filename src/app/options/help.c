@@ -364,7 +364,8 @@ static void print_context(void) {
            "gradients_mean=true.\n");
 }
 
-/* help: a topic, a command or a family of commands; the nearest word if there is none. */
+/* Runs `help` for a topic, a command or a family of commands; names the nearest word if there is
+ * none. */
 int app_run_help(app_context *app) {
     trm_error err;
     const app_parsed *p = &app->parsed;
@@ -386,7 +387,7 @@ int app_run_help(app_context *app) {
         print_context();
         return 0;
     }
-    /* commands; all names are gathered for the nearest word */
+    /* List the commands; all names are gathered for the nearest word. */
     const char *words[64] = {"context"};
     int count = 1;
     for (int i = 0; i < TOPICS_COUNT; i++) {

@@ -136,7 +136,7 @@ static bool condition_holds(const app_context *app, app_stage stage, const char 
     if (told != NULL) {
         *told++ = '\0';
     }
-    /* a condition with a name of its own */
+    /* The condition has a name of its own. */
     for (size_t i = 0; i < sizeof conditions / sizeof conditions[0]; i++) {
         if (strcmp(text, conditions[i].name) == 0) {
             snprintf(is_for, size, "%s", conditions[i].is_for);
@@ -162,7 +162,7 @@ static bool condition_holds(const app_context *app, app_stage stage, const char 
 static bool has_effect(const app_context *app, app_stage stage, const app_given_flag *given,
                        char *is_for, size_t size) {
     const char *kinds = given->group->kind;
-    /* flags of other kinds of models */
+    /* The flag is of other kinds of models. */
     if (stage == APP_STAGE_MODEL && kinds != NULL &&
         !app_is_choice(kinds, app->model->kind->title)) {
         size_t at = 0;

@@ -31,7 +31,7 @@ const app_word app_optimizers[] = {{"sgd", TRM_SGD},
                                    {NULL, 0}};
 
 /* Sets the options of --optimizer and its parameters.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_optimizer(const app_options *o, trm_optimizer_options *out,
                                   trm_error *err) {
     *out = (trm_optimizer_options){.momentum = o->momentum,
@@ -57,7 +57,7 @@ static trm_status parse_optimizer(const app_options *o, trm_optimizer_options *o
 }
 
 /* Parses --loss-scale: off, fixed, dynamic, fixed:1024, dynamic:65536.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_loss_scale(const app_options *o, trm_loss_scale_options *out,
                                    trm_error *err) {
     const char *text = o->loss_scale, *colon = text != NULL ? strchr(text, ':') : NULL;
@@ -168,7 +168,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
             return status;
         }
     }
-    /* one rank: --plan and --mesh have no effect, and app_warn_idle_flags warns */
+    /* For one rank --plan and --mesh have no effect, and app_warn_idle_flags warns. */
     if ((status = app_check_pipeline(app, err)) != TRM_OK) {
         return status;
     }

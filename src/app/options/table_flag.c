@@ -19,7 +19,7 @@ static const app_word ROWS[] = {
 static const app_word CAPS[] = {{"lru", TRM_CAP_LRU}, {"lfu", TRM_CAP_LFU}, {NULL, 0}};
 
 /* Parses one word of a list.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status one_of(const char *key, const char *text, const app_word *words, int *out,
                          trm_error *err) {
     char names[120] = "";
@@ -35,7 +35,7 @@ static trm_status one_of(const char *key, const char *text, const app_word *word
 }
 
 /* Parses a number within limits.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_number(const char *key, const char *text, double least, double most,
                                double *out, trm_error *err) {
     char *end;
@@ -47,7 +47,7 @@ static trm_status parse_number(const char *key, const char *text, double least, 
 }
 
 /* Parses a rule of admission: all, count:N, bloom:N, probability:P.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_admission(const char *text, trm_admission *a, trm_error *err) {
     double x;
     if (strcmp(text, "all") == 0) {
@@ -73,7 +73,7 @@ static trm_status parse_admission(const char *text, trm_admission *a, trm_error 
 
 /* Parses the initial value of rows: zero, constant:X, uniform:X, normal:X. Rows then no longer
  * start with the values that one device gives its array.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status parse_initial(const char *text, trm_row_init *init, trm_error *err) {
     static const char *const names[] = {"constant", "uniform", "normal"};
     static const trm_row_init_kind kinds[] = {TRM_ROW_INIT_CONSTANT, TRM_ROW_INIT_UNIFORM,
@@ -121,7 +121,7 @@ static const numeric NUMBERS[] = {
     {"max-rows", 0, 1e15, AT(expiry.max_rows), INTO_INTEGER}};
 
 /* Parses a number and stores it in the member's type.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status set_number(const numeric *n, const char *text, trm_table_options *t,
                              trm_error *err) {
     double x;
@@ -141,7 +141,7 @@ static trm_status set_number(const numeric *n, const char *text, trm_table_optio
 }
 
 /* Applies one KEY=VALUE to the options of a table.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status set_one(const char *key, const char *text, trm_table_options *t, trm_error *err) {
     int value = 0;
     trm_status status = TRM_OK;
@@ -186,7 +186,7 @@ static trm_status set_one(const char *key, const char *text, trm_table_options *
 }
 
 /* Applies a list of KEY=VALUE, split in place.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status set_all(char *words, trm_table_options *options, trm_error *err) {
     for (char *rest = words, *part; (part = strtok_r(rest, ",", &rest)) != NULL;) {
         char *equals = strchr(part, '=');
@@ -243,8 +243,8 @@ trm_status app_table_flag(const char *text, trm_table_options *options, uint64_t
             return app_fail(err, TRM_INVALID,
                             "--tables: at most 64 parts between semicolons expected");
         }
-        /* a part for all tables, or for this one; *used lets the caller report parts that fit
-         * none */
+        /* The part is for all tables, or for this one; *used lets the caller report parts that fit
+         * none. */
         if (name == NULL || options->name == NULL || is_called(options->name, name)) {
             *used |= (uint64_t)1 << part_number;
             trm_status status = set_all(words, options, err);

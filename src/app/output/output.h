@@ -32,7 +32,7 @@ int app_output_end(int code);
 
 /* Limits this process to errors and warnings from now on: another rank prints the same lines to
  * the same console.
- *   error  IO */
+ *   errors  IO */
 TRM_MUST_USE trm_status app_output_mute(trm_error *err);
 
 /* Makes this process the one whose output is shown, after the rank before it has died: ends

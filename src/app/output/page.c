@@ -60,11 +60,11 @@ trm_status app_write_page(const char *path, app_page_kind kind, const char *titl
     size_t bytes;
     FILE *to = open_memstream(&text, &bytes);
     if (to == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for %.100s", path);
+        return app_no_memory(err, "for %.100s", path);
     }
     put_page(to, kind, title, json);
     trm_status status = fclose(to) == 0 ? trm_file_write(path, text, bytes, err)
-                                        : app_fail(err, TRM_NOMEM, "no memory for %.100s", path);
+                                        : app_no_memory(err, "for %.100s", path);
     free(text);
     return status;
 }

@@ -20,7 +20,7 @@ typedef enum app_page_kind {
 
 /* Writes the page of a report.
  *   param  json: one object
- *   error  IO, NOSPACE, NOMEM */
+ *   errors  IO, NOSPACE, NOMEM */
 TRM_MUST_USE trm_status app_write_page(const char *path, app_page_kind kind, const char *title,
                                        const char *json, trm_error *err);
 

@@ -20,7 +20,7 @@
 
 /* Creates the folder and opens the record for appending. A second call closes the first record.
  *   param  role, number: as in trm_record_open
- *   error  those of trm_record_open */
+ *   errors  those of trm_record_open */
 TRM_MUST_USE trm_status app_record_open(const char *folder, const char *role, int32_t number,
                                         trm_error *err);
 void app_record_close(void);

@@ -107,7 +107,7 @@ static trm_status tell_step(void *context, const trm_progress *p, trm_error *err
     return TRM_OK;
 }
 
-/* After each epoch: its time and the mean time of a step. */
+/* Prints, after each epoch, its time and the mean time of a step. */
 static trm_status tell_epoch(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_report_state *r = context;
@@ -163,7 +163,7 @@ void app_print_evaluation(app_context *app, int64_t epoch, int64_t global_step,
     app_end();
 }
 
-/* After an evaluation. */
+/* Prints the result of an evaluation. */
 static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_print_evaluation(((app_report_state *)context)->app, p->epoch, (int64_t)p->global_step,
@@ -171,7 +171,7 @@ static trm_status tell_evaluated(void *context, const trm_progress *p, trm_error
     return TRM_OK;
 }
 
-/* After a checkpoint was written: its path. */
+/* Prints the path of a checkpoint after it was written. */
 static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_error *err) {
     (void)context;
     (void)err;

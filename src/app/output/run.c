@@ -26,7 +26,7 @@ enum { LINE_MOST = 1 << 20 };
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* Adds a file unless it is known.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status add_file(app_run *run, const char *path, const char *who, trm_error *err) {
     for (int i = 0; i < run->file_count; i++) {
         if (strcmp(run->files[i]->path, path) == 0) {
@@ -39,7 +39,7 @@ static trm_status add_file(app_run *run, const char *path, const char *who, trm_
     }
     app_run_file *file = calloc(1, sizeof *file);
     if (file == NULL) {
-        return app_fail(err, TRM_NOMEM, "no memory for %.100s", path);
+        return app_no_memory(err, "for %.100s", path);
     }
     snprintf(file->path, sizeof file->path, "%s", path);
     snprintf(file->who, sizeof file->who, "%s", who);
@@ -76,7 +76,7 @@ static trm_status find_files(app_run *run, trm_error *err) {
     if (stat(run->path, &info) == 0 && !S_ISDIR(info.st_mode)) {
         return add_file(run, run->path, "", err);
     }
-    /* a folder: the main record first */
+    /* Read, of a folder, the main record first. */
     snprintf(path, sizeof path, "%s/run.jsonl", run->path);
     bool has_record = stat(path, &info) == 0;
     trm_status status = has_record ? add_file(run, path, "", err) : TRM_OK;
@@ -143,8 +143,7 @@ static trm_status add_point(app_run *run, const json_t *event, double seconds, t
         int64_t room = run->point_room > 0 ? 2 * run->point_room : 256;
         void *larger = realloc(run->points, (size_t)room * sizeof *run->points);
         if (larger == NULL) {
-            return app_fail(err, TRM_NOMEM, "%.100s: no memory for %lld steps", run->path,
-                            (long long)room);
+            return app_no_memory(err, "for %lld steps of %.100s", (long long)room, run->path);
         }
         run->points = larger;
         run->point_room = room;
@@ -370,11 +369,12 @@ trm_status app_run_open(const char *path, app_run **out, trm_error *err) {
                         "%.180s: there is no such folder; the --output of a training is expected",
                         path);
     }
+    if (length >= sizeof((app_run *)NULL)->path) {
+        return app_fail(err, TRM_INVALID, "%.100s: the path is too long", path);
+    }
     app_run *run = calloc(1, sizeof *run);
-    if (run == NULL || length >= sizeof run->path) {
-        free(run);
-        return app_fail(err, run == NULL ? TRM_NOMEM : TRM_INVALID, "%.100s: %s", path,
-                        run == NULL ? "no memory" : "the path is too long");
+    if (run == NULL) {
+        return app_no_memory(err, "for the run of %.100s", path);
     }
     memcpy(run->path, path, length + 1);
     /* the name of the run is the last part of its path */

@@ -82,12 +82,12 @@ typedef struct app_run {
 } app_run;
 
 /* Opens the record of a folder, or one file of JSON lines, and reads it.
- *   error  INVALID if nothing is there, IO, NOMEM
+ *   errors  INVALID if nothing is there, IO, NOMEM
  *   owns   *out: caller, app_run_close */
 TRM_MUST_USE trm_status app_run_open(const char *path, app_run **out, trm_error *err);
 void app_run_close(app_run *run);
 /* Reads the lines that were added since the last call.
- *   error  IO, NOMEM */
+ *   errors  IO, NOMEM */
 TRM_MUST_USE trm_status app_run_read(app_run *run, trm_error *err);
 /* Returns the state of a file (NULL: APP_RUN_EMPTY). */
 app_run_state app_run_file_state(const app_run_file *file);

@@ -136,7 +136,7 @@ static void put_figures(const app_run *run, json_t *out) {
     double epoch_steps = app_run_number(run, "epoch_steps"), epochs = app_run_number(run, "epochs");
     double most = json_number_value(json_object_get(
         json_object_get(run->main != NULL ? run->main->options : NULL, "options"), "steps"));
-    /* the end of training: --steps, or the epochs */
+    /* Training ends at --steps, or with the epochs. */
     double goal = most > 0 ? most : epoch_steps * epochs;
     json_object_set_new(out, "global_step",
                         json_whole_number(last != NULL ? last[APP_CURVE_STEP] : NAN));

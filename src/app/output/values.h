@@ -76,12 +76,12 @@ static inline app_value app_text(const char *key, const char *value, const char 
 static inline app_value app_bool(const char *key, bool value, const char *format) {
     return (app_value){APP_VALUE_BOOL, key, format, {.boolean = value}, 0};
 }
-/* Text alone, without a value. */
+/* Returns text alone, without a value. */
 static inline app_value app_words(const char *words) {
     return (app_value){APP_VALUE_TEXT, NULL, words, {.text = NULL}, 0};
 }
-/* JSON alone: a value that is JSON already, members with their keys, an integer of an open array,
- * and a whole array of ids ([3,1,4]). */
+/* Write to JSON alone: a value that is JSON already, members with their keys, an integer of an open
+ * array, and a whole array of ids ([3,1,4]). */
 static inline app_value app_raw(const char *key, const char *json) {
     return (app_value){APP_VALUE_RAW, key, NULL, {.text = json}, 0};
 }
@@ -106,8 +106,8 @@ void app_put_values(const app_value *values);
 #define app_tell(stream, class, name, ...)                                                         \
     (app_begin(stream, class, name), app_put(__VA_ARGS__), app_end())
 
-/* Nested values in JSON: "key":{ ... } and "key":[{ ... },{ ... }]. app_close ends the innermost of
- * them. Text knows no nesting: it goes on. */
+/* Open nested values in JSON: "key":{ ... } and "key":[{ ... },{ ... }]. app_close ends the
+ * innermost of them. Text knows no nesting: it goes on. */
 void app_open_object(const char *key);
 void app_open_array(const char *key);
 void app_open_item(void);

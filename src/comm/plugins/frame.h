@@ -11,6 +11,7 @@
 
 #include "comm/net/transport.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,19 +27,19 @@ typedef struct frame_head {
 } frame_head;
 _Static_assert(sizeof(frame_head) == HEAD_BYTES, "the head is packed");
 
-/* Fills `err` and returns `status`. The plug-in's own TRMI_FAIL. `format` takes one text and two
- * integers. */
-static trm_status fail_plugin(trm_error *err, trm_status status, const char *format,
-                              const char *text, int a, int b) {
+/* Fills `err` and returns `status`: TRMI_FAIL of a plug-in. */
+static trm_status fail_plugin(trm_error *err, trm_status status, const char *format, ...)
+    TRM_PRINTF(3, 4);
+static trm_status fail_plugin(trm_error *err, trm_status status, const char *format, ...) {
     if (err != NULL) {
+        va_list args;
         memset(err, 0, sizeof *err);
         err->status = status;
         err->rank = -1;
         snprintf(err->file, sizeof err->file, PLUGIN_FILE);
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(err->message, sizeof err->message, format, text, a, b);
-#pragma GCC diagnostic pop
+        va_start(args, format);
+        vsnprintf(err->message, sizeof err->message, format, args);
+        va_end(args);
     }
     return status;
 }
@@ -74,18 +75,16 @@ static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_net_transf
     /* A head with another length than expected is checked over that length: the bytes after it in
      * `bounce` were not sent for it, so it fails or shows the difference below. */
     if (head.check != frame_check(key, &head, bounce + HEAD_BYTES)) {
-        char where[64];
-        snprintf(where, sizeof where,
-                 "operation %llu, step %llu: ", (unsigned long long)t->tag.sequence,
-                 (unsigned long long)t->tag.step);
-        return fail_plugin(err, TRM_CORRUPT, "%srank %d received damaged bytes from rank %d", where,
+        return fail_plugin(err, TRM_CORRUPT,
+                           "operation %llu, step %llu: rank %d received damaged bytes from rank %d",
+                           (unsigned long long)t->tag.sequence, (unsigned long long)t->tag.step,
                            group->members[group->rank], group->members[t->peer]);
     }
     if (head.bytes != t->bytes || memcmp(&head.tag, &t->tag, sizeof head.tag) != 0) {
         base->expected = t;
         base->found = head.tag;
         base->found_bytes = head.bytes;
-        return fail_plugin(err, TRM_INVALID, "%sunexpected frame (rank %d, rank %d)", "",
+        return fail_plugin(err, TRM_INVALID, "unexpected frame (rank %d, rank %d)",
                            group->members[group->rank], group->members[t->peer]);
     }
     base->culprit = -1;

@@ -93,8 +93,8 @@ static trm_status mpi_start(trmi_transport *transport, trmi_net_transfer *t, trm
     if (p != NULL) {
         self->spare = p->next;
     } else if ((p = malloc(sizeof *p)) == NULL) {
-        return fail_plugin(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "",
-                           t->peer, self->base.group.size);
+        return fail_plugin(err, TRM_NOMEM, "no memory for a transfer to rank %d of %d", t->peer,
+                           self->base.group.size);
     }
     /* The number of the transfer for this peer, direction and channel is a part of its tag. */
     uint32_t *count = t->receive ? self->received : self->sent;
@@ -217,16 +217,15 @@ static trm_status start_mpi(trm_error *err) {
     if (started) {
         MPI_Query_thread(&level);
     } else if (MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level) != MPI_SUCCESS) {
-        return fail_plugin(err, TRM_UNSUPPORTED, "engine mpi%s: MPI_Init_thread failed (%d, %d)",
-                           "", 0, 0);
+        return fail_plugin(err, TRM_UNSUPPORTED, "engine mpi: MPI_Init_thread failed");
     } else {
         atexit(end_mpi);
     }
     if (level < MPI_THREAD_SERIALIZED) {
         return fail_plugin(err, TRM_UNSUPPORTED,
-                           "engine mpi%s: this MPI offers thread level %d, %d (calls "
+                           "engine mpi: this MPI offers thread level %d, %d (calls "
                            "from one thread at a time) is needed",
-                           "", level, MPI_THREAD_SERIALIZED);
+                           level, MPI_THREAD_SERIALIZED);
     }
     return TRM_OK;
 }
@@ -259,8 +258,7 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
     const trmi_group *group = &self->base.group;
     int world = 0, size = 0, *ranks = malloc((size_t)group->size * sizeof *ranks);
     if (ranks == NULL) {
-        return fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
-                           group->size);
+        return fail_plugin(err, TRM_NOMEM, "no memory for rank %d of %d", group->rank, group->size);
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &world);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -271,9 +269,9 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
         bool usable = seen != NULL && ranks[r] >= 0 && ranks[r] < size && !seen[ranks[r]];
         if (!usable) {
             status = fail_plugin(err, TRM_INVALID,
-                                 "engine mpi%s: MPI sees %d ranks where this job has %d; start "
+                                 "engine mpi: MPI sees %d ranks where this job has %d; start "
                                  "all of them with one mpirun or srun",
-                                 "", size, group->size);
+                                 size, group->size);
         } else {
             seen[ranks[r]] = true;
         }
@@ -287,7 +285,7 @@ static trm_status make_comm(mpi *self, const trmi_exchange *exchange, trm_error 
         MPI_Group_free(&all);
         MPI_Group_free(&some);
         if (code != MPI_SUCCESS) {
-            status = fail_plugin(err, TRM_IO, "engine mpi%s: no communicator for rank %d of %d", "",
+            status = fail_plugin(err, TRM_IO, "engine mpi: no communicator for rank %d of %d",
                                  group->rank, group->size);
         } else {
             MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
@@ -315,8 +313,7 @@ static trm_status mpi_create(const trmi_group *group, const trmi_exchange *excha
     mpi *self = calloc(1, sizeof *self);
     uint8_t mac[32];
     if (self == NULL) {
-        return fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
-                           group->size);
+        return fail_plugin(err, TRM_NOMEM, "no memory for rank %d of %d", group->rank, group->size);
     }
     self->base.table = &mpi_table;
     self->base.group = *group;
@@ -327,10 +324,10 @@ static trm_status mpi_create(const trmi_group *group, const trmi_exchange *excha
     memcpy(&self->key, mac, sizeof self->key);
     self->sent = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->sent);
     self->received = calloc((size_t)group->size * TRMI_CHANNELS, sizeof *self->received);
-    trm_status status = self->sent != NULL && self->received != NULL
-                            ? start_mpi(err)
-                            : fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "",
-                                          group->rank, group->size);
+    trm_status status =
+        self->sent != NULL && self->received != NULL
+            ? start_mpi(err)
+            : fail_plugin(err, TRM_NOMEM, "no memory for rank %d of %d", group->rank, group->size);
     status = status == TRM_OK ? make_comm(self, exchange, err) : status;
     if (status != TRM_OK) {
         mpi_destroy(&self->base);

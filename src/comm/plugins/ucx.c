@@ -110,7 +110,7 @@ static void post_send(ucx *self, pending *p, const void *data, size_t bytes, uin
     count_posted(p, request);
 }
 
-/* The same for a receive. */
+/* Does the same for a receive. */
 static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64_t part) {
     trmi_net_transfer *t = p->transfer;
     ucp_request_param_t param = {.op_attr_mask =
@@ -130,8 +130,8 @@ static trm_status ucx_start(trmi_transport *transport, trmi_net_transfer *t, trm
     if (p != NULL) {
         self->spare = p->next;
     } else if ((p = malloc(sizeof *p)) == NULL) {
-        return fail_plugin(err, TRM_NOMEM, "%sno memory for a transfer to rank %d of %d", "",
-                           t->peer, self->base.group.size);
+        return fail_plugin(err, TRM_NOMEM, "no memory for a transfer to rank %d of %d", t->peer,
+                           self->base.group.size);
     }
     /* Number the transfer and put it into the list of active ones. */
     peer *with = &self->peers[t->peer];
@@ -335,8 +335,8 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     ucs_status_t got = ucp_worker_get_address(self->worker, &address, &length);
     mine = got == UCS_OK ? length : 0;
     if (lengths == NULL) {
-        status = fail_plugin(err, TRM_NOMEM, "%sno memory to connect rank %d of %d", "",
-                             group->rank, group->size);
+        status = fail_plugin(err, TRM_NOMEM, "no memory to connect rank %d of %d", group->rank,
+                             group->size);
         goto done;
     }
     /* Addresses differ in length, and an exchange has one length for all: exchange the lengths
@@ -345,18 +345,18 @@ static trm_status connect_all(ucx *self, const trmi_exchange *exchange, trm_erro
     for (size_t r = 0; status == TRM_OK && r < n; r++) {
         longest = lengths[r] > longest ? lengths[r] : longest;
         if (lengths[r] == 0 || lengths[r] > ADDRESS_MAX) {
-            status = fail_plugin(err, TRM_IO, "%sUCX gave rank %d of %d no usable address", "",
-                                 (int)r, group->size);
+            status = fail_plugin(err, TRM_IO, "UCX gave rank %d of %d no usable address", (int)r,
+                                 group->size);
         }
     }
     if (status != TRM_OK) {
         goto done;
     }
-    /* Then the addresses. */
+    /* Then exchange the addresses. */
     own = calloc(1, longest);
     all = malloc(longest * n);
     if (own == NULL || all == NULL) {
-        status = fail_plugin(err, TRM_NOMEM, "%sno memory for the addresses of rank %d of %d", "",
+        status = fail_plugin(err, TRM_NOMEM, "no memory for the addresses of rank %d of %d",
                              group->rank, group->size);
         goto done;
     }
@@ -399,8 +399,7 @@ static trm_status ucx_create(const trmi_group *group, const trmi_exchange *excha
     if (self == NULL || peers == NULL) {
         free(self);
         free(peers);
-        return fail_plugin(err, TRM_NOMEM, "%sno memory for rank %d of %d", "", group->rank,
-                           group->size);
+        return fail_plugin(err, TRM_NOMEM, "no memory for rank %d of %d", group->rank, group->size);
     }
     uint8_t mac[32];
     self->base.table = &ucx_table;
