@@ -173,7 +173,7 @@ grep -o '"weak".*' "$dir/out" >"$dir/few"
 holds "$(number step_seconds "$dir/many") < 1.1 * $(number step_seconds "$dir/few")" "a device as one of 512 and as one of two"
 
 # --validate: each plan runs, and the figures are printed. Costs are guessed here, so measuring again between the runs changes nothing
-# (train/planner_looks_test has measured costs).
+# (train/planner_remeasure_test has measured costs).
 expect 0 '"kendall_tau"' plan mlp --classes 100 --batch-size 4 -n 2 --links guess --no-measure --refresh --validate --repeats 3 --json
 grep '"event":"validate"' "$dir/out" >"$dir/json"
 holds "$(number plans "$dir/json") >= 4 && $(number measured_seconds "$dir/json") > 0 && $(number regret "$dir/json") >= 0 && $(number regret_resolution "$dir/json") >= 0" validate

@@ -176,7 +176,7 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
         used += (size_t)snprintf(key + used, size - used, " %s:%d", text,
                                  v != NULL ? (int)v->dtype : 0);
     }
-    /* What else changes the time: position of the first query, strict kernels, gradients in
+    /* The time also depends on the position of the first query, strict kernels, gradients in
      * factors. */
     int64_t first = op->kind == TRMI_OP_ATTENTION ? trmi_op_benchmark_first_query(g, op, s) : 0;
     if (used < size && first > 0) {
@@ -218,8 +218,8 @@ static trm_status add_entry(trmi_costs *c, const char *key, const trmi_node_seco
     trmi_op_cost_entry *e = &c->entries[c->count];
     *e = (trmi_op_cost_entry){
         .key = trmi_arena_strdup(&c->arena, key), .seconds = *seconds, .size = roof->forward};
-    e->look = c->look;
-    e->seen[e->looks++] = *seconds;
+    e->round = c->round;
+    e->seen[e->measurements++] = *seconds;
     update_roofline_ratio(e, roof);
     c->count += e->key != NULL;
     return e->key != NULL ? TRM_OK : TRMI_NO_MEMORY(err, "for measured operators");
@@ -362,30 +362,32 @@ static trm_status measure_cost(trmi_costs *c, const trmi_space *space, int32_t n
  * sums too small), of three or more the median, because CPU steal, or two ranks on one CPU, can
  * spoil a whole measurement. */
 static trmi_node_seconds middle_of(const trmi_op_cost_entry *e) {
-    double forward[TRMI_COSTS_LOOKS], backward[TRMI_COSTS_LOOKS], factors[TRMI_COSTS_LOOKS];
-    for (int i = 0; i < e->looks; i++) {
+    double forward[TRMI_COSTS_MEASUREMENTS], backward[TRMI_COSTS_MEASUREMENTS],
+        factors[TRMI_COSTS_MEASUREMENTS];
+    for (int i = 0; i < e->measurements; i++) {
         forward[i] = e->seen[i].forward;
         backward[i] = e->seen[i].backward;
         factors[i] = e->seen[i].factors;
     }
-    return (trmi_node_seconds){trmi_median(forward, e->looks), trmi_median(backward, e->looks),
-                               trmi_median(factors, e->looks)};
+    return (trmi_node_seconds){trmi_median(forward, e->measurements),
+                               trmi_median(backward, e->measurements),
+                               trmi_median(factors, e->measurements)};
 }
 
 /* Measures an entry once more: a disturbance rarely repeats. */
-static trm_status look_again(trmi_costs *c, const trmi_space *space, int32_t node,
-                             const trmi_strategy *s, trmi_op_cost_entry *e,
-                             const trmi_node_seconds *roof, trm_error *err) {
+static trm_status measure_again(trmi_costs *c, const trmi_space *space, int32_t node,
+                                const trmi_strategy *s, trmi_op_cost_entry *e,
+                                const trmi_node_seconds *roof, trm_error *err) {
     trmi_op_benchmark_time time;
     trm_error own;
     trm_status status = measure_once(c, space, node, s, &time, &own);
-    e->look = c->look;
+    e->round = c->round;
     if (status != TRM_OK) {
         return c->probe->comm != NULL && trm_comm_health(c->probe->comm, err) != TRM_OK
                    ? (err != NULL ? err->status : TRM_PEER)
                    : TRM_OK;
     }
-    e->seen[e->looks++] = (trmi_node_seconds){time.forward, time.backward, time.factors};
+    e->seen[e->measurements++] = (trmi_node_seconds){time.forward, time.backward, time.factors};
     e->seconds = middle_of(e);
     update_roofline_ratio(e, roof);
     store_cost(c, e->key,
@@ -485,7 +487,7 @@ void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space
     const trmi_node_seconds roof = *out;
     /* Not measured with all ranks: memory traffic takes c->share times as long. */
     double share = estimate_seconds(c, space, &g->ops[node->op], s, &roof, out) ? 1 : c->share;
-    /* `there`, `back`: seconds of memory traffic, which are at most the operator's own. */
+    /* `there` and `back` are seconds of memory traffic, which are at most the operator's own. */
     double there = trmi_op_cost(g, &g->ops[node->op]).bytes * s->fraction * c->byte, back = 0;
     for (int32_t i = 0; i < node->backward_count; i++) {
         back += trmi_op_cost(g, &g->ops[node->backward[i]]).bytes * s->fraction * c->byte;
@@ -533,13 +535,14 @@ static trm_status measure_node(trmi_costs *c, const trmi_space *space, int32_t n
         return TRM_OK;
     }
     trmi_op_cost_entry *known = find_cost(c, key);
-    bool again = known != NULL && known->look < c->look && known->looks < TRMI_COSTS_LOOKS &&
-                 c->probe != NULL && has_time(c) && known->seconds.forward >= 0;
+    bool again = known != NULL && known->round < c->round &&
+                 known->measurements < TRMI_COSTS_MEASUREMENTS && c->probe != NULL && has_time(c) &&
+                 known->seconds.forward >= 0;
     trmi_space_roofline(space, n, choice->strategy[n], &roof);
-    /* In this order: look again at a known cost, keep a known or negligible one, read the file,
+    /* Try in this order: measure a known cost again, keep a known or negligible one, read the file,
      * measure. */
     if (again) {
-        TRMI_TRY(look_again(c, space, n, s, known, &roof, err));
+        TRMI_TRY(measure_again(c, space, n, s, known, &roof, err));
     } else if (known != NULL || roof.forward + roof.backward < worth) {
         return TRM_OK;
     } else if (load_cost(c, key, &roof, &seconds)) {
@@ -618,7 +621,8 @@ static char *kept_links(const trmi_costs *c, const char *path, int32_t ranks, do
     /* A description that the time limit cut short has a line with that limit. */
     const char *cut = strstr((const char *)text, TRMI_LINKS_CUT);
     bool full = cut == NULL || 2 * atof(cut + strlen(TRMI_LINKS_CUT)) >= seconds;
-    /* of this version's form, with as many ranks, complete, and not from a much busier machine */
+    /* The text must have this version's form, be of as many ranks, complete, and not from a much
+     * busier machine. */
     bool usable = full && trmi_links_parse((const char *)text, links, &ignored) == TRM_OK &&
                   links->together == ranks && (links->update.count > 0 || cut != NULL) &&
                   strstr((const char *)text, "(form 5)") != NULL &&

@@ -11,7 +11,7 @@
 #include "exec/autoparallel/op_benchmark.h"
 #include "plan/search/search.h"
 
-enum { TRMI_COSTS_LOOKS = 8 };
+enum { TRMI_COSTS_MEASUREMENTS = 8 };
 
 /* The cost of one operator with given local shapes. */
 typedef struct trmi_op_cost_entry {
@@ -20,8 +20,8 @@ typedef struct trmi_op_cost_entry {
     trmi_node_seconds seconds, ratio;
     double size; /* the roofline's forward seconds */
     /* round of the last measurement; number of measurements, whose median is `seconds` */
-    int look, looks;
-    trmi_node_seconds seen[TRMI_COSTS_LOOKS];
+    int round, measurements;
+    trmi_node_seconds seen[TRMI_COSTS_MEASUREMENTS];
 } trmi_op_cost_entry;
 
 /* All costs that this process knows. */
@@ -36,8 +36,9 @@ typedef struct trmi_costs {
      * rank */
     double share;
     bool refresh; /* ignore the file and measure again */
-    /* present round: entries of earlier rounds are measured again, up to TRMI_COSTS_LOOKS times */
-    int look;
+    /* present round: entries of earlier rounds are measured again, up to TRMI_COSTS_MEASUREMENTS
+     * times */
+    int round;
     trmi_op_cost_entry *entries; /* [count], owned */
     int64_t count, capacity;
     int64_t measured, doubted;           /* by this process; of these repeated as doubtful */

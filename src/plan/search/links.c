@@ -58,7 +58,7 @@ static trm_status parse_level(trmi_links *l, int number, const char *line, trm_e
     }
     int fields = sscanf(line, "level %15s %lld %lf %lf %15s %1s", v->name, &ranks, &alpha, &rate,
                         shared, rest);
-    /* microseconds and GB/s in the file, seconds and seconds a byte here */
+    /* The file has microseconds and GB/s, the links seconds and seconds a byte. */
     bool ok = fields >= 4 && fields <= 5 && ranks >= 1 && ranks <= 1 << 20 && alpha >= 0 &&
               alpha < 1e9 && rate > 1e-6 && rate < 1e6 &&
               (fields == 4 || strcmp(shared, "shared") == 0);
@@ -137,7 +137,7 @@ static trm_status parse_points(trmi_links *l, int number, const char *line, trm_
     if (c == NULL) {
         return report_line(number, line, form, err);
     }
-    /* BYTES:US, rising */
+    /* Read pairs BYTES:US, which rise. */
     for (const char *at = line + used; *at != '\0';) {
         double bytes, us;
         int step = 0;
@@ -277,12 +277,12 @@ void trmi_links_add_groups(trmi_links *l, int32_t ranks) {
     }
 }
 
-/* ---- several looks ---- */
+/* ---- several measurements ---- */
 
 /* Sets each point of *out to the median of that point in all descriptions. offset: position of the
  * curve in trmi_links. */
 static void middle_of(const trmi_links *list, int32_t count, size_t offset, trmi_curve *out) {
-    double seen[TRMI_LINKS_LOOKS];
+    double seen[TRMI_LINKS_MEASUREMENTS];
     for (int32_t i = 0; i < out->count; i++) {
         int32_t some = 0;
         for (int32_t k = 0; k < count; k++) {
@@ -298,8 +298,8 @@ static void middle_of(const trmi_links *list, int32_t count, size_t offset, trmi
 }
 
 void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
-    double overheads[TRMI_LINKS_LOOKS];
-    count = count < TRMI_LINKS_LOOKS ? count : TRMI_LINKS_LOOKS;
+    double overheads[TRMI_LINKS_MEASUREMENTS];
+    count = count < TRMI_LINKS_MEASUREMENTS ? count : TRMI_LINKS_MEASUREMENTS;
     *out = list[0];
     for (int32_t i = 0; i < out->curves_count; i++) {
         middle_of(list, count, offsetof(trmi_links, curves) + (size_t)i * sizeof out->curves[i],
@@ -419,7 +419,7 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
     double n = trmi_mesh_group(l->mesh, axes), sharing;
     double alpha_scale = l->scale_alpha > 0 ? l->scale_alpha : 1,
            beta_scale = l->scale_beta > 0 ? l->scale_beta : 1;
-    /* a copy within a rank */
+    /* A copy within a rank needs no link. */
     if (move == TRMI_MOVE_LOCAL || n < 2) {
         const trmi_curve *copy = curve_of(l, TRMI_MOVE_LOCAL, 1);
         return copy != NULL ? trmi_curve_at(copy, bytes) * crowd_factor(l, 1)
@@ -433,13 +433,13 @@ double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double b
         double full = pairs ? bytes * n / (n - 1) : bytes, start = trmi_curve_at(curve, 0);
         return load * (alpha_scale * start + beta_scale * (trmi_curve_at(curve, full) - start));
     }
-    /* model: alpha + beta of the level */
+    /* The model is alpha + beta of the level. */
     const trmi_level *level = level_of(l, axes, &sharing);
     double alpha = level->alpha * alpha_scale, beta = level->beta * beta_scale * sharing;
     switch (move) {
     case TRMI_MOVE_ALL_REDUCE:
     case TRMI_MOVE_GRADIENTS: {
-        /* the cheaper of a ring (large messages) and a tree (small messages) */
+        /* Take the cheaper of a ring (large messages) and a tree (small messages). */
         double ring = 2 * (n - 1) * alpha, tree = 2 * ceil(log2(n)) * alpha;
         double volume = 2 * (n - 1) / n * bytes * beta;
         return fmin(ring + volume, tree + ceil(log2(n)) * 2 * bytes * beta);

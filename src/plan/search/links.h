@@ -65,10 +65,10 @@ void trmi_links_local(trmi_links *out, int32_t ranks);
 /* Returns the seconds of a move of `bytes` over the mesh axes in `axes`; the callback for
  * trmi_prices.seconds. context: a trmi_links with its mesh set. */
 double trmi_links_seconds(void *context, trmi_move move, uint32_t axes, double bytes);
-/* Computes, point by point, the median of up to TRMI_LINKS_LOOKS measurements of the same curves; a
- * point that only some curves reach takes the median of these. The other members are copied from
- * list[0]. */
-enum { TRMI_LINKS_LOOKS = 16 };
+/* Computes, point by point, the median of up to TRMI_LINKS_MEASUREMENTS measurements of the same
+ * curves; a point that only some curves reach takes the median of these. The other members are
+ * copied from list[0]. */
+enum { TRMI_LINKS_MEASUREMENTS = 16 };
 void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out);
 /* Returns the seconds at `bytes`: linear between points, the last slope beyond the last point. */
 double trmi_curve_at(const trmi_curve *curve, double bytes);

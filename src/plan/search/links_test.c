@@ -15,7 +15,7 @@ static trmi_links parsed(const char *text) {
 /* Each point is the median of the descriptions that have it. */
 static void the_median_of_each_point(void **state) {
     (void)state;
-    const trmi_links looks[3] = {
+    const trmi_links measurements[3] = {
         parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
                "4096:1 65536:8\noverhead 30\ncores 2\n"),
         parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
@@ -24,7 +24,7 @@ static void the_median_of_each_point(void **state) {
                "65536:4\noverhead 20\n"),
     };
     trmi_links middle;
-    trmi_links_middle(looks, 3, &middle);
+    trmi_links_middle(measurements, 3, &middle);
     assert_int_equal(middle.curves_count, 1);
     assert_int_equal(middle.curves[0].count, 3);
     CHECK_CLOSE(middle.curves[0].seconds[0], 12e-6, 1e-12);
@@ -35,21 +35,21 @@ static void the_median_of_each_point(void **state) {
     CHECK_CLOSE(middle.update.seconds[1], 8e-6, 1e-12);
     CHECK_CLOSE(middle.overhead, 20e-6, 1e-12);
     assert_int_equal(middle.cores, 2);
-    trmi_links_middle(looks, 2, &middle);
+    trmi_links_middle(measurements, 2, &middle);
     CHECK_CLOSE(middle.curves[0].seconds[0], 20e-6, 1e-12);
-    trmi_links_middle(looks + 1, 1, &middle);
+    trmi_links_middle(measurements + 1, 1, &middle);
     CHECK_CLOSE(middle.curves[0].seconds[1], 31e-6, 1e-12);
 }
 
 /* A point that only one curve reaches is raised to the median of the points below it. */
 static void more_bytes_are_never_cheaper(void **state) {
     (void)state;
-    const trmi_links looks[3] = {
+    const trmi_links measurements[3] = {
         parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:25\n"),
         parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:40\n"),
         parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:50\n")};
     trmi_links middle;
-    trmi_links_middle(looks, 3, &middle);
+    trmi_links_middle(measurements, 3, &middle);
     CHECK_CLOSE(middle.curves[0].seconds[2], 40e-6, 1e-12);
 }
 

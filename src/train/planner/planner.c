@@ -252,7 +252,8 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
     return list_others(p, err); /* list them once more with the final costs */
 }
 
-/* The part of planning in which other ranks take part by measuring: costs, search, trial runs. */
+/* Does the part of planning in which other ranks take part by measuring: costs, search, trial runs.
+ */
 static trm_status plan_together(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     trmi_planner_settle_factor(p);
@@ -273,7 +274,7 @@ static trm_status plan_together(trm_planner *p, trm_error *err) {
     return trmi_search_runners(best->space, &best->found, &p->arena, err);
 }
 
-/* The part of planning that rank 0 does alone. */
+/* Does the part of planning that rank 0 does alone. */
 static trm_status finish_alone(trm_planner *p, trm_error *err) {
     if (p->options.frontier != TRM_OFF && p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         TRMI_TRY(trmi_planner_flips(p, err));
@@ -366,7 +367,7 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         *out = stays ? p : NULL;
         return status;
     }
-    /* rank 0: plans, and ends the session even after an error */
+    /* Rank 0 plans, and ends the session even after an error. */
     status = plan_together(p, err);
     if (comm != NULL) {
         trm_error later;
@@ -397,7 +398,7 @@ void trm_planner_destroy(trm_planner *p) {
     trmi_costs_close(&p->costs);
     trmi_op_benchmark_close(&p->probe);
     trm_free(p->links_text);
-    trmi_free(p->looks);
+    trmi_free(p->measurements);
     trmi_arena_free(&p->arena);
     trmi_free(p);
 }
@@ -445,5 +446,5 @@ void trm_planner_get_info(const trm_planner *p, trm_planner_info *out) {
     out->meshes = p->drive.meshes_count;
     out->operators = m->space->nodes_count;
     out->measured = (int32_t)p->costs.count;
-    out->measurements = p->looks != NULL ? p->looks->count : 1;
+    out->measurements = p->measurements != NULL ? p->measurements->count : 1;
 }

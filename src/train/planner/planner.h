@@ -10,7 +10,7 @@
  *
  *   cut     a letter for each axis of the mesh: how the operator is divided there (trireme help plan)
  *   flip    the factor on bandwidth, batch or classes from which another plan is the best
- *   look    one measurement of all costs; several looks are combined by their median */
+ *   round   one measurement of all costs; those of several rounds are combined by their median */
 #ifndef TRMI_TRAIN_PLANNER_H
 #define TRMI_TRAIN_PLANNER_H
 
@@ -39,15 +39,16 @@ typedef struct trmi_way_out {
     double batch_step, ranks_step;
 } trmi_way_out;
 
-/* Costs measured at several times (planner_looks.c), and the plans that are predicted with them. */
-typedef struct trmi_looks {
-    trmi_links links[TRMI_COSTS_LOOKS];
+/* Costs measured at several times (planner_remeasure.c), and the plans that are predicted with
+ * them. */
+typedef struct trmi_measurements {
+    trmi_links links[TRMI_COSTS_MEASUREMENTS];
     int32_t count;
     trmi_ranked plans[TRMI_RANKED];
     int32_t plans_count;
-    /* predicted seconds of a step: by the search's costs, by the median of all looks */
+    /* predicted seconds of a step: by the search's costs, by the median of all measurements */
     double first[TRMI_RANKED], now[TRMI_RANKED];
-} trmi_looks;
+} trmi_measurements;
 
 /* The graph of one micro-batch of a pipeline. */
 typedef struct trmi_micro_graph {
@@ -98,7 +99,7 @@ struct trm_planner {
     trmi_candidate others[TRMI_CANDIDATES]; /* further candidate plans on the best mesh */
     double total_seconds;
     trmi_way_out way_out;
-    trmi_looks *looks;                  /* NULL: only the search's costs */
+    trmi_measurements *measurements;    /* NULL: only the search's costs */
     struct trmi_simulation *simulation; /* the last one (planner_simulate.c); NULL: none */
 };
 
@@ -146,8 +147,8 @@ typedef struct trmi_planner_stage {
     int32_t micros;
     bool recompute;
 } trmi_planner_stage;
-/* The same for a stage of a pipeline; `graph`: of one micro-batch. The space of a stage has no
- * edges yet (trmi_space_connect). owns: the caller */
+/* Makes the space of a stage of a pipeline; `graph`: of one micro-batch. It has no edges yet
+ * (trmi_space_connect).   owns  *out: the caller */
 trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                                     const trmi_planner_stage *stage, trmi_space **out,
                                     trm_error *err);

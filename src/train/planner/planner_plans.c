@@ -5,13 +5,14 @@
 #include "base/arguments.h"
 #include "base/error.h"
 
-/* Contract in trireme/plan.h. With `looks` the list is that of the first look, with present
+/* Contract in trireme/plan.h. With `measurements` the list is that of the first one, with present
  * times. */
 char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidate *about) {
     TRMI_NEED_OR(NULL, NULL, p);
     trmi_ranked own[TRMI_RANKED];
-    const trmi_ranked *list = p->looks != NULL ? p->looks->plans : own;
-    int32_t count = p->looks != NULL ? p->looks->plans_count : trmi_auto_list(&p->drive, own);
+    const trmi_ranked *list = p->measurements != NULL ? p->measurements->plans : own;
+    int32_t count =
+        p->measurements != NULL ? p->measurements->plans_count : trmi_auto_list(&p->drive, own);
     trmi_partition_plan *plan;
     trm_error ignored;
     if (index < 0 || index >= count) {
@@ -24,10 +25,10 @@ char *trm_planner_plan(const trm_planner *p, int32_t index, trm_planner_candidat
     }
     /* The bytes of the compiled program, 0 if it does not compile. */
     if (about != NULL) {
-        *about = (trm_planner_candidate){.name = index == 0 ? "the chosen plan" : c->name,
-                                         .step_seconds = p->looks != NULL ? p->looks->now[index]
-                                                                          : c->measure.step,
-                                         .first_seconds = c->measure.step};
+        *about = (trm_planner_candidate){
+            .name = index == 0 ? "the chosen plan" : c->name,
+            .step_seconds = p->measurements != NULL ? p->measurements->now[index] : c->measure.step,
+            .first_seconds = c->measure.step};
         if (trmi_planner_compiled(p, space, &c->choice, &about->bytes, &ignored) != TRM_OK) {
             about->bytes = 0;
         }

@@ -3,11 +3,11 @@
  * (trm_planner_remeasure).
  *
  *        the search's costs --> plans, from now on fixed
- *        runs | look | runs | look ...      predictions: the same plans by the median of each cost over all looks
+ *        runs | measure | runs | measure ...   predictions: the same plans, by the median of each cost
  *
  * The state of a shared machine changes; measuring costs between the runs brings the same state
- * into both. The looks of operators are kept by exec/autoparallel/search_costs.h, those of
- * message curves here. */
+ * into both. exec/autoparallel/search_costs.h keeps the measurements of operators, this file
+ * those of message curves. */
 #include "train/planner/planner.h"
 
 #include "base/arguments.h"
@@ -15,23 +15,23 @@
 
 #include <math.h>
 
-/* Begins with the search's costs as the first look, and fixes the list of plans. */
-static trm_status open_looks(trm_planner *p, trm_error *err) {
-    trmi_looks *l;
-    TRMI_TRY(TRMI_NEW(err, l, 1, "for looks at costs"));
+/* Begins with the search's costs as the first measurement, and fixes the list of plans. */
+static trm_status open_measurements(trm_planner *p, trm_error *err) {
+    trmi_measurements *l;
+    TRMI_TRY(TRMI_NEW(err, l, 1, "for measurements of costs"));
     l->links[l->count++] = p->links;
     l->plans_count = trmi_auto_list(&p->drive, l->plans);
     for (int32_t i = 0; i < l->plans_count; i++) {
         l->first[i] = l->now[i] = l->plans[i].candidate->measure.step;
     }
-    p->looks = l;
+    p->measurements = l;
     return TRM_OK;
 }
 
 /* ---- measuring ------------------------------------------------------------------------------- */
 
 /* Measures the message curves once more; keeps the old ones if they were given or guessed. */
-static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err) {
+static trm_status measure_links_again(trm_planner *p, trmi_links *out, trm_error *err) {
     trmi_text text = {0};
     *out = p->links;
     if (p->links_text == NULL) { /* given or guessed: not measured */
@@ -44,10 +44,10 @@ static trm_status look_at_links(trm_planner *p, trmi_links *out, trm_error *err)
 }
 
 /* Measures the operators of all listed plans once more. */
-static trm_status look_at_operators(trm_planner *p, trm_error *err) {
-    const trmi_looks *l = p->looks;
+static trm_status measure_operators_again(trm_planner *p, trm_error *err) {
+    const trmi_measurements *l = p->measurements;
     int32_t news = 0;
-    p->costs.look++;
+    p->costs.round++;
     p->costs.spent_seconds = 0; /* restart the time limit */
     for (int32_t i = 0; i < l->plans_count; i++) {
         const trmi_ranked *r = &l->plans[i];
@@ -59,12 +59,12 @@ static trm_status look_at_operators(trm_planner *p, trm_error *err) {
 
 /* Measures links and operators once, in the brief form. */
 static trm_status measure_costs(trm_planner *p, trm_error *err) {
-    trmi_looks *l = p->looks;
+    trmi_measurements *l = p->measurements;
     TRMI_TRY(trmi_op_benchmark_load(&p->probe, err));
     p->probe.brief = true;
     p->probe.reach = trmi_op_benchmark_longest(p->graph);
-    TRMI_TRY(look_at_links(p, &l->links[l->count], err));
-    TRMI_TRY(look_at_operators(p, err));
+    TRMI_TRY(measure_links_again(p, &l->links[l->count], err));
+    TRMI_TRY(measure_operators_again(p, err));
     l->count++;
     return TRM_OK;
 }
@@ -73,7 +73,7 @@ static trm_status measure_costs(trm_planner *p, trm_error *err) {
 
 /* Predicts all listed plans with the medians of the costs. */
 static trm_status predict_plans(trm_planner *p, trm_error *err) {
-    trmi_looks *l = p->looks;
+    trmi_measurements *l = p->measurements;
     trm_status status = TRM_OK;
     trmi_links_middle(l->links, l->count, &p->links);
     trmi_planner_settle_factor(p);
@@ -102,9 +102,9 @@ trm_status trm_planner_remeasure(trm_planner *p, trm_error *err) {
         return served;
     }
     trm_error later;
-    trm_status status = p->looks == NULL ? open_looks(p, err) : TRM_OK;
+    trm_status status = p->measurements == NULL ? open_measurements(p, err) : TRM_OK;
     bool measures =
-        status == TRM_OK && p->costs.probe != NULL && p->costs.look + 1 < TRMI_COSTS_LOOKS;
+        status == TRM_OK && p->costs.probe != NULL && p->costs.round + 1 < TRMI_COSTS_MEASUREMENTS;
     status = measures ? measure_costs(p, err) : status;
     if (p->model.exec.parallel.comm != NULL) {
         trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Costs that are looked at again: the same plans, other predictions, on all ranks together. */
+/* Checks costs that are measured again: the same plans, other predictions, on all ranks together.
+ */
 #include "check.h"
 
 #include "trireme/plan.h"
@@ -9,7 +10,7 @@
 
 #include <math.h>
 
-enum { RANKS = 2, BATCH = 16, SIZE = 8, CLASSES = 200, PLANS = 200, LOOKS = 9 };
+enum { RANKS = 2, BATCH = 16, SIZE = 8, CLASSES = 200, PLANS = 200, ROUNDS = 9 };
 
 static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     (void)context;
@@ -84,7 +85,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     if (context->rank == 0) {
         learn(p, &before);
     }
-    for (int look = 0; look < LOOKS; look++) { /* more than are kept */
+    for (int round = 0; round < ROUNDS; round++) { /* more than are kept */
         EXPECT_OK(trm_planner_remeasure(p, &err), err);
         if (context->rank == 0) {
             hold(context, p, &before, &others);
@@ -95,7 +96,8 @@ static void rank_main(rank_context *context, trm_comm *comm) {
         trm_planner_get_info(p, &info);
         EXPECT(before.count > 1 && others > 0, "%d of %d predictions changed", others,
                before.count);
-        EXPECT(info.measurements > 1 && info.measurements <= 8, "%d looks", (int)info.measurements);
+        EXPECT(info.measurements > 1 && info.measurements <= 8, "%d measurements",
+               (int)info.measurements);
     }
     if (context->rank == 0) { /* a second report is of the same simulation: its seconds, too */
         char *first, *second;
@@ -112,9 +114,9 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     trm_dataset_destroy(data);
 }
 
-static void predictions_are_of_all_looks(void **state) {
+static void predictions_are_of_all_measurements(void **state) {
     (void)state;
-    ranks_run_joined(RANKS, false, rank_main, NULL, "looks");
+    ranks_run_joined(RANKS, false, rank_main, NULL, "measurements");
 }
 
 static int begin(void **state) {
@@ -124,6 +126,6 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(predictions_are_of_all_looks, begin, remove_folder)};
+        cmocka_unit_test_setup_teardown(predictions_are_of_all_measurements, begin, remove_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
