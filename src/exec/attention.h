@@ -28,7 +28,7 @@ typedef struct trmi_attention_shape {
     trmi_attention_view q, k, v, y;
 } trmi_attention_shape;
 
-/* k: shape of the keys; NULL = packed in q. */
+/* Returns the sizes of an attention. k: shape of the keys; NULL = packed in q. */
 static inline trmi_attention_shape trmi_attention_shape_of(const trmi_attrs *attrs,
                                                            const trm_shape *q, const trm_shape *k) {
     trmi_attention_shape s = {.batch = q->dim[0],
@@ -53,7 +53,7 @@ static inline int64_t trmi_attention_at(const trmi_attention_shape *s, const trm
     return v->begin + b * v->batch + t * v->row + head * s->width;
 }
 
-/* Keys that query t may read at most: those before this one; 0 or less: none. */
+/* Returns how many keys query t may read at most: those before this one; 0 or less: none. */
 static inline int64_t trmi_attention_limit(const trmi_attention_shape *s, const trmi_attrs *attrs,
                                            int64_t t) {
     int64_t limit = attrs->attention.begin + t + 1;

@@ -62,7 +62,7 @@ typedef struct trmi_cooperative_part {
 typedef struct trmi_kernel trmi_kernel;
 struct trmi_kernel {
     /* Computes the outputs of the step. Allocates nothing.
-     *   error  INVALID: bad values in the data (an id outside its table); those of exchanges */
+     *   errors  INVALID: bad values in the data (an id outside its table); those of exchanges */
     trm_status (*run)(const trmi_kernel *self, const trmi_kernel_env *env, trm_error *err);
     void (*destroy)(trmi_kernel *self); /* frees `state`; NULL = none */
     const trm_program *program;
@@ -94,7 +94,7 @@ struct trmi_backend {
 trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err);
 #ifdef TRIREME_ONEDNN
 /* Makes the fast back-end. cache_file: tuning file (exec/cpu/tuning/tuning.h); NULL = none.
- *   owns  *out: the caller, (*out)->destroy    error  NOMEM, INTERNAL */
+ *   owns  *out: the caller, (*out)->destroy    errors  NOMEM, INTERNAL */
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err);
 /* From now on, measures choices that earlier processes only guessed, for at most `seconds` in

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-/* Element strides of a tensor of `box` in a layout. */
+/* Writes the strides, in elements, of a tensor of `box` in a layout. */
 void trmi_box_strides(const trmi_box *box, trmi_layout layout, bool weights,
                       int64_t stride[TRM_MAX_RANK]) {
     static const int32_t plain[] = {0, 1, 2, 3, 4, 5}, last[] = {0, 2, 3, 1},
@@ -76,7 +76,7 @@ trmi_box_walk trmi_box_walk_of(const trmi_box *box, const trmi_box *of, const in
     return w;
 }
 
-/* to = to op from, `count` elements with strides. */
+/* Computes to = to op from for `count` elements with strides. */
 static void put_run(trmi_reduce_fn *reduce, char *to, int64_t to_step, const char *from,
                     int64_t from_step, int64_t count, size_t element) {
     int64_t calls = to_step == 1 && from_step == 1 ? 1 : count;
@@ -114,7 +114,7 @@ void trmi_move_box(const trmi_box_walk *w, char *a, char *b, trm_dtype dtype, bo
     }
 #pragma omp parallel for schedule(static) if (outer * run > 16384)
     for (int64_t o = 0; o < outer; o++) {
-        /* Position of run `o`: its index in each outer loop. */
+        /* Find the position of run `o`: its index in each outer loop. */
         int64_t rest = o, at = w->a0, bt = w->b0;
         for (int32_t i = inner - 1; i >= 0; i--) {
             at += rest % w->length[i] * w->a[i];

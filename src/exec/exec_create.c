@@ -36,13 +36,13 @@ static trm_status make_backends(trm_exec *exec, const trm_exec_options *options,
 #ifdef TRIREME_ONEDNN
     if (name == NULL || strcmp(name, "onednn") == 0) {
         char path[512], *file = NULL;
-        /* Strict mode: nothing measured may decide, so there is no tuning file. */
+        /* In strict mode nothing measured may decide, so there is no tuning file. */
         if (from->blocks > 0) {
             TRMI_TRY(trmi_backend_onednn(exec->env.threads, NULL, &exec->backend, err));
             trmi_backend_onednn_blocks(exec->backend, from->single_blocks);
             return TRM_OK;
         }
-        /* The tuning file, which later processes share. */
+        /* Read the tuning file, which later processes share. */
         if (options->tuning_file != NULL) {
             file = options->tuning_file[0] == '\0'
                        ? NULL
@@ -81,7 +81,7 @@ static trm_status move_to_shared(trm_exec *exec, trm_error *err) {
         if ((b->arena != TRMI_ARENA_PARAM && b->arena != TRMI_ARENA_STATE) || b->alias_of != 0) {
             continue;
         }
-        /* The buffer of the training program with the same name. */
+        /* Find the buffer of the training program with the same name. */
         const trmi_buffer *same = NULL;
         for (int32_t j = 1; j < theirs->buffers_count && same == NULL; j++) {
             const trmi_buffer *c = &theirs->buffers[j];
@@ -139,8 +139,8 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
             "recompute: the network has no segments; trm_graph_mark_segment marks them");
     }
     TRMI_TRY(trmi_distribution_plan(exec, graph, options, &plan, err));
-    /* One device over its limit: a plan that recomputes activations. Ways of training have their
-     * own plans. */
+    /* One device over its limit gets a plan that recomputes activations. Ways of training have
+     * their own plans. */
     if (exec->memory_bytes > 0 && exec->ways_count == 0 && options->loss.id != 0) {
         TRMI_TRY(trmi_limit_single_device(exec, graph, &plan, &exec->alone, err));
         plan.partition = exec->alone;

@@ -31,7 +31,8 @@ static bool all_finite(const void *data, trm_dtype dtype, int64_t count) {
     return true;
 }
 
-/* The same for buffer `index` in the arenas of `env`, padding included; buffer 0 is absent. */
+/* Returns whether all values of buffer `index` in the arenas of `env` are finite, padding included;
+ * buffer 0 is absent. */
 static bool buffer_finite(const trm_exec *exec, const trmi_kernel_env *env, int32_t index) {
     const trmi_buffer *b = &exec->program->buffers[index];
     return index == 0 || all_finite(env->arena[b->arena] + b->offset, b->dtype,
@@ -76,8 +77,8 @@ static trm_status check_step(const trm_exec *exec, const trmi_kernel_env *env,
  * wait for its kernels; a single rank stops there. */
 static trm_status repeat_and_check_steps(trm_exec *exec, trm_error *err) {
     trm_status found = check_leaves(exec, &exec->env, err);
-    /* The steps from cooperative_begin on also read activations of other ranks; look_at_cooperative
-     * checks them after all ranks have compared their results. */
+    /* The steps from cooperative_begin on also read activations of other ranks;
+     * check_cooperative_steps checks them after all ranks have compared their results. */
     for (int32_t i = 0; i < exec->program->cooperative_begin; i++) {
         if (found == TRM_DIVERGED && exec->ways_count == 0) {
             break;

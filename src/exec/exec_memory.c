@@ -95,7 +95,7 @@ int64_t trmi_program_shared_casts(const trm_program *p) {
     int64_t page = (int64_t)trmi_map_resident(1),
             pages = (int64_t)trmi_map_resident((size_t)bytes) / page, left = pages;
     bool *moves = trmi_alloc((size_t)p->buffers_count), *used = trmi_alloc((size_t)pages + 1);
-    /* Which buffers move, ... */
+    /* Find which buffers move, ... */
     for (int32_t i = 0; moves != NULL && i < p->steps_count; i++) {
         if (trmi_is_parameter_cast(p, &p->steps[i])) {
             moves[p->steps[i].outputs[0]] = true;
@@ -121,13 +121,14 @@ int64_t trmi_program_shared_casts(const trm_program *p) {
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_GRAD]; /* those that have slots */
-    /* Slots. A rank with slices also leaves out the other ranks' share of cooperative gradients. */
+    /* Count the slots. A rank with slices also leaves out the other ranks' share of cooperative
+     * gradients. */
     int64_t slot = (int64_t)trmi_map_resident(params) -
                    (t->sliced ? bytes_of_other_ranks(params, t->ranks) : 0);
     int64_t sum =
         slot * t->slots -
         (t->sliced ? bytes_of_other_ranks(cooperative_gradient_bytes(program), t->ranks) : 0);
-    /* Arenas; slots are counted above. */
+    /* Count the arenas, without the slots, which are counted above. */
     int64_t gradients = trmi_program_arena_resident(program, TRMI_ARENA_GRAD, ranks);
     for (int a = 1; a < TRMI_ARENAS; a++) {
         sum += a == TRMI_ARENA_SLOT ? 0 : trmi_program_arena_resident(program, a, ranks);

@@ -179,8 +179,8 @@ static void describe_step(const trm_program *p, int32_t i, double seconds, trm_s
 static void describe_update(const trm_exec *exec, double seconds, trm_step_profile *out) {
     const trm_program *p = exec->program;
     double bytes = 0, step = 0, slots = trmi_update_slots(exec->update);
-    /* Only parameters with a dense gradient: rows of tables and factored gradients are updated
-     * elsewhere. */
+    /* Only parameters with a dense gradient count: rows of tables and factored gradients are
+     * updated elsewhere. */
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
         bool whole =

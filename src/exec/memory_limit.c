@@ -92,7 +92,7 @@ static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph
                                   : status;
         least = (double)bytes;
         fits = least <= limit;
-        /* The next limit: lower by the excess of this plan, and by a little more each round. */
+        /* The next limit is lower by the excess of this plan, and by a little more each round. */
         double more = least - found->best.measure.bytes + 1e-3 * i * limit;
         trmi_arena_free(&arena);
         if (status == TRM_OK && !fits && (infeasible || more <= beyond)) {
@@ -115,8 +115,8 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
     if (bytes <= exec->memory_bytes) {
         return TRM_OK;
     }
-    /* Too large: price operators by the measured rates and search what to recompute, on a mesh
-     * without axes. */
+    /* The plan is too large: price operators by the measured rates and search what to recompute, on
+     * a mesh without axes. */
     const trmi_target *target = options->target;
     const trmi_prices prices = {
         .flop = target->flops_per_second > 0 ? 1 / target->flops_per_second : 0,

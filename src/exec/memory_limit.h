@@ -25,11 +25,11 @@ trm_status trmi_limit_compiled(const struct trm_exec *exec, const trm_graph *gra
                                trm_error *err);
 /* Finds the fastest plan of a single device within exec->memory_bytes: which activations to
  * recompute. *plan is NULL if the program fits without recomputation.
- *   owns  *plan: the caller    error  NOMEM: no plan fits; the message has the least size */
+ *   owns  *plan: the caller    errors  NOMEM: no plan fits; the message has the least size */
 trm_status trmi_limit_single_device(const struct trm_exec *exec, const trm_graph *graph,
                                     const trmi_plan_options *options,
                                     struct trmi_partition_plan **plan, trm_error *err);
-/* Checks the compiled program against the limit.   error  NOMEM, with its size and remedies */
+/* Checks the compiled program against the limit.   errors  NOMEM, with its size and remedies */
 trm_status trmi_limit_check(const struct trm_exec *exec, trm_error *err);
 
 #endif

@@ -32,7 +32,7 @@ trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t 
                             int32_t hosts, trm_error *err) {
     trmi_mesh list[TRMI_MESH_LIST];
     int32_t count = 1;
-    /* a given mesh, or all meshes of hosts and ranks */
+    /* Search a given mesh, or all meshes of hosts and ranks. */
     if (only != NULL) {
         list[0] = *only;
     } else if (ranks < 1 || ranks % hosts != 0) {
@@ -187,7 +187,8 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
         const double needs = d->compiled_bytes - f->best.measure.bytes;
         const bool fits = d->compiled_bytes <= limit;
         if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
-            /* nothing fits, whatever programs need: the least program is named; or this plan fits */
+            /* Nothing fits, whatever programs need: the least program is named; or this plan fits.
+             */
             return f->infeasible ? try_curve(d, err) : TRM_OK;
         }
         if (f->infeasible || fits) {
@@ -314,7 +315,7 @@ static bool differs_from_listed(const trmi_ranked *list, int32_t count, const tr
  * baselines, the frontier, runners-up), so equal choices are dropped before the list is sorted.
  * Entry 0 stays the best plan. */
 int32_t trmi_auto_list(const trmi_plan_search *d, trmi_ranked list[TRMI_RANKED]) {
-    /* Collect: the best plan, the baselines of its mesh, the best plans of other meshes, plans of
+    /* Collect the best plan, the baselines of its mesh, the best plans of other meshes, plans of
      * less memory, and those that the caller has added. */
     const trmi_auto_mesh *m = trmi_auto_best(d);
     int32_t count = 0, kept = 1;

@@ -137,7 +137,8 @@ static trm_status set_letter(trmi_partition_plan *plan, const char *what, int si
     return trmi_partition_plan_set(plan, name, letters, false, NULL, err);
 }
 
-/* Factors a number of floats (a power of two) into rows and columns, about equal. */
+/* Divides a number of floats (a power of two) into rows times columns, about as many rows as
+ * columns. */
 static void sides_of(int64_t bytes, int64_t *rows, int64_t *columns) {
     *rows = *columns = 1;
     for (int64_t count = bytes / (int64_t)sizeof(float); count > 1; count /= 4) {
@@ -214,7 +215,7 @@ static int message_of(const trm_program *p, const trmi_step *step, int *size) {
     /* The name of the first reader is that of the move, with the index of the size. */
     for (const trmi_step *reader = step + 1; reader < p->steps + p->steps_count; reader++) {
         static const char *const names[] = {"all", "gathered", "rows", "columns", "", "local"};
-        /* only a step that reads this message */
+        /* Only a step that reads this message counts. */
         if (reader->inputs_count < 1 || reader->inputs[0] != step->outputs[0]) {
             continue;
         }
@@ -400,7 +401,7 @@ static trm_status time_buckets(links *l, trm_comm *group, float *data, int move,
         int64_t count = sizes[i] / (int64_t)sizeof *data;
         bool more = true;
         int turns = -1;
-        /* Slices of nearly equal length. */
+        /* Cut slices of nearly equal length. */
         for (int32_t r = 0; r < size; r++) {
             counts[r] = count * (r + 1) / size - count * r / size;
         }

@@ -215,7 +215,7 @@ static void mark_steps(const trm_program *p, const int32_t *kinds, int32_t kinds
             marks[i] = brings || strcmp(step->name, "measured") == 0;
             continue;
         }
-        /* Backward: the first step of each kind that is not found yet. */
+        /* Find the first backward step of each kind that is not found yet. */
         for (int32_t k = 0; k < kinds_count; k++) {
             if (!(found >> k & 1) && step->kind == TRMI_STEP_OP &&
                 kind_of(step->op_kind, step->attrs) == kinds[k]) {
@@ -333,7 +333,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
                          "%s cut by '%s' needs more memory to be measured than there is", op->name,
                          ask->letters);
     }
-    /* A graph of the operator alone, on the shapes of rank 0's part, with a loss after it. */
+    /* Build a graph of the operator alone, on the shapes of rank 0's part, with a loss after it. */
     TRMI_TRY(trm_graph_create(&(trm_graph_options){.training = true}, &graph, err));
     trm_status status = build_operator_graph(g, op, &ask->mesh, strategy, graph, &loss, err);
     const trm_exec_options options = {.loss = loss,
@@ -342,7 +342,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
                                       .tuning_file = probe->tuning_file,
                                       .whole_gradients =
                                           !trmi_partition_in_factors(g, op, strategy, 1)};
-    /* strict determinism: the kernels of one block, chosen by rule */
+    /* Strict determinism times the kernels of one block, chosen by rule. */
     const trmi_kernel_source strict = {.backend = probe->backend, .blocks = 1};
     status = status == TRM_OK ? trmi_exec_create(graph, &options, NULL,
                                                  probe->strict ? &strict : NULL, exec, err)

@@ -41,7 +41,7 @@ void trmi_op_benchmark_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int pa
     int64_t others = trmi_min_i64((probe->footprint - own_bytes) / 2 / part, SWEEP_MAX);
     int64_t least = probe->footprint > 0 ? SWEEP_LEAST : SWEEP;
     size_t bytes = (size_t)(others > least ? others : least);
-    /* own_bytes twice: kernels have tables beside their data */
+    /* The operator's own bytes count twice, because kernels have tables beside their data. */
     size_t rest = probe->limit > 2 * own_bytes ? (size_t)(probe->limit - 2 * own_bytes) : 0;
     bytes = probe->limit > 0 && rest < bytes ? rest : bytes;
     bool beyond = probe->limit > 0 && probe->block_bytes > rest;
@@ -54,7 +54,7 @@ void trmi_op_benchmark_sweep(trmi_op_benchmark *probe, int64_t own_bytes, int pa
         probe->block = block;
         probe->block_bytes = bytes;
     }
-    /* One read for each cache line. */
+    /* Read once for each cache line. */
     volatile long kept = 0;
     long sum = 0;
     for (size_t i = 0; probe->block != NULL && i < bytes; i += 64) {
@@ -109,7 +109,7 @@ trm_status trmi_op_benchmark_cores(trm_comm *comm, int *cores, trm_error *err) {
         used[i] = CPU_ISSET(i, &set);
         mine += used[i];
     }
-    /* The union of all ranks' CPUs. */
+    /* Join the CPUs of all ranks. */
     trm_status status = trm_comm_allreduce(comm, used, CPUS, TRM_INT32, TRM_REDUCTION_MAX, err);
     for (int i = 0; i < CPUS; i++) {
         any += used[i];

@@ -133,7 +133,7 @@ static trm_status run_training_step(const trmi_plan_benchmark *r, trm_exec *exec
  * of the slowest rank. Makes the executor first if there is none. Collective. */
 static trm_status time_turn(const trmi_plan_benchmark *r, runner *of, double start, double *seconds,
                             double *used, trm_error *err) {
-    /* Warm-up: two steps with a new executor, one with an executor whose data other plans have
+    /* Warm up: two steps with a new executor, one with an executor whose data other plans have
      * evicted. */
     for (int32_t warm = of->exec == NULL ? 2 : 1; warm > 0; warm--) {
         if (of->exec == NULL) {
@@ -150,7 +150,7 @@ static trm_status time_turn(const trmi_plan_benchmark *r, runner *of, double sta
     if (r->one_at_a_time) {
         close_runner(of);
     }
-    /* the maximum over ranks, so that all ranks stop after the same turn */
+    /* Take the maximum over ranks, so that all ranks stop after the same turn. */
     TRMI_TRY(trm_comm_allreduce(r->comm, both, 2, TRM_FLOAT64, TRM_REDUCTION_MAX, err));
     *seconds = both[0];
     *used = both[1];
@@ -223,7 +223,8 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
     while (!settled && out->turns < TRMI_BENCHMARK_TURNS &&
            (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
-            /* Alternating order: a drift of the machine's speed affects all plans alike. */
+            /* The order alternates, so that a drift of the machine's speed affects all plans alike.
+             */
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
             if (!running[k]) {
                 continue;
@@ -283,8 +284,8 @@ double trmi_plan_benchmark_behind(const trmi_plan_times *result, int32_t a, int3
         ratios[i] = result->took[a][i] / result->took[b][i];
     }
     double median = median_of(ratios, turns, &spread);
-    /* twice the standard error of a median, 1.25 sigma / sqrt(count); for a normal distribution the
-     * quartiles are 1.35 sigma apart */
+    /* The resolution is twice the standard error of a median, 1.25 sigma / sqrt(count); for a
+     * normal distribution the quartiles are 1.35 sigma apart. */
     if (resolution != NULL) {
         *resolution = 2 * 1.25 / 1.35 * spread / sqrt(turns);
     }

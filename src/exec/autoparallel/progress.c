@@ -107,7 +107,7 @@ char *trmi_plan_words(const trmi_space *s, const trmi_choice *choice, char *text
                                    : by_samples + whole == count ? "data parallel, "
                                                                  : "",
                                    trmi_mesh_text(&s->mesh, mesh, sizeof mesh));
-    /* then the kinds of cuts, with their numbers of operators */
+    /* Then name the kinds of cuts, with their numbers of operators. */
     for (int32_t k = 0; k < count && k < KINDS_SHOWN && used < size; k++) {
         const cut_kind *of = &kinds[k];
         used += (size_t)snprintf(text + used, size - used, "%s%d operator%s %s%s%s%.40s%s",

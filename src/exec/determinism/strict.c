@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* Rejects options whose results would depend on the number of ranks.   error  INVALID */
+/* Rejects options whose results would depend on the number of ranks.   errors  INVALID */
 static trm_status check_options(const trm_exec_options *o, trm_error *err) {
     const trm_parallel_options *p = &o->parallel;
     if (o->parameters_of != NULL) {
@@ -69,9 +69,9 @@ static trm_status open_blocks(trm_exec *exec, const trm_exec_options *options, b
     s->ranks = p != NULL ? p->size : 1;
     s->rank = p != NULL ? p->rank : 0;
     s->split = s->ranks > 1 && options->parallel.split.kind != TRM_SPLIT_NONE;
-    /* Blocks of the whole batch. If the number of ranks is no power of two, the blocks of a rank
-     * are no subtree of the tree over all blocks: `single_blocks`, each block's sum is exchanged by
-     * itself. */
+    /* Count the blocks of the whole batch. If the number of ranks is no power of two, the blocks of
+     * a rank are no subtree of the tree over all blocks: with `single_blocks` the sum of each block
+     * is exchanged by itself. */
     s->total = s->split ? s->count : s->count * s->ranks;
     s->single_blocks = !s->split && (s->ranks & (s->ranks - 1)) != 0;
     s->sum.nodes = s->single_blocks ? s->count : 1;
@@ -126,8 +126,8 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     TRMI_TRY(trmi_strict_number(exec, err));
     exec->env.block_numbers = s->split ? s->all_numbers : s->numbers;
     s->sum.slots = s->slots;
-    /* Memory of partial sums: one for each level of the tree, or, with single_blocks, one for each
-     * block. */
+    /* Partial sums need memory for each level of the tree or, with single_blocks, for each block.
+     */
     s->level_floats = largest_sums(exec);
     s->levels_bytes =
         (size_t)((s->single_blocks ? s->count : trmi_tree_levels(&tree)) * s->level_floats + 1) *

@@ -174,7 +174,7 @@ trm_status trmi_strict_norms(void *context, double *sums, int64_t count, trm_err
                             ? TRM_OK
                             : TRMI_NO_MEMORY(err, "for the optimiser's norms");
     trm_comm *comm = trmi_parallel_of(exec) != NULL ? trmi_parallel_of(exec)->comm : NULL;
-    /* The largest element of each parameter, over all ranks; then the sums of squares relative to
+    /* Find the largest element of each parameter, over all ranks; then sum the squares relative to
      * it. */
     if (status == TRM_OK) {
         find_largest(&n);

@@ -139,7 +139,7 @@ static trm_status run_whole(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return trm_comm_run(env->split->groups[s->what->axes].comm, &op, err);
 }
 
-/* An action: starts the collective of step `item`. */
+/* Starts the collective of step `item`: an action. */
 static trm_status start_whole(trm_exec *exec, int32_t item, trm_error *err) {
     const trmi_kernel *k = &exec->kernels[item];
     exchange_state *s = k->state;

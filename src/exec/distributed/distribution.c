@@ -121,7 +121,7 @@ static trm_status begin_each(trm_exec *exec, trm_error *err) { CALL_EACH(exec, b
 trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     TRMI_TRY(begin_each(exec, err));
-    /* One action after each step, one for each range of gradients, and a few for the whole
+    /* There is one action after each step, one for each range of gradients, and a few for the whole
      * step. */
     enum { RANGES_EACH = 5, FEW = 16 };
     exec->actions_room = p->steps_count + RANGES_EACH * p->params_count + FEW;

@@ -247,7 +247,7 @@ static void slice_all(trm_exec *exec) {
     }
 }
 
-/* The sums of all ranks, added: trmi_update_exchange. `context`: the exec. */
+/* Adds the sums of all ranks: trmi_update_exchange. `context`: the exec. */
 static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm_error *err) {
     const trm_exec *exec = context;
     const trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -313,8 +313,8 @@ trm_status trmi_parallel_cut(trm_exec *exec, bool measured, trm_error *err) {
         int64_t limit = o->bucket == TRM_BUCKET_SIZE ? o->bucket_bytes : 0;
         count = trmi_buckets_fixed(p->items, params, limit, p->cut);
     }
-    /* The ranges: buckets, gradients of some mesh axes, cooperative gradients; then parts that are
-     * always zero are taken out. */
+    /* List the ranges: buckets, gradients of some mesh axes, cooperative gradients. Then take out
+     * the parts that are always zero. */
     fill_ranges(exec, count);
     add_group_ranges(exec);
     add_cooperative_range(exec);

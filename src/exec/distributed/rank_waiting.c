@@ -74,7 +74,7 @@ trm_status trm_exec_get_waiting(trm_exec *exec, trm_waiting *out, trm_error *err
     int32_t ends[2] = {w->count, -w->count};
     float shortest[TRMI_WAITS_MOST];
     memcpy(shortest, w->seconds, sizeof shortest);
-    /* The minimum of count and of -count: they agree if all ranks have the same count. */
+    /* Find the minimum of count and of -count: they agree if all ranks have the same count. */
     TRMI_TRY(trm_comm_allreduce(p->comm, ends, 2, TRM_INT32, TRM_REDUCTION_MIN, err));
     TRMI_TRY(trm_comm_allreduce(p->comm, shortest, TRMI_WAITS_MOST, TRM_FLOAT32, TRM_REDUCTION_MIN,
                                 err));

@@ -430,7 +430,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     if (p->agreed == NULL || (p->options.wire != TRM_FLOAT32 && p->wire == NULL)) {
         return err == NULL ? TRM_NOMEM : err->status;
     }
-    /* Arrays by parameter, by range and by block of the optimiser. */
+    /* Make arrays by parameter, by range and by block of the optimiser. */
     p->blocks = trmi_update_block_count(exec->update);
     size_t blocks = (size_t)p->blocks + 1;
     p->items = trmi_alloc(params * sizeof *p->items);

@@ -131,8 +131,8 @@ trm_status trmi_parallel_check_same(struct trm_exec *exec, trm_error *err);
  * times. */
 trm_status trmi_parallel_cut(struct trm_exec *exec, bool measured, trm_error *err);
 trm_status trmi_parallel_measure_link(struct trm_exec *exec, trm_error *err);
-/* Parameters that each rank keeps to itself: each rank's part counts in the norm that gradients are
- * clipped by. */
+/* Marks the parameters that each rank keeps to itself: the part of each rank counts in the norm by
+ * which gradients are clipped. */
 trm_status trmi_parallel_mark_own_blocks(struct trm_exec *exec, trm_error *err);
 
 /* cpu_turns.c: makes the scheduler's turns of this thread and its team longer where threads share
@@ -163,12 +163,13 @@ void trmi_parallel_note_step(struct trm_exec *exec);
 
 /* ---- ranks_state.c: no communication, but for trmi_parallel_meet ---- */
 
-/* Memory for PARAM, GRAD and an accumulator of gradients; freed by close. */
+/* Returns memory for PARAM, GRAD or an accumulator of gradients, which close frees; NULL: there is
+ * none. */
 void *trmi_parallel_memory(trmi_parallel *parallel, size_t bytes, trm_error *err);
-/* The same without its pages (comm/net/reserve.h). */
+/* Returns the same without its pages (comm/net/reserve.h). */
 void *trmi_parallel_reserve(trmi_parallel *parallel, size_t bytes, trm_error *err);
-/* Slices of an optimiser on one host: may all ranks map rank 0's PARAM, so that no rank copies the
- * slices of others? Until they do the others have no PARAM. */
+/* Returns whether all ranks of a host may map rank 0's PARAM, so that no rank copies the slices of
+ * others. Until they do the others have no PARAM. */
 bool trmi_parallel_may_share(const struct trm_exec *exec);
 /* Waits until all ranks have arrived. `what` names the reason in reports of a long wait. Counts as
  * waiting. Collective. */
@@ -178,9 +179,9 @@ trm_status trmi_parallel_meet(trmi_parallel *parallel, const char *what, trm_err
 bool trmi_parallel_norms_differ(const struct trm_exec *exec);
 /* Returns the element of a range with which this rank's slice begins. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *parallel, const trmi_range *range);
-/* A name of the options, or below one. */
+/* Returns whether a parameter has a name of the options, or one below it. */
 bool trmi_parallel_is_layerwise(const trmi_parallel *parallel, const char *name);
-/* INVALID: a name that no parameter of the program has. */
+/* Returns INVALID for a name that no parameter of the program has. */
 trm_status trmi_parallel_check_layerwise(const struct trm_exec *exec, trm_error *err);
 
 #endif

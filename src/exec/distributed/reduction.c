@@ -62,8 +62,8 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_range *range = &p->ranges[index];
     const trmi_payload *payload = &p->payload;
     float *gradients = gradients_of(exec);
-    /* Accumulation: the gradient of this batch is added to the sum, which is reduced after the last
-     * one. */
+    /* A way that accumulates adds the gradient of this batch to the sum, which is reduced after the
+     * last one. */
     if (exec->adds_up) {
         const float *fresh = (const float *)exec->env.arena[TRMI_ARENA_GRAD];
         trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,

@@ -169,13 +169,13 @@ static trm_status publish_slices(trm_exec *exec, trm_error *err) {
     if (!p->options.shard_optimizer) {
         return TRM_OK;
     }
-    /* One copy on the host: all slices are in place once the ranks have met. */
+    /* With one copy on the host all slices are in place once the ranks have met. */
     if (p->common) {
         TRMI_TRY(trmi_parallel_meet(p, "parameters", err));
         p->cooperative_read = false;
         return trmi_parallel_run_casts(exec, err);
     }
-    /* A copy on each rank: every range is gathered from its slices. */
+    /* With a copy on each rank every range is gathered from its slices. */
     double begin = trmi_os_now();
     for (int32_t i = 0; i < p->ranges_count; i++) {
         trmi_range *range = &p->ranges[i];
@@ -211,7 +211,8 @@ static trm_status gather_slots(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
-/* Of parameters and slots the blocks of this rank's slices count. No other rank has their slots. */
+/* Corrects the hold of parameters and slots: the blocks of this rank's slices are its own, and no
+ * other rank has their slots. */
 static void hold_slices(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];

@@ -55,12 +55,13 @@ struct trmi_split_run {
 
 /* split_plan.c: reads the options: mesh, plan. */
 trm_status trmi_split_prepare(struct trm_exec *exec, trm_error *err);
-/* Before the program is made: completes the plan for this graph. Collective when it is searched. */
+/* Completes the plan for this graph, before the program is made. Collective when it is searched. */
 trm_status trmi_split_complete(struct trm_exec *exec, const trm_graph *graph,
                                const trmi_plan_options *options, trm_error *err);
-/* Asked for shard_optimizer: where the plan leaves every parameter whole, ranks have a slice of the
- * optimiser each, as data parallel has it: those of one host one copy of the parameters, else each
- * gathers what the others have updated. After the program is made; the same on all ranks. */
+/* Settles what shard_optimizer means. Where the plan leaves every parameter whole, each rank has a
+ * slice of the optimiser, as in data parallel: the ranks of one host have one copy of the
+ * parameters, else each rank gathers what the others have updated. Called after the program is
+ * made; the same on all ranks. */
 void trmi_split_settle_slices(struct trm_exec *exec);
 /* Returns whether the program leaves every parameter whole. */
 bool trmi_split_is_sliced(const trm_program *program, const trmi_mesh *mesh);
@@ -74,11 +75,11 @@ uint64_t trmi_split_mix(const struct trm_exec *exec, uint64_t hash);
 /* split_variables.c: sums of squares of cut parameters over all ranks: trmi_update_exchange.
  * `context`: the exec. */
 trm_status trmi_split_norms(void *context, double *sums, int64_t count, trm_error *err);
-/* Cut variables, whole, on every rank. Collective. */
+/* Gathers the cut variables, so that every rank has them whole. Collective. */
 trm_status trmi_split_gather(struct trm_exec *exec, trm_error *err);
 /* A cut variable is repeated where an axis of the mesh does not cut it. */
 void trmi_split_hold(const struct trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
-/* A part of each rank (plain layout), put together on every rank. Collective. */
+/* Puts the parts of all ranks (plain layout) together on every rank. Collective. */
 trm_status trmi_split_assemble(struct trm_exec *exec, const trmi_partition_leaf *leaf,
                                trm_dtype dtype, const void *part, void *whole, trm_error *err);
 /* Takes this rank's parts of what was fed. Collective where ranks feed their own samples. */
@@ -97,7 +98,8 @@ trm_status trmi_split_open(struct trm_exec *exec, trm_error *err);
 void trmi_split_close(struct trm_exec *exec);
 /* rank_groups.c: the file of trm_parallel_options.save_groups, by rank 0. */
 trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
-/* communication.c: kernels of ALL_REDUCE and EXCHANGE; UNSUPPORTED for all else. */
+/* communication.c: binds kernels of ALL_REDUCE and EXCHANGE; returns UNSUPPORTED for all other
+ * steps. */
 trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
 /* Adds the actions that start messages before the place of their steps (trmi_step.ahead). */
 void trmi_split_schedule(struct trm_exec *exec);

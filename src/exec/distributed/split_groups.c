@@ -56,12 +56,13 @@ static void find_needs(const trm_program *p, trmi_split_run *run, bool used[TRMI
         case TRMI_OP_NORM_ACT:
         case TRMI_OP_BATCH_NORM_GRAD:
         case TRMI_OP_NORM_ACT_GRAD:
-            /* Two statistics of each channel, and the number of rows. */
+            /* Reserve two statistics of each channel, and the number of rows. */
             reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes,
                           2 * p->buffers[s->inputs[0]].shape.dim[1] + 1);
             break;
         case TRMI_OP_SOFTMAX_XENT:
-            /* Over classes: the numbers of each row; over samples: loss and labels that count. */
+            /* Reserve, over classes, the numbers of each row; over samples, the loss and the labels
+             * that count. */
             reserve_group(run, used, trmi_part_of(s->attrs)->class_axes,
                           3 * p->buffers[s->inputs[0]].shape.dim[0]);
             reserve_group(run, used, trmi_part_of(s->attrs)->sample_axes, 2);

@@ -44,7 +44,7 @@ trm_status trmi_split_prepare(trm_exec *exec, trm_error *err) {
                                            err));
         p->split = run;
     }
-    /* Without a mesh: one axis of all ranks. A given mesh must fit a given plan. */
+    /* Without a mesh there is one axis of all ranks. A given mesh must fit a given plan. */
     snprintf(text, sizeof text, "%d", p->size);
     TRMI_TRY(trmi_mesh_parse(o->split.mesh != NULL ? o->split.mesh : text, &mesh, err));
     if (run->plan == NULL) {
@@ -183,7 +183,7 @@ void trmi_split_warn(const trm_exec *exec, const trmi_partition_report *report) 
  * of their parts may differ. */
 uint64_t trmi_split_mix(const trm_exec *exec, uint64_t hash) {
     const trm_program *p = exec->program;
-    /* the plan */
+    /* Write the plan. */
     char *text = trmi_partition_plan_text(trmi_parallel_of(exec)->split->plan);
     hash = text != NULL ? trmi_hash(hash, text, strlen(text)) : hash;
     /* each rank makes its parts from it */

@@ -15,7 +15,7 @@
 /* Runs chains of multiply-adds in registers. Returns their FLOPs. `sink` keeps the compiler from
  * removing them. */
 static double multiply_add(int64_t rounds, float *sink) {
-    /* Known only at run time: no step can be folded into another. */
+    /* Its values are known only at run time: no step can be folded into another. */
     const vf slope = vf_set(1.0f + sink[0]), shift = vf_set(sink[1]);
     PEAK_SUMS(PEAK_BEGIN)
     for (int64_t i = 0; i < rounds; i++) {

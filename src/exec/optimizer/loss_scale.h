@@ -32,7 +32,7 @@ typedef struct trmi_loss_scale {
     bool overflow;                  /* in the last update */
 } trmi_loss_scale;
 
-/* Fills in defaults and the initial state.   error  INVALID: an option out of its range, with its
+/* Fills in defaults and the initial state.   errors  INVALID: an option out of its range, with its
  * value */
 trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
                                  trm_error *err);

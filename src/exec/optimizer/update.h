@@ -35,8 +35,8 @@ typedef struct trmi_update trmi_update;
 
 /* Makes an optimiser for ranges of `count` float32 and takes its slots, `count` float32 each: zero,
  * or the initial accumulator of ADAGRAD and FTRL.
- *   owns  copies options and segments    error  INVALID: an impossible option, with its value; NOMEM
- */
+ *   owns  copies options and segments
+ *   errors  INVALID: an impossible option, with its value; NOMEM */
 trm_status trmi_update_create(const trm_optimizer_options *options,
                               const trmi_update_segment *segments, int32_t segments_count,
                               int64_t count, trmi_update **out, trm_error *err);
@@ -71,13 +71,13 @@ double trmi_update_norm(const trmi_update *update);
 
 /* Updates all dense segments. `step` is 1 for the first update (bias correction of Adam). OpenMP
  * inside; the same bits for any number of threads.
- *   error  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: learning rate */
+ *   errors  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: learning rate */
 trm_status trmi_update_run(trmi_update *update, float *parameters, const float *gradients,
                            double learning_rate, uint64_t step, trm_error *err);
 /* Groups the ids of a sparse segment, sums the rows of equal ids and adds their squares to the
  * global norm of the next run. Call it before trmi_update_run. Optional: otherwise
  * trmi_update_sparse does it, too late for the norm.
- *   error  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: an id */
+ *   errors  DIVERGED: a gradient is NaN or infinite; nothing has changed; INVALID: an id */
 trm_status trmi_update_prepare(trmi_update *update, int32_t segment, const void *ids,
                                trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
                                trm_error *err);

@@ -90,8 +90,8 @@ static void inner_products(const trmi_update *u, const float *rows, int64_t fact
     }
 }
 
-/* |L^T R|^2 = sum over a, b of (L L^T)[a][b] * (R R^T)[a][b]: n^2 inner products instead of the
- * product itself. */
+/* Contract in update_state.h. |L^T R|^2 = sum over a, b of (L L^T)[a][b] * (R R^T)[a][b]: n^2 inner
+ * products take the place of the product itself. */
 double trmi_update_product_squares(const trmi_update *u, int32_t segment) {
     const trmi_update_segment *s = &u->segments[segment];
     const trmi_update_pair *p = &u->pairs[segment];

@@ -102,7 +102,7 @@ trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64
 void trmi_update_rows_free(trmi_update_rows *rows);
 /* Groups `count` ids: sets keys, group, id, begin and groups. Needs trmi_update_rows_reserve
  * before.
- *   error  INVALID: an id outside of it */
+ *   errors  INVALID: an id outside of it */
 trm_status trmi_update_group(trmi_update_rows *rows, const void *ids, trm_dtype id_dtype,
                              int64_t count, int64_t table_rows, trm_error *err);
 

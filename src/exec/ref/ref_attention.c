@@ -18,7 +18,7 @@ typedef struct row {
     double *scores; /* [keys] room */
 } row;
 
-/* The tensors of an attention, of which q is input number `first`. */
+/* Opens the tensors of an attention, of which q is input number `first`. */
 static row open_row(const trmi_ref_args *args, int first) {
     const trm_tensor *in = args->inputs + first;
     bool packed = in[1].data == NULL;
@@ -47,7 +47,7 @@ static double dot_product(const row *r, const trm_tensor *x, int64_t i, const tr
     return sum;
 }
 
-/* The score of a key; minus infinity where the query may not read it. */
+/* Returns the score of a key; minus infinity where the query may not read it. */
 static double score_key(const row *r, int64_t key) {
     bool hidden = key >= trmi_attention_limit(&r->s, r->args->attrs, r->t) ||
                   (r->mask->data != NULL && trmi_ref_get_int(r->mask, r->b * r->s.keys + key) == 0);
@@ -64,7 +64,7 @@ static void attend_row(const row *r) {
         r->scores[key] = score_key(r, key);
         most = fmax(most, r->scores[key]);
     }
-    /* Relative to the largest score, so that no exponential overflows. Hidden keys have
+    /* Scores are taken relative to the largest, so that no exponential overflows. Hidden keys have
      * -infinity. */
     bool any = most > (double)-INFINITY;
     for (int64_t key = 0; any && key < r->s.keys; key++) {
@@ -81,8 +81,9 @@ static void attend_row(const row *r) {
     }
 }
 
-/* softmax(scale q k^T + mask) v for each batch, head and query (Vaswani et al. 2017). Second
- * output: log-sum-exp of each query's scores, which the gradient and attention_join read. */
+/* Computes softmax(scale q k^T + mask) v for each batch, head and query (Vaswani et al. 2017). The
+ * second output is the log-sum-exp of each query's scores, which the gradient and attention_join
+ * read. */
 trm_status trmi_ref_attention(const trmi_ref_args *args, trm_error *err) {
     row r = open_row(args, 0);
     r.scores = trmi_alloc((size_t)r.s.keys * sizeof *r.scores + 1);
@@ -100,8 +101,8 @@ trm_status trmi_ref_attention(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* With p = exp(score - log_sum_exp) and e = sum of dy y: dv += p dy, ds = p (dy v - e) scale,
- * dq += ds k, dk += ds q. */
+/* Adds the gradients of one query. With p = exp(score - log_sum_exp) and e = sum of dy y: dv += p
+ * dy, ds = p (dy v - e) scale, dq += ds k, dk += ds q. */
 static void attend_back(const row *r, double *dq, double *dk, double *dv) {
     const trm_tensor *dy = &r->args->inputs[0], *y = &r->args->inputs[5];
     double e = dot_product(r, dy, y_at(r), y, y_at(r)),
@@ -160,7 +161,8 @@ trm_status trmi_ref_attention_join(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < dim[0] * dim[1] * dim[2]; i++) {
         int64_t h = i % dim[2], t = i / dim[2] % dim[1], b = i / dim[2] / dim[1],
                 at = (b * dim[2] + h) * dim[1] + t;
-        /* log-sum-exp of both parts of the keys; each part's output counts by its share. */
+        /* Read the log-sum-exp of both parts of the keys; each part's output counts by its share.
+         */
         double first = trmi_ref_get(&in[1], at), second = trmi_ref_get(&in[3], at),
                most = fmax(first, second), sum = exp(first - most) + exp(second - most);
         trmi_ref_set(&args->outputs[1], at, most + log(sum));
@@ -173,8 +175,8 @@ trm_status trmi_ref_attention_join(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* Rotary position embedding (Su et al. 2021): element i and element i + width / 2 of a row turn as
- * a pair by position * theta^(-2 i / width). `inverse` turns back: the gradient. */
+/* Computes the rotary position embedding (Su et al. 2021): element i and element i + width / 2 of a
+ * row turn as a pair by position * theta^(-2 i / width). `inverse` turns back: the gradient. */
 trm_status trmi_ref_rotary(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0];

@@ -68,8 +68,8 @@ trm_status trmi_ref_bag_pool(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* The gradient of bag_pool with respect to the rows: dx = weight * factor * dy of the row's bag.
- * Rows of no bag get 0. */
+/* Computes the gradient of bag_pool with respect to the rows: dx = weight * factor * dy of the
+ * row's bag. Rows of no bag get 0. */
 trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *weights = &args->inputs[2];
     const trm_tensor *dx = &args->outputs[0];
@@ -93,8 +93,8 @@ trm_status trmi_ref_bag_pool_grad(const trmi_ref_args *args, trm_error *err) {
 
 /* ---- pairs ----------------------------------------------------------------------------------- */
 
-/* Inner products of all pairs i > j of the vectors of a sample, row by row of the lower triangle
- * (the interaction of DLRM, Naumov et al. 2019). */
+/* Computes the inner products of all pairs i > j of the vectors of a sample, row by row of the
+ * lower triangle (the interaction of DLRM, Naumov et al. 2019). */
 trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0];
@@ -114,7 +114,7 @@ trm_status trmi_ref_pair_dots(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* dx_i = sum over j != i of dy(pair of i and j) * x_j. */
+/* Computes dx_i = sum over j != i of dy(pair of i and j) * x_j. */
 trm_status trmi_ref_pair_dots_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1];

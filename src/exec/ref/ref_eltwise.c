@@ -30,7 +30,7 @@ static double add(double a, double b) { return a + b; }
 static double sub(double a, double b) { return a - b; }
 static double mul(double a, double b) { return a * b; }
 static double div_(double a, double b) { return a / b; }
-/* Gradients: a is dy, b is y. NaN passes the ReLU, so that it is seen. */
+/* Compute gradients: a is dy, b is y. NaN passes the ReLU, so that it is seen. */
 static double relu_grad(double a, double b) { return b > 0 || isnan(b) ? a : 0; }
 static double sigmoid_grad(double a, double b) { return a * b * (1 - b); }
 static double tanh_grad(double a, double b) { return a * (1 - b * b); }
@@ -45,7 +45,7 @@ static double gelu(double x) { return x * 0.5 * erfc(-x * M_SQRT1_2); }
 static double gelu_grad(double dy, double x) { /* Phi(x) + x phi(x) */
     return dy * (0.5 * erfc(-x * M_SQRT1_2) + x * exp(-x * x / 2) * 0.5 * M_2_SQRTPI * M_SQRT1_2);
 }
-/* tanh(u) with u = sqrt(2 / pi) (x + 0.044715 x^3) */
+/* Returns tanh(u) of u = sqrt(2 / pi) (x + 0.044715 x^3). */
 static double gelu_inner(double x) {
     return tanh(M_2_SQRTPI * M_SQRT1_2 * (x + 0.044715 * x * x * x));
 }
@@ -54,7 +54,7 @@ static double gelu_tanh_grad(double dy, double x) {
     double t = gelu_inner(x), slope = M_2_SQRTPI * M_SQRT1_2 * (1 + 3 * 0.044715 * x * x);
     return dy * 0.5 * (1 + t + x * (1 - t * t) * slope);
 }
-/* The gated unit of Shazeer 2020: gate and up are two projections of one input. */
+/* Computes the gated unit of Shazeer 2020: gate and up are two projections of one input. */
 static double swiglu(double gate, double up) { return silu(gate) * up; }
 static double copy_value(double x) { return x; }
 
@@ -86,7 +86,7 @@ UNARY(log, log)
 UNARY(sqrt, sqrt)
 UNARY(cast, copy_value)
 
-/* x times the normal distribution function (Hendrycks and Gimpel 2016), exact or by its
+/* Computes x times the normal distribution function (Hendrycks and Gimpel 2016), exactly or by its
  * approximation with tanh. */
 trm_status trmi_ref_gelu(const trmi_ref_args *args, trm_error *err) {
     (void)err;
@@ -97,7 +97,7 @@ trm_status trmi_ref_gelu_grad(const trmi_ref_args *args, trm_error *err) {
     return run_binary(args, args->attrs->gelu.tanh ? gelu_tanh_grad : gelu_grad);
 }
 
-/* dgate = dy up silu'(gate), dup = dy silu(gate). */
+/* Computes dgate = dy up silu'(gate) and dup = dy silu(gate). */
 trm_status trmi_ref_swiglu_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *in = args->inputs;
@@ -118,7 +118,8 @@ trm_status trmi_ref_scale(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* Element i of this part in the whole tensor: the mask does not depend on how it is cut. */
+/* Returns the number that element i of this part has in the whole tensor, so that the mask does not
+ * depend on how the tensor is cut. */
 static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
     const trm_shape *shape = &args->outputs[0].shape;
     int64_t at[TRM_MAX_RANK], index = 0;
@@ -133,7 +134,8 @@ static int64_t whole_index(const trmi_ref_args *args, int64_t i) {
     return index;
 }
 
-/* Elements of one block of samples of the whole tensor; without blocks more than there are. */
+/* Returns the elements of one block of samples of the whole tensor; without blocks more than there
+ * are. */
 static int64_t elements_of_block(const trmi_ref_args *args) {
     const trm_shape *shape = &args->outputs[0].shape;
     const trmi_op_part *part = trmi_part_of(args->attrs);

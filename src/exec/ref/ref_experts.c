@@ -34,7 +34,7 @@ trm_status trmi_ref_top_k(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* dx is dy at the columns that were taken, and 0 elsewhere. */
+/* Computes dx, which is dy at the columns that were taken, and 0 elsewhere. */
 trm_status trmi_ref_top_k_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0];
@@ -87,7 +87,7 @@ trm_status trmi_ref_expert_linear(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* dW of an expert: the sum of dy x^T over the rows that it took. */
+/* Computes dW of each expert: the sum of dy x^T over the rows that it took. */
 trm_status trmi_ref_expert_grad_weights(const trmi_ref_args *args, trm_error *err) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *dw = &args->outputs[0];
     int64_t outs = dw->shape.dim[1], ins = dw->shape.dim[2], count = trm_shape_count(&dw->shape);

@@ -26,15 +26,15 @@ static void group_ids(const trm_tensor *ids, int64_t field, int32_t *out) {
     out[0] = count;
 }
 
-/* Input `k` of sample n: a row's number, then the dense inputs. */
+/* Returns input `k` of sample n: first come the numbers of its rows, then its dense inputs. */
 static double input_of(const trm_tensor *rows, const trm_tensor *dense, int64_t n, int64_t k) {
     int64_t own = rows->shape.dim[1] * rows->shape.dim[2];
     return k < own ? trmi_ref_get(rows, n * own + k)
                    : trmi_ref_get(dense, n * dense->shape.dim[1] + k - own);
 }
 
-/* y = [relu] (W [rows of all fields, dense inputs] + bias). The second output has the groups of
- * equal ids (group_ids), for the gradient. */
+/* Computes y = [relu] (W [rows of all fields, dense inputs] + bias). The second output has the
+ * groups of equal ids (group_ids), for the gradient. */
 trm_status trmi_ref_keyed_linear(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *rows = &args->inputs[0], *ids = &args->inputs[1], *w = &args->inputs[2];
@@ -75,7 +75,8 @@ static void rows_gradient(const trmi_ref_args *args, int64_t field, const int32_
     }
 }
 
-/* dW = dy^T [rows, dense]. The gradient of rows is summed over the samples that share an id. */
+/* Computes dW = dy^T [rows, dense], and the gradient of rows as a sum over the samples that share
+ * an id. */
 trm_status trmi_ref_keyed_linear_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *rows = &args->inputs[1], *w = &args->inputs[2];

@@ -41,8 +41,8 @@ static trm_status run_norm(const trmi_ref_args *args) {
     return TRM_OK;
 }
 
-/* With n = (x - mean) inv and g = dy gamma: dx = inv (g - mean(g) - n mean(g n)), without mean(g)
- * for RMS norm; dgamma = sum dy n, dbeta = sum dy. */
+/* Computes the gradients. With n = (x - mean) inv and g = dy gamma: dx = inv (g - mean(g) - n
+ * mean(g n)), without mean(g) for RMS norm; dgamma = sum dy n, dbeta = sum dy. */
 static trm_status norm_grad(const trmi_ref_args *args) {
     const trm_tensor *dy = &args->inputs[0], *x = &args->inputs[1], *gamma = &args->inputs[2];
     bool centred = args->inputs_count == 5;

@@ -33,7 +33,7 @@ trm_status trmi_ref_softmax(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* dx = y (dy - sum of dy y over the row), with y the softmax. */
+/* Computes dx = y (dy - sum of dy y over the row), with y the softmax. */
 trm_status trmi_ref_softmax_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *dy = &args->inputs[0], *y = &args->inputs[1];
@@ -81,8 +81,8 @@ static trm_status row_numbers(const trmi_ref_args *args, int64_t r, int64_t labe
     return TRM_OK;
 }
 
-/* The blocks of samples that a loss is joined over, where ranks of `axes` cut samples; NULL:
- * none. */
+/* Returns the blocks of samples that a loss is joined over, where ranks of `axes` cut samples;
+ * NULL: none. */
 static trmi_norm_sync *blocks_of(const trmi_ref_args *args, uint32_t axes) {
     return args->block_sync != NULL ? args->block_sync[axes] : NULL;
 }
@@ -175,7 +175,7 @@ trm_status trmi_ref_softmax_xent(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* dz = d(loss) * weight * (softmax(z) - target), 0 for ignored labels. */
+/* Computes dz = d(loss) * weight * (softmax(z) - target), 0 for ignored labels. */
 trm_status trmi_ref_softmax_xent_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *in = args->inputs;
@@ -292,7 +292,8 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     double weight = counted > 0 ? 1 / counted : 0;
     int64_t samples = trmi_part_of(args->attrs)->count;
     double scale = samples > 0 ? 1.0 / (double)samples : weight;
-    /* z: the logits of a row; dw: gradient of the weights, then of the bias, zero at first */
+    /* z: the logits of a row; dw: the gradient of the weights, then of the bias, which is zero at
+     * first. */
     double *z = trmi_alloc((size_t)(2 * classes + classes * width + 1) * sizeof *z),
            *dw = z + classes;
     if (z == NULL) {
@@ -300,7 +301,7 @@ trm_status trmi_ref_linear_xent(const trmi_ref_args *args, trm_error *err) {
     }
     bool predicts = args->attrs->xent.predicts;
     trm_status status = TRM_OK;
-    /* Row by row: logits, loss, and either the predicted class or the gradients. */
+    /* Compute row by row: logits, loss, and either the predicted class or the gradients. */
     for (int64_t r = 0; r < rows && status == TRM_OK; r++) {
         double lse, at;
         bool skip = trmi_label_is_ignored(args->attrs, trmi_ref_get_int(labels, r));
@@ -362,8 +363,8 @@ trm_status trmi_ref_bce_logits(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* dz = d(loss) / elements * (sigmoid(z) - t). Elements are those of all ranks where the loss is
- * their mean. */
+/* Computes dz = d(loss) / elements * (sigmoid(z) - t). Elements are those of all ranks where the
+ * loss is their mean. */
 trm_status trmi_ref_bce_logits_grad(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *z = &args->inputs[1], *t = &args->inputs[2];

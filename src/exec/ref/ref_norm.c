@@ -66,7 +66,8 @@ static trm_status combine_ranks(trmi_norm_sync *sync, double *moments, trm_error
     return TRM_OK;
 }
 
-/* Blocks of samples whose moments a rank has, and room for them; one without blocks. */
+/* Returns the number of blocks of samples whose moments a rank has, and the room for them; one
+ * without blocks. */
 static int64_t blocks_of(trmi_norm_sync *sync) {
     return sync != NULL && sync->blocks > 0 ? sync->blocks : 1;
 }

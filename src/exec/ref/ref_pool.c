@@ -67,7 +67,7 @@ trm_status trmi_ref_max_pool_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* The sum of the window's pixels over its size, which includes padding or not
+/* Computes the sum of the pixels of a window over its size, which includes padding or not
  * (trmi_ref_window_of). */
 trm_status trmi_ref_avg_pool(const trmi_ref_args *args, trm_error *err) {
     (void)err;
@@ -106,7 +106,7 @@ trm_status trmi_ref_avg_pool_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* The mean of all pixels of a channel. */
+/* Computes the mean of all pixels of a channel. */
 trm_status trmi_ref_global_avg_pool(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];

@@ -40,7 +40,7 @@ trm_status trmi_ref_reduce_mean(const trmi_ref_args *args, trm_error *err) {
     return run_sums(args, true, err);
 }
 
-/* The maximum over the reduced axes; NaN if an element is NaN. */
+/* Computes the maximum over the reduced axes; NaN if an element is NaN. */
 trm_status trmi_ref_reduce_max(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];

@@ -43,7 +43,7 @@ typedef struct task {
     float *own_q, *o, *most, *sum, *scores, *packed_k, *packed_v, *room;
 } task;
 
-/* A block of rows of one head with a block of keys. */
+/* Computes one block of rows of a head with one block of keys. */
 static void attend_rows(const task *t, int64_t row, int64_t query, int64_t rows, int64_t begin,
                         const float *hidden) {
     const trmi_attention_blocks *a = &t->f->a;

@@ -66,13 +66,15 @@ int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a);
 void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
                               int64_t count);
 
-/* scores [rows, a->keys] = rows of D numbers * packed columns, the first `count` of them. */
+/* Computes scores [rows, a->keys] = rows of D numbers * packed columns, the first `count` of them.
+ */
 void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
                            const float *packed, int64_t count, float *scores);
-/* to [rows, D] += scores [rows, a->keys] (the first `count` columns) * packed rows. */
+/* Computes to [rows, D] += scores [rows, a->keys] (the first `count` columns) * packed rows. */
 void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, int64_t rows_count,
                           const float *packed, int64_t count, float *to);
-/* to [columns of scores, D] += scores^T * packed rows; `columns` of the scores, `rows` of both. */
+/* Computes to [columns of scores, D] += scores^T * packed rows; `columns` of the scores, `rows` of
+ * both. */
 void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
                                      int64_t columns, const float *packed, int64_t rows, float *to);
 /* Writes, for keys [begin, begin + count) of sample b, 0 where the mask shows the key and minus

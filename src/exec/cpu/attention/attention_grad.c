@@ -93,7 +93,7 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
                         a->s.y.row, rows, 1);
     trmi_attention_pack_rows(a, t->rows_q, t->own_q, rows);
     trmi_attention_pack_rows(a, t->rows_dy, t->own_dy, rows);
-    /* scores = q K^T, dp = dy V^T; then p and ds in their places */
+    /* Compute scores = q K^T and dp = dy V^T; then p and ds in their places. */
     trmi_attention_scores(a, t->own_q, rows, t->columns_k, most, t->scores);
     trmi_attention_scores(a, t->own_dy, rows, t->columns_v, most, t->dp);
     const float *lse = t->lse + (t->b * a->s.heads + h) * a->s.queries + query;
@@ -102,7 +102,7 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
         a->kernels->attend_grad(t->scores + i * a->keys, t->dp + i * a->keys, hidden, reads, most,
                                 lse[i], t->e[row + i]);
     }
-    /* dV += p^T dy, dK += ds^T q, dQ += ds K */
+    /* Add dV += p^T dy, dK += ds^T q, dQ += ds K. */
     trmi_attention_apply_transposed(a, t->scores, most, t->rows_dy, rows, t->own_dv);
     trmi_attention_apply_transposed(a, t->dp, most, t->rows_q, rows, t->own_dk);
     trmi_attention_apply(a, t->dp, rows, t->rows_k, most, t->sums + row * a->s.width);
@@ -115,7 +115,7 @@ static void run_block(const task *t, int64_t begin) {
             bytes = (int64_t)trm_dtype_bytes(a->dtype);
     const char *k = trmi_attention_address(a, t->k, &a->s.k, t->b, begin, t->g),
                *v = trmi_attention_address(a, t->v, &a->s.v, t->b, begin, t->g);
-    /* the keys and values of the block, in the forms of the three products */
+    /* Pack the keys and values of the block, in the forms of the three products. */
     trmi_attention_pack(a, t->columns_k, k, a->s.k.row, count, true);
     trmi_attention_pack(a, t->columns_v, v, a->s.v.row, count, true);
     trmi_attention_pack(a, t->rows_k, k, a->s.k.row, count, false);

@@ -12,7 +12,7 @@ typedef struct join_state {
     bool half;
 } join_state;
 
-/* y = share * a + (1 - share) * b. */
+/* Computes y = share * a + (1 - share) * b. */
 static void mix_rows(const join_state *s, const void *a, const void *b, void *y, int64_t at,
                      float share) {
     float other = 1 - share;

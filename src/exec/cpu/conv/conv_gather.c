@@ -470,8 +470,8 @@ static bool gather_can(const trmi_conv_problem *p) {
            p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
 }
 
-/* Measured rates of a core. A 1x1 convolution from many channels to fewer is slower, because it
- * copies more rows for the same FLOPs. */
+/* Guesses the time from rates that were measured on one core. A 1x1 convolution from many channels
+ * to fewer is slower, because it copies more rows for the same FLOPs. */
 static double gather_guess(const trmi_conv_problem *p, int threads) {
     double rate = p->c < 16 ? 90e9 : 162e9, flops = trmi_conv_flops(p);
     if (p->kh * p->kw == 1 && p->c >= 16) {

@@ -79,7 +79,7 @@ static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool
                           .used = c->used,
                           .offset = c->offset};
         for (int64_t t = 0; t < taps; t++) {
-            /* `at`: the input position that tap k reads for the first output of the class. In a
+            /* `at` is the input position that tap k reads for the first output of the class. In a
              * gradient of the data there is one only if the stride divides it. */
             int64_t k = data ? taps - 1 - t : t;
             int64_t at =

@@ -155,7 +155,7 @@ static void deal_last(dealer *d, const uint16_t *zeros) {
 static side side_b(const gradw *c, const void *dy, const chunk *part, int64_t column, int64_t count,
                    const workspace *w) {
     int64_t nr = c->isa->nr, bytes = (int64_t)trm_dtype_bytes(c->g.out_type);
-    /* In place: dy already has the form that the tiles read. */
+    /* Nothing is copied: dy already has the form that the tiles read. */
     if (c->plain_b) {
         return (side){(const float *)dy + part->pieces->row * c->g.out_c + column, nr, c->g.out_c};
     }
@@ -199,13 +199,13 @@ static side side_a(const gradw *c, const void *x, int32_t block, const chunk *pa
     for (int64_t i = 0, r = 0; i < part->pieces_count; r += part->pieces[i++].rows) {
         const piece *p = &part->pieces[i];
         const trmi_conv_group *group = &c->g.groups[p->group];
-        /* float32: all rows of the piece at once. */
+        /* In float32 all rows of the piece are copied at once, ... */
         if (c->isa->pair == 1) {
             trmi_conv_gather(&c->g, c->isa, x, group, p->use, p->row, p->rows,
                              w->a + r * TRMI_TILE_STRIDE, TRMI_TILE_STRIDE);
             continue;
         }
-        /* bfloat16: row by row, two of which deal_row interleaves. */
+        /* ... in bfloat16 row by row, two of which deal_row interleaves. */
         for (int64_t q = 0; q < p->rows; q++) {
             if (c->g.pointwise) {
                 deal_row(&d, (const uint16_t *)x + (p->row + q) * c->g.in_c + b->channel);
@@ -566,7 +566,7 @@ static void choose_chunks(const gradw *c, block_sum *sum, int64_t rows) {
     sum->chunks_count = trmi_tree_blocks(&sum->tree) * sum->unit_chunks;
 }
 
-/* Rows [row, end) of a group, block by block of samples, to the chunks. */
+/* Gives rows [row, end) of a group, block by block of samples, to the chunks. */
 static void add_rows(const block_sum *sum, int64_t *cuts, piece **next, piece rows, int64_t end) {
     while (rows.row < end) {
         chunk *part = &sum->chunks[*cuts];
@@ -684,8 +684,8 @@ static bool plan_rows(gradw *c, int64_t begin, int64_t end, bool splits) {
         most = trmi_max_i64(most, c->blocks[i].chunks_count);
         classes = trmi_min_i64(classes, c->blocks[i].tree.classes);
     }
-    /* At least TASKS tasks: blocks of rows times blocks of columns; if these are fewer, the pixels
-     * are split, too. */
+    /* Make at least TASKS tasks: blocks of rows times blocks of columns; if these are fewer, the
+     * pixels are split, too. */
     c->columns = trmi_min_i64(COLUMNS, trmi_round_up(c->problem.o, nr));
     c->column_blocks = (c->problem.o + c->columns - 1) / c->columns;
     int64_t blocks = (c->last - c->first) * c->column_blocks;

@@ -168,8 +168,8 @@ static void transform_tiles(const winograd *c, const void *input, int64_t first,
     }
 }
 
-/* The same for pairs of bfloat16, two neighbouring tiles at a time. Tiles of 2x2 have no edge
- * classes, so they lie in order. */
+/* Transforms tiles of bfloat16, two neighbours at a time, a pair in each 32 bits. Tiles of 2x2 have
+ * no edge classes, so they lie in order. */
 static void transform_pairs(const winograd *c, const void *input, int64_t first, int64_t count,
                             const workspace *w) {
     int64_t step;
@@ -362,8 +362,8 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     c->ldm = c->panels * nr + 16;
     /* 36 places that are written together do not crowd in one set */
     c->u_xi = panel_floats(c, c->tiles.in_c) * c->panels + 16;
-    /* Blocks of tiles of nearly equal size; a slot holds the values of one xi of a block, before
-     * and after the product. */
+    /* Blocks of tiles are of nearly equal size. A slot holds the values of one xi of a block,
+     * before and after the product. */
     c->blocks = blocks_of(c);
     c->block = (c->tiles.count + c->blocks - 1) / c->blocks;
     c->v_block = c->block * TRMI_TILE_STRIDE;

@@ -54,7 +54,7 @@ void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order 
 /* Writes the addresses of a patch's pixels; `zero` (in_c zeros) for those outside the image. */
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
                          const void *zero, const void *pixels[TRMI_WINO_IN]);
-/* Returns a prefetch of the image rows that the patches of tiles first .. last read; output_ahead:
+/* Returns a prefetch of the image rows that the patches of tiles first .. last read; below,
  * of their output pixels. Empty if there are no such tiles. */
 trmi_prefetch trmi_winograd_input_ahead(const trmi_winograd_tiles *t, const void *input,
                                         int64_t first, int64_t last);

@@ -242,7 +242,7 @@ static void multiply_items(const winograd_gradw *c, float *s, const float *v, in
                       .store = add ? TRMI_TILE_ADD : TRMI_TILE_SET};
     v += n * c->v_xi + first * (c->height + PAD);
     s += n * c->s_xi;
-    /* Tiles of rows of nearly equal height, for each panel of columns. */
+    /* Make tiles of rows of nearly equal height, for each panel of columns. */
     for (int64_t j = 0; j * nr < columns; j++) {
         tile.b = w->z + n * c->z_xi + j * c->z_panel + first * nr;
         tile.columns = (int)trmi_min_i64(nr, columns - j * nr);
@@ -455,8 +455,8 @@ static void plan_blocks(winograd_gradw *c) {
     /* If blocks alone are too few tasks, the items are split. */
     int64_t blocks = c->row_blocks * c->column_blocks, split = (TASKS + blocks - 1) / blocks;
     c->splits = c->together ? 1 : trmi_max_i64(1, trmi_min_i64(split, c->items / TILES));
-    /* per_tile: bytes of V and Z of one item. A block has as many items as the caches are meant to
-     * hold. */
+    /* per_tile is the bytes of V and Z of one item. A block has as many items as the caches are
+     * meant to hold. */
     int64_t v_blocks = c->together ? c->row_blocks : 1;
     int64_t per_tile = c->xi_count * (v_blocks * (c->height + PAD) + c->columns) * 4;
     int64_t together_bytes = trmi_max_i64(TOGETHER_BYTES, c->xi_count * p->c * c->columns * 4);
@@ -489,7 +489,7 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     plan_blocks(c);
     int64_t nr = c->gemm->nr;
     int64_t v_blocks = c->together ? c->row_blocks : 1, blocks = c->row_blocks * c->column_blocks;
-    /* PAD: values of all xi that are read together do not conflict in a few cache sets */
+    /* With PAD, values of all xi that are read together do not conflict in a few cache sets. */
     c->s_xi = c->height * c->columns + PAD;
     c->s_block = c->xi_count * c->s_xi;
     c->direct = !c->together && c->splits == 1 && p->weights_type == TRM_FLOAT32;

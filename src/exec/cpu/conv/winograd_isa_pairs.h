@@ -4,7 +4,7 @@
  * have two columns in common, which are transformed once; all that lives at a time fits in the
  * registers. */
 
-/* B': 4 -> 4. */
+/* Multiplies 4 values of the input by the matrix B'. */
 TRMI_INLINE void input_small_1d(vec o[4], vec d0, vec d1, vec d2, vec d3) {
     o[0] = d0 - d2;
     o[1] = d1 + d2;
@@ -12,7 +12,7 @@ TRMI_INLINE void input_small_1d(vec o[4], vec d0, vec d1, vec d2, vec d3) {
     o[3] = d3 - d1;
 }
 
-/* A: 2 -> 4. */
+/* Multiplies 2 values of the gradient by the matrix A; 4 result. */
 TRMI_INLINE void gradient_small(vec o[4], vec y0, vec y1) {
     o[0] = y0;
     o[1] = y0 + y1;
@@ -20,7 +20,7 @@ TRMI_INLINE void gradient_small(vec o[4], vec y0, vec y1) {
     o[3] = y1;
 }
 
-/* G': 4 -> 3. */
+/* Multiplies 4 values by the matrix G'; 3 values of the gradient of the weights result. */
 TRMI_INLINE void weights_gradient_small_1d(vec o[3], vec s0, vec s1, vec s2, vec s3) {
     vec even = 0.5f * (s1 + s2);
     o[0] = s0 + even;
@@ -28,14 +28,14 @@ TRMI_INLINE void weights_gradient_small_1d(vec o[3], vec s0, vec s1, vec s2, vec
     o[2] = even + s3;
 }
 
-/* A row of the transforms of both tiles. */
+/* Stores a row of the transforms of both tiles. */
 TRMI_INLINE void leave_pairs(float *to, int64_t across, const vec left[4], const vec right[4]) {
     UNROLL for (int j = 0; j < 4; j++) {
         *(vec_memory *)(to + j * across) = round_pair(left[j], right[j]);
     }
 }
 
-/* The patches' columns, transformed. */
+/* Loads a patch and transforms its columns. */
 TRMI_INLINE void input_columns(vec d[6][4], const void *const pixels[TRMI_WINO_IN],
                                int64_t channel) {
     UNROLL for (int j = 0; j < 6; j++) {
@@ -85,7 +85,7 @@ static void input_small(uint16_t *left, uint16_t *right, int64_t stride,
     }
 }
 
-/* G: 3 -> 4. */
+/* Multiplies 3 weights by the matrix G; 4 values result. */
 TRMI_INLINE void weights_small_1d(vec o[4], vec g0, vec g1, vec g2) {
     vec even = 0.5f * (g0 + g2), mid = 0.5f * g1;
     o[0] = g0;

@@ -16,7 +16,8 @@
 /* Tiles of r pixels use the first r + 1 points and the last one (infinity). */
 TRMI_INLINE bool is_used_point(const int r, const int point) { return point == 5 || point <= r; }
 
-/* B': r + 2 -> used points. `s` is the distance between elements. */
+/* Multiplies r + 2 values by the matrix B': one result for each used point. `s` is the distance
+ * between elements. */
 TRMI_INLINE void input_1d(vec *o, const vec *d, const int s, const int r) {
     vec d0 = d[0], d1 = d[s], d2 = d[2 * s], d3 = d[3 * s];
     if (r == 2) {
@@ -46,7 +47,7 @@ TRMI_INLINE void input_1d(vec *o, const vec *d, const int s, const int r) {
     o[5 * s] = (4.0f * d1 - 5.0f * d3) + d5;
 }
 
-/* A': used points -> r. */
+/* Multiplies the values at the used points by the matrix A'; r results. */
 TRMI_INLINE void output_1d(vec *o, const int so, const vec *m, const int s, const int r) {
     vec s1 = m[s] + m[2 * s], d1 = m[s] - m[2 * s];
     if (r == 2) {
@@ -67,7 +68,7 @@ TRMI_INLINE void output_1d(vec *o, const int so, const vec *m, const int s, cons
     o[3 * so] = d1 + 8.0f * d2 + m[5 * s];
 }
 
-/* A: r -> used points. */
+/* Multiplies r values by the matrix A: one result for each used point. */
 TRMI_INLINE void gradient_1d(vec *o, const int so, const vec *y, const int s, const int r) {
     if (r == 2) {
         vec first = y[0], last = y[s];
@@ -97,7 +98,7 @@ TRMI_INLINE void gradient_1d(vec *o, const int so, const vec *y, const int s, co
     o[5 * so] = last;
 }
 
-/* G: 3 -> 6. */
+/* Multiplies 3 weights by the matrix G; 6 values result. */
 TRMI_INLINE void weights_1d(vec *o, const int so, const vec *g, const int s) {
     vec even = g[0] + g[2 * s], outer = g[0] + 4.0f * g[2 * s], mid = g[s], last = g[2 * s];
     o[0] = g[0] * 0.25f;
@@ -108,7 +109,7 @@ TRMI_INLINE void weights_1d(vec *o, const int so, const vec *g, const int s) {
     o[5 * so] = last;
 }
 
-/* G': 6 -> 3. */
+/* Multiplies 6 values by the matrix G'; 3 values of the gradient of the weights result. */
 TRMI_INLINE void weights_gradient_1d(vec *o, const int so, const vec *s, const int st) {
     vec s1 = s[st] + s[2 * st], d1 = s[st] - s[2 * st];
     vec s2 = s[3 * st] + s[4 * st], d2 = s[3 * st] - s[4 * st];

@@ -46,7 +46,7 @@ typedef struct trmi_dnnl_conv trmi_dnnl_conv;
 trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *options,
                                  trmi_dnnl_conv **out, trm_error *err);
 void trmi_dnnl_conv_destroy(trmi_dnnl_conv *conv);
-/* Bytes of scratch that run needs, 64-byte aligned. */
+/* Returns the bytes of scratch that run needs, 64-byte aligned. */
 int64_t trmi_dnnl_conv_scratch(const trmi_dnnl_conv *conv);
 trm_status trmi_dnnl_conv_run(const trmi_dnnl_conv *conv, void *image, void *weights, void *bias,
                               void *result, void *scratch, trm_error *err);

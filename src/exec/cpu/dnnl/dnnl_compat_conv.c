@@ -52,7 +52,7 @@ static void add_arg(call *c, int arg, dnnl_memory_t memory) {
     }
 }
 
-/* A memory object without bytes yet; NULL for an absent or empty descriptor. */
+/* Makes a memory object without bytes. Makes none for an absent or empty descriptor. */
 static dnnl_status_t bare_memory(trmi_dnnl *dnnl, trmi_md_ref md, dnnl_memory_t *out) {
     if (md == NULL || dnnl_memory_desc_get_size(md) == 0) {
         return dnnl_success;
@@ -95,7 +95,7 @@ static dnnl_status_t make_conv(trmi_dnnl_conv *c, const trmi_dnnl_conv_options *
                        .pad_end = {o->pad[1], o->pad[3]}};
     dnnl_primitive_desc_t hint = NULL;
     dnnl_status_t s = dnnl_success;
-    /* a forward descriptor of any kind guides the choice */
+    /* A forward descriptor of any kind guides the choice. */
     if (o->direction != TRMI_CONV_FORWARD) {
         trmi_conv_mds f = m;
         f.bias = NULL;

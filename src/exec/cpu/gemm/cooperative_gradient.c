@@ -71,7 +71,7 @@ trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
     }
     slice *s;
     TRMI_TRY(TRMI_NEW(err, s, 1, "for %s", k->step->name));
-    /* whole rows of the weights that cover this rank's elements */
+    /* Multiply whole rows of the weights that cover this rank's elements. */
     int64_t begin = part->begin / problem.o,
             end = (part->begin + part->count + problem.o - 1) / problem.o;
     trm_status status = trmi_conv_gradw_rows(trmi_onednn_of(backend), &problem, begin, end,

@@ -311,7 +311,7 @@ static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, 
         d->pack->pack(packed + j * depth, b + j, TRM_FLOAT32, p->n, depth,
                       (int)trmi_min_i64(nr, n - j));
     }
-    /* the tiles prefetch the next chunk, equal shares of it */
+    /* The tiles prefetch equal shares of the next chunk. */
     trmi_prefetch soon[] = {trmi_prefetch_rows(a + depth * p->m, p->m * 4, next, m * 4),
                             trmi_prefetch_rows(b + depth * p->n, p->n * 4, next, n * 4)};
     int64_t lines = trmi_pieces(soon[0].lines + soon[1].lines, tiles * trmi_pieces(n, nr));

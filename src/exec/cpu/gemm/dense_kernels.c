@@ -56,7 +56,7 @@ TRMI_INLINE void finish_tile(const trmi_dense_tile *t, const int rows, const int
     }
 }
 
-/* The same at the right edge, element by element. */
+/* Stores the sums of a tile at the right edge, element by element. */
 TRMI_INLINE void finish_edge(const trmi_dense_tile *t, const int rows, vec sum[MR][VN]) {
     float values[MR][NR];
     memcpy(values, sum, sizeof values);
@@ -214,7 +214,7 @@ static void all_rows(const trmi_dense_tile *given, int64_t count) {
 
 enum { FEW = VL == 16 ? 8 : 4, FEW_VECTORS = 3 }; /* so many sums are in registers */
 
-/* From `column` on, so many vectors wide. */
+/* Computes the sums of a few rows, from `column` on, `vectors` vectors wide. */
 TRMI_INLINE void few_sums(const trmi_dense_tile *t, int64_t column, const int rows,
                           const int vectors, const bool prefetches) {
     vec sum[FEW][FEW_VECTORS];
@@ -260,7 +260,7 @@ TRMI_INLINE void few_edge(const trmi_dense_tile *t, int64_t column, const int ro
  * the columns that are left. */
 TRMI_INLINE void few_columns(const trmi_dense_tile *t, const int rows, const bool prefetches) {
     int64_t column = 0;
-    /* threes, and twos rather than a single one */
+    /* Take threes, and twos rather than a single one. */
     for (int64_t left = t->columns / VL; left > 0;) {
         if (left >= 3 && left != 4) {
             few_sums(t, column, rows, 3, prefetches);

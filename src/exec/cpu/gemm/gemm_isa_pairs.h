@@ -4,7 +4,7 @@
 
 enum { PAIR = 2 };
 
-/* Vector i of `from` as bfloat16 bits in the low halves. */
+/* Returns vector i of `from` as bfloat16 bits in the low halves. */
 TRMI_INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i) {
     if (type == TRM_BFLOAT16) {
         return load_low((const uint16_t *)from + i);
@@ -104,7 +104,7 @@ static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t
     }
 }
 
-/* `count` pairs at the end of rows. */
+/* Deals `count` pairs at the end of rows. */
 TRMI_INLINE void deal_end(float *to, const int room, const uint16_t *even, const uint16_t *odd,
                           int64_t count) {
 #if VL == 16 && defined(__AVX512BW__) && defined(__AVX512VL__)

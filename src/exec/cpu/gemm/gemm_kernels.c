@@ -58,7 +58,7 @@ enum { NR = VL * VN };
 #define CLEAR_SUM(i, j) WHERE(i, j) SUM(i, j) = (vec){0};
 #define FETCH_SUM(i, j) WHERE(i, j) __builtin_prefetch(t->c + t->row_offset[i] + (j)*VL, 1, 3);
 
-/* A tile at the right edge, element by element. */
+/* Stores a tile at the right edge, element by element. */
 static __attribute__((noinline)) void edge_store(int rows, const float *sums, float *c,
                                                  const int64_t *row_offset, int columns,
                                                  trmi_tile_store store) {
@@ -70,7 +70,7 @@ static __attribute__((noinline)) void edge_store(int rows, const float *sums, fl
     }
 }
 
-/* The same, rounded. */
+/* Stores a tile at the right edge as bfloat16. */
 static __attribute__((noinline)) void edge_round(const trmi_tile *t, const float *sums) {
     for (int i = 0; i < t->rows; i++, sums += NR) {
         const float *before = t->c + t->row_offset[i];

@@ -66,7 +66,8 @@ static bool read_step(const trm_program *program, const trmi_step *step, product
                        linear ? !step->attrs->matmul.inputs_first : step->attrs->matmul.transpose_b,
                    .bias = linear && step->inputs_count > 2 && step->inputs[2] != 0};
     int32_t rank = a->shape.rank;
-    /* m, k, n by the form: a layer on rows, rows of both operands, or a batch of matrices */
+    /* m, k and n depend on the form: a layer on rows, rows of both operands, or a batch of
+     * matrices. */
     if (linear) {
         p->k = b->shape.dim[p->transpose_b ? 1 : 0];
         p->n = p->k > 0 ? trm_shape_count(&b->shape) / p->k : 0;
@@ -148,7 +149,7 @@ static bool is_dense(const trmi_step *step, product *p, bool blocks) {
     bool linear = step->op_kind == TRMI_OP_LINEAR;
     bool fused = linear ? attrs->matmul.relu : attrs->matmul.columns > 0 || step->inputs_count > 2;
     int64_t width = p->transpose_b ? p->k : p->n; /* of B as it lies */
-    /* a part of B's columns */
+    /* The product is with a part of B's columns. */
     if (!linear && attrs->matmul.columns > 0) {
         p->n = attrs->matmul.columns;
         p->begin = p->transpose_b ? attrs->matmul.begin * p->k : attrs->matmul.begin;
@@ -199,14 +200,14 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
                          step->name);
     }
     bool blocks = backend->strict;
-    /* few rows against a large matrix */
+    /* Few rows meet a large matrix. */
     p->is_narrow = !blocks && is_narrow(step, p, backend->threads);
     if (p->is_narrow) {
         p->scratch = trmi_narrow_scratch(&p->narrow);
         return TRM_OK;
     }
     p->dense = is_dense(step, p, blocks);
-    /* one product on all threads, or a batch with a product for each thread */
+    /* Run one product on all threads, or a batch with a product for each thread. */
     if (p->dense) {
         trmi_dense_problem problem = p->plan.problem;
         problem.any_rows = blocks;
@@ -218,7 +219,8 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
             p->threads;
         return TRM_OK;
     }
-    /* otherwise a 1x1 convolution; with `by_block` each block of samples is a product of its own */
+    /* Otherwise the product is a 1x1 convolution; with `by_block` each block of samples is a
+     * product of its own. */
     p->by_block = step->over_samples && backend->single_blocks;
     p->k /= p->by_block ? step->blocks : 1;
     set_conv_problem(p);

@@ -110,7 +110,7 @@ static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t
                       trmi_nest_body body, const void *context) {
     int32_t inner = n->rank - 1;
     int64_t at[TRM_MAX_RANK] = {0}, run = begin / pieces, p = begin % pieces;
-    /* the indices of the first run, as digits */
+    /* Count the indices of the first run, as digits. */
     for (int32_t d = inner - 1; d >= 0; d--) {
         at[d] = run % n->dim[d];
         run /= n->dim[d];
@@ -125,7 +125,7 @@ static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t
         }
         int64_t left = n->dim[inner] - p * piece;
         body(context, offset, left < piece ? left : piece);
-        /* next piece; after the last one the indices count on */
+        /* Go to the next piece; after the last one the indices count on. */
         if (++p == pieces) {
             p = 0;
             for (int32_t d = inner - 1; d >= 0 && ++at[d] == n->dim[d]; d--) {

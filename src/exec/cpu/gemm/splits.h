@@ -17,7 +17,7 @@
  * `sums`. Called by all threads of the team that computed the sums, after a barrier. */
 void trmi_splits_add(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t count, void *to,
                      trm_dtype type);
-/* The same where splits are 2^k parts of a tree: neighbours are added to each other. */
+/* Adds up splits that are 2^k parts of a tree: neighbours are added to each other. */
 void trmi_splits_join(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t count,
                       void *to, trm_dtype type);
 

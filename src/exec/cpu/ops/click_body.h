@@ -7,8 +7,8 @@ enum {
     PAIRS_ROWS = 8 /* sums that run beside each other */
 };
 
-/* Rows i to i + count of the products' triangle, columns of one tile. Vectors run past the last
- * row: there `turned` holds zeros, and nothing is stored. */
+/* Writes rows i to i + count of the triangle of products, for the columns of one tile. Vectors run
+ * past the last row: there `turned` holds zeros, and nothing is stored. */
 TRMI_INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX], float *y,
                            int64_t i, int64_t count, int64_t width, const int64_t n, bool first) {
     const float *own[PAIRS_ROWS];
@@ -54,7 +54,8 @@ TRMI_INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width
     }
 }
 
-/* y[i (i - 1) / 2 + j] = <x_i, x_j>, j < i: vectors run along j, over a transposed tile. */
+/* Computes y[i (i - 1) / 2 + j] = <x_i, x_j>, j < i. Vectors run along j, over a transposed tile.
+ */
 static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
     if (width == 16) { /* the usual one, unrolled */
         pair_tile(x, y, rows, 16, 16, true);
@@ -66,7 +67,7 @@ static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
     }
 }
 
-/* dx_i = sum over j of d(i, j) x_j, with d symmetric. */
+/* Computes dx_i = sum over j of d(i, j) x_j, with d symmetric. */
 static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t rows,
                            int64_t width) {
     float d[TRMI_PAIRS_ROWS_MAX][TRMI_PAIRS_ROWS_MAX];
@@ -100,7 +101,7 @@ static void pair_dots_grad(const float *dy, const float *x, float *dx, int64_t r
     }
 }
 
-/* into += scale * x. */
+/* Adds scale * x to `into`. */
 static void add_scaled(float *into, const float *x, int64_t count, float scale) {
     VF_LOOP(count, vf_store(into + i, vf_fma(vf_set(scale), vf_load(x + i), vf_load(into + i))),
             vf_store_n(into + i, n,
@@ -109,7 +110,8 @@ static void add_scaled(float *into, const float *x, int64_t count, float scale) 
 
 /* ---- sums by group --------------------------------------------------------------------------- */
 
-/* Vectors [j, j + VL) of one sample. */
+/* Returns the sum of the vectors at [j, j + VL) of one sample: its own one and the one of each
+ * group. */
 static inline vf group_vector(const trmi_group_sum *s, int64_t n, int64_t j) {
     vf sum = vf_load(s->from + n * s->columns + j);
     for (int64_t f = 0; f < s->fields; f++) {
@@ -118,7 +120,7 @@ static inline vf group_vector(const trmi_group_sum *s, int64_t n, int64_t j) {
     return s->relu ? vf_select(vf_gt(vf_zero(), sum), vf_zero(), sum) : sum;
 }
 
-/* Two vectors a sample, the usual width, so that groups are read once. */
+/* Adds up samples of two vectors, the usual width, so that groups are read once. */
 static inline void sum_pair(const trmi_group_sum *s, int64_t n) {
     const float *from = s->from + n * 2 * VL;
     vf a = vf_load(from), b = vf_load(from + VL);
@@ -135,7 +137,7 @@ static inline void sum_pair(const trmi_group_sum *s, int64_t n) {
     vf_store(s->to + n * s->to_stride + VL, b);
 }
 
-/* columns: a multiple of VL. */
+/* Adds up the vectors of each sample. columns: a multiple of VL. */
 static void sum_groups(const trmi_group_sum *s) {
     for (int64_t n = 0; n < s->samples; n++) {
         if (s->columns == 2 * VL) {

@@ -138,7 +138,7 @@ static void unary_body(const void *context, const int64_t *offset, int64_t count
     }
 }
 
-/* The same for a binary operator; a broadcast operand has stride 0. */
+/* Computes a binary operator for a run of elements. A broadcast operand has stride 0. */
 static void binary_body(const void *context, const int64_t *offset, int64_t count) {
     const eltwise_state *s = context;
     int32_t inner = s->nest.rank - 1;
@@ -240,7 +240,7 @@ trm_status trmi_onednn_bind_eltwise(trmi_backend *backend, trmi_kernel *kernel, 
         half[o] = x->dtype == TRM_BFLOAT16;
         trmi_broadcast_strides(x, &y->shape, strides[o]);
     }
-    /* the state, and the loops over the output */
+    /* Make the state, and the loops over the output. */
     eltwise_state *s = trmi_memory_state(kernel, sizeof *s, err);
     if (s == NULL) {
         return TRM_NOMEM;

@@ -8,13 +8,13 @@ static const float GELU_ROOT = 0.797884560802865356f, /* sqrt(2 / pi) */
     GELU_CUBE = 0.044715f, INV_ROOT_2 = 0.707106781186547524f,
                    INV_ROOT_2_PI = 0.398942280401432678f;
 
-/* tanh(u) as 2 sigmoid(2u) - 1, of u = sqrt(2 / pi) (x + 0.044715 x^3): the half of 1 + tanh(u). */
+/* Returns (1 + tanh(u)) / 2 of u = sqrt(2 / pi) (x + 0.044715 x^3), as sigmoid(2u). */
 TRMI_INLINE vf gelu_share(vf x) {
     vf z = vf_mul(x, x);
     vf u = vf_mul(x, vf_fma(z, vf_set(2 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT)));
     return vf_sigmoid(u);
 }
-/* Phi(x) */
+/* Returns Phi(x), the normal distribution at x. */
 TRMI_INLINE vf normal_share(vf x) {
     vf half = vf_set(0.5f);
     return vf_fma(half, vf_erf(vf_mul(x, vf_set(INV_ROOT_2))), half);
@@ -23,7 +23,7 @@ TRMI_INLINE vf gelu_grad_of(vf dy, vf x) {
     vf density = vf_mul(vf_set(INV_ROOT_2_PI), vf_exp_below(vf_mul(vf_mul(x, x), vf_set(-0.5f))));
     return vf_mul(dy, vf_fma(x, density, normal_share(x)));
 }
-/* d(x s(2u))/dx = s + x s (1 - s) 2 u' */
+/* Returns dy d(x s)/dx = dy (s + x s (1 - s) 2 u'), with s = sigmoid(2u). */
 TRMI_INLINE vf gelu_tanh_grad_of(vf dy, vf x) {
     vf s = gelu_share(x), one = vf_set(1.0f);
     vf slope = vf_fma(vf_mul(x, x), vf_set(6 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT));
@@ -213,7 +213,7 @@ static void dropout_loop(const void *x, void *y, int64_t begin, int64_t count, b
     uint32_t bits[PHILOX_ELEMENTS];
     float factor[PHILOX_ELEMENTS];
     const float kept = (float)(1 / (1 - rate));
-    /* kept where (bits >> 8) * 2^-24 >= rate, in integers */
+    /* An element is kept where (bits >> 8) * 2^-24 >= rate, in integers. */
     const double bound = rate * 0x1p24;
     const uint32_t least = (uint32_t)bound + ((double)(uint32_t)bound < bound);
     for (int64_t at = 0; at < count; at += PHILOX_ELEMENTS) {

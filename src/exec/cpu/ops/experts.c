@@ -95,8 +95,8 @@ static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const in
     const trmi_op_part *part = trmi_part_of(a);
     int64_t all = part->extent > 0 ? part->extent : s->experts;
     memset(begins, 0, (size_t)(s->experts + 2) * sizeof *begins);
-    /* Counting sort. Pass 0 counts the rows of each expert, pass 1 enters them. Expert number
-     * `experts` collects the rows of experts on other ranks. */
+    /* This is a counting sort. Pass 0 counts the rows of each expert, pass 1 enters them. Expert
+     * number `experts` collects the rows of experts on other ranks. */
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t r = 0; r < s->rows; r++) {
             int64_t at = (int64_t)ids[r] - part->begin;
@@ -122,7 +122,7 @@ static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const in
     return TRM_OK;
 }
 
-/* Rows in that order, as float32. */
+/* Copies the rows of `from` in that order, as float32. */
 static void gather_rows(const expert_state *s, float *to, const char *from, bool half,
                         int64_t width, const int64_t *order) {
 #pragma omp parallel for schedule(static) num_threads(s->threads)
@@ -144,8 +144,8 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
     float *second = (float *)(void *)(scratch + s->order_bytes + s->first_bytes);
     char *products = scratch + s->order_bytes + s->first_bytes + s->second_bytes;
     int64_t weights = s->outs * s->ins;
-    /* Sort: expert e has rows order[begins[e] .. begins[e + 1]); rows of no expert here come
-     * last. */
+    /* Sort the rows: expert e has rows order[begins[e] .. begins[e + 1]); rows of no expert here
+     * come last. */
     TRMI_TRY(sort_rows(s, k->step->attrs, trmi_kernel_input(k, env, 2), begins, order, err));
     gather_rows(s, first, trmi_kernel_input(k, env, 0), s->half[0], first_width(s), order);
     if (s->weights) {

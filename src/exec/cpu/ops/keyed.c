@@ -58,8 +58,8 @@ static int64_t reserve_floats(trmi_keyed *q, int64_t floats) {
  * the groups. */
 static int64_t prepare_plans(trmi_keyed *q) {
     int64_t own = q->fields * q->width, n = q->samples, bytes = 0;
-    /* Forward: dense inputs, then rows, which are added. Backward: gradients of the rows and of the
-     * weights. */
+    /* Forward multiplies the dense inputs, then the rows, which are added. Backward makes the
+     * gradients of the rows and of the weights. */
     const trmi_dense_problem problems[4] = {
         {.m = n,
          .n = q->outputs,
@@ -107,8 +107,8 @@ static bool prepare_sizes(const trm_program *program, const trmi_step *step, int
     while (((int64_t)1 << q->hash_bits) < 2 * q->samples) {
         q->hash_bits++;
     }
-    /* Layout of the scratch: what all threads share, then the parts of the threads. The products of
-     * all samples use the same memory instead, after the begins. */
+    /* The scratch has what all threads share, then the parts of the threads. The products of all
+     * samples use the same memory instead, after the begins. */
     q->begin_at = reserve_floats(q, 2 * (q->fields + 1));
     q->rows_at = reserve_floats(q, q->most * q->chunks * TRMI_TILE_COLS);
     if (q->backward) {
@@ -320,7 +320,7 @@ static trm_status run_forward(const trmi_kernel *k, const trmi_kernel_env *env, 
         trmi_keyed_group(f.ids, q->wide, q->samples, q->fields, i, q->hash_bits,
                          f.groups + i * (2 * q->samples + 1), room);
     }
-    /* where the distinct keys of each field begin, in one list of all */
+    /* Find where the distinct keys of each field begin, in one list of all. */
     trmi_keyed_begins(q, f.groups, f.begin);
     if (f.begin[q->fields] > q->most || q->panels < q->threads) {
         all_samples(&f);

@@ -2,10 +2,9 @@
 /* exec/cpu/ops/keyed.h: KEYED_LINEAR and its gradient: a linear layer on looked-up embedding rows,
  * whose products are computed once for each different id.
  *
- *      forward, 32 columns of y at a time:   rows of the ids [u, D] x w --> P [u, 32]
- *                                            y[n] = bias + dense w + sum over fields of
- * P[field][group of n]
- *      backward:   S[group of n] += dy[n]    dw = rows^T S     d(row of an id) = S w^T
+ *      forward    for 32 columns of y at a time: P [u, 32] = rows of the u ids [u, D] x w,
+ *                 y[n] = bias + dense w + sum over fields of P[field][group of n]
+ *      backward   S[group of n] += dy[n],  dw = rows^T S,  d(row of an id) = S w^T
  *
  * If most ids occur only once (MOST_PERCENT in keyed.c), or there are more threads than panels of
  * columns, the products of all samples are computed instead. The same bits for any number of
@@ -40,7 +39,7 @@ typedef struct trmi_keyed {
     int32_t hash_bits;
 } trmi_keyed;
 
-/* keyed_grad.c */
+/* keyed_grad.c: computes the gradients of the operator. */
 trm_status trmi_keyed_backward(const trmi_kernel *kernel, const trmi_kernel_env *env,
                                trm_error *err);
 

@@ -111,7 +111,7 @@ static void weights_gradient(const back *b, const float *rows, int64_t count, in
                              int64_t column, const float *sums, int64_t panel, float *turned) {
     const trmi_keyed *q = b->q;
     int64_t outputs = trmi_min_i64(q->nr, q->outputs - panel * q->nr);
-    /* A chunk of columns at a time: first its product, transposed, ... */
+    /* Take a chunk of columns at a time: first make its product, transposed, ... */
     for (int64_t c = 0; c * TRMI_TILE_COLS < width; c++) {
         int64_t here = trmi_min_i64(TRMI_TILE_COLS, width - c * TRMI_TILE_COLS),
                 tiles = trmi_pieces(here, q->isa->mr);
@@ -127,7 +127,7 @@ static void weights_gradient(const back *b, const float *rows, int64_t count, in
                                        .c_stride = q->nr};
             q->isa->columns(&t);
         }
-        /* ... then a copy to the rows of dw. */
+        /* ... then copy it to the rows of dw. */
         for (int64_t o = 0; o < outputs; o++) {
             float *to = b->dw + (panel * q->nr + o) * q->columns + column + c * TRMI_TILE_COLS;
             for (int64_t i = 0; i < here; i++) {
@@ -265,8 +265,8 @@ static void by_groups(const back *b) {
     }
 }
 
-/* The gradients of keyed.c's operator. As in forward, groups pay only where keys repeat and there
- * is work for all threads. */
+/* Computes the gradients of the operator of keyed.c. As in forward, groups pay only where keys
+ * repeat and there is work for all threads. */
 trm_status trmi_keyed_backward(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trmi_keyed *q = k->state;

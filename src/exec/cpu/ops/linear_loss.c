@@ -90,7 +90,7 @@ static trmi_dense_problem problem_of(const loss_state *s, product which, int64_t
     }
 }
 
-/* Column of the first class of a block. */
+/* Returns the column of the first class of a block. */
 static int64_t block_at(const loss_state *s, int64_t block) {
     return trmi_min_i64(block * COLUMNS, s->classes);
 }
@@ -206,7 +206,7 @@ static trm_status list_rows(run *r, trm_error *err) {
     return TRM_OK;
 }
 
-/* The sum over the ranks that have the other samples. */
+/* Adds a number over the ranks that have the other samples. */
 static trm_status add_samples(const run *r, const trmi_kernel_env *env, double *value,
                               trm_error *err) {
     const double own = *value, *all;
@@ -223,7 +223,7 @@ static trm_status add_samples(const run *r, const trmi_kernel_env *env, double *
     return TRM_OK;
 }
 
-/* Column of the label of a row of the chunk, or -1. */
+/* Returns the column of the label of a row of the chunk; -1: the row has none here. */
 static int64_t label_column(const run *r, int64_t row) {
     if (row >= r->real) {
         return -1;
@@ -231,7 +231,7 @@ static int64_t label_column(const run *r, int64_t row) {
     int64_t column = (int64_t)r->labels[r->list[r->begin + row]] - trmi_part_of(r->a)->begin;
     return column >= 0 && column < r->s->classes ? column : -1;
 }
-/* Logits of a row in a block. */
+/* Returns the logits of a row in a block. */
 static float *logits_of(const run *r, int64_t row, int64_t block) {
     int64_t begin = block_at(r->s, block), end = block_at(r->s, block + 1);
     return r->z + begin * r->rows + row * (end - begin);
@@ -284,7 +284,7 @@ static void compute_logits(const run *r, int64_t block) {
     }
 }
 
-/* log_sum_exp and the label's logit of each row, of this rank's classes. */
+/* Computes log_sum_exp and the logit of the label for each row, of the classes of this rank. */
 static void row_numbers(const run *r) {
     const loss_state *s = r->s;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
@@ -324,7 +324,7 @@ static void predict_rows(const run *r) {
     }
 }
 
-/* The same over the ranks that have the other classes. */
+/* Joins the numbers of each row over the ranks that have the other classes. */
 static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_error *err) {
     const double *all;
     uint32_t axes = trmi_part_of(r->a)->class_axes;
@@ -349,7 +349,7 @@ static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_err
     return TRM_OK;
 }
 
-/* Logits of a block become their gradients. */
+/* Turns the logits of a block into their gradients. */
 static void differentiate_block(const run *r, int64_t block) {
     const loss_state *s = r->s;
     int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
@@ -413,7 +413,7 @@ static void move_rows(const run *r, bool gather) {
  * multiplied into dx, dw and the bias' gradient. */
 static trm_status run_chunk(run *r, const trmi_kernel_env *env, trm_error *err) {
     move_rows(r, true);
-    /* logits = x w^T, and log_sum_exp of the rows of each block */
+    /* Compute logits = x w^T, and log_sum_exp of the rows of each block. */
     each_block(r, compute_logits);
     row_numbers(r);
     if (r->predicted != NULL) {

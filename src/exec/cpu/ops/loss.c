@@ -113,7 +113,7 @@ static trm_status join_classes(const loss_state *s, trmi_norm_sync *sync, double
     return TRM_OK;
 }
 
-/* The losses of rows [begin, end), added up. */
+/* Adds up the losses of rows [begin, end). */
 static double add_losses(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
                          const double *numbers, int64_t begin, int64_t end) {
     double total = 0, smoothing = a->xent.label_smoothing;
@@ -169,7 +169,8 @@ static trm_status run_xent(const trmi_kernel *k, const trmi_kernel_env *env, trm
     const trmi_op_part *part = trmi_part_of(a);
     trmi_norm_sync *sync = sync_of(a, env);
     int64_t labelled;
-    /* Log-sum-exp and label logit of each row, over the classes of this rank, then of all. */
+    /* Compute the log-sum-exp and the logit of the label of each row, over the classes of this
+     * rank, then over all. */
     TRMI_TRY(check_labels(s, a, labels, &labelled, err));
     row_numbers(s, a, trmi_kernel_input(k, env, 0), labels, numbers);
     if (part->class_axes != 0) {
@@ -234,7 +235,7 @@ static trm_status run_xent_grad(const trmi_kernel *k, const trmi_kernel_env *env
 
 /* ---- binary cross-entropy -------------------------------------------------------------------- */
 
-/* Elements of a block of samples, or all. */
+/* Returns the elements of a block of samples, or all. */
 static int64_t elements_together(const loss_state *s, int32_t blocks) {
     return s->rows * s->classes / (blocks > 0 ? blocks : 1);
 }
@@ -257,7 +258,7 @@ static trm_status run_bce(const trmi_kernel *k, const trmi_kernel_env *env, trm_
                 n = count - in < PIECE ? count - in : PIECE;
         partial[p] = s->kernels->bce(z + at * bytes, t + at * bytes, n, s->half);
     }
-    /* The sum of each block, in the order of its pieces. */
+    /* Sum each block, in the order of its pieces. */
     for (int32_t b = 0; b < blocks; b++) {
         double sum = 0;
         for (int64_t p = 0; p < pieces; p++) {

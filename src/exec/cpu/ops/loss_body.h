@@ -16,7 +16,7 @@ TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
 #define EACH_LANES(count) for (int64_t i = 0; i < (count); i += VL)
 #define LANES_LEFT(count) ((count)-i < VL ? (int)((count)-i) : VL)
 
-/* The larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
+/* Returns the larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
 TRMI_INLINE vf larger_of(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
 
 TRMI_INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, int sum) {
@@ -37,7 +37,7 @@ static void fold_rows(float *into, const void *x, int64_t count, bool half,
     }
 }
 
-/* into += row after row, eight of them in one pass over `into`. */
+/* Adds row after row to `into`, eight of them in one pass over it. */
 static void sum_rows(float *into, const float *x, int64_t stride, int64_t rows, int64_t count) {
     int64_t row = 0;
     for (; row + 8 <= rows; row += 8, x += 8 * stride) {
@@ -152,7 +152,7 @@ static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, f
 
 /* ---- binary cross-entropy -------------------------------------------------------------------- */
 
-/* max(z, 0) - z t + ln(1 + e^-|z|) */
+/* Returns the sum over all elements of max(z, 0) - z t + ln(1 + e^-|z|). */
 static double bce_run(const void *z, const void *t, int64_t count, bool half) {
     vf sum = vf_zero(), one = vf_set(1.0f);
     EACH_LANES(count) {

@@ -59,7 +59,7 @@ TRMI_INLINE void load_two(const void *w, int64_t at, int half, vf two[2]) {
     }
 }
 
-/* Inner products of `rows` rows, a constant, from element `at` of w on. */
+/* Computes the inner products of `rows` rows, a constant, from element `at` of w on. */
 TRMI_INLINE void dot_some(float *y, const float *x, const void *w, int64_t at, int64_t k, int half,
                           const int rows) {
     const int64_t line = NARROW_STEP(half);

@@ -431,7 +431,7 @@ static trm_status run_train(const trmi_kernel *k, const trmi_kernel_env *env, tr
                                  .scale = f.scale,
                                  .shift = f.shift};
     f.pass.stream = is_streamed(s, f.pass.y);
-    /* Several ranks: each measures its own samples, and all gather the results of all. */
+    /* Of several ranks each measures its own samples, and all gather the results of all. */
     trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)
@@ -596,7 +596,7 @@ static trm_status gather_sums(const norm_backward *f, trmi_norm_sync *sync, cons
     return sync->gather(sync, sync->values, 2 * channels + 1, all, err);
 }
 
-/* One channel's two sums over all ranks, or over all blocks of samples. */
+/* Adds the two sums of one channel over all ranks, or over all blocks of samples. */
 static void add_all(const norm_backward *f, int64_t c, double *sum, double *sum_x) {
     *sum = *sum_x = 0;
     for (int32_t r = 0; r < f->size; r++) {
@@ -626,11 +626,11 @@ static void finish_sums(const norm_backward *f, int64_t at, int width) {
         if (f->dbeta != NULL) {
             f->dbeta[c] = (float)sum;
         }
-        /* the sums of all ranks */
+        /* Use the sums of all ranks. */
         if (f->all != NULL) {
             add_all(f, c, &sum, &sum_x);
         }
-        /* dx = a dz - slope (x - mean) - a sum / count, as a linear function of dz and x. */
+        /* Write dx = a dz - slope (x - mean) - a sum / count as a linear function of dz and x. */
         double a = (double)f->v.gamma[c] * inv_std,
                slope = a * inv_std * inv_std * sum_x / f->count;
         f->of_dz[c] = (float)a;
@@ -701,7 +701,7 @@ static trm_status run_gradient(const trmi_kernel *k, const trmi_kernel_env *env,
     f.masks = f.pass.relu && !attrs->norm.from_y;
     f.pass.mean = f.v.mean;
     f.pass.of_dz = f.of_dz, f.pass.of_x = f.of_x, f.pass.constant = f.constant;
-    /* with other ranks: this rank's sums, then those of all */
+    /* With other ranks: send this rank's sums, then read those of all. */
     trmi_norm_sync *sync = sync_of(attrs, env);
     if (sync != NULL) {
 #pragma omp parallel num_threads(s->threads)

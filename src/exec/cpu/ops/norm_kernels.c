@@ -12,12 +12,12 @@ TRMI_INLINE void vf_prefetch(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 0, 3);
 }
 
-/* The same for writing. */
+/* Prefetches memory that will be written. */
 TRMI_INLINE void vf_prefetch_to_write(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 1, 3);
 }
 
-/* A vector of lanes [c, c + n) of a row. */
+/* Load and store a vector of lanes [c, c + n) of a row. */
 TRMI_INLINE vf load_lanes(const void *base, int64_t at, int half, int n) {
     return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
 }

@@ -132,8 +132,8 @@ static void fold_block(const reduce_state *s, const char *x, int64_t kept, int64
                              end - begin, n);
         return;
     }
-    /* Otherwise row by row. If the inner dimension is kept, a row is a vector of results; if not,
-     * it is part of one result. */
+    /* Otherwise go row by row. If the inner dimension is kept, a row is a vector of results; if
+     * not, it is part of one result. */
     for (int64_t row = block * s->block_rows; row < end; row++) {
         int64_t at = base + outer_offset(&s->nest, 0, false, row / s->runs);
         if (s->inner_kept) {
