@@ -38,7 +38,7 @@ static bool is_floating(trm_dtype dtype) {
 /* Adds the gradient operators of one operator and sums their results into the gradients of its
  * inputs. */
 static void backward_of(trm_graph *graph, int64_t index, const bool *needed, trm_node *gradient) {
-    /* a copy, because adding operators moves the array */
+    /* Copy the operator, because adding operators moves the array. */
     trmi_op op = graph->ops[index];
     trm_node d_outputs[TRMI_OP_OUTPUTS_MAX] = {{0}};
     bool any = false, wanted = false;

@@ -45,7 +45,7 @@ trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, i
             !leaf->attrs.leaf.trainable || gathers_of(graph, leaf->outputs[0]) <= 0) {
             continue;
         }
-        /* One entry for each gather: a table that is read twice has two leaves. */
+        /* Each gather gets an entry: a table that is read twice has two leaves. */
         const trm_shape *shape = &graph->values[leaf->outputs[0]].shape;
         for (int64_t j = i + 1; j < graph->ops_count; j++) {
             const trmi_op *op = &graph->ops[j];

@@ -283,7 +283,7 @@ void trmi_init_fill(trm_init init, uint64_t seed, const char *name, const trm_sh
 void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const trm_shape *shape,
                         const trmi_box *box, trm_dtype dtype, void *data) {
     trmi_init_rule rule = trmi_init_rule_of(init, name, shape);
-    /* `last`: the dimension after which the box is whole; elements of a run are adjacent */
+    /* `last` is the dimension after which the box is whole: elements of a run are adjacent. */
     int32_t last = shape->rank - 1;
     int64_t rows = 1, inner = 1;
     for (; last > 0 && box->begin[last] == 0 && box->end[last] == shape->dim[last]; last--) {
@@ -293,8 +293,8 @@ void trmi_init_fill_box(trm_init init, uint64_t seed, const char *name, const tr
     for (int32_t d = 0; d < last; d++) {
         rows *= box->end[d] - box->begin[d];
     }
-    /* one run along the last dimension after another; `begin` is its first element in the whole
-     * leaf */
+    /* Fill one run along the last dimension after another; `begin` is its first element in the
+     * whole leaf. */
     for (int64_t row = 0; row < rows; row++) {
         int64_t rest = row, begin = 0, stride = last < 0 ? 1 : shape->dim[last] * inner;
         for (int32_t d = last - 1; d >= 0; d--) {

@@ -174,7 +174,7 @@ static trmi_cost cost_attention(const trm_graph *graph, const trmi_op *op) {
     return cost;
 }
 
-/* x [B, T, ..., D] with D even. */
+/* Infers y, which is like x [B, T, ..., D] with D even. */
 static trm_status infer_rotary(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     char text[128] = "nothing";
@@ -191,7 +191,7 @@ static trm_status infer_rotary(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* The rotation by the negated angles. */
+/* Builds the gradient: the rotation of dy by the negated angles. */
 static void grad_rotary(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = op->attrs;
     attrs.rotary.inverse = !attrs.rotary.inverse;

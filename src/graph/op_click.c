@@ -26,7 +26,7 @@ static bool is_offsets(const trmi_value *v) {
            (v->dtype == TRM_INT32 || v->dtype == TRM_INT64);
 }
 
-/* rows [K, D], offsets [B + 1], weights [K] or absent -> [B, D]. */
+/* Infers rows [K, D], offsets [B + 1], weights [K] or absent -> [B, D]. */
 static trm_status infer_bag(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *rows = trmi_input_of(graph, op, 0), *offsets = trmi_input_of(graph, op, 1);
     const trmi_value *weights = trmi_input_of(graph, op, 2);
@@ -70,7 +70,7 @@ trm_node trm_bag_pool(trm_graph *graph, trm_node rows, trm_node offsets, trm_nod
 
 /* ---- pairs ---- */
 
-/* x [N, V, W] -> [N, V (V - 1) / 2]. */
+/* Infers x [N, V, W] -> [N, V (V - 1) / 2]. */
 static trm_status infer_pairs(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank != 3 || x->shape.dim[1] < 2) {
@@ -99,7 +99,7 @@ static void grad_pairs(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     dx[0] = trmi_graph_add1(graph, TRMI_OP_PAIR_DOTS_GRAD, NULL, inputs, 2, NULL);
 }
 
-/* 2 operations for each pair and column, twice as many backward. */
+/* Counts 2 operations for each pair and column, twice as many backward. */
 static trmi_cost cost_pairs(const trm_graph *graph, const trmi_op *op) {
     bool backward = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
     const trm_shape *x = &trmi_input_of(graph, op, backward ? 1 : 0)->shape;

@@ -23,7 +23,7 @@ static int64_t out_extent(int64_t in, int64_t before, int64_t after, int64_t ker
     return room < 0 ? 0 : room / stride + 1;
 }
 
-/* x [N, C, H, W], w [O, C/groups, KH, KW], optional bias [O] -> [N, O, H', W']. */
+/* Infers x [N, C, H, W], w [O, C/groups, KH, KW], optional bias [O] -> [N, O, H', W']. */
 static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
     const trmi_value *bias = trmi_input_of(graph, op, 2);
@@ -39,7 +39,8 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
                          "%s: [N,C,H,W] and [O,I,KH,KW] of one dtype expected, found %s and %s",
                          op->name, image, weights);
     }
-    /* Attributes: groups divide the channels, and no extent computed from them overflows. */
+    /* Check the attributes: groups divide the channels, and no extent computed from them overflows.
+     */
     int64_t groups = op->attrs.conv.groups;
     const int64_t *stride = op->attrs.conv.stride, *dilation = op->attrs.conv.dilation;
     const int64_t *pad = op->attrs.conv.pad;

@@ -31,7 +31,7 @@ static trm_status broadcast_shapes(const trm_graph *graph, const trmi_op *op, tr
     return TRM_OK;
 }
 
-/* Two inputs of one dtype, broadcast. */
+/* Infers the output of two inputs of one dtype, broadcast to one shape. */
 static trm_status infer_binary(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     if (a == NULL || b == NULL) {
@@ -94,7 +94,7 @@ static trm_status infer_swiglu(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* One operation for each element of the output. */
+/* Counts one operation for each element of the output. */
 static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     for (int i = 0; i < op->inputs_count; i++) {
@@ -135,7 +135,7 @@ static void grad_mul(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[1] = to_input(graph, op, 1, trm_mul(graph, dy[0], node_of(op->inputs[0])));
 }
 
-/* y = a / b: da = dy / b, db = -dy * y / b. */
+/* Builds the gradients of y = a / b: da = dy / b, db = -dy * y / b. */
 static void grad_div(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node b = node_of(op->inputs[1]), y = node_of(op->outputs[0]);
     trm_node da = trm_div(graph, dy[0], b);

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-/* x [..., C] -> values [..., K], columns int32 [..., K]. */
+/* Infers x [..., C] -> values [..., K], columns int32 [..., K]. */
 static trm_status infer_top_k(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     int64_t k = op->attrs.top_k.k;
@@ -42,7 +42,8 @@ static bool same_rows(const trmi_value *x, const trmi_value *rows) {
     return same;
 }
 
-/* x [..., I], w [E, O, I], experts int32 [...] -> [..., O]; transposed: x [..., O] -> [..., I]. */
+/* Infers x [..., I], w [E, O, I], experts int32 [...] -> [..., O]; transposed: x [..., O] -> [...,
+ * I]. */
 static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1),
                      *experts = trmi_input_of(graph, op, 2);
@@ -68,7 +69,7 @@ static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* dy [..., O], x [..., I], experts [...] -> [E, O, I], float32. */
+/* Infers dy [..., O], x [..., I], experts [...] -> [E, O, I], float32. */
 static trm_status infer_weights(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trm_shape *dy = &trmi_input_of(graph, op, 0)->shape,
@@ -102,7 +103,7 @@ static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     dx[1] = trmi_graph_add1(graph, TRMI_OP_EXPERT_GRAD_WEIGHTS, NULL, rows, 3, &weights);
 }
 
-/* Two operations for each row and each of its expert's weights; all tensors once. */
+/* Counts two operations for each row and each of its expert's weights; all tensors once. */
 static trmi_cost cost_linear(const trm_graph *graph, const trmi_op *op) {
     bool weights = op->kind == TRMI_OP_EXPERT_GRAD_WEIGHTS;
     const trm_shape *w =
@@ -162,7 +163,7 @@ trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts 
     if (shape.rank < 1 || shape.rank >= TRM_MAX_RANK || graph->first_error.status != TRM_OK) {
         return trm_linear(graph, x, e->router, TRM_NO_NODE); /* names what is wrong */
     }
-    /* The router: shares of all experts, the k best of them, and their weights. */
+    /* The router computes the shares of all experts, the k best of them, and their weights. */
     trm_node shares = trm_softmax(graph, trm_linear(graph, x, e->router, TRM_NO_NODE)), chosen;
     trm_node weights = trm_top_values(graph, shares, k, &chosen);
     if (load_balance != NULL) {
@@ -172,7 +173,7 @@ trm_node trm_mixture_of_experts(trm_graph *graph, trm_node x, const trm_experts 
         weights =
             trm_div(graph, weights, trm_reduce_sum(graph, weights, (const int32_t[]){-1}, 1, true));
     }
-    /* each row k times: dispatch is the kernels' business */
+    /* Each row comes k times: dispatch is the kernels' business. */
     rows.dim[rows.rank] = rows.dim[rows.rank - 1];
     rows.dim[rows.rank - 1] = 1;
     rows.rank++;

@@ -12,7 +12,7 @@ static trm_shape rows_of(const trm_shape *x) {
     return shape;
 }
 
-/* x [..., C], gamma [C] and, of a layer norm, beta [C] -> y like x, statistics [...]. */
+/* Infers x [..., C], gamma [C] and, of a layer norm, beta [C] -> y like x, statistics [...]. */
 static trm_status infer_norm(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     char text[128];
@@ -42,7 +42,7 @@ static trm_status infer_norm(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* dy, x, gamma, statistics -> dx like x, dgamma and dbeta [C]. */
+/* Infers dy, x, gamma, statistics -> dx like x, dgamma and dbeta [C]. */
 static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *x = trmi_input_of(graph, op, 1), *gamma = trmi_input_of(graph, op, 2);
@@ -73,7 +73,7 @@ static void grad_norm(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
     }
 }
 
-/* About 8 operations for each element; all tensors once. */
+/* Counts about 8 operations for each element; all tensors once. */
 static trmi_cost cost_norm(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     for (int32_t i = 0; i < op->inputs_count; i++) {

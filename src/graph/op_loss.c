@@ -16,7 +16,7 @@ static trm_status infer_softmax(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* logits [N, K], labels [N] -> loss (scalar), log_sum_exp [N], weight [1]. */
+/* Infers logits [N, K], labels [N] -> loss (scalar), log_sum_exp [N], weight [1]. */
 static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *z = trmi_input_of(graph, op, 0), *t = trmi_input_of(graph, op, 1);
     char left[128] = "nothing", right[128] = "nothing";
@@ -45,7 +45,7 @@ static trm_status infer_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
 /* The input whose gradient is output 1, 2, 3. */
 static const int32_t linear_xent_inputs[] = {0, 1, 3};
 
-/* x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), then d(loss)/dx,
+/* Infers x [..., C], w [V, C], labels [...], bias [V] or none -> loss (scalar), then d(loss)/dx,
  * d(loss)/dw, d(loss)/dbias, or predicted classes [...]. */
 static trm_status infer_linear_xent(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1),
@@ -101,7 +101,7 @@ static trm_status infer_as_second(trm_graph *graph, trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* logits, targets of one shape -> loss (scalar), the mean over all elements. */
+/* Infers logits, targets of one shape -> loss (scalar), the mean over all elements. */
 static trm_status infer_bce(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *z = trmi_input_of(graph, op, 0), *t = trmi_input_of(graph, op, 1);
     if (z == NULL || t == NULL || !trm_shape_equal(&z->shape, &t->shape) || z->dtype != t->dtype) {
@@ -146,8 +146,8 @@ static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
 }
 
-/* A product for each of the first outputs: the logits and, in training, the gradients; all tensors
- * once. */
+/* Counts a product for each of the first outputs, which are the logits and, in training, the
+ * gradients; and all tensors once. */
 static trmi_cost cost_linear_xent(const trm_graph *graph, const trmi_op *op) {
     trmi_cost cost = {0};
     const trm_shape *w = &trmi_input_of(graph, op, 1)->shape;

@@ -7,8 +7,8 @@
 
 #include "base/error.h"
 
-/* x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. Of w [I, A, B] the
- * outputs are two dimensions. */
+/* Infers x [..., I], w [O, I] or, with inputs_first, [I, O], bias [O] -> [..., O]. Of w [I, A, B]
+ * the outputs are two dimensions. */
 static trm_status infer_linear(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0), *w = trmi_input_of(graph, op, 1);
     const trmi_value *bias = trmi_input_of(graph, op, 2);
@@ -101,7 +101,8 @@ static bool infer_rows(const trmi_attrs *attrs, const trm_shape *a, const trm_sh
     return fits;
 }
 
-/* a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M, N]. */
+/* Infers a [..., M, K], b [..., K, N] after transposes, with equal leading dimensions -> [..., M,
+ * N]. */
 static bool infer_batches(const trmi_attrs *attrs, const trm_shape *a, const trm_shape *b,
                           trm_shape *shape) {
     int64_t m, k, k2, n;
@@ -149,9 +150,8 @@ static trm_node flatten_leading(trm_graph *graph, trm_node x) {
     return shape.rank == 2 ? x : trm_reshape(graph, x, trm_shape_of(-1, shape.dim[shape.rank - 1]));
 }
 
-/* y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy; with w^T in the place of w where it is [I,
- * O].
- */
+/* Builds the gradients of y = x w^T + b: dx = dy w, dw = dy^T x, db = sum dy; with w^T in the place
+ * of w where it is [I, O]. */
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node x = {op->inputs[0]}, w = {op->inputs[1]};
     bool inputs_first = op->attrs.matmul.inputs_first;
@@ -170,7 +170,7 @@ static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     }
 }
 
-/* c = a' b' with a' = a or a^T: da' = dc b'^T, db' = a'^T dc. */
+/* Builds the gradients of c = a' b' with a' = a or a^T: da' = dc b'^T, db' = a'^T dc. */
 static void grad_matmul(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node a = {op->inputs[0]}, b = {op->inputs[1]};
     bool ta = op->attrs.matmul.transpose_a, tb = op->attrs.matmul.transpose_b;
@@ -178,7 +178,7 @@ static void grad_matmul(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     dx[1] = tb ? trm_matmul(graph, dy[0], a, true, ta) : trm_matmul(graph, a, dy[0], !ta, false);
 }
 
-/* 2 x outputs x inner extent; all tensors once. */
+/* Counts 2 x outputs x inner extent operations, and all tensors once. */
 static trmi_cost cost_product(const trm_graph *graph, const trmi_op *op) {
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     const trmi_value *y = trmi_output_of(graph, op, 0);

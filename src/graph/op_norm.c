@@ -25,7 +25,7 @@ static trm_status check_vector(const trm_graph *graph, const trmi_op *op, int in
     return TRM_OK;
 }
 
-/* x [N, C, ...], four vectors [C], optional residual -> y, save_mean, save_inv_std. */
+/* Infers x [N, C, ...], four vectors [C], optional residual -> y, save_mean, save_inv_std. */
 static trm_status infer_forward(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank < 2) {
@@ -56,13 +56,13 @@ static trm_status infer_forward(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
-/* x, gamma, beta, save_mean, save_inv_std [, residual] -> y */
+/* Infers x, gamma, beta, save_mean, save_inv_std [, residual] -> y. */
 static trm_status infer_apply(trm_graph *graph, trmi_op *op, trm_error *err) {
     return infer_forward(graph, op, err);
 }
 
-/* dy, x, ... -> dx, dgamma, dbeta [, dresidual]. Input 7 is a second gradient of y, which the plan
- * fuses into this operator instead of adding both first. */
+/* Infers dy, x, ... -> dx, dgamma, dbeta [, dresidual]. Input 7 is a second gradient of y, which
+ * the plan fuses into this operator instead of adding both first. */
 static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *dy = trmi_input_of(graph, op, 0), *x = trmi_input_of(graph, op, 1);
     if (dy == NULL || x == NULL || !trm_shape_equal(&dy->shape, &x->shape)) {
@@ -120,7 +120,7 @@ static void grad_norm_act(trm_graph *graph, const trmi_op *op, const trm_node *d
 /* In evaluation the statistics are constants: y = a x + b for each channel. */
 static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
-    /* dx = dy gamma / sqrt(var + epsilon); dgamma and dbeta are sums over all but the channels */
+    /* dx = dy gamma / sqrt(var + epsilon); dgamma and dbeta are sums over all but the channels. */
     trm_shape per_channel = {.rank = shape.rank};
     for (int32_t i = 0; i < shape.rank; i++) {
         per_channel.dim[i] = i == 1 ? shape.dim[1] : 1;

@@ -5,8 +5,8 @@
 
 #include "base/error.h"
 
-/* x [N, C, H, W] -> [N, C, H', W']. Pads must be smaller than the kernel, so that every window has
- * a pixel. */
+/* Infers x [N, C, H, W] -> [N, C, H', W']. Pads must be smaller than the kernel, so that every
+ * window has a pixel. */
 static trm_status infer_pool(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     char text[128];

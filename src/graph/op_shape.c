@@ -81,7 +81,7 @@ static trm_status infer_transpose(trm_graph *graph, trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
-/* Inputs that differ only along the axis -> their extents added up. */
+/* Infers a concatenation: inputs that differ only along the axis -> their extents added up. */
 static trm_status infer_concat(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *first;
     TRMI_TRY(need_input(graph, op, &first, err));

@@ -7,7 +7,7 @@
 #include "trireme/nn.h"
 
 /* Checks the adapters that a model of this name and these layers shall have.
- *   error  INVALID: numbers out of range, a target that is no layer of the model */
+ *   errors  INVALID: numbers out of range, a target that is no layer of the model */
 trm_status trmi_lora_check(const char *model, const char *const *layers,
                            const trm_lora_options *lora, trm_error *err);
 /* Returns layer `index` of those that have adapters; NULL after the last. */

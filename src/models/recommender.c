@@ -77,7 +77,7 @@ bool trmi_click_shape_of(trm_graph *g, const char *model, const trm_click_inputs
         return fail_model(g, model,
                           "a table needs at least one row, and rows of 1 to 65536 numbers");
     }
-    /* bags: N comes from the caller, F from the number of bags */
+    /* Of bags N comes from the caller, F from the number of bags. */
     if (in->offsets.id != 0) {
         trm_shape offsets = trm_node_shape(g, in->offsets);
         int64_t bags = offsets.rank == 1 ? offsets.dim[0] - 1 : 0;

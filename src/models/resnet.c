@@ -93,7 +93,7 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
         trmi_graph_fail(g, &err);
         return TRM_NO_NODE;
     }
-    /* stem: 7x7 and max pooling, or 3x3 for small images */
+    /* The stem has 7x7 and max pooling, or 3x3 for small images. */
     bool cifar = options->stem == TRM_STEM_CIFAR;
     trm_init last_gamma = options->zero_init_residual ? TRM_INIT_ZERO : TRM_INIT_ONE;
     trm_node x = add_conv(g, "conv1", image, 64, cifar ? 3 : 7, cifar ? 1 : 2);
@@ -102,7 +102,7 @@ trm_node trm_resnet(trm_graph *g, trm_node image, const trm_resnet_options *opti
         x = trm_max_pool(
             g, x, &(trm_pool_options){.kernel = {3, 3}, .stride = {2, 2}, .pad = {1, 1, 1, 1}});
     }
-    /* four stages; each but the first halves the extent */
+    /* There are four stages; each but the first halves the extent. */
     for (int stage = 0; stage < 4; stage++) {
         for (int32_t i = 0; i < shape->blocks[stage]; i++) {
             trm_graph_push_scope(g, "layer%d", stage + 1);

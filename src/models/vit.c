@@ -64,7 +64,7 @@ void trm_vit_complete(trm_vit_options *o) {
 }
 
 /* Checks that images of this shape can be read with these complete options.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_vit(const trm_vit_options *o, const trm_shape *image, int64_t classes,
                             trm_error *err) {
     char text[96];

@@ -41,7 +41,7 @@ static trm_node first_rows(trm_graph *g, trm_node rows, int64_t count) {
                                              (const int64_t[]){count, shape.dim[1]});
 }
 
-/* norm(x + attention(x)), then norm(x + layers(x)). */
+/* Adds a block: norm(x + attention(x)), then norm(x + layers(x)). */
 static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o) {
     const trmi_block_options options = {o->heads, o->hidden, &o->lora};
     trm_node y = trmi_block_attention(g, "self", x, x, o->mask, &options);

@@ -72,8 +72,8 @@ static trm_node add_layers(trm_graph *g, trm_node x, const trm_language_options 
     return x;
 }
 
-/* x + attention(norm(x)), then x + layers(norm(x)). What is added to x begins smaller the more
- * layers there are. */
+/* Adds a block: x + attention(norm(x)), then x + layers(norm(x)). The more layers there are, the
+ * smaller are the first values of the weights whose results are added to x. */
 static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o,
                           const trmi_language_cache *cache, int64_t layer, trm_node *balance) {
     double last = TRMI_BLOCK_DEVIATION / sqrt(2 * (double)o->layers);

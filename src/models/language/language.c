@@ -26,7 +26,7 @@ const trmi_language *trmi_language_of(const char *name) {
 }
 
 /* Finds the model of this name.
- *   error  INVALID, with the names */
+ *   errors  INVALID, with the names */
 static trm_status find_model(const char *name, const trmi_language **out, trm_error *err) {
     char known[160] = "";
     *out = trmi_language_of(name);
@@ -92,7 +92,7 @@ trm_status trm_language_complete(const char *model, trm_language_options *option
 }
 
 /* Checks that a model can have these complete options, for ids of this shape.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_options(const trmi_language *model, const trm_language_options *o,
                                 const trm_shape *ids, trm_error *err) {
     const char *name = model->name;

@@ -59,7 +59,7 @@ static trm_node add_norm(trm_graph *g, const char *name, trm_node x,
     return trm_rms_norm(g, x, w, o->epsilon);
 }
 
-/* x + attention(norm(x)), then x + SwiGLU(norm(x)). */
+/* Adds a block: x + attention(norm(x)), then x + SwiGLU(norm(x)). */
 static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *o,
                           const trmi_language_cache *cache, int64_t layer) {
     int64_t width = o->width / o->heads;

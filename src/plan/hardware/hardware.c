@@ -280,7 +280,7 @@ trm_status trmi_hardware_parse(const char *name, const char *text, trmi_hardware
         return TRMI_FAIL(err, TRM_INVALID, "%.80s, line %d: found %.80s, expected JSON", name,
                          where.line, where.text);
     }
-    /* a line number for wrong JSON, the member's name for a wrong value */
+    /* Errors name the line of wrong JSON, and the member of a wrong value. */
     trmi_hardware read = {0};
     trm_status status =
         json_is_object(root)

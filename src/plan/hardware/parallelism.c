@@ -59,7 +59,7 @@ static bool parse_word(const char *key, const char *value, trmi_parallelism *out
             return parse_number(value, 1, 1 << 20, numbers[i].to);
         }
     }
-    /* words with a form of their own */
+    /* These words have a form of their own. */
     if (strcmp(key, "zero") == 0) {
         int64_t zero = 0;
         bool ok = parse_number(value, 0, 3, &zero);
@@ -255,7 +255,7 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     p.micro_count = problem->batch / samples;
     TRMI_TRY(check_stages(t, &p, err));
     (void)trmi_stage_blocks(t, &p, &most);
-    /* full recompute of a given number of blocks, or of all */
+    /* Full recompute is of a given number of blocks, or of all. */
     p.blocks = p.recompute != TRMI_RECOMPUTE_FULL ? 0
                : p.blocks == 0 || p.blocks > most ? most
                                                   : p.blocks;

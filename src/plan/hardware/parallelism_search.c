@@ -97,7 +97,7 @@ static void try_blocks(plan_search *s, trmi_priced_plan *p) {
     one.plan.recompute = TRMI_RECOMPUTE_FULL;
     one.plan.blocks = most;
     try_plan(s, &one);
-    /* not even with all blocks */
+    /* Memory does not suffice even with all blocks. */
     if (one.cost.bytes > s->problem->memory) {
         return;
     }

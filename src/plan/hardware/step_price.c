@@ -74,7 +74,7 @@ static void add_attention(const block_work *w, const trmi_parallelism *plan) {
     double width = (double)t->width, heads = (double)t->heads / w->tensor,
            key = trmi_transformer_key_width(t), value = trmi_transformer_value_width(t),
            pairs = t->key_rank > 0 ? heads : fmax((double)t->kv_heads / w->tensor, 1);
-    /* Latent attention (DeepSeek-V2): queries, keys and values come from narrow projections.
+    /* In latent attention (DeepSeek-V2) queries, keys and values come from narrow projections.
      * Otherwise one product makes all three. */
     if (t->key_rank > 0) {
         add_products(w, 1, w->own, (double)(t->query_rank + t->key_rank + t->rotary_width), width);
@@ -84,8 +84,8 @@ static void add_attention(const block_work *w, const trmi_parallelism *plan) {
         add_products(w, 1, w->tokens, heads * key + pairs * (key + value), width);
     }
     add_products(w, 1, w->tokens, width, heads * value);
-    /* Scores and outputs over the causal half of all pairs; backward computes five products for the
-     * two of forward. */
+    /* Scores and outputs are over the causal half of all pairs; backward computes five products for
+     * the two of forward. */
     double flops = w->tokens * (double)t->context * heads * (key + value);
     double forward = flops / h->flops[TRMI_PRODUCT_BF16];
     b->attention[0] += forward / h->attention[0] + h->start;
@@ -213,7 +213,8 @@ static int64_t count_stage_blocks(const trmi_transformer *t, const trmi_parallel
            (counted && s == p->stages - 1);
 }
 
-/* Seconds of a block or of the output layer: forward (0) or backward (1) without recomputing. */
+/* Returns the seconds of a block or of the output layer: forward (0) or backward (1) without
+ * recomputing. */
 static double sum_phase(const trmi_block_price *b, int phase) {
     return b->products[phase] + b->attention[phase] + b->elementwise[phase] + b->tensor[phase] +
            b->context[phase] + b->expert[phase];
@@ -313,7 +314,7 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
         double memory[TRMI_MEMORY_PARTS] = {0}, bytes = 0, again;
         double blocks = (double)count_stage_blocks(t, p, last ? p->stages - 1 : 0);
         double tables = p->stages == 1 && !t->tied ? 2 : 1;
-        /* parameters, gradients and slots; experts have a number of copies of their own */
+        /* Add parameters, gradients and slots; experts have a number of copies of their own. */
         add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies,
                   memory);
         add_state(problem, p, blocks * b->experts, shares, memory);
@@ -435,8 +436,8 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
                             : TRMI_NO_MEMORY(err, "to play a schedule");
     if (status == TRM_OK) {
         trmi_block_price_of(problem, p, &price[0], &price[1]);
-        /* Seconds of one micro-batch in each run, forward and backward; backward has the
-         * recompute. */
+        /* Compute the seconds of one micro-batch in each run, forward and backward; backward has
+         * the recompute. */
         double left = (double)p->blocks / (double)p->chunks;
         for (int64_t v = 0; v < runs; v++) {
             double blocks = (double)count_blocks(problem->model, p, v), head = v == runs - 1,

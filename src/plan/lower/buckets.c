@@ -127,7 +127,7 @@ trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              const int32_t *indices, int32_t indices_count, trmi_bucket *out,
                              int32_t *count, trm_error *err) {
     static const int32_t none[1] = {0};
-    /* the user's indices */
+    /* Write the user's indices. */
     for (int32_t i = 0; i < indices_count; i++) {
         if (indices[i] < (i == 0 ? 1 : indices[i - 1] + 1)) {
             return TRMI_FAIL(

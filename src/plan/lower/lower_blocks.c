@@ -12,12 +12,12 @@ typedef struct numbering {
     const trmi_block_marks *marks;
 } numbering;
 
-/* Rows of one block in a buffer; 0: no samples. */
+/* Returns the rows of one block in a buffer; 0: no samples. */
 static int64_t rows_of(const numbering *n, int32_t buffer) {
     return buffer != 0 ? n->marks->rows[n->program->buffers[buffer].value] : 0;
 }
 
-/* Blocks in a buffer; 0: no samples, or no whole number of blocks. */
+/* Returns the blocks in a buffer; 0: no samples, or no whole number of blocks. */
 static int64_t blocks_of(const numbering *n, int32_t buffer) {
     int64_t rows = rows_of(n, buffer);
     const trmi_buffer *b = &n->program->buffers[buffer];
@@ -25,7 +25,7 @@ static int64_t blocks_of(const numbering *n, int32_t buffer) {
     return rows > 0 && all % rows == 0 ? all / rows : 0;
 }
 
-/* Bytes from a block to the next in each of `buffers`. */
+/* Writes, for each of `buffers`, the bytes from a block to the next. */
 static trm_status add_strides(const numbering *n, const int32_t *buffers, int32_t count,
                               const int64_t **out, trm_error *err) {
     int64_t *stride;

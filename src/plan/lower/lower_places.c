@@ -241,7 +241,7 @@ static void find_images(placer *w) {
         }
         w->moved[s + 1] = w->moved[s] + step->cost.bytes;
     }
-    /* only with a whole number of rows for each image */
+    /* Only buffers with a whole number of rows for each image count. */
     for (int32_t i = 1; i < p->buffers_count; i++) {
         const trm_shape *shape = &p->buffers[i].shape;
         made[i] = made[i] && images > 0 && shape->rank > 0 && shape->dim[0] % images == 0;

@@ -66,7 +66,7 @@ static void keep_own_loss(trm_program *p, const trmi_mesh *mesh) {
                     s->outputs[0] != 0 && s->outputs[0] == p->outputs[0];
         if (loss && trmi_part_of(s->attrs)->class_axes == 0 && !s->attrs->xent.use_ignore_index &&
             !is_read(p, s->outputs[0]) && !is_asked_for(p, s->outputs[0])) {
-            /* a record of the partition, in the arena of the program's graph */
+            /* Change the record of the partition, in the arena of the program's graph. */
             trmi_op_part *part = (trmi_op_part *)(uintptr_t)trmi_part_of(s->attrs);
             part->sample_axes = 0;
             part->count = p->buffers[s->inputs[0]].shape.dim[0] * trmi_mesh_ranks(mesh);

@@ -304,7 +304,7 @@ static void lower_op(lowering *l, int32_t index) {
         outputs[i] = add_buffer(l, value, own, TRMI_ARENA_ACTIVATION);
         l->at[own][value] = outputs[i];
     }
-    /* the step itself */
+    /* Write the step itself. */
     trmi_step *step = add_step(l);
     if (step == NULL) {
         return;
@@ -379,20 +379,20 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
             continue;
         }
         const trmi_op *producer = &l->graph->ops[l->graph->values[grad].op];
-        /* sparse gradient: ids and rows */
+        /* A sparse gradient has ids and rows. */
         if (is_sparse(producer) && l->at[TRMI_PLAIN][grad] == 0) {
             param->sparse_rows = l->at[TRMI_PLAIN][producer->inputs[0]];
             param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
         }
         param->table = is_of_lookups(l->graph, grad) && !leaf->attrs.leaf.all_rows;
-        /* gradient in factors */
+        /* The gradient is in factors. */
         if (l->at[l->made[grad]][grad] == 0) {
             param->factor_left = l->at[TRMI_PLAIN][producer->inputs[0]];
             param->factor_right = l->at[TRMI_PLAIN][producer->inputs[1]];
             continue;
         }
-        /* dense gradient; it may be the gradient of several parameters */
+        /* The gradient is dense; it may be the gradient of several parameters. */
         bool shared = false;
         for (int32_t j = 0; j < i; j++) {
             shared = shared || roots->grads[j] == grad;
@@ -505,7 +505,7 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                   .dense_gradients = options->dense_gradients,
                   .strict = options->blocks > 0,
                   .factored_gradients = options->factored_gradients && !options->no_fusion};
-    /* tables with an entry for each value */
+    /* Make tables with an entry for each value. */
     size_t values = (size_t)g->values_count;
     int32_t *uses = trmi_alloc(values * sizeof *uses);
     l.made = trmi_alloc(values * sizeof *l.made);

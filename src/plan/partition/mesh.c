@@ -45,7 +45,7 @@ static const char *parse_name(const char *at, int32_t axis, char name[8]) {
 trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
     trmi_mesh mesh = {0};
     int64_t ranks = 1;
-    /* one axis after another: name, size, separator */
+    /* Read one axis after another: name, size, separator. */
     for (const char *at = text;; at++) {
         char name[8] = "";
         at = parse_name(at, mesh.axes, name);
@@ -138,7 +138,7 @@ static int by_axes(const void *a, const void *b) {
 int32_t trmi_mesh_list(int32_t hosts, int32_t local, trmi_mesh out[TRMI_MESH_LIST]) {
     int32_t count = 0;
     add_factorisations((trmi_mesh){0}, hosts, local, out, &count);
-    /* stable insertion sort: few axes first */
+    /* Sort stably by insertion: few axes come first. */
     for (int32_t i = 1; i < count; i++) {
         for (int32_t j = i; j > 0 && by_axes(&out[j - 1], &out[j]) > 0; j--) {
             trmi_mesh swap = out[j];
@@ -226,7 +226,7 @@ bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_
         partial = trmi_is_partial(s->at[i]) ? s->at[i] : partial;
     }
     for (int32_t d = 0; d < shape->rank; d++) {
-        /* The axes that cut dimension d: their places are 0, 1, ... without gaps, and no part is
+        /* The places of the axes that cut dimension d are 0, 1, ... without gaps, and no part is
          * empty. */
         int64_t parts = 1;
         uint32_t places = 0;

@@ -60,7 +60,8 @@ static void conv_windows(trmi_loops *l, const trmi_op *op, const trm_shape *x, c
     }
 }
 
-/* Convolution and its gradients; a grouped one is cut between groups only. */
+/* Gives the loops of a convolution and of its gradients. Ranks cut a grouped one between groups
+ * only. */
 static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     /* Letters of the dimensions of x, w and y; '-' is not cut. */
     bool groups = op->attrs.conv.groups > 1;
@@ -91,7 +92,7 @@ static void loops_conv(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-/* Pooling with windows and its gradients. */
+/* Gives the loops of pooling with windows, and of its gradients. */
 static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_MAX_POOL_GRAD || op->kind == TRMI_OP_AVG_POOL_GRAD;
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
@@ -113,7 +114,7 @@ static void loops_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-/* Mean over the image and its gradient. */
+/* Gives the loops of the mean over an image, and of its gradient. */
 static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_GLOBAL_AVG_POOL_GRAD;
@@ -124,7 +125,8 @@ static void loops_global_pool(const trm_graph *g, const trmi_op *op, trmi_loops 
 
 /* ---- norm ---- */
 
-/* Batch norm, with or without activation; inputs and outputs of one dimension are per channel. */
+/* Gives the loops of batch norm, with or without activation. Inputs and outputs of one dimension
+ * are per channel. */
 static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BATCH_NORM_GRAD || op->kind == TRMI_OP_NORM_ACT_GRAD;
     char image[TRMI_LOOP_DIMS];
@@ -143,7 +145,8 @@ static void loops_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-/* Layer norm and RMS norm: cut by rows; sums for gamma and beta are partial then. */
+/* Gives the loops of layer norm and RMS norm, which ranks cut by rows; sums for gamma and beta are
+ * partial then. */
 static void loops_row_norm(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_LAYER_NORM_GRAD || op->kind == TRMI_OP_RMS_NORM_GRAD;
     int32_t rows = trmi_output_of(g, op, 0)->shape.rank - 1;
@@ -192,7 +195,7 @@ static void loops_attention(const trm_graph *g, const trmi_op *op, trmi_loops *l
 
 /* ---- experts ---- */
 
-/* The largest of each row: cut by rows. */
+/* Gives the loops of the largest values of each row, which ranks cut by rows. */
 static void loops_top_k(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
     char wide[TRMI_LOOP_DIMS];
@@ -216,7 +219,7 @@ static void loops_experts(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
 
 /* ---- products and tables ---- */
 
-/* Linear: rows x inner, weights columns x inner. */
+/* Gives the loops of a linear layer: rows x inner, weights columns x inner. */
 static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rows = trmi_input_of(g, op, 0)->shape.rank - 1;
     bool parts = trmi_input_of(g, op, 1)->shape.rank > 2; /* several columns of one head */
@@ -228,8 +231,8 @@ static void loops_linear(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->once = 2;
 }
 
-/* Products of the gradients of linear layers: rows x inner by a matrix, or the sum over the rows of
- * columns (k) by columns (c). */
+/* Gives the loops of the gradients of linear layers: rows x inner by a matrix, or the sum over the
+ * rows of columns (k) by columns (c). */
 static void loops_rows(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *a = &trmi_input_of(g, op, 0)->shape, *b = &trmi_input_of(g, op, 1)->shape;
     int32_t rows = trmi_rows_of(&op->attrs, a, b).leading;
@@ -246,7 +249,7 @@ static void loops_rows(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     snprintf(l->letters, sizeof l->letters, "%.*skc", (int)rows, rows_of);
 }
 
-/* Matrix product with any leading dimensions and with transposes. */
+/* Gives the loops of a matrix product with any leading dimensions and with transposes. */
 static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     if (op->attrs.matmul.rows) {
         loops_rows(g, op, l);
@@ -262,7 +265,8 @@ static void loops_matmul(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-/* Embedding and its gradient: the table is cut by rows (v) or columns (d). */
+/* Gives the loops of an embedding and of its gradient. Ranks cut the table by rows (v) or columns
+ * (d). */
 static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
     char ids[TRMI_LOOP_DIMS], rows[TRMI_LOOP_DIMS];
@@ -275,8 +279,9 @@ static void loops_embedding(const trm_graph *g, const trmi_op *op, trmi_loops *l
     snprintf(l->letters, sizeof l->letters, "%svd", ids);
 }
 
-/* Bag pooling. Offsets and weights are read whole: the rows of a bag may be anywhere, and its mean
- * needs all of its weights. A rank has some of the rows (keys, "k"), or makes some of the bags. */
+/* Gives the loops of bag pooling. Each rank reads offsets and weights whole: the rows of a bag may
+ * be anywhere, and its mean needs all of its weights. A rank has some of the rows (keys, "k"), or
+ * makes some of the bags. */
 static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_BAG_POOL_GRAD;
@@ -286,7 +291,8 @@ static void loops_bags(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     set_letters(l->out[0], gradient ? "kd" : "nd");
 }
 
-/* Pairwise dot products: cut by samples, or by the columns over which the products are summed. */
+/* Gives the loops of pairwise dot products, which ranks cut by samples, or by the columns over
+ * which the products are summed. */
 static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     bool gradient = op->kind == TRMI_OP_PAIR_DOTS_GRAD;
@@ -298,7 +304,8 @@ static void loops_pairs(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
 
 /* ---- losses ---- */
 
-/* Softmax cross-entropy: samples and classes; the kernel combines the loss over ranks. */
+/* Gives the loops of softmax cross-entropy: samples and classes. The kernel combines the loss over
+ * ranks. */
 static void loops_xent(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     (void)g;
     strcpy(l->letters, "nk");
@@ -330,7 +337,7 @@ static void loops_linear_xent(const trm_graph *g, const trmi_op *op, trmi_loops 
     l->without[0] = TRMI_WHOLE;
 }
 
-/* Binary cross-entropy: elementwise, then summed. */
+/* Gives the loops of binary cross-entropy, which is elementwise and then summed. */
 static void loops_bce(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     bool gradient = op->kind == TRMI_OP_BCE_LOGITS_GRAD;
     int32_t rank = trmi_input_of(g, op, 1)->shape.rank;
@@ -353,7 +360,7 @@ static void follow_broadcast(const trm_shape *wide, const trm_shape *shape, char
     to[shape->rank] = '\0';
 }
 
-/* Elementwise operators; the linear ones let partial sums pass. */
+/* Gives the loops of elementwise operators; the linear ones let partial sums pass. */
 static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     for (int i = 0; i < op->outputs_count; i++) {
@@ -367,7 +374,7 @@ static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     bool narrow = op->kind == TRMI_OP_CAST && trmi_output_of(g, op, 0)->dtype != TRM_FLOAT32;
     l->linear = op->kind == TRMI_OP_ADD || op->kind == TRMI_OP_SUB || op->kind == TRMI_OP_SCALE ||
                 op->kind == TRMI_OP_BROADCAST || (op->kind == TRMI_OP_CAST && !narrow);
-    /* a gradient times a number, d(loss)/d(loss): the number is whole */
+    /* The operator is a gradient times a number, d(loss)/d(loss): the number is whole. */
     for (int i = 0; i < 2 && op->kind == TRMI_OP_MUL && op->phase == TRMI_BACKWARD; i++) {
         if (trm_shape_count(&trmi_input_of(g, op, i)->shape) == 1) {
             l->linear = true;
@@ -376,7 +383,7 @@ static void loops_eltwise(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     }
 }
 
-/* Softmax: not cut along its own dimension. */
+/* Gives the loops of softmax, which ranks do not cut along its own dimension. */
 static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     loops_eltwise(g, op, l);
     int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;
@@ -384,7 +391,8 @@ static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     l->reason = last == 0 ? "softmax is not cut along its own dimension" : NULL;
 }
 
-/* Rotary positions: not cut along the last dimension, whose halves are mixed. */
+/* Gives the loops of rotary positions. Ranks do not cut the last dimension, whose halves are mixed.
+ */
 static void loops_rotary(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     loops_eltwise(g, op, l);
     int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;
@@ -392,7 +400,7 @@ static void loops_rotary(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->linear = true;
 }
 
-/* Transpose: the output has the letters of the input in another order. */
+/* Gives the loops of a transpose: the output has the letters of the input in another order. */
 static void loops_transpose(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape;
     follow_broadcast(in, in, l->in[0]);
@@ -437,7 +445,7 @@ static void loops_reshape(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     l->linear = true;
 }
 
-/* Concatenation: not cut along its own axis. */
+/* Gives the loops of a concatenation, which ranks do not cut along its own axis. */
 static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *out = &trmi_output_of(g, op, 0)->shape;
     follow_broadcast(out, out, l->out[0]);
@@ -454,7 +462,7 @@ static void loops_concat(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     }
 }
 
-/* Slice and pad: dimensions that change are not cut. */
+/* Gives the loops of slice and pad. Ranks do not cut dimensions that change. */
 static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     const trm_shape *in = &trmi_input_of(g, op, 0)->shape, *out = &trmi_output_of(g, op, 0)->shape;
     follow_broadcast(in, in, l->in[0]);
@@ -470,7 +478,7 @@ static void loops_crop(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     l->linear = op->kind == TRMI_OP_SLICE || op->attrs.pad.value == 0;
 }
 
-/* One-hot: classes are cut as 'k'. */
+/* Gives the loops of one-hot, whose classes are cut as 'k'. */
 static void loops_one_hot(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     int32_t rank = trmi_input_of(g, op, 0)->shape.rank;
     set_first(l->in[0], rows_of, rank, '\0');
@@ -627,7 +635,7 @@ void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
     trmi_loops_of(graph, op, &l);
     size_t length = strlen(l.letters);
     memcpy(letters, l.letters, length + 1);
-    /* the final '+': partial sums can pass */
+    /* The final '+' says that partial sums can pass. */
     if (l.linear) {
         memcpy(letters + length, "+", 2);
     }

@@ -363,7 +363,7 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
                    ? TRM_OK
                    : bad_line(r, "trireme-plan 1", err);
     }
-    /* the header: mesh and graph */
+    /* Read the header: mesh and graph. */
     if (strcmp(words[0], "mesh") == 0 && count == 2 && !r->has_mesh) {
         r->has_mesh = true;
         return trmi_mesh_parse(words[1], &r->plan->mesh, err) == TRM_OK ? TRM_OK
@@ -378,7 +378,8 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
                    ? TRM_OK
                    : bad_line(r, "graph and 16 hexadecimal digits", err);
     }
-    /* one line for each operator, stage and store; stages are kept in `r` until the last line */
+    /* Read one line for each operator, stage and store; stages are kept in `r` until the last line.
+     */
     if (strcmp(words[0], "op") == 0) {
         return read_op(r, words, count, err);
     }
@@ -425,7 +426,7 @@ trm_status trmi_partition_plan_parse(const char *text, size_t length, const char
     if (status == TRM_OK && memchr(text, '\0', length) != NULL) {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: not a plan: it holds zero bytes", file);
     }
-    /* Line by line; a zero ends each in the copy. */
+    /* Read line by line; a zero ends each in the copy. */
     for (char *line = copy; status == TRM_OK && line != NULL;) {
         char *end = strchr(line, '\n');
         if (end != NULL) {

@@ -55,7 +55,7 @@ static trm_status check_plan(const trmi_partition_plan *plan, const trm_graph *g
                          "line 'graph' to try it",
                          place_of(plan, 0, at), plan->digest, digest);
     }
-    /* lines of operators */
+    /* Check the lines of operators. */
     for (int64_t i = 0; i < plan->choices_count; i++) {
         const trmi_partition_choice *c = &plan->choices[i];
         const trmi_op *op = op_named(graph, c->op);

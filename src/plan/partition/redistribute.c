@@ -158,11 +158,11 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
         *out = index == 0 ? 0 : s->pass.to->ops[index].outputs[0];
         return index == 0 ? trm_graph_check(s->pass.to, err) : TRM_OK;
     }
-    /* An exchange: what each rank has in the old spread and wants in the new one. */
+    /* Make an exchange: what each rank has in the old spread and wants in the new one. */
     part has = {.mesh = s->mesh, .shape = &v->shape, .spread = *from};
     part wants = {.mesh = s->mesh, .shape = &v->shape, .spread = step->to};
     for (int32_t i = 0; i < s->mesh->axes; i++) {
-        /* R -> P(sum): the rank with coordinate 0 keeps the data, other ranks have zeros */
+        /* From R to P(sum) the rank with coordinate 0 keeps the data, other ranks have zeros. */
         bool demoted = from->at[i] == TRMI_WHOLE && step->to.at[i] == TRMI_PARTIAL_SUM;
         has.first_only |= demoted ? 1u << i : 0;
     }
@@ -273,7 +273,7 @@ trm_status trmi_partition_widen(trmi_partitioner *s, int32_t value, const trmi_l
             return TRM_OK;
         }
     }
-    /* otherwise exchange halos along the axes that cut rows or columns */
+    /* Otherwise exchange halos along the axes that cut rows or columns. */
     part has = {.mesh = s->mesh, .shape = &s->from->values[value].shape, .spread = *own};
     part wants = has;
     wants.loops = loops;

@@ -35,7 +35,8 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
     if (prices != NULL && prices->seconds != NULL) {
         return prices->seconds(prices->context, move, axes, bytes);
     }
-    /* built-in model: the slowest axis determines start-up and bandwidth; ring algorithms */
+    /* In the built-in model the slowest axis determines start-up and bandwidth; algorithms are
+     * rings. */
     double alpha = 0, beta = 0, n = trmi_mesh_group(mesh, axes);
     for (int32_t i = 0; i < mesh->axes; i++) {
         if (axes >> i & 1) {
@@ -290,7 +291,7 @@ static void add_axis(explorer *e, int32_t axis) {
     if (trmi_is_partial(from.at[axis])) {
         return;
     }
-    /* `bare`: the spread without the cut of this axis, places closed up */
+    /* `bare` is the spread without the cut of this axis, places closed up. */
     bare.at[axis] = TRMI_WHOLE;
     bare.place[axis] = 0;
     for (int32_t i = 0; i < mesh->axes && from.at[axis] >= TRMI_SPLIT; i++) {
@@ -492,7 +493,7 @@ static trm_status no_route(const search *s, const trm_shape *of, const trmi_spre
                      s->bound > 0 ? " within the bound on intermediate parts" : "");
 }
 
-/* Dijkstra's algorithm from `from` to the target. */
+/* Finds the cheapest route from `from` to the target by Dijkstra's algorithm. */
 static trm_status search_shortest(search *s, const trmi_spread *from, trmi_route *out,
                                   trm_error *err) {
     map *m = s->map;
@@ -632,7 +633,7 @@ trm_status trmi_route_find(trmi_router *r, const trm_shape *shape, trm_dtype dty
         *out = r->entries[i].route;
         return TRM_OK;
     }
-    /* the answer from the cache, also "no route"; otherwise a search */
+    /* Answer from the cache, also with "no route"; otherwise search. */
     const search known = {.router = r, .target = to, .bound = peak_elements};
     trm_status status =
         i >= 0 ? no_route(&known, shape, from, err)

@@ -60,7 +60,7 @@ static bool allows_cut(const trmi_op *op, const trmi_loops *loops, bool over_sam
     case TRMI_OP_GLOBAL_AVG_POOL_GRAD: return !image;
     default: break;
     }
-    /* Other operators: the loop must be in every output, so that no sum is cut. A maximum has no
+    /* In other operators the loop must be in every output, so that no sum is cut. A maximum has no
      * order, and sums over samples are added in the tree. */
     bool fine = letter != '+' && !(image && loops->windows);
     for (int32_t i = 0; i < op->outputs_count && fine; i++) {

@@ -101,8 +101,7 @@ trm_status trmi_spread_blocks(trm_graph *graph, int32_t blocks, int64_t samples,
 trm_status trmi_mark_blocks(const trm_graph *graph, int64_t samples, trmi_arena *arena,
                             trmi_block_marks *out, trm_error *err);
 
-/* Lowering, in this order, on a program that has its graph. lower_steps: layouts, reorders, steps.
- */
+/* Lower a program that has its graph, in this order. lower_steps: layouts, reorders, steps. */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
                             /* layouts, reorders, steps */
                             const trmi_roots *roots, trm_error *err);

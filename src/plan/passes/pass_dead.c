@@ -25,7 +25,7 @@ trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
         live[roots->params[i]] = true;
         live[roots->grads[i]] = true;
     }
-    /* backwards: an operator is live if one of its outputs is */
+    /* Go backwards: an operator is live if one of its outputs is. */
     for (int64_t i = g->ops_count - 1; i > 0; i--) {
         const trmi_op *op = &g->ops[i];
         bool any =

@@ -100,7 +100,7 @@ static bool match_at(const trm_graph *g, int32_t end, match *m) {
     remove_op(m, g, log);
     remove_op(m, g, hot);
     m->labels = hot->inputs[0];
-    /* label smoothing s of K classes: on = 1 - s + s/K, off = s/K */
+    /* Label smoothing s of K classes writes on = 1 - s + s/K, off = s/K. */
     double classes = (double)hot->attrs.one_hot.classes;
     m->smoothing = hot->attrs.one_hot.off * classes;
     double on = 1 - m->smoothing + hot->attrs.one_hot.off;

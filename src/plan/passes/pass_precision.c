@@ -54,7 +54,7 @@ static int32_t cast_to(trmi_pass *pass, const trmi_op *op, int32_t value, trm_dt
     if (now == dtype || (now != TRM_FLOAT32 && now != TRM_BFLOAT16)) {
         return value;
     }
-    /* reuse an earlier cast of the same value */
+    /* Use an earlier cast of the same value again. */
     for (int64_t i = pass->to->ops_count - 1; i > 0; i--) {
         const trmi_op *earlier = &pass->to->ops[i];
         if (earlier->kind == TRMI_OP_CAST && earlier->inputs[0] == value &&

@@ -158,7 +158,7 @@ static bool can_repeat(const trm_graph *g, const trmi_op *op, const bool *read, 
 /* Decides cheap operators first: norms are recomputed rather than the convolutions before them. */
 void trmi_partition_repeatable(const trm_graph *g, bool *can) {
     memset(can, 0, (size_t)g->ops_count * sizeof *can);
-    /* [values] read by backward */
+    /* Make [values] read by backward. */
     bool *read = trmi_alloc(2 * (size_t)g->values_count * sizeof *read);
     /* [values] read by operators that can be recomputed */
     bool *needed = read + g->values_count;

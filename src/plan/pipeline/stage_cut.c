@@ -81,7 +81,7 @@ static trm_status measure_operators(cutter *c, trmi_arena *arena, trm_error *err
         }
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
-        /* The time of an operator includes its backward; a value crosses all cuts up to its last
+        /* The time of an operator includes its backward. A value crosses all cuts up to its last
          * forward reader. */
         const trmi_op *op = &g->ops[i];
         int32_t forward = trmi_is_leaf(op) ? 0 : forward_of(g, i, before);
@@ -150,7 +150,7 @@ static trm_status cut_by_names(const cutter *c, const char *text, int32_t runs, 
     for (const char *name = text; run < runs; run++) {
         int length = (int)strcspn(name, ",");
         const trm_graph *g = c->graph;
-        /* the next operator of this name */
+        /* Find the next operator of this name. */
         while (at < c->count && (strncmp(g->ops[c->ops[at]].name, name, (size_t)length) != 0 ||
                                  g->ops[c->ops[at]].name[length] != '\0')) {
             at++;
@@ -186,7 +186,7 @@ trm_status trmi_stage_cut(const trm_graph *training, const trmi_stage_options *o
                                      : cut_evenly(&c, runs, begins, arena, err));
     TRMI_TRY(TRMI_NEW_IN(err, arena, out->names, c.count, "to cut stages"));
     TRMI_TRY(TRMI_NEW_IN(err, arena, out->stages, c.count, "to cut stages"));
-    /* the map: each operator's name and run */
+    /* Write the map: each operator's name and run. */
     out->count = c.count;
     for (int32_t k = 0, run = 0; k < c.count; k++) {
         run += run + 1 < runs && k == begins[run + 1];

@@ -71,7 +71,7 @@ static bool is_derived(const stager *s, const trmi_op *op) {
     return derived;
 }
 
-/* Stages of the forward operators; *begin: first backward operator. */
+/* Finds the stages of the forward operators. *begin: first backward operator. */
 static void place_forward(stager *s, const trmi_stage_map *map, int64_t *begin) {
     int32_t at = 0;
     *begin = s->g->ops_count;
@@ -120,13 +120,13 @@ static trm_status place_backward(stager *s, int64_t begin, trm_error *err) {
     int64_t at = begin - 1;
     int32_t last = s->o->stages * s->o->chunks - 1;
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, wanted, g->values_count, "for stages"));
-    /* First: each backward operator where its forward operator is. */
+    /* First put each backward operator where its forward operator is. */
     for (int64_t i = begin; i < g->ops_count; i++) {
         s->stage[i] =
             trmi_is_leaf(&g->ops[i]) ? LEAF : stage_of_origin(s, g->ops[i].origin, begin, &at);
     }
-    /* From the end: an operator belongs to the latest stage that reads one of its values, if that
-     * is later (wanted: stage + 1; 0: not read). */
+    /* Go from the end: an operator belongs to the latest stage that reads one of its values, if
+     * that is later (wanted: stage + 1; 0: not read). */
     for (int64_t i = g->ops_count - 1; i >= begin; i--) {
         const trmi_op *op = &g->ops[i];
         if (trmi_is_leaf(op)) {
@@ -180,7 +180,7 @@ static trm_status find_crossings(stager *s, trm_error *err) {
             note_reader(s, g->ops[i].inputs[j], s->stage[i], s->backward[i], read);
         }
     }
-    /* One crossing for each pair of a value and a run that reads it. */
+    /* Count one crossing for each pair of a value and a run that reads it. */
     for (int64_t i = 0; i < g->values_count * runs; i++) {
         s->count += read[i] != 0;
     }
@@ -211,7 +211,7 @@ static trm_status make_edges(stager *s, trm_error *err) {
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, out->messages, s->count + 1, "for stages"));
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, kept, 2 * s->count + 1, "for stages"));
     waiting = kept + s->count;
-    /* an edge and a message for each value that crosses */
+    /* Make an edge and a message for each value that crosses. */
     for (int32_t e = 0; e < s->count; e++) {
         const crossing *c = &s->crossings[e];
         const trmi_value *v = &s->g->values[c->value];
@@ -262,7 +262,7 @@ static trm_status list_leaves(stager *s, trm_error *err) {
     uint64_t *holders;
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, holders, g->values_count, "for stages"));
     TRMI_TRY(TRMI_NEW_IN(err, s->arena, s->out->leaves, g->ops_count, "for stages"));
-    /* which stages read each leaf, as a set of bits */
+    /* Find which stages read each leaf, as a set of bits. */
     for (int64_t i = 1; i < g->ops_count; i++) {
         for (int32_t j = 0; s->stage[i] >= 0 && j < g->ops[i].inputs_count; j++) {
             add_holders(s, g->ops[i].inputs[j], 1ull << s->stage[i] % s->o->stages, holders);
@@ -391,7 +391,7 @@ static void emit_chunk(stager *s, int32_t c, bool backward) {
         if (s->stage[i] != run || s->backward[i] != backward) {
             continue;
         }
-        /* what it reads, the operator, and what others read of it */
+        /* Sum what it reads, the operator, and what others read of it. */
         for (int32_t j = 0; j < op->inputs_count; j++) {
             bring_value(s, op->inputs[j], c, phase);
         }
@@ -497,7 +497,7 @@ trm_status trmi_stage_graph(trm_program *program, const trmi_plan_options *optio
     TRMI_TRY(find_crossings(&s, err));
     TRMI_TRY(make_edges(&s, err));
     TRMI_TRY(list_leaves(&s, err));
-    /* this stage's graph */
+    /* Build this stage's graph. */
     TRMI_TRY(trmi_pass_begin(&s.pass, s.g, err));
     int32_t *own_map = s.pass.map;
     s.pass.to->rows = trmi_program_ops;

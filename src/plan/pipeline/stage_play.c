@@ -79,7 +79,7 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
             if (a->chunk != c) {
                 continue;
             }
-            /* each direction in order, backward after forward */
+            /* Each direction must go in order, backward after forward. */
             if (a->micro != done[a->backward]++ || (a->backward && a->micro >= done[0])) {
                 return TRMI_FAIL(err, TRM_INVALID,
                                  "schedule of rank %d: action %d is %s %d of chunk %d, after %d "
@@ -87,7 +87,7 @@ static trm_status check_rank(const trmi_pipeline *p, int32_t rank, int32_t *in_f
                                  rank, i, a->backward ? "backward" : "forward", a->micro, c,
                                  done[0], done[1]);
             }
-            /* In flight: forward done, backward not yet. */
+            /* A micro-batch is in flight when forward is done, and backward not yet. */
             most = done[0] - done[1] > most ? done[0] - done[1] : most;
         }
         if (done[0] != p->micros || done[1] != p->micros) {
@@ -224,7 +224,7 @@ static bool advance_rank(play *w, int32_t rank) {
     bool moved = false;
     while (r->action < w->p->count) {
         const trmi_pipeline_action *a = &w->p->actions[rank * w->p->count + r->action];
-        /* the next action, or the rest of its messages */
+        /* Start the next action, or the rest of its messages. */
         if (!r->computed) {
             if (!begin_action(w, rank, a)) {
                 return moved;

@@ -41,7 +41,7 @@ static void fill_rank(const trmi_pipeline *p, int32_t ahead, int32_t group,
     int32_t total = (p->micros + group - 1) / group * group * p->chunks, count = 0;
     ahead = ahead < total ? ahead : total;
     for (int32_t i = 0; i < 2 * total; i++) {
-        /* i-th action: forwards before it, then whether it is a backward */
+        /* Find, for the i-th action, the forwards before it, then whether it is a backward. */
         int32_t pairs = i - ahead > 0 ? i - ahead : 0;
         int32_t forwards = i < ahead ? i : ahead + (pairs + 1) / 2;
         bool backward = i >= ahead && (pairs % 2 == 1 || forwards >= total);

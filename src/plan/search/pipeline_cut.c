@@ -116,7 +116,7 @@ static void find_best_run(cutting *c, int32_t r, int32_t a) {
         if (leaves_too_much(c, r, b) || !(behind < INFINITY)) {
             continue;
         }
-        /* own: the stage computes all micro-batches; whole: one of them also passes the others */
+        /* own: the stage computes all micro-batches; whole: one of them also passes the others. */
         double micro = least_of(c, r, a, b, TRMI_LEAST_MICRO);
         double own = r == 0 ? least_of(c, r, a, b, TRMI_LEAST_STEP) : c->shape->micros * micro;
         if (r > 0 && c->cap < INFINITY && least_of(c, r, a, b, TRMI_LEAST_STEP) > c->cap) {

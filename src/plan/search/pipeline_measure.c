@@ -111,7 +111,7 @@ static void price_crossings(pricing *p, uint8_t *done) {
         }
         /* A run gets a value once, however many of its operators read it. */
         *seen = 1;
-        /* forward: the maker redistributes the value to the reader's form, and sends it */
+        /* Forward the maker redistributes the value to the reader's form, and sends it; ... */
         const trmi_strategy *reader = &trmi_space_class_of(s, edge->to)
                                            ->strategies[p->plan->choice.strategy[edge->to]],
                             *maker = &trmi_space_class_of(s, edge->from)
@@ -121,7 +121,7 @@ static void price_crossings(pricing *p, uint8_t *done) {
         double bytes = trmi_space_bytes(s, edge->value, &read);
         p->plan->runs[from].forward += trmi_space_move_seconds(s, edge->value, made, &read);
         add_edge(p, from, to, false, bytes);
-        /* backward: the gradient takes the way back */
+        /* ... backward the gradient takes the way back. */
         if (edge->gradient) {
             trmi_spread gradient =
                 trmi_space_gradient(&s->mesh, &reader->inputs[edge->input], reader->letters);
@@ -217,7 +217,7 @@ static void add_memory(pricing *p, const int32_t *kept, const int32_t *waiting) 
         plan->ranks[from].staging_bytes += from != to ? kept[e] * p->bytes[e] : 0;
         plan->ranks[to].staging_bytes += from != to ? waiting[e] * p->bytes[e] : 0;
     }
-    /* each run; activations once for each micro-batch in flight */
+    /* Add each run; activations count once for each micro-batch in flight. */
     for (int32_t v = 0; v < p->runs; v++) {
         trmi_pipe_stage *r = &plan->ranks[v % plan->shape.stages];
         const trmi_measure *m = &plan->runs[v].measure;
@@ -301,7 +301,7 @@ trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan,
                  .runs = plan->shape.stages * plan->shape.chunks,
                  .arena = arena,
                  .err = err};
-    /* room for every value to cross, forward and backward */
+    /* Make room for every value to cross, forward and backward. */
     size_t nodes = (size_t)s->nodes_count, runs = (size_t)p.runs, inputs = 0;
     for (int32_t n = 0; n < s->nodes_count; n++) {
         inputs += (size_t)trmi_space_op(s, n)->inputs_count;

@@ -105,7 +105,7 @@ static trm_status list_rows(searching *s) {
         if (o->ranks % stages != 0 || (o->stages > 0 && stages != o->stages)) {
             continue;
         }
-        /* the meshes of one stage's ranks */
+        /* List the meshes of one stage's ranks. */
         int32_t inner = o->ranks / stages, count = 1;
         if (o->mesh != NULL) {
             list[0] = *o->mesh;
@@ -142,7 +142,7 @@ trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t 
         size_t length = strcspn(at, ",");
         int32_t n = 0;
         snprintf(name, sizeof name, "%.*s", (int)length, at);
-        /* the operator of this name */
+        /* Find the operator of this name. */
         while (n < space->nodes_count && strcmp(trmi_space_op(space, n)->name, name) != 0) {
             n++;
         }
@@ -245,7 +245,7 @@ static trm_status make_plan(const row_search *r, const trmi_pipe_cut *cut, int v
         const trmi_least_run *least;
         out->begins[v] = begin;
         bool whole = variant == OF_WHOLE;
-        /* the cuts of this run: its own best ones, or those of the whole graph */
+        /* Take the cuts of this run: its own best ones, or those of the whole graph. */
         const trmi_run_ask ask = {
             .a = whole ? 0 : cut->at[v],
             .b = whole ? r->runs->cuts_count - 1 : cut->at[v + 1],
@@ -408,7 +408,7 @@ static trm_status search_rows(searching *s) {
     if (f->spaces == NULL || s->runs == NULL) {
         return no_memory(s);
     }
-    /* quick: spaces of rows that cannot win are freed as soon as no row needs them */
+    /* A quick search frees spaces of rows that cannot win as soon as no row needs them. */
     for (int32_t i = 0, first = 0; i < f->count; i++) {
         TRMI_TRY(search_row(s, &f->rows[i], true));
         if (i + 1 == f->count || !share_space(&f->rows[i], &f->rows[i + 1])) {

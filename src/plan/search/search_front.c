@@ -64,7 +64,8 @@ static trm_status make_graph(const trmi_space *s, const trmi_objective *w, trmi_
         nodes[n] = classes[s->nodes[n].group];
         states[n] = trmi_space_class_of(s, n)->count;
     }
-    /* Edges: seconds of a redistribution, and the bytes that it keeps, once for each table. */
+    /* An edge has the seconds of a redistribution, and the bytes that it keeps, once for each
+     * table. */
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *from = &s->edges[e];
         const float **kept = &bytes[from->table];

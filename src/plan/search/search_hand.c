@@ -232,8 +232,8 @@ trm_status trmi_space_recursive(const trmi_space *s, trmi_choice *out, trm_error
     memset(out->stores, TRMI_STORE_AS_READ, (size_t)s->nodes_count);
     memset(out->again, 0, (size_t)s->nodes_count);
     memset(out->strategy, 0, (size_t)s->nodes_count * sizeof *out->strategy);
-    /* one axis after the other: each operator gets the cheapest letter given the decided operators
-     */
+    /* Decide one axis after the other: each operator gets the cheapest letter given the decided
+     * operators. */
     for (int32_t axis = 0; axis < s->mesh.axes; axis++) {
         memcpy(before, out->strategy, (size_t)s->nodes_count * sizeof *before);
         /* no operator is decided on this axis yet */
@@ -309,13 +309,13 @@ trm_status trmi_space_propagate(const trmi_space *s, trmi_choice *out, trm_error
         decided += pinned;
     }
     for (int32_t n = 0; decided == 0 && n < s->nodes_count; n++) {
-        /* without pins: the first operators are cut by samples */
+        /* Without pins the first operators are cut by samples. */
         if (!has_decided_neighbour(s, n, out->strategy)) {
             out->strategy[n] = find_wished(s, n, "n");
             decided++;
         }
     }
-    /* breadth first: decide all neighbours of the decided nodes */
+    /* Go breadth first: decide all neighbours of the decided nodes. */
     while (decided < s->nodes_count) {
         int32_t count = 0;
         for (int32_t n = 0; n < s->nodes_count; n++) {

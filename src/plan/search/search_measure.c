@@ -253,7 +253,7 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         if (parameter == NULL) {
             continue;
         }
-        /* memory of the parameter, its cast, its gradient and its slots */
+        /* Count the memory of the parameter, its cast, its gradient and its slots. */
         bool parts = stored_as(w, node, i, &stored, &made),
              trained = trmi_space_trains(w->s, parameter);
         double bytes = trmi_space_bytes(w->s, parameter->outputs[0], &stored), cast = 0;
@@ -283,7 +283,7 @@ static void gather_parameters(step_simulation *w, int32_t node) {
         w->gathered += trained && w->sliced ? bytes : 0;
         w->updated += trained && !in_factors ? share * bytes : 0;
         w->m->slot_bytes += trained ? share * bytes * w->s->costs.slots : 0;
-        /* cast, then gather */
+        /* Cast, then gather. */
         simulate_cast(w, node, TRMI_FORWARD, cast);
         if (parts) {
             w->m->kept_bytes += again ? 0 : trmi_space_bytes(w->s, op->inputs[i], &read);
@@ -337,7 +337,7 @@ static void queue_gradients(step_simulation *w, int32_t node) {
         trmi_spread stored, made;
         bool parts = stored_as(w, node, i, &stored, &made);
         simulate_addition(w, node, parameter->outputs[0], &stored);
-        /* parameters in parts: scatter the gradient now */
+        /* Of parameters in parts scatter the gradient now. */
         if (parts) {
             simulate_store(w, node, TRMI_BACKWARD, parameter->outputs[0], &stored,
                            &strategy_of(w, node)->inputs[i], true, 0);
@@ -380,7 +380,8 @@ static void simulate_forward(step_simulation *w) {
     for (int32_t n = 0, e = 0; n < s->nodes_count; n++) {
         const trmi_strategy *strategy = strategy_of(w, n);
         gather_parameters(w, n);
-        /* inputs, in the form that this node's strategy reads; edges are sorted by reader */
+        /* Take the inputs, in the form that this node's strategy reads; edges are sorted by reader.
+         */
         for (; e < s->edges_count && s->edges[e].to == n; e++) {
             const trmi_space_edge *edge = &s->edges[e];
             trmi_spread source = trmi_space_source(s, edge, w->choice->strategy[edge->from]);
@@ -418,7 +419,8 @@ static void simulate_backward(step_simulation *w) {
                                strategy->backward, strategy->backward_count);
         }
         gather_again(w, n);
-        /* approximation: the first reader of the output in backward may run a little earlier */
+        /* This is an approximation: the first reader of the output in backward may run a little
+         * earlier. */
         if (w->choice->again[n]) {
             simulate_event(w, &w->m->again,
                            (trmi_simulated_event){.kind = TRMI_EVENT_OP,
@@ -436,7 +438,7 @@ static void simulate_backward(step_simulation *w) {
                                    .seconds = c->backward[w->choice->strategy[n]] +
                                               (cooperative != NULL ? cooperative->seconds : 0)});
         queue_gradients(w, n);
-        /* gradients of the inputs, back in the producers' forms */
+        /* Move the gradients of the inputs back to the producers' forms. */
         for (; e > 0 && s->edges[e - 1].to == n; e--) {
             const trmi_space_edge *edge = &s->edges[e - 1];
             if (edge->gradient) {
@@ -582,7 +584,7 @@ static trm_status simulate_step(step_simulation *w, trm_error *err) {
     w->m->messages = (int32_t)w->items_count;
     fuse_gradients(w);
     send_buckets(w);
-    /* cooperative gradients: one barrier of all ranks */
+    /* Cooperative gradients need one barrier of all ranks. */
     if (w->m->cooperative_bytes > 0) {
         uint32_t all = (1u << w->s->mesh.axes) - 1;
         simulate_event(w, &w->m->exchange,
@@ -597,7 +599,7 @@ static trm_status simulate_step(step_simulation *w, trm_error *err) {
                                                                     TRMI_MOVE_ALL_REDUCE, all,
                                                                     sizeof(float))});
     }
-    /* slices: barriers, or gathering the updated parameters */
+    /* Slices need barriers, or gather the updated parameters. */
     if (w->sliced) {
         simulate_event(
             w, &w->m->gather,

@@ -78,7 +78,7 @@ trm_status trmi_search_others(const trmi_space *s, const trmi_found *found, int3
     if (!trmi_choice_open(&choice, s, arena)) {
         return TRMI_NO_MEMORY(err, "to search a plan");
     }
-    /* marginals of all plans, at the weights of the search's bound */
+    /* Compute the marginals of all plans, at the weights of the search's bound. */
     const trmi_objective weights = {.gradient = found->weights.gradient,
                                     .memory = found->weights.memory};
     TRMI_TRY(trmi_space_solve(s, &weights, &choice, &solution, &marginals, arena, err));

@@ -170,8 +170,8 @@ static double received_bytes(const filling *f, const uint32_t *before, const uin
 
 /* ---- single moves ---- */
 
-/* Returns the axes whose ranks must communicate; the same as talk_of() in
- * plan/partition/spread_route.c for cuts in mesh order. */
+/* Returns the axes whose ranks must communicate; the same as
+ * communicating_axes() in plan/partition/spread_route.c for cuts in mesh order. */
 static uint32_t talk_axes(const filling *f, const uint32_t *before, const uint32_t *after) {
     uint32_t mask = 0;
     for (int32_t d = 0; d < f->t->shape.rank; d++) {
@@ -364,7 +364,7 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     float *a = trmi_alloc((size_t)live * (size_t)live * sizeof *a),
           *b = trmi_alloc((size_t)live * (size_t)live * sizeof *b);
     bool ok = a != NULL && b != NULL;
-    /* single moves */
+    /* Enter single moves, ... */
     for (int32_t i = 0; ok && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
             a[(int64_t)i * live + k] = i == k ? 0 : (float)price_single(f, of[i], of[k]);
@@ -372,14 +372,14 @@ static bool close_table(filling *f, int32_t live, const int32_t *of, const int32
     }
     float *c = trmi_alloc((size_t)live * (size_t)live * sizeof *c);
     ok = ok && c != NULL;
-    /* sequences of moves: the square of a table holds twice as many */
+    /* ... then sequences of moves: the square of a table holds twice as many. */
     for (int32_t moves = 1; ok && moves < 2 * f->mesh->axes; moves *= 2) {
         minplus_kernel()(a, a, b, live, live, live);
         float *swap = a;
         a = b;
         b = swap;
     }
-    /* last, optionally, a direct exchange */
+    /* A direct exchange may come last. */
     for (int32_t i = 0; ok && f->mesh->axes > 1 && i < live; i++) {
         for (int32_t k = 0; k < live; k++) {
             b[(int64_t)i * live + k] = i == k ? 0 : (float)price_direct(f, of[i], of[k]);

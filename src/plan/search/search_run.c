@@ -333,7 +333,7 @@ static trm_status apply_memory_limit(run *r, bool sweep) {
     for (int32_t i = 0; i < r->pool_count; i++) {
         binds = binds || !r->pool[i].fits;
     }
-    /* one mu suffices where nothing overlaps; otherwise both ends and the middle */
+    /* One mu suffices where nothing overlaps; otherwise try both ends and the middle. */
     for (int of = 0; r->o->memory_bytes > 0 && binds && of < r->sides_count; of++) {
         for (int i = 0; i < (sweep ? 3 : 1) && r->sides[of].bound < INFINITY; i++) {
             TRMI_TRY(solve_within_limit(r, sweep ? i / 2.0 : 0, of));
@@ -373,7 +373,7 @@ static trm_status add_baselines(run *r) {
 /* Runs the search algorithm of the mode; adds its plans to the pool. */
 static trm_status run_algorithm(run *r) {
     int32_t place;
-    /* exact search: for several mu if messages may be hidden, on each side */
+    /* The exact search runs for several mu if messages may be hidden, on each side. */
     if (r->o->mode == TRMI_SEARCH_OPTIMAL) {
         bool sweep = r->s->costs.overlap > 0;
         for (int i = 0; i < r->sides_count * (sweep ? MU_STEPS : 1); i++) {
@@ -410,7 +410,7 @@ static void choose_winner(run *r) {
         if (!counts || !(c->measure.step < INFINITY)) {
             continue;
         }
-        /* the fastest that fits, and the one of least memory */
+        /* Take the fastest that fits, and the one of least memory. */
         least = least == NULL || c->measure.bytes < least->measure.bytes ? c : least;
         if (c->fits && (best == NULL || c->measure.step < best->measure.step)) {
             best = c;
@@ -442,7 +442,7 @@ static trm_status find_runners_up(run *r) {
     if (f->runners == NULL || !trmi_choice_open(&again, r->s, r->arena)) {
         return fail_no_memory(r);
     }
-    /* the least cost of a plan for each strategy of each operator */
+    /* Find the least cost of a plan for each strategy of each operator. */
     for (int of = 0; of < r->sides_count; of++) {
         const trmi_objective w = {
             .gradient = f->weights.gradient, .memory = f->weights.memory, .sliced = of == 1};

@@ -56,7 +56,7 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
                     plan, op->name, choice->again[n] ? TRMI_RECOMPUTE_YES : TRMI_RECOMPUTE_NO, err);
             }
         }
-        /* parameters in parts: a line for each */
+        /* Write a line for each parameter in parts. */
         for (int32_t i = 0;
              status == TRM_OK && choice->stores[n] != TRMI_STORE_AS_READ && i < op->inputs_count;
              i++) {
@@ -91,7 +91,7 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
         if (store == NULL || !trmi_space_owns(s, op, from->outputs[0])) {
             continue;
         }
-        /* how the strategy reads the parameter, as a form of storing it */
+        /* Find how the strategy reads the parameter, as a form of storing it. */
         for (int32_t k = 0; k < s->mesh.axes; k++) {
             const trmi_spread *as = &trmi_space_class_of(s, n)->strategies[strategy].inputs[i];
             read.at[k] = trmi_is_partial(as->at[k]) ? TRMI_WHOLE : as->at[k];
@@ -358,7 +358,7 @@ static trm_status solve_space(const trmi_space *s, const trmi_objective *weights
     if (status == TRM_OK && !(solution->objective < INFINITY)) {
         status = no_plan(s, err);
     }
-    /* of each strategy, the cheapest way to store and recompute */
+    /* Find, of each strategy, the cheapest way to store and recompute. */
     for (int32_t n = 0; status == TRM_OK && n < s->nodes_count; n++) {
         double cost;
         int way = best_way(s, trmi_space_class_of(s, n), out->strategy[n], weights, &cost);

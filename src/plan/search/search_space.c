@@ -51,7 +51,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
     const trmi_op *op = &g->ops[node->op];
     char shape[96];
     trmi_text_printf(key, "%d:", (int)op->kind);
-    /* kind and attributes, then inputs, outputs and gradient operators */
+    /* Compare kind and attributes, then inputs, outputs and gradient operators. */
     const uint8_t *attrs = (const uint8_t *)&op->attrs;
     char hex[2 * offsetof(trmi_attrs, attached)];
     for (size_t i = 0; i < sizeof hex; i++) {
@@ -79,7 +79,7 @@ static void key_of(const building *b, const trmi_space_node *node, trmi_text *ke
         const trmi_op *back = &g->ops[node->backward[i]];
         trmi_text_printf(key, " <%d:%d", (int)back->kind, (int)back->inputs_count);
     }
-    /* how backward uses it, and its pin */
+    /* Write how backward uses it, and its pin. */
     trmi_text_printf(key, " r%d", node->read * 4 + node->repeats * 2 + node->dropped);
     if (node->pinned >= 0) {
         trmi_text_printf(key, " !%d", node->pinned);
@@ -210,14 +210,14 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     c->backward[i] = seconds.backward;
     c->factors[i] = seconds.factors;
     c->exchange[i] = exchange_seconds(s, strategy, &seconds, node->backward_count > 0);
-    /* kept outputs; a partial sum is reduced before it is kept, and the reader's form of it counts
-     * on the edge */
+    /* List kept outputs; a partial sum is reduced before it is kept, and the reader's form of it
+     * counts on the edge. */
     for (int32_t k = 0; k < op->outputs_count; k++) {
         bool kept = (node->read >> k & 1) && !trmi_spread_has_partial(&strategy->outputs[k]);
         c->kept[i] += kept ? trmi_space_bytes(s, op->outputs[k], &strategy->outputs[k]) : 0;
     }
-    /* recomputation: optional, or by the rule of the back-end; the joined result of a ring is
-     * kept */
+    /* An operator may be recomputed, or must be by the rule of the back-end. The joined result of a
+     * ring is kept. */
     bool ring = trmi_letters_mask(strategy->letters, "r") != 0;
     if ((node->repeats || node->dropped) && !ring) {
         bool kept = !trmi_spread_has_partial(&strategy->outputs[0]);
@@ -226,7 +226,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
         c->kept[i] -= node->dropped ? c->saved[i] : 0;
         c->backward[i] += node->dropped ? c->again[i] : 0;
     }
-    /* parameters that the operator reads */
+    /* List the parameters that the operator reads. */
     for (int32_t k = 0; k < op->inputs_count; k++) {
         const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[k]);
         if (parameter != NULL) {
@@ -559,7 +559,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
         numbers[k] = trmi_price_number(t, &s->mesh, read);
         numbers[to->count + k] = trmi_price_number(t, &s->mesh, &made);
     }
-    /* for each pair of strategies: way of the value, plus way of the gradient */
+    /* Price, for each pair of strategies, the way of the value plus the way of the gradient. */
     for (int32_t i = 0; i < from->count; i++) {
         trmi_spread source = trmi_space_source(s, e, i), returned = trmi_space_returned(s, e, i);
         int32_t out = trmi_price_number(t, &s->mesh, &source),
@@ -669,7 +669,7 @@ static trm_status make_edges(building *b) {
                 TRMI_TRY(add_tied_edge(b, n, i));
                 continue;
             }
-            /* kept: a gradient operator of the reader reads the value, too */
+            /* The value is kept: a gradient operator of the reader reads it, too. */
             trmi_space_edge e = {.from = from, .to = n, .value = op->inputs[i], .input = i};
             e.gradient = b->s->moving[op->inputs[i]] && s->nodes[n].backward_count > 0;
             e.kept = is_kept(b, n, op->inputs[i]);

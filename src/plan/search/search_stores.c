@@ -137,7 +137,7 @@ static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spr
                 any = true;
             }
         }
-        /* place: how many earlier axes cut the same dimension */
+        /* The place says how many earlier axes cut the same dimension. */
         for (int32_t i = 0; i < s->mesh.axes; i++) {
             out->place[i] = 0;
             for (int32_t j = 0; j < i && out->at[i] >= TRMI_SPLIT; j++) {
@@ -376,7 +376,7 @@ void trmi_space_add_parameter(const trmi_space *s, const trmi_op *op, int32_t in
             stores[k].bytes += (copies - in_factors) * whole;
             continue;
         }
-        /* in parts: the program gathers the parameter, or its cast, before use and scatters its
+        /* In parts: the program gathers the parameter, or its cast, before use and scatters its
          * gradient to the parts, which blocks. A gather that begins ahead is traffic like
          * gradients, of which `overlap` can be hidden: the part that gives `ahead` of it. */
         const bool again = k == TRMI_STORE_AGAIN;

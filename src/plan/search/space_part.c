@@ -90,7 +90,7 @@ trm_status trmi_space_part(const trmi_space *s, int32_t begin, int32_t end, cons
         return no_memory(err);
     }
     memcpy(part.nodes, s->nodes + begin, (size_t)(end - begin) * sizeof *part.nodes);
-    /* edges inside the part, with the part's numbers */
+    /* Copy the edges inside the part, with the part's numbers. */
     for (int64_t e = 0; e < s->edges_count; e++) {
         const trmi_space_edge *edge = &s->edges[e];
         if (edge->from >= begin && edge->to < end) {

@@ -17,7 +17,7 @@ static void compute_tile(const float *a, int64_t js, const float *b, int64_t str
                          int64_t c_stride) {
     vf s00 = vf_set(INFINITY), s01 = s00, s10 = s00, s11 = s00, s20 = s00, s21 = s00, s30 = s00,
        s31 = s00;
-    /* c = min over j of a[.][j] + b[j][.] */
+    /* Compute c = min over j of a[.][j] + b[j][.]. */
     for (int64_t j = 0; j < js; j++) {
         vf b0 = vf_load(b + j * stride), b1 = vf_load(b + j * stride + VL), x;
         x = vf_set(a[j]);
@@ -43,7 +43,7 @@ static void compute_tile(const float *a, int64_t js, const float *b, int64_t str
     vf_store(c + 3 * c_stride + VL, s31);
 }
 
-/* The product: tiles first, then the remaining columns and rows with scalar code. */
+/* Computes the product: first tiles, then the remaining columns and rows with scalar code. */
 void TRMI_FOR_ISA(trmi_minplus)(const float *a, const float *b, float *c, int32_t m, int32_t js,
                                 int32_t n) {
     enum { WIDE = 2 * VL };

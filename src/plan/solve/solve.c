@@ -78,7 +78,7 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
     static const trmi_solve_options plain;
     const trmi_solve_options *o = options != NULL ? options : &plain;
     double begin = trmi_os_now();
-    /* step 1: eliminate nodes with at most two neighbours */
+    /* Step 1: eliminate nodes with at most two neighbours. */
     TRMI_TRY(check_graph(g, o->start, err));
     trmi_tables tables;
     trmi_solve_work work;
@@ -89,7 +89,7 @@ trm_status trmi_solve(const trmi_cost_graph *g, const trmi_solve_options *option
         work.last_first = o->last_first;
         status = trmi_work_reduce(&work, 2, err);
     }
-    /* widest elimination, for the certificate */
+    /* Note the widest elimination, for the certificate. */
     for (int32_t i = 0; status == TRM_OK && i < work.steps_count; i++) {
         found.width =
             work.steps[i].near_count > found.width ? work.steps[i].near_count : found.width;

@@ -109,7 +109,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
         TRMI_NEW_IN(err, &d->memory, d->belief, (size_t)w->nodes_count + 1, "to search a plan"));
     TRMI_TRY(
         TRMI_NEW_IN(err, &d->memory, d->message, (size_t)w->slots_count + 1, "to search a plan"));
-    /* beliefs: a node's own costs */
+    /* Beliefs begin with a node's own costs, ... */
     for (int32_t i = 0; i < w->nodes_count; i++) {
         if (!w->live[i]) {
             continue;
@@ -124,7 +124,7 @@ static trm_status dual_open(dual *d, const trmi_solve_work *w, double slack, trm
             d->belief[i][j] = clamp_entry(u[j], most);
         }
     }
-    /* messages: from each edge to both of its nodes */
+    /* ... and add the messages from each edge to both of its nodes. */
     for (int64_t i = 0; i < w->slots_count; i++) {
         const trmi_solve_edge *s = &w->slots[i];
         if (s->live) {
@@ -158,7 +158,7 @@ static void pass_edge(dual *d, int64_t slot) {
         bb[j] -= mb[j];
         mb[j] = INFINITY;
     }
-    /* min-marginals of the edge, in both directions */
+    /* Find the min-marginals of the edge, in both directions. */
     for (int32_t i = 0; i < rows; i++) {
         const float *row = table + (int64_t)i * columns;
         for (int32_t j = 0; j < columns; j++) {
@@ -167,7 +167,7 @@ static void pass_edge(dual *d, int64_t slot) {
             mb[j] = to_b < mb[j] ? to_b : mb[j];
         }
     }
-    /* half to each node */
+    /* Give half to each node. */
     for (int32_t i = 0; i < rows; i++) {
         ma[i] = (ma[i] - ba[i]) / 2;
         ba[i] += ma[i];
@@ -182,7 +182,7 @@ static void pass_edge(dual *d, int64_t slot) {
 static double dual_value(const dual *d) {
     const trmi_solve_work *w = d->work;
     double sum = 0;
-    /* each node at its cheapest */
+    /* Take each node at its cheapest. */
     for (int32_t i = 0; i < w->nodes_count; i++) {
         double least = INFINITY;
         for (int32_t j = 0; w->live[i] && j < w->states[i]; j++) {
@@ -257,7 +257,7 @@ static void descend_coordinates(branch *b, int32_t *choice) {
         for (int32_t i = 0; i < g->nodes_count; i++) {
             int illegal, least_illegal;
             double sum, least;
-            /* the node's present state, then all others */
+            /* Try the node's present state, then all others. */
             local_cost(g, choice, i, choice[i], &least_illegal, &least);
             for (int32_t j = 0, now = choice[i]; j < g->states[i]; j++) {
                 local_cost(g, choice, i, j, &illegal, &sum);
@@ -351,7 +351,7 @@ static trm_status each_state(branch *b, const level *at, int32_t node, const dou
             state = !done[j] && (state < 0 || belief[j] < belief[state]) ? j : state;
         }
         done[state] = true;
-        /* valid bound of this state without a new dual: only the term of `node` changes */
+        /* This bound of the state is valid without a new dual: only the term of `node` changes. */
         double below = own - least + belief[state];
         if (below < b->best_cost && b->branches < b->branch_limit) {
             double deeper;
@@ -392,7 +392,8 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
         *bound = at->fixed + base;
         return TRM_OK;
     }
-    /* dual bound; clamp at what a better choice can contain, or at the range of legal entries */
+    /* Clamp the dual bound at what a better choice can contain, or at the range of legal entries.
+     */
     double room = b->best_cost - at->fixed - base;
     range = range * 1.001 + 1e-9;
     status = dual_open(&d, at->work, room < range ? room : range, err);
@@ -420,7 +421,7 @@ trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
                 .best = best,
                 .best_cost = *best_cost};
     TRMI_TRY(TRMI_NEW(err, b.choice, (size_t)graph->nodes_count + 1, "to search a plan"));
-    /* first upper bounds: descent from the given start, and from the cheapest own costs */
+    /* Find first upper bounds by descent from the given start, and from the cheapest own costs. */
     if (options->start != NULL) {
         memcpy(b.choice, options->start, (size_t)graph->nodes_count * sizeof *b.choice);
         descend_coordinates(&b, b.choice);

@@ -106,7 +106,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
             c->adjacent[(int64_t)s->a * n + s->b] = c->adjacent[(int64_t)s->b * n + s->a] = 1;
         }
     }
-    /* next node: least fill-in, then fewest entries, then lowest number */
+    /* The next node has the least fill-in, then the fewest entries, then the lowest number. */
     for (int32_t k = 0; k < c->work->live_count; k++) {
         int32_t best = -1, best_degree = 0;
         int64_t best_fill = 0;
@@ -123,7 +123,7 @@ static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *
                 best_degree = degree;
             }
         }
-        /* the table of this elimination */
+        /* Make the table of this elimination. */
         if (best_entries > (double)limit || best_degree > SCOPE_MAX - 1) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED, "a table of %.3g entries", best_entries);
         }
@@ -313,7 +313,7 @@ static trm_status eliminate_bucket(core *c, bucket *b, int32_t *choice, float *s
             least = sums[j] < least ? sums[j] : least;
         }
         data[e] = least;
-        /* next combination of states: the last node of the scope counts fastest */
+        /* Take the next combination of states: the last node of the scope counts fastest. */
         for (int32_t i = b->scope_count - 1; i >= 0; i--) {
             if (++choice[b->scope[i]] < c->work->states[b->scope[i]]) {
                 break;
@@ -340,7 +340,8 @@ static trm_status run_elimination(core *c, int64_t limit, int32_t *choice, int32
         TRMI_TRY(gather_factors(c, &c->buckets[i], c->order[i], err));
         TRMI_TRY(eliminate_bucket(c, &c->buckets[i], choice, sums, err));
     }
-    /* backwards: the scope of each bucket has its states already; ties go to the lowest state */
+    /* Go backwards: the scope of each bucket has its states already; ties go to the lowest state.
+     */
     for (int32_t i = count - 1; i >= 0; i--) {
         const bucket *b = &c->buckets[i];
         sum_at(c, b, choice, sums);

@@ -80,7 +80,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
     if (nodes == NULL || edges == NULL) {
         return TRMI_NO_MEMORY(err, "to search a plan");
     }
-    /* node costs: of each state, the cost of its cheapest option */
+    /* A node costs, in each state, as much as its cheapest option. */
     for (int32_t n = 0; n < g->nodes_count; n++) {
         for (int32_t k = 0; k < n && nodes[n] == NULL; k++) {
             nodes[n] = g->nodes[k] == g->nodes[n] ? nodes[k] : NULL;
@@ -96,7 +96,7 @@ trm_status trmi_front_scalar(const trmi_front_graph *g, double a, double b, trmi
             return TRMI_NO_MEMORY(err, "to search a plan");
         }
     }
-    /* edge costs: a table of an earlier, equal edge is reused */
+    /* An edge has a table; that of an earlier, equal edge is reused. */
     for (int32_t i = 0; i < g->edges_count; i++) {
         const trmi_front_edge *e = &g->edges[i];
         const float *table = NULL;

@@ -103,7 +103,7 @@ static double find_slope(const trmi_front_point *fast, const trmi_front_point *s
     return (small->time - fast->time) / (fast->memory - small->memory);
 }
 
-/* True: the points differ in both costs by more than rounding. */
+/* Returns whether the points differ in both costs by more than rounding. */
 static bool are_apart(const trmi_front_point *fast, const trmi_front_point *small) {
     return fast->memory - small->memory > TOLERANCE * fast->memory &&
            small->time - fast->time > TOLERANCE * small->time;
@@ -151,7 +151,8 @@ static trm_status compute_curve(front *f, const trmi_front_point *fast,
     if (are_apart(fast, small)) {
         list[count++] = (hull_edge){*fast, *small};
     }
-    /* hull: solve at the slope of the widest edge; a point below its line is a new corner */
+    /* Find the hull: solve at the slope of the widest edge; a point below its line is a new corner.
+     */
     while (f->f->solves < f->o.hull_limit) {
         int32_t widest = -1;
         for (int32_t i = 0; i < count; i++) {
@@ -195,8 +196,8 @@ static trm_status search_within_limit(front *f, trmi_front_point *fast, trmi_fro
         trmi_front_point middle;
         double lambda = find_slope(fast, small), line = fast->time + lambda * fast->memory, least;
         TRMI_TRY(solve_weighted(f, 1, lambda, &middle, &least));
-        /* weak duality: no plan within the limit is faster than min(time + lambda memory) - lambda
-         * limit */
+        /* By weak duality no plan within the limit is faster than min(time + lambda memory) -
+         * lambda limit. */
         if (least - lambda * limit > bound) {
             bound = least - lambda * limit;
             f->f->price = lambda;
@@ -259,8 +260,8 @@ static trm_status compute_front(front *f) {
     f->f->feasible = f->o.limit <= 0 || small.memory <= f->o.limit;
     f->f->binds = f->o.limit > 0 && fast.memory > f->o.limit;
     f->f->lower_bound = fast.time;
-    /* no limit: the whole curve; a limit that does not bind: the fastest; one that does: search;
-     * one that nothing meets: the smallest */
+    /* Without a limit find the whole curve; with one that does not bind, the fastest; with one that
+     * binds, search; with one that nothing meets, the smallest. */
     if (f->o.limit <= 0) {
         TRMI_TRY(add_point(f, &fast));
         TRMI_TRY(add_point(f, &small));

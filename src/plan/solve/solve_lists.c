@@ -56,7 +56,7 @@ static trm_status no_memory(const lists *l) { return TRMI_NO_MEMORY(l->err, "to 
 
 /* ---- lists ---- */
 
-/* True: a choice with this state can lie within the bound. */
+/* Returns whether a choice with this state can lie within the bound. */
 static bool is_allowed(const lists *l, int32_t node, int32_t state) {
     return (double)l->marginal[node][state] <= l->o->bound * (1 + rounding);
 }
@@ -105,13 +105,13 @@ static trm_status take_list(lists *l, list *out) {
     if (l->sums_count > 1) {
         qsort(l->sums, (size_t)l->sums_count, sizeof *l->sums, by_memory);
     }
-    /* by memory: a point stays if it is faster than all that need less */
+    /* In the order of memory a point stays if it is faster than all that need less. */
     for (int64_t i = 0; i < l->sums_count; i++) {
         if (kept == 0 || l->sums[i].time < l->sums[kept - 1].time) {
             l->sums[kept++] = l->sums[i];
         }
     }
-    /* thin the list: drop points that gain less time than 1/list_limit of the range */
+    /* Thin the list: drop points that gain less time than 1/list_limit of the range. */
     if (kept > l->o->list_limit) {
         double loss = (l->sums[0].time - l->sums[kept - 1].time) / l->o->list_limit;
         int64_t thin = 1;
@@ -254,15 +254,15 @@ static trm_status step_two(lists *l, const trmi_reduced *step, const float *rest
     TRMI_TRY(left != NULL && (!step->fresh || open_slot(l, step->joined) == TRM_OK) ? TRM_OK
                                                                                     : no_memory(l));
     for (int32_t i = 0; i < is; i++) {
-        /* the first edge and the node's own costs, for each of its states */
+        /* Join the first edge and the node's own costs, for each of its states. */
         for (int32_t j = 0; j < js; j++) {
             TRMI_TRY(add_lists(l, *slot_list(l, step->slot[0], step->near[0], i, j),
                                l->unary[step->node][j], 0));
             TRMI_TRY(take_list(l, &left[j]));
         }
         for (int32_t k = 0; k < ks; k++) {
-            /* all ways over the node's states; `beside`: bound of the rest of the graph, which
-             * prunes */
+            /* Join all ways over the node's states; `beside` is the bound of the rest of the graph,
+             * which prunes. */
             list all, *entry = slot_list(l, step->joined, step->near[0], i, k);
             double beside = (double)rest[(int64_t)i * ks + k];
             for (int32_t j = 0; beside < INFINITY && j < js; j++) {
@@ -356,7 +356,7 @@ static trm_status prepare_lists(lists *l, bool *narrow) {
     }
     TRMI_TRY(trmi_work_reduce(&l->work, 2, l->err));
     *narrow = l->work.live_count == 0;
-    /* memory for bounds and lists */
+    /* Take memory for bounds and lists. */
     l->marginal = trmi_arena_alloc(&l->memory, nodes * sizeof *l->marginal);
     l->rest = trmi_arena_alloc(&l->memory, nodes * sizeof *l->rest);
     l->unary = trmi_arena_alloc(&l->memory, nodes * sizeof *l->unary);

@@ -131,7 +131,7 @@ static trm_status undo_two_neighbours(backward_walk *b, const trmi_reduced *step
     float *b_t = new_transpose(trmi_tables_data(w->tables, step->table[1]), js, ks);
     trm_status status;
     if (d != NULL && m0 != NULL && m1 != NULL && a_t != NULL && b_t != NULL) {
-        /* D: the marginal of the joined pair without what this node has added to it */
+        /* D is the marginal of the joined pair without what this node has added to it. */
         for (int64_t i = 0; i < (int64_t)is * ks; i++) {
             d[i] = c[i] < INFINITY ? both[i] - c[i] : INFINITY;
         }

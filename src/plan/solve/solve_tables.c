@@ -145,7 +145,7 @@ static void set_sizes(const trmi_tables *t, trmi_table *key) {
     key->generation = a->generation + (key->kind != TRMI_TABLE_TRANSPOSE);
     if (key->kind == TRMI_TABLE_ADD || key->kind == TRMI_TABLE_PRODUCT ||
         key->kind == TRMI_TABLE_FOLD) {
-        /* one generation later than any operand */
+        /* The table is one generation later than any operand. */
         const trmi_table *b = &t->items[key->b],
                          *c = &t->items[key->kind == TRMI_TABLE_ADD ? key->b : key->c];
         int32_t most = b->generation > c->generation ? b->generation : c->generation;
