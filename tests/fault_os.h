@@ -101,7 +101,7 @@ static void fault_cut_power(fault_os *os) {
     }
 }
 
-/* True: this call fails (errno is set). */
+/* Returns whether this call fails (errno is set). */
 static bool fault_now(fault_os *os) {
     os->calls++;
     if (os->at == 0 || os->calls < os->at) {

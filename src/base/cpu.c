@@ -40,7 +40,7 @@ static void ask_x86(void) {
     if (__get_cpuid(1, &a, &b, &c, &d)) {
         features.signature = a;
     }
-    /* name of the CPU: three leaves of 16 bytes */
+    /* The name of the CPU has three leaves of 16 bytes. */
     unsigned brand[12] = {0};
     for (unsigned i = 0; i < 3; i++) {
         __get_cpuid(0x80000002u + i, &brand[4 * i], &brand[4 * i + 1], &brand[4 * i + 2],

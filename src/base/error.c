@@ -130,7 +130,7 @@ void trmi_error_decode(trm_error *err, const uint8_t wire[256]) {
     err->line = (int32_t)trmi_get32(wire + 12);
     memcpy(err->file, wire + 16, sizeof err->file);
     memcpy(err->message, wire + 40, sizeof err->message);
-    /* bytes from a peer: terminate both strings */
+    /* Bytes of a peer may lack their ends: terminate both strings. */
     err->file[sizeof err->file - 1] = '\0';
     err->message[sizeof err->message - 1] = '\0';
 }

@@ -96,7 +96,7 @@ static void pass_fault_on(int number, siginfo_t *info, void *context) {
     passing_fault_on = false;
 }
 
-/* SIGBUS handler: replaces pages of mapped files, passes all other faults on. */
+/* Handles SIGBUS: replaces pages of mapped files, passes all other faults on. */
 static void on_bus_error(int number, siginfo_t *info, void *context) {
     int saved = errno;
     region *r = info->si_code > 0 ? find_region((uintptr_t)info->si_addr) : NULL;

@@ -26,7 +26,7 @@ typedef struct trmi_mapping {
     trmi_mapped_file *file;
 } trmi_mapping;
 
-/* Maps a regular file.   error  IO, NOMEM */
+/* Maps a regular file.   errors  IO, NOMEM */
 trm_status trmi_mapping_open(const char *path, trmi_mapping *out, trm_error *err);
 
 /* Returns whether everything read from the mapping so far was content of the file: TRM_IO, with

@@ -169,7 +169,7 @@ void *trmi_arena_alloc(trmi_arena *arena, size_t bytes) {
     }
     bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     trmi_arena_chunk *chunk = arena->chunks;
-    /* a new chunk; a larger allocation gets one of its own size */
+    /* Take a new chunk; a larger allocation gets one of its own size. */
     if (chunk == NULL || chunk->capacity - chunk->used < bytes) {
         size_t capacity = arena->chunk_bytes ? arena->chunk_bytes : ARENA_CHUNK_BYTES;
         capacity = bytes > capacity ? bytes : capacity;
@@ -223,7 +223,7 @@ bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_byte
     if (needed <= *capacity) {
         return true;
     }
-    /* at least twice the old capacity */
+    /* Take at least twice the old capacity. */
     int64_t grown = trmi_max_i64(needed, trmi_max_i64(16, *capacity * 2));
     size_t bytes;
     if (!trmi_mul_size((size_t)grown, item_bytes, &bytes) || allocation_refused()) {
@@ -321,7 +321,8 @@ void trmi_text_printf(trmi_text *text, const char *format, ...) {
 void trmi_text_json_string(trmi_text *text, const char *value) {
     trmi_text_append(text, "\"", 1);
     for (const char *s = value, *end = value + strlen(value); s < end;) {
-        /* invalid bytes, quotes and backslashes, control characters, all others */
+        /* A character is invalid bytes, a quote or backslash, a control character, or another one.
+         */
         int length = trmi_utf8_length(s, (size_t)(end - s));
         if (length == 0) {
             trmi_text_append(text, "\xEF\xBF\xBD", 3);
@@ -344,7 +345,7 @@ void trmi_text_json_number(trmi_text *text, double value) {
         return;
     }
     char digits[40];
-    /* the shortest number of digits that reads back to the same double */
+    /* Find the shortest number of digits that reads back to the same double. */
     for (int precision = 6; precision <= 17; precision++) {
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value) {

@@ -23,7 +23,7 @@ static int word_distance(const char *a, const char *b) {
                 d[i][j] = i + j;
                 continue;
             }
-            /* replace, delete, insert; then swap */
+            /* Replace, delete, insert; then swap. */
             int best = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             best = d[i - 1][j] + 1 < best ? d[i - 1][j] + 1 : best;
             best = d[i][j - 1] + 1 < best ? d[i][j - 1] + 1 : best;

@@ -244,7 +244,7 @@ trm_status trmi_os_private_dir(const char *file, trm_error *err) {
     if (lstat(dir, &info) != 0 || !S_ISDIR(info.st_mode)) {
         return TRMI_FAIL(err, TRM_INVALID, "directory %s is no directory", dir);
     }
-    /* Writable for the group or for all, without the sticky bit. */
+    /* The folder is shared if it is writable for the group or for all, without the sticky bit. */
     bool shared = (info.st_mode & 022) != 0 && (info.st_mode & S_ISVTX) == 0;
     if ((info.st_uid != geteuid() && info.st_uid != 0) || shared) {
         return TRMI_FAIL(
@@ -292,7 +292,7 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
 
 /* Contract in os.h. The check is on the open descriptor, because the path may change in between. */
 trm_status trmi_os_open_regular(const char *path, int *out, int64_t *bytes, trm_error *err) {
-    /* O_NONBLOCK: opening a pipe must not wait for a writer */
+    /* With O_NONBLOCK opening a pipe does not wait for a writer. */
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot open", path);

@@ -104,7 +104,7 @@ TRMI_INLINE void compute_circle(uint32_t turn, double *cosine_out, double *sine_
 void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
     double at[2];
     compute_circle(bits[1], &at[0], &at[1]);
-    /* (0, 1]: the logarithm of zero never occurs */
+    /* The value lies in (0, 1]: the logarithm of zero never occurs. */
     const double radius = sqrt(-2.0 * log_of_unit((double)bits[0] + 1.0));
     normal[0] = (float)(radius * at[0]);
     normal[1] = (float)(radius * at[1]);

@@ -130,7 +130,7 @@ int32_t trmi_trace_track(trmi_trace *trace, const char *name) {
     while (track < trace->track_count && strncmp(trace->tracks[track], name, NAME_BYTES - 1) != 0) {
         track++;
     }
-    /* no room for another track: use the last one */
+    /* There is no room for another track: use the last one. */
     if (track == TRACKS_MAX) {
         track--;
     } else if (track == trace->track_count) {

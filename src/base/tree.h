@@ -49,8 +49,9 @@ static inline int64_t trmi_tree_position(const trmi_tree *t, int64_t block) {
     return turned * t->members + block / t->classes;
 }
 
-/* Walking positions in order, with a stack of nodes: does the block at a position begin a class,
- * which is a new node on the stack? Otherwise it is added to the node on top. */
+/* Returns, for a walk over the positions in order with a stack of nodes, whether the block at a
+ * position begins a class, which is a new node on the stack. Otherwise it is added to the node on
+ * top. */
 static inline bool trmi_tree_begins(const trmi_tree *t, int64_t position) {
     return position % t->members == 0;
 }

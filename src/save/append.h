@@ -16,7 +16,8 @@ typedef struct trmi_append {
 } trmi_append;
 
 /* Opens or creates `path` for appending and cuts it off at `keep_bytes`. With `exclusive` the file
- * must not exist. `os` NULL: the real platform. Errors: INVALID (not a regular file), IO. */
+ * must not exist. `os` NULL: the real platform.
+ *   errors  INVALID (not a regular file), IO */
 trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *path, bool exclusive,
                             int64_t keep_bytes, trm_error *err);
 /* Appends the record completely or not at all: after a short write the file is cut back. */

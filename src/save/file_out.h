@@ -25,7 +25,7 @@ typedef struct trmi_file_out {
  * `os` NULL: the real platform. */
 trm_status trmi_file_out_open(trmi_file_out *out, const trmi_os *os, const char *path,
                               trmi_digest *digest, trm_error *err);
-/* As open, but under a temporary name that close renames to `path`, replacing an existing file. */
+/* Opens under a temporary name that close renames to `path`, replacing an existing file. */
 trm_status trmi_file_out_open_replacing(trmi_file_out *out, const trmi_os *os, const char *path,
                                         trm_error *err);
 /* Appends data; the caller may change them afterwards. */

@@ -7,7 +7,8 @@
 
 enum { TRMI_PATH_BYTES = 4096 }; /* longest path, with its '\0' */
 
-/* Writes "dir/name". Errors: INVALID if it is too long. */
+/* Writes "dir/name".
+ *   errors  INVALID if it is too long */
 trm_status trmi_path_join(char path[TRMI_PATH_BYTES], const char *dir, const char *name,
                           trm_error *err);
 /* Writes the directory that contains `path` ("." if the path has no slash). */

@@ -11,7 +11,7 @@ float trmi_f16_to_float(uint16_t value) {
     } else if (exponent != 0) {
         bits = sign | (exponent + 112) << 23 | mantissa << 13;
     } else {
-        /* Subnormal: mantissa * 2^-24, exact in float. */
+        /* A subnormal number is mantissa * 2^-24, exact in float. */
         float magnitude = (float)mantissa * 0x1p-24f;
         memcpy(&bits, &magnitude, 4);
         bits |= sign;

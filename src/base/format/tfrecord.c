@@ -44,7 +44,7 @@ trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data
                          "(cut off?)",
                          name, number, at, left);
     }
-    /* checksum of the length, the length, then the checksum of the data */
+    /* A head has the checksum of the length, the length, then the checksum of the data. */
     uint32_t expected = compute_masked_crc(head, 8), crc = trmi_get32(head + 8);
     if (crc != expected) {
         return TRMI_FAIL(err, TRM_CORRUPT,

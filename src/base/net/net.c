@@ -25,7 +25,7 @@ trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm
     size_t length = colon == NULL ? 0 : (size_t)(colon - address);
     char *end = NULL;
     long number = colon == NULL ? -1 : strtol(colon + 1, &end, 10);
-    /* brackets around an IPv6 address */
+    /* An IPv6 address has brackets around it. */
     if (length > 2 && address[0] == '[' && address[length - 1] == ']') {
         start++;
         length -= 2;
@@ -41,7 +41,7 @@ trm_status trmi_net_split(const char *address, char host[64], int32_t *port, trm
     return TRM_OK;
 }
 
-/* Numeric "host:port" of a socket address. */
+/* Writes a socket address as numeric "host:port". */
 static void format_address(const struct sockaddr_storage *address, socklen_t length,
                            char name[TRMI_NET_NAME_BYTES]) {
     char host[48] = "?", port[8] = "?";
@@ -163,7 +163,7 @@ trm_status trmi_net_connect(const char *host, int32_t port, const trmi_wait_limi
     struct addrinfo *found;
     TRMI_TRY(resolve_host(host, port, 0, &found, err));
     int problem = ECONNREFUSED;
-    /* try all addresses of the name in order */
+    /* Try all addresses of the name in order. */
     for (const struct addrinfo *one = found; one != NULL && problem != 0 && problem != ECANCELED;
          one = one->ai_next) {
         problem = connect_one(one, patience, fd);
@@ -228,7 +228,7 @@ bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]) {
         getsockname(fd, (struct sockaddr *)&own, &own_bytes) != 0) {
         return false;
     }
-    /* a unix socket: the kernel reports the peer's process and user */
+    /* Of a unix socket the kernel reports the peer's process and user. */
     if (own.ss_family == AF_UNIX) {
         struct ucred who;
         socklen_t bytes = sizeof who;

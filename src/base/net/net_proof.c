@@ -119,8 +119,8 @@ void trmi_net_begin_session(const trmi_credentials *mine, const trmi_proof *proo
                  TRMI_CHALLENGE_BYTES, out->down_key);
 }
 
-/* Checks a CHALLENGE. Errors: PEER (not this protocol), UNSUPPORTED (another version), INVALID
- * (another token). */
+/* Checks a CHALLENGE.
+ *   errors  PEER (not this protocol), UNSUPPORTED (another version), INVALID (another token) */
 static trm_status check_challenge(const trmi_credentials *mine, const trmi_proof *proof,
                                   const char *peer, trm_error *err) {
     uint8_t mac[32];

@@ -69,7 +69,7 @@ TRMI_INLINE trmi_halves trmi_bf16_narrow(trmi_floats v) {
 #endif
 }
 
-/* Any address. */
+/* Load from, and store to, any address. */
 TRMI_INLINE trmi_halves trmi_halves_load(const void *from) {
     trmi_halves h;
     memcpy(&h, from, sizeof h);

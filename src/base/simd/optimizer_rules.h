@@ -26,7 +26,7 @@ typedef struct lane {
 #define SLOTS_OF_adagrad 1
 #define SLOTS_OF_ftrl 2
 
-/* The gradient with scale and L2 decay. */
+/* Returns the gradient with scale and L2 decay. */
 TRMI_INLINE vf scaled_gradient(const trmi_rule *r, vf w, vf g) {
     return vf_fma(vf_set(r->decay), w, vf_mul(vf_set(r->scale), g));
 }
@@ -51,7 +51,7 @@ TRMI_INLINE lane nesterov_lane(const trmi_rule *r, lane x) {
     return x;
 }
 
-/* Kingma and Ba, 2014; with shrink != 1 AdamW (Loshchilov and Hutter, 2017). */
+/* Applies Adam (Kingma and Ba, 2014); with shrink != 1 AdamW (Loshchilov and Hutter, 2017). */
 TRMI_INLINE lane adam_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->keep1), x.s0, vf_mul(vf_set(r->blend1), x.g));
@@ -62,7 +62,7 @@ TRMI_INLINE lane adam_lane(const trmi_rule *r, lane x) {
     return x;
 }
 
-/* You, Gitman and Ginsburg, 2017: the slot includes the learning rate. */
+/* Applies LARS (You, Gitman and Ginsburg, 2017). The slot includes the learning rate. */
 TRMI_INLINE lane lars_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, vf_mul(vf_set(r->local), x.g));
@@ -70,7 +70,7 @@ TRMI_INLINE lane lars_lane(const trmi_rule *r, lane x) {
     return x;
 }
 
-/* Duchi, Hazan and Singer, 2011. */
+/* Applies Adagrad (Duchi, Hazan and Singer, 2011). */
 TRMI_INLINE lane adagrad_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(x.g, x.g, x.s0);
@@ -79,7 +79,7 @@ TRMI_INLINE lane adagrad_lane(const trmi_rule *r, lane x) {
     return x;
 }
 
-/* FTRL-Proximal (McMahan et al., 2013): s0 = n, the sum of squared gradients; s1 = z. */
+/* Applies FTRL-Proximal (McMahan et al., 2013): s0 = n, the sum of squared gradients; s1 = z. */
 TRMI_INLINE lane ftrl_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     vf n = vf_fma(x.g, x.g, x.s0), root = vf_sqrt(n);

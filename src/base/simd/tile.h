@@ -31,7 +31,7 @@ typedef float vec_memory __attribute__((vector_size(TRMI_VECTOR_BYTES), aligned(
 
 /* ---- vectors in and out ---------------------------------------------------------------------- */
 
-/* 16 bits each to the low halves. */
+/* Loads 16 bits each into the low halves. */
 TRMI_INLINE vec_bits load_low(const uint16_t *from) {
     return trmi_low_halves(trmi_halves_load(from));
 }
@@ -40,7 +40,7 @@ TRMI_INLINE vec load_half(const uint16_t *from) { return trmi_bf16_load(from); }
 TRMI_INLINE void store_half(uint16_t *to, vec value) { trmi_bf16_store(to, value); }
 
 #if defined(__AVX512BF16__)
-/* Two vectors rounded as above to pairs: `even` in the low halves, `odd` in the high ones. */
+/* Rounds two vectors as above to pairs: `even` in the low halves, `odd` in the high ones. */
 TRMI_INLINE vec round_pair(vec even, vec odd) {
     const __m512i deal =
         _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6,

@@ -90,7 +90,8 @@ TRMI_INLINE vf vf_exp_rest(vf x, vf n) {
     vf low = vf_fma(vf_set(0.5f), r, vf_set(1.0f));
     return vf_fma(vf_fma(vf_fma(high, z, middle), z, low), r, vf_set(1.0f));
 }
-/* e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays NaN. */
+/* Computes e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays NaN.
+ */
 TRMI_INLINE vf vf_exp(vf x) {
     vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
     n = vf_min(vf_max(n, vf_set(-127.0f)), vf_set(128.0f));
@@ -99,7 +100,7 @@ TRMI_INLINE vf vf_exp(vf x) {
     y = vf_select(vf_gt(x, vf_set(88.72284f)), vf_set(INFINITY), y);
     return vf_select(vf_nan(x), x, y);
 }
-/* The same for x of at most 88, in half of the instructions. */
+/* Computes the same for x of at most 88, in half of the instructions. */
 TRMI_INLINE vf vf_exp_below(vf x) {
     vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
     n = vf_max(n, vf_set(-126.0f)); /* the second operand where x is NaN */
@@ -107,8 +108,8 @@ TRMI_INLINE vf vf_exp_below(vf x) {
     return vf_select(vf_gt(vf_set(-87.33654f), x), vf_zero(), y);
 }
 
-/* ln x to 2 units in the last place away from 1; -infinity at 0, NaN below (Cephes' logf: the
- * mantissa in [sqrt(1/2), sqrt(2)), a polynomial of degree 9). */
+/* Computes ln x to 2 units in the last place away from 1; -infinity at 0, NaN below (Cephes' logf:
+ * the mantissa in [sqrt(1/2), sqrt(2)), a polynomial of degree 9). */
 TRMI_INLINE vf vf_log(vf x) {
     vf e, m = vf_split(x, &e);
     vm high = vf_gt(m, vf_set(1.41421356f));
@@ -132,7 +133,7 @@ TRMI_INLINE vf vf_log(vf x) {
     return vf_select(vf_nan(x), x, y);
 }
 
-/* tanh: a polynomial where |x| < 0.625, else from e^2x (Cephes' tanhf). */
+/* Computes tanh x: a polynomial where |x| < 0.625, else from e^2x (Cephes' tanhf). */
 TRMI_INLINE vf vf_tanh(vf x) {
     vf z = vf_mul(x, x), p = vf_set(-5.70498872745e-3f);
     p = vf_fma(p, z, vf_set(2.06390887954e-2f));
@@ -146,14 +147,14 @@ TRMI_INLINE vf vf_tanh(vf x) {
     return vf_select(vf_gt(vf_set(0.625f), size), small, big);
 }
 
-/* 1 / (1 + e^-x), of the smaller exponential so that nothing overflows. */
+/* Computes 1 / (1 + e^-x), of the smaller exponential so that nothing overflows. */
 TRMI_INLINE vf vf_sigmoid(vf x) {
     vf e = vf_exp_below(vf_sub(vf_zero(), vf_abs(x)));
     vf one = vf_set(1.0f), down = vf_div(one, vf_add(one, e));
     return vf_select(vf_gt(vf_zero(), x), vf_mul(e, down), down);
 }
 
-/* erf to 4e-7: a rational function of x on [-4, 4], beyond which it is +-1 in float32. */
+/* Computes erf to 4e-7: a rational function of x on [-4, 4], beyond which it is +-1 in float32. */
 TRMI_INLINE vf vf_erf(vf x) {
     static const float top[] = {-2.72614225801306e-10f, 2.77068142495902e-08f,
                                 -2.10102402082508e-06f, -5.69250639462346e-05f,

@@ -31,7 +31,7 @@ static inline vf vf_sub(vf a, vf b) { return a - b; }
 static inline vf vf_mul(vf a, vf b) { return a * b; }
 static inline vf vf_div(vf a, vf b) { return a / b; }
 static inline vf vf_fma(vf a, vf b, vf c) { return a * b + c; }
-/* As the instruction: the second operand when either is NaN. */
+/* Returns, as the instruction does, the second operand when either is NaN. */
 static inline vf vf_max(vf a, vf b) { return a > b ? a : b; }
 static inline vf vf_min(vf a, vf b) { return a < b ? a : b; }
 static inline vf vf_sqrt(vf a) { return sqrtf(a); }
@@ -42,14 +42,14 @@ static inline vm vf_eq(vf a, vf b) { return a == b; }
 static inline vm vf_nan(vf a) { return a != a; }
 static inline vf vf_select(vm m, vf yes, vf no) { return m ? yes : no; }
 static inline vf vf_keep(vm m, vf a) { return m ? a : 0.0f; }
-/* a * 2^n for whole n in [-126, 127]. */
+/* Computes a * 2^n for whole n in [-126, 127]. */
 static inline vf vf_scale(vf a, vf n) {
     uint32_t bits = (uint32_t)((int)n + 127) << 23;
     float power;
     memcpy(&power, &bits, sizeof power);
     return a * power;
 }
-/* a * 2^n for whole n in [-127, 128] where the result is 0, normal, or infinite. */
+/* Computes a * 2^n for whole n in [-127, 128] where the result is 0, normal, or infinite. */
 static inline vf vf_scale2(vf a, vf n) {
     int whole = (int)n, first = whole / 2, second = whole - first;
     uint32_t bits[2] = {(uint32_t)(first + 127) << 23, (uint32_t)(second + 127) << 23};
@@ -57,7 +57,7 @@ static inline vf vf_scale2(vf a, vf n) {
     memcpy(power, bits, sizeof power);
     return a * power[0] * power[1];
 }
-/* Positive finite a = m * 2^e with m in [1, 2). */
+/* Splits a positive finite a = m * 2^e with m in [1, 2). */
 static inline vf vf_split(vf a, vf *exponent) {
     int e;
     float m = frexpf(a, &e);

@@ -84,7 +84,7 @@ trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scra
         }
         used += row.count;
     }
-    /* Padding rows: zeros, and empty bags. */
+    /* Padding rows have zeros, and empty bags. */
     int64_t rest = work->slots - work->count;
     memset(labels + work->count, 0, (size_t)rest * sizeof *labels);
     if (dense != NULL) {
@@ -131,12 +131,13 @@ bool trmi_row_add(trmi_row *row, int64_t key, float value) {
 
 /* ---- options --------------------------------------------------------------------------------- */
 
-/* The checks: bounded keys in range, one kind of keys, and same_as without chains. */
+/* Checks that bounded keys are in range, that there is one kind of keys, and that same_as has no
+ * chains. */
 trm_status trmi_click_configure(trmi_click_source *source, const trm_click_options *options,
                                 bool log_by_default, trm_error *err) {
     static const trm_click_options defaults = {0};
     const trm_click_options *o = options != NULL ? options : &defaults;
-    /* which kind of keys */
+    /* Check which kind of keys is asked for. */
     if (o->buckets != 0 && (o->buckets < 2 || o->buckets > (int64_t)1 << 48)) {
         return TRMI_FAIL(err, TRM_INVALID, "%lld hash buckets: 2..2^48, or 0 for unbounded keys",
                          (long long)o->buckets);
@@ -249,7 +250,7 @@ bool trmi_parse_number(const char *at, const char *end, double *out) {
         *out = (double)whole;
         return true;
     }
-    /* Sign, digits, fraction, exponent. */
+    /* Read sign, digits, fraction, exponent. */
     bool negative = at < end && *at == '-';
     at += negative || (at < end && *at == '+');
     uint64_t mantissa = 0;
@@ -310,7 +311,8 @@ trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trm
         if (end == line) {
             continue;
         }
-        /* An anchor for each `stride` rows; with too many anchors, each second one is removed. */
+        /* Keep an anchor for each `stride` rows; with too many anchors, each second one is removed.
+         */
         if (lines.rows % lines.stride == 0) {
             if (lines.anchor_count == anchors_max) {
                 thin_out(&lines);

@@ -44,7 +44,7 @@ int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field);
 /* Returns the id of a hash: 0 if it is unknown, otherwise 1, 2, ... */
 int64_t trmi_vocabulary_id(const trm_vocabulary *vocabulary, int32_t field, uint64_t hash);
 uint64_t trmi_vocabulary_seed(const trm_vocabulary *vocabulary);
-/* Building a vocabulary: create it, count every value, then number those that occur often
+/* Creates an empty vocabulary. To build it, count every value, then number those that occur often
  * enough. */
 trm_status trmi_vocabulary_create(int32_t fields, uint64_t seed, trm_vocabulary **out,
                                   trm_error *err);
@@ -84,14 +84,15 @@ struct trmi_click_source {
                         trm_error *err);
 };
 
-/* The functions `fields` and `fill` of every click source, and a part of `describe`. */
+/* Implement `fields` and `fill` of every click source, and a part of `describe`. */
 int32_t trmi_click_fields(const trmi_source *source, int64_t size, trmi_field *fields);
 trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scratch,
                            const trmi_batch_work *work, trm_error *err);
 void trmi_click_describe(const trmi_source *source, trmi_text *text);
 
 /* Takes over the options (NULL: defaults). log_by_default: dense numbers are log-transformed unless
- * the options say otherwise. Errors: INVALID. */
+ * the options say otherwise.
+ *   errors  INVALID */
 trm_status trmi_click_configure(trmi_click_source *source, const trm_click_options *options,
                                 bool log_by_default, trm_error *err);
 /* Checks, once the fields are known, that a vocabulary has the same number. `path` is for
@@ -105,7 +106,7 @@ bool trmi_click_label(const trmi_click_source *source, double value, float *out)
 bool trmi_row_add(trmi_row *row, int64_t key, float value);
 /* Parses a decimal number. Returns false unless all of [at, end) is one finite number. */
 bool trmi_parse_number(const char *at, const char *end, double *out);
-/* The same for whole numbers. */
+/* Does the same for whole numbers. */
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out);
 
 /* ---- lines of a text file ----
@@ -122,7 +123,8 @@ typedef struct trmi_lines {
     int64_t anchor_count, anchor_capacity; /* length and capacity of `anchors` */
 } trmi_lines;
 /* Indexes the text. `visit`, if given, is called once for each row. One row in sixteen has an
- * anchor, fewer in huge files. Errors: NOMEM. */
+ * anchor, fewer in huge files.
+ *   errors  NOMEM */
 typedef void (*trmi_line_visit)(void *context, const char *line, const char *end);
 trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trmi_line_visit visit,
                             void *context, trm_error *err);
@@ -141,13 +143,13 @@ trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, t
                             trm_error *err);
 /* Writes the path of the file train.* or test.* in a folder. Returns false if there is none. */
 bool trmi_click_file_in(const char *folder, trm_usage usage, char *path, size_t size);
-/* Opens a file of click data; `path` may be a folder with train.* and test.*. Errors: INVALID for
- * an unknown kind, and those of the reader. */
+/* Opens a file of click data; `path` may be a folder with train.* and test.*.
+ *   errors  INVALID for an unknown kind, and those of the reader */
 trm_status trmi_click_file_open(const char *kind, const char *path,
                                 const trm_click_options *options, trm_usage usage,
                                 trm_dataset **out, trm_error *err);
 
-/* The readers without a dataset around them, for building vocabularies. *out is destroyed through
+/* Open a reader without a dataset around it, for building vocabularies. *out is destroyed through
  * its ops. */
 trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_options *options,
                            trmi_click_source **out, trm_error *err);

@@ -116,7 +116,7 @@ static trm_status add_bag(const csv *set, const column *c, const char *line, int
 }
 
 /* Interprets field `at` of a row by the role of its column. line: start of the line, for messages.
- * Errors: CORRUPT. */
+ *   errors  CORRUPT */
 static trm_status add_column(const csv *set, int32_t at, const char *line, const char *begin,
                              const char *end, trmi_row *row, trm_error *err) {
     const column *c = &set->columns[at];
@@ -139,7 +139,7 @@ static trm_status add_column(const csv *set, int32_t at, const char *line, const
         row->dense[c->slot] = trmi_click_dense(&set->click, number);
         return TRM_OK;
     case TRM_COLUMN_KEY:
-        /* such as the hour, the last two characters of a time */
+        /* Take the last characters, such as the hour, the last two characters of a time. */
         if (c->last_chars > 0 && end - begin > c->last_chars) {
             begin = end - c->last_chars;
         }
@@ -211,7 +211,7 @@ static trm_status allocate_columns(csv *set, int32_t count, trm_error *err) {
     return TRMI_NEW_IN(err, &set->arena, set->columns, count, "for %d columns", (int)count);
 }
 
-/* Criteo's columns: label, 13 numbers, 26 keys. */
+/* Sets the columns that Criteo's files have: label, 13 numbers, 26 keys. */
 static trm_status criteo_columns(csv *set, trm_error *err) {
     TRMI_TRY(allocate_columns(set, CRITEO_COLUMNS, err));
     for (int32_t i = 0; i < CRITEO_COLUMNS; i++) {
@@ -228,7 +228,7 @@ static trm_status criteo_columns(csv *set, trm_error *err) {
     return TRM_OK;
 }
 
-/* True for the usual names of a label column. */
+/* Returns true for the usual names of a label column. */
 static bool label_name(const char *name) {
     return strcasecmp(name, "label") == 0 || strcasecmp(name, "click") == 0 ||
            strcasecmp(name, "target") == 0 || strcasecmp(name, "y") == 0;
@@ -302,7 +302,7 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
 static trm_status number_columns(csv *set, trm_error *err) {
     int32_t labels = 0;
     trmi_click_source *click = &set->click;
-    /* Positions in the row. */
+    /* Set the positions in the row. */
     for (int32_t i = 0; i < set->column_count; i++) {
         column *c = &set->columns[i];
         labels += c->role == TRM_COLUMN_LABEL;
@@ -326,8 +326,8 @@ static trm_status number_columns(csv *set, trm_error *err) {
     return TRM_OK;
 }
 
-/* True if the first line is a header: the field at the label's position is no number, or, if no
- * columns are given, no field is a number. */
+/* Returns whether the first line is a header: the field at the label's position is no number, or,
+ * if no columns are given, no field is a number. */
 static bool looks_like_header(const csv *set, const char *line, const char *line_end,
                               const trm_column *wanted, int32_t count) {
     cursor c = {.at = line, .end = line_end};
@@ -399,7 +399,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     if (set->mapping.bytes == 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: an empty file", set->path);
     }
-    /* the first line, without its line break */
+    /* Find the first line, without its line break. */
     const char *data = (const char *)set->mapping.data, *end = data + set->mapping.bytes;
     const char *first = memchr(data, '\n', set->mapping.bytes);
     const char *next = first != NULL ? first + 1 : end;
@@ -416,7 +416,7 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     } else {
         TRMI_TRY(placed_columns(set, wanted, wanted_count, err));
     }
-    /* Positions, and the index of the lines after the header. */
+    /* Set the positions, and the index of the lines after the header. */
     TRMI_TRY(number_columns(set, err));
     TRMI_TRY(trmi_click_ready(&set->click, set->path, err));
     set->header_lines = header;

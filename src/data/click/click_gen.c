@@ -80,7 +80,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
     uint64_t seed = row_seed(set, row), counter = 1; /* counter 0 is the coin */
     double key_sum = 0, dense_sum = 0, sum[LATENT] = {0}, squares = 0;
     uint32_t bits[4] = {0};
-    /* Keys: their weights and factors. */
+    /* Add the weights and factors of keys. */
     for (int32_t f = 0; f < o->fields; f++) {
         if (f % 4 == 0) {
             trmi_philox(seed, TRMI_STREAM_SYNTH, counter++, bits);
@@ -106,7 +106,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
         }
     }
     float normals[4];
-    /* Dense inputs. */
+    /* Add the dense inputs. */
     for (int32_t d = 0; d < o->dense; d++) {
         if (d % 4 == 0) {
             four_normals(seed, counter++, normals);
@@ -222,7 +222,7 @@ static trm_status make_weights(clicks *set, trm_error *err) {
     size_t cells = (size_t)o->fields * (size_t)set->table_ranks * WEIGHTS;
     TRMI_TRY(TRMI_NEW(err, set->table, cells, "for the planted weights"));
     TRMI_TRY(TRMI_NEW(err, set->dense_weights, o->dense, "for the planted weights"));
-    /* Weights of the most frequent keys, and of the dense inputs. */
+    /* Draw the weights of the most frequent keys, and of the dense inputs. */
     for (int32_t f = 0; f < o->fields; f++) {
         for (int64_t rank = 0; rank < set->table_ranks; rank++) {
             draw_weights(set, f, rank, set->table + (f * set->table_ranks + rank) * WEIGHTS);
@@ -233,7 +233,7 @@ static trm_status make_weights(clicks *set, trm_error *err) {
         four_normals(trmi_mix(planted_seed(set), UINT64_MAX), (uint64_t)d, normals);
         set->dense_weights[d] = normals[0];
     }
-    /* The inverse of the integral of x^-zipf from 1 to top. */
+    /* Compute the inverse of the integral of x^-zipf from 1 to top. */
     double top = (double)o->vocabulary + 1;
     bool logarithmic = fabs(o->zipf - 1) < 1e-6;
     set->power = logarithmic ? 0 : 1 / (1 - o->zipf);
@@ -270,7 +270,8 @@ static const trmi_source_ops clicks_ops = {.kind = "clicks",
                                            .describe = describe_generator,
                                            .destroy = destroy_generator};
 
-/* Creates the source with its weights. Errors: INVALID, NOMEM. */
+/* Creates the source with its weights.
+ *   errors  INVALID, NOMEM */
 static trm_status create_generator(const trm_click_generator_options *options, trm_usage usage,
                                    clicks **out, trm_error *err) {
     trm_click_generator_options filled;
@@ -330,7 +331,7 @@ static double roc_area(const outcome *sorted, int64_t count, bool realized) {
     for (int64_t i = 0; i < count;) {
         int64_t end = i;
         double hit = 0, miss = 0, own = 0;
-        /* one group of rows with equal probability */
+        /* Take one group of rows with equal probability. */
         for (; end < count && sorted[end].probability <= sorted[i].probability; end++) {
             double p = realized ? sorted[end].clicked : sorted[end].probability;
             hit += p;
@@ -356,7 +357,7 @@ trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_
     int64_t count = rows == 0 ? set->click.base.count : rows;
     outcome *outcomes = NULL;
     trm_status status = TRM_OK;
-    /* The outcomes of the test rows. */
+    /* Draw the outcomes of the test rows. */
     if (count < 1 || count > set->click.base.count) {
         status = TRMI_FAIL(err, TRM_INVALID, "measure over %lld rows: the test set has %lld",
                            (long long)count, (long long)set->click.base.count);

@@ -89,7 +89,7 @@ int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *tex
         return trmi_key_missing(keyer, field);
     }
     field = trmi_keyed_as(keyer, field);
-    /* Hash, then the id of a vocabulary, the hash itself, or a bucket from 1 on. */
+    /* Hash the text; the key is the id of a vocabulary, the hash itself, or a bucket from 1 on. */
     uint64_t hash = trmi_key_hash(keyer->seed, field, text, bytes);
     if (keyer->vocabulary != NULL) {
         return make_bounded(
@@ -168,7 +168,7 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
         v->words[i].count++;
         return true;
     }
-    /* A new value. */
+    /* Enter a new value. */
     if (!trmi_grow((void **)&v->words, &v->word_capacity, v->word_count + 1, sizeof *v->words)) {
         return false;
     }
@@ -226,7 +226,7 @@ int64_t trm_vocabulary_rows(const trm_vocabulary *vocabulary, int32_t field) {
 
 trm_status trm_vocabulary_save(const trm_vocabulary *vocabulary, const char *path, trm_error *err) {
     TRMI_NEED(err, vocabulary, path);
-    /* One line for each value; ids follow from the order. */
+    /* Write one line for each value; ids follow from the order. */
     trmi_text text = {0};
     trmi_text_printf(&text, "trireme-vocabulary 1 %d %llu\n", (int)vocabulary->fields,
                      (unsigned long long)vocabulary->seed);
@@ -273,7 +273,7 @@ trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error
     unsigned long long seed = 0;
     trm_vocabulary *v = NULL;
     trm_status status;
-    /* The first line, then the values, then the ids. */
+    /* Write the first line, then the values, then the ids. */
     if (strlen(text) != length ||
         sscanf(text, "trireme-vocabulary 1 %7d %20llu%n", &fields, &seed, &consumed) != 2 ||
         text[consumed] != '\n' || fields < 1 || fields > FIELDS_MAX) {

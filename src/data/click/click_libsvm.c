@@ -53,7 +53,7 @@ static trm_status fail_at(const libsvm *set, const char *line, const char *begin
 static bool parse_entry(const libsvm *set, const char *begin, const char *end, int64_t *field,
                         int64_t *index, double *value) {
     *field = 0;
-    /* libffm: the field comes first. */
+    /* In libffm the field comes first. */
     if (set->with_fields) {
         const char *colon = memchr(begin, ':', (size_t)(end - begin));
         if (colon == NULL || !trmi_parse_integer(begin, colon, field)) {
@@ -68,7 +68,8 @@ static bool parse_entry(const libsvm *set, const char *begin, const char *end, i
 }
 
 /* Reads one row: the label, then the entries, whose fields must ascend, because a field's keys must
- * be next to each other. Errors: CORRUPT with line and column. */
+ * be next to each other.
+ *   errors  CORRUPT with line and column */
 static trm_status parse_libsvm_row(const trmi_click_source *source, int64_t row_index,
                                    trmi_row *row, trm_error *err) {
     const libsvm *set = (const libsvm *)source;
@@ -76,7 +77,7 @@ static trm_status parse_libsvm_row(const trmi_click_source *source, int64_t row_
     trmi_lines_at(&set->lines, row_index, &line, &end);
     const char *at = line;
     double number;
-    /* The label. */
+    /* Read the label. */
     if (!next_token(&at, end, &begin, &stop)) {
         return fail_at(set, line, line, end, "a label", err);
     }

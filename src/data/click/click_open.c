@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* True for the kinds of files with click data. */
+/* Returns true for the kinds of files with click data. */
 static bool is_click_kind(const char *kind) {
     static const char *const kinds[] = {"criteo", "avazu", "csv",
                                         "libsvm", "slots", "tfrecord-clicks"};
@@ -67,7 +67,7 @@ trm_status trmi_click_file_open(const char *kind, const char *path,
     char file[4096];
     struct stat info;
     bool folder = is_click_kind(kind) && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-    /* The file of the usage in the folder. */
+    /* Find the file of the usage in the folder. */
     if (folder && strcmp(kind, "tfrecord-clicks") != 0) {
         if (!trmi_click_file_in(path, usage, file, sizeof file)) {
             return TRMI_FAIL(err, TRM_IO, "%s: no %s.csv, .tsv, .txt or .libsvm in it", path,
@@ -93,7 +93,8 @@ trm_status trmi_clicks_open(const trm_click_options *options, trm_usage usage, t
 }
 
 /* Counts the keys of all rows in the vocabulary. Missing values are not counted, because a
- * vocabulary gives them id 0 without an entry. Errors: those of reading, NOMEM. */
+ * vocabulary gives them id 0 without an entry.
+ *   errors  those of reading, NOMEM */
 static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v, trm_error *err) {
     size_t entries = (size_t)source->entries_max, fields = (size_t)source->field_count;
     /* Memory for one row, which is used for all. */

@@ -110,7 +110,7 @@ static trm_status take_numbers(const slots *set, const char *line, const char *e
         if (t.colon == NULL) {
             return fail_at(set, line, &t, "slot:value", err);
         }
-        /* The value of a label or a number; keys are any text. */
+        /* The value of a label or a number must be one; keys are any text. */
         if (s != NULL && s->role != TRM_COLUMN_BAG &&
             !trmi_parse_number(t.colon + 1, t.end, &number)) {
             return fail_at(set, line, &t, "a number", err);
@@ -219,7 +219,7 @@ static void survey_row(void *context, const char *line, const char *line_end) {
     int64_t entries = 0;
     token t;
     for (const char *at = line; next_token(s->set, &at, line_end, &s->hint, &t);) {
-        /* A word without a slot. */
+        /* The word has no slot. */
         if (t.colon == NULL) {
             s->no_slots |= s->rows == 0; /* in later rows this is reported when the row is read */
             continue;
@@ -278,7 +278,8 @@ static trm_status take_columns(slots *set, const trm_click_options *o, trm_error
 }
 
 /* Assigns fields and positions of numbers to the slots: in the order of the options, otherwise of
- * their names. Errors: CORRUPT unless there is one label and at least one field of keys. */
+ * their names.
+ *   errors  CORRUPT unless there is one label and at least one field of keys */
 static trm_status place_slots(slots *set, trm_error *err) {
     int32_t labels = 0, dense = 0;
     /* without options the order must not depend on the first row */

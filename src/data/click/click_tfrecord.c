@@ -185,8 +185,8 @@ static const trmi_source_ops record_ops = {.kind = "tfrecord-clicks",
                                            .describe = describe_records,
                                            .destroy = destroy_records};
 
-/* Takes over the columns of the options, and counts dense columns, fields and keys. Errors: INVALID
- * unless there is one label and each column has a name; NOMEM. */
+/* Takes over the columns of the options, and counts dense columns, fields and keys.
+ *   errors  INVALID unless there is one label and each column has a name; NOMEM */
 static trm_status take_columns(records *set, const char *path, const trm_click_options *o,
                                trm_error *err) {
     trmi_click_source *click = &set->click;

@@ -16,7 +16,7 @@ static const uint8_t example[] = {10,   46,  10,  14, 10, 5,   'l', 'a', 'b', 'e
                                   0x40, 10,  9,   10, 1,  'u', 18,  4,   10,  2,   10,  0};
 
 size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
-    /* a tf.Example, the same as a TFRecord, and images in PNG and JPEG */
+    /* Make a tf.Example, the same as a TFRecord, and images in PNG and JPEG. */
     if (index % 3 == 0) {
         memcpy(data, example, sizeof example);
         return sizeof example;

@@ -60,7 +60,7 @@ static trm_status fill_random_clicks(const trmi_source *source, trmi_picture_scr
     float *numbers = dense > 0 ? work->tensors[1].data : NULL;
     int64_t *keys = work->tensors[dense > 0 ? 2 : 1].data;
     for (int64_t i = 0; i < work->slots; i++) {
-        /* padding */
+        /* This row is padding. */
         if (i >= work->count) {
             labels[i] = 0;
             memset(keys + (size_t)i * fields, 0, fields * sizeof *keys);

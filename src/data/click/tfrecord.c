@@ -35,7 +35,7 @@ static trm_status add_file(trmi_tfrecord_set *set, const char *folder, const cha
     return TRM_OK;
 }
 
-/* True if a file of a folder belongs to the set. */
+/* Returns whether a file of a folder belongs to the set. */
 static bool is_wanted_file(const char *name, const char *const *prefixes, int32_t count) {
     if (name[0] == '.') {
         return false;
@@ -56,7 +56,7 @@ static int by_name(const void *a, const void *b) {
 }
 
 /* Lists the files of the set: `path` itself, or the files of that folder that fit, sorted by name.
- * Errors: IO (none found), NOMEM. */
+ *   errors  IO (none found), NOMEM */
 static trm_status list_files(const char *path, const char *const *prefixes, int32_t count,
                              trmi_tfrecord_set *set, trm_error *err) {
     /* A single file is a set of one. */
@@ -73,7 +73,7 @@ static trm_status list_files(const char *path, const char *const *prefixes, int3
     }
     trm_status status = TRM_OK;
     const struct dirent *entry;
-    /* A folder: the files whose names fit, in the order of their names. */
+    /* List, of a folder, the files whose names fit, in the order of their names. */
     while (status == TRM_OK && (entry = readdir(folder)) != NULL) {
         if (is_wanted_file(entry->d_name, prefixes, count)) {
             status = add_file(set, path, entry->d_name, err);
@@ -89,7 +89,8 @@ static trm_status list_files(const char *path, const char *const *prefixes, int3
     return TRM_OK;
 }
 
-/* A reader of a file, from its beginning or, after setting offset and number, from a record on. */
+/* Returns a reader of a file, from its beginning or, after setting offset and number, from a record
+ * on. */
 static trmi_tfrecord_reader reader_of(const trmi_tfrecord_file *file) {
     return (trmi_tfrecord_reader){
         .name = file->path, .file = file->mapping.data, .bytes = file->mapping.bytes};

@@ -29,7 +29,7 @@ typedef struct trmi_feature {
 } trmi_feature;
 
 /* Finds `count` features by name; out[i].kind is TRMI_FEATURE_ABSENT for those that are missing.
- * Errors: CORRUPT for malformed bytes; the message lacks the place, which the caller appends. */
+ *   errors  CORRUPT for malformed bytes; the message lacks the place, which the caller appends */
 trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *const *names,
                              int32_t count, trmi_feature *out, trm_error *err);
 /* Reading a list: the next functions return false at the end, or with walk->malformed set. Packed
@@ -62,7 +62,8 @@ typedef struct trmi_tfrecord_set {
     int64_t records;                   /* of all files */
 } trmi_tfrecord_set;
 /* Opens a file, or the files of a folder in the order of their names: those with one of the
- * prefixes, or (NULL) all whose name contains "tfrecord" or "-of-". Errors: IO, CORRUPT, NOMEM. */
+ * prefixes, or (NULL) all whose name contains "tfrecord" or "-of-".
+ *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
                               trmi_tfrecord_set *out, trm_error *err);
 /* Closes the files and empties the set. */

@@ -81,7 +81,7 @@ trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out,
     return TRM_OK;
 }
 
-/* True if the file belongs to the usage: training, test or all. */
+/* Returns whether the file belongs to the usage: training, test or all. */
 static bool belongs_to_usage(const char *name, trm_usage usage) {
     size_t length = strlen(name);
     if (length < 4 || strcmp(name + length - 4, ".bin") != 0) {

@@ -15,11 +15,13 @@ enum {
 };
 
 /* Checks that a file has exactly `records` records, all with labels below ten. `name` is for
- * messages. Errors: CORRUPT. */
+ * messages.
+ *   errors  CORRUPT */
 trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t bytes, int64_t records,
                               trm_error *err);
 /* Finds the number of records that records.txt ("name count" in each line) gives for `name`; *out
- * is -1 if it is not listed. The text is terminated. Errors: CORRUPT for lines of another form. */
+ * is -1 if it is not listed. The text is terminated.
+ *   errors  CORRUPT for lines of another form */
 trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out, trm_error *err);
 
 #endif

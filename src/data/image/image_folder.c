@@ -86,7 +86,7 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
         }
         bool is_folder = entry->d_type == DT_DIR;
         struct stat info;
-        /* symbolic links to folders count as folders */
+        /* Symbolic links to folders count as folders. */
         if ((entry->d_type == DT_LNK || entry->d_type == DT_UNKNOWN) &&
             fstatat(dirfd(dir), entry->d_name, &info, 0) == 0) {
             is_folder = S_ISDIR(info.st_mode);
@@ -115,7 +115,8 @@ static trm_status names_in(folder *set, const char *path, bool folders, char ***
 }
 
 /* Adds the images of one class folder, sorted by name, with the class's label. below: the tree
- * ("/train", or "" for the root). Errors: IO, UNSUPPORTED, INVALID, NOMEM. */
+ * ("/train", or "" for the root).
+ *   errors  IO, UNSUPPORTED, INVALID, NOMEM */
 static trm_status add_class(folder *set, const char *below, const char *class_name, int32_t label,
                             trm_error *err) {
     char path[4096];
@@ -137,7 +138,7 @@ static trm_status add_class(folder *set, const char *below, const char *class_na
         if (kind != CONTENT_PICTURE) {
             continue;
         }
-        /* the path below the root; load_image_file puts the root before it */
+        /* Keep the path below the root; load_image_file puts the root before it. */
         char *tail = trmi_arena_printf(&set->arena, "%s/%s/%s", below, class_name, names[i]);
         if (tail == NULL || !trmi_grow((void **)&set->images, &set->capacity, set->base.count + 1,
                                        sizeof *set->images)) {
@@ -188,7 +189,7 @@ static trm_status add_tree(folder *set, const char *below, trm_error *err) {
     return status;
 }
 
-/* True if root has a folder of this name. */
+/* Returns whether root has a folder of this name. */
 static bool has_folder(const char *root, const char *name) {
     char path[4096];
     struct stat info;
@@ -198,12 +199,12 @@ static bool has_folder(const char *root, const char *name) {
 
 /* Lists the images of the usage. */
 static trm_status list_images(folder *set, trm_usage usage, trm_error *err) {
-    /* One tree: all images. */
+    /* Read one tree: all images. */
     if (!has_folder(set->root, "/train")) {
         TRMI_TRY(name_classes(set, "", err));
         return add_tree(set, "", err);
     }
-    /* Two trees. */
+    /* Read two trees. */
     const char *test = has_folder(set->root, "/val")    ? "/val"
                        : has_folder(set->root, "/test") ? "/test"
                                                         : NULL;

@@ -11,7 +11,7 @@
 
 enum { SLACK_BYTES = 16 }; /* readable past the image, for vector loads */
 
-/* True if there is an APP14 "Adobe" segment before the scan. */
+/* Returns whether there is an APP14 "Adobe" segment before the scan. */
 static bool has_adobe_marker(const uint8_t *data, size_t bytes) {
     size_t at = 2;
     while (at + 4 <= bytes && data[at] == 0xFF) {
@@ -71,12 +71,12 @@ static void cmyk_to_rgb(uint8_t *pixels, int64_t count, bool inverted) {
     }
 }
 
-/* True for warnings that do not mean damage. libjpeg-turbo continues after damage with a warning,
- * and reports only the first one of an image. A few bytes between the last block and the end marker
- * are padding by an encoder. More bytes are left over where damaged data needed fewer bytes for the
- * blocks: of 476 damaged files with only this warning, none had fewer than 5. About one damaged
- * file in twelve decodes without any warning and cannot be recognised, because JPEG has no
- * checksum. */
+/* Returns true for warnings that do not mean damage. libjpeg-turbo continues after damage with a
+ * warning, and reports only the first one of an image. A few bytes between the last block and the
+ * end marker are padding by an encoder. More bytes are left over where damaged data needed fewer
+ * bytes for the blocks: of 476 damaged files with only this warning, none had fewer than 5. About
+ * one damaged file in twelve decodes without any warning and cannot be recognised, because JPEG has
+ * no checksum. */
 static bool is_harmless_warning(const char *warning) {
     enum { PADDING_BYTES = 4, END_MARKER = 0xD9 };
     unsigned bytes, marker;

@@ -17,14 +17,15 @@ typedef struct trmi_picture {
     bool inverted;         /* JPEG with an Adobe marker: 255 means no ink */
 } trmi_picture;
 
-/* Reads the header. Errors: CORRUPT for other formats (which it names by their content), for
- * damage, and for images of more than 65,500 pixels a side or 256 million pixels. */
+/* Reads the header.
+ *   errors  CORRUPT for other formats (which it names by their content), for damage, and for
+ *   images of more than 65,500 pixels a side or 256 million pixels */
 trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                              trmi_picture *out, trm_error *err);
 /* Decodes at 1/divisor of the size (1, 2, 4, 8; PNG: only 1). JPEG uses simple chroma upsampling
  * unless `exact`. *pixels is in the scratch: ceil(height/divisor) rows, *row_bytes apart. An alpha
- * channel is dropped, and 16-bit channels become 8-bit. Errors: CORRUPT if the data are damaged or
- * end early. */
+ * channel is dropped, and 16-bit channels become 8-bit.
+ *   errors  CORRUPT if the data are damaged or end early */
 trm_status trmi_picture_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                                const trmi_picture *picture, int divisor, bool exact,
                                const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
@@ -38,7 +39,7 @@ trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, si
 trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                             const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err);
-/* True if the data begin with PNG's signature. */
+/* Returns whether the data begin with PNG's signature. */
 bool trmi_is_png(const uint8_t *data, size_t bytes);
 trm_status trmi_png_open(const uint8_t *data, size_t bytes, trmi_picture *out, trm_error *err);
 /* `pixels` has room for height rows of width * 3 bytes. */

@@ -8,21 +8,21 @@
 
 #include <math.h>
 
-/* out[i] = in[i] * scale + shift */
+/* Computes out[i] = in[i] * scale + shift. */
 static void affine_bytes(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)in[i] * scale + shift;
     }
 }
 
-/* The same from right to left. */
+/* Does the same from right to left. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     for (int64_t i = 0; i < count; i++) {
         out[i] = (float)in[count - 1 - i] * scale + shift;
     }
 }
 
-/* Interleaved pixels to three planes. */
+/* Writes interleaved pixels to three planes. */
 static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const float scale[3],
                          const float shift[3], float *red, float *green, float *blue) {
     for (int64_t i = 0; i < pixels; i++) {
@@ -33,7 +33,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
     }
 }
 
-/* Interleaved to interleaved. */
+/* Writes interleaved pixels to interleaved floats. */
 static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
                        const float shift[3], float *out) {
     for (int64_t i = 0; i < 3 * pixels; i += 3) {

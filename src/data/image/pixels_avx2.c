@@ -12,7 +12,7 @@ static inline __m256 load_bytes_as_floats(const uint8_t *in) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)in)));
 }
 
-/* out[i] = in[i] * scale + shift */
+/* Computes out[i] = in[i] * scale + shift. */
 static void affine_bytes(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     int64_t i = 0;
@@ -24,7 +24,7 @@ static void affine_bytes(const uint8_t *in, int64_t count, float scale, float sh
     }
 }
 
-/* The same from right to left: eight values at a time, in reverse order. */
+/* Does the same from right to left: eight values at a time, in reverse order. */
 static void affine_mirror(const uint8_t *in, int64_t count, float scale, float shift, float *out) {
     const __m256 scales = _mm256_set1_ps(scale), shifts = _mm256_set1_ps(shift);
     const __m256i order = _mm256_setr_epi32(7, 6, 5, 4, 3, 2, 1, 0);
@@ -73,7 +73,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
             _mm256_storeu_ps(out[c] + (mirror ? pixels - 8 - i : i), values);
         }
     }
-    /* the last pixels, one by one */
+    /* Write the last pixels, one by one. */
     for (; i < pixels; i++) {
         for (int c = 0; c < 3; c++) {
             out[c][mirror ? pixels - 1 - i : i] =
@@ -82,7 +82,7 @@ static void affine_split(const uint8_t *in, int64_t pixels, bool mirror, const f
     }
 }
 
-/* Interleaved to interleaved, with a scale and a shift for each channel. */
+/* Writes interleaved pixels to interleaved floats, with a scale and a shift for each channel. */
 static void affine_rgb(const uint8_t *in, int64_t pixels, const float scale[3],
                        const float shift[3], float *out) {
     /* 24 values are 8 pixels: three vectors in which the channels repeat. */

@@ -21,14 +21,14 @@ typedef struct png_source {
     char message[96];    /* of the error, set before the jump */
 } png_source;
 
-/* Callbacks of libpng. An error stores its message and jumps back to setjmp. */
+/* Stores the message of libpng's error and jumps back to setjmp. */
 static void on_error(png_structp png, png_const_charp message) {
     png_source *source = png_get_error_ptr(png);
     snprintf(source->message, sizeof source->message, "%s", message);
     png_longjmp(png, 1);
 }
 
-/* Warnings are ignored. */
+/* Ignores libpng's warnings. */
 static void on_warning(png_structp png, png_const_charp message) {
     (void)png;
     (void)message;

@@ -71,7 +71,7 @@ static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t 
                              &a->first[i], weights);
             continue;
         }
-        /* Linear interpolation between two pixels; the two conventions differ in where pixel
+        /* Interpolate linearly between two pixels; the two conventions differ in where pixel
          * centres are. */
         double at = align == TRM_RESIZE_ORIGINAL ? start + place * step
                                                  : start + (place + 0.5) * step - 0.5;
@@ -103,7 +103,7 @@ trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int6
         return TRMI_NO_MEMORY(err, "to resize an image to %lld x %lld", (long long)rows_out,
                               (long long)pixels_out);
     }
-    /* Parts of one scratch buffer: pointers, held rows, then first and weights of both
+    /* One scratch buffer has these parts: pointers, held rows, then first and weights of both
      * directions. */
     const float **rows = (const float **)words;
     int64_t *held = (int64_t *)(rows + down.taps);

@@ -40,7 +40,7 @@ int32_t trmi_shape_label(uint64_t seed, int64_t index) {
     return (int32_t)((trmi_mix(seed, (uint64_t)(index / 10)) + (uint64_t)index) % 10);
 }
 
-/* True if (u, v), in units of the shape's radius, is inside a star. */
+/* Returns whether (u, v), in units of the shape's radius, is inside a star. */
 static bool in_star(float u, float v) {
     /* Five points. Within a tenth of a turn of a point's axis, the edge runs from the point (radius
      * 1) to the notch (radius 0.42). */
@@ -53,10 +53,10 @@ static bool in_star(float u, float v) {
     return ex * py - ey * px > 0;
 }
 
-/* True if (u, v), in units of the shape's radius, is inside the shape of class `label`. */
+/* Returns whether (u, v), in units of the shape's radius, is inside the shape of class `label`. */
 static bool is_inside_shape(int32_t label, float u, float v) {
     float square = u * u + v * v;
-    /* Distances from the centre: round (squared), and along the axes. */
+    /* Measure distances from the centre: round (squared), and along the axes. */
     float box = fmaxf(fabsf(u), fabsf(v));
     switch (label) {
     case 0: return square < 0.81f;
@@ -120,13 +120,13 @@ static void paint_background(deck *d, float canvas[3][AREA]) {
 static void paint_lines(deck *d, float canvas[3][AREA]) {
     int lines = (int)trmi_bounded(draw_bits(d), 3);
     for (int i = 0; i < lines; i++) {
-        /* Angle and distance from the centre, half the width, colour. */
+        /* Draw angle and distance from the centre, half the width, colour. */
         float angle = draw_uniform(d, 0, 3.1416f), offset = draw_uniform(d, -14, 14),
               width = draw_uniform(d, 0.4f, 0.9f);
         float nx = cosf(angle), ny = sinf(angle);
         float color[3] = {draw_uniform(d, 0, 255), draw_uniform(d, 0, 255),
                           draw_uniform(d, 0, 255)};
-        /* Each pixel by its distance from the line; the edge is one pixel wide. */
+        /* Colour each pixel by its distance from the line; the edge is one pixel wide. */
         for (int p = 0; p < AREA; p++) {
             float x = (float)(p % SIDE) - 15.5f, y = (float)(p / SIDE) - 15.5f;
             float distance = fabsf(nx * x + ny * y - offset);
@@ -149,7 +149,7 @@ static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
     float cosine = cosf(angle) / radius, sine = sinf(angle) / radius;
     int centre = (int)fminf(fmaxf(cy, 0), SIDE - 1) * SIDE + (int)fminf(fmaxf(cx, 0), SIDE - 1);
     float color[3], contrast = 0;
-    /* a colour with enough contrast to the background at the shape's centre */
+    /* Draw a colour with enough contrast to the background at the shape's centre. */
     for (int attempt = 0; attempt < 16 && contrast < 150; attempt++) {
         contrast = 0;
         for (int c = 0; c < 3; c++) {
@@ -313,7 +313,7 @@ static trm_status write_text(const char *path, const char *name, trmi_text *text
     return status;
 }
 
-/* True if the folder has a file of this name. */
+/* Returns whether the folder has a file of this name. */
 static bool has_file(const char *path, const char *name) {
     char full[4096];
     return snprintf(full, sizeof full, "%s/%s", path, name) < (int)sizeof full &&
@@ -350,7 +350,7 @@ trm_status trm_shapes_write(const trm_shapes_options *options, const char *path,
                          "), which would be lost: give another folder",
                          path);
     }
-    /* The list first, then the records, then the names of the classes. */
+    /* Write the list first, then the records, then the names of the classes. */
     TRMI_TRY(write_list(path, train, test, err));
     for (int f = 0; f < TRAIN_FILES; f++) {
         char name[32];

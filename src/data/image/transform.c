@@ -104,7 +104,7 @@ static trm_status check_sizes(const trm_transform *step, trm_error *err) {
     return TRM_OK;
 }
 
-/* The size after ResizeShorter. As in torchvision, the longer side is rounded down. */
+/* Computes the size after ResizeShorter. As in torchvision, the longer side is rounded down. */
 static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *out_height,
                          int64_t *out_width) {
     bool tall = height > width;
@@ -113,8 +113,8 @@ static void shorter_size(int64_t size, int64_t height, int64_t width, int64_t *o
     *out_width = tall ? size : longer;
 }
 
-/* Adds a decoding or geometry step and tracks the size of the images. Errors: INVALID for a step at
- * a wrong place, and for sizes that are impossible or do not fit. */
+/* Adds a decoding or geometry step and tracks the size of the images.
+ *   errors  INVALID for a step at a wrong place, and for sizes that are impossible or do not fit */
 static trm_status add_geometry(build *b, const trm_transform *step, trm_error *err) {
     const char *name = trmi_transform_name(step->kind);
     /* Geometry works on bytes. */
@@ -165,8 +165,9 @@ static trm_status add_geometry(build *b, const trm_transform *step, trm_error *e
     return TRM_OK;
 }
 
-/* Merges a step of the finishing pass into scale, shift, layout or type. Errors: INVALID for
- * numbers that are not finite, a layout that is changed twice, and other types. */
+/* Merges a step of the finishing pass into scale, shift, layout or type.
+ *   errors  INVALID for numbers that are not finite, a layout that is changed twice, and other
+ *   types */
 static trm_status add_finish(build *b, const trm_transform *step, trm_error *err) {
     switch (step->kind) {
     case TRM_TRANSFORM_RESCALE:
@@ -174,7 +175,7 @@ static trm_status add_finish(build *b, const trm_transform *step, trm_error *err
             return TRMI_FAIL(err, TRM_INVALID, "Rescale: scale %g, shift %g must be finite",
                              step->scale, step->shift);
         }
-        /* (p * scale + shift) * step->scale + step->shift */
+        /* Compute (p * scale + shift) * step->scale + step->shift. */
         for (int c = 0; c < 3; c++) {
             b->scale[c] *= step->scale;
             b->shift[c] = b->shift[c] * step->scale + step->shift;
@@ -220,7 +221,7 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                .height = source->height,
                .width = source->width,
                .scale = {1, 1, 1}};
-    /* Step by step; the kinds are in the order geometry, finish. */
+    /* Go step by step; the kinds are in the order geometry, finish. */
     for (int32_t i = 0; i < count; i++) {
         const trm_transform *step = &transforms[i];
         bool finish = step->kind >= TRM_TRANSFORM_RESCALE;
@@ -234,7 +235,7 @@ trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                                      "RandomResizedCrop, Resize or CenterCrop",
                          source->ops->kind);
     }
-    /* Without TypeCast: float if a step computes, otherwise the bytes themselves. */
+    /* Without TypeCast the output is float if a step computes, otherwise the bytes themselves. */
     if (out->dtype == TRM_DTYPE_NONE) {
         out->dtype = b.floating ? TRM_FLOAT32 : TRM_UINT8;
     }

@@ -20,8 +20,9 @@ typedef struct trmi_chain {
     int64_t height, width;    /* of the result */
 } trmi_chain;
 
-/* Builds the chain. Errors: INVALID if the transforms do not fit the source or each other, or if
- * the size of the result is not fixed. */
+/* Builds the chain.
+ *   errors  INVALID if the transforms do not fit the source or each other, or if the size of the
+ *   result is not fixed */
 trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                             const trmi_source *source, trmi_chain *out, trm_error *err);
 /* Runs the chain and writes height * width * 3 elements of chain->dtype. `sample_key` is the
@@ -44,7 +45,8 @@ typedef struct trmi_resize_plan {
     int64_t top, left, height, width; /* the window of it that is written */
 } trmi_resize_plan;
 /* Resizes a part of an image to plan->height x plan->width interleaved uint8 RGB. The rows of the
- * image are `row_bytes` apart, and it is readable 16 bytes past its end. Errors: NOMEM. */
+ * image are `row_bytes` apart, and it is readable 16 bytes past its end.
+ *   errors  NOMEM */
 trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int64_t height,
                        int64_t width, int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
                        trm_error *err);

@@ -43,7 +43,7 @@ static void throw_dice(const dice *d, uint32_t attempt, uint32_t out[4]) {
     trmi_philox(d->seed, TRMI_STREAM_AUGMENT, d->counter + attempt, out);
 }
 
-/* True if the window is inside the image. */
+/* Returns whether the window is inside the image. */
 static bool is_inside_image(const view *v) {
     return v->top >= 0 && v->left >= 0 && v->top + v->height <= v->rows &&
            v->left + v->width <= v->columns;
@@ -58,7 +58,7 @@ static trm_status materialize_window(view *v, trmi_picture_scratch *scratch, trm
         return TRMI_NO_MEMORY(err, "for an image of %lld x %lld", (long long)v->height,
                               (long long)v->width);
     }
-    /* Row by row; rows and pixels outside the image are zero. */
+    /* Write row by row; rows and pixels outside the image are zero. */
     for (int64_t y = 0; y < v->height; y++) {
         int64_t source_y = v->top + y;
         uint8_t *out = copy + y * row_bytes;
@@ -98,7 +98,8 @@ static void narrow_window(view *v, int64_t top, int64_t left, int64_t height, in
 }
 
 /* Moves the window to a random or centre crop of it. With padding, the window may reach beyond the
- * image, where pixels are zero. Errors: INVALID if the image is too small, NOMEM. */
+ * image, where pixels are zero.
+ *   errors  INVALID if the image is too small, NOMEM */
 static trm_status crop_window(view *v, trmi_picture_scratch *scratch, const trm_transform *step,
                               const dice *d, trm_error *err) {
     bool random = step->kind == TRM_TRANSFORM_RANDOM_CROP;
@@ -116,7 +117,7 @@ static trm_status crop_window(view *v, trmi_picture_scratch *scratch, const trm_
     if (padding > 0 && (v->height != v->rows || v->width != v->columns || v->top || v->left)) {
         TRMI_TRY(materialize_window(v, scratch, err));
     }
-    /* The centre, or a random place. */
+    /* Crop at the centre, or at a random place. */
     int64_t top = room_y / 2, left = room_x / 2;
     if (random) {
         uint32_t bits[4];
@@ -268,7 +269,7 @@ static trm_status decode_image(const trmi_chain *chain, view *v, trmi_picture_sc
     if (!resizing) {
         return TRM_OK;
     }
-    /* The plan in the pixels of the smaller image. */
+    /* Write the plan in the pixels of the smaller image. */
     const trmi_rect *full = &plan.rect;
     plan.rect = (trmi_rect){full->top / divisor, full->left / divisor, full->height / divisor,
                             full->width / divisor};
@@ -277,12 +278,12 @@ static trm_status decode_image(const trmi_chain *chain, view *v, trmi_picture_sc
 
 /* ---- the finishing pass --------------------------------------------------------------------- */
 
-/* Planar results from a planar image: each row is zeros, a part of the source (perhaps mirrored),
- * zeros. */
+/* Writes planar results of a planar image: each row is zeros, a part of the source (perhaps
+ * mirrored), zeros. */
 static void finish_planar(const trmi_chain *chain, const view *v, float *out) {
     const trmi_pixels *pixels = trmi_pixels_best();
     int64_t begin = trmi_min_i64(trmi_max_i64(0, -v->left), v->width);
-    /* [begin, end): the part of the window inside the image, horizontally */
+    /* [begin, end) is the part of the window inside the image, horizontally. */
     int64_t end = trmi_min_i64(v->width, v->columns - v->left);
     end = trmi_max_i64(begin, end);
     int64_t run = end - begin;
@@ -320,7 +321,7 @@ static void mirror_rgb(float *row, int64_t pixels) {
     }
 }
 
-/* Planar or interleaved results from an interleaved image; the window is inside the image. */
+/* Writes planar or interleaved results of an interleaved image. The window is inside the image. */
 static void finish_rgb(const trmi_chain *chain, const view *v, float *out) {
     const trmi_pixels *pixels = trmi_pixels_best();
     int64_t area = v->height * v->width;
@@ -340,7 +341,7 @@ static void finish_rgb(const trmi_chain *chain, const view *v, float *out) {
     }
 }
 
-/* uint8 results: only the layout changes. */
+/* Writes uint8 results: only the layout changes. */
 static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
     int64_t area = v->height * v->width;
     for (int64_t i = 0; i < area; i++) {
@@ -351,7 +352,7 @@ static void finish_bytes(const trmi_chain *chain, const view *v, uint8_t *out) {
     }
 }
 
-/* The finishing pass: affine function, layout and type in one pass over the pixels. */
+/* Runs the finishing pass: affine function, layout and type in one pass over the pixels. */
 static trm_status finish_pixels(const trmi_chain *chain, view *v, trmi_picture_scratch *scratch,
                                 void *out, trm_error *err) {
     bool planar = v->pixel == 1 && chain->channels_first;
@@ -398,7 +399,7 @@ trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch
               .next_buffer = TRMI_SCRATCH_PIXELS_A};
     for (int32_t i = 0; i < chain->count; i++) {
         const trm_transform *step = &chain->steps[i];
-        /* 16 random blocks for each step */
+        /* Each step has 16 random blocks. */
         dice d = {epoch_seed, (uint64_t)sample_key << 8 | (uint64_t)i << 4};
         if (step->kind == TRM_TRANSFORM_DECODE) {
             TRMI_TRY(decode_image(chain, &v, scratch, sample, d, &i, err));

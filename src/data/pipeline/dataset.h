@@ -90,18 +90,20 @@ struct trm_dataset {
  * samples of the epoch's order; the rest is distributed over the present shards, as the last
  * batches of the epoch. *first is the first of these batches. Other epochs do not change. (A window
  * shuffle mixes samples across the boundary.) The position is undefined until the next seek.
- * Errors: INVALID. */
+ *   errors  INVALID */
 trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
                              trm_error *err);
 /* Gives this rank part `index` of `count`, unless the program has chosen its part itself. The
- * position is undefined until the next seek. Errors: those of trm_dataset_check. */
+ * position is undefined until the next seek.
+ *   errors  those of trm_dataset_check */
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err);
 /* Makes `groups` groups of neighbouring parts, each of which has the same samples with any number of
  * parts: as with `takes` parts. groups 0: none. The position is undefined until the next seek. */
 void trmi_dataset_group(trm_dataset *dataset, int32_t groups, int32_t takes);
 /* Changes the batch size of a dataset that is being read. The position is undefined until the next
- * seek. Errors: those of trm_dataset_check. */
+ * seek.
+ *   errors  those of trm_dataset_check */
 trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *err);
 /* Computes a digest that identifies the data, so that a resume can detect another data set. It
  * covers the counts of samples and classes, and the content of samples spread over the source (256

@@ -185,7 +185,7 @@ char *trm_dataset_json(trm_dataset *dataset) {
     if (dataset->source->ops->describe != NULL) {
         dataset->source->ops->describe(dataset->source, &text);
     }
-    /* the order of samples */
+    /* Write the order of samples. */
     trmi_text_printf(&text, "},\"seed\":%llu,\"shuffle\":%s,\"window\":%lld",
                      (unsigned long long)order->seed, order->shuffled ? "true" : "false",
                      (long long)order->window);

@@ -55,7 +55,8 @@ static trm_status make_tensors(const trmi_field *fields, int32_t field_count, tr
 }
 
 /* Adds samples of a row source: fills batches of CHUNK with them and hashes names and contents of
- * the fields. Samples that cannot be read count as empty. Errors: NOMEM. */
+ * the fields. Samples that cannot be read count as empty.
+ *   errors  NOMEM */
 static trm_status add_rows(const trmi_source *source, const int64_t *indices, int64_t count,
                            XXH3_state_t *state, trm_error *err) {
     trmi_field fields[TRM_MAX_BATCH_FIELDS];

@@ -31,13 +31,13 @@ static const double imagenet_std[3] = {0.229, 0.224, 0.225};
 
 /* ---- what lies at a path --------------------------------------------------------------------- */
 
-/* True if `name` ends with `tail`. */
+/* Returns whether `name` ends with `tail`. */
 static bool ends_in(const char *name, const char *tail) {
     size_t a = strlen(name), b = strlen(tail);
     return a >= b && strcmp(name + a - b, tail) == 0;
 }
 
-/* True for the name of one of CIFAR-10's files, data_batch_1.bin. */
+/* Returns true for the name of one of CIFAR-10's files, data_batch_1.bin. */
 static bool is_cifar(const char *name) {
     return strstr(name, "batch") != NULL && ends_in(name, ".bin");
 }
@@ -54,7 +54,7 @@ static const char *kind_of_file(const char *path) {
     if (stat(path, &info) != 0 || !S_ISREG(info.st_mode)) {
         return NULL; /* opening a pipe would wait for a writer */
     }
-    /* By the name. */
+    /* Tell the kind by the name, ... */
     if (ends_in(path, ".jsonl") || ends_in(path, ".bin")) {
         return is_cifar(name_of(path)) ? NULL : trmi_text_kind_of_file(path);
     }
@@ -64,7 +64,7 @@ static const char *kind_of_file(const char *path) {
     if (strstr(path, "tfrecord") != NULL) {
         return "tfrecord-clicks";
     }
-    /* By the first line. */
+    /* ... or else by the first line. */
     char line[4096] = "";
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
@@ -83,7 +83,7 @@ static const char *kind_of_file(const char *path) {
         tabs += *at == '\t';
         commas += *at == ',';
     }
-    /* Criteo: 40 columns separated by tabs. Avazu: its header, or 24 columns. */
+    /* Criteo has 40 columns separated by tabs, Avazu its header, or 24 columns. */
     if (tabs == 39) {
         return "criteo";
     }
@@ -126,12 +126,13 @@ static const char *kind_of_folder(const char *path) {
                      : trmi_text_kind_of_folder(path);
 }
 
-/* True if the options of the data are those of text, so that a .txt is no click log. */
+/* Returns whether the options of the data are those of text, so that a .txt is no click log. */
 static bool asks_for_text(const trm_dataset_spec *spec) {
     return spec->text != NULL && (spec->text->tokenizer != NULL || spec->text->tokens != NULL);
 }
 
-/* Returns the kind of spec->path. Errors: INVALID with the kinds that are known. */
+/* Returns the kind of spec->path.
+ *   errors  INVALID with the kinds that are known */
 static trm_status detect_kind(const trm_dataset_spec *spec, const char **out, trm_error *err) {
     if (spec->path == NULL) {
         return TRMI_FAIL(err, TRM_INVALID,
@@ -190,7 +191,7 @@ static void add_last_transforms(recipe *r, const trm_dataset_spec *spec, const d
     }
 }
 
-/* The pipeline of 32x32 images: padded random crop and flip for training. */
+/* Returns the pipeline of 32x32 images: padded random crop and flip for training. */
 static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size
@@ -208,8 +209,8 @@ static recipe small_images(const trm_dataset_spec *spec, bool augment) {
     return r;
 }
 
-/* The pipeline of large images: random resized crop and flip for training, resize and centre crop
- * for evaluation. */
+/* Returns the pipeline of large images: random resized crop and flip for training, resize and
+ * centre crop for evaluation. */
 static recipe large_images(const trm_dataset_spec *spec, bool augment) {
     recipe r = {.count = 0};
     int64_t size = spec->image_size != 0 ? spec->image_size : GUIDE_SIZE;
@@ -218,7 +219,7 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
         add_transform(&r, trm_transform_random_resized_crop(size, size));
         add_transform(&r, trm_transform_random_flip(0.5));
     } else {
-        /* 256 for 224: the usual ratio in evaluation. */
+        /* The ratio of 256 to 224 is the usual one in evaluation. */
         add_transform(&r, trm_transform_resize_shorter((size * 8 + 6) / 7, TRM_RESIZE_HALF_PIXEL));
         add_transform(&r, trm_transform_center_crop(size, size));
     }
@@ -229,7 +230,7 @@ static recipe large_images(const trm_dataset_spec *spec, bool augment) {
 /* Applies seed, shuffle, shard, transforms, batch and prefetch to the dataset. */
 static trm_status refine_dataset(const trm_dataset_spec *spec, const recipe *r, bool train,
                                  trm_dataset *dataset, trm_error *err) {
-    /* The defaults of the command line. */
+    /* The defaults are those of the command line. */
     int64_t batch = spec->batch_size != 0 ? spec->batch_size : 32;
     int64_t depth = spec->prefetch_depth == 0 ? 4 : spec->prefetch_depth;
     TRMI_TRY(trm_dataset_seed(dataset, spec->seed, err));
@@ -318,7 +319,7 @@ trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm
     bool train = spec->usage != TRM_USAGE_TEST && spec->augment != TRM_OFF;
     trm_dataset *dataset;
     recipe r;
-    /* Source, pipeline, test of the whole. */
+    /* Open the source, make the pipeline, test the whole. */
     TRMI_TRY(open_source(kind, spec, train, &r, &dataset, err));
     trm_status status = refine_dataset(spec, &r, train, dataset, err);
     if (status == TRM_OK) {

@@ -133,7 +133,7 @@ static const trmi_source_ops images_ops = {.kind = "own",
 /* ---- making ---------------------------------------------------------------------------------- */
 
 /* Checks name, type and shape of field `at` of a source of the program, and copies the name.
- * Errors: INVALID. */
+ *   errors  INVALID */
 static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
     const trm_batch_field *field = &own->source.fields[at];
     int64_t count = trm_shape_count(&field->tensor.shape);
@@ -162,8 +162,8 @@ static trm_status check_field(own_source *own, int32_t at, trm_error *err) {
     return TRM_OK;
 }
 
-/* True for an image of three uint8 channels with an int32 class label: image transforms apply to
- * it. */
+/* Returns true for an image of three uint8 channels with an int32 class label: image transforms
+ * apply to it. */
 static bool is_image(const own_source *own) {
     const trm_tensor *image = &own->source.fields[0].tensor, *label = &own->source.fields[1].tensor;
     return own->source.field_count == 2 && strcmp(own->names[0], "image") == 0 &&
@@ -221,7 +221,7 @@ typedef struct arrays {
     int64_t bytes[TRM_MAX_BATCH_FIELDS];    /* of a row */
 } arrays;
 
-/* The callback of array datasets. */
+/* Copies one row of each array to the fields of a sample. */
 static trm_status copy_rows(void *context, int64_t index, const trm_tensor *fields,
                             trm_error *err) {
     (void)err;

@@ -45,7 +45,7 @@ trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_w
     for (int64_t row = 0; dataset->own_count > 0 && row < work->count; row++) {
         trm_tensor views[TRM_MAX_BATCH_FIELDS];
         int64_t index = work->indices[row];
-        /* Views of the sample's row in each field. */
+        /* Make views of the sample's row in each field. */
         for (int32_t i = 0; i < dataset->field_count; i++) {
             const trm_tensor *whole = &work->tensors[i];
             views[i] = (trm_tensor){
@@ -53,7 +53,7 @@ trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_w
                 .dtype = whole->dtype,
                 .shape = trm_shape_make(whole->shape.rank - 1, whole->shape.dim + 1)};
         }
-        /* The functions, in order; the seed depends on epoch and sample only. */
+        /* Call the functions, in order; the seed depends on epoch and sample only. */
         for (int32_t i = 0; i < dataset->own_count; i++) {
             trm_error theirs = {.rank = -1};
             uint64_t seed = trmi_mix(work->epoch_seed, (uint64_t)index);

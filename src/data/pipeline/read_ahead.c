@@ -33,7 +33,7 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
                               const trmi_batch_work *work, trm_error *err) {
     const trmi_source *source = dataset->source;
     const trmi_chain *chain = &dataset->chain;
-    /* Load, transform, label. */
+    /* Load the image, transform it, write the label. */
     size_t image_bytes = (size_t)(chain->height * chain->width * 3) * trm_dtype_bytes(chain->dtype);
     uint8_t *images = work->tensors[0].data;
     int32_t *labels = work->tensors[1].data;
@@ -64,14 +64,14 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
                     trmi_batch_slot *slot) {
     const trmi_sample_order *order = &dataset->order;
-    /* The samples of the batch. */
+    /* Find the samples of the batch. */
     int64_t epoch = number / dataset->epoch_batches, index = number % dataset->epoch_batches;
     int64_t first = index * dataset->batch_size;
     int64_t count = trmi_min_i64(dataset->batch_size, trmi_order_real(order) - first);
     count = trmi_max_i64(count, 0);
     trmi_cursor_read(&worker->cursor, order, epoch, first, count, slot->indices);
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
-    /* Views of the slot's memory; ragged fields are set back to their capacity. */
+    /* Make views of the slot's memory; ragged fields are set back to their capacity. */
     for (int32_t i = 0; i < dataset->field_count; i++) {
         tensors[i] = slot->batch.fields[i].tensor;
         tensors[i].shape = dataset->fields[i].shape;
@@ -105,7 +105,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
 }
 
 /* Allocates a slot's memory: the indices, and a tensor for each field with room for a full batch.
- * Errors: NOMEM; slot_free frees what there is. */
+ *   errors  NOMEM; slot_free frees what there is */
 static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
@@ -139,7 +139,8 @@ static void slot_free(trmi_batch_slot *slot) {
 
 /* ---- workers ------------------------------------------------------------------------------ */
 
-/* As trmi_slot_fill, and records the work in the timeline of the training, if there is one. */
+/* Fills a slot as trmi_slot_fill does, and records the work in the timeline of the training, if
+ * there is one. */
 static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_batch_slot *slot) {
     trm_dataset *dataset = worker->dataset;
     trmi_trace *trace = atomic_load(&dataset->trace);
@@ -160,8 +161,8 @@ static void fill_recorded(trmi_prefetch_worker *worker, int64_t number, trmi_bat
     }
 }
 
-/* A prefetch thread: takes an idle slot, fills it with its next batch, and passes it on. It ends
- * when a queue is closed. */
+/* Runs a prefetch thread: takes an idle slot, fills it with its next batch, and passes it on. It
+ * ends when a queue is closed. */
 static void *prefetch_main(void *argument) {
     trmi_prefetch_worker *worker = argument;
     void *item;
@@ -176,7 +177,8 @@ static void *prefetch_main(void *argument) {
 }
 
 /* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. After
- * an error, trmi_dataset_stop frees everything. Errors: NOMEM. */
+ * an error, trmi_dataset_stop frees everything.
+ *   errors  NOMEM */
 static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;

@@ -68,7 +68,7 @@ void trmi_cursor_free(trmi_cursor *cursor) {
 /* Draws the next sample of a window shuffle. */
 static int64_t draw_sample(trmi_cursor *cursor, const trmi_sample_order *order) {
     int64_t real = trmi_order_real(order);
-    /* fill the pool */
+    /* Fill the pool. */
     while (cursor->pooled < order->window && cursor->taken < real) {
         cursor->pool[cursor->pooled++] = sample_at(order, cursor->epoch, cursor->taken++);
     }

@@ -56,7 +56,7 @@ static size_t find_run_end(const reader *r, size_t at, trmi_char_class class, in
     return at;
 }
 
-/* True for the characters of [\r\n]. */
+/* Returns whether `c` is a carriage return or a line feed. */
 static bool is_line_end(char c) { return c == '\r' || c == '\n'; }
 
 /* \s+(?!\S)|\s+: of several characters before something else, the last one stays. */
@@ -69,7 +69,7 @@ static size_t take_space(const reader *r) {
     return at == r->bytes || last == 0 ? at : last;
 }
 
-/* 's 't 'm 'd 're 've 'll; returns the length, 0: none of them. */
+/* Takes 's 't 'm 'd 're 've 'll; returns the length, 0: none of them. */
 static size_t take_contraction(const reader *r, bool any_case) {
     const unsigned char *s = (const unsigned char *)r->text;
     if (r->bytes < 2 || s[0] != '\'') {
@@ -117,7 +117,7 @@ static size_t take_llama3(const reader *r, int digits) {
     if (contraction > 0) {
         return contraction;
     }
-    /* In the order of the alternatives: numbers, letters with at most one other character before
+    /* The alternatives come in this order: numbers, letters with at most one other character before
      * them, a space and other characters, line ends and spaces, other characters with the line ends
      * that follow. */
     trmi_char_class class = read_class(r, 0, &length);

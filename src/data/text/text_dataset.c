@@ -65,7 +65,7 @@ static trm_status open_tokenizer(opening *o, trm_error *err) {
     return TRM_OK;
 }
 
-/* True if the options ask for tokens of characters. */
+/* Returns whether the options ask for tokens of characters. */
 static bool wants_characters(const opening *o) {
     return o->options->tokens != NULL && strcmp(o->options->tokens, "characters") == 0;
 }
@@ -175,7 +175,7 @@ static packed_ids begin_packed(const trm_tokenizer *t) {
 
 /* ---- text ---- */
 
-/* Bytes of the first `count` characters. */
+/* Returns the bytes of the first `count` characters. */
 static size_t skip_characters(const char *text, size_t bytes, int64_t count) {
     size_t at = 0;
     uint32_t point;
@@ -379,7 +379,8 @@ static trm_status add_ids(opening *o, trmi_text_file *file, int64_t index, trm_e
 typedef struct text_kind {
     const trmi_source_ops *ops; /* names the kind, too */
     const char *endings[2];     /* of the files' names; unused ones are NULL */
-    /* Adds the parts of file number `index`. Errors: those of reading it */
+    /* Adds the parts of file number `index`.
+     *   errors  those of reading it */
     trm_status (*add)(opening *o, trmi_text_file *file, int64_t index, trm_error *err);
 } text_kind;
 

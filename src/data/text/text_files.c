@@ -50,7 +50,7 @@ static const char *find_any_word(const char *path, const char *const *words, siz
     return NULL;
 }
 
-/* True if a name ends with one of the endings. */
+/* Returns whether a name ends with one of the endings. */
 static bool has_ending(const char *name, const char *const *endings) {
     size_t length = strlen(name);
     for (; *endings != NULL; endings++) {

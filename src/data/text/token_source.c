@@ -318,7 +318,7 @@ trm_status trmi_token_spans_add(const trmi_token_source *source, trmi_token_span
 }
 
 /* Checks that a part has a sample.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_part(const trmi_token_source *s, const trmi_token_part *part,
                              trm_error *err) {
     int64_t least = s->window_tokens + count_lookahead(s);

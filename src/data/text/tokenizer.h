@@ -136,7 +136,7 @@ trm_status trmi_tokenizer_parse(const char *name, const char *json, size_t bytes
 trm_status trmi_tokenizer_parse_pair(const char *vocabulary, size_t vocabulary_bytes,
                                      const char *merges, size_t merge_bytes, trm_tokenizer **out,
                                      trm_error *err);
-/* Parts of it that both share: {"token": id}, and the merge of "left right". */
+/* Read parts of a file that both forms share: {"token": id}, and the merge of "left right". */
 trm_status trmi_tokenizer_read_vocabulary(trm_tokenizer *t, const char *name, json_t *vocabulary,
                                           json_t *added, trm_error *err);
 trm_status trmi_tokenizer_add_merge(trm_tokenizer *t, const char *left, const char *right,

@@ -45,7 +45,7 @@ static trm_status read_merge_lines(trm_tokenizer *t, const char *text, size_t by
         char line[1024];
         number++;
         bool skipped = length == 0 || (length >= 8 && memcmp(at, "#version", 8) == 0);
-        /* a copy of the line, without its end */
+        /* Copy the line, without its end. */
         size_t copied = length < sizeof line ? length : sizeof line - 1;
         memcpy(line, at, copied);
         line[copied] = '\0';
@@ -136,7 +136,7 @@ static trm_status read_in(const char *folder, const char *name, uint8_t **out, s
     return trmi_os_read_file(path, FILE_BYTES_MAX, out, bytes, err);
 }
 
-/* True if a folder has a file of this name. */
+/* Returns whether a folder has a file of this name. */
 static bool has_file(const char *folder, const char *name) {
     char path[PATH_BYTES];
     return snprintf(path, sizeof path, "%s/%s", folder, name) < (int)sizeof path &&
@@ -307,7 +307,7 @@ trm_status trm_tokenizer_characters(const char *text, size_t bytes, trm_tokenize
 
 /* ---- saving ---- */
 
-/* {"token": id} in the order of ids; NULL: no memory. */
+/* Returns {"token": id} in the order of ids; NULL: no memory. */
 static json_t *make_vocabulary_json(const trm_tokenizer *t) {
     json_t *vocabulary = json_object();
     for (int64_t id = 0; id < t->vocabulary; id++) {

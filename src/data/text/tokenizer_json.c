@@ -19,12 +19,12 @@ static const char *get_text(const json_t *object, const char *key) {
     return text != NULL ? text : "";
 }
 
-/* True if a member is true. */
+/* Returns whether a member is true. */
 static bool is_true(const json_t *object, const char *key) {
     return json_is_true(json_object_get(object, key));
 }
 
-/* Absent, null, false, 0 or "". */
+/* Returns whether a value is absent, null, false, 0 or "". */
 static bool is_nothing(const json_t *object, const char *key) {
     const json_t *value = json_object_get(object, key);
     return value == NULL || json_is_null(value) || json_is_false(value) ||
@@ -178,7 +178,7 @@ static trm_status read_added_token(trm_tokenizer *t, const char *name, const jso
         t->tokens[a->id].byte_count = (int32_t)a->bytes;
         return TRM_OK;
     }
-    /* only in the list, outside of the vocabulary */
+    /* The token is only in the list, outside of the vocabulary. */
     TRMI_TRY(set_token(t, name, token, a->id, true, err));
     t->tokens[a->id].outside = true;
     return TRM_OK;

@@ -27,7 +27,7 @@ static uint32_t spell_byte(unsigned byte) {
     return SPELLED_FROM + (byte <= 32 ? byte : byte <= 160 ? 33 + byte - 127 : 67);
 }
 
-/* The byte that a character stands for; -1: none. */
+/* Returns the byte that a character stands for; -1: none. */
 static int find_byte(uint32_t point) {
     if (point < BYTE_VALUES) {
         return is_printable(point) ? (int)point : -1;

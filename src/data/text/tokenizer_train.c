@@ -165,7 +165,7 @@ static trm_status add_special_tokens(trainer *tr, trm_error *err) {
     return TRM_OK;
 }
 
-/* All 256 bytes, in the order of the characters that spell them. */
+/* Adds all 256 bytes, in the order of the characters that spell them. */
 static trm_status add_bytes(trainer *tr, trm_error *err) {
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 256; i++) {
@@ -219,7 +219,7 @@ static trm_status find_pair(trainer *tr, int32_t left, int32_t right, pair **out
     return TRM_OK;
 }
 
-/* A pair came up (more > 0) or went (less than 0) in a word. */
+/* Counts a pair that has come into a word (sign > 0) or has left it (sign < 0). */
 static trm_status change_pair(trainer *tr, int32_t left, int32_t right, int32_t in, int64_t sign,
                               trm_error *err) {
     pair *p;
@@ -329,14 +329,14 @@ static trm_status merge_word(trainer *tr, int32_t in, const trmi_token_merge *m,
             TRMI_TRY(change_pair(tr, m->right, s[from], in, -1, err));
             TRMI_TRY(change_pair(tr, m->result, s[from], in, 1, err));
         }
-        /* the place of the pair */
+        /* Write the result to the place of the pair. */
         s[to] = m->result;
     }
     w->symbol_count = to;
     return TRM_OK;
 }
 
-/* The token of a pair, new unless other tokens make the same text. */
+/* Makes the token of a pair, a new one unless other tokens make the same text. */
 static trm_status make_token(trainer *tr, const pair *p, int32_t *id, trm_error *err) {
     const char *left = tr->t->tokens[p->left].text, *right = tr->t->tokens[p->right].text;
     size_t length = strlen(left), rest = strlen(right);

@@ -29,7 +29,8 @@
 
 enum { TRMI_CHECKPOINT_NAME_BYTES = 64 };
 
-/* trm_checkpoint_writer_open on another platform (base/os.h), with which tests inject failures. */
+/* Opens as trm_checkpoint_writer_open does, on another platform (base/os.h), with which tests
+ * inject failures. */
 trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
                                           const trm_checkpoint_options *options,
                                           trm_checkpoint_writer **out, trm_error *err);
@@ -49,7 +50,7 @@ typedef struct trmi_checkpoint_list {
     int64_t count, capacity;
 } trmi_checkpoint_list;
 
-/* True if `name` is "ckpt-<step>" or "ckpt-<step>.old"; *step is then its number. */
+/* Returns whether `name` is "ckpt-<step>" or "ckpt-<step>.old"; *step is then its number. */
 bool trmi_checkpoint_is_name(const char *name, int64_t *step);
 /* Lists the checkpoints of `dir` and reads their manifests. A missing directory gives an empty
  * list. */
@@ -61,8 +62,8 @@ void trmi_checkpoint_list_free(trmi_checkpoint_list *list);
  * by a newer version), NOMEM, IO. The caller frees *out with trmi_manifest_free. */
 trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manifest *out,
                                          trm_error *err);
-/* Reads every file of the checkpoint and compares it with the manifest. Errors: CORRUPT, IO,
- * NOMEM. */
+/* Reads every file of the checkpoint and compares it with the manifest.
+ *   errors  CORRUPT, IO, NOMEM */
 trm_status trmi_checkpoint_verify(const char *path, const trmi_checkpoint_manifest *manifest,
                                   trm_error *err);
 
@@ -71,7 +72,7 @@ int64_t trmi_checkpoint_part_count(const trm_checkpoint *checkpoint);
 /* Returns the name of part `index`; NULL after the last. */
 const char *trmi_checkpoint_part_name(const trm_checkpoint *checkpoint, int64_t index);
 
-/* True if a live reader uses this checkpoint. Removes the marks of dead readers. */
+/* Returns whether a live reader uses this checkpoint. Removes the marks of dead readers. */
 bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os);
 #define TRMI_IN_USE_PREFIX ".in-use-"
 #define TRMI_TRASH_PREFIX ".trash-"

@@ -103,7 +103,8 @@ static ssize_t read_block(int fd, uint8_t *buffer, size_t bytes) {
 }
 
 /* Compares the file's blocks with their CRCs, and the whole with its hash. buffer:
- * TRMI_DIGEST_BLOCK_BYTES. Errors: CORRUPT, IO. */
+ * TRMI_DIGEST_BLOCK_BYTES.
+ *   errors  CORRUPT, IO */
 static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
                                 const trmi_digest *expected, trm_error *err) {
     XXH3_state_t state;
@@ -117,7 +118,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
             return TRMI_FAIL_SYS(err, "%s: block %lld (offset %lld) cannot be read", path,
                                  (long long)block, (long long)offset);
         }
-        /* The block's own checksum, for the message. */
+        /* Compute the block's own checksum, for the message. */
         uint32_t crc = trmi_crc32c(0, buffer, (size_t)got);
         if (got != want || crc != expected->block_crc[block]) {
             return TRMI_FAIL(err, TRM_CORRUPT,
@@ -140,7 +141,7 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
 }
 
 trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm_error *err) {
-    /* O_NONBLOCK: opening a FIFO must not wait */
+    /* With O_NONBLOCK opening a FIFO does not wait. */
     const char *shown = trmi_path_tail(path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) {

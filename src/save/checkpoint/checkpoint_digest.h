@@ -23,7 +23,8 @@ typedef struct trmi_digest {
 
 /* Begins a digest. trmi_digest_free frees it at any time. */
 trm_status trmi_digest_start(trmi_digest *digest, trm_error *err);
-/* Adds data. Errors: NOMEM. */
+/* Adds data.
+ *   errors  NOMEM */
 trm_status trmi_digest_update(trmi_digest *digest, const void *data, size_t bytes, trm_error *err);
 /* Completes the digest. */
 trm_status trmi_digest_finish(trmi_digest *digest, trm_error *err);

@@ -57,8 +57,8 @@ static trm_status check_parts(const trm_checkpoint_part *parts, int64_t count, t
     return TRM_OK;
 }
 
-/* Copies the description into the job's arena and checks it. Errors: INVALID (negative numbers,
- * texts that are no JSON objects), NOMEM. */
+/* Copies the description into the job's arena and checks it.
+ *   errors  INVALID (negative numbers, texts that are no JSON objects), NOMEM */
 static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info *info,
                             trm_error *err) {
     if (info->global_step < 0 || info->global_step > STEP_MAX || info->epoch < 0 ||
@@ -83,7 +83,8 @@ static trm_status copy_info(trmi_checkpoint_job *job, const trm_checkpoint_info 
 }
 
 /* Copies the tensor list of part `index`, builds its header, and adds the length of its file to
- * job->bytes. Errors: INVALID, NOMEM. */
+ * job->bytes.
+ *   errors  INVALID, NOMEM */
 static trm_status prepare_part(trmi_checkpoint_job *job, const trm_checkpoint_part *part,
                                int64_t index, trm_error *err) {
     /* Name of the file, and a copy of the list, because the caller's may end with the call. */
@@ -118,7 +119,7 @@ trm_status trmi_checkpoint_job_create(trmi_checkpoint_job *job, const trm_checkp
     TRMI_TRY(check_parts(parts, part_count, err));
     trm_status status;
     TRMI_TRY_GOTO(status, copy_info(job, info, err), failed);
-    /* Arrays with an entry for each part. */
+    /* Make arrays with an entry for each part. */
     size_t count = (size_t)part_count;
     TRMI_TRY_GOTO(
         status, TRMI_NEW_IN(err, &job->arena, job->tensors, count, "to save a checkpoint"), failed);

@@ -23,7 +23,8 @@ typedef struct trmi_checkpoint_job {
 } trmi_checkpoint_job;
 
 /* Checks the input and builds the headers of all files. The tensors' data still belong to the
- * caller. Errors: INVALID, NOMEM. */
+ * caller.
+ *   errors  INVALID, NOMEM */
 trm_status trmi_checkpoint_job_create(trmi_checkpoint_job *job, const trm_checkpoint_info *info,
                                       const trm_checkpoint_part *parts, int64_t part_count,
                                       trm_error *err);

@@ -3,7 +3,7 @@
  * tidying up after an interrupted writer.
  *
  *   ckpt-N             a checkpoint
- *   ckpt-N.old         replaced, or to be restored (settle_old)
+ *   ckpt-N.old         replaced, or to be restored (restore_or_remove_old)
  *   ckpt-N.tmp.*, TRMI_TRASH_PREFIX*   left by an interrupted save: removed by trmi_checkpoint_tidy
  *   TRMI_IN_USE_PREFIX*                mark of a reader: the writer keeps that checkpoint
  *
@@ -86,7 +86,8 @@ static int newest_first(const void *a, const void *b) {
 }
 
 /* Adds the directory `name` of `dir` to the list. An unusable manifest is stored in the slot, not
- * returned; a directory that no longer exists is left out. Errors: NOMEM. */
+ * returned; a directory that no longer exists is left out.
+ *   errors  NOMEM */
 static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const char *name,
                            int64_t step, trm_error *err) {
     char path[TRMI_PATH_BYTES];
@@ -221,7 +222,7 @@ static void restore_or_remove_old(const char *dir, const char *old_name, const t
     trmi_manifest_free(&manifest);
 }
 
-/* True for names that only an interrupted save can have left. */
+/* Returns true for names that only an interrupted save can have left. */
 static bool is_left_over(const char *name) {
     return starts_with(name, TRMI_TRASH_PREFIX) || starts_with(name, "checkpoint.tmp.") ||
            starts_with(name, TRMI_LOCK_NAME ".") ||

@@ -29,8 +29,8 @@ enum { TAIL_BYTES = sizeof tail_start - 1 + TRMI_DIGEST_HEX - 1 + 3 };
 
 /* ---- writing --------------------------------------------------------------------------- */
 
-/* Appends the caller's object (NULL: {}) as a member, after a check, on one line. Errors: INVALID,
- * NOMEM. */
+/* Appends the caller's object (NULL: {}) as a member, after a check, on one line.
+ *   errors  INVALID, NOMEM */
 static trm_status put_object(trmi_text *out, const char *key, const char *object, trm_error *err) {
     /* Parse and write again, so that the object is valid and on one line. */
     json_error_t problem;
@@ -159,7 +159,7 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     if (format == NULL || strcmp(format, "trireme-checkpoint") != 0) {
         return fail_corrupt(path, "not a checkpoint of trireme", err);
     }
-    /* The version first: a newer one may have other members. */
+    /* Read the version first: a newer one may have other members. */
     if (!take_int(root, "version", 1, INT64_MAX, &version)) {
         return fail_corrupt(path, "no \"version\"", err);
     }
@@ -191,7 +191,7 @@ static trm_status take_info(const json_t *root, const char *path, trm_checkpoint
     return take_object(root, "state", &info->state_json, path, err);
 }
 
-/* True for 32 lower-case hex digits. */
+/* Returns whether a text is 32 lower-case hex digits. */
 static bool is_hex(const char *text) {
     return text != NULL && strlen(text) == TRMI_DIGEST_HEX - 1 &&
            strspn(text, "0123456789abcdef") == TRMI_DIGEST_HEX - 1;
@@ -223,7 +223,7 @@ static trm_status take_file(const char *name, const json_t *object, const char *
     if (file->name == NULL || digest->block_crc == NULL) {
         return TRMI_NO_MEMORY(err, "for %s", trmi_path_tail(path));
     }
-    /* The checksums of the blocks. */
+    /* Read the checksums of the blocks. */
     for (size_t i = 0; i < count; i++) {
         const json_t *crc = json_array_get(blocks, i);
         json_int_t value = json_integer_value(crc);

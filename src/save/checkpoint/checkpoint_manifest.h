@@ -32,11 +32,13 @@ typedef struct trmi_checkpoint_manifest {
 } trmi_checkpoint_manifest;
 
 /* Writes the text of a manifest to `out`. info->config_json and state_json must be JSON objects
- * (NULL: {}). Errors: INVALID, NOMEM. */
+ * (NULL: {}).
+ *   errors  INVALID, NOMEM */
 trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_manifest_file *files,
                                 int64_t file_count, trmi_text *out, trm_error *err);
 /* Parses and checks the whole text. `path` is for messages. The caller frees *out with
- * trmi_manifest_free. Errors: CORRUPT, UNSUPPORTED (a newer version), NOMEM. */
+ * trmi_manifest_free.
+ *   errors  CORRUPT, UNSUPPORTED (a newer version), NOMEM */
 trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
                                trmi_checkpoint_manifest *out, trm_error *err);
 /* Frees texts, files and digests. An empty manifest is allowed. */

@@ -263,7 +263,7 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
     if (named || (there && stat(manifest, &info) == 0)) {
         return open_one(trimmed, options, out, err);
     }
-    /* A directory: search again while it changes. */
+    /* Search a directory again while it changes. */
     trm_status status = TRM_PENDING;
     for (int round = 0; round < 10 && status == TRM_PENDING; round++) {
         status = open_newest(trimmed, options, out, err);

@@ -51,7 +51,8 @@ struct trm_checkpoint_writer {
 
 /* ---- which ones stay ------------------------------------------------------------------- */
 
-/* True if the checkpoint is good. It is read back completely once; the result is remembered. */
+/* Returns whether the checkpoint is good. It is read back completely once; the result is
+ * remembered. */
 static bool is_verified(trm_checkpoint_writer *writer, const trmi_checkpoint_slot *slot,
                         trm_error *err) {
     for (int64_t i = 0; i < writer->verified_count; i++) {
@@ -95,7 +96,7 @@ static void plan_keeping(trm_checkpoint_writer *writer, const trmi_checkpoint_li
     char path[TRMI_PATH_BYTES];
     struct stat info;
     trm_error err;
-    /* Those with a mark, and the time of the newest of them. */
+    /* Find those with a mark, and the time of the newest of them. */
     for (int64_t i = 0; i < list->count; i++) {
         kept[i] = kept_path(writer, list->slots[i].name, path) && stat(path, &info) == 0;
         last = kept[i] && list->slots[i].saved_unix_seconds > last
@@ -238,7 +239,7 @@ static trm_status write_and_prune(trm_checkpoint_writer *writer, trm_error *err)
     return TRM_OK;
 }
 
-/* The thread of a save in the background. */
+/* Writes a checkpoint in the background: the main function of a thread. */
 static void *persist_in_background(void *argument) {
     trm_checkpoint_writer *writer = argument;
     writer->outcome = write_and_prune(writer, &writer->outcome_err);
@@ -301,7 +302,7 @@ static trm_status start_save(trm_checkpoint_writer *writer, const trm_checkpoint
         writer->running = true;
         return TRM_OK;
     }
-    /* In the foreground. */
+    /* Write in the foreground. */
     if (status == TRM_OK) {
         trm_error local;
         status = write_and_prune(writer, err != NULL ? err : &local);
@@ -429,8 +430,8 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
     writer->options = options != NULL ? *options : (trm_checkpoint_options){0};
     writer->options.keep = writer->options.keep == 0 ? KEEP_DEFAULT : writer->options.keep;
     writer->os = os != NULL ? os : trmi_os_real();
-    /* Directory, lock, tidying up: in this order, because only the owner of the lock may tidy
-     * up. */
+    /* Open the directory, take the lock, tidy up: in this order, because only the owner of the lock
+     * may tidy up. */
     memcpy(writer->dir, dir, length + 1);
     writer->made = missing_levels(dir);
     trm_status status;

@@ -33,11 +33,11 @@ trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err);
 /* Releases the lock and removes the file. NULL is allowed. */
 void trmi_lock_release(trmi_lock *lock);
 
-/* Creates `path` with this process's record, as a mark that it uses something. Errors: IO (it
- * exists). */
+/* Creates `path` with this process's record, as a mark that it uses something.
+ *   errors  IO (it exists) */
 trm_status trmi_lock_mark(const char *path, const trmi_os *os, trm_error *err);
-/* True if the process that wrote the record at `path` is alive, as far as this process can know. A
- * process elsewhere counts as alive for `remote_seconds` after the last touch. */
+/* Returns whether the process that wrote the record at `path` is alive, as far as this process can
+ * know. A process elsewhere counts as alive for `remote_seconds` after the last touch. */
 bool trmi_lock_is_live(const char *path, double remote_seconds);
 
 #endif

@@ -12,7 +12,8 @@
 #include "base/memory.h"
 #include "base/os.h"
 
-/* trm_events_open on another platform (base/os.h), with which tests inject failures. */
+/* Opens as trm_events_open does, on another platform (base/os.h), with which tests inject failures.
+ */
 trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
                                const trm_events_options *options, trm_events **out, trm_error *err);
 
@@ -26,8 +27,8 @@ void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
                             const trm_named_scalar *scalars, int64_t count);
 /* Appends the start of a session. Readers drop what they have from `step` on (after a resume). */
 void trmi_event_put_start(trmi_text *out, double wall_seconds, int64_t step);
-/* Appends the distribution of a tensor's finite values. Errors: INVALID (an element type that has
- * no numbers), NOMEM. */
+/* Appends the distribution of a tensor's finite values.
+ *   errors  INVALID (an element type that has no numbers), NOMEM */
 trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t step,
                                     const char *tag, const trm_tensor *values, trm_error *err);
 /* Appends a graph, for TensorBoard's Graphs tab. */
@@ -54,7 +55,8 @@ typedef struct trmi_record_event {
 } trmi_record_event;
 
 /* Calls `visit` for each value of the record; a summary may have several. `path` and `number` (of
- * the record) are for messages. Errors: CORRUPT. */
+ * the record) are for messages.
+ *   errors  CORRUPT */
 typedef void (*trmi_event_visit)(void *context, const trmi_record_event *event);
 trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path, int64_t number,
                              trmi_event_visit visit, void *context, trm_error *err);

@@ -100,7 +100,7 @@ trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path
             d.event.step = (int64_t)field.value;
         }
     }
-    /* Then the contents. */
+    /* Describe the contents. */
     trmi_proto proto = {.data = data, .bytes = bytes};
     bool ok = true;
     while (ok && trmi_proto_next(&proto, &field)) {

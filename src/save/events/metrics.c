@@ -34,7 +34,7 @@ struct trm_metrics {
     trmi_text line;       /* the line under construction; reused */
 };
 
-/* True if `text` ends with `end`. */
+/* Returns whether `text` ends with `end`. */
 static bool ends_with(const char *text, const char *end) {
     size_t length = strlen(text), end_length = strlen(end);
     return length >= end_length && strcmp(text + length - end_length, end) == 0;
@@ -43,7 +43,8 @@ static bool ends_with(const char *text, const char *end) {
 /* ---- opening --------------------------------------------------------------------------- */
 
 /* Copies the names of the CSV columns to the arena and checks that each can stand in the header
- * without quotes. Errors: INVALID, NOMEM. */
+ * without quotes.
+ *   errors  INVALID, NOMEM */
 static trm_status take_columns(trm_metrics *metrics, const trm_metrics_options *options,
                                const char *path, trm_error *err) {
     if (options->column_count < 1) {
@@ -80,7 +81,7 @@ static void put_csv_header(trm_metrics *metrics) {
 /* Returns the step of a line of `bytes` characters without its line break; -1 for a line without
  * one, such as the header of a CSV file. */
 static int64_t step_of(const char *line, size_t bytes, bool csv) {
-    /* CSV: the step is the first column. */
+    /* In CSV the step is the first column. */
     int64_t step = -1;
     if (csv) {
         char number[24];
@@ -92,7 +93,7 @@ static int64_t step_of(const char *line, size_t bytes, bool csv) {
         number[digits] = '\0';
         return digits > 0 ? strtoll(number, NULL, 10) : -1;
     }
-    /* JSON: parse the line. */
+    /* In JSON parse the line. */
     json_t *object = json_loadb(line, bytes, 0, NULL);
     const json_t *value = json_object_get(object, "global_step");
     if (json_is_integer(value)) {

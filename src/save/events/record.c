@@ -28,7 +28,7 @@ static bool ends_inside_line(int fd) {
 }
 
 /* Opens the file of a record, whose path is known.
- *   error  IO */
+ *   errors  IO */
 static trm_status open_file(trm_record *record, trm_error *err) {
     TRMI_TRY(trmi_os_make_parent(NULL, record->path.data, err));
     record->fd =

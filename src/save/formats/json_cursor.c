@@ -187,7 +187,7 @@ bool trmi_json_uint(trmi_json *json, int64_t *out) {
     skip_blanks(json);
     int64_t value = 0;
     size_t start = json->at;
-    /* The digits, without overflow. */
+    /* Read the digits, without overflow. */
     while (json->at < json->bytes && json->text[json->at] >= '0' && json->text[json->at] <= '9') {
         int digit = json->text[json->at] - '0';
         if (__builtin_mul_overflow(value, (int64_t)10, &value) ||

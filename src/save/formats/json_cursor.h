@@ -19,7 +19,7 @@ typedef struct trmi_json {
 
 /* Stores a fault at the cursor, if it is the first. Returns false. */
 bool trmi_json_fault(trmi_json *json, const char *fault);
-/* True if `c` is the next character after blanks. */
+/* Returns whether `c` is the next character after blanks. */
 bool trmi_json_peek(trmi_json *json, char c);
 /* Consumes `c`, which must be the next character after blanks. */
 bool trmi_json_take(trmi_json *json, char c);
@@ -28,7 +28,7 @@ bool trmi_json_take(trmi_json *json, char c);
 const char *trmi_json_string(trmi_json *json);
 /* Consumes an integer from 0 to 2^63-1 without sign, fraction or exponent. */
 bool trmi_json_uint(trmi_json *json, int64_t *out);
-/* True if only blanks are left. */
+/* Returns whether only blanks are left. */
 bool trmi_json_end(trmi_json *json);
 
 #endif

@@ -146,7 +146,7 @@ static bool take_dict(cursor *c, trmi_npy *out, char *descr, size_t descr_size,
     if (!accept_word(c, "{")) {
         return false;
     }
-    /* The three keys in any order, each once. */
+    /* Read the three keys in any order, each once. */
     while (!accept_word(c, "}")) {
         char key[16];
         if (!take_string(c, key, sizeof key) || !accept_word(c, ":")) {
@@ -216,7 +216,7 @@ trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, t
     cursor c;
     char descr[32] = "";
     const char *fault;
-    /* Identification, dict, type. */
+    /* Read identification, dict, type. */
     if (!trmi_npy_starts(data, bytes)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: no .npy file: it does not begin with \\x93NUMPY",
                          what);

@@ -28,13 +28,14 @@ typedef struct trmi_npy {
     int64_t data_bytes;              /* of the whole array */
 } trmi_npy;
 
-/* True if the data begin with NumPy's signature. */
+/* Returns whether the data begin with NumPy's signature. */
 bool trmi_npy_starts(const uint8_t *data, size_t bytes);
 /* Parses the header of a .npy. `bytes` must be its exact length; `what` is for messages. Errors:
  * CORRUPT, UNSUPPORTED (Python objects, big-endian, unknown types). */
 trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, trmi_npy *out,
                           trm_error *err);
-/* Appends signature and header for the array as it will be written. Errors: INVALID, NOMEM. */
+/* Appends signature and header for the array as it will be written.
+ *   errors  INVALID, NOMEM */
 trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const char *what,
                                trm_error *err);
 /* Passes the array's data to `take` in pieces, in the form that NumPy reads: bfloat16 becomes
@@ -46,11 +47,12 @@ trm_status trmi_npy_stream(const trm_tensor *array, trmi_npy_take take, void *co
 int64_t trmi_npy_data_bytes(const trm_tensor *array);
 
 /* Opens an archive or a single array in memory, which is borrowed until trm_npz_close. Every
- * member's checksum is verified. Errors: CORRUPT, UNSUPPORTED, NOMEM. */
+ * member's checksum is verified.
+ *   errors  CORRUPT, UNSUPPORTED, NOMEM */
 trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, trm_npz **out,
                           trm_error *err);
-/* As trm_npz_write; members of at least `zip64_from` bytes use the 64-bit records (tests set a low
- * value). */
+/* Writes as trm_npz_write does; members of at least `zip64_from` bytes use the 64-bit records
+ * (tests set a low value). */
 trm_status trmi_npz_write(const char *path, const trm_named_tensor *arrays, int64_t count,
                           int64_t zip64_from, trm_error *err);
 

@@ -49,7 +49,8 @@ static trm_status fail_at_offset(const trm_npz *file, size_t offset, const char 
 /* ---- one array ------------------------------------------------------------------------- */
 
 /* Parses the array at data[start, start + bytes) and adds it under `name`, which must live as long
- * as the archive. Errors: those of trmi_npy_parse, NOMEM. */
+ * as the archive.
+ *   errors  those of trmi_npy_parse, NOMEM */
 static trm_status add_array(trm_npz *file, size_t start, size_t bytes, const char *name,
                             trm_error *err) {
     char what[160];
@@ -97,7 +98,7 @@ typedef struct central {
 static bool read_zip64_sizes(central *c, const uint8_t *extra) {
     uint64_t *wanted[] = {&c->unpacked, &c->packed, &c->local};
     size_t at = 0;
-    /* Blocks of (id, length, content). */
+    /* Extra data are blocks of (id, length, content). */
     while (c->extra_bytes - at >= 4) {
         size_t id = trmi_get16(extra + at), bytes = trmi_get16(extra + at + 2);
         at += 4;
@@ -124,7 +125,8 @@ static bool read_zip64_sizes(central *c, const uint8_t *extra) {
 }
 
 /* Reads the entry of the central directory at *at, which ends before `end`, and advances *at past
- * it. Errors: CORRUPT. */
+ * it.
+ *   errors  CORRUPT */
 static trm_status read_central(const trm_npz *file, size_t *at, size_t end, central *out,
                                trm_error *err) {
     const uint8_t *p = file->data + *at;
@@ -282,10 +284,10 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
     if (file->path == NULL) {
         status = TRMI_NO_MEMORY(err, "to open %s", trmi_path_tail(path));
     } else if (trmi_npy_starts(data, bytes)) {
-        /* a single array */
+        /* The file is a single array. */
         status = add_array(file, 0, bytes, "", err);
     } else if (bytes >= 4 && (trmi_get32(data) == 0x04034b50 || trmi_get32(data) == 0x06054b50)) {
-        /* a ZIP archive: it begins with the head of a file or, if it is empty, with its end */
+        /* A ZIP archive begins with the head of a file or, if it is empty, with its end. */
         status = read_archive(file, err);
     } else {
         status = TRMI_FAIL(err, TRM_CORRUPT, "%s: neither .npy nor .npz", trmi_path_tail(path));

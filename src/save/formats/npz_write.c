@@ -89,8 +89,8 @@ static trm_status write_to_file(void *context, const void *data, size_t bytes, t
     return trmi_file_out_write(context, data, bytes, err);
 }
 
-/* The part that local header and directory entry share: version, flags (names are UTF-8), method 0
- * (stored), a fixed date, checksum, sizes, length of the name. */
+/* Writes the part that local header and directory entry share: version, flags (names are UTF-8),
+ * method 0 (stored), a fixed date, checksum, sizes, length of the name. */
 static void put_common(archive *zip, const member *m, bool wide) {
     put_u16(&zip->record, wide ? VERSION_ZIP64 : VERSION_PLAIN);
     put_u16(&zip->record, 0x0800);     /* names are UTF-8 */
@@ -116,7 +116,7 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     int64_t start =
         m->offset + LOCAL_BYTES + (int64_t)m->name.length + (wide ? ZIP64_BYTES : 0) + 4;
     uint32_t padding = (uint32_t)((ALIGNMENT - start % ALIGNMENT) % ALIGNMENT);
-    /* the local header: fixed part, name, ZIP64 sizes if they are large, padding */
+    /* Write the local header: fixed part, name, ZIP64 sizes if they are large, padding. */
     put_u32(&zip->record, LOCAL_MAGIC);
     put_common(zip, m, wide);
     put_u16(&zip->record, (wide ? (uint32_t)ZIP64_BYTES : 0) + 4 + padding);
@@ -132,7 +132,7 @@ static trm_status write_member(archive *zip, int64_t index, trm_error *err) {
     for (uint32_t i = 0; i < padding; i++) {
         trmi_text_append(&zip->record, "\0", 1);
     }
-    /* then the header of the .npy and the data */
+    /* Then write the header of the .npy and the data. */
     trmi_text_append(&zip->record, m->header.data, m->header.length);
     TRMI_TRY(write_record(zip, err));
     return trmi_npy_stream(array, write_to_file, &zip->out, err);
@@ -210,7 +210,8 @@ static int compare_names(const void *a, const void *b) {
 }
 
 /* Checks that all arrays have different names in UTF-8, which fit into the 16-bit length of a
- * member's name. Errors: INVALID, NOMEM. */
+ * member's name.
+ *   errors  INVALID, NOMEM */
 static trm_status check_names(const char *path, const trm_named_tensor *arrays, int64_t count,
                               trm_error *err) {
     const char **names;

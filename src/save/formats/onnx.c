@@ -319,7 +319,7 @@ trm_status trmi_onnx_read(const trmi_onnx_model *model, const char *name, const 
         return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.60s: no initialiser %.80s",
                          model->graph_name, name);
     }
-    /* No conversion: type and shape must be equal. */
+    /* Nothing is converted: type and shape must be equal. */
     if (found->tensor.dtype != into->dtype ||
         !trm_shape_equal(&found->tensor.shape, &into->shape)) {
         char theirs[48], ours[48];

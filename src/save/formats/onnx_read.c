@@ -28,7 +28,7 @@ typedef struct node_parts {
     int64_t number_count, number_capacity;       /* length and capacity of `numbers` */
 } node_parts;
 
-/* Append a number of a list attribute. */
+/* Appends a number of a list attribute. */
 static bool add_integer(node_parts *parts, uint64_t value) {
     if (!trmi_grow((void **)&parts->integers, &parts->integer_capacity, parts->integer_count + 1,
                    sizeof *parts->integers)) {
@@ -64,7 +64,7 @@ static trm_status take_integers(const trmi_onnx_reader *r, const trmi_proto_fiel
 }
 
 /* Appends the numbers of a repeated 32-bit field, packed or one at a time.
- *   error  CORRUPT, NOMEM */
+ *   errors  CORRUPT, NOMEM */
 static trm_status take_numbers(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                node_parts *parts) {
     if (field->wire != TRMI_PROTO_BYTES) {

@@ -134,7 +134,8 @@ static bool take_decimal(const char *text, int64_t *out) {
     return text[0] != '\0';
 }
 
-/* True for paths like "weights.data" or "parts/1.bin", which cannot leave the model's folder. */
+/* Returns true for paths like "weights.data" or "parts/1.bin", which cannot leave the model's
+ * folder. */
 static bool stays_inside(const char *location) {
     if (location[0] == '\0' || location[0] == '/' || strchr(location, '\\') != NULL) {
         return false;
@@ -180,8 +181,8 @@ static trm_status check_no_links(const trmi_onnx_reader *r, const char *folder,
 }
 
 /* Maps the file `location` beside the model, or finds it among those that are mapped already. The
- * mapping belongs to the model. Errors: INVALID (outside the folder, or no plain file), CORRUPT,
- * NOMEM, IO. */
+ * mapping belongs to the model.
+ *   errors  INVALID (outside the folder, or no plain file), CORRUPT, NOMEM, IO */
 static trm_status map_external(const trmi_onnx_reader *r, const char *location, trmi_mapping *out) {
     trmi_onnx_model *model = r->model;
     char folder[TRMI_PATH_BYTES], path[TRMI_PATH_BYTES];
@@ -200,7 +201,7 @@ static trm_status map_external(const trmi_onnx_reader *r, const char *location, 
     if (model->external_count >= 4096) {
         return trmi_onnx_fault(r, r->start, "data in more than 4096 files");
     }
-    /* A new file: check its path, map it, remember its name. */
+    /* Of a new file check the path, map it, remember its name. */
     trmi_path_parent(r->path, folder);
     TRMI_TRY(check_no_links(r, folder, location));
     TRMI_TRY(trmi_path_join(path, folder, location, r->err));
@@ -298,7 +299,8 @@ static uint32_t field_of_type(uint64_t type) {
 }
 
 /* Converts the numbers of the typed field to an array of `bytes` bytes in the arena, in the
- * tensor's own type. Their number must be that of the shape. Errors: CORRUPT, NOMEM. */
+ * tensor's own type. Their number must be that of the shape.
+ *   errors  CORRUPT, NOMEM */
 static trm_status take_typed(const trmi_onnx_reader *r, const trmi_proto_field *message,
                              tensor_parts *parts, int64_t bytes) {
     trmi_proto proto = trmi_proto_inside(message);
@@ -352,7 +354,7 @@ trm_status trmi_onnx_take_tensor(const trmi_onnx_reader *r, const trmi_proto_fie
     if (!parts.count_fits || !trmi_mul_i64(bytes, parts.count, &bytes)) {
         return trmi_onnx_fault(r, parts.at, "a tensor with a negative or too large shape");
     }
-    /* The data: in another file, in the typed field, or raw (found already). */
+    /* Find the data: in another file, in the typed field, or raw (found already). */
     if (parts.external) {
         TRMI_TRY(find_external(r, &parts, bytes));
     } else if (!parts.has_raw && bytes > 0) {

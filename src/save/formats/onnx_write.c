@@ -83,7 +83,7 @@ static trm_status check_uses(const trmi_onnx_model *model, const definition *all
             }
         }
     }
-    /* the graph's outputs */
+    /* Write the graph's outputs. */
     for (int64_t i = 0; i < model->output_count; i++) {
         if (look_up(all, count, model->outputs[i].name) == NULL) {
             return TRMI_FAIL(err, TRM_INVALID, "ONNX model %.40s: output %.60s is not defined",
@@ -98,7 +98,7 @@ static trm_status check_uses(const trmi_onnx_model *model, const definition *all
 /* Checks that everything can be written: a model that was read may contain kinds that trireme does
  * not interpret. */
 static trm_status check_known(const trmi_onnx_model *model, trm_error *err) {
-    /* attributes */
+    /* Write the attributes. */
     for (int64_t n = 0; n < model->node_count; n++) {
         const trmi_onnx_node *node = &model->nodes[n];
         for (int64_t i = 0; i < node->attribute_count; i++) {
@@ -113,7 +113,7 @@ static trm_status check_known(const trmi_onnx_model *model, trm_error *err) {
             }
         }
     }
-    /* weights */
+    /* Write the weights. */
     for (int64_t i = 0; i < model->initializer_count; i++) {
         if (trmi_onnx_type_of(model->initializers[i].tensor.dtype) == 0) {
             return TRMI_FAIL(err, TRM_UNSUPPORTED,
@@ -122,7 +122,7 @@ static trm_status check_known(const trmi_onnx_model *model, trm_error *err) {
                              model->graph_name, model->initializers[i].name);
         }
     }
-    /* Inputs and outputs. */
+    /* Check inputs and outputs. */
     for (int64_t i = 0; i < model->input_count + model->output_count; i++) {
         const trmi_onnx_value *value =
             i < model->input_count ? &model->inputs[i] : &model->outputs[i - model->input_count];
@@ -137,7 +137,8 @@ static trm_status check_known(const trmi_onnx_model *model, trm_error *err) {
 }
 
 /* Checks the graph: kinds that can be written, names that are defined once, uses after definitions.
- * Takes O(n log n) for n names. Errors: INVALID, UNSUPPORTED, NOMEM. */
+ * Takes O(n log n) for n names.
+ *   errors  INVALID, UNSUPPORTED, NOMEM */
 static trm_status check_graph(const trmi_onnx_model *model, trm_error *err) {
     TRMI_TRY(check_known(model, err));
     /* The definitions, sorted by name. */
@@ -238,7 +239,7 @@ static void put_node(trmi_text *graph, const trmi_onnx_node *node) {
 /* Appends a ValueInfoProto as field `field` of a graph. */
 static void put_value(trmi_text *graph, uint32_t field, const trmi_onnx_value *value) {
     trmi_text out = {0}, type = {0}, tensor = {0}, shape = {0};
-    /* The shape: a symbol or a size for each dimension. */
+    /* Write the shape: a symbol or a size for each dimension. */
     for (int32_t i = 0; i < value->rank; i++) {
         trmi_text dim = {0};
         if (value->dims[i].symbol != NULL) {
@@ -248,7 +249,7 @@ static void put_value(trmi_text *graph, uint32_t field, const trmi_onnx_value *v
         }
         trmi_proto_message(&shape, 1, &dim);
     }
-    /* Type and shape inside a TypeProto, and the name. */
+    /* Write type and shape inside a TypeProto, and the name. */
     trmi_proto_varint(&tensor, 1, (uint64_t)trmi_onnx_type_of(value->dtype));
     trmi_proto_message(&tensor, 2, &shape);
     trmi_proto_message(&type, 1, &tensor);
@@ -343,18 +344,19 @@ static trm_status prepare_tensors(onnx_file *file, trm_error *err) {
             file->here[i] = bytes;
         }
         TRMI_TRY(TRMI_CHECK_MEMORY(err, head, "to write an ONNX model"));
-        /* A weight in the graph: a byte for field 5, the length, the message. */
+        /* A weight in the graph takes a byte for field 5, the length, the message. */
         int64_t whole = (int64_t)head->length + file->here[i];
         file->graph_bytes += 1 + varint_bytes((uint64_t)whole) + whole;
     }
     return TRM_OK;
 }
 
-/* Builds all messages in memory, except for the data of weights. Errors: NOMEM. */
+/* Builds all messages in memory, except for the data of weights.
+ *   errors  NOMEM */
 static trm_status prepare_messages(onnx_file *file, trm_error *err) {
     const trmi_onnx_model *model = file->model;
     size_t count = (size_t)model->initializer_count;
-    /* The parts without weights. */
+    /* Write the parts without weights. */
     put_model_head(&file->head, model);
     for (int64_t i = 0; i < model->node_count; i++) {
         put_node(&file->graph, &model->nodes[i]);
@@ -405,7 +407,7 @@ static trm_status write_data_file(const onnx_file *file, trm_error *err) {
 /* Writes the weights that are in the model file: message, then data. */
 static trm_status write_tensors(const onnx_file *file, trmi_file_out *out, trm_error *err) {
     for (int64_t i = 0; i < file->model->initializer_count; i++) {
-        /* The head of field 5 of the graph. */
+        /* Write the head of field 5 of the graph. */
         trmi_text frame = {0};
         trmi_proto_header(&frame, 5, (uint64_t)((int64_t)file->tensors[i].length + file->here[i]));
         trm_status status = frame.failed ? TRMI_NO_MEMORY(err, "to write an ONNX model")
@@ -496,7 +498,7 @@ trm_status trmi_onnx_write(const trmi_onnx_model *model, const char *path,
                            trmi_path_tail(path), file->graph_bytes);
         goto done;
     }
-    /* The data file first: a model that exists has its data. */
+    /* Write the data file first: a model that exists has its data. */
     if (external) {
         TRMI_TRY_GOTO(status, write_data_file(file, err), done);
     }

@@ -243,7 +243,7 @@ static bool take_header(trm_safetensors *file, trmi_json *json) {
         if (name == NULL || !trmi_json_take(json, ':')) {
             return false;
         }
-        /* A tensor, or the metadata (once). */
+        /* Read a tensor, or the metadata (once). */
         if (strcmp(name, "__metadata__") != 0) {
             if (!take_entry(file, json, name)) {
                 return false;
@@ -332,12 +332,12 @@ static trm_status index_names(trm_safetensors *file, trm_error *err) {
     return TRM_OK;
 }
 
-/* Parses the file: length of the header, header, ranges of the data, names. Errors: CORRUPT, NOMEM;
- * the caller frees what has been allocated. */
+/* Parses the file: length of the header, header, ranges of the data, names.
+ *   errors  CORRUPT, NOMEM; the caller frees what has been allocated */
 static trm_status parse_file(trm_safetensors *file, trm_error *err) {
     const char *path = trmi_path_tail(file->path);
     uint64_t length = 0;
-    /* The length of the header. */
+    /* Read the length of the header. */
     if (file->size < 8) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes, a safetensors file has at least 10",
                          path, file->size);
@@ -533,7 +533,7 @@ trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
     if (entry->bytes == 0) {
         return TRM_OK;
     }
-    /* The same type: copy. Another float type: convert each element. */
+    /* Copy values of the same type; convert each element of another float type. */
     if (from->dtype == into->dtype) {
         memcpy(into->data, from->data, (size_t)entry->bytes);
         return trmi_mapping_check(&file->mapping, TRM_OK, err);

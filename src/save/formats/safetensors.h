@@ -21,8 +21,8 @@ enum {
     TRMI_SAFETENSORS_RANK_MAX = 64
 };
 
-/* Reads a file in memory, which is borrowed until close. `path` is for messages. Errors: CORRUPT,
- * NOMEM. */
+/* Reads a file in memory, which is borrowed until close. `path` is for messages.
+ *   errors  CORRUPT, NOMEM */
 trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
                                   trm_safetensors **out, trm_error *err);
 
@@ -41,7 +41,8 @@ typedef struct trmi_safetensors_layout {
     int64_t bytes;      /* of the whole file */
 } trmi_safetensors_layout;
 
-/* Checks the tensors and builds the header. `path` is for messages. Errors: INVALID, NOMEM. */
+/* Checks the tensors and builds the header. `path` is for messages.
+ *   errors  INVALID, NOMEM */
 trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char *path,
                                     const trm_named_tensor *tensors, int64_t count,
                                     const trm_text_pair *metadata, int64_t metadata_count,

@@ -49,7 +49,8 @@ static trm_status check_name(const char *path, const char *name, trm_error *err)
 }
 
 /* Checks name, type, size and data of a tensor. reads: tensors without data are allowed, because
- * layout->read supplies them. Errors: INVALID. */
+ * layout->read supplies them.
+ *   errors  INVALID */
 static trm_status check_tensor(const char *path, const trm_named_tensor *named, bool reads,
                                trm_error *err) {
     const trm_tensor *tensor = &named->tensor;
@@ -62,7 +63,7 @@ static trm_status check_tensor(const char *path, const trm_named_tensor *named, 
         return TRMI_FAIL(err, TRM_INVALID, "%s: tensor %.60s has dtype %d, which does not exist",
                          trmi_path_tail(path), named->name, (int)tensor->dtype);
     }
-    /* Size and data. */
+    /* Count size and data. */
     bool has_size = tensor->shape.rank >= 0 && tensor->shape.rank <= TRM_MAX_RANK &&
                     trm_tensor_bytes(tensor) >= 0;
     bool has_data = tensor->data != NULL || (reads && tensor->shape.rank > 0);
@@ -91,8 +92,8 @@ static int compare_widths_then_names(const void *a, const void *b) {
     return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Computes layout->order (element size, then name) and refuses duplicate names. Errors: INVALID,
- * NOMEM. */
+/* Computes layout->order (element size, then name) and refuses duplicate names.
+ *   errors  INVALID, NOMEM */
 static trm_status sort_tensors(trmi_safetensors_layout *layout, const char *path,
                                const trm_named_tensor *tensors, trm_error *err) {
     int64_t count = layout->count;
@@ -148,7 +149,8 @@ static trm_status put_metadata(trmi_text *header, const char *path, const trm_te
 }
 
 /* Appends the entries of all tensors in the order of the file; layout->bytes becomes the length of
- * the data. first: no entry is in front. Errors: INVALID (more than a file can hold). */
+ * the data. first: no entry is in front.
+ *   errors  INVALID (more than a file can hold) */
 static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
                               const trm_named_tensor *tensors, bool first, trm_error *err) {
     trmi_text *header = &layout->header;
@@ -162,7 +164,7 @@ static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
             return TRMI_FAIL(err, TRM_INVALID, "%s: more data than a file can hold",
                              trmi_path_tail(path));
         }
-        /* Name, type, shape, range. */
+        /* Write name, type, shape, range. */
         trmi_text_append(header, ",", first ? 0 : 1);
         first = false;
         trmi_text_json_string(header, named->name);
@@ -193,7 +195,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         TRMI_TRY(check_tensor(path, &tensors[i], layout->read != NULL, err));
     }
     TRMI_TRY_GOTO(status, sort_tensors(layout, path, tensors, err), failed);
-    /* The header: metadata, entries, blanks. */
+    /* Write the header: metadata, entries, blanks. */
     trmi_text *header = &layout->header;
     trmi_text_append(header, "{", 1);
     if (metadata_count > 0) {
@@ -211,7 +213,7 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
         status = TRMI_FAIL(err, TRM_INVALID, "%s: the header takes %zu bytes, at most %d allowed",
                            trmi_path_tail(path), header->length, TRMI_SAFETENSORS_HEADER_MAX);
     }
-    /* The whole file: length, header, data. */
+    /* Write the whole file: length, header, data. */
     if (status == TRM_OK) {
         layout->bytes += 8 + (int64_t)header->length;
         return TRM_OK;
@@ -247,7 +249,7 @@ static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_name
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err) {
-    /* Length and header, then the data in the order of the header. */
+    /* Write length and header, then the data in the order of the header. */
     uint64_t length = layout->header.length;
     TRMI_TRY(trmi_file_out_write(out, &length, sizeof length, err));
     TRMI_TRY(trmi_file_out_write(out, layout->header.data, layout->header.length, err));

@@ -44,7 +44,7 @@ static void put_tensor(trmi_inspect_report *report, bool first, const char *name
 
 /* ---- safetensors ----------------------------------------------------------------------- */
 
-/* True if the length of the header fits the file and the header begins like JSON. */
+/* Returns whether the length of the header fits the file and the header begins like JSON. */
 static bool is_safetensors(const trm_probe *probe) {
     uint64_t length = 0;
     if (probe->bytes < 10) {
@@ -66,7 +66,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
     if (status != TRM_OK) {
         return trmi_report_end(&report, status, err);
     }
-    /* The number of tensors and bytes, then metadata, then the tensors. */
+    /* Report the number of tensors and bytes, then metadata, then the tensors. */
     int64_t count = trm_safetensors_count(file), data_bytes = 0;
     for (int64_t i = 0; i < count; i++) {
         data_bytes += trm_safetensors_at(file, i)->bytes;
@@ -88,7 +88,7 @@ static trm_status describe_safetensors(const trm_probe *probe, bool json, trm_li
         }
     }
     trmi_report_raw(&report, "}");
-    /* one line for each tensor */
+    /* Print one line for each tensor. */
     trmi_report_key(&report, "tensors");
     trmi_report_raw(&report, "[");
     for (int64_t i = 0; i < count; i++) {
@@ -281,7 +281,7 @@ trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm
     TRMI_NEED(err, path, (const void *)(uintptr_t)sink);
     struct stat info;
     trmi_mapping mapping = {0};
-    /* The path: a directory, or a file that can be mapped. */
+    /* The path is a directory, or a file that can be mapped. */
     if (stat(path, &info) != 0) {
         return TRMI_FAIL_SYS(err, "%s: cannot be examined", trmi_path_tail(path));
     }

@@ -13,7 +13,7 @@
 
 /* ---- one checkpoint -------------------------------------------------------------------- */
 
-/* True for a directory that is named like a checkpoint or has a manifest. */
+/* Returns true for a directory that is named like a checkpoint or has a manifest. */
 static bool is_checkpoint(const trm_probe *probe) {
     char path[TRMI_PATH_BYTES];
     struct stat info;
@@ -28,7 +28,7 @@ static bool is_checkpoint(const trm_probe *probe) {
 /* Reports the description in the manifest: step, epoch, position in the data, seed, time, config
  * and state. */
 static void put_info(trmi_inspect_report *report, const trm_checkpoint_info *info) {
-    /* The time as text, in UTC. */
+    /* Print the time as text, in UTC. */
     char when[32] = "?";
     time_t seconds = (time_t)info->saved_unix_seconds;
     struct tm utc;
@@ -67,7 +67,7 @@ static void put_parts(trmi_inspect_report *report, const trm_checkpoint *checkpo
     for (int64_t i = 0; i < trmi_checkpoint_part_count(checkpoint); i++) {
         const char *name = trmi_checkpoint_part_name(checkpoint, i);
         const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, name);
-        /* Bytes of data, without the header. */
+        /* Count the bytes of data, without the header. */
         int64_t bytes = 0;
         for (int64_t t = 0; t < trm_safetensors_count(part); t++) {
             bytes += trm_safetensors_at(part, t)->bytes;
@@ -105,7 +105,7 @@ static trm_status describe_checkpoint(const trm_probe *probe, bool json, trm_lin
 
 /* ---- a directory of them --------------------------------------------------------------- */
 
-/* True for a directory with at least one checkpoint. */
+/* Returns true for a directory with at least one checkpoint. */
 static bool is_checkpoint_dir(const trm_probe *probe) {
     trmi_checkpoint_list list;
     if (!probe->is_directory || trmi_checkpoint_list_dir(probe->path, &list, NULL) != TRM_OK) {

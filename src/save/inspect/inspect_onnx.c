@@ -67,7 +67,7 @@ static void put_values(trmi_inspect_report *report, const trmi_onnx_model *model
 static void put_operators(trmi_inspect_report *report, const trmi_onnx_model *model) {
     const char *ops[OPS_MAX];
     int64_t counts[OPS_MAX], count = 0;
-    /* Count. Models have few different operators, so the list is searched. */
+    /* Count the operators. Models have few different ones, so the list is searched. */
     for (int64_t n = 0; n < model->node_count; n++) {
         const char *op = model->nodes[n].op;
         int64_t i = 0;
@@ -107,7 +107,7 @@ static trm_status describe_onnx(const trm_probe *probe, bool json, trm_line_sink
     if (status != TRM_OK) {
         return trmi_report_end(&report, status, err);
     }
-    /* Elements of all weights; a shape that is unknown counts as none. */
+    /* Count the elements of all weights; a shape that is unknown counts as none. */
     int64_t elements = 0;
     for (int64_t i = 0; i < model->initializer_count; i++) {
         int64_t count = trm_shape_count(&model->initializers[i].tensor.shape);

@@ -49,7 +49,7 @@ static void add_point(event_summary *s, const trmi_record_event *event) {
             strncmp(s->tags[i].name, event->tag, length) == 0 && s->tags[i].name[length] == '\0';
         tag = same ? &s->tags[i] : NULL;
     }
-    /* A new curve. */
+    /* Begin a new curve. */
     if (tag == NULL) {
         if (s->tag_count == TAGS_MAX ||
             !trmi_grow((void **)&s->tags, &s->tag_capacity, s->tag_count + 1, sizeof *s->tags)) {
@@ -94,7 +94,7 @@ static bool is_tfrecord(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_tfrecord_starts(probe->data, (size_t)probe->bytes);
 }
 
-/* A reader of the mapped file. */
+/* Returns a reader of the mapped file. */
 static trmi_tfrecord_reader reader_of(const trm_probe *probe) {
     return (trmi_tfrecord_reader){
         .name = trmi_path_tail(probe->path), .file = probe->data, .bytes = (size_t)probe->bytes};
@@ -196,14 +196,14 @@ static void put_features(trmi_inspect_report *report, const uint8_t *data, size_
     bool first = true;
     trmi_report_key(report, "features");
     trmi_report_raw(report, "[");
-    /* Example: field 1 is the map of features; each entry has a key (1) and a value (2). */
+    /* Field 1 of an Example is the map of features; each entry has a key (1) and a value (2). */
     if (trmi_proto_next(&example, &features) && features.number == 1 && features.data != NULL) {
         trmi_proto map = trmi_proto_inside(&features);
         while (trmi_proto_next(&map, &entry) && entry.number == 1 && entry.data != NULL) {
             trmi_proto pair = trmi_proto_inside(&entry);
             char key[128] = "";
             const char *kind = "empty";
-            /* key and value of one feature */
+            /* Read key and value of one feature. */
             while (trmi_proto_next(&pair, &field) && field.data != NULL) {
                 if (field.number == 1) {
                     snprintf(key, sizeof key, "%.*s", (int)trmi_min_i64(120, (int64_t)field.bytes),
