@@ -51,7 +51,7 @@ static void keep_options(trm_comm *comm, const trm_comm_options *from) {
     }
     o->report_seconds = o->report_seconds > 0 ? o->report_seconds : 30;
     o->staging_bytes = o->staging_bytes > 0 ? o->staging_bytes : 1 << 20;
-    /* Polling time: 0 means the default, a negative number means none. */
+    /* Of the polling time 0 means the default, a negative number means none. */
     o->spin_microseconds = o->spin_microseconds == 0 ? 200 : o->spin_microseconds;
     o->spin_microseconds = o->spin_microseconds < 0 ? 0 : o->spin_microseconds;
 }
@@ -93,8 +93,8 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
 
 /* --- creation --- */
 /* Fills the tables that say which members run on this host, and counts the hosts. members:
- * [group.size] ranks of the job. Errors: NOMEM; the tables then belong to the communicator, which
- * is destroyed. */
+ * [group.size] ranks of the job.
+ *   errors  NOMEM; the tables then belong to the communicator, which is destroyed */
 static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error *err) {
     trm_bootstrap *boot = comm->bootstrap;
     size_t n = (size_t)comm->group.size;
@@ -121,8 +121,8 @@ static trm_status find_places(trm_comm *comm, const int32_t *members, trm_error 
             comm->local_rank = r == comm->group.rank ? comm->local_size : comm->local_rank;
             comm->local_members[comm->local_size] = r;
             comm->local_job_ranks[comm->local_size] = job_rank;
-            /* Index among all ranks of the job on this host, in rank order: the root communicator's
-             * numbering, which `host` uses. */
+            /* Count the index among all ranks of the job on this host, in rank order: the root
+             * communicator's numbering, which `host` uses. */
             for (int32_t j = 0; j < job_rank; j++) {
                 comm->host_rank[comm->local_size] += boot->host_of[j] == boot->host;
             }
@@ -375,9 +375,9 @@ static trm_status run_blocking(trm_comm *comm, trm_error *err) {
 
 trm_status trm_comm_run(trm_comm *comm, const trm_collective *op, trm_error *err) {
     TRMI_NEED(err, comm, op);
-    /* Fast path: a training loop calls the same operation again and again, and comm->blocking is
-     * still resolved. Not with counts, because the array behind the pointer may have changed, and
-     * not for an all-to-all, because in place it must move its input aside each time. */
+    /* A training loop calls the same operation again and again, and comm->blocking is still
+     * resolved. Not with counts, because the array behind the pointer may have changed, and not for
+     * an all-to-all, because in place it must move its input aside each time. */
     if (memcmp(op, &comm->last, sizeof *op) != 0) {
         comm->last = (trm_collective){.kind = TRM_COLLECTIVE_NONE};
         TRMI_TRY(trmi_comm_resolve(comm, op, &comm->blocking, err));

@@ -99,7 +99,8 @@ static bool take_work(trm_comm *comm, trm_request **active, trm_request **collec
     return more;
 }
 
-/* The progress thread. */
+/* Runs the requests of a communicator, one after the other: the main function of the progress
+ * thread. */
 static void *progress_main(void *context) {
     trm_comm *comm = context;
     trm_request *active = NULL, *collective = NULL;

@@ -101,7 +101,8 @@ static trm_status take_counts(const trm_comm *comm, const char *name, const int6
 }
 
 /* Fills the arrays of a collective with counts: request->counts holds 4 arrays of [size]. They are
- * copies, so the caller may change its own arrays. Errors: INVALID, NOMEM. */
+ * copies, so the caller may change its own arrays.
+ *   errors  INVALID, NOMEM */
 static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm_request *request,
                                  trm_error *err) {
     size_t n = (size_t)comm->group.size;
@@ -114,14 +115,14 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
         }
     }
     int64_t *at = request->counts, received;
-    /* all-gatherv and reduce-scatterv: one array of counts; the blocks are packed. */
+    /* All-gatherv and reduce-scatterv have one array of counts; the blocks are packed. */
     if (op->kind != TRM_ALLTOALLV) {
         TRMI_TRY(take_counts(comm, name, from->counts, NULL, at, at + n, &op->total, err));
         op->counts = at, op->offsets = at + n;
         op->count = at[comm->group.rank];
         return TRM_OK;
     }
-    /* all-to-allv: counts and displacements for both directions. */
+    /* All-to-allv has counts and displacements for both directions. */
     TRMI_TRY(
         take_counts(comm, name, from->counts, from->displacements, at, at + n, &op->total, err));
     TRMI_TRY(take_counts(comm, name, from->recv_counts, from->recv_displacements, at + 2 * n,
@@ -132,7 +133,7 @@ static trm_status resolve_counts(trm_comm *comm, const trm_collective *from, trm
     return TRM_OK;
 }
 
-/* True if the two ranges of bytes have a byte in common. */
+/* Returns whether the two ranges of bytes have a byte in common. */
 static bool ranges_overlap(const void *a, int64_t a_bytes, const void *b, int64_t b_bytes) {
     uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
     return a_bytes > 0 && b_bytes > 0 && x < y + (uint64_t)b_bytes && y < x + (uint64_t)a_bytes;

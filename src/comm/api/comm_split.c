@@ -53,7 +53,7 @@ typedef struct rounds {
     cell *cells;          /* [parent size] one round's cells */
 } rounds;
 
-/* The all-gather of a child: as many rounds as `bytes` need. */
+/* Runs the all-gather of a child: as many rounds as `bytes` need. */
 static trm_status allgather_in_rounds(void *context, const void *mine, size_t bytes, void *all,
                                       trm_error *err) {
     rounds *r = context;

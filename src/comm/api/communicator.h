@@ -88,10 +88,11 @@ struct trm_comm {
 };
 
 /* comm_op.c: checks a caller's collective against the rules of trireme/dist.h and writes the
- * resolved form to request->op; its arrays go to request->counts. Errors: INVALID, NOMEM. */
+ * resolved form to request->op; its arrays go to request->counts.
+ *   errors  INVALID, NOMEM */
 trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_request *request,
                              trm_error *err);
-/* The same for `count` messages of one exchange; they go to request->messages. */
+/* Does the same for `count` messages of one exchange; they go to request->messages. */
 trm_status trmi_comm_resolve_messages(trm_comm *comm, const trm_message *messages, int32_t count,
                                       trm_request *request, trm_error *err);
 
@@ -147,7 +148,8 @@ void trmi_comm_free_request(trm_request *request);
 /* Queues a resolved request after the pending ones and starts the progress thread if necessary.
  * Fails if the thread cannot be created. */
 trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *err);
-/* Returns a free request, from the free list or newly allocated. Errors: NOMEM. */
+/* Returns a free request, from the free list or newly allocated.
+ *   errors  NOMEM */
 trm_status trmi_comm_take_request(trm_comm *comm, trm_request **out, trm_error *err);
 /* Waits for a queued request, without a deadline of its own, and does not free it. The operation's
  * own deadline ends it. */

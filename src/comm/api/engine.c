@@ -83,7 +83,7 @@ trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op,
     trm_error cause;
     trmi_op_format(op, mine, sizeof mine);
     format_signature(signature, sequence, theirs, sizeof theirs);
-    /* Equal but for the hash: the ranks differ in the counts only. */
+    /* The signatures are equal but for the hash: the ranks differ in the counts only. */
     bool counts = op->signature[0] >> 40 != signature[0] >> 40 &&
                   ((op->signature[0] ^ signature[0]) & 0xFFFFFFFFFFu) == 0;
     /* The other ranks wait for an operation that cannot complete: poison the job. */
@@ -163,7 +163,7 @@ trm_status trmi_wait_check(trmi_wait *wait, const trmi_group *group, const bool 
         wait->start = now;
     }
     double waited = now - wait->start;
-    /* Deadline: the other ranks wait too, so poison the job. */
+    /* The deadline has passed. The other ranks wait too, so poison the job. */
     if (waited > group->timeout_seconds) {
         trm_error cause;
         TRMI_FAIL(&cause, TRM_TIMEOUT, "rank %d waited %.1f s for %s in %s",

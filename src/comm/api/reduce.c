@@ -136,7 +136,7 @@ void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dt
         }
         return;
     }
-    /* A partial result of the type itself: the kernel for one source divides. */
+    /* The partial result has the type itself: the kernel for one source divides. */
     if (from_dtype == dtype && is_float(dtype)) {
         trmi_reduce_find(dtype, TRM_REDUCTION_MEAN)(&to, 1, &from, 1, count, divisor);
         return;

@@ -30,8 +30,8 @@ typedef struct trmi_reduction {
     trm_reduction reduce; /* never NONE */
     int32_t divisor;      /* of a mean */
 } trmi_reduction;
-/* True if trmi_reduce_in_blocks is faster: more than 6 sources of `count` elements, 64 MB in all,
- * and a type that needs no wider partial results. */
+/* Returns whether trmi_reduce_in_blocks is faster: more than 6 sources of `count` elements, 64 MB
+ * in all, and a type that needs no wider partial results. */
 bool trmi_reduce_needs_blocks(const trmi_reduction *what, int32_t source_count, int64_t count);
 /* Reduces as a trmi_reduce_fn. Any thread may call it; it needs 32 KB of stack. */
 void trmi_reduce_in_blocks(const trmi_reduction *what, void *const *targets, int32_t target_count,

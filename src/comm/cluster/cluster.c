@@ -161,7 +161,7 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     if (!roles->has_cluster) {
         return TRM_OK;
     }
-    /* Rank, and the number of ranks and of all tasks. */
+    /* Claim rank, and the number of ranks and of all tasks. */
     trmi_claim *claim = trmi_claim_add(claims, "%s", source);
     int32_t chiefs = roles->jobs[TRM_ROLE_CHIEF].count;
     claim->role = roles->role;
@@ -211,8 +211,9 @@ static trm_status fail_contradiction(const trmi_claim *a, const trmi_claim *b, t
                      x, b->source, y);
 }
 
-/* True if `outer` is a launcher that has started the launcher of `winner` (srun starts torchrun,
- * mpirun starts one `trireme run`): its numbers count agents, not ranks, and need not agree. */
+/* Returns whether `outer` is a launcher that has started the launcher of `winner` (srun starts
+ * torchrun, mpirun starts one `trireme run`): its numbers count agents, not ranks, and need not
+ * agree. */
 static bool starts_launcher_of(const trmi_claim *outer, const trmi_claim *winner) {
     if (!outer->launcher) {
         return false;
@@ -241,8 +242,8 @@ static trm_status compare_claims(const trmi_claim *winner, const trmi_claim *oth
 }
 
 /* Chooses the first claim and completes it with statements of agreeing claims. *out is unchanged if
- * there is no claim. Errors: INVALID for claims that contradict each other, and for RANK_ID and
- * RANK_SIZE alone. */
+ * there is no claim.
+ *   errors  INVALID for claims that contradict each other, and for RANK_ID and RANK_SIZE alone */
 static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error *err) {
     trmi_claim *winner = NULL;
     /* The first claim that can stand alone is the winner. */
@@ -270,7 +271,7 @@ static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error 
             continue;
         }
         if (winner->rank < 0 && !winner->rank_later && other->rank >= 0) {
-            /* mpirun with a rank table: the table has no rank, mpirun states it */
+            /* Under mpirun with a rank table the table has no rank, mpirun states it. */
             winner->rank = other->rank;
         }
         winner->one_console |= other->one_console;
@@ -290,7 +291,7 @@ static trm_status choose_claim(trmi_claims *claims, trmi_claim **out, trm_error 
     return TRM_OK;
 }
 
-/* SHA-256 of a text. */
+/* Computes the SHA-256 of a text. */
 static void hash_text(const char *text, uint8_t out[32]) {
     (void)trmi_sha256(text, strlen(text), out);
 }
@@ -325,7 +326,7 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
     if (stated != NULL) {
         info->rendezvous = trmi_arena_strdup(&cluster->arena, stated);
     } else if (claim->nodes == 1 && claim->key[0] != '\0' && claim->total == 0) {
-        /* one host: a socket whose name contains the job's key */
+        /* On one host the place is a socket whose name contains the job's key. */
         const uint8_t *k = cluster->key;
         info->rendezvous = trmi_arena_printf(
             &cluster->arena, "unix:/tmp/trireme-%u/%02x%02x%02x%02x%02x%02x%02x%02x",
@@ -342,7 +343,8 @@ static trm_status place_rendezvous(const trm_cluster_flags *flags, const trmi_en
 }
 
 /* Finds the host of each rank from the table or the roles, and derives the local ranks from equal
- * host names. rank_hosts is not filled if neither is known. Errors: NOMEM. */
+ * host names. rank_hosts is not filled if neither is known.
+ *   errors  NOMEM */
 static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm_error *err) {
     trm_cluster_info *info = &cluster->info;
     bool roles = claim->total > 0 && !cluster->roles.sparse;
@@ -356,7 +358,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     if (info->size < 1 || (cluster->table == NULL && !roles)) {
         return TRM_OK;
     }
-    /* The host of each rank. */
+    /* Find the host of each rank. */
     TRMI_TRY(TRMI_NEW(err, cluster->rank_hosts, info->size, "for %d ranks", info->size));
     int32_t chiefs = cluster->roles.jobs[TRM_ROLE_CHIEF].count;
     for (int32_t r = 0; r < info->size; r++) {
@@ -368,7 +370,7 @@ static trm_status place_ranks(const trmi_claim *claim, trm_cluster *cluster, trm
     if (info->rank < 0) {
         return TRM_OK;
     }
-    /* The ranks on this rank's host, in rank order. */
+    /* Count the ranks on this rank's host, in rank order. */
     info->local_rank = info->local_size = 0;
     for (int32_t r = 0; r < info->size; r++) {
         if (strcmp(cluster->rank_hosts[r], cluster->rank_hosts[info->rank]) == 0) {
@@ -437,7 +439,7 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     trmi_claim single = {.source = "single process", .size = 1, .local_size = 1, .nodes = 1};
     trmi_claim *winner = &single;
     trm_cluster_info *info = &cluster->info;
-    /* All claims, in the order of precedence. */
+    /* Collect all claims, in the order of precedence. */
     TRMI_TRY(claim_flags(flags, &claims, err));
     TRMI_TRY(claim_roles(flags, env, cluster, &claims, err));
     TRMI_TRY(trmi_claim_ascend(flags, env, cluster, &claims, err));
@@ -465,7 +467,7 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
         return TRMI_FAIL(err, TRM_INVALID, "%s: rank %d of %d; 0 to %d expected", winner->source,
                          winner->rank, winner->size, winner->size - 1);
     }
-    /* Statements of the winner. */
+    /* Take the statements of the winner. */
     info->source = trmi_arena_strdup(&cluster->arena, winner->source);
     if (info->source == NULL) {
         return TRMI_NO_MEMORY(err, "for the cluster description");
@@ -479,7 +481,7 @@ static trm_status resolve_cluster(const trm_cluster_flags *flags, const trmi_env
     if (winner->rank_later && winner->size == 1) {
         info->rank = 0;
     }
-    /* Consequences: places of the ranks, device, role, rendezvous. */
+    /* Draw the consequences: places of the ranks, device, role, rendezvous. */
     TRMI_TRY(place_ranks(winner, cluster, err));
     TRMI_TRY(place_device(env, cluster, err));
     place_role(winner, cluster);
@@ -496,8 +498,8 @@ static void list_warnings(trm_cluster *cluster) {
     info->warnings = cluster->warnings;
 }
 
-/* Allocates and resolves a description; flags may be NULL. Errors: those of resolve_cluster,
- * NOMEM. */
+/* Allocates and resolves a description; flags may be NULL.
+ *   errors  those of resolve_cluster, NOMEM */
 static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_environment *env,
                                  trm_cluster **out, trm_error *err) {
     static const trm_cluster_flags none;
@@ -513,7 +515,7 @@ static trm_status create_cluster(const trm_cluster_flags *flags, const trmi_envi
     return TRM_OK;
 }
 
-/* Two sources of variables (trm_lookup): the environment of the process, and none. A program that
+/* Look a variable up (trm_lookup) in the environment of the process, or nowhere. A program that
  * passes all facts as flags uses the second. */
 static const char *lookup_in_process(void *context, const char *name) {
     (void)context;

@@ -54,7 +54,7 @@ bool trmi_is_local_ip(const char *host) {
     return found;
 }
 
-/* True if `host` has only characters that occur in host names. */
+/* Returns whether `host` has only characters that occur in host names. */
 static bool has_host_characters(const char *host) {
     return strspn(host, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") ==
            strlen(host);
@@ -93,7 +93,7 @@ const char *trmi_host_port_parse(const char *text, bool zero, trmi_host_port *ou
                : strchr(out->host, ':') != NULL ? "an IPv6 address needs brackets: [::1]:2222"
                                                 : "a character that no host name has";
     }
-    /* Only digits and dots: an IPv4 address is intended, not a name. */
+    /* Only digits and dots mean an IPv4 address, not a name. */
     if (strspn(out->host, "0123456789.") == strlen(out->host) && trmi_ip_family(out->host) == 0) {
         return "no valid IPv4 address";
     }

@@ -10,10 +10,10 @@ enum { TRMI_HOST_BYTES = 256 }; /* with the '\0'; RFC 1035 allows 253 characters
 
 /* Returns 4 or 6 for a valid address literal, 0 otherwise. */
 int trmi_ip_family(const char *text);
-/* True for 127.x.x.x, ::1 and "localhost". */
+/* Returns whether a host is 127.x.x.x, ::1 or "localhost". */
 bool trmi_is_loopback(const char *host);
-/* True if `host` (an address literal) belongs to an interface of this machine, or is a loopback
- * address. */
+/* Returns whether `host` (an address literal) belongs to an interface of this machine, or is a
+ * loopback address. */
 bool trmi_is_local_ip(const char *host);
 
 /* A parsed "host:port". */

@@ -144,7 +144,7 @@ static trm_status claim_table(const trm_cluster_flags *flags, const trmi_environ
     TRMI_TRY(check_other_variables(flags, env, cluster, claim->rank, err));
     claim->size = trm_rank_table_size(cluster->table);
     claim->nodes = cluster->table->server_count;
-    /* Address and ports of the rendezvous. */
+    /* Read address and ports of the rendezvous. */
     TRMI_TRY(trmi_env_integer(env, "HCCL_IF_BASE_PORT", 1024, 65520, &set, &base, err));
     snprintf(claim->address, sizeof claim->address, "%s",
              trm_rank_table_entry(cluster->table, 0).host);
@@ -243,7 +243,7 @@ trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environm
     if (path != NULL) {
         return claim_table(flags, env, path, origin, cluster, claims, err);
     }
-    /* RANK_SIZE and RANK_ID alone: they need another source for rank 0's address. */
+    /* RANK_SIZE and RANK_ID alone need another source for rank 0's address. */
     TRMI_TRY(trmi_env_integer(env, "RANK_SIZE", 1, TRMI_ENV_RANKS_MAX, &has_size, &size, err));
     TRMI_TRY(trmi_env_integer(env, "RANK_ID", 0, TRMI_ENV_RANKS_MAX, &has_rank, &rank, err));
     if (has_size && has_rank && rank >= size) {

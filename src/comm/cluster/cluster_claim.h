@@ -85,19 +85,22 @@ struct trm_cluster {
 /* Returns the text of a variable, NULL if it is not set or empty. */
 const char *trmi_env_text(const trmi_environment *env, const char *name);
 /* Reads a whole number from `low` to `high`. If the variable is not set, *set is false and *out
- * keeps its value. Errors: INVALID. */
+ * keeps its value.
+ *   errors  INVALID */
 trm_status trmi_env_integer(const trmi_environment *env, const char *name, int64_t low,
                             int64_t high, bool *set, int32_t *out, trm_error *err);
 /* Adds a claim that states nothing yet; the format makes its source. */
 trmi_claim *trmi_claim_add(trmi_claims *claims, const char *format, ...) TRM_PRINTF(2, 3);
 
 /* Add the claims of Ascend's variables (rank table, CM_*, RANK_ID alone) and of the launchers, in
- * order of precedence. Errors: INVALID for values that cannot be right. */
+ * order of precedence.
+ *   errors  INVALID for values that cannot be right */
 trm_status trmi_claim_ascend(const trm_cluster_flags *flags, const trmi_environment *env,
                              trm_cluster *cluster, trmi_claims *claims, trm_error *err);
 trm_status trmi_claim_launchers(const trmi_environment *env, trmi_claims *claims, trm_error *err);
 
-/* Reads HCCL_* for a cluster whose size is known. Errors: INVALID. */
+/* Reads HCCL_* for a cluster whose size is known.
+ *   errors  INVALID */
 trm_status trmi_take_hccl(const trmi_environment *env, trm_cluster *cluster, trm_error *err);
 
 /* Computes the SHA-256 of all that ranks must agree on: size, tables and host lists, without the

@@ -80,8 +80,8 @@ static trm_status take_deterministic(const trmi_environment *env, trmi_hccl *hcc
                      trmi_printable(text, part, sizeof part));
 }
 
-/* True if the interface fits HCCL_SOCKET_IFNAME. "eth,ib": names that begin so; "=eth0": exactly
- * these names; a "^" in front: all names but those. */
+/* Returns whether the interface fits HCCL_SOCKET_IFNAME. "eth,ib": names that begin so; "=eth0":
+ * exactly these names; a "^" in front: all names but those. */
 static bool is_wanted(const char *spec, const char *name) {
     bool without = spec[0] == '^', found = false;
     spec += without;

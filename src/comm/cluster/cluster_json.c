@@ -238,7 +238,7 @@ trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, con
     } else if (!trmi_decimal(json_string_value(value), &number)) {
         return fail_wrong(at, key, "decimal digits", value, err);
     }
-    /* The range, and only then the result. */
+    /* Check the range, and write the result only then. */
     if (number < low || number > high) {
         snprintf(expected, sizeof expected, "%lld to %lld", (long long)low, (long long)high);
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: %s expected, found %s", at->name,

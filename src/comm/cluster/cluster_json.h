@@ -17,7 +17,8 @@ typedef struct trmi_cjson_limits {
 } trmi_cjson_limits;
 
 /* Parses one document whose root is an object. `name` leads messages. The caller frees *out with
- * json_decref. Errors: INVALID with line and column, NOMEM. */
+ * json_decref.
+ *   errors  INVALID with line and column, NOMEM */
 trm_status trmi_cjson_load(const char *name, const char *text, size_t bytes,
                            const trmi_cjson_limits *limits, json_t **out, trm_error *err);
 
@@ -37,7 +38,8 @@ trmi_cjson_at trmi_cjson_below(const trmi_cjson_at *at, const char *key, int64_t
 const char *trmi_cjson_path(const trmi_cjson_at *at, const char *key, char *text, size_t size);
 
 /* Getters for members of an object. Texts are borrowed from the document. A missing optional member
- * sets *out to NULL, or leaves a number unchanged. Errors: INVALID. */
+ * sets *out to NULL, or leaves a number unchanged.
+ *   errors  INVALID */
 trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, const char *key,
                              bool required, const char **out, trm_error *err);
 /* Reads a decimal number from `low` to `high`, written as a string ("3"); with `plain` also as a

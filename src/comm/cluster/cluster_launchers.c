@@ -145,8 +145,8 @@ static trm_status refine_pmi(const trmi_environment *env, trmi_claim *claim, trm
     return TRM_OK;
 }
 
-/* True for a job on one node if Slurm does not state the number of nodes: all tasks are on this
- * node, or the list has one name. */
+/* Returns true for a job on one node if Slurm does not state the number of nodes: all tasks are on
+ * this node, or the list has one name. */
 static bool is_one_node(const trmi_claim *claim, const char *list) {
     return claim->local_size == claim->size ||
            (list != NULL && list[0] != '\0' && strpbrk(list, "[,") == NULL);
@@ -186,7 +186,7 @@ static trm_status refine_mindspore(const trmi_environment *env, trmi_claim *clai
     bool has_rank;
     char part[40];
     const char *role = trmi_env_text(env, "MS_ROLE"), *variable = "MS_NODE_ID";
-    /* Tasks without a rank. */
+    /* These tasks have no rank. */
     if (strcmp(role, "MS_SCHED") == 0 || strcmp(role, "MS_PSERVER") == 0) {
         claim->role = strcmp(role, "MS_SCHED") == 0 ? TRM_ROLE_SCHEDULER : TRM_ROLE_PS;
         return TRM_OK;

@@ -17,7 +17,7 @@ const trm_cluster_info *trm_cluster_get(const trm_cluster *cluster) {
     return &cluster->info;
 }
 
-/* Without roles, all ranks count as workers. */
+/* Contract in trireme/dist.h. Without roles, all ranks count as workers. */
 int32_t trm_cluster_task_count(const trm_cluster *cluster, trm_role role) {
     TRMI_NEED_OR(0, NULL, cluster);
     if (!cluster->info.has_roles) {
@@ -36,7 +36,8 @@ const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, 
     return task != NULL ? task->address : NULL;
 }
 
-/* True if a task listens on an address other than loopback, so that the job needs a token. */
+/* Returns whether a task listens on an address other than loopback, so that the job needs a token.
+ */
 bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
     TRMI_NEED_OR(false, NULL, cluster);
     static const trm_role listens[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};
@@ -68,8 +69,8 @@ void trmi_cluster_digest(const trm_cluster *cluster, uint8_t digest[32]) {
         trmi_table_digest(cluster->table, table);
         EVP_DigestUpdate(context, table, sizeof table);
     }
-    /* Left out: the evaluator, which may be listed or not, and a sparse map, which differs between
-     * tasks. */
+    /* The evaluator, which may be listed or not, is left out, and so is a sparse map, which differs
+     * between tasks. */
     for (int r = 0; cluster->info.has_roles && !cluster->roles.sparse && r < TRM_ROLE_EVALUATOR;
          r++) {
         const trmi_job_tasks *job = &cluster->roles.jobs[r];
@@ -115,7 +116,7 @@ static void roles_json(const trm_cluster *cluster, trmi_text *text) {
 static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
     const trm_cluster_info *info = &cluster->info;
     uint8_t digest[32];
-    /* This process: rank and role. */
+    /* Print this process: rank and role. */
     trmi_text_printf(text, "{\"event\": \"cluster\"");
     put_member(text, "source", info->source);
     trmi_text_printf(text,
@@ -128,13 +129,13 @@ static void cluster_json(const trm_cluster *cluster, trmi_text *text) {
                      info->sparse_workers ? "true" : "false");
     put_member(text, "model_dir", info->model_dir);
     put_member(text, "rendezvous", info->rendezvous);
-    /* Settings of the rendezvous. */
+    /* Print the settings of the rendezvous. */
     put_member(text, "token_file", info->token_file);
     put_member(text, "algorithm", info->algorithm);
     if (info->has_roles) {
         roles_json(cluster, text);
     }
-    /* The other ranks and tasks. */
+    /* Print the other ranks and tasks. */
     trmi_text_printf(text, ", \"hosts\": [");
     for (int32_t r = 0; cluster->rank_hosts != NULL && r < info->size; r++) {
         trmi_text_printf(text, r ? ", " : "");
@@ -217,7 +218,7 @@ trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, t
         if (info->algorithm != NULL) {
             trmi_text_printf(&text, "algorithm   %s (HCCL_ALGO)\n", info->algorithm);
         }
-        /* The other tasks, or the hosts of the ranks. */
+        /* Print the other tasks, or the hosts of the ranks. */
         if (info->has_roles) {
             roles_text(cluster, &text);
         } else if (cluster->rank_hosts != NULL) {

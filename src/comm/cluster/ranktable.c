@@ -45,14 +45,13 @@ static trm_status check_status_field(trm_rank_table *table, const json_t *root, 
 }
 
 /* Recognises the form, by `version` or by the list that the table has, and reads it into rows.
- * Errors: INVALID, PENDING (not finished), NOMEM. */
+ *   errors  INVALID, PENDING (not finished), NOMEM */
 static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const char *version;
     char part[40];
     TRMI_TRY(trmi_cjson_string(&top, root, "version", false, &version, err));
-    /* Forms without a version: the lab form and template 2 have group_list, which only they
-     * have. */
+    /* Of the forms without a version only the lab form and template 2 have group_list. */
     if (version == NULL) {
         table->version = "";
         if (json_object_get(root, "group_list") != NULL) {

@@ -58,12 +58,13 @@ struct trm_rank_table {
     int32_t warning_count;                         /* length of `warnings` */
 };
 
-/* Read the forms. Errors: INVALID with the position, NOMEM. */
+/* Read the forms.
+ *   errors  INVALID with the position, NOMEM */
 trm_status trmi_table_read_groups(trm_rank_table *table, const json_t *root, trm_error *err);
 trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, trm_error *err);
 trm_status trmi_table_read_v2(trm_rank_table *table, const json_t *root, trm_error *err);
 
-/* Functions that the readers share. trmi_table_add_row appends a row and copies its text. */
+/* The readers share these functions. trmi_table_add_row appends a row and copies its text. */
 trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, trm_error *err);
 /* Returns the index of the server with this id, and adds it if it is new; *exists says which. */
 trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
@@ -82,7 +83,7 @@ const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *
                              size_t size);
 
 /* Reads and checks a rank table in memory, text[bytes]; `name` stands for the file in messages.
- * Errors: those of trm_rank_table_read. */
+ *   errors  those of trm_rank_table_read */
 trm_status trmi_table_parse(const char *name, const char *text, size_t bytes, trm_rank_table **out,
                             trm_error *err);
 /* Gives the first rank and the number of devices of a pod (template 2). Returns false if there is

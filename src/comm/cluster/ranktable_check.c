@@ -183,7 +183,8 @@ static int by_server_device(const void *a, const void *b) {
     return x->device_id != y->device_id ? x->device_id - y->device_id : x->rank - y->rank;
 }
 
-/* Checks that no two ranks have the same device of the same server. Errors: INVALID, NOMEM. */
+/* Checks that no two ranks have the same device of the same server.
+ *   errors  INVALID, NOMEM */
 static trm_status check_devices(const trm_rank_table *table, trm_error *err) {
     const trmi_table_row **order;
     TRMI_TRY(TRMI_NEW(err, order, table->size, "for %d ranks of %s", table->size, table->name));
@@ -225,7 +226,7 @@ static void warn_order(trm_rank_table *table) {
             break;
         }
     }
-    /* Devices of a server in rising order. */
+    /* The devices of a server must rise. */
     for (int32_t r = 1; r < table->size; r++) {
         const trmi_table_row *row = &table->rows[r];
         if (row->server == row[-1].server && row->device_id < row[-1].device_id) {

@@ -67,7 +67,7 @@ static trm_status read_head(trm_rank_table *table, const json_t *root, trm_error
     }
     TRMI_TRY(trmi_cjson_string(&top, root, "chip_info", false, &chip, err));
     table->chip_910 = chip != NULL && strcmp(chip, "910") == 0;
-    /* "cpu": written by `trireme cluster make`, not for Ascend */
+    /* `trireme cluster make` writes "cpu", not for Ascend. */
     if (chip != NULL && !table->chip_910 && strcmp(chip, "cpu") != 0) {
         trmi_table_warn(table, "%s: chip_info is \"%s\"; Ascend reads \"910\" only", table->name,
                         trmi_printable(chip, part, sizeof part));
@@ -123,7 +123,8 @@ static trm_status add_pod(trm_rank_table *table, const char *pod, int32_t server
 }
 
 /* Reads one instance: server, then its devices, each of which is a rank. A pod's ranks follow each
- * other. Errors: INVALID, NOMEM. */
+ * other.
+ *   errors  INVALID, NOMEM */
 static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *group,
                                 const json_t *instance, int32_t index, trm_error *err) {
     trmi_cjson_at at = trmi_cjson_below(group, "instance_list", index);
@@ -148,8 +149,8 @@ static trm_status read_instance(trm_rank_table *table, const trmi_cjson_at *grou
                          at.path, lab ? "exactly one device per instance" : "at least one device",
                          count);
     }
-    /* Lab: the instance has the rank's number. Template 2: ranks follow from the order, and the
-     * instance has the name of a pod. */
+    /* In the lab form the instance has the rank's number. In template 2 ranks follow from the
+     * order, and the instance has the name of a pod. */
     if (lab) {
         TRMI_TRY(trmi_cjson_integer(&at, instance, "rank_id", true, false, 0,
                                     TRMI_TABLE_RANKS_MAX - 1, &rank, err));

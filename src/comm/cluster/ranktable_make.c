@@ -99,7 +99,7 @@ static void write_lab(trmi_text *text, const trm_rank_table *table) {
         put_string(text, "server_id", table->servers[row->server].id, "}");
     }
     trmi_text_printf(text, "\n      ]\n    }\n  ],\n");
-    /* Interfaces eth0, eth1, ...: one for each device of a server. */
+    /* Write interfaces eth0, eth1, ...: one for each device of a server. */
     int32_t nics = table->servers[0].count;
     trmi_text_printf(text,
                      "  \"para_plane_nic_location\": \"%s\",\n"
@@ -125,7 +125,7 @@ static trm_status write_table(const trm_rank_table *table, trm_rank_table_form f
 }
 
 /* Adds a host of the list with all its devices, 0 to devices - 1; ranks are numbered in order.
- * Errors: INVALID, NOMEM. */
+ *   errors  INVALID, NOMEM */
 static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *host, int32_t index,
                            trm_error *err) {
     trmi_table_row row = {.at = {index, 0}};
@@ -150,7 +150,7 @@ static trm_status add_host(trm_rank_table *table, const trm_rank_table_host *hos
                          "devices",
                          part);
     }
-    /* One rank for each device. */
+    /* Make one rank for each device. */
     for (int32_t d = 0; d < host->devices; d++) {
         row.rank = table->size;
         row.device_id = d;
@@ -295,7 +295,8 @@ static int hccn_line(char *line, char **ip) {
 }
 
 /* Parses the text of hccn.conf, which it changes: ips[device] for all devices, numbered without
- * gaps, as pointers into the text. Lines of other kinds are skipped. Errors: INVALID. */
+ * gaps, as pointers into the text. Lines of other kinds are skipped.
+ *   errors  INVALID */
 static trm_status hccn_parse(const char *name, char *text, const char *ips[], int32_t *count,
                              trm_error *err) {
     /* Enter each address; a device may have only one. */
@@ -342,7 +343,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     if (status != TRM_OK) {
         return status;
     }
-    /* One block for the caller: the pointers, then the text that they point into. */
+    /* The caller gets one block: the pointers, then the text that they point into. */
     size_t head = (TRMI_TABLE_DEVICE_MAX + 1) * sizeof(char *);
     char *block = trmi_alloc(head + bytes + 1);
     if (block == NULL) {
@@ -360,7 +361,7 @@ trm_status trm_hccn_conf_read(const char *path, const char *const **ips, int32_t
     return TRM_OK;
 }
 
-/* The name of a form, for messages. */
+/* Returns the name of a form, for messages. */
 static const char *form_name(const trm_rank_table *table) {
     return table->form == TRM_RANK_TABLE_GROUPS      ? "lab"
            : table->form == TRM_RANK_TABLE_TEMPLATE2 ? "template 2"
@@ -412,7 +413,7 @@ trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **ou
     trmi_text_printf(&text, "%s: valid, %s, %d rank%s on %d server%s\n", table->name,
                      form_name(table), table->size, table->size == 1 ? "" : "s",
                      table->server_count, table->server_count == 1 ? "" : "s");
-    /* Each server with its ranks and devices. */
+    /* Write each server with its ranks and devices. */
     for (int32_t s = 0; s < table->server_count; s++) {
         const trmi_table_server *server = &table->servers[s];
         bool elsewhere = server->host_ip != NULL && strcmp(server->host_ip, server->id) != 0;

@@ -26,7 +26,7 @@ static trm_status optional_ip(const trmi_cjson_at *at, const json_t *object, con
 }
 
 /* Reads one device, which is one rank, and adds its row. `row` has server and position already.
- * Errors: INVALID, NOMEM. */
+ *   errors  INVALID, NOMEM */
 static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, const json_t *device,
                               trmi_table_row *row, trm_error *err) {
     int64_t id, rank, port = 0, ignored = 0;
@@ -83,7 +83,7 @@ static trm_status read_server(trm_rank_table *table, const json_t *server, int32
                          "with all its devices",
                          table->name, at.path, trmi_printable(id, part, sizeof part), row.server);
     }
-    /* Its devices. */
+    /* Read its devices. */
     TRMI_TRY(trmi_cjson_list(&at, server, "device", true, &devices, err));
     if (json_array_size(devices) == 0) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s.device is empty; at least one device expected",

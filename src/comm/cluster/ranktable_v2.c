@@ -87,7 +87,8 @@ static trm_status read_level(const trmi_cjson_at *at, const json_t *level, int64
 }
 
 /* Reads one rank into a row. Its server is named by the level with net_layer 0. *without_levels
- * counts ranks without levels. Errors: INVALID, NOMEM. */
+ * counts ranks without levels.
+ *   errors  INVALID, NOMEM */
 static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t index,
                             size_t *without_levels, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
@@ -101,7 +102,7 @@ static trm_status read_rank(trm_rank_table *table, const json_t *entry, int32_t 
         return TRMI_FAIL(err, TRM_INVALID, "%s: %s: an object with rank_id expected", table->name,
                          at.path);
     }
-    /* Rank, device and port. */
+    /* Read rank, device and port. */
     TRMI_TRY(trmi_cjson_integer(&at, entry, "rank_id", true, true, 0, TRMI_TABLE_RANKS_MAX - 1,
                                 &rank, err));
     TRMI_TRY(trmi_cjson_integer(&at, entry, "local_id", true, true, 0, TRMI_TABLE_DEVICE_MAX,

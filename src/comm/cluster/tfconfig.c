@@ -154,8 +154,8 @@ static trm_status read_sparse_map(trmi_tfconfig *config, const char *place, json
     return TRM_OK;
 }
 
-/* Reads the addresses of one role: a list, or for workers TFJob's sparse map. Errors: INVALID,
- * NOMEM. */
+/* Reads the addresses of one role: a list, or for workers TFJob's sparse map.
+ *   errors  INVALID, NOMEM */
 static trm_status read_job(trmi_tfconfig *config, const char *name, trm_role role, json_t *value,
                            trm_error *err) {
     char place[96], found[64];
@@ -208,7 +208,8 @@ static trm_status parse_role(const char *place, const char *name, trm_role *role
                      strcasecmp(name, "parameter_server") == 0 ? " (write ps)" : "");
 }
 
-/* Reads "cluster", which has a list of addresses for each role. Errors: INVALID, NOMEM. */
+/* Reads "cluster", which has a list of addresses for each role.
+ *   errors  INVALID, NOMEM */
 static trm_status read_cluster(trmi_tfconfig *config, json_t *cluster, trm_error *err) {
     const char *name;
     json_t *value;
@@ -304,7 +305,7 @@ static trm_status read_task(trmi_tfconfig *config, json_t *task, trm_error *err)
 }
 
 /* Reads the other members: checks their types, keeps model_dir, and warns about unknown ones.
- * Errors: INVALID, NOMEM. */
+ *   errors  INVALID, NOMEM */
 static trm_status read_others(trmi_tfconfig *config, const json_t *root, trm_error *err) {
     static const char *const known[] = {"cluster",        "task",     "model_dir",
                                         "session_master", "service",  "eval_session_master",
@@ -370,7 +371,8 @@ static int compare_addresses(const void *a, const void *b) {
                                 : x->task->index - y->task->index;
 }
 
-/* Checks that no host:port is used by two tasks of any roles. Errors: INVALID, NOMEM. */
+/* Checks that no host:port is used by two tasks of any roles.
+ *   errors  INVALID, NOMEM */
 static trm_status check_duplicates(const trmi_tfconfig *config, const char *source,
                                    trm_error *err) {
     size_t total = 0, filled = 0;
@@ -466,12 +468,12 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
     memset(out, 0, sizeof *out);
     int64_t index = 0;
     char part[40];
-    /* Addresses of each role. */
+    /* Read the addresses of each role. */
     TRMI_TRY(read_hosts(out, TRM_ROLE_PS, "ps_hosts", flags->ps_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_WORKER, "worker_hosts", flags->worker_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_CHIEF, "chief_hosts", flags->chief_hosts, err));
     TRMI_TRY(read_hosts(out, TRM_ROLE_EVALUATOR, "evaluator_hosts", flags->evaluator_hosts, err));
-    /* The task of this process. */
+    /* Read the task of this process. */
     if (flags->task_index != NULL &&
         (!trmi_decimal(flags->task_index, &index) || index >= TRMI_TASKS_MAX)) {
         return TRMI_FAIL(err, TRM_INVALID,

@@ -42,10 +42,10 @@ typedef struct trmi_tfconfig {
 } trmi_tfconfig;
 
 /* Parses the text of TF_CONFIG. A cluster without a task is accepted here, because flags may name
- * the task. The caller frees *out with trmi_tfconfig_free, also after an error. Errors: INVALID,
- * NOMEM. */
+ * the task. The caller frees *out with trmi_tfconfig_free, also after an error.
+ *   errors  INVALID, NOMEM */
 trm_status trmi_tfconfig_parse(const char *text, trmi_tfconfig *out, trm_error *err);
-/* The same from --ps_hosts and the related flags. Without any, has_cluster and has_task stay
+/* Reads the same from --ps_hosts and the related flags. Without any, has_cluster and has_task stay
  * false. */
 trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *out, trm_error *err);
 /* Checks the rules between cluster and task; called once both are known. `source` leads

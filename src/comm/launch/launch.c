@@ -148,14 +148,14 @@ static int rate_failure(const trmi_task_process *task) {
     return WEXITSTATUS(status) == 0 ? 0 : WEXITSTATUS(status) == PEER_FAILED ? 1 : 2;
 }
 
-/* True for failures that a restart would repeat: a diverged loss, wrong use. */
+/* Returns true for failures that a restart would repeat: a diverged loss, wrong use. */
 static bool fails_again(const trmi_task_process *task) {
     const int code = WEXITSTATUS(task->wait_status);
     return WIFEXITED(task->wait_status) && (code == JOB_FAILED || code == WRONG_USE);
 }
 
-/* True for a failure of the task's own, even after SIGTERM was sent to it (for instance, a failed
- * save). */
+/* Returns true for a failure of the task's own, even after SIGTERM was sent to it (for instance, a
+ * failed save). */
 static bool has_own_failure(const trmi_task_process *task) {
     return WIFEXITED(task->wait_status) && rate_failure(task) == 2 &&
            WEXITSTATUS(task->wait_status) < 128;
@@ -171,9 +171,9 @@ static void describe_end(const trmi_task_process *task, char text[64]) {
     }
 }
 
-/* Whether an elastic job goes on, with or without starting the dead rank again: enough ranks run,
- * or have ended well. A failure of a rank's own, which is neither a death nor that of a peer, is
- * one of the job. */
+/* Returns whether an elastic job goes on, with or without starting the dead rank again: enough
+ * ranks run, or have ended well. A failure of a rank's own, which is neither a death nor that of a
+ * peer, is one of the job. */
 static bool goes_on_without(const trmi_launch *launch, const job_state *job,
                             const trmi_task_process *dead) {
     int32_t left = 0;
@@ -357,7 +357,7 @@ static void enforce_limits(trmi_launch *launch, job_state *job, double now) {
         all_but_ps &= !launch->tasks[t].running || launch->tasks[t].role == TRM_ROLE_PS;
         ps |= launch->tasks[t].running && launch->tasks[t].role == TRM_ROLE_PS;
     }
-    /* The job's timeout. */
+    /* The job's time is up. */
     if (options->timeout_seconds > 0 && now - job->start_time >= options->timeout_seconds &&
         !job->ending) {
         job->timed_out = true;
@@ -399,7 +399,7 @@ static void enforce_limits(trmi_launch *launch, job_state *job, double now) {
     }
 }
 
-/* True if a task runs. */
+/* Returns whether a task runs. */
 static bool any_running(const trmi_launch *launch) {
     for (int32_t t = 0; t < launch->count; t++) {
         if (launch->tasks[t].running) {
@@ -542,8 +542,8 @@ static void fill_result(trmi_launch *launch, job_state *job) {
         result->failed_role = task->role;
         result->failed_signal = WIFSIGNALED(task->wait_status) ? WTERMSIG(task->wait_status) : 0;
         result->failed_code = WIFSIGNALED(task->wait_status) ? 0 : WEXITSTATUS(task->wait_status);
-        /* 143 and the like: the task ended after a signal, or a shell reports its child's death by
-         * one. */
+        /* Codes such as 143 say that the task ended after a signal, or that a shell reports its
+         * child's death by one. */
         bool after_signal = result->failed_code > 128 && result->failed_code < 128 + NSIG;
         result->exit_code = result->failed_signal ? 128 + result->failed_signal
                             : after_signal        ? result->failed_code

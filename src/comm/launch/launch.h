@@ -60,14 +60,15 @@ typedef struct trmi_launch {
         [2]; /* elastic: the tasks' ends of those pipes, for the tasks that follow; else -1 */
 } trmi_launch;
 
-/* launch_tasks.c: computes tasks, environments and cores; starts nothing. Errors: INVALID,
- * NOMEM. */
+/* launch_tasks.c: computes tasks, environments and cores; starts nothing.
+ *   errors  INVALID, NOMEM */
 trm_status trmi_launch_plan(trmi_launch *launch, trm_error *err);
 void trmi_launch_free(trmi_launch *launch);
 
 /* launch_spawn.c: makes the folders, the files env<i>.log and empty logs. */
 trm_status trmi_launch_directories(trmi_launch *launch, trm_error *err);
-/* Starts a task. Errors: INVALID if its program cannot be run. */
+/* Starts a task.
+ *   errors  INVALID if its program cannot be run */
 trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_error *err);
 /* Starts the guardian process. */
 trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err);
@@ -79,8 +80,8 @@ void trmi_launch_guard_end(trmi_launch *launch);
  * empty. */
 void trmi_launch_signal(trmi_launch *launch, trmi_task_process *task, int signal_number);
 
-/* launch_say.c: lines of the launcher itself. trmi_launch_print_failure is for failures, which are
- * shown even where other lines are not (--quiet, --json). */
+/* launch_say.c: print lines of the launcher itself. trmi_launch_print_failure is for failures,
+ * which are shown even where other lines are not (--quiet, --json). */
 void trmi_launch_print(const trm_launch_options *options, const char *format, ...) TRM_PRINTF(2, 3);
 void trmi_launch_print_failure(const trm_launch_options *options, const char *format, ...)
     TRM_PRINTF(2, 3);

@@ -25,7 +25,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* True for variables that look like secrets: their values are left out of env<i>.log. */
+/* Returns true for variables that look like secrets: their values are left out of env<i>.log. */
 static bool is_secret(const char *variable) {
     static const char *const marks[] = {"SECRET",  "PASSWORD", "PASSWD",
                                         "_TOKEN=", "_KEY=",    "CREDENTIAL"};
@@ -93,7 +93,7 @@ static _Noreturn void exec_task(const trmi_launch *launch, const trmi_task_proce
     }
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
-    /* Its cores. */
+    /* Bind the task to its cores. */
     if (task->core_count > 0) {
         cpu_set_t set;
         CPU_ZERO(&set);
@@ -102,7 +102,7 @@ static _Noreturn void exec_task(const trmi_launch *launch, const trmi_task_proce
         }
         sched_setaffinity(0, sizeof set, &set);
     }
-    /* Its input and outputs. */
+    /* Redirect its input and outputs. */
     if (null >= 0) {
         dup2(null, 0);
     }
@@ -180,7 +180,7 @@ trm_status trmi_launch_spawn(trmi_launch *launch, trmi_task_process *task, trm_e
         report[0] = report[1] = -1;
         problem = errno;
     }
-    /* _Fork: handlers of fork() are for programs that continue in the child */
+    /* _Fork, because handlers of fork() are for programs that continue in the child. */
     pid_t pid = problem == 0 ? _Fork() : -1;
     if (pid == 0) {
         exec_task(launch, task, outputs, report[1], parent);

@@ -31,8 +31,8 @@ static trm_status no_memory(trm_error *err) {
     return TRMI_NO_MEMORY(err, "for the processes of the job");
 }
 
-/* True for variables that another launcher has left: they would contradict this launcher's. A name
- * that ends in _ stands for all variables that begin with it. */
+/* Returns true for variables that another launcher has left: they would contradict this launcher's.
+ * A name that ends in _ stands for all variables that begin with it. */
 static bool is_launchers(const char *variable) {
     static const char *const names[] = {"RANK",
                                         "WORLD_SIZE",
@@ -85,7 +85,7 @@ static bool is_launchers(const char *variable) {
     return false;
 }
 
-/* True if two "NAME=value" texts have the same name. */
+/* Returns whether two "NAME=value" texts have the same name. */
 static bool same_name(const char *a, const char *b) {
     size_t length = strcspn(a, "=");
     return strncmp(a, b, length) == 0 && b[length] == '=';
@@ -157,7 +157,7 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
         }
     }
     put_threads(launch, &list);
-    /* Role or rank of the task. */
+    /* Set role or rank of the task. */
     if (tf_config != NULL) {
         PUT(&list, "TF_CONFIG=%s", tf_config);
         PUT(&list, "DEVICE_ID=%d", task->trains ? local : 0);
@@ -176,7 +176,7 @@ static trm_status make_environment(trmi_launch *launch, trmi_task_process *task,
     if (options->elastic_least > 0) {
         PUT(&list, "TRIREME_CONSOLE=%d,%d", TRMI_LAUNCH_CONSOLE_OUT, TRMI_LAUNCH_CONSOLE_ERR);
     }
-    /* Variables of --env. */
+    /* Set the variables of --env. */
     for (const char *const *one = options->extra; one != NULL && *one != NULL; one++) {
         put_text(&list, trmi_arena_strdup(list.arena, *one));
     }
@@ -241,7 +241,7 @@ static trm_status find_cores(trmi_launch *launch, trm_error *err) {
     bool bind = launch->options->bind != TRM_OFF && usable >= launch->core_count &&
                 tasks <= launch->core_count;
     launch->shared_cores = tasks > usable;
-    /* Threads: as many as each task has CPUs, at least one. */
+    /* Each task has as many threads as CPUs, at least one. */
     launch->threads = launch->options->threads > 0 ? launch->options->threads
                       : usable / tasks > 1         ? usable / tasks
                                                    : 1;
@@ -268,11 +268,12 @@ static trm_status name_files(trmi_launch *launch, trmi_task_process *task, const
                                                                            : no_memory(err);
 }
 
-/* Checks the options. Errors: INVALID. */
+/* Checks the options.
+ *   errors  INVALID */
 static trm_status check_options(const trm_launch_options *options, trm_error *err) {
     bool seen[4] = {false};
     int64_t total = options->role_count > 0 ? 0 : options->ranks;
-    /* Each role once, and with a program. */
+    /* Each role must come once, and with a program. */
     for (int32_t r = 0; r < options->role_count; r++) {
         const trm_launch_role *role = &options->roles[r];
         if (role->role < TRM_ROLE_WORKER || role->role > TRM_ROLE_EVALUATOR || seen[role->role]) {
@@ -369,7 +370,7 @@ static const trm_role role_order[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_
 static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_task_process *own) {
     trmi_text text = {0};
     trmi_text_printf(&text, "{\"cluster\": {");
-    /* Addresses by role, in the order of role_order. */
+    /* List the addresses by role, in the order of role_order. */
     for (int o = 0, jobs = 0; o < 4; o++) {
         int32_t listed = 0;
         for (int32_t t = 0; t < launch->count; t++) {
@@ -391,7 +392,8 @@ static char *tf_config(trmi_launch *launch, const int32_t *ports, const trmi_tas
 }
 
 /* Plans a job with roles: tasks in the order of role_order, each with a port of its own. A worker's
- * files are in deviceN, those of other roles in a folder of the role's name. Errors: NOMEM, IO. */
+ * files are in deviceN, those of other roles in a folder of the role's name.
+ *   errors  NOMEM, IO */
 static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     int32_t *ports = trmi_alloc((size_t)launch->count * sizeof *ports), filled = 0, trainers = 0;

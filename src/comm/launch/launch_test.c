@@ -201,7 +201,7 @@ static void wrong_programs_are_refused(void **state) {
     CHECK_FAILS(trm_launch(&options, &result, &err), TRM_INVALID, err, "at most 1 expected");
 }
 
-/* True when no process "sleep MARK" exists. */
+/* Returns whether no process "sleep MARK" exists. */
 static bool nobody_left(const char *mark) {
     DIR *proc = opendir("/proc");
     bool found = false;

@@ -84,7 +84,8 @@ static void *open_plugin(const trm_comm *comm, const char *name, char *tried, si
 }
 
 /* Loads the plug-in `name` and creates its transport. *plugin is the handle, which the engine
- * closes. Errors: UNSUPPORTED (not found, another version), INVALID, those of the plug-in. */
+ * closes.
+ *   errors  UNSUPPORTED (not found, another version), INVALID, those of the plug-in */
 static trm_status make_plugin_transport(trm_comm *comm, const char *name,
                                         const trmi_exchange *exchange, void **plugin,
                                         trmi_transport **transport, trm_error *err) {
@@ -173,7 +174,7 @@ trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_er
                          "tcp, ucx or mpi",
                          comm->name, comm->host_count);
     }
-    /* One host: shared memory is enough. */
+    /* On one host shared memory is enough. */
     if (comm->host_count == 1 && (automatic || shm)) {
         snprintf(comm->engine_text, sizeof comm->engine_text, "shm");
         return TRM_OK;

@@ -22,7 +22,7 @@ typedef struct trmi_model {
 } trmi_model;
 /* Measures the model between neighbouring ranks; *out is the worst of all ranks and the same on all
  * ranks. All ranks call it together. comm/schedule/calibration.h decides whether it is necessary.
- * Errors: NOMEM, TIMEOUT, PEER. */
+ *   errors  NOMEM, TIMEOUT, PEER */
 trm_status trmi_model_measure(trmi_transport *transport, const trmi_exchange *exchange,
                               trmi_model *out, trm_error *err);
 /* Returns fixed figures, for results that must not depend on a measurement. */
@@ -34,7 +34,8 @@ double trmi_model_seconds(const trmi_model *model, trmi_algorithm algorithm,
 
 /* The algorithm that the user prescribes for each kind, parsed from the forms of HCCL_ALGO: "ring",
  * "level0:NA;level1:ring", "allreduce=level1:ring/allgather=bruck/others=NB". `source` is the name
- * of the setting, for messages. Errors: INVALID, with the permitted values. */
+ * of the setting, for messages.
+ *   errors  INVALID, with the permitted values */
 typedef struct trmi_algorithms {
     trmi_algorithm of[TRM_BARRIER + 1]; /* AUTO: the cheapest by the model */
 } trmi_algorithms;
@@ -95,8 +96,8 @@ trm_status trmi_net_create(const trmi_group *group, trmi_transport *transport, v
                            const trmi_exchange *exchange, trmi_engine **out, trm_error *err);
 
 /* Chooses the engines of a communicator from its options and hosts. Creates comm->net if one is
- * needed and fills comm->engine_text. All ranks call it together. Errors: INVALID, UNSUPPORTED, IO,
- * TIMEOUT, PEER. */
+ * needed and fills comm->engine_text. All ranks call it together.
+ *   errors  INVALID, UNSUPPORTED, IO, TIMEOUT, PEER */
 trm_status trmi_net_choose(trm_comm *comm, const trmi_exchange *exchange, trm_error *err);
 /* Destroys what trmi_net_choose has created. */
 void trmi_net_release(trm_comm *comm);
@@ -104,10 +105,11 @@ void trmi_net_release(trm_comm *comm);
 trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                         trm_error *err);
 
-/* levels.c: collectives on two levels. Creates the tables if some host has several ranks. */
+/* levels.c: prepares collectives on two levels. Creates the tables if some host has several ranks.
+ */
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err);
 void trmi_levels_destroy(trm_comm *comm);
-/* False for kinds and options that run flat. */
+/* Returns whether a collective runs on two levels; false for kinds and options that run flat. */
 bool trmi_levels_can_run(const trm_comm *comm, const trmi_engine_call *op);
 trm_status trmi_levels_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                            trm_error *err);

@@ -200,8 +200,8 @@ static trm_status widen_input(trm_comm *comm, const trmi_engine_call *op, trm_dt
 }
 
 /* --- the operations --- */
-/* All-reduce where all hosts have the same number of ranks: every rank sends its slice across
- * hosts. */
+/* Runs an all-reduce where all hosts have the same number of ranks: every rank sends its slice
+ * across hosts. */
 static trm_status allreduce_by_slices(trm_comm *comm, const trmi_engine_call *op, bool background,
                                       trm_error *err) {
     levels *l = levels_of(comm);
@@ -223,7 +223,7 @@ static trm_status allreduce_by_slices(trm_comm *comm, const trmi_engine_call *op
     return run_local(comm, op, TRM_ALLGATHERV, slice, op->recv, op->dtype, 0, err);
 }
 
-/* All-reduce (across == TRM_ALLREDUCE) or reduce through the leaders of the hosts. */
+/* Runs an all-reduce (across == TRM_ALLREDUCE) or a reduce through the leaders of the hosts. */
 static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
                                  trm_collective_kind across, int32_t root, bool background,
                                  trm_error *err) {
@@ -248,14 +248,14 @@ static trm_status sum_to_leaders(trm_comm *comm, const trmi_engine_call *op,
             trmi_reduce_finish(l->output, wide, op->recv, op->dtype, op->count, divisor);
         }
     }
-    /* The result for the other ranks of the host. */
+    /* Give the other ranks of the host the result. */
     if (across == TRM_ALLREDUCE) {
         TRMI_TRY(run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err));
     }
     return TRM_OK;
 }
 
-/* Broadcast: from the root among the leaders, then inside each host. The root's leader is the root
+/* Broadcasts from the root among the leaders, then inside each host. The root's leader is the root
  * itself. */
 static trm_status run_broadcast(trm_comm *comm, const trmi_engine_call *op, bool background,
                                 trm_error *err) {
@@ -269,8 +269,8 @@ static trm_status run_broadcast(trm_comm *comm, const trmi_engine_call *op, bool
     return run_local(comm, op, TRM_BROADCAST, op->recv, op->recv, op->dtype, leader, err);
 }
 
-/* Barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks may go
- * on. */
+/* Runs a barrier: all ranks of a host have arrived, then all hosts have, and then the hosts' ranks
+ * may go on. */
 static trm_status run_barrier(trm_comm *comm, const trmi_engine_call *op, bool background,
                               trm_error *err) {
     int32_t leader;

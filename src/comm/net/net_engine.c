@@ -54,7 +54,7 @@ static trmi_algorithm choose_algorithm(const trmi_net *net, trm_collective_kind 
     return best;
 }
 
-/* True if a cached schedule can serve the request. */
+/* Returns whether a cached schedule can serve the request. */
 static bool same_key(const trmi_schedule_request *a, const trmi_schedule_request *b) {
     return a->size == b->size && a->rank == b->rank && a->kind == b->kind &&
            a->algorithm == b->algorithm && a->count == b->count && a->root == b->root;
@@ -141,7 +141,7 @@ static trm_status play_reduction(trmi_net *net, const trmi_net_part *p, trmi_pla
         }
         return TRM_OK;
     }
-    /* A wider partial type: convert, run, convert back. */
+    /* With a wider partial type: convert, run, convert back. */
     size_t bytes = trm_dtype_bytes(wide);
     TRMI_TRY(grow_buffer(net, &net->wide_in, &net->wide_in_bytes, (size_t)in * bytes, err));
     TRMI_TRY(grow_buffer(net, &net->wide_out, &net->wide_out_bytes, (size_t)out * bytes, err));
@@ -192,7 +192,7 @@ trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *p, trm_error *e
 
 static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
-    /* The whole operation as one part. */
+    /* Run the whole operation as one part. */
     trmi_net_part part = {.op = op,
                           .kind = op->kind,
                           .size = engine->group.size,

@@ -6,7 +6,7 @@
 
 #include "trireme/dist.h"
 
-/* As trm_comm_alloc_shared, but no page is allocated before it is used. */
+/* Returns memory as trm_comm_alloc_shared does, but no page is allocated before it is used. */
 void *trmi_comm_reserve_shared(trm_comm *comm, size_t bytes, trm_error *err);
 /* Allocates the pages of a part that will be used, as huge pages where a whole one fits into the
  * part. The contents stay. */

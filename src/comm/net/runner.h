@@ -39,7 +39,8 @@ typedef struct trmi_play {
     uint64_t part;              /* distinguishes several runs of one operation in the tags */
 } trmi_play;
 
-/* Initialises a runner for `transport`, which it borrows. Errors: NOMEM. */
+/* Initialises a runner for `transport`, which it borrows.
+ *   errors  NOMEM */
 trm_status trmi_runner_init(trmi_runner *runner, trmi_transport *transport, trm_error *err);
 void trmi_runner_free(trmi_runner *runner);
 /* Runs the schedule to its end. On failure it poisons the job and returns the first cause, as

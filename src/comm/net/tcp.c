@@ -157,7 +157,7 @@ static trm_status write_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_er
 }
 
 /* --- reading --- */
-/* Number of bytes that were read ahead and not used yet. */
+/* Returns the number of bytes that were read ahead and not used yet. */
 static uint32_t read_ahead_bytes(const trmi_tcp_link *link) {
     return link->ahead_to - link->ahead_from;
 }
@@ -213,7 +213,7 @@ static trm_status read_head(tcp *self, trmi_tcp_link *link, trm_error *err) {
         return fail_damaged(self, link, t, "frame head", err);
     }
     link->ahead_from += TRMI_FRAME_HEAD_BYTES;
-    /* A frame for another operation or step: report both. */
+    /* The frame is of another operation or step: report both. */
     if (bytes != t->bytes || tag.sequence != t->tag.sequence || tag.step != t->tag.step ||
         tag.signature[0] != t->tag.signature[0] || tag.signature[1] != t->tag.signature[1]) {
         self->base.culprit = link->peer;

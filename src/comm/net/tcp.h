@@ -39,7 +39,8 @@ typedef struct trmi_tcp_link {
 
 /* tcp_connect.c: connects the group pairwise and sets links[peer * TRMI_CHANNELS + channel].fd; the
  * entries of this rank itself keep -1. Each side proves with the job's token that it belongs to the
- * job. All ranks call it together. Errors: IO, TIMEOUT, PEER, or the job's failure. */
+ * job. All ranks call it together.
+ *   errors  IO, TIMEOUT, PEER, or the job's failure */
 trm_status trmi_tcp_connect(const trmi_group *group, const trmi_exchange *exchange,
                             trmi_tcp_link *links, trm_error *err);
 /* Closes a connection. The kernel keeps unsent data for a silent peer for 5 seconds only, instead

@@ -44,9 +44,9 @@ typedef struct trmi_transport_table {
     /* Queues a transfer. It must live until it is done or the transport is destroyed. Transfers of
      * one peer, channel and direction match in the order in which they are started. */
     trm_status (*start)(trmi_transport *transport, trmi_net_transfer *transfer, trm_error *err);
-    /* Moves what can be moved without waiting; sets *moved if anything moved. Errors: PEER:
-     * transport->culprit has closed its connection; CORRUPT: it has sent damaged bytes; INVALID:
-     * its tag is not the expected one, see transport->expected and ->found. */
+    /* Moves what can be moved without waiting; sets *moved if anything moved.
+     *   errors  PEER: transport->culprit has closed its connection; CORRUPT: it has sent damaged
+     *   bytes; INVALID: its tag is not the expected one, see transport->expected and ->found */
     trm_status (*progress)(trmi_transport *transport, bool *moved, trm_error *err);
     /* Sleeps until progress may move something, for at most `seconds`. */
     void (*wait)(trmi_transport *transport, double seconds);
@@ -63,8 +63,8 @@ struct trmi_transport {
     uint64_t found_bytes; /* length of the frame that came */
 };
 
-/* Creates the TCP transport of `group`. All ranks call it together. Errors: IO, TIMEOUT, PEER,
- * NOMEM. */
+/* Creates the TCP transport of `group`. All ranks call it together.
+ *   errors  IO, TIMEOUT, PEER, NOMEM */
 trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchange,
                            trmi_transport **out, trm_error *err);
 

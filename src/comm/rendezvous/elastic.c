@@ -156,7 +156,7 @@ static trm_status create_elastic(const trm_cluster *cluster, const trm_elastic_o
     return trmi_net_random(&e->me.id, sizeof e->me.id, err);
 }
 
-/* The job runs already: its answer. Returns END. */
+/* Answers as a process of a job that runs already. Returns END. */
 static trm_status take_running(void *context, const trmi_join *join, const trmi_link *link,
                                const trmi_frame *frame, trm_error *err) {
     trm_elastic *e = context;

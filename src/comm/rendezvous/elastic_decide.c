@@ -411,7 +411,7 @@ static trm_status wait_for_answer(decision *d, int32_t index, trmi_link *link, t
             TRMI_TRY(status);
             continue;
         }
-        /* no frame: the coordinator has gone, or is given up */
+        /* Without a frame the coordinator has gone, or is given up. */
         if (closed || is_given_up(d, index, &dead)) {
             return TRMI_FAIL(err, TRM_PEER, "rank %d left the decision", d->now.list[index].number);
         }

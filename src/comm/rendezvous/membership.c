@@ -265,7 +265,7 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
         to->number = b->now->list[i].number;
         *(leaves ? &list.left : &list.count) += 1;
     }
-    /* then the newcomers */
+    /* Then list the newcomers. */
     for (int32_t i = 0; i < joined; i++) {
         list.list[list.count] = b->entries[b->now->count + i];
         list.list[list.count++].number = next++;

@@ -88,7 +88,7 @@ static inline void trmi_bootstrap_add_waited(trm_bootstrap *bootstrap, double se
     __atomic_fetch_add(&bootstrap->waited_nanoseconds, (uint64_t)(1e9 * seconds), __ATOMIC_RELAXED);
 }
 
-/* True while the job is healthy. One load, for hot loops. */
+/* Returns true while the job is healthy. One load, for hot loops. */
 static inline bool trmi_bootstrap_healthy(const trm_bootstrap *bootstrap) {
     return __atomic_load_n(bootstrap->alarm, __ATOMIC_ACQUIRE) == 0;
 }

@@ -105,7 +105,7 @@ static void side_destroy(trm_bootstrap *bootstrap) {
     trmi_free(side);
 }
 
-/* The table of a job of one rank: no socket, no thread. */
+/* Gathers for a job of one rank: its table needs no socket and no thread. */
 static trm_status lone_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes,
                                  void *all, double timeout_seconds, trm_error *err) {
     (void)timeout_seconds;
@@ -193,7 +193,7 @@ static trm_status find_hosts(trmi_side *side, trm_error *err) {
     }
     digest_hosts(side, first);
     trmi_free(first);
-    /* This rank's place. */
+    /* Find this rank's place. */
     base->host = side->host_of[base->rank];
     base->local_rank = base->local_size = 0;
     for (int32_t r = 0; r < base->size; r++) {
@@ -250,7 +250,7 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
     const trm_cluster_info *info = trm_cluster_get(cluster);
     static const trm_join_options none;
     memset(join, 0, sizeof *join);
-    /* Deadlines: the caller's options, then HCCL_CONNECT_TIMEOUT, then defaults. */
+    /* Deadlines come from the caller's options, then HCCL_CONNECT_TIMEOUT, then defaults. */
     join->options = options != NULL ? *options : none;
     trm_join_options *o = &join->options;
     o->timeout_seconds = o->timeout_seconds > 0              ? o->timeout_seconds
@@ -274,7 +274,7 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
         return TRMI_FAIL(err, TRM_INVALID, "%d ranks; at most %d can meet", info->size,
                          TRMI_SIDE_RANKS_MAX);
     }
-    /* HELLO: what rank 0 checks and compares. */
+    /* HELLO has what rank 0 checks and compares. */
     join->hello = (trmi_hello){.rank = info->rank,
                                .size = info->size,
                                .pid = (int32_t)getpid(),
@@ -293,7 +293,7 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
                          "TRIREME_RENDEZVOUS=host:port (or --rendezvous) on every rank",
                          info->source, info->rank, info->size);
     }
-    /* Place and token of the rendezvous. */
+    /* Read place and token of the rendezvous. */
     TRMI_TRY(trmi_place_parse(info->rendezvous, info->rendezvous_ports, &join->place, err));
     join->hint = cluster->table != NULL ? "; a job of another rank table meets elsewhere" : "";
     join->watched = cluster->watched;

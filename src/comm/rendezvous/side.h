@@ -193,8 +193,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
 trm_status trmi_side_start(trmi_side *side, trm_error *err);
 /* Sends BYE to the peers, ends the thread once its data are sent, and closes the links. */
 void trmi_side_stop(trmi_side *side);
-/* Called with the lock held, as those below. trmi_side_wake interrupts the service thread's
- * poll. */
+/* Interrupts the poll of the service thread. The caller holds the lock, also in the calls below. */
 void trmi_side_wake(trmi_side *side);
 /* Poisons the job: stores the first cause and wakes all sleepers; rank 0 also sends it to all
  * ranks. */
@@ -202,7 +201,7 @@ void trmi_side_raise(trmi_side *side, const trm_error *cause);
 /* Writes "rank 3 (host pid 42)"; returns text. */
 const char *trmi_side_name(const trmi_side *side, int32_t rank, char text[112]);
 
-/* side_exchange.c; called with the lock held. Rank 0: takes a blob of `rank` for exchange `id`. */
+/* side_exchange.c, with the lock held: takes, on rank 0, a blob of `rank` for exchange `id`. */
 void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void *blob,
                           size_t bytes);
 /* Sends the missing ranks of exchange `id` to rank `rank`, which has requested them (rank 0). */

@@ -59,7 +59,7 @@ bool trmi_link_put(trmi_link *link, trmi_frame_type type, int64_t id, const void
     if (!trmi_grow((void **)&link->out, &link->out_capacity, (int64_t)needed, 1)) {
         return false;
     }
-    /* Head, payload, and then the MAC of both. */
+    /* Write head, payload, and then the MAC of both. */
     uint8_t *frame = link->out + link->out_bytes;
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_RENDEZVOUS,
                                          .type = (uint16_t)type,

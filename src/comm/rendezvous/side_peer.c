@@ -2,7 +2,7 @@
 /* The ranks other than 0 at the rendezvous: find rank 0, prove the token, wait for the WELCOME.
  * Also the form of the WELCOME frame.
  *
- *   trmi_side_peer: attempt = trmi_connect -> trmi_side_introduce -> be_welcomed
+ *   trmi_side_peer: attempt = trmi_connect -> trmi_side_introduce -> wait_for_welcome
  *                   again after a pause, until the deadline
  *
  * An attempt that fails because rank 0 is not there yet, or belongs to another job, returns
@@ -62,7 +62,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     memcpy(nonce, wire + 16, 32);
     side->base.rank = rank;
     side->base.size = size;
-    /* Each entry; names end with 0 whatever was sent. */
+    /* Read each entry; names end with 0 whatever was sent. */
     const uint8_t *entry = wire + TRMI_WELCOME_HEAD;
     for (int32_t r = 0; r < size; r++, entry += TRMI_WELCOME_ENTRY) {
         trmi_peer *peer = &side->peers[r];

@@ -61,7 +61,7 @@ static void sleep_seconds(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
 
-/* A non-blocking stream socket. */
+/* Opens a non-blocking stream socket. */
 static int open_socket(int family) {
     return socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
@@ -174,7 +174,7 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
         }
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
         if (bind(fd, one->ai_addr, one->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
-            /* an address that another error explains better than "not available" */
+            /* Another error explains the address better than "not available". */
             problem = errno == EADDRNOTAVAIL && problem != EADDRNOTAVAIL ? problem : errno;
             close(fd);
             continue;
@@ -233,14 +233,14 @@ static trm_status listen_file(const char *path, double deadline, trmi_listener *
     int used;
     TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(take_lock(path, out, err));
-    /* Loopback only: the secret is for processes of this host. */
+    /* Listen on loopback only: the secret is for processes of this host. */
     TRMI_TRY(listen_tcp("127.0.0.1", 0, 1, deadline, out, err));
     if (getsockname(out->fds[0], (struct sockaddr *)&bound, &bytes) != 0 ||
         trmi_net_random(out->secret, 32, NULL) != TRM_OK) {
         return TRMI_FAIL_SYS(err, "rendezvous file");
     }
     out->port = ntohs(bound.sin_port);
-    /* The text of the file: a line with the version, one with the address, one with the secret. */
+    /* The file has three lines: the version, the address, the secret. */
     used = snprintf(text, sizeof text, "trireme 1\n127.0.0.1 %d\n", out->port);
     for (int i = 0; i < 32; i++) {
         used += snprintf(text + used, sizeof text - (size_t)used, "%02x", out->secret[i]);

@@ -150,7 +150,7 @@ static trm_status hear_herald(forming *form, trmi_link *link, trm_error *err) {
  * only refused. */
 static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     const trmi_hello *own = &form->join->hello, *peer = &who->hello;
-    /* Another job: the peer tries again until its own job meets. */
+    /* The peer is of another job: it tries again until its own job meets. */
     if (memcmp(peer->key, own->key, 32) != 0) {
         log_other_job(form, peer);
         trmi_side_refuse(
@@ -205,7 +205,7 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
         trmi_side_refuse(&who->link, TRM_INVALID, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
-    /* A guest. */
+    /* The peer is a guest. */
     who->link.heard_time = form->came_time = trmi_os_now();
     form->guests[form->guest_count++] = *who;
     return TRM_OK;

@@ -4,10 +4,11 @@
  * ways: a closed connection (the process ended), TCP_USER_TIMEOUT (its host does not answer), and
  * missing heartbeats (the process is stopped or hung).
  *
- *   serve: poll -> serve_link (flush, fill, frames -> handle_frame) -> beat -> trmi_exchange_tick
- *   a loss -> lose -> trmi_side_raise -> rank 0 sends POISON to all -> every wait ends
+ *   service_main: poll -> serve_link (flush, fill, frames -> handle_frame)
+ *                      -> send_heartbeats -> trmi_exchange_tick
+ *   a loss -> close_lost_link -> trmi_side_raise -> rank 0 sends POISON to all -> every wait ends
  *
- * The functions above `serve` are called with the lock held. */
+ * The functions above service_main are called with the lock held. */
 #include "comm/rendezvous/side.h"
 
 #include "base/error.h"
@@ -79,7 +80,7 @@ static void close_lost_link(trmi_side *side, int32_t index, int problem, const t
         trmi_exchange_left(side, rank);
         return;
     }
-    /* The most precise description of the loss. */
+    /* Take the most precise description of the loss. */
     trmi_side_name(side, rank, name);
     if (detail != NULL) {
         TRMI_FAIL(&cause, TRM_PEER, "control channel to %s: %.100s", name, detail->message);
@@ -224,8 +225,8 @@ static void send_heartbeats(trmi_side *side, double now) {
     }
 }
 
-/* True once everything is sent and (on rank 0) all ranks have left, or 2 s have passed (0.5 s if
- * the job has failed). */
+/* Returns true once everything is sent and (on rank 0) all ranks have left, or 2 s have passed (0.5
+ * s if the job has failed). */
 static bool may_end(trmi_side *side, double now, double stop_time) {
     bool quiet = true, poisoned = __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
     double patience = poisoned ? 0.5 : 2;
@@ -239,7 +240,7 @@ static bool may_end(trmi_side *side, double now, double stop_time) {
     return quiet || now - stop_time > patience;
 }
 
-/* The service thread: polls all links and wake_fd, then serves them under the lock. */
+/* Runs the service thread: polls all links and wake_fd, then serves them under the lock. */
 static void *service_main(void *context) {
     trmi_side *side = context;
     double last_time = trmi_os_now(), stop_time = 0;
@@ -277,11 +278,11 @@ static void *service_main(void *context) {
                 serve_link(side, l, side->polls[l].revents, now);
             }
         }
-        /* Heartbeats and warnings. */
+        /* Send heartbeats and warnings. */
         last_time = now;
         send_heartbeats(side, now);
         trmi_exchange_tick(side, now);
-        /* After trmi_side_stop: the end. */
+        /* After trmi_side_stop wait for the end. */
         stop_time = side->stop && stop_time == 0 ? now : stop_time;
         bool end = side->stop && may_end(side, now, stop_time);
         pthread_mutex_unlock(&side->lock);

@@ -65,7 +65,8 @@ trm_status trmi_side_watch(trmi_join *join, trm_error *err) {
     }
     join->hello.rank = TRMI_WATCHER;
     TRMI_TRY(find_root(join, &link, err));
-    /* No deadline: the job may last for months, and the kernel closes the link when rank 0 dies. */
+    /* There is no deadline: the job may last for months, and the kernel closes the link when rank 0
+     * dies. */
     for (;;) {
         struct pollfd wait = {.fd = link.fd, .events = POLLIN};
         ssize_t bytes =

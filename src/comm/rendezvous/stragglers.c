@@ -48,7 +48,7 @@ static void read_counters(trmi_straggler_sums *own) {
 }
 
 /* --- judging --- */
-/* Seconds of a step that the rank itself is responsible for. */
+/* Returns the seconds of a step that the rank itself is responsible for. */
 static double own_seconds(const trmi_straggler_sums *own) {
     return own->steps > 0 ? (own->computing + own->data) / own->steps : 0;
 }
@@ -199,7 +199,7 @@ trm_status trmi_stragglers_step(trmi_stragglers *stragglers, double step_seconds
         return TRM_OK;
     }
     trmi_straggler_sums now;
-    /* The 50th step: exchange the sums. */
+    /* The ranks exchange the sums in the 50th step. */
     read_counters(&now);
     mine->delayed = now.delayed - stragglers->counters.delayed;
     mine->faults = now.faults - stragglers->counters.faults;

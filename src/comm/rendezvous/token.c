@@ -45,7 +45,7 @@ trm_status trm_token_create(const char *path, trm_error *err) {
     return status;
 }
 
-/* True for a file of root's that a group of this process may read and others may not: an
+/* Returns true for a file of root's that a group of this process may read and others may not: an
  * administrator has made it so. A Kubernetes Secret with fsGroup looks like that. */
 static bool lent_by_root(const struct stat *info) {
     gid_t groups[256];
@@ -155,7 +155,7 @@ trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN
                               trm_error *err) {
     char own[TRMI_TOKEN_PATH_BYTES + 24];
     uint64_t mark;
-    /* The same way: write under a random name, then rename. */
+    /* Write in the same way: under a random name, then rename. */
     place_of(address, path);
     TRMI_TRY(trmi_os_private_dir(path, err));
     TRMI_TRY(trmi_net_random(&mark, sizeof mark, err));

@@ -29,7 +29,7 @@ static void write_hex(const uint8_t cluster[32], char text[65]) {
     }
 }
 
-/* True for figures that a machine can have: a round of 10 ns to 10 s, 1 KB/s to 10 TB/s. */
+/* Returns true for figures that a machine can have: a round of 10 ns to 10 s, 1 KB/s to 10 TB/s. */
 static bool is_plausible(const trmi_model *m) {
     return isfinite(m->alpha) && m->alpha >= 1e-8 && m->alpha <= 10 && isfinite(m->beta) &&
            m->beta >= 1e-13 && m->beta <= 1e-3 && isfinite(m->gamma) && m->gamma >= 1e-13 &&

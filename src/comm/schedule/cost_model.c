@@ -194,7 +194,7 @@ static trm_status parse_kind(const char *item, size_t length, const char *text, 
     const char *equals = memchr(item, '=', length), *end = item + length;
     trmi_algorithms chosen = *out;
     int kind = -1;
-    /* The name of a kind, or "others". */
+    /* Read the name of a kind, or "others". */
     if (equals != NULL) {
         size_t name = (size_t)(equals - item);
         kind = kind_of(item, name);
@@ -206,7 +206,7 @@ static trm_status parse_kind(const char *item, size_t length, const char *text, 
         }
         item = equals + 1;
     }
-    /* Each level of the hierarchy. */
+    /* Read each level of the hierarchy. */
     do {
         size_t part = 0;
         while (item + part < end && item[part] != ';') {

@@ -96,7 +96,7 @@ trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedul
                          trm_collective_name(request->kind), request->size,
                          trmi_algorithm_name(request->algorithm));
     }
-    /* By kind; the request's algorithm is chosen in the generator. */
+    /* The kind selects the generator, which chooses by the request's algorithm. */
     static void (*const generators[])(trmi_builder *) = {
         [TRM_ALLREDUCE] = trmi_make_allreduce,
         [TRM_BROADCAST] = trmi_make_broadcast,

@@ -87,10 +87,10 @@ typedef struct trmi_schedule_request {
     int64_t piece_count; /* pipeline: elements of a piece; 0 means 65536 */
 } trmi_schedule_request;
 
-/* True if the algorithm can do this kind of collective among `size` ranks. */
+/* Returns whether the algorithm can do this kind of collective among `size` ranks. */
 bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, int32_t size);
-/* Builds the schedule of `request` in `out`, whose memory is reused. Errors: UNSUPPORTED (the
- * algorithm does not apply), NOMEM. */
+/* Builds the schedule of `request` in `out`, whose memory is reused.
+ *   errors  UNSUPPORTED (the algorithm does not apply), NOMEM */
 trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedule *out,
                               trm_error *err);
 
@@ -164,8 +164,8 @@ void trmi_bruck_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base
 void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);
 void trmi_halving_scatter(trmi_builder *b, trmi_schedule_place place, int64_t base);
 void trmi_doubling_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);
-/* The direct algorithm: the input starts at `from`; the sum of this rank's block, added in rank
- * order, goes to `to`. */
+/* Runs the direct algorithm: the input starts at `from`; the sum of this rank's block, added in
+ * rank order, goes to `to`. */
 void trmi_direct_scatter(trmi_builder *b, trmi_schedule_place from_place, int64_t from,
                          trmi_schedule_range to);
 void trmi_direct_gather(trmi_builder *b, trmi_schedule_place place, int64_t base);

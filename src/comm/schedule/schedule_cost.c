@@ -6,7 +6,7 @@
 
 #include "base/checked.h"
 
-/* True if `count` is the whole vector, not one rank's block. */
+/* Returns whether `count` is the whole vector, not one rank's block. */
 static bool is_full_vector(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE ||
            kind == TRM_BARRIER;
@@ -34,7 +34,7 @@ static trmi_schedule_cost allreduce_cost(trmi_algorithm algorithm, int32_t n, do
     }
 }
 
-/* Broadcast and reduce. */
+/* Returns the cost of a broadcast or of a reduce. */
 static trmi_schedule_cost rooted_cost(trmi_algorithm algorithm, trm_collective_kind kind, int32_t n,
                                       double m, int64_t pieces) {
     int32_t steps = trmi_ceil_log2(n);

@@ -4,14 +4,14 @@
  * buffer is shorter than the vector. */
 #include "comm/schedule/schedule.h"
 
-/* The whole vector, at element `at` of `place`. */
+/* Returns the whole vector, at element `at` of `place`. */
 static trmi_schedule_range whole_vector(const trmi_builder *b, trmi_schedule_place place,
                                         int64_t at) {
     return (trmi_schedule_range){place, at, b->request->count};
 }
 
 /* --- all-reduce --- */
-/* The largest power of two that is at most n. */
+/* Returns the largest power of two that is at most n. */
 static int32_t largest_power(int32_t n) {
     int32_t power = 1;
     while (power * 2 <= n) {
@@ -20,8 +20,8 @@ static int32_t largest_power(int32_t n) {
     return power;
 }
 
-/* Halving and doubling for any n. With e ranks more than a power of two, the odd ones of the first
- * 2e ranks first send their vector to the rank below, and receive the result at the end. The
+/* Makes halving and doubling for any n. With e ranks more than a power of two, the odd ones of the
+ * first 2e ranks first send their vector to the rank below, and receive the result at the end. The
  * remaining ranks are renumbered without them. */
 static void make_folded(trmi_builder *b) {
     int32_t n = b->size, power = largest_power(n), extra = n - power, r = b->rank;
@@ -63,7 +63,8 @@ static void make_folded(trmi_builder *b) {
     }
 }
 
-/* One scatter part, then one gather part; a tree or a chain: reduce to rank 0, then broadcast. */
+/* Makes one scatter part, then one gather part. A tree or a chain reduces to rank 0, which then
+ * broadcasts. */
 void trmi_make_allreduce(trmi_builder *b) {
     trmi_schedule_range all = whole_vector(b, TRMI_RECV_BUFFER, 0);
     if (b->request->algorithm == TRMI_DIRECT) {
@@ -120,7 +121,7 @@ void trmi_make_allgather(trmi_builder *b) {
 }
 
 /* --- all-to-all, barrier --- */
-/* This rank's block for `peer`, and below its block from `peer`. */
+/* Returns this rank's block for `peer`, and below its block from `peer`. */
 static trmi_schedule_range to_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {
@@ -179,7 +180,8 @@ static void make_bruck_alltoall(trmi_builder *b) {
     }
 }
 
-/* direct: all pairs in one round; pairwise: in round s with the ranks at distance s. */
+/* Exchanges blocks between all pairs of ranks. direct: all pairs in one round; pairwise: in round s
+ * with the ranks at distance s. */
 void trmi_make_alltoall(trmi_builder *b) {
     int32_t n = b->size, r = b->rank;
     if (b->request->algorithm == TRMI_BRUCK) {

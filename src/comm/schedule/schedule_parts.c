@@ -56,9 +56,9 @@ static int32_t cyclic_runs(const trmi_builder *b, trmi_schedule_place place, int
     return blocks > head ? 2 : 1;
 }
 
-/* Bruck et al., "Efficient algorithms for all-to-all communications" (1997). In the round in which
- * this rank has blocks r .. r+have-1, it sends those that are new to rank r-have, which are all of
- * them but in the last round. */
+/* Gathers as Bruck et al., "Efficient algorithms for all-to-all communications" (1997). In the
+ * round in which this rank has blocks r .. r+have-1, it sends those that are new to rank r-have,
+ * which are all of them but in the last round. */
 void trmi_bruck_gather(trmi_builder *b, trmi_schedule_place place, int64_t base) {
     int32_t n = b->size, r = b->rank;
     for (int32_t have = 1; have < n; have *= 2, b->round++) {

@@ -20,7 +20,8 @@ static int32_t absolute_rank(const trmi_builder *b, int32_t root, int32_t v) {
     return trmi_modulo(v + root, b->size);
 }
 
-/* Pipeline: elements of a piece, number of pieces, and the range of piece k. */
+/* Return, for a pipeline, the elements of a piece; the number of pieces; and the range of piece k.
+ */
 static int64_t piece_of(const trmi_builder *b) {
     return b->request->piece_count > 0 ? b->request->piece_count : 65536;
 }
@@ -223,8 +224,8 @@ void trmi_make_reduce(trmi_builder *b) {
 }
 
 /* --- scatter, gather --- */
-/* The number of ranks in the subtree of v at distance d. A tree keeps the blocks of a subtree (v,
- * v+1, ...) together in temporary memory. */
+/* Returns the number of ranks in the subtree of v at distance d. A tree keeps the blocks of a
+ * subtree (v, v+1, ...) together in temporary memory. */
 static int32_t subtree_size(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : n - v; }
 
 /* Tree: the root sorts the blocks by v; in the round of distance d, each rank sends the upper half
@@ -246,7 +247,7 @@ void trmi_make_scatter(trmi_builder *b) {
         b->round++;
         return;
     }
-    /* The root's blocks in the order of v: a subtree is then one range. */
+    /* Put the root's blocks in the order of v: a subtree is then one range. */
     int64_t work = trmi_take_temp(b, c * n);
     for (int32_t i = 0; v == 0 && i < n; i++) {
         trmi_add_copy(b, (trmi_schedule_range){TRMI_TEMP_BUFFER, work + i * c, c}, TRMI_SEND_BUFFER,

@@ -82,7 +82,7 @@ int64_t trmi_take_temp(trmi_builder *b, int64_t count) {
 }
 
 /* --- blocks --- */
-/* True if the caller's vector has one block for each rank. */
+/* Returns whether the caller's vector has one block for each rank. */
 static bool is_divided(trm_collective_kind kind) {
     return kind != TRM_ALLREDUCE && kind != TRM_REDUCE && kind != TRM_BROADCAST;
 }

@@ -82,7 +82,7 @@ trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm
                         : info.st_uid != geteuid()       ? "it belongs to another user"
                         : (info.st_mode & 07777) != 0600 ? "its mode is not 0600"
                                                          : NULL;
-    /* the same file, for reading and writing */
+    /* Map the same file, for reading and writing. */
     if (wrong == NULL) {
         snprintf(own, sizeof own, "/proc/self/fd/%d", looked);
         opened = open(own, O_RDWR | O_CLOEXEC);

@@ -16,13 +16,14 @@
 #include "trireme/base.h"
 
 /* Creates `bytes` of zeroed shared memory. `name` appears in /proc/PID/maps only. On success *fd is
- * the open memfd. The caller closes it; a mapping stays valid afterwards. Errors: IO or NOMEM from
- * the system call. */
+ * the open memfd. The caller closes it; a mapping stays valid afterwards.
+ *   errors  IO or NOMEM from the system call */
 trm_status trmi_shared_create(const char *name, size_t bytes, int *fd, trm_error *err);
 /* Opens the memory that process `pid` holds as descriptor `fd`, and checks that it is a sealed
  * memfd of this user with exactly `bytes`. On success *out is a new descriptor, which the caller
- * closes. Errors: PEER (the process or its descriptor is gone), IO (it cannot be opened), CORRUPT
- * (wrong kind, owner, mode, seals or size). */
+ * closes.
+ *   errors  PEER (the process or its descriptor is gone), IO (it cannot be opened), CORRUPT
+ *   (wrong kind, owner, mode, seals or size) */
 trm_status trmi_shared_open(int64_t pid, int32_t fd, size_t bytes, int *out, trm_error *err);
 
 #endif

@@ -75,8 +75,8 @@ static trm_status lay_out(trmi_shm *shm, const trmi_shm_options *options,
     /* A slot must hold the TRM_ALLTOALLV table: offset and count for each destination. */
     size_t table = 2 * sizeof(int64_t) * n;
     shm->slot_payload_bytes = table > TRMI_SHM_SMALL_BYTES ? table : TRMI_SHM_SMALL_BYTES;
-    /* One more cache line: with a power of two, the slots of all ranks would compete for the same
-     * cache sets. */
+    /* Add one more cache line: with a power of two, the slots of all ranks would compete for the
+     * same cache sets. */
     shm->slot_bytes = align_bytes(sizeof(trmi_shm_slot) + shm->slot_payload_bytes, 64) + 64;
     shm->stage_bytes = align_bytes(
         options->staging_bytes / 2 > 64 * n ? options->staging_bytes / 2 : 64 * n, 4096);
@@ -151,14 +151,14 @@ trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const i
     shm->spin_seconds = 1e-6 * options->spin_microseconds;
     shm->reduce = trmi_reduce_best();
     shm->one_process = true;
-    /* one_process: every rank has the process of rank 0 */
+    /* one_process: every rank has the process of rank 0. */
     for (int32_t r = 0; r < shm->n; r++) {
         const trmi_shm_process *first = &host->processes[host_rank[0]];
         const trmi_shm_process *other = &host->processes[host_rank[r]];
         shm->one_process &=
             first->pid == other->pid && first->pid_namespace == other->pid_namespace;
     }
-    /* arrays with an entry for each rank */
+    /* Make arrays with an entry for each rank. */
     shm->cells_written = trmi_alloc(n * sizeof *shm->cells_written);
     shm->cells_read = trmi_alloc(n * sizeof *shm->cells_read);
     shm->sources = trmi_alloc(n * sizeof *shm->sources);

@@ -96,7 +96,8 @@ typedef struct trmi_shm_host {
 
 /* Creates the registered memory of a host. All `n` ranks of the host call it together (`exchange`
  * is their all-gather). The child of a split takes a reference to its parent's instead. *out is
- * freed by trmi_shm_host_release. Errors: NOMEM, IO, PEER. */
+ * freed by trmi_shm_host_release.
+ *   errors  NOMEM, IO, PEER */
 trm_status trmi_shm_host_create(int32_t n, int32_t me, const trmi_exchange *exchange,
                                 trmi_shm_host **out, trm_error *err);
 /* Drops one reference. The last one frees the rank's buffers and unmaps those of the peers. NULL is
@@ -126,7 +127,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
                              bool one_process);
 /* Resolves a place that rank `peer` (index in `host`) has published into a pointer of this process,
  * and maps the region on first use. The range of `bytes` is checked against the region's size.
- * Errors: IO, NOMEM, CORRUPT, INVALID (the buffer has been freed). */
+ *   errors  IO, NOMEM, CORRUPT, INVALID (the buffer has been freed) */
 trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place place, size_t bytes,
                           char **out, trm_error *err);
 
@@ -287,7 +288,8 @@ typedef struct trmi_shm_options {
 
 /* Creates the engine of `group`, whose ranks all live on one host. All of them call it together.
  * host_rank[group->size] gives each rank's index in `host`; the engine keeps the pointer and takes
- * a reference to `host`. *out is destroyed through its table. Errors: NOMEM, IO, PEER. */
+ * a reference to `host`. *out is destroyed through its table.
+ *   errors  NOMEM, IO, PEER */
 trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const int32_t *host_rank,
                            const trmi_shm_options *options, const trmi_exchange *exchange,
                            trmi_engine **out, trm_error *err);
@@ -340,7 +342,8 @@ void trmi_shm_store_repeat(trmi_shm *shm, const trmi_engine_call *op, int32_t ta
                            int64_t count);
 void trmi_shm_store_slot_repeat(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes);
 
-/* shm_collective.c and shm_message.c: the functions of the engine's table (comm/api/engine.h). */
+/* shm_collective.c and shm_message.c implement these functions of the engine's table
+ * (comm/api/engine.h). */
 trm_status trmi_shm_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err);
 trm_status trmi_shm_progress(trmi_engine *engine, trmi_engine_message *message, trm_error *err);
 void trmi_shm_idle(trmi_engine *engine, double seconds);

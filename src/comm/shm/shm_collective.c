@@ -40,16 +40,16 @@ typedef struct flow {
     int64_t from, to, count;
 } flow;
 
-/* True if a sender's vector has a block of its own for each destination. */
+/* Returns whether a sender's vector has a block of its own for each destination. */
 static bool is_per_destination(trm_collective_kind kind) {
     return kind == TRM_SCATTER || kind == TRM_ALLTOALL || kind == TRM_ALLTOALLV ||
            kind == TRM_REDUCE_SCATTER || kind == TRM_REDUCE_SCATTERV;
 }
-/* True if the collective is a `slice` movement. */
+/* Returns whether the collective is a `slice` movement. */
 static bool is_slice_kind(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE;
 }
-/* True if `rank` has input, and below: if it has output. */
+/* Returns whether `rank` has input, and below: whether it has output. */
 static bool rank_has_input(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_BROADCAST && op->kind != TRM_SCATTER) || rank == op->root;
 }
@@ -80,7 +80,7 @@ static flow flow_of(const trmi_engine_call *op, int32_t src, int32_t dst,
     return f;
 }
 
-/* The reduction function for the operation's type and reduction. */
+/* Returns the function that reduces vectors of the operation's type by its reduction. */
 static trmi_reduce_fn *kernel_of(const trmi_shm *shm, const trmi_engine_call *op) {
     return (*shm->reduce)[op->dtype - 1][op->reduce - 1];
 }
@@ -254,14 +254,14 @@ static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t ran
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
 }
 
-/* True if the peers can reach the vectors that `rank` has posted as `at`. */
+/* Returns whether the peers can reach the vectors that `rank` has posted as `at`. */
 static bool is_reachable(const trmi_engine_call *op, int32_t rank, const trmi_shm_references *at) {
     bool writes = is_slice_kind(op->kind) && rank_has_output(op, rank);
     return !(rank_has_input(op, rank) && at->send.region == TRMI_SHM_NOWHERE) &&
            !(writes && at->recv.region == TRMI_SHM_NOWHERE);
 }
 
-/* True if every rank's posted vectors can be reached by the peers. */
+/* Returns whether every rank's posted vectors can be reached by the peers. */
 static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     for (int32_t r = 0; r < shm->n; r++) {
         if (!is_reachable(op, r, references_of(shm, r))) {
@@ -302,7 +302,8 @@ static trm_status find_vectors(trmi_shm *shm, const trmi_engine_call *op, size_t
         trmi_shm_found *found = &shm->found[2 * r];
         bool target = is_slice_kind(op->kind) && rank_has_output(op, r), own = r == shm->me;
         if (rank_has_input(op, r)) {
-            /* TRM_ALLTOALLV: only up to the end of the block for this rank is checked */
+            /* Of TRM_ALLTOALLV only the range up to the end of the block for this rank is checked.
+             */
             const trmi_shm_share *share = &shm->shares[r];
             size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element
                             : op->kind == TRM_ALLTOALLV
@@ -602,7 +603,7 @@ static trm_status exchange_pieces(trmi_shm *shm, const trmi_engine_call *op, trm
     return TRM_OK;
 }
 
-/* Stages the first chunk of a sum. */
+/* Writes this rank's first chunk of a sum to its stage, where the other ranks read it. */
 static void stage_first(trmi_shm *shm, const trmi_engine_call *op) {
     if (shm->n == 2) {
         stage_piece(shm, op, 0);
@@ -612,10 +613,10 @@ static void stage_first(trmi_shm *shm, const trmi_engine_call *op) {
     }
 }
 
-/* True if `rank` fills its stage before it posts `said`: it knows then that the sum will be staged,
- * because peers cannot reach its vectors. So the post announces the first chunk, and if all ranks
- * do this, no further event has to. Peers may still read the sums or the piece of the operation
- * before, but these lie in another region or in the other stage. */
+/* Returns whether `rank` fills its stage before it posts `said`: it knows then that the sum will be
+ * staged, because peers cannot reach its vectors. So the post announces the first chunk, and if all
+ * ranks do this, no further event has to. Peers may still read the sums or the piece of the
+ * operation before, but these lie in another region or in the other stage. */
 static bool stages_early(const trmi_engine_call *op, int32_t rank, const trmi_shm_said *said) {
     return is_slice_kind(op->kind) && said->way == TRMI_SHM_POINTS &&
            !is_reachable(op, rank, &said->at);
@@ -638,8 +639,8 @@ static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_
 }
 
 /* --- choice of the method --- */
-/* True if this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in place, if
- * peers can reach the buffers. */
+/* Returns whether this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in
+ * place, if peers can reach the buffers. */
 static bool uses_slot(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {
     if (bytes > TRMI_SHM_SMALL_BYTES) {
         return false;
@@ -675,7 +676,7 @@ static void fill_slot(trmi_shm *shm, const trmi_engine_call *op, int64_t publish
     int64_t send_count = op->kind == TRM_ALLGATHERV     ? op->counts[shm->me]
                          : is_per_destination(op->kind) ? op->total
                                                         : op->count;
-    /* small data travel in the slot; for larger ones the peers must reach the memory */
+    /* Small data travel in the slot; for larger ones the peers must reach the memory. */
     bool reachable = false;
     if (published > TRMI_SHM_CARRY_BYTES) {
         find_buffers(shm, op, send_count, &said->at);

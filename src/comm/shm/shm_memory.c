@@ -363,7 +363,7 @@ trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size
         if (generation == 0) {
             break; /* entries are used from the front: no later entry was ever used */
         }
-        /* an odd generation: the region is in use */
+        /* The region is in use while its generation is odd. */
         if (generation % 2 == 1 && address >= mine[i].address &&
             address + bytes <= mine[i].address + mine[i].bytes) {
             place.region = i;
@@ -459,8 +459,7 @@ trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place plac
     if (place.region >= TRMI_SHM_REGIONS) {
         return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer that is nowhere");
     }
-    /* Fast path: the region is mapped in this generation already. Otherwise map it, under the
-     * mutex. */
+    /* The region is mapped in this generation already. Otherwise map it, under the mutex. */
     trmi_shm_mapping *mapping = &host->mappings[(size_t)peer * TRMI_SHM_REGIONS + place.region];
     char *base = atomic_load_explicit(&mapping->base, memory_order_acquire);
     if (base == NULL || mapping->generation != place.generation) {

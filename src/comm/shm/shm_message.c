@@ -44,7 +44,8 @@ void trmi_shm_idle(trmi_engine *engine, double seconds) {
     shm->mail_seen = atomic_load(&line->mail);
 }
 
-/* True if the receiver has consumed the message that occupied the cell before message `index`. */
+/* Returns whether the receiver has consumed the message that occupied the cell before message
+ * `index`. */
 static bool is_free(const trmi_shm_cell *cell, uint64_t index) {
     return index < TRMI_SHM_CELLS ||
            atomic_load_explicit(&cell->empty, memory_order_acquire) == index - TRMI_SHM_CELLS + 1;
@@ -152,7 +153,7 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
             return fail_mismatch(shm, m, cell, err);
         }
         const trmi_shm_place place = cell->place; /* shared memory: check and use the copy */
-        /* a long message: its cell says where it lies */
+        /* The cell of a long message says where it lies. */
         if (place.region != TRMI_SHM_NOWHERE) {
             char *from = NULL;
             trm_error cause;

@@ -34,7 +34,7 @@ const trmi_shm_repeat *trmi_shm_find_repeat(const trmi_shm *shm, const trmi_engi
     return same ? entry : NULL;
 }
 
-/* True if two headers declare the same. The carried data are not compared. */
+/* Returns whether two headers declare the same. The carried data are not compared. */
 static bool is_same(const trmi_shm_said *now, const trmi_shm_said *then) {
     return now->signature[0] == then->signature[0] && now->signature[1] == then->signature[1] &&
            now->way == then->way &&

@@ -93,7 +93,7 @@ static bool has_arrived(const trmi_shm *shm, int32_t rank) {
     return atomic_load_explicit(&shm->lines[rank].phase, memory_order_acquire) >= shm->phases;
 }
 
-/* True if `rank` has no unfinished part of the present sum, or if all parts are summed. */
+/* Returns whether `rank` has no unfinished part of the present sum, or all parts are summed. */
 static bool has_no_part(const trmi_shm *shm, int32_t rank) {
     return has_arrived(shm, rank) || trmi_shm_parts_over(shm);
 }
@@ -101,8 +101,8 @@ static bool has_no_part(const trmi_shm *shm, int32_t rank) {
 /* A test of one rank's flag: has it come to the present event? */
 typedef bool rank_test(const trmi_shm *shm, int32_t rank);
 
-/* True once the test holds for all ranks. *next is the first rank for which it did not hold yet;
- * ranks before it are not tested again. */
+/* Returns true once the test holds for all ranks. *next is the first rank for which it did not hold
+ * yet; ranks before it are not tested again. */
 static inline bool all_here(const trmi_shm *shm, rank_test *test, int32_t *next) {
     while (*next < shm->n && test(shm, *next)) {
         ++*next;
@@ -110,8 +110,8 @@ static inline bool all_here(const trmi_shm *shm, rank_test *test, int32_t *next)
     return *next == shm->n;
 }
 
-/* True once the event is complete. A counted group first compares the common counter, which is one
- * cache line instead of n. */
+/* Returns true once the event is complete. A counted group first compares the common counter, which
+ * is one cache line instead of n. */
 static bool event_complete(trmi_shm *shm, rank_test *test, int32_t *next) {
     if (shm->counted && (atomic_load(&shm->head->arrivals) < shm->events * (uint64_t)shm->n ||
                          !trmi_shm_parts_over(shm))) {
@@ -274,7 +274,7 @@ trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_engine_call *op, trm_er
     return wait_event(shm, has_posted, op, err);
 }
 
-/* Number of lanes: one for each CPU, up to TRMI_SHM_LANES. */
+/* Returns the number of lanes: one for each CPU, up to TRMI_SHM_LANES. */
 static int32_t lanes_of(const trmi_shm *shm) {
     return shm->cpus < TRMI_SHM_LANES ? shm->cpus : TRMI_SHM_LANES;
 }
@@ -295,7 +295,7 @@ static bool take_from(trmi_shm *shm, int32_t lane, int64_t *part) {
     _Atomic uint64_t *taken = &shm->head->lanes[lane].taken;
     uint64_t next = atomic_load(taken), end = shm->lane_parts[lane];
     const uint64_t count = (uint64_t)(shm->lane_first[lane + 1] - shm->lane_first[lane]);
-    /* a larger distance: a peer has overwritten the counter */
+    /* At a larger distance a peer has overwritten the counter. */
     while (next < end && end - next <= count) {
         if (atomic_compare_exchange_weak(taken, &next, next + 1)) {
             *part = shm->lane_first[lane + 1] - (int64_t)(end - next);
