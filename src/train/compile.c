@@ -27,7 +27,7 @@ void trmi_compiled_free(trmi_compiled *compiled) {
 }
 
 /* Sets *blocks to the number of fixed blocks of samples that the batch is computed in; 0: none.
- *   error  INVALID: the block does not divide the batch, or a field has no row a sample */
+ *   errors  INVALID: the block does not divide the batch, or a field has no row a sample */
 static trm_status count_blocks(const trm_model *model, const trm_inputs *inputs, int32_t *blocks,
                                trm_error *err) {
     int64_t batch = inputs->fields[0].tensor.shape.dim[0];
@@ -60,7 +60,7 @@ static void enlarge_batch(trm_inputs *inputs, int32_t share) {
 }
 
 /* Copies the descriptions of the dataset's fields into `inputs`.
- *   error  INVALID: no fields; those of trm_dataset_check */
+ *   errors  INVALID: no fields; those of trm_dataset_check */
 static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *err) {
     TRMI_TRY(trm_dataset_check(data, err));
     while (inputs->count < TRM_MAX_BATCH_FIELDS &&
@@ -75,7 +75,7 @@ static trm_status take_fields(trm_dataset *data, trm_inputs *inputs, trm_error *
 
 /* Builds network and loss into out->graph, through the functions of the options (default loss:
  * softmax cross-entropy).
- *   error  INVALID: an error of the builders, or a loss that is not a scalar */
+ *   errors  INVALID: an error of the builders, or a loss that is not a scalar */
 static trm_status build_graph(trm_model *model, trm_inputs *inputs, trmi_compiled *out,
                               trm_error *err) {
     const trm_model_options *o = &model->options;

@@ -296,7 +296,7 @@ trm_status trm_distribute_all_reduce(trm_distribute *d, const trm_tensor *values
 /* ---- dividing batches ------------------------------------------------------------------------ */
 
 /* Divides a global batch among the ranks.
- *   error  INVALID: it does not divide evenly */
+ *   errors  INVALID: it does not divide evenly */
 static trm_status divide_batch(const trm_distribute *d, int64_t global_batch, int64_t *local_batch,
                                trm_error *err) {
     int32_t size = trm_distribute_size(d);

@@ -61,8 +61,8 @@ static int64_t count_batch(const trm_model *model) { return model->elastic->samp
 
 static int64_t count_rank_batch(const trm_model *model) { return model->elastic->rank_samples; }
 
-/* The steps that are done, and those of whole batches of all ranks in what is left: the number does
- * not depend on how many ranks share a batch. */
+/* Returns the steps that are done, and those of whole batches of all ranks in what is left. The
+ * number does not depend on how many ranks share a batch. */
 static int64_t count_epoch_steps(const trmi_run *r, int64_t steps) {
     const trm_model *model = r->model;
     const int64_t left = trm_dataset_sample_count(r->options->data) - model->epoch_samples;
@@ -500,7 +500,7 @@ static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *ne
     return TRM_OK;
 }
 
-/* One attempt: the next epoch of the job, and the model in it. */
+/* Tries once to begin the next epoch of the job, and the model in it. */
 static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_due, int64_t *newest,
                               trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;

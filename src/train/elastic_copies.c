@@ -379,7 +379,7 @@ trmi_copies_owner trmi_copies_describe(const trmi_elastic_copies *c) {
         const bool whole = is_complete(c, newest);
         owner = (trmi_copies_owner){.rank = c->rank, .ranks = c->ranks, .reach = c->reach};
         owner.newest = whole ? newest : is_complete(c, older) ? older : -1;
-        /* one host: all ranks see the same marks, and `old` has words of one step only */
+        /* On one host all ranks see the same marks, and `old` has words of one step only. */
         owner.older = whole && c->shared.data == NULL && is_complete(c, older) ? older : -1;
     }
     return owner;

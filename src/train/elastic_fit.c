@@ -136,7 +136,7 @@ static trm_status fit_ways(trm_model *model, int32_t ranks, trm_error *err) {
     int32_t meshed;
     p->pipeline = asked->pipeline;
     p->split = asked->split;
-    /* the other ranks wait: costs that are kept decide, and what can be measured in this time */
+    /* The other ranks wait: costs that are kept decide, and what can be measured in this time. */
     p->split.trials = TRM_OFF;
     p->split.replans = true;
     p->split.input_cuts = NULL; /* the tuples are for the ranks of the beginning */

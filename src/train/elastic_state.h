@@ -89,7 +89,7 @@ void trmi_elastic_prepare_copy(trmi_elastic_model *elastic);
 /* Waits until that memory is there, or could not be made. */
 void trmi_elastic_await_copy(trmi_elastic_model *elastic);
 
-/* elastic_model.c: functions of the table of elastic jobs (rank_changes.h). */
+/* elastic_model.c implements these functions of the table of elastic jobs (rank_changes.h). */
 bool trmi_elastic_takes(const trm_model_options *options);
 trm_status trmi_elastic_settle(trm_model *model, trm_error *err);
 trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err);

@@ -89,7 +89,7 @@ static trm_status add_targets(const trmi_compiled *c, const trm_batch *batch, su
 
 /* Prepares an evaluation of `data`: compiles the evaluation program at the first call, again for
  * another batch size, and resets the AUC bins.
- *   error  INVALID: another batch size in a model made with evaluation_only */
+ *   errors  INVALID: another batch size in a model made with evaluation_only */
 static trm_status prepare_evaluation(trm_model *model, trm_dataset *data, trm_error *err) {
     trm_batch_field first;
     TRMI_TRY(trmi_model_share_data(model, data, false, err));
@@ -263,7 +263,7 @@ static void compute_figures(trm_model *model, const trm_dataset *data, const sum
  * first. A stop request ends an evaluation only of a single rank: with more, the flag travels
  * with training steps, and a rank that stopped by itself would leave the others waiting in
  * add_ranks.
- *   error  CANCELLED; those of the parts */
+ *   errors  CANCELLED; those of the parts */
 static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t steps,
                                    const watcher *watch, trm_evaluation *out, trm_error *err) {
     TRMI_TRY(prepare_evaluation(model, data, err));
@@ -285,7 +285,7 @@ static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t 
         TRMI_TRY(trmi_next_batch(data, &batch, err));
         TRMI_TRY(one_batch(model, batch, watch, &s, err));
     }
-    /* The sums of all ranks; the figures are computed from them, not averaged. */
+    /* Add the sums of all ranks; the figures are computed from them, not averaged. */
     TRMI_TRY(add_ranks(model, &s, err));
     if (out != NULL) {
         compute_figures(model, data, &s, out);

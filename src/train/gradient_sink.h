@@ -66,7 +66,7 @@ typedef struct trmi_gradient_sink {
     /* Returns whether this sink serves a model with these options. The first sink of the table
      * that does is used. */
     bool (*takes)(const trm_model_options *options);
-    /* Checks the options further. NULL: nothing to check.   error  INVALID: options that this
+    /* Checks the options further. NULL: nothing to check.   errors  INVALID: options that this
      * sink cannot serve */
     trm_status (*check)(const trm_model_options *options, trm_error *err);
     /* Changes the training graph before it is compiled: sinks on servers detach the embedding
@@ -74,7 +74,7 @@ typedef struct trmi_gradient_sink {
     trm_status (*prepare)(trm_model *model, trm_graph *graph, trm_error *err);
     /* Connects the compiled program to the sink: tables and variables are declared on the
      * servers. NULL: nothing to do.
-     *   error  INVALID, PEER, TIMEOUT */
+     *   errors  INVALID, PEER, TIMEOUT */
     trm_status (*bind)(trm_model *model, trm_error *err);
     void (*destroy)(trm_model *model);
     /* Writes name and size (rows, width) of table `index` of those that the sink holds of the
@@ -98,7 +98,7 @@ typedef struct trmi_gradient_sink {
     trm_status (*begin)(trmi_run *run, trm_error *err);
     /* Passes the step's gradients to the optimiser and sets the executor's step number to the
      * job's.
-     *   error  DIVERGED: a loss or gradient that is not finite */
+     *   errors  DIVERGED: a loss or gradient that is not finite */
     trm_status (*push)(trmi_run *run, trm_error *err);
     /* Waits until the servers have applied all pushes. NULL: they are applied when `push`
      * returns. */
@@ -118,12 +118,12 @@ const trmi_gradient_sink *trmi_gradient_sink_of(const trm_model_options *options
 /* ---- feed.c: what sinks use of a run ---- */
 
 /* Returns the dataset's next batch in *batch (borrowed until the next read) and adds the time it
- * took to the seconds of waiting.   error  those of trm_dataset_next */
+ * took to the seconds of waiting.   errors  those of trm_dataset_next */
 trm_status trmi_run_read(trmi_run *run, const trm_batch **batch, trm_error *err);
 /* Counts the time since `since` as waiting for data: of the epoch, and of the run. */
 void trmi_run_waited(trmi_run *run, double since);
 /* Advances run->batch and adds the batch's samples, over all ranks, to the step's.
- *   error  INTERNAL: batch `index` of `epoch` is not the one that is due */
+ *   errors  INTERNAL: batch `index` of `epoch` is not the one that is due */
 trm_status trmi_run_use(trmi_run *run, int64_t epoch, int64_t index, int64_t samples,
                         trm_error *err);
 /* Adds an event from `begin` (trmi_os_now) until now to the profile's timeline; does nothing

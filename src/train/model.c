@@ -26,7 +26,7 @@ trmi_compiled *trmi_model_owner(trm_model *model) {
 }
 
 /* Checks the learning-rate schedule.
- *   error  INVALID: base not above 0, negative steps, values that are not finite */
+ *   errors  INVALID: base not above 0, negative steps, values that are not finite */
 static trm_status check_rate(const trm_learning_rate *r, trm_error *err) {
     if (!(r->base > 0) || !isfinite(r->base)) {
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g: must be greater than 0", r->base);
@@ -107,7 +107,7 @@ static trm_status check_options(const trm_model_options *o, trm_error *err) {
 /* Translates the context (trm_context, options by name) into `o->parallel` and `o->accumulate`,
  * if the options have a context. Options of parallel that the context also sets must be zero.
  * Lists are borrowed from the context until the executor copies them.
- *   error  INVALID; those of trm_context_resolve */
+ *   errors  INVALID; those of trm_context_resolve */
 static trm_status take_context(const trm_model_options *given, trm_model_options *o,
                                trm_error *err) {
     if (given->context == NULL) {
@@ -196,7 +196,7 @@ static trm_status make_model(const trm_model_options *options, int32_t alone, tr
     if (model->sink->check != NULL) {
         TRMI_TRY_GOTO(status, model->sink->check(&model->options, err), failed);
     }
-    /* data of this rank, then the program */
+    /* Take the data of this rank, then the program. */
     bool training = !options->evaluation_only;
     TRMI_TRY_GOTO(status, trmi_model_share_data(model, options->data, training, err), failed);
     TRMI_TRY_GOTO(

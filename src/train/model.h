@@ -89,14 +89,14 @@ struct trm_model {
  * field is fed. The evaluation program uses the weights of the training program where
  * trmi_model_shares_weights.
  *   owns   the caller, trmi_compiled_free; `out` is zeroed on failure
- *   error  INVALID: dataset, network or options; those of trm_exec_create */
+ *   errors  INVALID: dataset, network or options; those of trm_exec_create */
 trm_status trmi_compile(trm_model *model, trm_dataset *data, bool training, trmi_compiled *out,
                         trm_error *err);
 /* Destroys program and graph and zeroes the struct. The evaluation program must go before the
  * training program that it shares weights with. */
 void trmi_compiled_free(trmi_compiled *compiled);
 /* Sets *bytes to what one batch of a model with these options exchanges with servers: dense
- * parameters and gathered rows. Builds the graph, compiles nothing.   error  INVALID (options,
+ * parameters and gathered rows. Builds the graph, compiles nothing.   errors  INVALID (options,
  * graph), NOMEM */
 trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, trm_error *err);
 /* Returns the program that owns the parameters: the training program, or in a model made with
@@ -105,11 +105,11 @@ trmi_compiled *trmi_model_owner(trm_model *model);
 
 /* Copies the batch's fields into the inputs of the program; fields that the network does not use
  * are skipped.
- *   error  INVALID: a field has another dtype or shape than the compiled one */
+ *   errors  INVALID: a field has another dtype or shape than the compiled one */
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err);
 /* Returns the next batch of `data` in *out (borrowed until the next call), and begins the next
  * epoch at the end of one.
- *   error  INVALID: the dataset has no batches; those of trm_dataset_next */
+ *   errors  INVALID: the dataset has no batches; those of trm_dataset_next */
 trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *err);
 
 /* Returns the number of batches a step, at least 1. */
@@ -122,17 +122,17 @@ trm_comm *trmi_model_comm(const trm_model *model);
 /* Counts a step: its seconds, and those of them in which this rank waited for data. Every rank
  * calls it after each step; every 50th call is a collective, after which rank 0 names the ranks
  * that delay the others.
- *   error  NOMEM, those of trm_comm_run */
+ *   errors  NOMEM, those of trm_comm_run */
 trm_status trmi_model_compare_ranks(trm_model *model, double step_seconds, double data_seconds,
                                     trm_error *err);
 /* Sets the options' parallel.comm to the ranks that this process has joined, unless the options
  * name a communicator or say stand_alone, or the workers of the model's sink have their own
  * samples. Collective if a communicator is created.
- *   error  those of trm_comm_create */
+ *   errors  those of trm_comm_create */
 trm_status trmi_model_find_ranks(trm_model *model, trm_error *err);
 /* Gives each rank its part of `data`, unless the user has already sharded it (trm_dataset_shard)
  * or every rank reads whole batches. Training wraps around to equal parts, evaluation pads.
- *   error  those of trm_dataset_check */
+ *   errors  those of trm_dataset_check */
 trm_status trmi_model_share_data(const trm_model *model, trm_dataset *data, bool training,
                                  trm_error *err);
 /* Returns this process's rank among the model's ranks, 0 without a communicator. */
@@ -154,12 +154,12 @@ void trmi_model_log_ranks(const trm_model *model);
 /* Combines a status over the ranks. A rank that failed keeps its own error; a rank that
  * succeeded gets INVALID if another rank failed, or if `number` (for instance the global step)
  * differs. `what` is the subject of the message. Collective; a no-op with one rank.
- *   error  `status`, INVALID, those of trm_comm_run */
+ *   errors  `status`, INVALID, those of trm_comm_run */
 trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t number,
                             const char *what, trm_error *err);
-/* Sets *answer on every rank to rank 0's. Collective.   error  those of trm_comm_run */
+/* Sets *answer on every rank to rank 0's. Collective.   errors  those of trm_comm_run */
 trm_status trmi_model_broadcast_answer(const trm_model *model, bool *answer, trm_error *err);
-/* Replace values[0 .. count) by their sums over the ranks. Collective.   error  those of
+/* Replace values[0 .. count) by their sums over the ranks. Collective.   errors  those of
  * trm_comm_run */
 trm_status trmi_model_add(const trm_model *model, double *values, int64_t count, trm_error *err);
 trm_status trmi_model_add_counts(const trm_model *model, int64_t *values, int64_t count,
@@ -170,7 +170,7 @@ trm_status trmi_auc_add_ranks(struct trm_auc *auc, const trm_model *model, trm_e
 
 /* Call the hooks on_evaluated and on_checkpoint of all callbacks of the run that `progress`
  * belongs to. Called by the callback that has evaluated or saved, from inside its own hook.
- *   error  that of the first hook that fails */
+ *   errors  that of the first hook that fails */
 trm_status trmi_call_evaluated(const trm_progress *progress, const trm_evaluation *evaluation,
                                trm_error *err);
 trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, trm_error *err);

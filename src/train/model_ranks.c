@@ -173,7 +173,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     if (comm == NULL) {
         return status;
     }
-    /* Maximum of x and of -x: largest and smallest value in one all-reduce. */
+    /* The maximum of x and of -x gives the largest and the smallest value in one all-reduce. */
     int64_t values[4] = {(int64_t)status, -(int64_t)status, number, -number};
     trm_error broken = {.status = TRM_OK};
     const trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -189,7 +189,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     if (reached != TRM_OK) {
         return TRMI_FAIL(err, reached, "%s: %s", what, broken.message);
     }
-    /* then the status of all ranks, then their number */
+    /* Compare the status of all ranks, then their number. */
     if (values[0] != -values[1]) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: it succeeded on some ranks only; every rank must see the "

@@ -157,7 +157,7 @@ static trm_status load_here(trm_model *model, const char *path, bool partial, in
 /* Compares the outcome of reading the files `path` over the ranks. Where a rank of an elastic job
  * dies meanwhile, the outcome of this rank holds: the ranks that are left compare their states when
  * they train.
- *   error  those of trmi_model_agree */
+ *   errors  those of trmi_model_agree */
 static trm_status agree_on_files(const trm_model *model, trm_status status, int64_t number,
                                  const char *path, trm_error *err) {
     trm_error why;
@@ -218,7 +218,7 @@ typedef struct saved_state {
 } saved_state;
 
 /* Parses info.state_json into `s`; *root owns the JSON values that `s` borrows.
- *   error  CORRUPT */
+ *   errors  CORRUPT */
 static trm_status parse_state(const char *where, const char *text, json_t **root, saved_state *s,
                               trm_error *err) {
     json_error_t bad;
@@ -246,7 +246,7 @@ static trm_status parse_state(const char *where, const char *text, json_t **root
  * rank keeps its batch: same batch of a rank) and accumulation, a network with the same parameters,
  * an optimiser with as many slots. The number of ranks may differ as long as the global batch is
  * the same, because a step then reads the same samples; or where the position counts samples.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_same_run(const trm_model *model, const trm_checkpoint *checkpoint,
                                  const saved_state *s, trm_error *err) {
     const trm_checkpoint_info *info = trm_checkpoint_get_info(checkpoint);

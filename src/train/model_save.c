@@ -103,7 +103,8 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     TRMI_TRY(trm_exec_gather(exec, err));
     trmi_arena arena = {0};
     trmi_text state = {0};
-    /* parts of the file; with layerwise parameters a third one, whose values other ranks own */
+    /* The file has two parts; with layerwise parameters a third one, whose values other ranks own.
+     */
     trm_checkpoint_part parts[3] = {{.name = "model"}, {.name = "optimizer"}};
     trm_named_tensor *lists[2] = {NULL, NULL};
     bool layerwise = trmi_model_size(model) > 1 && trmi_has_layerwise(model);
@@ -111,7 +112,7 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     if (status != TRM_OK || trmi_model_rank(model) != 0) {
         goto done;
     }
-    /* from here on only rank 0 */
+    /* From here on only rank 0 acts. */
     for (int p = 0; p < 2; p++) {
         TRMI_TRY_GOTO(status, trmi_gather(exec, p == 1, &arena, &lists[p], &parts[p].count, err),
                       done);

@@ -26,8 +26,8 @@ void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, i
         if (isnan(mine)) {
             continue;
         }
-        /* The label's place: classes with a larger logit, or an equal one and a smaller number. A
-         * NaN counts as wrong. */
+        /* The label's place counts classes with a larger logit, or an equal one and a smaller
+         * number. A NaN counts as wrong. */
         int64_t better = 0;
         for (int64_t c = 0; c < classes; c++) {
             better += row[c] > mine || (row[c] == mine && c < label);

@@ -317,7 +317,7 @@ static void take_callbacks(trmi_run *r) {
     }
 }
 
-/* Checks the options that do not depend on the dataset.   error  INVALID */
+/* Checks the options that do not depend on the dataset.   errors  INVALID */
 static trm_status check_options(const trmi_run *r, trm_error *err) {
     if (r->model->options.evaluation_only) {
         return TRMI_FAIL(err, TRM_INVALID, "the model was made with evaluation_only");
@@ -337,7 +337,7 @@ static trm_status check_options(const trmi_run *r, trm_error *err) {
 /* Records the data and limits of this call in the model and, after a resume, compares the job
  * with the one of the checkpoint (job.h). Only rank 0 compares, because rank 0 wrote the
  * description and each rank may read its own part of the data; trmi_model_agree gives every rank
- * the result.   error  INVALID: another job */
+ * the result.   errors  INVALID: another job */
 static trm_status check_job(trmi_run *r, trm_error *err) {
     trm_model *model = r->model;
     trm_status status = TRM_OK;
@@ -358,7 +358,7 @@ static trm_status check_job(trmi_run *r, trm_error *err) {
 }
 
 /* Prepares the dataset: gives this rank its share, checks the pipeline, and holds its size
- * against the resumed run's. Sets r->p.epoch_steps.   error  INVALID: no full step in an epoch,
+ * against the resumed run's. Sets r->p.epoch_steps.   errors  INVALID: no full step in an epoch,
  * another number of samples, another job; those of trm_dataset_check */
 static trm_status check_data(trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;

@@ -14,8 +14,8 @@ trm_callback trmi_callback_no_memory(void);
 /* Returns a callback that fails training with INVALID in on_begin: a required directory, path,
  * function or dataset is NULL. */
 trm_callback trmi_callback_unusable(void);
-/* trm_model_checkpoint over the platform functions `os` (base/os.h), through which tests inject
- * failures. */
+/* Returns trm_model_checkpoint over the platform functions `os` (base/os.h), through which tests
+ * inject failures. */
 trm_callback trmi_model_checkpoint_on(const trmi_os *os,
                                       const trm_model_checkpoint_options *options);
 

@@ -99,7 +99,7 @@ static void write_start(run_record *r, const trm_progress *p) {
 }
 
 /* Opens the record of a rank, in place of an open one of another rank.
- *   error  those of trm_record_open */
+ *   errors  those of trm_record_open */
 static trm_status open_record(run_record *r, const trm_progress *p, int32_t rank, trm_error *err) {
     if (r->record != NULL && r->rank == rank) {
         return TRM_OK;

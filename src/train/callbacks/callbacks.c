@@ -397,7 +397,7 @@ static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *er
 }
 
 /* Watches an evaluation.
- *   error  INVALID: top-1 is watched and the model has none */
+ *   errors  INVALID: top-1 is watched and the model has none */
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
     const trm_early_stop_options *o = context;
     if (o->watch == TRM_WATCH_TOP1 && !p->evaluation->has_top) {

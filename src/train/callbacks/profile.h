@@ -13,7 +13,7 @@ typedef struct trmi_profile trmi_profile;
 /* Attaches a recorder to the model's executor, its communicator and `data`. `path` is written at
  * the end.
  *   owns   the caller, trmi_profile_end
- *   error  NOMEM, INVALID: the path is too long */
+ *   errors  NOMEM, INVALID: the path is too long */
 trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *path,
                               trmi_profile **out, trm_error *err);
 /* Returns the recorder, for events of the training loop itself; NULL without a profile. */

@@ -289,7 +289,7 @@ static trm_dtype wire_of(const trm_context *c) {
 }
 
 /* Splits layerwise_parameters into names, which the context keeps.
- *   error  INVALID: too many */
+ *   errors  INVALID: too many */
 static trm_status names_of(trm_context *c, trm_parallel_options *out, trm_error *err) {
     const char *text = text_of(c, TRMI_CONTEXT_LAYERWISE_PARAMETERS);
     char *rest = NULL;
@@ -364,11 +364,11 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
     TRMI_TRY(check_ranks(c, comm, err));
     TRMI_TRY(check_order(c, comm, err));
     bool strict = strcmp(text_of(c, TRMI_CONTEXT_DETERMINISTIC), "strict") == 0;
-    /* -1: the size of blocks follows from the global batch */
+    /* Minus one means that the size of blocks follows from the global batch. */
     int block = is_set(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK)
                     ? atoi(text_of(c, TRMI_CONTEXT_DETERMINISTIC_BLOCK))
                     : -1;
-    /* modes with a split graph: the plan determines most options */
+    /* In modes with a split graph the plan determines most options. */
     if (is_split(mode)) {
         bool many = comm != NULL && trm_comm_size(comm) > 1;
         *parallel = (trm_parallel_options){.comm = comm,
@@ -381,7 +381,8 @@ trm_status trm_context_resolve(trm_context *c, trm_comm *comm, trm_parallel_opti
                                            .split.kind = comm == NULL        ? TRM_SPLIT_NONE
                                                          : mode == TRMI_AUTO ? TRM_SPLIT_SEARCHED
                                                                              : TRM_SPLIT_PLANNED};
-        /* which samples each rank reads: cuts of its own, its own samples, or the whole batch */
+        /* Settle which samples each rank reads: cuts of its own, its own samples, or the whole
+         * batch. */
         bool tuples = has_tuples(c);
         parallel->split.input_cuts =
             many && tuples ? text_of(c, TRMI_CONTEXT_DATASET_STRATEGY) : NULL;

@@ -85,7 +85,7 @@ struct trm_context {
 int32_t trmi_context_find(const char *name);
 /* context_values.c: checks `value` against its row and writes the normal form to `text` (lower
  * case, truth values true or false).
- *   error  INVALID, UNSUPPORTED: an option with only one value */
+ *   errors  INVALID, UNSUPPORTED: an option with only one value */
 trm_status trmi_context_take(const trmi_context_row *row, const char *value, char *text,
                              trm_error *err);
 /* Parses ascending numbers; returns their count, -1 if `text` is no such list. */

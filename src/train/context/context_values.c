@@ -78,7 +78,7 @@ static trm_status fail_value(const trmi_context_row *row, const char *value, con
 }
 
 /* Checks a number within the limits of the row.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status take_int(const trmi_context_row *row, const char *value, trm_error *err) {
     char *end;
     long long number = strtoll(value, &end, 10);
@@ -90,7 +90,7 @@ static trm_status take_int(const trmi_context_row *row, const char *value, trm_e
 }
 
 /* Replaces a word for yes or no by "true" or "false".
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status take_bool(const trmi_context_row *row, char *text, trm_error *err) {
     static const char *const yes[] = {"true", "1", "on", "yes"}, *const no[] = {"false", "0", "off",
                                                                                 "no"};

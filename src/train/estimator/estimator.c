@@ -46,7 +46,7 @@ void trm_estimator_request_stop(trm_estimator *e) {
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
 /* Checks TrainSpec and EvalSpec as far as the role of this process needs them.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_specs(const trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_error *err) {
     if (e->has_roles && e->role == TRM_ROLE_PS) {

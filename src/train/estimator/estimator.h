@@ -102,18 +102,18 @@ void trmi_estimator_read_job_id(trm_estimator *e);
  * that the job is over, the servers are probably gone, and waiting is short. The chief waits
  * longer than workers, because only the chief can end the servers of a job that is being started
  * again.
- *   error  TRM_END: the job is over; TIMEOUT, PEER */
+ *   errors  TRM_END: the job is over; TIMEOUT, PEER */
 trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_error *err);
 /* Of an evaluator: connects to the servers once, for at most a second. *met: they have answered.
  *   errors  INVALID (another model_dir than theirs) */
 trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *err);
 
-/* estimator_roles.c */
+/* estimator_roles.c: run this process as a worker or as a server, to the end of the job. */
 trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *train,
                             const trm_eval_spec *eval, trm_job_result *out, trm_error *err);
 trm_status trmi_run_server(trm_estimator *e, trm_error *err);
 
-/* estimator_eval.c */
+/* estimator_eval.c: run this process as the evaluator of a job, or train and evaluate by itself. */
 trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
                               const trm_eval_spec *eval, trm_job_result *out, trm_error *err);
 trm_status trmi_run_local(trm_estimator *e, const trm_train_spec *train, const trm_eval_spec *eval,

@@ -81,7 +81,7 @@ static trm_status check_sharing(const trm_estimator *e, trm_error *err) {
                              : "lent samples: hybrid workers must all have the "
                                "same number of batches; leave lend as it is");
     }
-    /* the cache of rows */
+    /* Check the cache of rows. */
     if (s->training.cache_rows < 0 || s->client.cache_staleness < 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "cache_rows %lld, cache_staleness %d: 0 or more expected",
@@ -138,7 +138,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
             "the model is not on the device",
             (long long)c->iterations_per_loop);
     }
-    /* the servers' mode against the number of workers */
+    /* Check the servers' mode against the number of workers. */
     bool sparse = trm_cluster_get(c->cluster)->sparse_workers;
     if (sparse && e->strategy.server.mode != TRM_PS_ASYNC) {
         return TRMI_FAIL(err, TRM_INVALID,

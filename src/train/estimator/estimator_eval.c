@@ -131,7 +131,7 @@ static uint64_t find_inode(const trm_checkpoint *checkpoint) {
 /* Loads the newest checkpoint into the model, and keeps it open, marked in use so that its writer
  * does not remove it meanwhile. A writer that has looked for marks just before may still remove or
  * replace it: then the newest is looked for again, ten times at most.
- *   error  TRM_END: there is no checkpoint */
+ *   errors  TRM_END: there is no checkpoint */
 static trm_status load_newest(evaluator *j, trm_checkpoint **out, trm_error *err) {
     const trm_checkpoint_open_options mark = {.mark_in_use = true};
     for (int rounds = 10;; rounds--) {
@@ -156,7 +156,7 @@ static trm_status load_newest(evaluator *j, trm_checkpoint **out, trm_error *err
 
 /* Loads and evaluates the newest checkpoint. Stores the figures in *out, prints them, and runs the
  * exporters.
- *   error  TRM_END: there is no checkpoint */
+ *   errors  TRM_END: there is no checkpoint */
 static trm_status evaluate_newest(evaluator *j, trm_job_result *out, trm_error *err) {
     trm_checkpoint *found;
     TRMI_TRY(load_newest(j, &found, err));
@@ -204,7 +204,7 @@ static bool is_over(const trm_estimator *e, const trm_train_spec *train,
 }
 
 /* Evaluates the newest checkpoint if it has not been evaluated.
- *   error  TRM_END: nothing new; logged every `say_seconds` */
+ *   errors  TRM_END: nothing new; logged every `say_seconds` */
 static trm_status evaluate_if_new(evaluator *j, trm_job_result *out, double *said, trm_error *err) {
     int64_t step;
     trm_status status = trm_checkpoint_latest(j->e->config.model_dir, &step, err);
@@ -245,7 +245,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
     double throttle = eval->throttle_secs == 0 ? 600 : eval->throttle_secs;
     uint64_t step;
     trm_status status = TRM_OK;
-    /* the first wait */
+    /* Wait for the first time. */
     for (double end = trmi_os_now() + delay;
          status == TRM_OK && trmi_os_now() < end && !trmi_estimator_stopped(e);) {
         if (trmi_job_read(e, &step) == TRMI_JOB_DONE) {
@@ -254,7 +254,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
         status = compare_folder(e, &met, &asked, err);
         trmi_estimator_sleep(e, 0.2);
     }
-    /* a checkpoint at a time, until the last step */
+    /* Evaluate a checkpoint at a time, until the last step. */
     while (status == TRM_OK && !trmi_estimator_stopped(e)) {
         double begin = trmi_os_now();
         trm_status found = evaluate_if_new(&j, out, &said, err);
@@ -270,7 +270,7 @@ trm_status trmi_run_evaluator(trm_estimator *e, const trm_train_spec *train,
         } while (status == TRM_OK && trmi_os_now() < until && !trmi_estimator_stopped(e) &&
                  trmi_job_read(e, &step) != TRMI_JOB_DONE);
     }
-    /* the exporters that run at the end */
+    /* Run the exporters that run at the end. */
     if (status == TRM_OK && !trmi_estimator_stopped(e)) {
         status = export_last(&j, out, err);
     }

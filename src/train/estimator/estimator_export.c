@@ -88,7 +88,7 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
             return TRMI_FAIL(err, TRM_INVALID,
                              "EvalSpec: exporter %d needs a name that can be a folder's", i);
         }
-        /* format and metric */
+        /* Check format and metric. */
         if (format_index(format_of(x)) < 0) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "exporter %s: format \"%.40s\": safetensors, npz or onnx expected",
@@ -115,7 +115,7 @@ trm_status trmi_exporters_check(const trm_estimator *e, const trm_eval_spec *eva
 /* ---- the best evaluation --------------------------------------------------------------------- */
 
 /* Sets *out to the exporter's metric in evaluation `v`.
- *   error  INVALID: this model's evaluations do not have it */
+ *   errors  INVALID: this model's evaluations do not have it */
 static trm_status value_of(const trm_exporter *x, const trm_evaluation *v, double *out,
                            trm_error *err) {
     const char *name = metric_of(x);

@@ -2,8 +2,10 @@
 /* Runs the roles of a PS-Worker job: servers, workers and the chief.
  *
  *       server     serve until the chief stops it
- *       trainer    describe_model -> trmi_estimator_connect -> meet_others -> build_model -> begin_warm -> train_model -> end_job
- *                  hybrid, strict: after another worker's death release_trainer() and once more from the start (run_lives)
+ *       trainer    describe_model -> trmi_estimator_connect -> create_workers_comm -> build_model
+ *                  -> begin_warm -> train_model -> end_job
+ *                  hybrid, strict: after another worker's death release_trainer() and once more
+ *                  from the start (run_lives)
  *
  * The order matters: model and data come first, because the size of the shared-memory rings depends
  * on a batch; hybrid and strict workers join before the model is built, because the model needs
@@ -55,7 +57,7 @@ static trm_status start_server(const trm_ps_server_options *options, bool again,
 /* Starts a server and waits for its end. A stop request takes effect when no worker is connected
  * any more, at the latest after 8 s: the chief, which is stopped at the same time, must still
  * save through this server.
- *   error  CANCELLED: stopped before the job had ended */
+ *   errors  CANCELLED: stopped before the job had ended */
 static trm_status serve_once(const trm_estimator *e, const trm_ps_server_options *options,
                              bool again, trm_error *err) {
     trm_ps_server *server;
@@ -214,7 +216,7 @@ static trm_status describe_model(trainer *t, const trm_train_spec *spec, trm_err
  * worker waits until the chief has begun and written job.json: stretches of the old number would
  * give it wrong samples. Workers that compute together begin with the chief, and all with the same
  * step (trmi_workers_begin): each makes the new stretch itself.
- *   error  TIMEOUT, CANCELLED */
+ *   errors  TIMEOUT, CANCELLED */
 static trm_status learn_dealt(trm_estimator *e, trm_error *err) {
     const double begin = trmi_os_now();
     double said = begin;
@@ -390,7 +392,7 @@ static trm_status end_job(trainer *t, trm_status status, uint64_t step, trm_erro
     if (trmi_chief_role_query(&duty, true, &own) == TRM_OK && !duty.mine) {
         return status; /* another worker has taken over as chief and will end the job */
     }
-    /* the state first: a role that finds no server reads it there */
+    /* Write the state first: a role that finds no server reads it there. */
     trmi_job_state state = status == TRM_OK         ? TRMI_JOB_DONE
                            : status == TRM_DIVERGED ? TRMI_JOB_FAILED
                                                     : TRMI_JOB_RUNNING;
@@ -418,7 +420,7 @@ static trm_status wait_for_all(const trainer *t, trm_error *err) {
 }
 
 /* Returns the result of a job that ended without this worker.
- *   error  DIVERGED: the job failed */
+ *   errors  DIVERGED: the job failed */
 static trm_status result_of_ended_job(const trm_estimator *e, trm_job_result *out, trm_error *err) {
     if (trmi_job_read(e, &out->global_step) == TRMI_JOB_FAILED) {
         return TRMI_FAIL(err, TRM_DIVERGED,
@@ -526,7 +528,7 @@ trm_status trmi_run_trainer(trm_estimator *e, const trm_train_spec *spec, const 
     trainer t = {.e = e};
     trm_status status = run_lives(&t, spec, out, err);
     bool over = status == TRM_OK || status == TRM_CANCELLED || status == TRM_DIVERGED;
-    /* synchronous: the servers wait for the next life of a worker that failed */
+    /* Synchronous servers wait for the next life of a worker that failed. */
     release_trainer(
         &t, (e->strategy.training.tables_only || e->strategy.server.mode == TRM_PS_SYNC) && !over);
     trmi_dense_free(&t.dense[0]);

@@ -32,12 +32,12 @@ enum { TRMI_DENSE_KEPT = 2 }; /* parameters as they are, and strict: with the up
 /* Hybrid: gives all workers the same dense parameters before training, and sets the batch that
  * comes next. The parameters are those of the worker nearest to the servers' step: of `kept` from
  * its last life, or on rank 0 the newest checkpoint in `dir` (NULL: none). Collective.
- *   error  NOMEM, CORRUPT, those of trm_comm_run */
+ *   errors  NOMEM, CORRUPT, those of trm_comm_run */
 trm_status trmi_dense_begin(trm_model *model, const trmi_dense kept[TRMI_DENSE_KEPT],
                             const char *dir, trm_error *err);
 /* Strict determinism, all parameters on servers: sets the batch that comes next to the one that all
  * workers have yet to push. Collective.
- *   error  those of trm_comm_run */
+ *   errors  those of trm_comm_run */
 trm_status trmi_workers_begin(trm_model *model, trm_error *err);
 
 #endif

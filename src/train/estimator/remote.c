@@ -192,7 +192,7 @@ void trmi_remote_destroy(trmi_remote *r) {
 
 /* Prepares the sums of blocks: this worker's nodes in the tree of all workers, and the places of
  * samples.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status bind_blocks(trmi_remote *r, trm_error *err) {
     const trm_exec *exec = r->compiled->exec;
     const trmi_batch_blocks s = r->samples = trmi_batches_of_exec(exec);
@@ -218,7 +218,7 @@ static trm_status bind_blocks(trmi_remote *r, trm_error *err) {
 
 /* Checks that the ids of each gather are those of one sample after the other, so that its rows have
  * the places of their samples.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_ids(const trmi_remote *r, trm_error *err) {
     const trm_program *p = r->ids_exec != NULL ? r->ids_exec->program : NULL;
     trmi_arena arena = {0};
@@ -295,7 +295,7 @@ static trm_status declare_table(trmi_remote *r, const trmi_detached *t, int32_t 
 
 /* Finds for each gather where its rows and their gradients lie in the program, and declares its
  * table.
- *   error  INVALID: the loss does not depend on a table */
+ *   errors  INVALID: the loss does not depend on a table */
 static trm_status bind_lookups(trmi_remote *r, trm_error *err) {
     size_t room = (size_t)r->lookups_count + 1;
     r->lookups = trmi_arena_alloc(&r->arena, room * sizeof *r->lookups);
@@ -520,7 +520,7 @@ static trm_status copy_fields(trmi_remote *r, stage *s, const trm_batch *batch, 
 }
 
 /* Converts the ids of one gather into keys, which lie by blocks in strict determinism.
- *   error  INVALID: an id outside the table, as the gather itself reports it */
+ *   errors  INVALID: an id outside the table, as the gather itself reports it */
 static trm_status take_keys(const trmi_remote *r, const trmi_detached *t, const trm_tensor *ids,
                             uint64_t *keys, trm_error *err) {
     const int64_t each = r->row_of != NULL ? t->count / r->compiled->batch : 1;
@@ -690,7 +690,7 @@ static bool all_finite(const float *x, int64_t count) {
 
 /* Fetches the gradients of dense variables that need a copy, and checks that the gradients are
  * finite: a NaN that reaches the servers would spoil the parameters of all workers.
- *   error  DIVERGED */
+ *   errors  DIVERGED */
 static trm_status take_gradients(trmi_remote *r, trm_error *err) {
     for (int32_t i = 0; i < r->dense_count; i++) {
         dense *d = &r->dense[i];
@@ -810,7 +810,7 @@ void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t
 
 /* Reads the batch of the lease that is due. The dataset seeks only where leases do not follow
  * each other.
- *   error  INTERNAL: the dataset gave another batch */
+ *   errors  INTERNAL: the dataset gave another batch */
 static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch **out,
                             trm_error *err) {
     if (r->read_epoch != r->lease.epoch || r->read_next != r->lent_next) {

@@ -24,11 +24,11 @@ typedef struct trmi_remote trmi_remote;
 /* Called before the graph is compiled: takes the embedding tables out of `graph` and compiles
  * the program that computes the ids. `options` are the model's, with ps.client.
  *   owns   the caller, trmi_remote_destroy
- *   error  INVALID, NOMEM */
+ *   errors  INVALID, NOMEM */
 trm_status trmi_remote_create(const trm_model_options *options, trm_graph *graph, trmi_remote **out,
                               trm_error *err);
 /* Called after the graph is compiled: declares tables and dense variables on the servers.
- *   error  INVALID, PEER, TIMEOUT */
+ *   errors  INVALID, PEER, TIMEOUT */
 trm_status trmi_remote_bind(trmi_remote *remote, struct trmi_compiled *compiled, trm_error *err);
 /* Destroys the remote; the client stays. NULL is accepted. */
 void trmi_remote_destroy(trmi_remote *remote);
@@ -47,7 +47,7 @@ void trmi_remote_lend(trmi_remote *remote, trm_dataset *data, int64_t epochs, in
 /* Reads the next batch of this worker's lease and stages it; takes a new lease if the current
  * one is used up. Where workers wait for each other, a new lease is not taken before the last
  * batch of the old one has been pushed.
- *   error  TRM_END: all samples are used; TRM_PENDING: other workers still hold the last leases of
+ *   errors  TRM_END: all samples are used; TRM_PENDING: other workers still hold the last leases of
  *          this epoch, call again */
 trm_status trmi_remote_stage_lent(trmi_remote *remote, trm_dataset *data, trm_error *err);
 /* Returns the epoch of the staged batch. */
@@ -55,7 +55,7 @@ int64_t trmi_remote_staged_epoch(const trmi_remote *remote);
 
 /* Copies the batch's fields and sends the pull for its rows and for the dense variables. At most
  * one batch is staged and not begun. `lease`: of its samples, or NULL.
- *   error  INVALID: an id outside its table; those of trm_ps_pull_start */
+ *   errors  INVALID: an id outside its table; those of trm_ps_pull_start */
 trm_status trmi_remote_stage(trmi_remote *remote, const trm_batch *batch, const trm_ps_lease *lease,
                              trm_error *err);
 /* Returns whether a batch is staged and not begun. */
@@ -66,14 +66,14 @@ bool trmi_remote_reads_ahead(const trmi_remote *remote);
 bool trmi_remote_is_late(const trmi_remote *remote);
 /* Waits for the rows of the staged batch and feeds the program with rows, variables and fields.
  * *out: its position.
- *   error  those of trm_ps_pull_wait */
+ *   errors  those of trm_ps_pull_wait */
 trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged_batch *out, trm_error *err);
 /* Pushes the gradients of the batch that was begun. `rate`: learning rate of this step.
  *   error  DIVERGED: a gradient is not finite; PEER: the servers have given this batch's samples to
  *          other workers */
 trm_status trmi_remote_push(trmi_remote *remote, double rate, trm_error *err);
 /* Waits until the servers have answered all pushes.
- *   error  those of trm_ps_flush */
+ *   errors  those of trm_ps_flush */
 trm_status trmi_remote_flush(trmi_remote *remote, trm_error *err);
 /* Reads the current values of all dense variables into the program, for a checkpoint. */
 trm_status trmi_remote_read_dense(trmi_remote *remote, trm_error *err);
@@ -90,7 +90,7 @@ void trmi_remote_begin_at(trmi_remote *remote, int64_t batch);
 
 /* Sets *least and *most to the smallest and largest number of updates of the dense rows (a
  * sample of them). Both equal the number of batches if each push was applied exactly once.
- *   error  those of trm_ps_row */
+ *   errors  those of trm_ps_row */
 trm_status trmi_remote_counters(trmi_remote *remote, int64_t *least, int64_t *most, trm_error *err);
 
 /* Returns the number of embedding tables. */

@@ -115,7 +115,8 @@ bool trmi_states_load(const char *model_dir, trm_exec *exec, int64_t batch) {
     slot_head head;
     snprintf(path, sizeof path, "%.4000s/states.bin", model_dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    /* the slots of even and odd batches: a crash while one is written leaves the other */
+    /* Even and odd batches have slots of their own: a crash while one is written leaves the other.
+     */
     bool good = bytes > 0 && slot != NULL && fd >= 0 &&
                 pread(fd, slot, size, (off_t)((size_t)(batch & 1) * size)) == (ssize_t)size;
     if (good) {
@@ -123,7 +124,7 @@ bool trmi_states_load(const char *model_dir, trm_exec *exec, int64_t batch) {
         good = head.magic == magic && head.batch == batch && head.bytes == bytes &&
                head.digest == digest_of(&head, slot + sizeof head);
     }
-    /* the states in the order of the variables */
+    /* Read the states in the order of the variables. */
     const uint8_t *at = slot + sizeof head;
     for (int32_t i = 0; good && i < trm_exec_variable_count(exec); i++) {
         const trm_variable v = trm_exec_variable(exec, i);

@@ -61,7 +61,7 @@ trm_status trmi_adapters_merge(const trm_lora_options *lora, bool transposed,
         if (strstr(name, ".lora_A.") == NULL) {
             continue;
         }
-        /* A [r, in] with B [out, r] and the weight W [out, in] beside it: W += scale B A */
+        /* A [r, in] with B [out, r] and the weight W [out, in] beside it means W += scale B A. */
         const trm_named_tensor *b = find_beside(tensors, *count, name, "lora_B.weight"),
                                *w = find_beside(tensors, *count, name, "weight");
         const trm_shape *a = &tensors[i].tensor.shape;

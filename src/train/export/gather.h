@@ -15,7 +15,7 @@ bool trmi_in_part(const trm_variable *variable, bool slots);
 /* Copies parameters and states, or with `slots` the optimiser's slots, in plain layout into
  * memory of `arena`. *out: *count named tensors, for trm_checkpoint_part and the writers of
  * files.
- *   error  NOMEM */
+ *   errors  NOMEM */
 trm_status trmi_gather(trm_exec *exec, bool slots, trmi_arena *arena, trm_named_tensor **out,
                        int64_t *count, trm_error *err);
 

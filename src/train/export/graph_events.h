@@ -8,7 +8,7 @@
 
 /* Writes `graph` as an event of TensorBoard's graph tab: one node for each operator, scopes
  * ("layer1.0.conv1") become groups.
- *   error  NOMEM, those of trm_events_graph */
+ *   errors  NOMEM, those of trm_events_graph */
 trm_status trmi_graph_event(const trm_graph *graph, trm_events *events, trm_error *err);
 
 #endif

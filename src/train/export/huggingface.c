@@ -132,7 +132,7 @@ static double *epsilon_of(settings *s, const dialect *d) {
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* Refuses settings that the models here do not have.
- *   error  UNSUPPORTED */
+ *   errors  UNSUPPORTED */
 static trm_status check_fixed(const char *path, const json_t *root, const dialect *d,
                               trm_error *err) {
     for (const fixed *f = d->fixed; f->key != NULL; f++) {
@@ -150,7 +150,7 @@ static trm_status check_fixed(const char *path, const json_t *root, const dialec
 }
 
 /* Reads the rotary positions: rope_theta of transformers 4, rope_parameters of 5.
- *   error  UNSUPPORTED: a scaling */
+ *   errors  UNSUPPORTED: a scaling */
 static trm_status read_rotary(const char *path, const json_t *root, trm_language_options *o,
                               trm_error *err) {
     const json_t *parameters = json_object_get(root, "rope_parameters");
@@ -183,7 +183,7 @@ static int64_t count_classes(const json_t *root) {
 }
 
 /* Reads the settings of a config.json.
- *   error  CORRUPT, UNSUPPORTED */
+ *   errors  CORRUPT, UNSUPPORTED */
 static trm_status read_config(const char *path, const json_t *root, const dialect *d, settings *out,
                               trm_error *err) {
     settings s = {0};
@@ -208,7 +208,7 @@ static trm_status read_config(const char *path, const json_t *root, const dialec
 }
 
 /* Reads the model of images, or of tokens, and its settings from the config.json of a folder.
- *   error  IO, CORRUPT, UNSUPPORTED */
+ *   errors  IO, CORRUPT, UNSUPPORTED */
 static trm_status read_folder(const char *folder, bool images, const char **model, settings *out,
                               trm_error *err) {
     char path[4096], known[80] = "";
@@ -268,7 +268,7 @@ trm_status trm_huggingface_read_image(const char *folder, const char **model,
 /* ---- writing --------------------------------------------------------------------------------- */
 
 /* Writes JSON as a file of the folder and releases it.
- *   error  NOMEM (also where `root` is NULL), IO, NOSPACE */
+ *   errors  NOMEM (also where `root` is NULL), IO, NOSPACE */
 static trm_status write_json(json_t *root, const char *folder, const char *name, trm_error *err) {
     char path[4096];
     char *text = root != NULL ? json_dumps(root, JSON_INDENT(2)) : NULL;
@@ -311,7 +311,7 @@ static json_t *make_config(const dialect *d, const settings *given,
     json_t *root = json_object();
     json_object_set_new(root, "architectures", json_pack("[s]", d->architecture));
     json_object_set_new(root, "model_type", json_string(d->model));
-    /* the tables of the dialect: numbers of the network, fixed values */
+    /* Compare with the tables of the dialect: numbers of the network, fixed values. */
     for (const number *n = d->numbers; n->key != NULL; n++) {
         json_object_set_new(root, n->key, json_integer(*number_at(&s, n->at)));
     }
@@ -424,7 +424,7 @@ static trm_status write_processor(const trm_huggingface_options *options, int64_
 }
 
 /* Gathers the parameters, under the names of transformers.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *arena,
                                trm_named_tensor **out, int64_t *count, trm_error *err) {
     TRMI_TRY(trmi_gather(trm_model_exec(model), false, arena, out, count, err));
@@ -440,7 +440,7 @@ static trm_status gather_named(trm_model *model, const dialect *d, trmi_arena *a
 
 /* Determines the dialect and the settings of a model from its options, of an image model also from
  * its graph.
- *   error  INVALID, UNSUPPORTED */
+ *   errors  INVALID, UNSUPPORTED */
 static trm_status settle_dialect(trm_model *model, const trm_huggingface_options *options,
                                  const dialect **out, settings *s, trm_error *err) {
     *s = (settings){0};
@@ -452,7 +452,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
         const trm_graph *graph = trmi_model_owner(model)->graph;
         s->vit = options->vit != NULL ? *options->vit : (trm_vit_options){0};
         trm_vit_complete(&s->vit);
-        /* size of images from the input, classes from the last layer */
+        /* Take the size of images from the input, classes from the last layer. */
         for (int64_t i = 1; i < graph->ops_count; i++) {
             const trmi_op *op = &graph->ops[i];
             const trm_shape *shape = &graph->values[op->outputs[0]].shape;
@@ -468,7 +468,7 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
                                "%s: a classifier of square images expected, for transformers",
                                options->model);
     }
-    /* a language model */
+    /* This is a language model. */
     s->language = options->network != NULL ? *options->network : (trm_language_options){0};
     TRMI_TRY(trm_language_complete(options->model, &s->language, err));
     bool grouped = s->language.kv_heads != s->language.heads;
@@ -501,7 +501,7 @@ trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_option
     }
     trmi_arena arena = {0};
     trm_named_tensor *tensors = NULL;
-    /* the weights; adapters are added to them, or written to files of their own */
+    /* Write the weights; adapters are added to them, or written to files of their own. */
     int64_t count = 0;
     trm_status status = gather_named(model, d, &arena, &tensors, &count, err);
     if (status == TRM_OK && options->merge) {

@@ -74,7 +74,7 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
 
 /* Checks that checkpoint and model agree on having layerwise parameters, and on the number of
  * ranks.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_layerwise(const trm_model *model, const trm_checkpoint *checkpoint,
                                   trm_error *err) {
     const trm_safetensors *part = trm_checkpoint_part_of(checkpoint, part_name);

@@ -76,7 +76,7 @@ static const char *add_number(trmi_onnx *x, double value) {
 }
 
 /* Adds a node with one input of the operator and the constants `extra`.
- *   error  NOMEM: a constant is NULL */
+ *   errors  NOMEM: a constant is NULL */
 static trm_status with_constants(trmi_onnx *x, const trmi_op *op, const char *kind,
                                  const char *const *extra, int count, trm_error *err) {
     for (int i = 0; i < count; i++) {
@@ -392,7 +392,7 @@ static trm_status add_rotary(trmi_onnx *x, const trmi_op *op, trm_error *err) {
         sines[i] = (float)sin(angle);
     }
     const int64_t low[] = {0, half}, high[] = {half, 2 * half};
-    /* two halves a and b: (a cos - b sin, b cos + a sin) */
+    /* Turn two halves a and b: (a cos - b sin, b cos + a sin). */
     const char *in = input_name(x, op, 0), *a = slice_value(x, op, in, "first", low, last),
                *b = slice_value(x, op, in, "second", high, last), *ac = name_between(x, op, "ac"),
                *bs = name_between(x, op, "bs"), *bc = name_between(x, op, "bc"),
@@ -472,7 +472,7 @@ static const char *causal_bias(trmi_onnx *x, const trmi_op *op, int64_t queries,
 
 /* Adds what is added to the scores of masked keys: (mask - 1) * 1e30, [N, 1, 1, S]. Returns its
  * name.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys, const char **out,
                                   trm_error *err) {
     const trmi_onnx_attribute to = trmi_onnx_int("to", 1);
@@ -491,7 +491,7 @@ static trm_status add_hidden_keys(trmi_onnx *x, const trmi_op *op, int64_t keys,
 }
 
 /* Adds attention, softmax(scale q k^T + bias) v, for all heads at once.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status add_attention(trmi_onnx *x, const trmi_op *op, trm_error *err) {
     const trm_shape *q = &trmi_input_of(x->graph, op, 0)->shape;
     /* q, k and v are one input (packed) or three */

@@ -21,7 +21,7 @@ typedef struct trmi_onnx {
 } trmi_onnx;
 
 /* Adds the ONNX nodes that compute operator `op`.
- *   error  UNSUPPORTED: no translation exists, NOMEM */
+ *   errors  UNSUPPORTED: no translation exists, NOMEM */
 trm_status trmi_onnx_add_op(trmi_onnx *x, const trmi_op *op, trm_error *err);
 
 #endif

@@ -23,7 +23,7 @@ bool trmi_is_huggingface(const char *path) {
 }
 
 /* Opens one more file of the folder.
- *   error  CORRUPT: a name with a slash, too many files */
+ *   errors  CORRUPT: a name with a slash, too many files */
 static trm_status add_file(trmi_weights *w, const char *folder, const char *name, trm_error *err) {
     char path[4096];
     if (strchr(name, '/') != NULL || w->count == FILES_MAX) {

@@ -19,7 +19,7 @@ typedef struct trmi_weights {
 bool trmi_is_huggingface(const char *path);
 /* Opens model.safetensors of a Hugging Face folder, or the files that
  * model.safetensors.index.json names.
- *   owns  the caller: trmi_weights_close    error  IO, CORRUPT, NOMEM */
+ *   owns  the caller: trmi_weights_close    errors  IO, CORRUPT, NOMEM */
 trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err);
 /* Closes the files that trmi_weights_open has opened. */
 void trmi_weights_close(trmi_weights *weights);

@@ -78,8 +78,8 @@ static trm_status run_cache(const trm_custom_op *self, const trm_tensor *inputs,
     float *qkv = inputs[0].data, *y = outputs[0].data; /* no other operator reads qkv */
     float scale = (float)(1 / sqrt((double)width));
     trmi_cache_attend attend = TRMI_CPU_CHOICE(trmi_cache_attend);
-    /* First all keys and values, because a token reads those of the tokens before it in the same
-     * call. */
+    /* Keep all keys and values first, because a token reads those of the tokens before it in the
+     * same call. */
     for (int64_t row = 0; row < s->count; row++) {
         keep_row(layer, qkv, row);
     }

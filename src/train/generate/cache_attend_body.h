@@ -29,7 +29,7 @@ static float sum_exponentials(float *scores, int64_t count, float most) {
     return vf_sum(sum);
 }
 
-/* y += factor * x. */
+/* Adds factor * x to y. */
 static void add_scaled(float *y, const float *x, int64_t count, float factor) {
     vf f = vf_set(factor);
     VF_LOOP(count, vf_store(y + i, vf_fma(f, vf_load(x + i), vf_load(y + i))),

@@ -45,7 +45,7 @@ struct trm_generator {
 /* ---- creation -------------------------------------------------------------------------------- */
 
 /* Takes memory for the cache of each block.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status make_cache(trm_generator *g, trm_error *err) {
     const trm_language_options *o = &g->state.network;
     int64_t width = o->width / o->heads, each = o->kv_heads * o->context * width;

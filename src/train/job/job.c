@@ -46,8 +46,8 @@ static uint64_t digest_network(const trm_model *model) {
         XXH3_64bits_update(&state, name, strlen(name));
         XXH3_64bits_update(&state, size, sizeof size);
     }
-    /* Kinds of operators, names and shapes of parameters. Rows that servers give (remote) have the
-     * size of a batch and are left out. */
+    /* Describe kinds of operators, names and shapes of parameters. Rows that servers give (remote)
+     * have the size of a batch and are left out. */
     bool adapts = false;
     for (int64_t i = 0; i < graph->ops_count; i++) {
         const trmi_op *op = &graph->ops[i];
@@ -208,8 +208,8 @@ static trm_status handle_difference(const trm_model *model, const char *key, con
     return TRM_OK;
 }
 
-/* Checkpoints of version 0.2.0 name the optimiser by a number ("kind 3 decoupled"). Replaces it by
- * the name that trmi_job_describe writes. */
+/* Replaces the number of an optimiser ("kind 3 decoupled"), which checkpoints of version 0.2.0
+ * have, by the name that trmi_job_describe writes. */
 static void name_optimizer(char *text, size_t size) {
     static const trm_optimizer_kind kinds[] = {TRM_SGD,  TRM_MOMENTUM, TRM_NESTEROV, TRM_ADAM,
                                                TRM_LARS, TRM_ADAGRAD,  TRM_FTRL};

@@ -18,14 +18,14 @@
 #include "base/memory.h"
 
 /* Appends a JSON object that describes the model's job to `text`; without the key "data" if
- * `data` is NULL. Reads samples of `data` for the digest.   error  NOMEM, those of
+ * `data` is NULL. Reads samples of `data` for the digest.   errors  NOMEM, those of
  * trmi_dataset_fingerprint */
 trm_status trmi_job_describe(const trm_model *model, const trm_dataset *data, trmi_text *text,
                              trm_error *err);
 /* Compares this run with the description `saved` (a JSON object; NULL: the checkpoint has none,
  * and everything is accepted). `where` names the checkpoint in messages. Keys that only one
  * description has are not compared. With `data`, rank 0 logs the accepted differences.
- *   error  INVALID: another job, unless the model's accept_changes is set; NOMEM */
+ *   errors  INVALID: another job, unless the model's accept_changes is set; NOMEM */
 trm_status trmi_job_compare(const trm_model *model, const trm_dataset *data, const char *saved,
                             const char *where, trm_error *err);
 

@@ -92,8 +92,8 @@ static void add_setting(trmi_text *text, const trm_graph *graph, const setting *
             digest = trmi_hash(digest, &value, sizeof value);
         }
     }
-    /* One value if all operators agree; else a digest of all values, which differs if one of them
-     * does. */
+    /* Write one value if all operators agree; else a digest of all values, which differs if one of
+     * them does. */
     if (!any) {
         return;
     }

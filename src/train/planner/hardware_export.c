@@ -59,7 +59,7 @@ static void put_recompute(trmi_text *t, const trmi_parallelism *plan, bool exper
 static void put_megatron(trmi_text *t, const trm_hardware_plan *p, const trmi_parallelism *plan) {
     const trmi_transformer *m = &p->model;
     int64_t runs = plan->stages * plan->chunks;
-    /* the model */
+    /* Write the model. */
     trmi_text_printf(t,
                      "--num-layers %lld\n--hidden-size %lld\n--num-attention-heads %lld\n"
                      "--ffn-hidden-size %lld\n--seq-length %lld\n--max-position-embeddings %lld\n",
@@ -71,7 +71,7 @@ static void put_megatron(trmi_text *t, const trm_hardware_plan *p, const trmi_pa
     }
     trmi_text_printf(t, "%s%s", m->gated ? "--swiglu\n--normalization RMSNorm\n" : "",
                      m->tied ? "" : "--untie-embeddings-and-output-weights\n");
-    /* ranks and batches */
+    /* Write ranks and batches. */
     trmi_text_printf(t,
                      "--tensor-model-parallel-size %lld\n--pipeline-model-parallel-size %lld\n"
                      "--context-parallel-size %lld\n--micro-batch-size %lld\n"
@@ -102,7 +102,7 @@ static void put_megatron(trmi_text *t, const trm_hardware_plan *p, const trmi_pa
                          (long long)m->experts, (long long)m->top_experts,
                          (long long)m->expert_hidden, (long long)plan->experts);
     }
-    /* optimiser and gradients */
+    /* Write optimiser and gradients. */
     trmi_text_printf(
         t, "%s", plan->zero == 1 ? "--use-distributed-optimizer\n--overlap-param-gather\n" : "");
     if (plan->zero >= 2) {

@@ -41,7 +41,7 @@ void trmi_planner_summary(const trmi_space *space, const trmi_choice *choice, ch
         gathered += choice->stores[n] == TRMI_STORE_AGAIN;
         again += choice->again[n];
     }
-    /* largest shares first */
+    /* The largest shares come first. */
     size_t used = 0;
     text[0] = '\0';
     for (int shown = 0; shown < 4 && used < size; shown++) {

@@ -177,8 +177,8 @@ trm_status trmi_report_gather(trmi_report *r, const trm_planner *p, trm_error *e
         const trmi_simulated_event *e = &r->timeline.events[i];
         const bool ahead = e->kind == TRMI_EVENT_AHEAD;
         if ((e->kind == TRMI_EVENT_MOVE || ahead) && e->node >= 0) {
-            /* Messages of each operator, and those of batch norms' statistics; messages between
-             * ranks by kind and axes. */
+            /* Count the messages of each operator, and those of batch norms' statistics; messages
+             * between ranks count by kind and axes. */
             bool norm = e->what != NULL && strcmp(e->what, "statistics") == 0;
             r->moves[e->node] += ahead ? e->waited : e->seconds;
             r->statistics += norm ? e->seconds : 0;

@@ -141,7 +141,7 @@ static void json_lists(trmi_report *r) {
         json_candidate(t, r->p->drive.meshes[i].space, &r->p->drive.meshes[i].found.best, name,
                        i == 0);
     }
-    /* The curve: no other plan has both less memory and less time. */
+    /* Write the curve: no other plan has both less memory and less time. */
     trmi_text_printf(t, "],\"frontier\":[");
     for (int32_t i = 0; i < f->frontier_count; i++) {
         json_candidate(t, plain->space, &f->frontier[i], f->frontier[i].name, i == 0);
@@ -182,7 +182,7 @@ void trmi_report_print_json(trmi_report *r) {
                      info.infeasible ? "true" : "false");
     trmi_text_json_string_member(t, "cuts", plan);
     json_measure(t, &r->measure);
-    /* the figures of the head */
+    /* Write the figures of the head. */
     trmi_text_json_number_member(t, "compiled_bytes", info.compiled_bytes);
     trmi_text_json_number_member(t, "samples_per_second", info.samples_per_second);
     trmi_text_json_number_member(t, "data_parallel_seconds", info.data_parallel_seconds);
@@ -197,7 +197,7 @@ void trmi_report_print_json(trmi_report *r) {
     char day[12];
     trmi_text_json_string_member(t, "links_measured", trmi_report_links_day(r, day));
     trmi_text_json_string_member(t, "oldest_cost", r->p->costs.oldest);
-    /* the proof; null where the search has no bound */
+    /* Write the proof; null where the search has no bound. */
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, info.step_seconds);
     trmi_text_json_number_member(t, "lower_bound",

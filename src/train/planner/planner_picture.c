@@ -71,7 +71,7 @@ static void draw_head(trmi_text *t, const trm_planner *p, const trmi_auto_mesh *
              trmi_bytes_text(m->found.best.measure.bytes, memory));
     trmi_picture_text(t, MARGIN, MARGIN + 36, "font-size=\"13\" fill=\"#5a6472\"", line);
     draw_mesh(t, &m->mesh);
-    /* a legend of the letters, each with the first loop that it names */
+    /* Draw a legend of the letters, each with the first loop that it names. */
     char known[32] = "";
     double x = MARGIN;
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -244,7 +244,7 @@ char *trm_planner_dot(const trm_planner *p) {
     const trmi_auto_mesh *m = p->pipe.chosen ? &p->pipe.mesh : trmi_planner_best(p);
     const trmi_space *s = m->space;
     trmi_text t = {0};
-    /* operators, then edges */
+    /* Draw operators, then edges. */
     trmi_text_printf(&t, "digraph plan {\n  node [shape=box, style=filled, fontname=monospace];\n");
     for (int32_t n = 0; n < s->nodes_count; n++) {
         const trmi_space_class *c = trmi_space_class_of(s, n);

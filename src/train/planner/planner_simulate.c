@@ -240,7 +240,7 @@ static void print_text(simulation *s) {
                          s->p->costs.threads, s->p->costs.threads == 1 ? "" : "s",
                          guess->alpha * 1e6, 1e-9 / guess->beta);
     }
-    /* the tables */
+    /* Print the tables. */
     tell_points(t, "weak scaling: the same samples a rank", s->weak, s->weak_count, false);
     tell_points(t, "strong scaling: the same global batch", s->strong, s->strong_count, true);
     trmi_text_printf(t, "\n%-40s %12s %9s %18s\n", "what if", "this plan ms", "",

@@ -178,7 +178,7 @@ static void print_head(trmi_report *r) {
             t, "compiled      %s on rank 0: the whole program, by which its process grows\n",
             trmi_bytes_text(info.compiled_bytes, a));
     }
-    /* the proof: a lower bound with its assumptions, only by the optimal search */
+    /* Print the proof: a lower bound with its assumptions, only by the optimal search. */
     if (r->p->drive.mode == TRMI_SEARCH_OPTIMAL) {
         trmi_text_printf(t,
                          "proof         no plan of these meshes%s takes less than %s by these "
@@ -282,7 +282,7 @@ static void print_operators(trmi_report *r) {
         trmi_text_printf(&r->text, "%-34s %3d %-22.22s %-7s %10s %10s %10s  ", name, (int)o->count,
                          shape, cut, time_text(o->forward, a), time_text(o->backward, b),
                          time_text(o->moves, c));
-        /* the next best strategy of this operator alone, and its price */
+        /* Print the next best strategy of this operator alone, and its price. */
         if (other == NULL || !(price < INFINITY)) {
             trmi_text_printf(&r->text, "none\n");
         } else {

@@ -129,7 +129,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
         const trm_exec_options options = options_of(model, comm, plan, loss);
         status = trm_exec_create(inputs->graph, &options, &exec, err);
     }
-    /* random inputs; keys and labels below the number of classes */
+    /* Make random inputs; keys and labels are below the number of classes. */
     for (int32_t i = 0; status == TRM_OK && i < inputs->count; i++) {
         int64_t classes = trm_dataset_class_count(model->data);
         if (inputs->nodes[i].id != 0) {
@@ -138,7 +138,7 @@ trm_status trm_planner_run(const trm_model_options *model, trm_comm *comm, const
                 classes > 0 && classes < INT32_MAX ? (uint32_t)classes : 1, err);
         }
     }
-    /* Time first: profiling adds clocks to each step. */
+    /* Measure the time first: profiling adds clocks to each step. */
     trm_planner_run_result result = {.seconds = 0};
     status =
         status == TRM_OK ? time_steps(exec, comm, steps < 1 ? 1 : steps, &result, err) : status;
@@ -203,7 +203,7 @@ trm_status trm_planner_compare(const trm_model_options *model, trm_comm *comm,
     trm_graph_destroy(inputs->graph);
     trmi_free(inputs);
     TRMI_TRY(status);
-    /* everything relative to the first plan */
+    /* Count everything relative to the first plan. */
     memset(out, 0, sizeof *out);
     out->turns = result.turns;
     out->fastest = result.turns > 0 ? trmi_plan_benchmark_fastest(&result, count) : 0;
