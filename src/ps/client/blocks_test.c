@@ -61,7 +61,7 @@ static void end_job(job *j) {
 
 /* Worker w of n has samples w, w + n, ...: local sample i is in local block i mod blocks, and
  * blocks lie by position. Returns how it pushes. */
-static trmi_push_blocks fill(job *j, int w, int64_t step) {
+static trmi_push_blocks fill_batch(job *j, int w, int64_t step) {
     const int32_t n = j->workers, blocks = BLOCKS / n, samples = SAMPLES / n,
                   each = samples / blocks;
     const bool node = (n & (n - 1)) == 0;
@@ -84,7 +84,7 @@ static trmi_push_blocks fill(job *j, int w, int64_t step) {
                               .total = node ? n : BLOCKS};
 }
 
-static trm_status push(job *j, int w, const trmi_push_blocks *blocks, trm_error *err) {
+static trm_status push_batch(job *j, int w, const trmi_push_blocks *blocks, trm_error *err) {
     trm_ps_batch_clear(j->batch[w]);
     trm_status status = trmi_batch_set_blocks(j->batch[w], blocks, err);
     if (status == TRM_OK) {
@@ -104,15 +104,15 @@ static int64_t read_row(job *j, uint64_t key, float values[WIDTH]) {
     return info.count;
 }
 
-static void train(int workers, float out[KEYS][WIDTH]) {
+static void train_steps(int workers, float out[KEYS][WIDTH]) {
     enum { STEPS = 3 };
     job *j = calloc(1, sizeof *j);
     trm_error err;
     start_job(j, workers, TRM_PS_SYNC, 30);
     for (int64_t step = 0; step < STEPS; step++) {
         for (int w = workers; w-- > 0;) { /* not in their order */
-            const trmi_push_blocks blocks = fill(j, w, step);
-            CHECK_OK(push(j, w, &blocks, &err), err);
+            const trmi_push_blocks blocks = fill_batch(j, w, step);
+            CHECK_OK(push_batch(j, w, &blocks, &err), err);
         }
         for (int w = 0; w < workers; w++) {
             CHECK_OK(trm_ps_flush(j->client[w], &err), err);
@@ -127,10 +127,10 @@ static void train(int workers, float out[KEYS][WIDTH]) {
 
 static void bits_depend_on_no_number_of_workers(void **state) {
     float one[KEYS][WIDTH], many[KEYS][WIDTH];
-    train(1, one);
+    train_steps(1, one);
     for (int workers = 2; workers <= WORKERS_MAX; workers++) {
         if (BLOCKS % workers == 0) {
-            train(workers, many);
+            train_steps(workers, many);
             assert_memory_equal(many, one, sizeof one);
         }
     }
@@ -144,12 +144,12 @@ static void a_step_waits_for_a_silent_worker(void **state) {
     float row[WIDTH];
     start_job(j, 3, TRM_PS_SYNC, 0.3);
     for (int w = 0; w < 3; w++) {
-        const trmi_push_blocks blocks = fill(j, w, 0);
+        const trmi_push_blocks blocks = fill_batch(j, w, 0);
         if (w == 2) {
             usleep(1500000);
             assert_int_equal(read_row(j, 0, row), 0);
         }
-        CHECK_OK(push(j, w, &blocks, &err), err);
+        CHECK_OK(push_batch(j, w, &blocks, &err), err);
     }
     for (int w = 0; w < 3; w++) {
         CHECK_OK(trm_ps_flush(j->client[w], &err), err);
@@ -163,12 +163,12 @@ static void what_does_not_fit_is_refused(void **state) {
     job *j = calloc(1, sizeof *j);
     trm_error err;
     start_job(j, 1, TRM_PS_ASYNC, 30);
-    trmi_push_blocks blocks = fill(j, 0, 0);
-    CHECK_FAILS(push(j, 0, &blocks, &err), TRM_INVALID, err, "synchronous servers");
+    trmi_push_blocks blocks = fill_batch(j, 0, 0);
+    CHECK_FAILS(push_batch(j, 0, &blocks, &err), TRM_INVALID, err, "synchronous servers");
     end_job(j);
 
     start_job(j, 2, TRM_PS_SYNC, 30);
-    blocks = fill(j, 0, 0);
+    blocks = fill_batch(j, 0, 0);
     CHECK_OK(trm_ps_batch_add(j->batch[0], j->table, j->keys[0], 2, NULL, j->gradients[0], &err),
              err);
     CHECK_OK(trmi_batch_set_blocks(j->batch[0], &blocks, &err), err);
@@ -178,9 +178,9 @@ static void what_does_not_fit_is_refused(void **state) {
     /* two workers, each of which counts itself as the only one */
     for (int w = 0; w < 2; w++) {
         const int32_t first = 0;
-        (void)fill(j, w, 0);
+        (void)fill_batch(j, w, 0);
         blocks = (trmi_push_blocks){.blocks = 6, .nodes = 1, .positions = &first, .total = 1};
-        CHECK_OK(push(j, w, &blocks, &err), err);
+        CHECK_OK(push_batch(j, w, &blocks, &err), err);
     }
     CHECK_FAILS(trm_ps_flush(j->client[0], &err), TRM_INVALID, err, "a communicator");
     end_job(j);

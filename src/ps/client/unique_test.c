@@ -61,7 +61,7 @@ static void check_numbers(const trm_ps_batch *b) {
 
 /* The inverse of trmi_key_hash: x ^ x >> n is undone by doing it again, the products by the
  * factors' inverses. */
-static uint64_t unshift(uint64_t y, int n) {
+static uint64_t undo_shift(uint64_t y, int n) {
     uint64_t x = y;
     for (int i = 0; i < 64 / n; i++) {
         x = y ^ x >> n;
@@ -76,9 +76,9 @@ static uint64_t inverse_of(uint64_t odd) {
     return x;
 }
 static uint64_t key_with_hash(uint64_t hash) {
-    uint64_t z = unshift(hash, 31) * inverse_of(0x94D049BB133111EBu);
-    z = unshift(z, 27) * inverse_of(0xBF58476D1CE4E5B9u);
-    return unshift(z, 30) - 0x9E3779B97F4A7C15u;
+    uint64_t z = undo_shift(hash, 31) * inverse_of(0x94D049BB133111EBu);
+    z = undo_shift(z, 27) * inverse_of(0xBF58476D1CE4E5B9u);
+    return undo_shift(z, 30) - 0x9E3779B97F4A7C15u;
 }
 
 static void several_slices_ask_one_table(void **state) {

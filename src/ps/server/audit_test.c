@@ -23,7 +23,7 @@ static void job_stop(job *j) {
     }
 }
 
-static trm_ps_client *join(job *j, int32_t worker) {
+static trm_ps_client *join_worker(job *j, int32_t worker) {
     trm_error err;
     trm_ps_client *client = NULL;
     trm_ps_client_options o = {
@@ -32,7 +32,7 @@ static trm_ps_client *join(job *j, int32_t worker) {
     return client;
 }
 
-static void push(trm_ps_client *client, int32_t table, const uint64_t *keys, int64_t count) {
+static void push_row(trm_ps_client *client, int32_t table, const uint64_t *keys, int64_t count) {
     trm_error err;
     trm_ps_batch *batch;
     float gradients[16 * WIDTH];
@@ -49,7 +49,7 @@ static const trm_table_options tables[] = {
     {.name = "first", .width = WIDTH, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}},
     {.name = "second", .width = WIDTH, .optimizer = {.kind = TRM_ADAGRAD}, .seed = 9}};
 
-static void declare(trm_ps_client *client, int32_t number[2]) {
+static void declare_table(trm_ps_client *client, int32_t number[2]) {
     trm_error err;
     for (int t = 0; t < 2; t++) {
         CHECK_OK(trm_ps_client_table(client, &tables[t], &number[t], &err), err);
@@ -62,14 +62,15 @@ static void a_stranger_learns_tables_rows_and_writers(void **state) {
     int32_t number[2], count;
     const uint64_t keys[] = {3, 1ull << 60, 77, 1000, 5, 6, 7, 8};
     job_start(&j, TRM_PS_ASYNC, 0);
-    trm_ps_client *one = join(&j, 4), *two = join(&j, 7), *stranger = join(&j, -1);
+    trm_ps_client *one = join_worker(&j, 4), *two = join_worker(&j, 7),
+                  *stranger = join_worker(&j, -1);
     CHECK_OK(trm_ps_client_adopt(stranger, &count, &err), err);
     assert_int_equal(count, 0);
-    declare(one, number);
-    declare(two, number);
-    push(one, number[1], keys, 8);
+    declare_table(one, number);
+    declare_table(two, number);
+    push_row(one, number[1], keys, 8);
     CHECK_OK(trm_ps_flush(one, &err), err);
-    push(two, number[1], keys, 3);
+    push_row(two, number[1], keys, 3);
     CHECK_OK(trm_ps_flush(two, &err), err);
     CHECK_OK(trm_ps_client_adopt(stranger, &count, &err), err);
     assert_int_equal(count, 2);
@@ -109,11 +110,12 @@ static void a_sum_has_several_writers(void **state) {
     int32_t number[2], count, writer_count;
     const uint64_t key = 12;
     job_start(&j, TRM_PS_SYNC, 2);
-    trm_ps_client *one = join(&j, 0), *two = join(&j, 1), *stranger = join(&j, -1);
-    declare(one, number);
-    declare(two, number);
-    push(one, number[0], &key, 1);
-    push(two, number[0], &key, 1);
+    trm_ps_client *one = join_worker(&j, 0), *two = join_worker(&j, 1),
+                  *stranger = join_worker(&j, -1);
+    declare_table(one, number);
+    declare_table(two, number);
+    push_row(one, number[0], &key, 1);
+    push_row(two, number[0], &key, 1);
     CHECK_OK(trm_ps_flush(one, &err), err);
     CHECK_OK(trm_ps_flush(two, &err), err);
     CHECK_OK(trm_ps_client_adopt(stranger, &count, &err), err);
@@ -138,11 +140,11 @@ static void old_writers_are_forgotten(void **state) {
     int32_t number[2], writer_count;
     const uint64_t old = 1, young = 2;
     job_start(&j, TRM_PS_ASYNC, 0);
-    trm_ps_client *one = join(&j, 0);
-    declare(one, number);
-    push(one, number[0], &old, 1);
+    trm_ps_client *one = join_worker(&j, 0);
+    declare_table(one, number);
+    push_row(one, number[0], &old, 1);
     for (int i = 0; i < PUSHES; i++) {
-        push(one, number[0], &young, 1);
+        push_row(one, number[0], &young, 1);
     }
     CHECK_OK(trm_ps_flush(one, &err), err);
     trm_ps_writer writers[TRM_PS_WRITERS];

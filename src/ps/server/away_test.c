@@ -20,7 +20,7 @@ typedef struct fixture {
     trm_ps_server_options options; /* of the next start */
 } fixture;
 
-static void start(fixture *f) {
+static void start_server(fixture *f) {
     f->server = server_start(f->options);
     snprintf(f->address, sizeof f->address, "%s", trm_ps_server_address(f->server));
     f->options.listen = f->address;
@@ -28,7 +28,7 @@ static void start(fixture *f) {
 
 /* Starts the server of a job with these options, and with `kept` a folder of its own that has logs.
  */
-static void begin(fixture *f, bool kept, trm_ps_server_options options) {
+static void begin_job(fixture *f, bool kept, trm_ps_server_options options) {
     *f = (fixture){.options = options};
     f->options.servers = 1;
     f->options.listen = "127.0.0.1:0";
@@ -39,10 +39,10 @@ static void begin(fixture *f, bool kept, trm_ps_server_options options) {
         f->options.folder = f->folder;
         f->options.log_pushes = TRM_ON;
     }
-    start(f);
+    start_server(f);
 }
 
-static void end(fixture *f) {
+static void end_job(fixture *f) {
     trm_error err;
     trm_ps_server_stop(f->server);
     if (f->options.folder != NULL) {
@@ -50,9 +50,9 @@ static void end(fixture *f) {
     }
 }
 
-static void restart(fixture *f) {
+static void restart_server(fixture *f) {
     trm_ps_server_stop(f->server);
-    start(f);
+    start_server(f);
 }
 
 /* A worker whose batches have all keys; each push adds 1 to each row. */
@@ -64,7 +64,7 @@ typedef struct worker {
     float rows[KEYS], gradients[KEYS];
 } worker;
 
-static void declare(worker *w, trm_ps_client *client) {
+static void declare_table(worker *w, trm_ps_client *client) {
     const trm_table_options table = {
         .name = "t", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     trm_error err;
@@ -77,7 +77,7 @@ static void declare(worker *w, trm_ps_client *client) {
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
 }
 
-static void join(const fixture *f, worker *w, int number) {
+static void join_worker(const fixture *f, worker *w, int number) {
     const char *address = f->address;
     const trm_ps_client_options o = {.addresses = &address,
                                      .servers = 1,
@@ -87,34 +87,34 @@ static void join(const fixture *f, worker *w, int number) {
     trm_ps_client *client;
     trm_error err;
     CHECK_OK(trm_ps_client_create(&o, &client, &err), err);
-    declare(w, client);
+    declare_table(w, client);
 }
 
-/* Workers 0 to count - 1 join. */
+/* Lets workers 0 to count - 1 join. */
 static void join_all(const fixture *f, worker *w, int count) {
     for (int i = 0; i < count; i++) {
-        join(f, &w[i], i);
+        join_worker(f, &w[i], i);
     }
 }
 
-static void leave(worker *w) {
+static void leave_job(worker *w) {
     trm_ps_batch_destroy(w->batch);
     trm_ps_client_destroy(w->client);
 }
 
-static trm_status pull(worker *w, trm_error *err) {
+static trm_status pull_rows(worker *w, trm_error *err) {
     trm_ps_batch_clear(w->batch);
     CHECK_OK(trm_ps_batch_add(w->batch, w->table, w->keys, KEYS, w->rows, w->gradients, err), *err);
     CHECK_OK(trm_ps_pull_start(w->batch, err), *err);
     return trm_ps_pull_wait(w->batch, err);
 }
 
-/* One batch of all active workers. All pulls precede the pushes; otherwise the first worker would
- * wait for the others. */
-static void together(worker *const *w, int count) {
+/* Makes one batch of all active workers. All pulls precede the pushes; otherwise the first worker
+ * would wait for the others. */
+static void run_batch(worker *const *w, int count) {
     trm_error err;
     for (int i = 0; i < count; i++) {
-        CHECK_OK(pull(w[i], &err), err);
+        CHECK_OK(pull_rows(w[i], &err), err);
     }
     for (int i = 0; i < count; i++) {
         CHECK_OK(trm_ps_push(w[i]->batch, NULL, &err), err);
@@ -135,35 +135,35 @@ static void with_mode(trm_ps_mode mode) {
     fixture f;
     worker w[3];
     trm_error err;
-    begin(&f, true,
-          (trm_ps_server_options){.shards = 2, .mode = mode, .staleness = 1, .workers = 3});
+    begin_job(&f, true,
+              (trm_ps_server_options){.shards = 2, .mode = mode, .staleness = 1, .workers = 3});
     join_all(&f, w, 3);
     for (int n = 0; n < 4; n++) {
-        together((worker *[]){&w[0], &w[1], &w[2]}, 3);
+        run_batch((worker *[]){&w[0], &w[1], &w[2]}, 3);
     }
     /* Worker 2 has finished; worker 1 is inactive: it has no samples. */
     for (int i = 1; i < 3; i++) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
     }
-    leave(&w[2]);
+    leave_job(&w[2]);
     until_away(f.server, 2);
     CHECK_OK(trmi_client_rest(w[1].client, &err), err);
     for (int life = 0; life < 2; life++) {
-        restart(&f);
+        restart_server(&f);
         for (int n = 0; n < 4; n++) {
-            together((worker *[]){&w[0]}, 1);
+            run_batch((worker *[]){&w[0]}, 1);
         }
     }
     /* The next push of worker 1 makes it active again: the server waits for it, also after a
      * restart. */
     CHECK_OK(trm_ps_flush(w[0].client, &err), err);
-    CHECK_OK(pull(&w[1], &err), err);
+    CHECK_OK(pull_rows(&w[1], &err), err);
     CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
     CHECK_OK(trm_ps_flush(w[1].client, &err), err);
-    restart(&f);
+    restart_server(&f);
     trm_status status = TRM_OK;
     for (int n = 0; n < 8 && status == TRM_OK; n++) {
-        status = pull(&w[0], &err);
+        status = pull_rows(&w[0], &err);
         if (status == TRM_OK) {
             CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
         }
@@ -171,9 +171,9 @@ static void with_mode(trm_ps_mode mode) {
     assert_int_equal(status, TRM_TIMEOUT);
     assert_non_null(
         strstr(err.message, mode == TRM_PS_SYNC ? "worker 0 waited" : "worker 1 has finished"));
-    leave(&w[1]);
-    leave(&w[0]);
-    end(&f);
+    leave_job(&w[1]);
+    leave_job(&w[0]);
+    end_job(&f);
 }
 
 static void bounded_workers_wait_for_nobody_who_left(void **state) { with_mode(TRM_PS_BOUNDED); }
@@ -181,37 +181,27 @@ static void synchronous_workers_wait_for_nobody_who_left(void **state) { with_mo
 
 /* Worker 1 leaves, comes back and gets samples: a server that is started again waits for it. */
 static void a_new_life_with_samples_is_waited_for(void **state) {
-    fixture f = {.options = {.servers = 1,
-                             .shards = 1,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .folder = f.folder,
-                             .mode = TRM_PS_SYNC,
-                             .workers = 2,
-                             .log_pushes = TRM_ON}};
+    fixture f;
     const trm_ps_lease_options lo = {100, 10, 1, 60 * check_patience(), 0, 10};
     trm_ps_lease lease;
     worker w[2];
     trm_error err;
     (void)state;
-    snprintf(f.folder, sizeof f.folder, "/tmp/ps-away-XXXXXX");
-    assert_non_null(mkdtemp(f.folder));
-    start(&f);
+    begin_job(&f, true, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 2});
     for (int i = 0; i < 2; i++) {
-        join(&f, &w[i], i);
+        join_worker(&f, &w[i], i);
         CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease, &err), err);
     }
-    leave(&w[1]);
+    leave_job(&w[1]);
     until_away(f.server, 1);
-    join(&f, &w[1], 1);
+    join_worker(&f, &w[1], 1);
     CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &lease, &err), err);
-    restart(&f);
+    restart_server(&f);
     assert_true(trmi_front_find(f.server, 1)->active);
     for (int i = 0; i < 2; i++) {
-        leave(&w[i]);
+        leave_job(&w[i]);
     }
-    trm_ps_server_stop(f.server);
-    CHECK_OK(trmi_os_remove_tree(NULL, f.folder, &err), err);
+    end_job(&f);
 }
 
 /* Worker 1 cannot reach server 1 yet and stops for now; server 0 continues to wait for it. */
@@ -256,7 +246,7 @@ static void a_worker_that_could_not_begin_is_waited_for(void **state) {
                                              .timeout_seconds = 30,
                                              .ring_bytes = 1 << 20};
             CHECK_OK(trm_ps_client_create(&o, &clients[i], &err), err);
-            declare(&w, clients[i]);
+            declare_table(&w, clients[i]);
             CHECK_OK(trm_ps_batch_add(w.batch, w.table, w.keys, KEYS, w.rows, w.gradients, &err),
                      err);
             CHECK_OK(trm_ps_push(w.batch, NULL, &err), err);
@@ -284,12 +274,12 @@ static void a_job_goes_on_with_fewer_workers(void **state) {
         trm_ps_worker there[4];
         int32_t count;
         trm_error err;
-        begin(&f, true, (trm_ps_server_options){.shards = 2, .mode = mode, .workers = 3});
+        begin_job(&f, true, (trm_ps_server_options){.shards = 2, .mode = mode, .workers = 3});
         for (int life = 0; life < 2; life++) {
             const int workers = 3 - life;
             join_all(&f, w, workers);
             for (int n = 0; n < 4; n++) {
-                together((worker *[]){&w[0], &w[1], &w[2]}, workers);
+                run_batch((worker *[]){&w[0], &w[1], &w[2]}, workers);
             }
             for (int i = 0; i < workers; i++) {
                 CHECK_OK(trm_ps_flush(w[i].client, &err), err);
@@ -301,12 +291,12 @@ static void a_job_goes_on_with_fewer_workers(void **state) {
             }
             trm_ps_server_stop(f.server); /* before they leave */
             for (int i = 0; i < workers; i++) {
-                leave(&w[i]);
+                leave_job(&w[i]);
             }
             f.options.workers = 2;
-            start(&f);
+            start_server(&f);
         }
-        end(&f);
+        end_job(&f);
     }
 }
 
@@ -317,69 +307,62 @@ static void a_worker_that_failed_is_waited_for(void **state) {
     worker w[2];
     trm_error err;
     (void)state;
-    begin(&f, false, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 2});
+    begin_job(&f, false, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 2});
     for (int i = 0; i < 2; i++) {
-        join(&f, &w[i], i);
+        join_worker(&f, &w[i], i);
         trmi_client_set_timeout(w[i].client, 2);
-        CHECK_OK(pull(&w[i], &err), err);
+        CHECK_OK(pull_rows(&w[i], &err), err);
     }
     CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
-    CHECK_FAILS(pull(&w[0], &err), TRM_TIMEOUT, err, "to begin batch 1");
-    leave(&w[0]);
+    CHECK_FAILS(pull_rows(&w[0], &err), TRM_TIMEOUT, err, "to begin batch 1");
+    leave_job(&w[0]);
     CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err); /* makes step 1 with the push that waits */
-    CHECK_OK(pull(&w[1], &err), err);
+    CHECK_OK(pull_rows(&w[1], &err), err);
     CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
-    CHECK_FAILS(pull(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
+    CHECK_FAILS(pull_rows(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
     trmi_client_set_timeout(w[1].client, PATIENCE);
-    join(&f, &w[0], 0);
+    join_worker(&f, &w[0], 0);
     assert_int_equal(trm_ps_client_next_batch(w[0].client), 1);
-    CHECK_OK(pull(&w[0], &err), err);
+    CHECK_OK(pull_rows(&w[0], &err), err);
     CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
     }
-    leave(&w[1]); /* has pushed all: it is announced as finished although a pull had failed */
+    leave_job(&w[1]); /* has pushed all: it is announced as finished although a pull had failed */
     until_away(f.server, 1);
-    CHECK_OK(pull(&w[0], &err), err);
-    leave(&w[0]);
-    end(&f);
+    CHECK_OK(pull_rows(&w[0], &err), err);
+    leave_job(&w[0]);
+    end_job(&f);
 }
 
 /* So does one that gives up because it cannot read rows outside of training. */
 static void a_worker_that_failed_to_read_is_waited_for(void **state) {
-    fixture f = {.options = {.servers = 1,
-                             .shards = 1,
-                             .listen = "127.0.0.1:0",
-                             .memory_bytes = 1 << 24,
-                             .mode = TRM_PS_SYNC,
-                             .workers = 2}};
+    fixture f;
     worker w[2];
     trm_error err;
     (void)state;
-    start(&f);
-    for (int i = 0; i < 2; i++) {
-        join(&f, &w[i], i);
-    }
-    together((worker *[]){&w[0], &w[1]}, 2);
+    begin_job(&f, false, (trm_ps_server_options){.shards = 1, .mode = TRM_PS_SYNC, .workers = 2});
+    join_all(&f, w, 2);
+    run_batch((worker *[]){&w[0], &w[1]}, 2);
     CHECK_OK(trm_ps_flush(w[0].client, &err), err);
     pthread_mutex_lock(&f.server->mutex); /* it answers nothing */
     trmi_client_set_timeout(w[0].client, 0.2);
     CHECK_FAILS(trm_ps_read(w[0].batch, &err), TRM_TIMEOUT, err, "no answer from server 0");
     pthread_mutex_unlock(&f.server->mutex);
-    leave(&w[0]);
+    leave_job(&w[0]);
     trmi_client_set_timeout(w[1].client, 2);
-    CHECK_OK(pull(&w[1], &err), err);
+    CHECK_OK(pull_rows(&w[1], &err), err);
     CHECK_OK(trm_ps_push(w[1].batch, NULL, &err), err);
-    CHECK_FAILS(pull(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
+    CHECK_FAILS(pull_rows(&w[1], &err), TRM_TIMEOUT, err, "to begin batch 2");
     trmi_client_set_timeout(w[1].client, PATIENCE);
-    join(&f, &w[0], 0);
-    CHECK_OK(pull(&w[0], &err), err);
+    join_worker(&f, &w[0], 0);
+    CHECK_OK(pull_rows(&w[0], &err), err);
     CHECK_OK(trm_ps_push(w[0].batch, NULL, &err), err);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
-        leave(&w[i]);
+        leave_job(&w[i]);
     }
-    trm_ps_server_stop(f.server);
+    end_job(&f);
 }
 
 /* A bounded worker that had no samples for a while counts its batches from those of the others,
@@ -391,19 +374,19 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     worker w[2];
     trm_error err;
     (void)state;
-    begin(
+    begin_job(
         &f, false,
         (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
     join_all(&f, w, 2);
     CHECK_OK(trm_ps_lease_take(w[0].client, &lo, &lease, &err), err);
     CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &rest, &err), err);
     for (int64_t n = 1; n <= 8; n++) {
-        CHECK_OK(pull(&w[0], &err), err);
+        CHECK_OK(pull_rows(&w[0], &err), err);
         const trm_ps_push_options po = {.lease = lease, .position = lease.begin + 10 * n};
         CHECK_OK(trm_ps_push(w[0].batch, &po, &err), err);
         if (n == 1) {
             const trm_ps_push_options last = {.lease = rest, .position = rest.end};
-            CHECK_OK(pull(&w[1], &err), err);
+            CHECK_OK(pull_rows(&w[1], &err), err);
             CHECK_OK(trm_ps_push(w[1].batch, &last, &err), err);
             CHECK_OK(trm_ps_flush(w[1].client, &err), err);
             assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
@@ -412,16 +395,16 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     CHECK_OK(trm_ps_flush(w[0].client, &err), err);
     trm_ps_batch_destroy(w[0].batch);
     trmi_client_vanish(w[0].client); /* its last samples go to worker 1 */
-    join(&f, &w[0], 0);
+    join_worker(&f, &w[0], 0);
     while (trm_ps_lease_take(w[1].client, &lo, &lease, &err) == TRM_PENDING) {
         usleep(1000);
     }
     assert_int_equal(lease.begin, 80);
     assert_int_equal(trm_ps_client_next_batch(w[1].client), 8);
     for (int i = 0; i < 2; i++) {
-        leave(&w[i]);
+        leave_job(&w[i]);
     }
-    end(&f);
+    end_job(&f);
 }
 
 /* Makes the batches of leases until there are no samples; with `whole` one batch of each lease. */
@@ -432,7 +415,7 @@ static void use_leases(worker *w, const trm_ps_lease_options *lo, trm_ps_lease l
         for (int64_t at = lease.begin; at < lease.end;) {
             at = whole || at + lo->batch > lease.end ? lease.end : at + lo->batch;
             const trm_ps_push_options po = {.lease = lease, .position = at};
-            CHECK_OK(pull(w, &err), err);
+            CHECK_OK(pull_rows(w, &err), err);
             CHECK_OK(trm_ps_push(w->batch, &po, &err), err);
         }
         CHECK_OK(trm_ps_flush(w->client, &err), err);
@@ -451,25 +434,25 @@ static void workers_that_rested_together_do_not_wait(void **state) {
     worker w[ALL];
     trm_error err;
     (void)state;
-    begin(&f, false,
-          (trm_ps_server_options){
-              .shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 100, .workers = ALL});
+    begin_job(&f, false,
+              (trm_ps_server_options){
+                  .shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 100, .workers = ALL});
     for (int i = 0; i < ALL; i++) {
-        join(&f, &w[i], i);
+        join_worker(&f, &w[i], i);
         CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
     }
     use_leases(&w[0], &lo, lease[0], false);
     use_leases(&w[1], &lo, lease[1], true);
     assert_true(trm_ps_client_next_batch(w[1].client) < trm_ps_client_next_batch(w[0].client));
-    leave(&w[2]); /* its samples are free */
+    leave_job(&w[2]); /* its samples are free */
     while (trm_ps_lease_take(w[1].client, &lo, &lease[1], &err) == TRM_PENDING) {
         usleep(1000);
     }
     assert_int_equal(trm_ps_client_next_batch(w[1].client), trm_ps_client_next_batch(w[0].client));
     for (int i = 0; i < 2; i++) {
-        leave(&w[i]);
+        leave_job(&w[i]);
     }
-    end(&f);
+    end_job(&f);
 }
 
 /* Gives the server the log of workers `fd`; returns the one before. */
@@ -488,11 +471,11 @@ static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
     worker w[2];
     trm_error err;
     (void)state;
-    begin(
+    begin_job(
         &f, true,
         (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
     join_all(&f, w, 2);
-    together((worker *[]){&w[0], &w[1]}, 2);
+    run_batch((worker *[]){&w[0], &w[1]}, 2);
     CHECK_OK(trm_ps_flush(w[1].client, &err), err);
     int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     assert_true(full >= 0);
@@ -501,13 +484,13 @@ static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
     assert_int_equal(swap_log(f.server, log), full);
     close(full);
     CHECK_OK(trm_ps_leave(w[1].client, &err), err);
-    leave(&w[1]);
-    restart(&f);
+    leave_job(&w[1]);
+    restart_server(&f);
     for (int n = 0; n < 4; n++) {
-        together((worker *[]){&w[0]}, 1);
+        run_batch((worker *[]){&w[0]}, 1);
     }
-    leave(&w[0]);
-    end(&f);
+    leave_job(&w[0]);
+    end_job(&f);
 }
 
 int main(void) {

@@ -18,7 +18,7 @@ typedef struct fixture {
     trm_ps_server *servers[2];
 } fixture;
 
-static void start(fixture *f) {
+static void start_servers(fixture *f) {
     servers_start(f->servers, 2,
                   (trm_ps_server_options){.shards = 1,
                                           .folder = f->folder,
@@ -27,25 +27,25 @@ static void start(fixture *f) {
                                           .worker_timeout_seconds = lease});
 }
 
-static void stop(fixture *f) {
+static void stop_servers(fixture *f) {
     for (int s = 0; s < 2; s++) {
         trm_ps_server_stop(f->servers[s]);
     }
 }
 
-static void begin(fixture *f) {
+static void begin_job(fixture *f) {
     snprintf(f->folder, sizeof f->folder, "/tmp/ps-chief-XXXXXX");
     assert_non_null(mkdtemp(f->folder));
-    start(f);
+    start_servers(f);
 }
 
-static void end(fixture *f) {
+static void end_job(fixture *f) {
     trm_error err;
-    stop(f);
+    stop_servers(f);
     CHECK_OK(trmi_os_remove_tree(NULL, f->folder, &err), err);
 }
 
-static trm_ps_client *join(fixture *f, int worker) {
+static trm_ps_client *join_worker(fixture *f, int worker) {
     const trm_ps_client_options o = {.local = f->servers,
                                      .servers = 2,
                                      .worker = worker,
@@ -57,7 +57,7 @@ static trm_ps_client *join(fixture *f, int worker) {
     return client;
 }
 
-static trm_ps_chief ask(trm_ps_client *client, trm_ps_chief_claim wish) {
+static trm_ps_chief ask_chief(trm_ps_client *client, trm_ps_chief_claim wish) {
     trm_ps_chief chief;
     trm_error err;
     CHECK_OK(trm_ps_chief_request(client, wish, 0, &chief, &err), err);
@@ -77,7 +77,7 @@ static void be_silent(fixture *f) {
 
 /* The silence is long enough, although an answer to another worker may still be on its way. */
 static void until_chief(trm_ps_client *client) {
-    for (int i = 0; !ask(client, TRM_PS_CHIEF_STANDS_IN).mine; i++) {
+    for (int i = 0; !ask_chief(client, TRM_PS_CHIEF_STANDS_IN).mine; i++) {
         assert_true(i < 30000);
         usleep(1000);
     }
@@ -103,15 +103,16 @@ static void one_batch(trm_ps_client *client) {
 
 static void the_chief_is_the_one_that_the_job_names(void **state) {
     fixture f;
-    begin(&f);
-    trm_ps_client *first = join(&f, 0), *second = join(&f, 1);
-    assert_int_equal(ask(second, TRM_PS_CHIEF_STANDS_IN).worker, -1); /* it may still be starting */
-    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
-    trm_ps_chief seen = ask(second, TRM_PS_CHIEF_STANDS_IN);
+    begin_job(&f);
+    trm_ps_client *first = join_worker(&f, 0), *second = join_worker(&f, 1);
+    assert_int_equal(ask_chief(second, TRM_PS_CHIEF_STANDS_IN).worker,
+                     -1); /* it may still be starting */
+    assert_true(ask_chief(first, TRM_PS_CHIEF_IS).mine);
+    trm_ps_chief seen = ask_chief(second, TRM_PS_CHIEF_STANDS_IN);
     assert_true(!seen.mine && seen.worker == 0 && seen.lease_seconds == lease);
     /* A new process in the chief's place gets the lease at once. */
-    trm_ps_client *again = join(&f, 0);
-    assert_true(ask(again, TRM_PS_CHIEF_IS).mine);
+    trm_ps_client *again = join_worker(&f, 0);
+    assert_true(ask_chief(again, TRM_PS_CHIEF_IS).mine);
     trm_error err;
     trm_ps_chief none;
     assert_int_equal(trm_ps_chief_request(first, TRM_PS_CHIEF_IS, 0, &none, &err), TRM_OK);
@@ -119,29 +120,29 @@ static void the_chief_is_the_one_that_the_job_names(void **state) {
     trm_ps_client_destroy(first);
     trm_ps_client_destroy(again);
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 static void a_chief_that_never_comes_is_replaced(void **state) {
     fixture f;
-    begin(&f);
-    trm_ps_client *second = join(&f, 1);
+    begin_job(&f);
+    trm_ps_client *second = join_worker(&f, 1);
     be_silent(&f);
     until_chief(second);
-    trm_ps_client *late = join(&f, 0);
-    assert_int_equal(ask(late, TRM_PS_CHIEF_IS).worker, 1);
+    trm_ps_client *late = join_worker(&f, 0);
+    assert_int_equal(ask_chief(late, TRM_PS_CHIEF_IS).worker, 1);
     trm_ps_client_destroy(late);
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 static void a_silent_chief_is_replaced_and_refused(void **state) {
     fixture f;
     trm_error err;
     trm_ps_checkpoint_result result;
-    begin(&f);
-    trm_ps_client *first = join(&f, 0), *second = join(&f, 1);
-    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
+    begin_job(&f);
+    trm_ps_client *first = join_worker(&f, 0), *second = join_worker(&f, 1);
+    assert_true(ask_chief(first, TRM_PS_CHIEF_IS).mine);
     one_batch(first);
     one_batch(second);
     CHECK_OK(trm_ps_checkpoint(first, true, &result, &err), err);
@@ -155,29 +156,29 @@ static void a_silent_chief_is_replaced_and_refused(void **state) {
                 "worker 0 is not the chief, worker 1 is");
     CHECK_FAILS(trm_ps_stop_servers(first, &err), TRM_CANCELLED, err, "is not the chief");
     one_batch(first); /* it may still train as a worker */
-    assert_false(ask(first, TRM_PS_CHIEF_IS).mine);
+    assert_false(ask_chief(first, TRM_PS_CHIEF_IS).mine);
     CHECK_OK(trm_ps_checkpoint(second, true, &result, &err), err);
     assert_int_equal(result.snapshot, 2);
     CHECK_OK(trm_ps_stop_servers(second, &err), err);
     CHECK_OK(trm_ps_server_wait(f.servers[1], 30), err);
     trm_ps_client_destroy(first);
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 static void whoever_pushes_lives(void **state) {
     fixture f;
-    begin(&f);
-    trm_ps_client *first = join(&f, 0), *second = join(&f, 1);
-    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
+    begin_job(&f);
+    trm_ps_client *first = join_worker(&f, 0), *second = join_worker(&f, 1);
+    assert_true(ask_chief(first, TRM_PS_CHIEF_IS).mine);
     be_silent(&f);
     one_batch(first);
-    assert_int_equal(ask(second, TRM_PS_CHIEF_STANDS_IN).worker, 0);
+    assert_int_equal(ask_chief(second, TRM_PS_CHIEF_STANDS_IN).worker, 0);
     be_silent(&f);
     until_chief(second);
     trm_ps_client_destroy(first);
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 /* Pushes that its checkpoint held back continue, and the next chief can take a checkpoint. */
@@ -185,9 +186,9 @@ static void a_chief_that_dies_in_a_checkpoint_holds_nobody(void **state) {
     fixture f;
     trm_error err;
     trm_ps_checkpoint_result result;
-    begin(&f);
-    trm_ps_client *first = join(&f, 0), *second = join(&f, 1);
-    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
+    begin_job(&f);
+    trm_ps_client *first = join_worker(&f, 0), *second = join_worker(&f, 1);
+    assert_true(ask_chief(first, TRM_PS_CHIEF_IS).mine);
     one_batch(second);
     for (uint32_t s = 0; s < 2; s++) {
         trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
@@ -202,7 +203,7 @@ static void a_chief_that_dies_in_a_checkpoint_holds_nobody(void **state) {
     until_chief(second);
     CHECK_OK(trm_ps_checkpoint(second, true, &result, &err), err);
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 static void who_has_left_is_waited_for_no_longer(void **state) {
@@ -210,9 +211,9 @@ static void who_has_left_is_waited_for_no_longer(void **state) {
     trm_error err;
     trm_ps_worker workers[2];
     int32_t count;
-    begin(&f);
-    trm_ps_client *first = join(&f, 0), *second = join(&f, 1);
-    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
+    begin_job(&f);
+    trm_ps_client *first = join_worker(&f, 0), *second = join_worker(&f, 1);
+    assert_true(ask_chief(first, TRM_PS_CHIEF_IS).mine);
     one_batch(first);
     one_batch(second);
     CHECK_OK(trm_ps_leave(second, &err), err);
@@ -222,42 +223,43 @@ static void who_has_left_is_waited_for_no_longer(void **state) {
     trm_ps_client_destroy(first); /* sends BYE: no worker waits for the lease to expire */
     until_chief(second);
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 static void a_server_remembers_the_chief(void **state) {
     fixture f;
-    begin(&f);
-    trm_ps_client *second = join(&f, 1);
+    begin_job(&f);
+    trm_ps_client *second = join_worker(&f, 1);
     be_silent(&f);
     until_chief(second);
-    stop(&f); /* before it could send BYE */
+    stop_servers(&f); /* before it could send BYE */
     second->incarnation = 0;
     trm_ps_client_destroy(second);
-    start(&f);
-    trm_ps_client *first = join(&f, 0);
-    assert_int_equal(ask(first, TRM_PS_CHIEF_IS).worker, 1);
+    start_servers(&f);
+    trm_ps_client *first = join_worker(&f, 0);
+    assert_int_equal(ask_chief(first, TRM_PS_CHIEF_IS).worker, 1);
     be_silent(&f);
     until_chief(first);
     trm_ps_client_destroy(first);
-    end(&f);
+    end_job(&f);
 }
 
 static void a_server_remembers_that_the_chief_has_left(void **state) {
     fixture f;
     trm_error err;
-    begin(&f);
-    trm_ps_client *first = join(&f, 0);
-    assert_true(ask(first, TRM_PS_CHIEF_IS).mine);
+    begin_job(&f);
+    trm_ps_client *first = join_worker(&f, 0);
+    assert_true(ask_chief(first, TRM_PS_CHIEF_IS).mine);
     one_batch(first);
     CHECK_OK(trm_ps_leave(first, &err), err);
     trm_ps_client_destroy(first);
-    stop(&f);
-    start(&f);
-    trm_ps_client *second = join(&f, 1);
-    assert_true(ask(second, TRM_PS_CHIEF_STANDS_IN).mine); /* no lease of 60 s is waited for */
+    stop_servers(&f);
+    start_servers(&f);
+    trm_ps_client *second = join_worker(&f, 1);
+    assert_true(
+        ask_chief(second, TRM_PS_CHIEF_STANDS_IN).mine); /* no lease of 60 s is waited for */
     trm_ps_client_destroy(second);
-    end(&f);
+    end_job(&f);
 }
 
 int main(void) {

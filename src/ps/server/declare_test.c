@@ -24,7 +24,7 @@ typedef struct probe {
     _Atomic uint32_t tables; /* of the shard */
 } probe;
 
-static void look(trmi_shard_thread *runner, trmi_request *r) {
+static void look_at_table(trmi_shard_thread *runner, trmi_request *r) {
     probe *p = (probe *)(void *)r;
     while (!atomic_load(&p->goes_on)) {
         usleep(1000);
@@ -35,7 +35,7 @@ static void look(trmi_shard_thread *runner, trmi_request *r) {
 
 static void start_probe(probe *p, int shard, bool goes_on) {
     *p = (probe){.goes_on = goes_on};
-    p->request.run = look;
+    p->request.run = look_at_table;
     atomic_store(&p->request.pending, 2); /* no shard finishes it */
     assert_int_equal(trmi_queue_append(server->runners[shard].queue, &p->request), TRM_OK);
 }
@@ -57,7 +57,7 @@ static void wait_for_table(int shard, uint32_t tables) {
 
 /* ---- clients --------------------------------------------------------------------------------- */
 
-static int32_t declare(int number, const char *name) {
+static int32_t declare_table(int number, const char *name) {
     const trm_table_options options = {
         .name = name, .width = WIDTH, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
     int32_t table;
@@ -68,7 +68,7 @@ static int32_t declare(int number, const char *name) {
 
 static void *declare_second(void *context) {
     const int number = (int)(intptr_t)context;
-    return (void *)(intptr_t)declare(number, "second");
+    return (void *)(intptr_t)declare_table(number, "second");
 }
 
 static void wait_for_push(void) {
@@ -95,7 +95,7 @@ static void a_table_waits_for_a_push_without_the_front(void **state) {
         const trm_ps_client_options o = {
             .local = &server, .servers = 1, .worker = n, .ring_bytes = 1 << 18};
         CHECK_OK(trm_ps_client_create(&o, &client[n], &err), err);
-        assert_int_equal(declare(n, "first"), 0);
+        assert_int_equal(declare_table(n, "first"), 0);
     }
     CHECK_OK(trm_ps_batch_create(client[0], &batch, &err), err);
     for (uint64_t k = 0; k < KEYS; k++) {

@@ -40,7 +40,7 @@ typedef struct job {
 
 /* ---- servers ---- */
 
-static void *keep(void *context) {
+static void *keep_server(void *context) {
     keeper *k = context;
     for (;;) {
         trm_ps_server *server = server_start(k->options);
@@ -61,16 +61,16 @@ static void *keep(void *context) {
     }
 }
 
-static void start(keeper *k) {
+static void start_keeper(keeper *k) {
     const int before = atomic_load(&k->restarts);
     atomic_store(&k->kill, false);
-    assert_int_equal(pthread_create(&k->thread, NULL, keep, k), 0);
+    assert_int_equal(pthread_create(&k->thread, NULL, keep_server, k), 0);
     while (atomic_load(&k->restarts) == before) {
         usleep(1000);
     }
 }
 
-static void stop(keeper *k) {
+static void stop_keeper(keeper *k) {
     atomic_store(&k->kill, true);
     pthread_join(k->thread, NULL);
 }
@@ -126,7 +126,7 @@ static bool none_is_lost(void *context) {
     return false;
 }
 
-static void join(worker *w) {
+static void join_worker(worker *w) {
     const char *addresses[SERVERS_MAX];
     const int servers = w->job->server_count;
     trm_error err;
@@ -146,12 +146,12 @@ static void join(worker *w) {
 /* Returns the batch that the worker makes next. */
 static int64_t next_batch(const worker *w) { return trm_ps_client_next_batch(w->of.client); }
 
-static void compute(worker *w) { worker_compute(&w->of, w->number, next_batch(w)); }
+static void compute_batch(worker *w) { worker_compute(&w->of, w->number, next_batch(w)); }
 
 static void make_steps(worker *w, int64_t until) {
     trm_error err;
     while (next_batch(w) < until) {
-        compute(w);
+        compute_batch(w);
         CHECK_OK(trm_ps_push(w->of.batch, NULL, &err), err);
     }
     CHECK_OK(trm_ps_flush(w->of.client, &err), err);
@@ -169,9 +169,9 @@ static void push_and_die(worker *w, double seconds) {
     worker_die(&w->of);
 }
 
-static void restart(keeper *k) {
-    stop(k);
-    start(k);
+static void restart_keeper(keeper *k) {
+    stop_keeper(k);
+    start_keeper(k);
 }
 
 static void *run_worker_1(void *context) {
@@ -199,50 +199,75 @@ static void begin_job(job *j, int servers, int workers, bool together) {
                                                         .log_pushes = TRM_ON,
                                                         .mode = TRM_PS_SYNC,
                                                         .workers = workers};
-        start(&j->servers[s]);
+        start_keeper(&j->servers[s]);
     }
     for (int n = 0; n < workers; n++) {
         j->worker[n].job = j;
         j->worker[n].number = n;
-        join(&j->worker[n]);
+        join_worker(&j->worker[n]);
     }
 }
 
-static void begin(job *j, int workers) { begin_job(j, SERVERS, workers, false); }
+static void begin_usual_job(job *j, int workers) { begin_job(j, SERVERS, workers, false); }
 
-static void end(job *j, float rows[KEYS * WIDTH]) {
+static void end_job(job *j, float rows[KEYS * WIDTH]) {
     trm_error err;
     worker_read_all(&j->worker[0].of, rows);
     for (int n = 0; n < j->workers; n++) {
         worker_die(&j->worker[n].of);
     }
     for (int s = 0; s < j->server_count; s++) {
-        stop(&j->servers[s]);
+        stop_keeper(&j->servers[s]);
     }
     CHECK_OK(trmi_os_remove_tree(NULL, in_folder("job"), &err), err);
 }
 
-/* One worker: it and server `dead` die after step `fatal`, which the shards of that server whose
- * bit is set in `lost` have not logged. */
+/* Worker 0 dies in step `fatal`, which server 0 has applied; server 1 dies with it. Worker 0 makes
+ * the step again, and server 0 goes back by it. */
+static void lose_step(job *j, int fatal) {
+    worker *w = &j->worker[0];
+    make_steps(w, fatal - 1);
+    compute_batch(w);
+    push_and_die(w, 0.3); /* server 0 applies the step */
+    restart_keeper(&j->servers[1]);
+    join_worker(w);
+    assert_int_equal(next_batch(w), fatal - 1);
+    assert_int_equal(atomic_load(&j->servers[0].restarts), 2);
+}
+
+/* Checks that jobs with a failure in one of the steps `first`, first + 2, ... end with the rows of
+ * one without (step `calm`). */
+static void compare_with_calm_job(void (*run)(int fatal, float rows[KEYS * WIDTH]), int calm,
+                                  int first) {
+    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    run(calm, expected);
+    for (int fatal = first; fatal < STEPS; fatal += 2) {
+        run(fatal, rows);
+        assert_memory_equal(rows, expected, sizeof rows);
+    }
+}
+
+/* Runs a job of one worker: it and server `dead` die after step `fatal`, which the shards of that
+ * server whose bit is set in `lost` have not logged. */
 static void run_alone(int fatal, int dead, unsigned lost, float rows[KEYS * WIDTH]) {
     static job j;
-    begin(&j, 1);
+    begin_usual_job(&j, 1);
     if (fatal > 0) {
         make_steps(&j.worker[0], fatal);
         worker_die(&j.worker[0].of);
-        stop(&j.servers[dead]);
+        stop_keeper(&j.servers[dead]);
         for (int shard = 0; shard < SHARDS; shard++) {
             if ((lost >> shard & 1) != 0) {
                 lose_last_push(in_folder("job"), (job_shard){dead, SERVERS, shard, SHARDS});
             }
         }
-        start(&j.servers[dead]);
-        join(&j.worker[0]);
+        start_keeper(&j.servers[dead]);
+        join_worker(&j.worker[0]);
         assert_int_equal(next_batch(&j.worker[0]), fatal - 1);
         assert_int_equal(atomic_load(&j.servers[!dead].restarts), 2);
     }
     make_steps(&j.worker[0], STEPS);
-    end(&j, rows);
+    end_job(&j, rows);
 }
 
 static void the_only_worker_and_a_server(void **state) {
@@ -264,31 +289,19 @@ static void the_only_worker_and_a_server(void **state) {
 static void run_together(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     pthread_t other;
-    begin(&j, 2);
+    begin_usual_job(&j, 2);
     assert_int_equal(pthread_create(&other, NULL, run_worker_1, &j.worker[1]), 0);
-    worker *w = &j.worker[0];
     if (fatal > 0) {
-        make_steps(w, fatal - 1);
-        compute(w);
-        push_and_die(w, 0.3); /* server 0 applies the step */
-        restart(&j.servers[1]);
-        join(w);
-        assert_int_equal(next_batch(w), fatal - 1);
-        assert_int_equal(atomic_load(&j.servers[0].restarts), 2);
+        lose_step(&j, fatal);
     }
-    make_steps(w, STEPS);
+    make_steps(&j.worker[0], STEPS);
     pthread_join(other, NULL);
-    end(&j, rows);
+    end_job(&j, rows);
 }
 
 static void a_worker_and_a_server_while_others_live(void **state) {
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     (void)state;
-    run_together(0, expected);
-    for (int fatal = 2; fatal < STEPS; fatal += 2) {
-        run_together(fatal, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
-    }
+    compare_with_calm_job(run_together, 0, 2);
 }
 
 /* The same, but no server has worker 1's push of that step yet, so that no step is formed. It comes
@@ -297,15 +310,15 @@ static void a_worker_and_a_server_while_others_live(void **state) {
 static void run_with_late_push(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     trm_error err;
-    begin(&j, 2);
+    begin_usual_job(&j, 2);
     worker *dies = &j.worker[0], *lives = &j.worker[1];
     for (int64_t step = 0; step < STEPS; step++) {
-        compute(dies);
-        compute(lives);
+        compute_batch(dies);
+        compute_batch(lives);
         if (step == fatal) {
             push_and_die(dies, 0.1); /* server 0 reads what was sent */
-            restart(&j.servers[1]);
-            join(dies);
+            restart_keeper(&j.servers[1]);
+            join_worker(dies);
             assert_int_equal(next_batch(dies), step);
         }
         CHECK_OK(trm_ps_push(lives->of.batch, NULL, &err), err);
@@ -313,7 +326,7 @@ static void run_with_late_push(int fatal, float rows[KEYS * WIDTH]) {
             pthread_t other; /* connects to the server that was started again */
             assert_int_equal(pthread_create(&other, NULL, flush_worker, lives), 0);
             usleep((useconds_t)(300000 * check_patience())); /* a step could be formed */
-            compute(dies);
+            compute_batch(dies);
             CHECK_OK(trm_ps_push(dies->of.batch, NULL, &err), err);
             pthread_join(other, NULL);
             continue;
@@ -322,17 +335,12 @@ static void run_with_late_push(int fatal, float rows[KEYS * WIDTH]) {
     }
     CHECK_OK(trm_ps_flush(lives->of.client, &err), err);
     CHECK_OK(trm_ps_flush(dies->of.client, &err), err);
-    end(&j, rows);
+    end_job(&j, rows);
 }
 
 static void a_push_of_an_earlier_life_forms_no_step(void **state) {
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     (void)state;
-    run_with_late_push(-1, expected);
-    for (int fatal = 1; fatal < STEPS; fatal += 2) {
-        run_with_late_push(fatal, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
-    }
+    compare_with_calm_job(run_with_late_push, -1, 1);
 }
 
 /* Worker 1 has its rows and waits for worker 0, which needs rows of a server that has been started
@@ -342,11 +350,11 @@ static void run_with_silent_worker(int fatal, float rows[KEYS * WIDTH]) {
     trm_error err;
     begin_job(&j, SERVERS, 2, true);
     for (int64_t step = 0; step < STEPS; step++) {
-        compute(&j.worker[1]);
+        compute_batch(&j.worker[1]);
         if (step == fatal) {
-            restart(&j.servers[1]);
+            restart_keeper(&j.servers[1]);
         }
-        compute(&j.worker[0]);
+        compute_batch(&j.worker[0]);
         for (int n = 0; n < 2; n++) {
             CHECK_OK(trm_ps_push(j.worker[n].of.batch, NULL, &err), err);
         }
@@ -355,17 +363,12 @@ static void run_with_silent_worker(int fatal, float rows[KEYS * WIDTH]) {
         CHECK_OK(trm_ps_flush(j.worker[0].of.client, &err), err);
         pthread_join(other, NULL);
     }
-    end(&j, rows);
+    end_job(&j, rows);
 }
 
 static void a_worker_that_others_wait_for_is_not_waited_for(void **state) {
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     (void)state;
-    run_with_silent_worker(-1, expected);
-    for (int fatal = 1; fatal < STEPS; fatal += 2) {
-        run_with_silent_worker(fatal, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
-    }
+    compare_with_calm_job(run_with_silent_worker, -1, 1);
 }
 
 /* Worker 0 dies when all servers have its push and no step has it yet; its next life goes on
@@ -375,25 +378,25 @@ static void run_with_kept_push(int fatal, int dead, float rows[KEYS * WIDTH]) {
     static job j;
     pthread_t other;
     trm_error err;
-    begin(&j, 2);
+    begin_usual_job(&j, 2);
     worker *dies = &j.worker[0], *lives = &j.worker[1];
     for (int64_t step = 0; step < STEPS; step++) {
-        compute(dies);
-        compute(lives);
+        compute_batch(dies);
+        compute_batch(lives);
         CHECK_OK(trm_ps_push(dies->of.batch, NULL, &err), err);
         if (step == fatal) {
             usleep((useconds_t)(100000 * check_patience())); /* the servers read what was sent */
             worker_die(&dies->of);
-            join(dies);
+            join_worker(dies);
             assert_int_equal(next_batch(dies), step + 1);
-            restart(&j.servers[dead]);
+            restart_keeper(&j.servers[dead]);
         }
         CHECK_OK(trm_ps_push(lives->of.batch, NULL, &err), err);
         assert_int_equal(pthread_create(&other, NULL, flush_worker, lives), 0);
         CHECK_OK(trm_ps_flush(dies->of.client, &err), err);
         pthread_join(other, NULL);
     }
-    end(&j, rows);
+    end_job(&j, rows);
 }
 
 static void a_push_of_a_dead_worker_outlasts_its_server(void **state) {
@@ -412,33 +415,22 @@ static void a_push_of_a_dead_worker_outlasts_its_server(void **state) {
 static void run_with_given_up_push(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     begin_job(&j, SERVERS_MAX, 1, false);
-    worker *w = &j.worker[0];
     if (fatal > 0) {
-        make_steps(w, fatal - 1);
-        compute(w);
-        push_and_die(w, 0.3); /* server 0 applies the step */
-        restart(&j.servers[1]);
-        join(w);
-        assert_int_equal(next_batch(w), fatal - 1);
-        assert_int_equal(atomic_load(&j.servers[0].restarts), 2);
+        lose_step(&j, fatal);
         assert_int_equal(atomic_load(&j.servers[2].restarts), 2);
     }
-    make_steps(w, STEPS);
-    end(&j, rows);
+    make_steps(&j.worker[0], STEPS);
+    end_job(&j, rows);
 }
 
 static void a_kept_push_that_is_made_again_is_forgotten(void **state) {
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     (void)state;
-    run_with_given_up_push(0, expected);
-    for (int fatal = 1; fatal < STEPS; fatal += 2) {
-        run_with_given_up_push(fatal, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
-    }
+    compare_with_calm_job(run_with_given_up_push, 0, 1);
 }
 
-static void *compute_batch(void *context) {
-    compute(context);
+/* Computes a batch on a thread of its own. */
+static void *compute_in_thread(void *context) {
+    compute_batch(context);
     return NULL;
 }
 
@@ -449,18 +441,18 @@ static void run_with_two_dead_servers(int fatal, float rows[KEYS * WIDTH]) {
     static job j;
     pthread_t threads[2];
     trm_error err;
-    begin(&j, 2);
+    begin_usual_job(&j, 2);
     for (int64_t step = 0; step < STEPS; step++) {
         atomic_store(&loses_answers, step == fatal);
         for (int n = 0; n < 2; n++) {
-            assert_int_equal(pthread_create(&threads[n], NULL, compute_batch, &j.worker[n]), 0);
+            assert_int_equal(pthread_create(&threads[n], NULL, compute_in_thread, &j.worker[n]), 0);
         }
         if (step == fatal) {
             usleep((useconds_t)(300000 * check_patience())); /* the other answers arrive */
-            stop(&j.servers[0]);
-            stop(&j.servers[1]);
-            start(&j.servers[0]);
-            start(&j.servers[1]);
+            stop_keeper(&j.servers[0]);
+            stop_keeper(&j.servers[1]);
+            start_keeper(&j.servers[0]);
+            start_keeper(&j.servers[1]);
             atomic_fetch_add(&breaks, 1);
             atomic_store(&loses_answers, false);
         }
@@ -472,17 +464,12 @@ static void run_with_two_dead_servers(int fatal, float rows[KEYS * WIDTH]) {
     for (int n = 0; n < 2; n++) {
         CHECK_OK(trm_ps_flush(j.worker[n].of.client, &err), err);
     }
-    end(&j, rows);
+    end_job(&j, rows);
 }
 
 static void two_dead_servers_do_not_wait_for_each_other(void **state) {
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     (void)state;
-    run_with_two_dead_servers(-1, expected);
-    for (int fatal = 1; fatal < STEPS; fatal += 2) {
-        run_with_two_dead_servers(fatal, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
-    }
+    compare_with_calm_job(run_with_two_dead_servers, -1, 1);
 }
 
 int main(void) {

@@ -52,7 +52,7 @@ static trmi_channel *watch_channel(void *context, trmi_channel *channel) {
 
 /* ---- a job ----------------------------------------------------------------------------------- */
 
-static void join(job *j, int number) {
+static void join_worker(job *j, int number) {
     const trm_ps_client_options o = {
         .local = j->server, .servers = SERVERS, .worker = number, .ring_bytes = 1 << 18};
     table_worker *w = &j->workers[number];
@@ -73,7 +73,7 @@ static void die_and_come_back(job *j, int64_t step) {
     ahead.awaits = ahead.dead = false;
     usleep(20000); /* messages under way arrive */
     worker_die(w);
-    join(j, 0);
+    join_worker(j, 0);
     assert_in_range(trm_ps_client_next_batch(w->client), step, step + 1);
     if (trm_ps_client_next_batch(w->client) == step) {
         worker_compute(w, 0, step);
@@ -90,13 +90,13 @@ static void start_in(job *j, const char *path) {
                                           .folder = path,
                                           .log_pushes = path == NULL ? TRM_OFF : TRM_ON});
     for (int n = 0; n < WORKERS; n++) {
-        join(j, n);
+        join_worker(j, n);
     }
 }
 
-static void start(job *j) { start_in(j, NULL); }
+static void start_servers(job *j) { start_in(j, NULL); }
 
-static void stop(job *j) {
+static void stop_servers(job *j) {
     for (int n = 0; n < WORKERS; n++) {
         worker_leave(&j->workers[n]);
     }
@@ -105,11 +105,11 @@ static void stop(job *j) {
     }
 }
 
-static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
+static void run_job(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     static job j;
     trm_error err;
     ahead = (fate){.told = told, .server = server};
-    start(&j);
+    start_servers(&j);
     for (int64_t step = 0; step < STEPS; step++) {
         for (int n = WORKERS - 1; n >= 0; n--) {
             worker_compute(&j.workers[n], n, step);
@@ -124,16 +124,16 @@ static void run(bool dies, bool told, int server, float rows[KEYS * WIDTH]) {
     CHECK_OK(trm_ps_flush(j.workers[0].client, &err), err);
     CHECK_OK(trm_ps_flush(j.workers[1].client, &err), err);
     worker_read_all(&j.workers[1], rows);
-    stop(&j);
+    stop_servers(&j);
 }
 
 static void steps_are_of_the_same_pushes_everywhere(void **state) {
     static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
-    run(false, false, 0, expected);
+    run_job(false, false, 0, expected);
     for (int server = 0; server < SERVERS; server++) {
-        run(true, false, server, rows);
+        run_job(true, false, server, rows);
         assert_memory_equal(rows, expected, sizeof rows);
-        run(true, true, server, rows);
+        run_job(true, true, server, rows);
         assert_memory_equal(rows, expected, sizeof rows);
     }
 }
@@ -161,7 +161,7 @@ static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
     trm_error err;
     for (int refusing = 0; refusing < SERVERS; refusing++) {
         ahead = (fate){0};
-        start(&j);
+        start_servers(&j);
         for (int n = 0; n < WORKERS; n++) {
             trmi_client_set_timeout(j.workers[n].client, 20);
             worker_compute(&j.workers[n], n, 0);
@@ -180,7 +180,7 @@ static void a_refused_push_ends_the_wait_for_the_other_server(void **state) {
         assert_true(holds_a_pull(other)); /* has not answered, not even that it waited too long */
         CHECK_FAILS(trm_ps_flush(j.workers[1].client, &err), TRM_NOSPACE, err, "full");
         set_held(other, false);
-        stop(&j);
+        stop_servers(&j);
     }
 }
 
@@ -190,7 +190,7 @@ static void a_refused_pull_ends_the_wait_for_the_other_server(void **state) {
     trm_error err, failure;
     (void)state;
     ahead = (fate){0};
-    start(&j);
+    start_servers(&j);
     for (int n = 0; n < WORKERS; n++) {
         worker_compute(&j.workers[n], n, 0);
     }
@@ -201,7 +201,7 @@ static void a_refused_pull_ends_the_wait_for_the_other_server(void **state) {
     pthread_mutex_unlock(&j.server[1]->mutex);
     worker_pull(&j.workers[0], 0, 1);
     CHECK_FAILS(trm_ps_pull_wait(j.workers[0].batch, &err), TRM_NOMEM, err, "for this pull");
-    stop(&j);
+    stop_servers(&j);
 }
 
 /* One of two shards has no memory for a step, which the other one has applied: the server gives no
@@ -212,7 +212,7 @@ static void a_step_without_memory_ends_the_service(void **state) {
     float row[WIDTH];
     uint64_t key = 0;
     ahead = (fate){0};
-    start(&j);
+    start_servers(&j);
     while (trmi_shard_of_row(&(trm_placement){0}, key, SERVERS, 2) != 0) {
         key++;
     }
@@ -230,7 +230,7 @@ static void a_step_without_memory_ends_the_service(void **state) {
     CHECK_OK(trm_ps_batch_add(j.workers[1].batch, j.workers[1].table, &key, 1, row, NULL, &err),
              err);
     CHECK_FAILS(trm_ps_read(j.workers[1].batch, &err), TRM_NOMEM, err, "");
-    stop(&j);
+    stop_servers(&j);
 }
 
 /* ---- a kept push whose step is being logged -------------------------------------------------- */
@@ -322,7 +322,7 @@ static void a_kept_push_stays_until_its_step_is_logged(void **state) {
     trmi_free(data);
     trmi_free(before);
     j.workers[1].client->incarnation = 0;
-    stop(&j);
+    stop_servers(&j);
 }
 
 int main(void) {

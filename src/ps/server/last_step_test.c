@@ -20,7 +20,7 @@ typedef struct job {
     table_worker worker[WORKERS_MAX];
 } job;
 
-static void start(job *j) {
+static void start_server(job *j) {
     servers_start(j->server, j->servers,
                   (trm_ps_server_options){.shards = SHARDS,
                                           .mode = TRM_PS_SYNC,
@@ -29,7 +29,7 @@ static void start(job *j) {
                                           .log_pushes = TRM_ON});
 }
 
-static void join(job *j, int number) {
+static void join_worker(job *j, int number) {
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->servers,
                                      .worker = number,
@@ -43,7 +43,7 @@ static void join(job *j, int number) {
 }
 
 /* Batches of all workers, until each has made `steps`. */
-static void train(job *j, int64_t steps) {
+static void train_steps(job *j, int64_t steps) {
     trm_error err;
     for (int64_t step = 0; step < steps; step++) {
         bool makes[WORKERS_MAX] = {false};
@@ -86,26 +86,26 @@ static void kill_all(job *j, unsigned lost) {
 
 static void join_all(job *j) {
     for (int n = 0; n < j->workers; n++) {
-        join(j, n);
+        join_worker(j, n);
     }
 }
 
 /* `kills` kills after step `fatal`; after the first, each comes when the restarted job has
  * begun. */
-static void run(int servers, int workers, trm_dtype wire, int fatal, int kills, unsigned lost,
-                float rows[KEYS * WIDTH]) {
+static void run_lives(int servers, int workers, trm_dtype wire, int fatal, int kills, unsigned lost,
+                      float rows[KEYS * WIDTH]) {
     job j = {.servers = servers, .workers = workers, .wire = wire, .folder = in_folder("job")};
     trm_error err;
-    start(&j);
+    start_server(&j);
     join_all(&j);
     for (int k = 0; k < kills; k++) {
-        train(&j, fatal);
+        train_steps(&j, fatal);
         /* Later kills lose the step on other shards. */
         kill_all(&j, k == 0 ? lost : (lost * 5 + 3 * (unsigned)k) % (1u << servers * SHARDS));
-        start(&j);
+        start_server(&j);
         join_all(&j);
     }
-    train(&j, STEPS);
+    train_steps(&j, STEPS);
     worker_read_all(&j.worker[0], rows);
     kill_all(&j, 0);
     CHECK_OK(trmi_os_remove_tree(NULL, j.folder, &err), err);
@@ -115,10 +115,10 @@ static void each_step_on_each_set_of_shards(void **state) {
     static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
     for (int servers = 1; servers <= SERVERS_MAX; servers++) {
         for (int workers = 1; workers <= WORKERS_MAX; workers++) {
-            run(servers, workers, TRM_FLOAT32, 0, 0, 0, expected);
+            run_lives(servers, workers, TRM_FLOAT32, 0, 0, 0, expected);
             for (int fatal = 1; fatal < STEPS; fatal += fatal < 3 ? 1 : 3) {
                 for (unsigned lost = 0; lost < 1u << servers * SHARDS; lost++) {
-                    run(servers, workers, TRM_FLOAT32, fatal, 1 + (fatal == 2), lost, rows);
+                    run_lives(servers, workers, TRM_FLOAT32, fatal, 1 + (fatal == 2), lost, rows);
                     assert_memory_equal(rows, expected, sizeof rows);
                 }
             }
@@ -128,8 +128,8 @@ static void each_step_on_each_set_of_shards(void **state) {
 
 static void gradients_of_16_bits_are_rounded_alike(void **state) {
     static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
-    run(2, 2, TRM_BFLOAT16, 0, 0, 0, expected);
-    run(2, 2, TRM_BFLOAT16, 3, 1, 1, rows);
+    run_lives(2, 2, TRM_BFLOAT16, 0, 0, 0, expected);
+    run_lives(2, 2, TRM_BFLOAT16, 3, 1, 1, rows);
     assert_memory_equal(rows, expected, sizeof rows);
 }
 
@@ -138,29 +138,29 @@ static void gradients_of_16_bits_are_rounded_alike(void **state) {
 static void a_restarted_job_saves_before_its_first_step(void **state) {
     static float rows[KEYS * WIDTH], before[KEYS * WIDTH], expected[KEYS * WIDTH];
     for (int workers = 1; workers <= WORKERS_MAX; workers++) {
-        run(2, workers, TRM_FLOAT32, 0, 0, 0, expected);
+        run_lives(2, workers, TRM_FLOAT32, 0, 0, 0, expected);
         for (int kills = 1; kills <= 2; kills++) {
             job j = {
                 .servers = 2, .workers = workers, .wire = TRM_FLOAT32, .folder = in_folder("job")};
             trm_ps_checkpoint_result result;
             trm_error err;
-            start(&j);
+            start_server(&j);
             join_all(&j);
-            train(&j, 2);
+            train_steps(&j, 2);
             worker_read_all(&j.worker[0], before);
-            train(&j, 3);
+            train_steps(&j, 3);
             kill_all(&j, 1u << SHARDS); /* server 0 has step 3, a shard of server 1 has not */
-            start(&j);
+            start_server(&j);
             join_all(&j);
             CHECK_OK(trm_ps_checkpoint(j.worker[0].client, true, &result, &err), err);
             worker_read_all(&j.worker[0], rows);
             assert_memory_equal(rows, before, sizeof rows);
             if (kills == 2) { /* the snapshot that was taken in between is whole */
                 kill_all(&j, 0);
-                start(&j);
+                start_server(&j);
                 join_all(&j);
             }
-            train(&j, STEPS);
+            train_steps(&j, STEPS);
             worker_read_all(&j.worker[0], rows);
             assert_memory_equal(rows, expected, sizeof rows);
             kill_all(&j, 0);
@@ -177,11 +177,11 @@ static void the_first_message_of_a_life_may_be_its_report(void **state) {
     job j = {.servers = 2, .workers = 1, .wire = TRM_FLOAT32, .folder = in_folder("job")};
     trm_error err;
     (void)state;
-    start(&j);
+    start_server(&j);
     join_all(&j);
-    train(&j, 2);
+    train_steps(&j, 2);
     kill_all(&j, 0);
-    start(&j);
+    start_server(&j);
     for (uint32_t i = 0; i < 2; i++) {
         trm_ps_server *server = j.server[i];
         const trmi_request r = {

@@ -14,7 +14,7 @@ typedef struct history {
     int64_t count;
 } history;
 
-static trm_status record(void *context, const trmi_lease_event *event, trm_error *err) {
+static trm_status record_event(void *context, const trmi_lease_event *event, trm_error *err) {
     history *h = context;
     h->events[h->count++] = *event;
     return TRM_OK;
@@ -50,7 +50,7 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
         trmi_lease_book *book;
         trm_error err;
         h.count = 0;
-        CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+        CHECK_OK(trmi_lease_book_create(record_event, &h, &book, &err), err);
         trm_ps_lease_options o = {SAMPLES, LEASE, EPOCHS, 10, 0, 0};
         trm_ps_lease have[WORKERS] = {{0}};
         int64_t position[WORKERS] = {0};
@@ -89,7 +89,7 @@ static void every_sample_once_although_workers_come_and_go(void **state) {
         /* A book that replays the events is equal. */
         trmi_lease_book *again;
         static history nothing;
-        CHECK_OK(trmi_lease_book_create(record, &nothing, &again, &err), err);
+        CHECK_OK(trmi_lease_book_create(record_event, &nothing, &again, &err), err);
         for (int64_t i = 0; i < h.count; i++) {
             CHECK_OK(trmi_lease_replay(again, &h.events[i], &err), err);
         }
@@ -108,10 +108,10 @@ static void leases_outlive_a_restart(void **state) {
     trm_error err;
     trm_ps_lease mine, others, third;
     const trm_ps_lease_options o = {SAMPLES, 100, 1, 10, 0, 0};
-    CHECK_OK(trmi_lease_book_create(record, &h, &before, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &h, &before, &err), err);
     CHECK_OK(trmi_lease_take(before, &o, 0, 1, &mine, &err), err);
     CHECK_OK(trmi_lease_take(before, &o, 1, 1, &others, &err), err);
-    CHECK_OK(trmi_lease_book_create(record, &after, &again, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &after, &again, &err), err);
     for (int64_t i = 0; i < h.count; i++) {
         CHECK_OK(trmi_lease_replay(again, &h.events[i], &err), err);
     }
@@ -144,7 +144,7 @@ static void a_job_is_continued_for_more_epochs(void **state) {
         const int64_t have = h.count;
         trm_status status;
         trmi_lease_book_destroy(book);
-        CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+        CHECK_OK(trmi_lease_book_create(record_event, &h, &book, &err), err);
         for (int64_t i = 0; i < have; i++) {
             CHECK_OK(trmi_lease_replay(book, &h.events[i], &err), err);
         }
@@ -170,7 +170,7 @@ static void a_job_ends_at_its_steps(void **state) {
     trm_ps_lease lease, last = {0};
     int64_t used = 0, leases = 0;
     trm_status status;
-    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &h, &book, &err), err);
     trm_ps_lease_options o = {SAMPLES, 400, 0, 0, STEPS * BATCH, BATCH};
     while ((status = trmi_lease_take(book, &o, 0, 1, &lease, &err)) == TRM_OK) {
         assert_int_equal((lease.end - lease.begin) % BATCH, 0);
@@ -201,7 +201,7 @@ static void wrong_use_is_said(void **state) {
     trmi_lease_book *book;
     trm_error err;
     trm_ps_lease lease;
-    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &h, &book, &err), err);
     trm_ps_lease_options o = {SAMPLES, 0, 1, 0, 0, 0};
     CHECK_FAILS(trmi_lease_take(book, &o, 0, 1, &lease, &err), TRM_INVALID, err, "above 0");
     o.lease_samples = 100;
@@ -222,7 +222,7 @@ static void samples_of_a_failed_push_are_lent_again(void **state) {
     trm_error err;
     trm_ps_lease lease, again;
     h.count = 0;
-    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &h, &book, &err), err);
     const trm_ps_lease_options o = {SAMPLES, 100, 1, 0, 0, 0};
     CHECK_OK(trmi_lease_take(book, &o, 0, 1, &lease, &err), err);
     assert_false(trmi_lease_give_up_gap(book, lease.id, 0));
@@ -245,7 +245,7 @@ static void nothing_is_recorded_without_memory(void **state) {
     trm_error err;
     trm_ps_lease lease;
     h.count = 0;
-    CHECK_OK(trmi_lease_book_create(record, &h, &book, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &h, &book, &err), err);
     const trm_ps_lease_options o = {SAMPLES, 100, 1, 0, 0, 0};
     trm_status status = TRM_OK;
     for (int worker = 0; worker < 20; worker++) { /* both lists grow on the way */
@@ -266,7 +266,7 @@ static void nothing_is_recorded_without_memory(void **state) {
             CHECK_OK(trmi_lease_drop_worker(book, 1, &err), err);
         }
     }
-    CHECK_OK(trmi_lease_book_create(record, &h, &again, &err), err);
+    CHECK_OK(trmi_lease_book_create(record_event, &h, &again, &err), err);
     for (int64_t i = 0; i < h.count; i++) {
         CHECK_OK(trmi_lease_replay(again, &h.events[i], &err), err);
     }

@@ -328,7 +328,7 @@ static void run_job(const job *j, uint64_t seed) {
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }
 
-static void rounds(const job *j) {
+static void repeat_rounds(const job *j) {
     const char *more = getenv("PS_KILL_LONG");
     const char *seed = getenv("PS_KILL_SEED");
     uint64_t first = seed == NULL ? 3 : 3 + 1000003 * (uint64_t)atoll(seed);
@@ -342,59 +342,59 @@ static void rounds(const job *j) {
 }
 
 static void leases_with_servers_that_die_and_a_worker_that_stops(void **state) {
-    rounds(&(job){.name = "a stopped worker",
-                  .lent = true,
-                  .samples = 1000,
-                  .lease = 70,
-                  .epochs = 3,
-                  .kills = 8,
-                  .pause_microseconds = 80000,
-                  .stop_a_worker = true});
+    repeat_rounds(&(job){.name = "a stopped worker",
+                         .lent = true,
+                         .samples = 1000,
+                         .lease = 70,
+                         .epochs = 3,
+                         .kills = 8,
+                         .pause_microseconds = 80000,
+                         .stop_a_worker = true});
 }
 static void leases_while_all_kinds_die(void **state) {
-    rounds(&(job){.name = "leases",
-                  .lent = true,
-                  .samples = 2000,
-                  .lease = 70,
-                  .epochs = 3,
-                  .kills = 24,
-                  .pause_microseconds = 30000});
+    repeat_rounds(&(job){.name = "leases",
+                         .lent = true,
+                         .samples = 2000,
+                         .lease = 70,
+                         .epochs = 3,
+                         .kills = 24,
+                         .pause_microseconds = 30000});
 }
 static void leases_of_synchronous_workers_while_all_kinds_die(void **state) {
-    rounds(&(job){.name = "synchronous leases",
-                  .mode = TRM_PS_SYNC,
-                  .lent = true,
-                  .samples = 1000,
-                  .lease = 70,
-                  .epochs = 2,
-                  .kills = 12,
-                  .pause_microseconds = 60000});
+    repeat_rounds(&(job){.name = "synchronous leases",
+                         .mode = TRM_PS_SYNC,
+                         .lent = true,
+                         .samples = 1000,
+                         .lease = 70,
+                         .epochs = 2,
+                         .kills = 12,
+                         .pause_microseconds = 60000});
 }
 static void leases_of_bounded_workers_while_all_kinds_die(void **state) {
-    rounds(&(job){.name = "bounded leases",
-                  .mode = TRM_PS_BOUNDED,
-                  .staleness = 1,
-                  .lent = true,
-                  .samples = 1000,
-                  .lease = 70,
-                  .epochs = 2,
-                  .kills = 12,
-                  .pause_microseconds = 60000});
+    repeat_rounds(&(job){.name = "bounded leases",
+                         .mode = TRM_PS_BOUNDED,
+                         .staleness = 1,
+                         .lent = true,
+                         .samples = 1000,
+                         .lease = 70,
+                         .epochs = 2,
+                         .kills = 12,
+                         .pause_microseconds = 60000});
 }
 static void synchronous_batches_while_all_kinds_die(void **state) {
-    rounds(&(job){.name = "synchronous",
-                  .mode = TRM_PS_SYNC,
-                  .batches = 150,
-                  .kills = 12,
-                  .pause_microseconds = 60000});
+    repeat_rounds(&(job){.name = "synchronous",
+                         .mode = TRM_PS_SYNC,
+                         .batches = 150,
+                         .kills = 12,
+                         .pause_microseconds = 60000});
 }
 static void bounded_batches_while_all_kinds_die(void **state) {
-    rounds(&(job){.name = "bounded",
-                  .mode = TRM_PS_BOUNDED,
-                  .staleness = 2,
-                  .batches = 150,
-                  .kills = 12,
-                  .pause_microseconds = 60000});
+    repeat_rounds(&(job){.name = "bounded",
+                         .mode = TRM_PS_BOUNDED,
+                         .staleness = 2,
+                         .batches = 150,
+                         .kills = 12,
+                         .pause_microseconds = 60000});
 }
 
 int main(int argc, char **argv) {

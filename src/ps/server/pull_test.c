@@ -24,8 +24,9 @@ static float rows[SLICES][COUNT * WIDTH_MAX], alone[COUNT * WIDTH_MAX];
 
 static int table_of(int slice) { return slice % TABLES; } /* the first ones have two slices */
 
-static void start(job *j, trm_ps_client_options o,
-                  trmi_channel *(*wrap)(void *context, trmi_channel *channel), void *context) {
+static void start_servers(job *j, trm_ps_client_options o,
+                          trmi_channel *(*wrap)(void *context, trmi_channel *channel),
+                          void *context) {
     trm_error err;
     servers_start(j->server, SERVERS, (trm_ps_server_options){.shards = 2});
     o.local = j->server;
@@ -42,7 +43,7 @@ static void start(job *j, trm_ps_client_options o,
     CHECK_OK(trm_ps_batch_create(j->client, &j->batch, &err), err);
 }
 
-static void stop(job *j) {
+static void stop_servers(job *j) {
     trm_ps_batch_destroy(j->batch);
     trm_ps_client_destroy(j->client);
     for (int s = 0; s < SERVERS; s++) {
@@ -86,7 +87,7 @@ static void parts_give_the_rows_of_the_whole(void **state) {
     static const trm_dtype wires[] = {TRM_FLOAT32, TRM_BFLOAT16};
     for (int w = 0; w < 2; w++) {
         job j;
-        start(&j, (trm_ps_client_options){.wire = wires[w]}, NULL, NULL);
+        start_servers(&j, (trm_ps_client_options){.wire = wires[w]}, NULL, NULL);
         for (uint64_t seed = 1; seed <= 3; seed++) {
             pull_all(&j, seed);
             assert_true(j.batch->part_count > 2);
@@ -96,7 +97,7 @@ static void parts_give_the_rows_of_the_whole(void **state) {
         trm_ps_client_stats stats;
         trm_ps_client_get_stats(j.client, &stats);
         assert_int_equal(stats.lookups, 3 * 2 * SLICES * COUNT);
-        stop(&j);
+        stop_servers(&j);
     }
 }
 
@@ -126,8 +127,8 @@ static void synchronous_workers_pull_at_once(void **state) {
 
 /* Two pushes of SLICES slices, in which keys come several times and what is wanted differs; then
  * the rows of these keys and of others. */
-static void learn(int32_t servers, int32_t shards, trm_dtype wire,
-                  float (*out)[COUNT * WIDTH_MAX]) {
+static void learn_rows(int32_t servers, int32_t shards, trm_dtype wire,
+                       float (*out)[COUNT * WIDTH_MAX]) {
     enum { SOME = 500, PUSHES = 2 };
     static const trm_dtype dtypes[] = {TRM_FLOAT32, TRM_BFLOAT16, TRM_FLOAT16};
     static float gradients[SOME * WIDTH_MAX];
@@ -179,10 +180,10 @@ static void one_shard_gives_the_rows_of_several(void **state) {
     static float several[SLICES][COUNT * WIDTH_MAX];
     for (int w = 0; w < 3; w++) {
         memset(rows, 0, sizeof rows);
-        learn(1, 1, wires[w], rows);
+        learn_rows(1, 1, wires[w], rows);
         for (int split = 0; split < 2; split++) {
             memset(several, 0, sizeof several);
-            learn(SERVERS, 1 + 2 * split, wires[w], several);
+            learn_rows(SERVERS, 1 + 2 * split, wires[w], several);
             assert_memory_equal(several, rows, sizeof rows);
         }
     }
@@ -211,13 +212,13 @@ static trmi_channel *make_brittle(void *context, trmi_channel *inner) {
 static void parts_are_asked_for_again(void **state) {
     int lives = 0;
     job j;
-    start(&j, (trm_ps_client_options){0}, make_brittle, &lives);
+    start_servers(&j, (trm_ps_client_options){0}, make_brittle, &lives);
     for (uint64_t seed = 1; seed <= 10; seed++) {
         pull_all(&j, seed);
         check_rows(&j);
     }
     assert_true(lives > 10);
-    stop(&j);
+    stop_servers(&j);
 }
 
 /* ---- hot rows -------------------------------------------------------------------------------- */
@@ -228,7 +229,7 @@ static void a_hot_row_outlives_its_place(void **state) {
     enum { OTHERS = 64 };
     trm_error err;
     job j;
-    start(&j, (trm_ps_client_options){.cache_rows = 4, .cache_staleness = 100}, NULL, NULL);
+    start_servers(&j, (trm_ps_client_options){.cache_rows = 4, .cache_staleness = 100}, NULL, NULL);
     trm_ps_batch *other;
     CHECK_OK(trm_ps_batch_create(j.client, &other, &err), err);
     const uint64_t hot[4] = {1, 2, 3, 4};
@@ -252,7 +253,7 @@ static void a_hot_row_outlives_its_place(void **state) {
     assert_true(stats.cached_keys > 0);
     assert_memory_equal(first, again, sizeof first);
     trm_ps_batch_destroy(other);
-    stop(&j);
+    stop_servers(&j);
 }
 
 int main(void) {

@@ -36,13 +36,13 @@ static void start_server(cluster *c, int number) {
     c->server[number] = server_start(o);
 }
 
-static void start(cluster *c) {
+static void start_servers(cluster *c) {
     for (int s = 0; s < c->servers; s++) {
         start_server(c, s);
     }
 }
 
-static void stop(cluster *c) {
+static void stop_servers(cluster *c) {
     for (int s = 0; s < c->servers; s++) {
         trm_ps_server_stop(c->server[s]);
         c->server[s] = NULL;
@@ -73,7 +73,7 @@ static const trm_table_options users = {.name = "users",
 static const trm_table_options items = {
     .name = "items", .width = 1, .learning_rate = 0.1f, .optimizer = {.kind = TRM_SGD}};
 
-static void declare(trm_ps_client *client, int32_t table[2]) {
+static void declare_table(trm_ps_client *client, int32_t table[2]) {
     trm_error err;
     CHECK_OK(trm_ps_client_table(client, &users, &table[0], &err), err);
     CHECK_OK(trm_ps_client_table(client, &items, &table[1], &err), err);
@@ -107,7 +107,7 @@ static void add_work(trm_ps_batch *batch, const int32_t table[2], work *w) {
 }
 
 /* Returns a gradient that depends on the row, so that a wrong row changes all later ones. */
-static void compute(work *w) {
+static void compute_batch(work *w) {
     for (int i = 0; i < 60 * WIDTH; i++) {
         w->user_grads[i] = 0.3f * w->user_rows[i] + 0.01f * (float)(i % 7 - 3);
     }
@@ -123,7 +123,7 @@ static void one_step(trm_ps_client *client, trm_ps_batch *batch, const int32_t t
     add_work(batch, table, w);
     CHECK_OK(trm_ps_pull_start(batch, &err), err);
     CHECK_OK(trm_ps_pull_wait(batch, &err), err);
-    compute(w);
+    compute_batch(w);
     CHECK_OK(trm_ps_push(batch, NULL, &err), err);
 }
 
@@ -132,7 +132,7 @@ typedef struct view {
     float users[KEYS][WIDTH], items[50];
 } view;
 
-static void look(trm_ps_client *client, const int32_t table[2], view *v) {
+static void read_view(trm_ps_client *client, const int32_t table[2], view *v) {
     trm_error err;
     trm_ps_batch *batch;
     uint64_t user_keys[KEYS], item_keys[50];
@@ -183,7 +183,7 @@ static void reference_step(reference *r, int workers, int64_t number) {
         for (int i = 0; i < 20; i++) {
             w.item_rows[i] = r->items[w.items[i]];
         }
-        compute(&w);
+        compute_batch(&w);
         for (int i = 0; i < 60; i++) {
             for (int j = 0; j < WIDTH; j++) {
                 g[user_index(w.users[i])][j] += (double)w.user_grads[i * WIDTH + j] / workers;
@@ -222,38 +222,38 @@ static void assert_close_to(const view *v, const reference *r) {
 static void a_rate_of_zero_changes_no_row(void **state) {
     trm_error err;
     cluster c = {.servers = 2};
-    start(&c);
+    start_servers(&c);
     trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){0}, 0);
     int32_t table[2];
-    declare(client, table);
+    declare_table(client, table);
     static view before, after;
     static work w;
     trm_ps_batch *batch;
     CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
     one_step(client, batch, table, &w, 0, 0);
-    look(client, table, &before);
+    read_view(client, table, &before);
     make_work(&w, 0, 1);
     add_work(batch, table, &w);
     CHECK_OK(trm_ps_pull_start(batch, &err), err);
     CHECK_OK(trm_ps_pull_wait(batch, &err), err);
-    compute(&w);
+    compute_batch(&w);
     CHECK_OK(trm_ps_push(batch, &(trm_ps_push_options){.rate_scale = TRM_NONE}, &err), err);
     CHECK_OK(trm_ps_flush(client, &err), err);
-    look(client, table, &after);
+    read_view(client, table, &after);
     assert_memory_equal(&before, &after, sizeof before);
     trm_ps_batch_destroy(batch);
     trm_ps_client_destroy(client);
-    stop(&c);
+    stop_servers(&c);
 }
 
 static void one_worker_equals_plain_loops(void **state) {
     for (int form = 0; form < 4; form++) {
         cluster c = {.servers = 1 + form % 2, .options = {.shards = 1 + form}, .tcp = form >= 2};
-        start(&c);
+        start_servers(&c);
         trm_ps_client *client =
             connect_worker(&c, (trm_ps_client_options){.tcp_only = form == 3}, 0);
         int32_t table[2];
-        declare(client, table);
+        declare_table(client, table);
         trm_error err;
         trm_ps_batch *batch;
         CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
@@ -266,7 +266,7 @@ static void one_worker_equals_plain_loops(void **state) {
             reference_step(&r, 1, n);
         }
         CHECK_OK(trm_ps_flush(client, &err), err);
-        look(client, table, &v);
+        read_view(client, table, &v);
         assert_close_to(&v, &r);
         trm_table_stats stats;
         CHECK_OK(trm_ps_table_get_stats(client, table[0], &stats, &err), err);
@@ -288,7 +288,7 @@ static void one_worker_equals_plain_loops(void **state) {
         assert_int_equal(trm_ps_server_wait(c.server[0], 5), TRM_OK);
         trm_ps_batch_destroy(batch);
         trm_ps_client_destroy(client);
-        stop(&c);
+        stop_servers(&c);
     }
 }
 
@@ -309,7 +309,7 @@ static void *work_on(void *context) {
     worker_thread *t = context;
     trm_ps_client *client = connect_worker(t->c, t->options, t->worker);
     int32_t table[2];
-    declare(client, table);
+    declare_table(client, table);
     trm_error err;
     trm_ps_batch *batch;
     CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
@@ -323,7 +323,7 @@ static void *work_on(void *context) {
             int64_t lead = n - atomic_load(&progress[other]);
             t->seen_ahead = lead > t->seen_ahead ? lead : t->seen_ahead;
         }
-        compute(w);
+        compute_batch(w);
         if (t->pause_us > 0) {
             usleep((useconds_t)t->pause_us);
         }
@@ -361,21 +361,21 @@ static void synchronous_equals_one_device(void **state) {
                      .options = {.shards = 2, .mode = TRM_PS_SYNC, .workers = 3},
                      .tcp = form == 2};
         worker_thread threads[3];
-        start(&c);
+        start_servers(&c);
         run_workers(&c, (trm_ps_client_options){0}, 3, 15, form == 1 ? 3000 : 0, threads);
         trm_ps_client *reader = connect_worker(&c, (trm_ps_client_options){0}, -1);
         int32_t table[2];
-        declare(reader, table);
+        declare_table(reader, table);
         static reference r;
         static view v;
         reference_start(&r);
         for (int64_t n = 0; n < 15; n++) {
             reference_step(&r, 3, n);
         }
-        look(reader, table, &v);
+        read_view(reader, table, &v);
         assert_close_to(&v, &r);
         trm_ps_client_destroy(reader);
-        stop(&c);
+        stop_servers(&c);
     }
 }
 
@@ -385,13 +385,13 @@ static void staleness_is_bounded(void **state) {
             .servers = 2,
             .options = {.shards = 1, .mode = TRM_PS_BOUNDED, .workers = 3, .staleness = k}};
         worker_thread threads[3];
-        start(&c);
+        start_servers(&c);
         run_workers(&c, (trm_ps_client_options){0}, 3, 25, 1500, threads);
         for (int i = 0; i < 3; i++) {
             assert_true(threads[i].seen_ahead <= k);
         }
         assert_int_equal(threads[0].seen_ahead, k); /* and the bound is used */
-        stop(&c);
+        stop_servers(&c);
     }
 }
 
@@ -399,7 +399,7 @@ static void backup_workers_are_not_waited_for(void **state) {
     cluster c = {.servers = 2,
                  .options = {.shards = 2, .mode = TRM_PS_SYNC, .workers = 3, .backup_workers = 1}};
     worker_thread threads[3];
-    start(&c);
+    start_servers(&c);
     run_workers(&c, (trm_ps_client_options){0}, 3, 20, 4000, threads);
     int64_t applied = 0;
     for (int s = 0; s < 2; s++) {
@@ -413,16 +413,16 @@ static void backup_workers_are_not_waited_for(void **state) {
             assert_int_equal(c.server[s]->runners[0].shard->windows[i].base, 20);
         }
     }
-    stop(&c);
+    stop_servers(&c);
 }
 
 static void a_wait_names_whom_it_waits_for(void **state) {
     cluster c = {.servers = 1, .options = {.shards = 1, .mode = TRM_PS_BOUNDED, .workers = 2}};
-    start(&c);
+    start_servers(&c);
     trm_ps_client *client =
         connect_worker(&c, (trm_ps_client_options){.timeout_seconds = 0.5 * check_patience()}, 0);
     int32_t table[2];
-    declare(client, table);
+    declare_table(client, table);
     trm_error err;
     trm_ps_batch *batch;
     static work w;
@@ -434,7 +434,7 @@ static void a_wait_names_whom_it_waits_for(void **state) {
                 "to begin batch 1: a worker not yet seen has finished 0");
     trm_ps_batch_destroy(batch);
     trm_ps_client_destroy(client);
-    stop(&c);
+    stop_servers(&c);
 }
 
 /* ---- exactly once on a bad network ----------------------------------------------------------- */
@@ -451,7 +451,7 @@ typedef struct bad_channel {
 
 static _Atomic int64_t harm[4];
 
-static uint32_t dice(bad_channel *c) {
+static uint32_t roll_dice(bad_channel *c) {
     return trmi_random_u32(c->seed, TRMI_STREAM_TEST, c->count++) % 100;
 }
 
@@ -482,7 +482,7 @@ static trm_status bad_commit(trmi_channel *channel, trmi_message *m, double time
     trmi_ps_header h;
     bool data_message = trmi_ps_decode_header(m->data, m->bytes, &h, NULL) == TRM_OK &&
                         (h.kind == TRMI_PS_PUSH || h.kind == TRMI_PS_PULL);
-    uint32_t d = data_message ? dice(c) : 99;
+    uint32_t d = data_message ? roll_dice(c) : 99;
     trm_status status = TRM_OK;
     if (d < 15) {
         atomic_fetch_add(&harm[0], 1); /* lost */
@@ -515,7 +515,7 @@ static trm_status bad_receive(trmi_channel *channel, double timeout, trmi_messag
         trm_status status = c->inner->table->receive(c->inner, timeout, out, err);
         trmi_ps_header h;
         if (status != TRM_OK || trmi_ps_decode_header(out->data, out->bytes, &h, NULL) != TRM_OK ||
-            (h.kind == TRMI_PS_DONE && h.flags != TRMI_PS_PUSH) || dice(c) >= 15) {
+            (h.kind == TRMI_PS_DONE && h.flags != TRMI_PS_PUSH) || roll_dice(c) >= 15) {
             return status;
         }
         atomic_fetch_add(&harm[3], 1);
@@ -551,7 +551,7 @@ static trmi_channel *make_bad(void *context, trmi_channel *inner) {
 static void pushes_count_once_on_a_bad_network(void **state) {
     for (uint64_t seed = 1; seed <= 6; seed++) {
         cluster c = {.servers = 2, .options = {.shards = 2}};
-        start(&c);
+        start_servers(&c);
         trm_error err;
         trm_ps_client *client;
         trm_ps_client_options o = {.local = c.server,
@@ -561,7 +561,7 @@ static void pushes_count_once_on_a_bad_network(void **state) {
                                    .pushes_ahead = 8};
         CHECK_OK(trmi_client_create_wrapped(&o, make_bad, &seed, &client, &err), err);
         int32_t table[2];
-        declare(client, table);
+        declare_table(client, table);
         trm_ps_batch *batch;
         CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
         /* Gradients do not depend on rows, so that the sum of SGD steps is the same in any
@@ -585,7 +585,7 @@ static void pushes_count_once_on_a_bad_network(void **state) {
         }
         CHECK_OK(trm_ps_flush(client, &err), err);
         static view v;
-        look(client, table, &v);
+        read_view(client, table, &v);
         for (int k = 0; k < 50; k++) {
             CHECK_CLOSE(v.items[k], expected[k], 1e-5);
         }
@@ -598,7 +598,7 @@ static void pushes_count_once_on_a_bad_network(void **state) {
         }
         trm_ps_batch_destroy(batch);
         trm_ps_client_destroy(client);
-        stop(&c);
+        stop_servers(&c);
     }
     for (int i = 0; i < 4; i++) {
         assert_true(atomic_load(&harm[i]) > 20);
@@ -611,7 +611,7 @@ static void a_restarted_server_loses_nothing(void **state) {
     char path[128];
     snprintf(path, sizeof path, "%s/restart", folder);
     cluster c = {.servers = 2, .options = {.shards = 2, .folder = path, .log_pushes = TRM_ON}};
-    start(&c);
+    start_servers(&c);
     trm_error err;
     static work w;
     static reference r;
@@ -622,10 +622,10 @@ static void a_restarted_server_loses_nothing(void **state) {
     uint32_t snapshot = 0;
     for (int life = 0; life < 8; life++) {
         trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){0}, 0);
-        declare(client, table);
+        declare_table(client, table);
         trm_ps_batch *batch;
         CHECK_OK(trm_ps_batch_create(client, &batch, &err), err);
-        look(client, table, &v);
+        read_view(client, table, &v);
         assert_close_to(&v, &r);
         for (int i = 0; i < 5; i++, n++) {
             one_step(client, batch, table, &w, 0, n);
@@ -641,13 +641,13 @@ static void a_restarted_server_loses_nothing(void **state) {
         CHECK_OK(trm_ps_flush(client, &err), err);
         trm_ps_batch_destroy(batch);
         trm_ps_client_destroy(client);
-        stop(&c);
-        start(&c);
+        stop_servers(&c);
+        start_servers(&c);
         assert_int_equal(c.server[0]->runners[0].shard->tick, n);
     }
     /* The same rows on one server with three shards: from a checkpoint, without newer logs. */
     trm_ps_client *client = connect_worker(&c, (trm_ps_client_options){0}, 0);
-    declare(client, table);
+    declare_table(client, table);
     trm_ps_checkpoint_result result;
     CHECK_OK(trm_ps_checkpoint(client, true, &result, &err), err);
     /* A push after the snapshot is only in the log, which servers with other shards cannot read. */
@@ -657,7 +657,7 @@ static void a_restarted_server_loses_nothing(void **state) {
     CHECK_OK(trm_ps_flush(client, &err), err);
     trm_ps_batch_destroy(batch);
     trm_ps_client_destroy(client);
-    stop(&c);
+    stop_servers(&c);
     cluster other = {.servers = 1, .options = {.shards = 3, .folder = path}};
     trm_ps_server_options o = other.options;
     o.servers = 1;
@@ -667,13 +667,13 @@ static void a_restarted_server_loses_nothing(void **state) {
     char log[160];
     snprintf(log, sizeof log, "%s/log", path);
     CHECK_OK(trmi_os_remove_tree(NULL, log, &err), err);
-    start(&other);
+    start_servers(&other);
     client = connect_worker(&other, (trm_ps_client_options){0}, 0);
-    declare(client, table);
-    look(client, table, &v);
+    declare_table(client, table);
+    read_view(client, table, &v);
     assert_close_to(&v, &r);
     trm_ps_client_destroy(client);
-    stop(&other);
+    stop_servers(&other);
 }
 
 static void checkpoints_are_one_moment_for_all_servers(void **state) {
@@ -683,7 +683,7 @@ static void checkpoints_are_one_moment_for_all_servers(void **state) {
     char path[128];
     snprintf(path, sizeof path, "%s/moment", folder);
     cluster c = {.servers = 2, .options = {.shards = 2, .folder = path, .workers = 2}};
-    start(&c);
+    start_servers(&c);
     worker_thread threads[2];
     for (int i = 0; i < 2; i++) {
         threads[i] = (worker_thread){.c = &c, .worker = i, .steps = 150};
@@ -694,7 +694,7 @@ static void checkpoints_are_one_moment_for_all_servers(void **state) {
     trm_error err;
     trm_ps_client *chief = connect_worker(&c, (trm_ps_client_options){0}, -1);
     int32_t table[2];
-    declare(chief, table);
+    declare_table(chief, table);
     trm_ps_checkpoint_result result = {0};
     for (int i = 0; i < 4; i++) {
         CHECK_OK(trm_ps_checkpoint(chief, i > 0, &result, &err), err);
@@ -705,8 +705,8 @@ static void checkpoints_are_one_moment_for_all_servers(void **state) {
         pthread_join(threads[i].thread, NULL);
     }
     trm_ps_client_destroy(chief);
-    stop(&c);
-    start(&c);
+    stop_servers(&c);
+    start_servers(&c);
     /* Checks that the windows of all shards of all servers agree: every shard has applied the same
      * pushes. */
     const trmi_shard *first = c.server[0]->runners[0].shard;
@@ -725,16 +725,16 @@ static void checkpoints_are_one_moment_for_all_servers(void **state) {
             }
         }
     }
-    stop(&c);
+    stop_servers(&c);
 }
 
 static void hot_rows_come_from_the_cache(void **state) {
     cluster c = {.servers = 1, .options = {.shards = 1}};
-    start(&c);
+    start_servers(&c);
     trm_ps_client *client =
         connect_worker(&c, (trm_ps_client_options){.cache_rows = 1000, .cache_staleness = 3}, 0);
     int32_t table[2];
-    declare(client, table);
+    declare_table(client, table);
     trm_error err;
     trm_ps_batch *batch;
     uint64_t keys[10];
@@ -761,7 +761,7 @@ static void hot_rows_come_from_the_cache(void **state) {
     assert_int_equal(stats.cached_keys, 150);
     trm_ps_batch_destroy(batch);
     trm_ps_client_destroy(client);
-    stop(&c);
+    stop_servers(&c);
 }
 
 /* A second process with the same number does not touch the logs of the first. */

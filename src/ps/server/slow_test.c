@@ -20,14 +20,14 @@ typedef struct worker {
     uint64_t keys[KEYS];
 } worker;
 
-static trm_ps_server *start(double worker_timeout) {
+static trm_ps_server *start_server(double worker_timeout) {
     return server_start((trm_ps_server_options){.shards = 1,
                                                 .listen = "127.0.0.1:0",
                                                 .workers = 2,
                                                 .worker_timeout_seconds = worker_timeout});
 }
 
-static void join(worker *w, const trm_ps_server *server, int number, bool tcp) {
+static void join_worker(worker *w, const trm_ps_server *server, int number, bool tcp) {
     const char *address = trm_ps_server_address(server);
     const trm_ps_client_options o = {.addresses = &address,
                                      .servers = 1,
@@ -51,7 +51,7 @@ static void join(worker *w, const trm_ps_server *server, int number, bool tcp) {
 }
 
 /* Requests `batches` batches and reads no answer. */
-static void ask(worker *w, int batches) {
+static void ask_batches(worker *w, int batches) {
     trm_error err;
     for (int b = 0; b < batches; b++) {
         CHECK_OK(trm_ps_batch_create(w->client, &w->batch[b], &err), err);
@@ -72,7 +72,7 @@ static void read_all(worker *w, int batches) {
     }
 }
 
-static int64_t leave(worker *w) {
+static int64_t leave_job(worker *w) {
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(w->client, &stats);
     for (int b = 0; b < BATCHES; b++) {
@@ -83,7 +83,7 @@ static int64_t leave(worker *w) {
     return stats.reconnects;
 }
 
-static void work(worker *w) {
+static void run_worker(worker *w) {
     trm_error err;
     float row[WIDTH], gradient[WIDTH];
     trm_ps_batch *batch;
@@ -106,15 +106,15 @@ static void work(worker *w) {
 /* If the server let the quick client wait for the slow one, it would have closed the slow
  * connection before the quick client got its answers. */
 static void nobody_waits(bool tcp) {
-    trm_ps_server *server = start(3600);
+    trm_ps_server *server = start_server(3600);
     worker slow, quick;
-    join(&slow, server, 0, tcp);
-    join(&quick, server, 1, tcp);
-    ask(&slow, BATCHES);
-    work(&quick);
-    assert_int_equal(leave(&quick), 0);
+    join_worker(&slow, server, 0, tcp);
+    join_worker(&quick, server, 1, tcp);
+    ask_batches(&slow, BATCHES);
+    run_worker(&quick);
+    assert_int_equal(leave_job(&quick), 0);
     read_all(&slow, BATCHES);
-    assert_int_equal(leave(&slow), 0);
+    assert_int_equal(leave_job(&slow), 0);
     trm_ps_server_stop(server);
 }
 
@@ -138,13 +138,13 @@ static void until_cut_off(trm_ps_server *server) {
 
 static void who_never_reads_is_cut_off(void **state) {
     for (int tcp = 0; tcp < 2; tcp++) {
-        trm_ps_server *server = start(0.2);
+        trm_ps_server *server = start_server(0.2);
         worker slow;
-        join(&slow, server, 0, tcp);
-        ask(&slow, BATCHES);
+        join_worker(&slow, server, 0, tcp);
+        ask_batches(&slow, BATCHES);
         until_cut_off(server);
         read_all(&slow, BATCHES);
-        assert_true(leave(&slow) >= 1);
+        assert_true(leave_job(&slow) >= 1);
         trm_ps_server_stop(server);
     }
 }

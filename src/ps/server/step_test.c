@@ -23,7 +23,7 @@ typedef struct cluster {
     int servers;
 } cluster;
 
-static void start(cluster *c, int number) {
+static void start_server(cluster *c, int number) {
     trm_ps_server_options o = c->options;
     o.server = number;
     o.servers = c->servers;
@@ -35,12 +35,12 @@ static void start(cluster *c, int number) {
              trm_ps_server_address(c->server[number]));
 }
 
-static void restart(cluster *c, int number) {
+static void restart_server(cluster *c, int number) {
     trm_ps_server_stop(c->server[number]);
-    start(c, number);
+    start_server(c, number);
 }
 
-static void begin(cluster *c, trm_ps_mode mode, int workers) {
+static void begin_job(cluster *c, trm_ps_mode mode, int workers) {
     *c = (cluster){
         .servers = SERVERS,
         .options = {.shards = 2, .mode = mode, .workers = workers, .sum_gradients = true}};
@@ -48,11 +48,11 @@ static void begin(cluster *c, trm_ps_mode mode, int workers) {
     assert_non_null(mkdtemp(c->folder));
     for (int s = 0; s < SERVERS; s++) {
         snprintf(c->address[s], sizeof c->address[s], "127.0.0.1:0");
-        start(c, s);
+        start_server(c, s);
     }
 }
 
-static void end(cluster *c) {
+static void end_job(cluster *c) {
     trm_error err;
     for (int s = 0; s < c->servers; s++) {
         trm_ps_server_stop(c->server[s]);
@@ -116,7 +116,7 @@ static trmi_channel *watch_channel(void *context, trmi_channel *inner) {
 static const trm_table_options counts = {
     .name = "counts", .width = 1, .learning_rate = 1, .optimizer = {.kind = TRM_SGD}};
 
-static void join(cluster *c, worker *w, int number, bool dies) {
+static void join_worker(cluster *c, worker *w, int number, bool dies) {
     trm_error err;
     const char *addresses[SERVERS] = {c->address[0], c->address[1]};
     const trm_ps_client_options o = {.addresses = addresses,
@@ -130,18 +130,18 @@ static void join(cluster *c, worker *w, int number, bool dies) {
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
 }
 
-static void leave(worker *w) {
+static void leave_job(worker *w) {
     trm_ps_batch_destroy(w->batch);
     trm_ps_client_destroy(w->client);
 }
 
 /* Ends a client as if its process were killed: without BYE. */
-static void die(worker *w) {
+static void kill_worker(worker *w) {
     w->client->incarnation = 0;
-    leave(w);
+    leave_job(w);
 }
 
-static trm_status borrow(worker *w, trm_error *err) {
+static trm_status borrow_lease(worker *w, trm_error *err) {
     trm_ps_lease_options o = {SAMPLES, SAMPLES / 2, 1, 60, 0, 0};
     trm_status status = trm_ps_lease_take(w->client, &o, &w->lease, err);
     w->position = status == TRM_OK ? w->lease.begin : w->position;
@@ -149,7 +149,7 @@ static trm_status borrow(worker *w, trm_error *err) {
 }
 
 /* Sample s adds 1 to row s. */
-static trm_status use(worker *w, int count, trm_error *err) {
+static trm_status use_lease(worker *w, int count, trm_error *err) {
     uint64_t keys[SAMPLES];
     float rows[SAMPLES], gradients[SAMPLES];
     for (int i = 0; i < count; i++) {
@@ -168,7 +168,7 @@ static trm_status use(worker *w, int count, trm_error *err) {
 static void check_rows(cluster *c, int64_t used) {
     worker reader;
     trm_error err;
-    join(c, &reader, -1, false);
+    join_worker(c, &reader, -1, false);
     for (uint64_t key = 0; key < SAMPLES; key++) {
         trm_row_info info;
         float value = 0;
@@ -176,7 +176,7 @@ static void check_rows(cluster *c, int64_t used) {
         assert_int_equal(status, (int64_t)key < used ? TRM_OK : TRM_END);
         assert_true(value == ((int64_t)key < used ? 1.0f : 0.0f));
     }
-    leave(&reader);
+    leave_job(&reader);
 }
 
 /* A request that reads a shard's counters on the thread that owns it. */
@@ -224,29 +224,29 @@ static void a_push_that_not_all_keep_is_in_no_step(void **state) {
     cluster c;
     worker w[2], dead;
     trm_error err;
-    begin(&c, TRM_PS_SYNC, 2);
-    join(&c, &w[0], 0, false);
-    CHECK_OK(borrow(&w[0], &err), err);
-    join(&c, &dead, 1, true);
-    CHECK_OK(borrow(&dead, &err), err);
-    assert_int_equal(use(&dead, 2, &err), TRM_INTERNAL);
-    die(&dead);
-    join(&c, &w[1], 1, false);
-    CHECK_OK(use(&w[0], 2, &err), err);
-    CHECK_OK(borrow(&w[1], &err), err);
-    CHECK_OK(use(&w[1], 2, &err), err);
+    begin_job(&c, TRM_PS_SYNC, 2);
+    join_worker(&c, &w[0], 0, false);
+    CHECK_OK(borrow_lease(&w[0], &err), err);
+    join_worker(&c, &dead, 1, true);
+    CHECK_OK(borrow_lease(&dead, &err), err);
+    assert_int_equal(use_lease(&dead, 2, &err), TRM_INTERNAL);
+    kill_worker(&dead);
+    join_worker(&c, &w[1], 1, false);
+    CHECK_OK(use_lease(&w[0], 2, &err), err);
+    CHECK_OK(borrow_lease(&w[1], &err), err);
+    CHECK_OK(use_lease(&w[1], 2, &err), err);
     for (int n = 1; n < 5; n++) {
-        CHECK_OK(use(&w[0], 2, &err), err);
-        CHECK_OK(use(&w[1], 2, &err), err);
+        CHECK_OK(use_lease(&w[0], 2, &err), err);
+        CHECK_OK(use_lease(&w[1], 2, &err), err);
     }
     for (int i = 0; i < 2; i++) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
-        assert_int_equal(borrow(&w[i], &err), TRM_END);
-        leave(&w[i]);
+        assert_int_equal(borrow_lease(&w[i], &err), TRM_END);
+        leave_job(&w[i]);
     }
     check_rows(&c, SAMPLES);
     check_steps(&c, 5); /* all servers have the same sums */
-    end(&c);
+    end_job(&c);
 }
 
 /* Rows of server 0 may overtake its message that the step is decided. A worker that then waited at
@@ -255,20 +255,20 @@ static void the_step_is_heard_of_before_its_rows_are_waited_for(void **state) {
     cluster c;
     worker w;
     trm_error err;
-    begin(&c, TRM_PS_SYNC, 1);
-    join(&c, &w, 0, false);
+    begin_job(&c, TRM_PS_SYNC, 1);
+    join_worker(&c, &w, 0, false);
     atomic_store(&idle, 0);
     for (int n = 0; n < SAMPLES; n++) {
         if (n % (SAMPLES / 2) == 0) {
-            CHECK_OK(borrow(&w, &err), err);
+            CHECK_OK(borrow_lease(&w, &err), err);
         }
-        CHECK_OK(use(&w, 1, &err), err);
+        CHECK_OK(use_lease(&w, 1, &err), err);
     }
     CHECK_OK(trm_ps_flush(w.client, &err), err);
     assert_in_range(atomic_load(&idle), 0, SAMPLES / 4); /* none on an idle machine */
-    leave(&w);
+    leave_job(&w);
     check_rows(&c, SAMPLES);
-    end(&c);
+    end_job(&c);
 }
 
 /* The only worker dies before it has told server 1 of the step, and both servers die, too. The next
@@ -277,25 +277,25 @@ static void the_last_step_gets_everywhere(void **state) {
     cluster c;
     worker w;
     trm_error err;
-    begin(&c, TRM_PS_SYNC, 1);
-    join(&c, &w, 0, false);
+    begin_job(&c, TRM_PS_SYNC, 1);
+    join_worker(&c, &w, 0, false);
     for (int n = 0; n < 2; n++) {
-        CHECK_OK(borrow(&w, &err), err);
-        CHECK_OK(use(&w, SAMPLES / 2, &err), err);
+        CHECK_OK(borrow_lease(&w, &err), err);
+        CHECK_OK(use_lease(&w, SAMPLES / 2, &err), err);
     }
     while (step_of(c.server[0]) < 2) {
         usleep(1000);
     }
-    die(&w);
+    kill_worker(&w);
     assert_int_equal(step_of(c.server[1]), 1);
-    restart(&c, 0);
-    restart(&c, 1);
-    join(&c, &w, 0, false);
-    assert_int_equal(borrow(&w, &err), TRM_END);
-    leave(&w);
+    restart_server(&c, 0);
+    restart_server(&c, 1);
+    join_worker(&c, &w, 0, false);
+    assert_int_equal(borrow_lease(&w, &err), TRM_END);
+    leave_job(&w);
     check_rows(&c, SAMPLES);
     check_steps(&c, 2);
-    end(&c);
+    end_job(&c);
 }
 
 /* The snapshot contains the step on all servers, even on a server that has not received the
@@ -305,34 +305,34 @@ static void a_checkpoint_brings_the_steps(void **state) {
     worker w, chief;
     trm_error err;
     trm_ps_checkpoint_result result;
-    begin(&c, TRM_PS_SYNC, 1);
-    join(&c, &w, 0, false);
-    CHECK_OK(borrow(&w, &err), err);
-    CHECK_OK(use(&w, SAMPLES / 2, &err), err);
+    begin_job(&c, TRM_PS_SYNC, 1);
+    join_worker(&c, &w, 0, false);
+    CHECK_OK(borrow_lease(&w, &err), err);
+    CHECK_OK(use_lease(&w, SAMPLES / 2, &err), err);
     while (step_of(c.server[0]) < 1) {
         usleep(1000);
     }
     assert_int_equal(step_of(c.server[1]), 0);
-    join(&c, &chief, -1, false);
+    join_worker(&c, &chief, -1, false);
     CHECK_OK(trm_ps_checkpoint(chief.client, false, &result, &err), err);
-    leave(&chief);
-    die(&w);
+    leave_job(&chief);
+    kill_worker(&w);
     trm_ps_server_stop(c.server[1]);
     trm_ps_server_stop(c.server[0]);
     /* Loads the snapshot alone on one server. */
     c.servers = 1;
     c.options.shards = 3;
-    start(&c, 0);
+    start_server(&c, 0);
     check_rows(&c, SAMPLES / 2);
-    join(&c, &w, 0, false);
-    CHECK_OK(borrow(&w, &err), err);
+    join_worker(&c, &w, 0, false);
+    CHECK_OK(borrow_lease(&w, &err), err);
     assert_int_equal(w.lease.begin, SAMPLES / 2);
-    CHECK_OK(use(&w, SAMPLES / 2, &err), err);
+    CHECK_OK(use_lease(&w, SAMPLES / 2, &err), err);
     CHECK_OK(trm_ps_flush(w.client, &err), err);
-    assert_int_equal(borrow(&w, &err), TRM_END);
-    leave(&w);
+    assert_int_equal(borrow_lease(&w, &err), TRM_END);
+    leave_job(&w);
     check_rows(&c, SAMPLES);
-    end(&c);
+    end_job(&c);
 }
 
 /* The servers do not wait for a worker without samples, and wait for it as soon as it has some,
@@ -341,36 +341,36 @@ static void who_has_no_samples_is_not_waited_for(void **state) {
     cluster c;
     worker w[2];
     trm_error err;
-    begin(&c, TRM_PS_SYNC, 2);
+    begin_job(&c, TRM_PS_SYNC, 2);
     for (int i = 0; i < 2; i++) {
-        join(&c, &w[i], i, false);
-        CHECK_OK(borrow(&w[i], &err), err);
+        join_worker(&c, &w[i], i, false);
+        CHECK_OK(borrow_lease(&w[i], &err), err);
     }
-    CHECK_OK(use(&w[0], 1, &err), err);
-    CHECK_OK(use(&w[1], SAMPLES / 2, &err), err);
-    assert_int_equal(borrow(&w[1], &err), TRM_PENDING);
+    CHECK_OK(use_lease(&w[0], 1, &err), err);
+    CHECK_OK(use_lease(&w[1], SAMPLES / 2, &err), err);
+    assert_int_equal(borrow_lease(&w[1], &err), TRM_PENDING);
     for (int life = 0; life < 3; life++) {
-        CHECK_OK(use(&w[0], 1, &err), err);
+        CHECK_OK(use_lease(&w[0], 1, &err), err);
         CHECK_OK(trm_ps_flush(w[0].client, &err), err);
-        restart(&c, 0);
-        restart(&c, 1);
+        restart_server(&c, 0);
+        restart_server(&c, 1);
     }
     /* its six other samples go to worker 1; its connection is older than the restart */
     CHECK_OK(trm_ps_leave(w[0].client, &err), err);
-    leave(&w[0]);
-    CHECK_OK(borrow(&w[1], &err), err);
+    leave_job(&w[0]);
+    CHECK_OK(borrow_lease(&w[1], &err), err);
     assert_int_equal(w[1].lease.begin, 4);
-    restart(&c, 0);
-    join(&c, &w[0], 0, false);
-    assert_int_equal(borrow(&w[0], &err), TRM_PENDING);
-    CHECK_OK(use(&w[1], 6, &err), err);
+    restart_server(&c, 0);
+    join_worker(&c, &w[0], 0, false);
+    assert_int_equal(borrow_lease(&w[0], &err), TRM_PENDING);
+    CHECK_OK(use_lease(&w[1], 6, &err), err);
     CHECK_OK(trm_ps_flush(w[1].client, &err), err);
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(borrow(&w[i], &err), TRM_END);
-        leave(&w[i]);
+        assert_int_equal(borrow_lease(&w[i], &err), TRM_END);
+        leave_job(&w[i]);
     }
     check_rows(&c, SAMPLES);
-    end(&c);
+    end_job(&c);
 }
 
 /* Of two workers the slower one is a backup: the other makes its steps alone. Later steps contain
@@ -380,31 +380,31 @@ static void backup_workers_push_late(void **state) {
     cluster c;
     worker w[2];
     trm_error err;
-    begin(&c, TRM_PS_SYNC, 2);
+    begin_job(&c, TRM_PS_SYNC, 2);
     c.options.backup_workers = 1;
     for (int s = 0; s < SERVERS; s++) {
-        restart(&c, s);
+        restart_server(&c, s);
     }
     for (int i = 0; i < 2; i++) {
-        join(&c, &w[i], i, false);
-        CHECK_OK(borrow(&w[i], &err), err);
+        join_worker(&c, &w[i], i, false);
+        CHECK_OK(borrow_lease(&w[i], &err), err);
     }
-    CHECK_OK(use(&w[0], SAMPLES / 4, &err), err);
-    CHECK_OK(use(&w[1], 1, &err), err);
-    restart(&c, 1);
-    CHECK_OK(use(&w[0], SAMPLES / 4, &err), err);
+    CHECK_OK(use_lease(&w[0], SAMPLES / 4, &err), err);
+    CHECK_OK(use_lease(&w[1], 1, &err), err);
+    restart_server(&c, 1);
+    CHECK_OK(use_lease(&w[0], SAMPLES / 4, &err), err);
     CHECK_OK(trm_ps_flush(w[0].client, &err), err);
-    restart(&c, 0);
-    CHECK_OK(use(&w[1], SAMPLES / 2 - 1, &err), err);
+    restart_server(&c, 0);
+    CHECK_OK(use_lease(&w[1], SAMPLES / 2 - 1, &err), err);
     for (int i = 0; i < 2; i++) {
         CHECK_OK(trm_ps_flush(w[i].client, &err), err);
     }
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(borrow(&w[i], &err), TRM_END);
-        leave(&w[i]);
+        assert_int_equal(borrow_lease(&w[i], &err), TRM_END);
+        leave_job(&w[i]);
     }
     check_rows(&c, SAMPLES);
-    end(&c);
+    end_job(&c);
 }
 
 /* A process starts while a message of its predecessor is still under way. With equal incarnations
@@ -413,13 +413,13 @@ static void no_two_lives_are_the_same(void **state) {
     cluster c;
     worker life[4];
     trm_error err;
-    begin(&c, TRM_PS_ASYNC, 1);
+    begin_job(&c, TRM_PS_ASYNC, 1);
     for (int i = 0; i < 4; i++) {
         if (i > 1) { /* no push yet: only the granted lease shows that there was a life */
-            restart(&c, 0);
-            restart(&c, 1);
+            restart_server(&c, 0);
+            restart_server(&c, 1);
         }
-        join(&c, &life[i], 0, false);
+        join_worker(&c, &life[i], 0, false);
         assert_int_equal(life[i].client->incarnation, i + 1);
     }
     for (int i = 0; i < 4; i++) { /* the last messages of the old life arrive first */
@@ -432,9 +432,9 @@ static void no_two_lives_are_the_same(void **state) {
     }
     check_rows(&c, 4);
     for (int i = 0; i < 4; i++) {
-        die(&life[i]);
+        kill_worker(&life[i]);
     }
-    end(&c);
+    end_job(&c);
 }
 
 typedef struct waiting {
@@ -465,9 +465,9 @@ static void a_pull_keeps_its_time(void **state) {
     const uint64_t key = 1;
     const float gradient = -1; /* read when it is pushed */
     float row;
-    begin(&c, TRM_PS_SYNC, 2);
+    begin_job(&c, TRM_PS_SYNC, 2);
     for (int i = 0; i < 2; i++) {
-        join(&c, &w[i], i, false);
+        join_worker(&c, &w[i], i, false);
         CHECK_OK(trm_ps_batch_add(w[i].batch, w[i].table, &key, 1, &row, &gradient, &err), err);
         CHECK_OK(trm_ps_pull_start(w[i].batch, &err), err);
         CHECK_OK(trm_ps_pull_wait(w[i].batch, &err), err);
@@ -485,9 +485,9 @@ static void a_pull_keeps_its_time(void **state) {
     CHECK_OK(p.status, p.err);
     assert_int_equal(w[0].client->peers[1].reconnects, 1);
     for (int i = 0; i < 2; i++) {
-        leave(&w[i]);
+        leave_job(&w[i]);
     }
-    end(&c);
+    end_job(&c);
 }
 
 /* ---- one shard ------------------------------------------------------------------------------- */
@@ -505,7 +505,7 @@ static trmi_shard *new_shard(const char *log) {
     return shard;
 }
 
-static void stage(trmi_shard *shard, trmi_push_id id, uint64_t key, float gradient) {
+static void stage_push(trmi_shard *shard, trmi_push_id id, uint64_t key, float gradient) {
     trm_error err;
     trmi_ps_section section = {.count = 1, .keys = &key, .values = (uint8_t *)&gradient};
     trmi_push push = {.ids = &id,
@@ -518,8 +518,8 @@ static void stage(trmi_shard *shard, trmi_push_id id, uint64_t key, float gradie
     CHECK_OK(trmi_shard_stage(shard, &push, &err), err);
 }
 
-static trm_status step(trmi_shard *shard, int64_t number, const trmi_push_id *ids, uint32_t count,
-                       trm_error *err) {
+static trm_status run_step(trmi_shard *shard, int64_t number, const trmi_push_id *ids,
+                           uint32_t count, trm_error *err) {
     trmi_push push = {
         .ids = ids, .id_count = count, .time = 1, .clock = number, .gradient_scale = 1};
     return trmi_shard_step(shard, &push, err);
@@ -543,16 +543,16 @@ static void a_shard_keeps_what_is_staged(void **state) {
         snprintf(path[i], sizeof path[i], "%s/log-%d", folder, i);
     }
     trmi_shard *shard = new_shard(path[0]);
-    stage(shard, old, 5, -100);
+    stage_push(shard, old, 5, -100);
     for (int i = 0; i < 2; i++) {
-        stage(shard, ids[i], 5, -1 - (float)i);
-        stage(shard, ids[i], 5, -50); /* the same push again */
+        stage_push(shard, ids[i], 5, -1 - (float)i);
+        stage_push(shard, ids[i], 5, -50); /* the same push again */
     }
-    stage(shard, late, 6, -1);
+    stage_push(shard, late, 6, -1);
     CHECK_OK(trmi_shard_log_open(shard, NULL, path[1], false, &err), err);
-    CHECK_OK(step(shard, 1, ids, 2, &err), err);
-    CHECK_OK(step(shard, 1, ids, 2, &err), err);
-    stage(shard, ids[0], 5, -50); /* and after its step */
+    CHECK_OK(run_step(shard, 1, ids, 2, &err), err);
+    CHECK_OK(run_step(shard, 1, ids, 2, &err), err);
+    stage_push(shard, ids[0], 5, -50); /* and after its step */
     for (int life = 0; life < 2; life++) {
         assert_true(row_of(shard, 5) == 3);
         assert_int_equal(shard->clock, 1);
@@ -567,11 +567,12 @@ static void a_shard_keeps_what_is_staged(void **state) {
         CHECK_OK(trmi_shard_apply_held(shard, &pushes, &err), err);
         assert_int_equal(pushes, 1);
     }
-    CHECK_OK(step(shard, 2, &late, 1, &err), err);
+    CHECK_OK(run_step(shard, 2, &late, 1, &err), err);
     assert_true(row_of(shard, 6) == 1);
-    CHECK_FAILS(step(shard, 3, &(trmi_push_id){1, 2, 2}, 1, &err), TRM_CORRUPT, err, "is missing");
+    CHECK_FAILS(run_step(shard, 3, &(trmi_push_id){1, 2, 2}, 1, &err), TRM_CORRUPT, err,
+                "is missing");
     /* it serves no more */
-    CHECK_FAILS(step(shard, 3, &late, 1, &err), TRM_CORRUPT, err, "is missing");
+    CHECK_FAILS(run_step(shard, 3, &late, 1, &err), TRM_CORRUPT, err, "is missing");
     trmi_shard_destroy(shard);
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
 }

@@ -18,6 +18,7 @@
 /* ---- a job of one worker, the chief ---------------------------------------------------------- */
 
 typedef struct job {
+    char path[128]; /* of the servers' folder */
     trm_ps_server_options options;
     trm_ps_server *server[2]; /* options.servers of them are used */
     table_worker worker;
@@ -30,20 +31,20 @@ static void start_server(job *j, int number) {
     j->server[number] = server_start(o);
 }
 
-static void start(job *j) {
+static void start_servers(job *j) {
     for (int s = 0; s < j->options.servers; s++) {
         start_server(j, s);
     }
 }
 
-static void stop(job *j) {
+static void stop_servers(job *j) {
     for (int s = 0; s < j->options.servers; s++) {
         trm_ps_server_stop(j->server[s]);
     }
 }
 
-static void join(job *j, double timeout,
-                 trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
+static void join_worker(job *j, double timeout,
+                        trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->options.servers,
                                      .ring_bytes = 1 << 18,
@@ -53,12 +54,34 @@ static void join(job *j, double timeout,
     worker_open(&j->worker);
 }
 
+/* Begins a job whose servers keep a folder `name` and log pushes. */
+static void begin_job(job *j, const char *name, trm_ps_server_options options,
+                      trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
+    *j = (job){.options = options};
+    snprintf(j->path, sizeof j->path, "%s/%s", folder, name);
+    j->options.folder = j->path;
+    j->options.log_pushes = TRM_ON;
+    start_servers(j);
+    join_worker(j, 0, wrap);
+}
+
+static void end_job(job *j) {
+    worker_leave(&j->worker);
+    stop_servers(j);
+}
+
 static void take_steps(job *j) {
     trm_error err;
     for (int64_t end = j->steps + 3; j->steps < end; j->steps++) {
         worker_compute(&j->worker, 0, j->steps);
         CHECK_OK(trm_ps_push(j->worker.batch, NULL, &err), err);
     }
+}
+
+static void check_rows(job *j, const float expected[KEYS * WIDTH]) {
+    static float rows[KEYS * WIDTH];
+    worker_read_all(&j->worker, rows);
+    assert_memory_equal(rows, expected, sizeof rows);
 }
 
 static void check_checkpoint(const job *j, bool differential) {
@@ -105,18 +128,16 @@ static trm_status start_again(ambush *a, trm_error *err) {
  * manifest says so. The job goes on, its next checkpoint is whole, and so is what a later start
  * finds in it and in the logs. */
 static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
-    char path[128];
+    char name[64];
     static job j, calm;
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    static float expected[KEYS * WIDTH];
     trm_error err;
     trm_ps_checkpoint_result result;
-    snprintf(path, sizeof path, "%s/%d-%d-%d", folder, servers, victim, lost);
-    j = (job){.options = {.servers = servers, .shards = 2, .folder = path, .log_pushes = TRM_ON}};
+    snprintf(name, sizeof name, "%d-%d-%d", servers, victim, lost);
     calm = (job){.options = {.servers = 1, .shards = 1}};
     ahead = (ambush){
         .job = &j, .order = TRMI_ORDER_RELEASE, .server = -1, .lost = lost, .strike = start_again};
-    start(&j);
-    join(&j, 0, watch_channel);
+    begin_job(&j, name, (trm_ps_server_options){.servers = servers, .shards = 2}, watch_channel);
     take_steps(&j);
     check_checkpoint(&j, false);
     take_steps(&j);
@@ -134,24 +155,22 @@ static void dies_as_a_snapshot_is_complete(int servers, int victim, bool lost) {
     take_steps(&j);
     CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
     worker_leave(&j.worker);
-    start(&calm);
-    join(&calm, 0, NULL);
+    start_servers(&calm);
+    join_worker(&calm, 0, NULL);
     while (calm.steps < j.steps) {
         take_steps(&calm);
     }
     worker_read_all(&calm.worker, expected);
-    worker_leave(&calm.worker);
-    stop(&calm);
+    end_job(&calm);
     for (int life = 0; life < 2; life++) {
-        stop(&j);
-        start(&j);
+        stop_servers(&j);
+        start_servers(&j);
         assert_int_equal(j.server[victim]->table_count, 1);
-        join(&j, 0, NULL);
-        worker_read_all(&j.worker, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
+        join_worker(&j, 0, NULL);
+        check_rows(&j, expected);
         worker_leave(&j.worker);
     }
-    stop(&j);
+    stop_servers(&j);
 }
 
 static void who_dies_as_a_snapshot_is_complete_goes_on(void **state) {
@@ -165,38 +184,32 @@ static void who_dies_as_a_snapshot_is_complete_goes_on(void **state) {
 /* A server died while it wrote its first manifest, which has another name until it is whole: the
  * logs have everything. */
 static void a_manifest_that_is_not_whole_is_none(void **state) {
-    char path[128], part[256], alive[256];
+    char part[256], alive[256];
     static job j;
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    static float expected[KEYS * WIDTH];
     trm_error err;
-    snprintf(path, sizeof path, "%s/part", folder);
-    j = (job){.options = {.servers = 1, .shards = 2, .folder = path, .log_pushes = TRM_ON}};
-    start(&j);
-    join(&j, 0, NULL);
+    begin_job(&j, "part", (trm_ps_server_options){.servers = 1, .shards = 2}, NULL);
     take_steps(&j);
     CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
     worker_read_all(&j.worker, expected);
-    worker_leave(&j.worker);
-    stop(&j);
+    end_job(&j);
     pid_t dead = fork();
     if (dead == 0) {
         _exit(0);
     }
     assert_int_equal(waitpid(dead, NULL, 0), dead);
-    snprintf(part, sizeof part, "%s/MANIFEST-000001.json.tmp.%ld", path, (long)dead);
-    snprintf(alive, sizeof alive, "%s/MANIFEST-000001.json.tmp.%ld", path, (long)getppid());
+    snprintf(part, sizeof part, "%s/MANIFEST-000001.json.tmp.%ld", j.path, (long)dead);
+    snprintf(alive, sizeof alive, "%s/MANIFEST-000001.json.tmp.%ld", j.path, (long)getppid());
     CHECK_OK(trmi_os_replace_file(NULL, part, "{", 1, &err), err);
     CHECK_OK(trmi_os_replace_file(NULL, alive, "{", 1, &err), err);
-    start(&j);
+    start_servers(&j);
     assert_int_equal(j.server[0]->table_count, 1);
     assert_int_not_equal(access(part, F_OK), 0); /* its writer is dead */
     assert_int_equal(access(alive, F_OK), 0);
-    join(&j, 0, NULL);
-    worker_read_all(&j.worker, rows);
-    assert_memory_equal(rows, expected, sizeof rows);
+    join_worker(&j, 0, NULL);
+    check_rows(&j, expected);
     check_checkpoint(&j, false);
-    worker_leave(&j.worker);
-    stop(&j);
+    end_job(&j);
 }
 
 static void *stand_still(void *context) {
@@ -233,15 +246,15 @@ static void a_slow_snapshot_is_waited_for(void **state) {
                           .staleness = 2,
                           .workers = 2}};
     ahead = (ambush){.job = &j, .order = TRMI_ORDER_SNAPSHOT, .server = -1, .strike = be_slow};
-    start(&j);
-    join(&j, 20, watch_channel);
+    start_servers(&j);
+    join_worker(&j, 20, watch_channel);
     take_steps(&j); /* as far as may be without the other worker */
     worker_pull(&j.worker, 0, j.steps);
     ahead.server = 0;
     CHECK_OK(trm_ps_checkpoint(j.worker.client, false, &result, &err), err);
     assert_int_equal(pthread_join(standing, NULL), 0);
     worker_leave(&j.worker);
-    stop(&j);
+    stop_servers(&j);
 }
 
 /* Something reads what a shard writes into a pipe, but not at once. */
@@ -270,8 +283,8 @@ static void a_snapshot_that_nobody_waits_for_is_let_end(void **state) {
     snprintf(pipe, sizeof pipe, "%s/cut-000001/server-1-shard-1.full.tmp", path);
     assert_int_equal(mkfifo(pipe, 0600), 0);
     j = (job){.options = {.servers = 2, .shards = 2, .folder = path}};
-    start(&j);
-    join(&j, 1, NULL);
+    start_servers(&j);
+    join_worker(&j, 1, NULL);
     take_steps(&j);
     CHECK_FAILS(trm_ps_checkpoint(j.worker.client, false, &result, &err), TRM_TIMEOUT, err,
                 "no answer from server 1");
@@ -285,10 +298,10 @@ static void a_snapshot_that_nobody_waits_for_is_let_end(void **state) {
              err);
     worker_leave(&j.worker);
     next = (job){.options = j.options, .server = {j.server[0], j.server[1]}};
-    join(&next, 60, NULL);
+    join_worker(&next, 60, NULL);
     check_checkpoint(&next, true);
     worker_leave(&next.worker);
-    stop(&j);
+    stop_servers(&j);
 }
 
 /* A server begins a snapshot, and its log with it, which is then given up. */
@@ -305,22 +318,21 @@ static void give_up(const job *j, int server, int64_t number) {
 }
 
 static void start_again_with(job *j, int servers) {
-    worker_leave(&j->worker);
-    stop(j);
+    end_job(j);
     j->options.servers = servers;
-    start(j);
-    join(j, 0, NULL);
+    start_servers(j);
+    join_worker(j, 0, NULL);
 }
 
 /* Checks that the folder, with its logs, has the rows of the servers. */
-static void check_folder(job *j, const char *path, const float rows[KEYS * WIDTH]) {
+static void check_folder(job *j, const float rows[KEYS * WIDTH]) {
     float values[WIDTH], slots[WIDTH];
     trm_row_info info;
     trm_ps_folder *f;
     trm_error err;
     int found = 0;
     CHECK_OK(trm_ps_flush(j->worker.client, &err), err);
-    CHECK_OK(trm_ps_folder_open(path, &(trm_ps_folder_options){0}, &f, &err), err);
+    CHECK_OK(trm_ps_folder_open(j->path, &(trm_ps_folder_options){0}, &f, &err), err);
     for (uint64_t key = 0; key < KEYS; key++) {
         if (trm_ps_folder_row(f, 0, key, &info, values, slots, &err) == TRM_OK) {
             assert_memory_equal(values, rows + key * WIDTH, sizeof values);
@@ -335,15 +347,12 @@ static void check_folder(job *j, const char *path, const float rows[KEYS * WIDTH
  * has pushes, is not used again. So after the next checkpoint other servers can load the folder. If
  * that checkpoint is damaged, the logs since the complete one before it have everything. */
 static void a_number_that_was_given_up_is_not_used_again(void **state) {
-    char path[128], manifest[256];
+    char manifest[256];
     static job j;
-    static float rows[KEYS * WIDTH], expected[KEYS * WIDTH];
+    static float expected[KEYS * WIDTH];
     trm_error err;
     trm_ps_checkpoint_result result;
-    snprintf(path, sizeof path, "%s/given-up", folder);
-    j = (job){.options = {.servers = 2, .shards = 2, .folder = path, .log_pushes = TRM_ON}};
-    start(&j);
-    join(&j, 0, NULL);
+    begin_job(&j, "given-up", (trm_ps_server_options){.servers = 2, .shards = 2}, NULL);
     take_steps(&j);
     check_checkpoint(&j, false);
     for (int server = 0; server < 2; server++) {
@@ -352,40 +361,32 @@ static void a_number_that_was_given_up_is_not_used_again(void **state) {
         give_up(&j, server, 2 + server);
         take_steps(&j);
         worker_read_all(&j.worker, expected);
-        check_folder(&j, path, expected);
+        check_folder(&j, expected);
         start_again_with(&j, 2);
-        worker_read_all(&j.worker, rows);
-        assert_memory_equal(rows, expected, sizeof rows);
+        check_rows(&j, expected);
     }
     CHECK_OK(trm_ps_checkpoint(j.worker.client, true, &result, &err), err);
     assert_int_equal(result.snapshot, 4);
     assert_false(result.differential);
     start_again_with(&j, 1);
-    worker_read_all(&j.worker, rows);
-    assert_memory_equal(rows, expected, sizeof rows);
+    check_rows(&j, expected);
     start_again_with(&j, 2);
     take_steps(&j);
     worker_read_all(&j.worker, expected);
-    snprintf(manifest, sizeof manifest, "%s/MANIFEST-000004.json", path);
+    snprintf(manifest, sizeof manifest, "%s/MANIFEST-000004.json", j.path);
     CHECK_OK(trmi_os_replace_file(NULL, manifest, "{", 1, &err), err);
     start_again_with(&j, 2);
-    worker_read_all(&j.worker, rows);
-    assert_memory_equal(rows, expected, sizeof rows);
-    worker_leave(&j.worker);
-    stop(&j);
+    check_rows(&j, expected);
+    end_job(&j);
 }
 
 /* The client lacks memory for one of its allocations: the checkpoint is whole, or there is none. */
 static void a_checkpoint_without_memory_is_none(void **state) {
-    char path[128];
     static job j;
     static float rows[KEYS * WIDTH];
     trm_error err;
     int good = 0;
-    snprintf(path, sizeof path, "%s/memory", folder);
-    j = (job){.options = {.servers = 2, .shards = 2, .folder = path, .log_pushes = TRM_ON}};
-    start(&j);
-    join(&j, 0, NULL);
+    begin_job(&j, "memory", (trm_ps_server_options){.servers = 2, .shards = 2}, NULL);
     take_steps(&j);
     check_checkpoint(&j, false);
     worker_read_all(&j.worker, rows);
@@ -395,12 +396,11 @@ static void a_checkpoint_without_memory_is_none(void **state) {
         trm_status status = trm_ps_checkpoint(j.worker.client, true, &result, &err);
         trmi_alloc_fail_after(0);
         assert_true(status == TRM_OK || status == TRM_NOMEM);
-        check_folder(&j, path, rows);
+        check_folder(&j, rows);
         good = status == TRM_OK ? good + 1 : 0;
         assert_true(k < 1000);
     }
-    worker_leave(&j.worker);
-    stop(&j);
+    end_job(&j);
 }
 
 static void set_failure(trm_ps_server *server, trm_error failure) {
@@ -412,14 +412,10 @@ static void set_failure(trm_ps_server *server, trm_error failure) {
 /* Server 1 has refused a push of the chief, server 0 has it: there is no checkpoint of one moment, and
  * no server waits for the push. The chief's next call that trains has the error. */
 static void a_refused_push_is_in_no_checkpoint(void **state) {
-    char path[128];
     static job j;
     trm_error err, failure;
     trm_ps_checkpoint_result result;
-    snprintf(path, sizeof path, "%s/refused", folder);
-    j = (job){.options = {.servers = 2, .shards = 1, .folder = path, .log_pushes = TRM_ON}};
-    start(&j);
-    join(&j, 0, NULL);
+    begin_job(&j, "refused", (trm_ps_server_options){.servers = 2, .shards = 1}, NULL);
     take_steps(&j);
     CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
     worker_compute(&j.worker, 0, j.steps);
@@ -437,8 +433,7 @@ static void a_refused_push_is_in_no_checkpoint(void **state) {
                 "for this push");
     assert_true(trmi_os_now() - began < hold_seconds);
     CHECK_FAILS(trm_ps_flush(j.worker.client, &err), TRM_NOMEM, err, "for this push");
-    worker_leave(&j.worker);
-    stop(&j);
+    end_job(&j);
 }
 
 int main(void) {
