@@ -150,7 +150,7 @@ static trm_status find_token(trm_ps_client *client, const char *reached, uint8_t
  *   errors  as trmi_client_connect */
 static trm_status reach_server(trm_ps_client *client, const trmi_server_connection *peer,
                                double deadline, trmi_channel **out, trm_error *err) {
-    /* connect; a server that is not there yet is tried until the deadline */
+    /* Connect; a server that is not there yet is tried until the deadline. */
     const trmi_wait_limit patience = {deadline, client->options.stopped, client->options.context};
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS, .version = TRMI_PS_VERSION};
     trmi_session session;
@@ -167,7 +167,7 @@ static trm_status reach_server(trm_ps_client *client, const trmi_server_connecti
         return trmi_client_stopped(peer, err);
     }
     TRMI_TRY(status);
-    /* prove the token to each other */
+    /* Prove the token to each other. */
     trmi_net_peer(fd, reached);
     status = find_token(client, reached, mine.token, err);
     status = status == TRM_OK ? trmi_net_prove_token(fd, &mine, &patience, &session, err) : status;
@@ -639,7 +639,7 @@ static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_c
             }
         }
         if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            /* briefly: the server may still be starting */
+            /* Wait briefly: the server may still be starting. */
             double moment = trmi_os_now() + 0.5;
             status = repair_connection(client, peer, moment < deadline ? moment : deadline, err);
             if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
@@ -689,7 +689,7 @@ trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *p
             send_steps(client, deadline);
             return TRM_OK;
         }
-        /* No message in this slice: the wait ends if a worker of the job is lost or a stop is
+        /* No message came in this slice: the wait ends if a worker of the job is lost or a stop is
          * requested. */
         if (status == TRM_TIMEOUT && client->options.lost != NULL &&
             client->options.lost(client->options.context)) {

@@ -285,7 +285,7 @@ trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
 trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);
-/* A control request in two steps, so that several servers can work at the same time. */
+/* Send a control request in two steps, so that several servers can work at the same time. */
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
                                   trmi_ps_kind kind, const trmi_ps_note *note,
                                   const trm_table_options *table, const void *trailer,
@@ -331,8 +331,8 @@ trm_status trmi_batch_set_blocks(trm_ps_batch *batch, const trmi_push_blocks *bl
 /* Says that the lookups of the slice added last lie by blocks.
  *   errors  INVALID: their number is no multiple of the blocks; another slice has the same table */
 trm_status trmi_batch_by_blocks(trm_ps_batch *batch, trm_error *err);
-/* Before a push with a sum of each block: a unique for each key of each block, in place of one for
- * each key.
+/* Makes a unique for each key of each block, in place of one for each key, before a push with a sum
+ * of each block.
  *   errors  NOMEM */
 trm_status trmi_batch_split_blocks(trm_ps_batch *batch, trm_error *err);
 /* Writes the sums of a slice's blocks to the rows of its uniques, in the order of the tree. */
@@ -345,7 +345,7 @@ void trmi_batch_sum_tree(trm_ps_batch *batch, const trmi_slice *slice);
  *   errors  NOMEM */
 trm_status trmi_batch_arrange(trm_ps_batch *batch, trmi_arrangement *to, int64_t first, int64_t end,
                               uint32_t mask, uint32_t match, trm_error *err);
-/* The same, always by the counting sort: used otherwise, and by tests for comparison. */
+/* Does the same, always by the counting sort. Tests compare the two. */
 trm_status trmi_batch_arrange_by_shard(trm_ps_batch *batch, trmi_arrangement *to, int64_t first,
                                        int64_t end, uint32_t mask, uint32_t match, trm_error *err);
 /* Finds the address of each arranged unique's row (`element` bytes a number): in its section's

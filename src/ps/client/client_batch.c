@@ -224,7 +224,7 @@ static inline size_t group_of(const trmi_unique *x, size_t each, size_t sums) {
     return x->shard * each + x->table * sums + (sums > 1 ? x->node : 0);
 }
 
-/* Counting sort by shard, table and sum: count, sum up, place. Contract in client.h. */
+/* Contract in client.h. Sorts by shard, table and sum: counts, sums up, places. */
 trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int64_t first,
                                        int64_t end, uint32_t mask, uint32_t match, trm_error *err) {
     const trm_ps_client *c = b->client;
@@ -244,13 +244,13 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     a->mask = mask;
     a->match = match;
     a->in_order = false;
-    /* count */
+    /* Count the keys of each group. */
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
         /* counts by group, one place further on */
         start[group_of(x, each, sums) + 1] += (x->wanted & mask) == match;
     }
-    /* sum up: groups that have keys become sections, in ascending order of shards */
+    /* Sum up: groups that have keys become sections, in ascending order of shards. */
     uint32_t sections = 0;
     memset(a->first, 0, (c->servers + 1) * sizeof *a->first);
     for (size_t g = 0; g < groups; g++) {
@@ -269,7 +269,7 @@ trm_status trmi_batch_arrange_by_shard(trm_ps_batch *b, trmi_arrangement *a, int
     for (uint32_t s = 0; s < c->servers; s++) {
         a->first[s + 1] += a->first[s];
     }
-    /* place: start[g] moves from the group's first key to after its last */
+    /* Place the keys: start[g] moves from the group's first key to after its last. */
     a->count = start[groups];
     for (int64_t u = first; u < end; u++) {
         const trmi_unique *x = &b->uniques[u];
@@ -313,7 +313,7 @@ trm_status trmi_batch_locate(trm_ps_batch *b, const trmi_arrangement *a, int64_t
     if (by_place == NULL) {
         return TRMI_NO_MEMORY(err, "for a batch of %lld rows", (long long)a->count);
     }
-    /* addresses in the order of the message, then by unique key */
+    /* Write the addresses in the order of the message, then by unique key. */
     for (uint32_t i = 0; i < a->first[c->servers]; i++) {
         const trmi_ps_section *s = &a->sections[i];
         const size_t row = (size_t)c->widths[s->table] * element;

@@ -12,7 +12,7 @@ static trm_status ask_chief(trm_ps_client *client, trm_ps_chief_claim wish, trm_
 }
 
 /* Contract in trireme/ps.h. While this worker is the chief, the client repeats the request as a
- * sign of life (chief_beats in client.c). */
+ * sign of life (send_chief_heartbeat in client.c). */
 trm_status trm_ps_chief_request(trm_ps_client *client, trm_ps_chief_claim wish,
                                 double timeout_seconds, trm_ps_chief *out, trm_error *err) {
     TRMI_NEED(err, client, out);

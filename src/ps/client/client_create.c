@@ -131,12 +131,12 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     if (client->mode != TRM_PS_SYNC || client->servers == 1 || client->reader) {
         return TRM_OK;
     }
-    /* first round: the last batch that any server has */
+    /* Ask first for the last batch that any server has, ... */
     for (uint32_t s = 0; s < client->servers; s++) {
         TRMI_TRY(ask_for_batch(client, &client->peers[s], 0, &answer, err));
         last = trmi_max_i64(last, answer);
     }
-    /* second round: whether all servers have that batch */
+    /* ... then whether all servers have that batch, ... */
     for (uint32_t s = 0; s < client->servers && last > 0; s++) {
         TRMI_TRY(ask_for_batch(client, &client->peers[s], last, &answer, err));
         everywhere = everywhere && answer != TRMI_HERE_NOT;
@@ -144,7 +144,7 @@ static trm_status begin_life(trm_ps_client *client, trm_error *err) {
     if (!everywhere) {
         TRMI_TRY(send_servers_back(client, last, err));
     }
-    /* third round: all servers learn that they all have batch `known` */
+    /* ... and let all servers know that they all have batch `known`. */
     const int64_t known = last - !everywhere;
     const trmi_ps_note note = {.value = {TRMI_ORDER_BEGINS, known, 1}};
     for (uint32_t s = 0; s < client->servers && known > 0; s++) {
@@ -211,7 +211,7 @@ trm_status trmi_client_create_wrapped(const trm_ps_client_options *options,
             snprintf(peer->address, sizeof peer->address, "%s", checked.addresses[s]);
         }
     }
-    /* greet all servers; they answer with the batch that this worker continues with */
+    /* Greet all servers; they answer with the batch that this worker continues with. */
     TRMI_TRY_GOTO(status, join_all(client, err), failed);
     client->joined = client->next_batch;
     *out = client;

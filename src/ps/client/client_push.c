@@ -256,7 +256,7 @@ static trm_status deliver_push(trm_ps_client *c, trmi_pending **messages, uint64
         }
         return TRM_OK;
     }
-    /* under a lease: all servers but server 0, and their answers */
+    /* Under a lease, send to all servers but server 0, and await their answers. */
     TRMI_TRY(send_from(c, messages, 1, sequence, deadline, err));
     for (uint32_t s = 1; s < c->servers; s++) {
         while (messages[s]->sequence == sequence) {
@@ -328,7 +328,7 @@ static trm_status push_batch(trm_ps_batch *batch, const trm_ps_push_options *opt
         TRMI_TRY(name_samples(c, options, &header, err));
     }
     header.rate_scale = choose_rate_scale(options);
-    /* One message for each server. The push takes its number only when all of them exist. */
+    /* Make one message for each server. The push takes its number only when all of them exist. */
     trmi_pending **messages = trmi_alloc(c->servers * sizeof(trmi_pending *));
     trm_status status = messages == NULL ? TRMI_NO_MEMORY(err, "for a push")
                                          : fill_messages(batch, &header, messages, err);

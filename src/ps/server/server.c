@@ -60,7 +60,7 @@ static void *own_shard(void *context) {
         } else if (status == TRM_END) {
             break;
         }
-        /* the snapshot's turn: short after a request, long while there is none */
+        /* The snapshot gets a short turn after a request, a long one while there is none. */
         if (runner->snapshot != NULL && trmi_snapshot_busy(runner->snapshot)) {
             trmi_snapshot_walk(runner->snapshot, status == TRM_OK ? WALK_ROWS : WALK_ROWS_IDLE);
         }
@@ -97,7 +97,7 @@ static int64_t joining_clock(trm_ps_server *server, int32_t number) {
     if (server->options.mode != TRM_PS_BOUNDED) {
         return server->options.mode == TRM_PS_SYNC ? server->done_step : 0;
     }
-    /* this worker, and the slowest of the other active ones */
+    /* Find this worker, and the slowest of the other active ones. */
     trmi_worker *known = NULL;
     int64_t slowest = INT64_MAX;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -291,7 +291,7 @@ static void *serve_link(void *context) {
     while (!atomic_load(&server->stopping)) {
         trmi_message message;
         trm_error err;
-        /* late answers first, so that they leave in order */
+        /* Send late answers first, so that they leave in order. */
         bool late = false;
         trm_status status = trmi_request_send_late(link, &late);
         if (status == TRM_OK) {
@@ -595,7 +595,7 @@ trm_status trm_ps_server_start(const trm_ps_server_options *options, trm_ps_serv
     for (uint32_t s = 0; s < server->shards; s++) {
         TRMI_TRY_GOTO(status, make_runner(server, s, err), failed);
     }
-    /* the state of an earlier process: snapshot and logs, steps, away workers, leases */
+    /* Restore the state of an earlier process: snapshot and logs, steps, away workers, leases. */
     TRMI_TRY_GOTO(status, trmi_server_restore(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_step_open(server, err), failed);
     TRMI_TRY_GOTO(status, trmi_kept_open(server, err), failed);

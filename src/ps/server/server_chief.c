@@ -135,8 +135,8 @@ bool trmi_chief_order(trm_ps_server *server, trmi_request *r) {
     if (may_become_chief(server, r, silent)) {
         passed = grant_chief(server, r, silent);
     }
-    /* the answer: whether the caller is the chief, which worker is, seconds since its last message,
-     * the time limit */
+    /* Answer whether the caller is the chief, which worker is, the seconds since its last message,
+     * and the time limit. */
     bool mine = is_holder(server, r);
     r->note = (trmi_ps_note){.value = {TRMI_ORDER_CHIEF, mine,
                                        server->chief.held ? (int64_t)server->chief.worker + 1 : 0,

@@ -35,7 +35,7 @@ trm_status trmi_request_decode(trm_ps_server *server, trmi_request *r, trm_error
     if (count > r->message.bytes / sizeof(trmi_ps_wire_section)) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%u sections in %zu bytes", count, r->message.bytes);
     }
-    /* the tables grow while links decode */
+    /* Lock, because the tables grow while links decode. */
     pthread_mutex_lock(&server->mutex);
     trmi_ps_shape shape = {shards, server->table_count, server->widths};
     pthread_mutex_unlock(&server->mutex);
@@ -149,7 +149,7 @@ trm_status trmi_request_send_late(trmi_ps_link *link, bool *rest) {
         if (r == NULL) {
             return TRM_OK;
         }
-        /* its lateness counts from the first try here */
+        /* The lateness of the answer counts from the first try here. */
         double now = trmi_os_now(), silence = link->server->options.worker_timeout_seconds;
         r->late_since = r->late_since == 0 ? now : r->late_since;
         double waited = now - r->late_since;
@@ -252,7 +252,8 @@ void trmi_request_finish(trmi_request *r) {
     if (atomic_fetch_sub(&r->pending, 1) != 1) {
         return;
     }
-    /* Last shard: the decrement orders the writes of the other shards before this point. */
+    /* The last shard is here: the decrement orders the writes of the other shards before this
+     * point. */
     if (r->finish != NULL) {
         r->finish(r);
         return;
@@ -261,13 +262,13 @@ void trmi_request_finish(trmi_request *r) {
         answer_members(r);
         return;
     }
-    /* a push or an order: its answer is a note */
+    /* The answer to a push or an order is a note. */
     if (r->reply.block == NULL) {
         call_on_applied(r);
         trmi_request_answer(r);
         return;
     }
-    /* a pull: after an error its reserved answer is withdrawn */
+    /* After an error the reserved answer of a pull is withdrawn. */
     if (r->err.status != TRM_OK) {
         r->reply.bytes = 0;
         commit_answer(r->link, &r->reply);

@@ -225,7 +225,7 @@ static trm_status load_shards(trm_ps_server *server, const trmi_snapshot_manifes
             load_shard(&shards[s]);
         }
     }
-    /* join all; the error of the first shard that failed is returned */
+    /* Join all; return the error of the first shard that failed. */
     for (uint32_t s = 0; shards != NULL && s < server->shards; s++) {
         if (shards[s].has_thread) {
             pthread_join(shards[s].thread, NULL);
@@ -275,7 +275,7 @@ static trm_status note_log(void *context, const trmi_log_name *log, const char *
         server->oldest_log =
             log->snapshot < server->oldest_log ? log->snapshot : server->oldest_log;
     }
-    /* no push after the snapshot: that job ended with a snapshot */
+    /* No push came after the snapshot: that job ended with a snapshot. */
     bool matters = log->snapshot >= c->from;
     if (matters && !same) {
         TRMI_TRY(trmi_shard_log_has_pushes(path, &matters, err));
@@ -436,7 +436,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     }
     align_shards(server);
     atomic_store(&server->global_step, first->tick);
-    /* the workers: each shard keeps a window of the pushes that it has of them */
+    /* Read the workers: each shard keeps a window of the pushes that it has of them. */
     for (int64_t i = 0; i < first->window_count; i++) {
         const trmi_window *w = &first->windows[i];
         TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
@@ -527,7 +527,7 @@ trm_status trmi_server_restore(trm_ps_server *server, trm_error *err) {
     if (server->options.server == 0) {
         trmi_manifest_tidy(server->folder);
     }
-    /* the newest chain of snapshots that loads */
+    /* Find the newest chain of snapshots that loads. */
     uint32_t newest = 0, snapshot;
     trm_error skipped = {0};
     TRMI_TRY(trmi_manifest_newest(server->folder, &newest, err));

@@ -328,7 +328,7 @@ static bool decide_step(trm_ps_server *server, uint32_t have) {
     trmi_sync_step s = {.step = server->step + 1,
                         .ids = trmi_alloc(have * sizeof *s.ids),
                         .leases = trmi_alloc(have * 2 * sizeof *s.leases)};
-    /* the step and its request, without a change of the server */
+    /* Make the step and its request, without a change of the server. */
     trmi_request **members = trmi_alloc(have * sizeof(trmi_request *));
     trmi_request *group = NULL;
     if (s.ids != NULL && s.leases != NULL && members != NULL) {
@@ -616,7 +616,7 @@ static trm_status restore_record(void *context, const uint8_t *record, size_t by
     if (s.ids == NULL || s.leases == NULL || !reserve_step(server)) {
         TRMI_NO_MEMORY(err, "for a step of the log");
     } else {
-        /* the record: head, pushes, then the begin and end of each one's samples */
+        /* The record has a head, the pushes, then the begin and end of each one's samples. */
         memcpy(s.ids, record + sizeof head, ids);
         memcpy(s.leases, record + sizeof head + ids, leases);
         status = restore_step(server, &s, err);

@@ -145,7 +145,7 @@ static int compare_nodes(const void *a, const void *b) {
 /* Lists the gradients of each key, which begin at m->begin[key], by node. Returns the number of
  * keys. */
 static int64_t list_by_key(trmi_merge *m, const trmi_merge_parts *p) {
-    /* number the keys, and count the gradients of each, one place further on */
+    /* Number the keys, and count the gradients of each, one place further on. */
     trmi_key_numbers numbers = begin_numbers(m);
     int64_t item = 0;
     for (uint32_t s = 0; s < p->count; s++) {
@@ -157,7 +157,7 @@ static int64_t list_by_key(trmi_merge *m, const trmi_merge_parts *p) {
             m->number[item++] = at;
         }
     }
-    /* sum up: where each key's list begins */
+    /* Sum up, so that each entry says where a key's list begins. */
     const int64_t rows = numbers.count;
     m->begin[0] = 0;
     for (int64_t k = 0; k < rows; k++) {

@@ -15,7 +15,7 @@
 
 void trmi_record_seal(void *record, size_t bytes, size_t check_bytes) {
     uint64_t check = XXH3_64bits(record, bytes - check_bytes);
-    /* little-endian: the low bytes come first */
+    /* The number is little-endian: the low bytes come first. */
     memcpy((char *)record + bytes - check_bytes, &check, check_bytes);
 }
 

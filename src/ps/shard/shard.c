@@ -243,7 +243,7 @@ static trm_status apply_to_rows(trmi_shard *shard, const trmi_push *push, trm_er
     if (!trmi_push_counts(push)) {
         return TRM_OK;
     }
-    /* one tick per push that counts, for all its tables */
+    /* The tables have one tick for each push that counts. */
     trmi_tick tick = {shard->tick + 1, push->time, push->rate_scale, push->gradient_scale};
     shard->tick++;
     note_recent(shard, push);
@@ -328,7 +328,7 @@ static trm_status add_windows(trmi_shard *shard, const trmi_push *push, trm_erro
 /* Logs and applies a push that is new. */
 static trm_status log_and_apply(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     trm_status status = add_windows(shard, push, err);
-    /* the log first: a process that dies after this line loses nothing */
+    /* Write the log first: a process that dies after this line loses nothing. */
     status = status == TRM_OK ? trmi_shard_log_push(shard, push, err) : status;
     status = status == TRM_OK ? apply_to_rows(shard, push, err) : status;
     status = status == TRM_OK ? note_applied(shard, push, err) : status;

@@ -93,7 +93,7 @@ static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, c
         status = TRMI_NO_MEMORY(err, "to replay a push");
         goto done;
     }
-    /* The body: ids, marks, and the sections as an encoded message (trmi_shard_log_push). */
+    /* The body has ids, marks, and the sections as an encoded message (trmi_shard_log_push). */
     memcpy(ids, body, ids_bytes);
     body += ids_bytes;
     memcpy(marks, body, head->id_count * mark_bytes);

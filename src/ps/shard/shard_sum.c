@@ -49,7 +49,7 @@ trm_status trmi_shard_sum(trmi_shard *shard, const trmi_sum_part *parts, uint32_
                             ? TRMI_NO_MEMORY(err, "to sum gradients")
                             : TRM_OK;
     for (uint32_t t = 0; t < shard->table_count && status == TRM_OK; t++) {
-        /* the sections of this table, in the order of the parts */
+        /* Find the sections of this table, in the order of the parts. */
         uint32_t n = 0;
         for (uint32_t p = 0; p < count; p++) {
             for (uint32_t i = 0; i < parts[p].count; i++) {

@@ -206,7 +206,7 @@ trm_status trm_ps_folder_open(const char *path, const trm_ps_folder_options *opt
         status = TRMI_FAIL(err, TRM_INVALID, "a key without a table");
         goto failed;
     }
-    /* The snapshot: the one of the options, or the newest whose manifest is complete. */
+    /* Take the snapshot of the options, or the newest whose manifest is complete. */
     if (snapshot == 0) {
         TRMI_TRY_GOTO(status, trmi_manifest_newest(path, &snapshot, err), failed);
     }

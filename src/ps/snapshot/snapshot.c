@@ -167,7 +167,7 @@ static void save_table(trmi_snapshot *snapshot, uint32_t number) {
     snapshot->block->count = 1;
     snapshot->block->size = (uint64_t)table->rows.count;
     close_block(snapshot);
-    /* counters of admission: exact ones key by key, a Bloom filter as an array */
+    /* Save the counters of admission: exact ones key by key, a Bloom filter as an array. */
     const trmi_admitter *a = &table->admitter;
     if (a->rule.kind == TRM_ADMIT_COUNT) {
         int64_t places = trmi_admitter_bytes(a) / (int64_t)sizeof(trmi_counted_key);
@@ -299,7 +299,7 @@ static void write_file(trmi_snapshot *snapshot) {
     if (status != TRM_OK) {
         os->unlink(os->context, snapshot->temporary);
     }
-    /* report the file; the next snapshot may begin from here on */
+    /* Report the file; the next snapshot may begin from here on. */
     file.rows = snapshot->rows;
     file.digest = XXH3_64bits_digest(&digest);
     file.seconds = trmi_os_now() - snapshot->started;

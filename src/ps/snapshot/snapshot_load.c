@@ -35,7 +35,7 @@ static trm_status next_block(reader *r, trm_error *err) {
                                      : TRMI_FAIL(err, TRM_CORRUPT, "%s: %zu bytes after the end",
                                                  r->path, r->map.bytes - r->at);
     }
-    /* the block's head, then its size, then its digest */
+    /* A block has a head, then its size, then its digest. */
     size_t left = r->map.bytes - r->at;
     if (left < sizeof r->block) {
         return TRMI_FAIL(err, TRM_CORRUPT, "%s: block %u: the file is cut off at offset %zu",
@@ -150,7 +150,7 @@ static trm_status load_removed(reader *r, trmi_shard *shard, trm_error *err) {
 static trm_status load_admission(reader *r, trmi_shard *shard, const trmi_snapshot_filter *filter,
                                  trm_error *err) {
     trmi_admitter *a = &shard->tables[r->block.table]->admitter;
-    /* exact counts, key by key: only those of this shard */
+    /* Exact counts come key by key: take only those of this shard. */
     if (r->block.kind == TRMI_BLOCK_WAITING) {
         if (r->block.bytes != r->block.count * sizeof(trmi_counted_key)) {
             return bad_block(r, "keys in waiting", err);

@@ -89,7 +89,7 @@ trm_status trmi_manifest_read(const char *folder, uint32_t snapshot, trmi_snapsh
     json_int_t number = 0, servers = 0, shards = 0;
     int differential = 0;
     json_t *files = NULL;
-    /* incomplete or of another snapshot */
+    /* The manifest is incomplete, or of another snapshot. */
     if (out->root == NULL ||
         json_unpack(out->root, "{s:I,s:b,s:I,s:I,s:o}", "cut", &number, "differential",
                     &differential, "servers", &servers, "shards", &shards, "files", &files) != 0 ||

@@ -47,7 +47,7 @@ static inline float sum_of_squares(const trmi_rule *r, const float *w, const flo
     return add_halves(part);
 }
 
-/* Row-wise Adagrad (as in PyTorch's FBGEMM): one accumulator a row, of the mean squared
+/* Applies row-wise Adagrad (as in PyTorch's FBGEMM): a row has one accumulator, of the mean squared
  * gradient. */
 TRMI_INLINE void rowwise_pass(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,
                               int64_t width) {

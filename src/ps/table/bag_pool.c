@@ -56,8 +56,8 @@ static double dot_product(const float *a, const float *b, int32_t width) {
     return sum;
 }
 
-/* Gradient of the weights of a bag. out = scale * sum(w_i r_i), so d_w_i = scale * r_i.d_out +
- * d_scale/d_w_i * (sum w r).d_out */
+/* Computes the gradient of the weights of a bag. out = scale * sum(w_i r_i), so d_w_i = scale *
+ * r_i.d_out + d_scale/d_w_i * (sum w r).d_out. */
 static void weights_gradient(trm_pooling pooling, const float *rows, const float *weights,
                              int64_t begin, int64_t end, double sum, double scale, int32_t width,
                              const float *d_out, float *d_weights) {

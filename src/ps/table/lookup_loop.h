@@ -90,7 +90,7 @@ TRMI_INLINE void trmi_prefetch_place(trmi_look l, const char *place) {
     }
 }
 
-/* First stage: the homes of TRMI_GROUP keys, and the low byte of their hashes. */
+/* Finds, as the first stage, the homes of TRMI_GROUP keys, and the low byte of their hashes. */
 TRMI_INLINE void trmi_prefetch_group(trmi_look l, const uint64_t *keys, char **places,
                                      uint8_t *tags) {
 #if defined(__AVX512F__)

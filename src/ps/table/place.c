@@ -104,7 +104,7 @@ trm_status trm_ps_place(const trm_ps_variable *variables, int32_t count,
                          "numbers below 0",
                          (int)p->kind, p->max_parts, (long long)p->part_bytes, (int)kind);
     }
-    /* the bytes of all variables; a product or sum that overflows is refused */
+    /* Add up the bytes of all variables; a product or sum that overflows is refused. */
     for (int32_t i = 0; i < count; i++) {
         const trm_ps_variable *v = &variables[i];
         if (v->rows < 1 || v->row_bytes < 1 || v->rows > INT64_MAX / 2 / v->row_bytes ||

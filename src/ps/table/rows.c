@@ -76,7 +76,8 @@ void trmi_rows_free(trmi_rows *rows) {
 
 /* ---- guides ---------------------------------------------------------------------------------- */
 
-/* The guide of a place: for the keys whose home it is, where they lie (bit layout in rows.h). */
+/* Returns the guide of a place: for the keys whose home it is, where they lie (bit layout in
+ * rows.h). */
 static uint64_t guide_at(const trmi_rows *rows, const char *place) {
     uint64_t guide;
     memcpy(&guide, place + rows->guide_offset, sizeof guide);
@@ -91,8 +92,8 @@ static bool is_taken(const trmi_rows *rows, const char *place) {
     return (guide_at(rows, place) & TRMI_GUIDE_TAKEN) != 0;
 }
 
-/* Entry `n` of a guide: signed distance from the home, 0 if the entry is free; and 7 bits of the
- * hash. */
+/* Read entry `n` of a guide: the signed distance from the home, 0 if the entry is free; and 7 bits
+ * of the hash. */
 static int64_t distance_of(uint64_t guide, int n) { return (int8_t)(guide >> (32 + 8 * n)); }
 
 static uint32_t tag_of(uint64_t guide, int n) { return guide >> 8 * n & 0x7F; }
@@ -649,7 +650,7 @@ void trmi_rows_reserve(trmi_rows *rows, int64_t count) {
     for (uint32_t part = 0; part < PARTS; part++) {
         pages += pages_of_part(&parts[part], part);
     }
-    /* build the new table beside the old one */
+    /* Build the new table beside the old one. */
     trmi_rows larger = *rows;
     larger.directory =
         trmi_account_alloc(rows->account, ((size_t)1 << depth) * sizeof *larger.directory);

@@ -232,7 +232,8 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     memcpy(table->name, checked.name, strlen(checked.name) + 1);
     table->options.name = table->name;
     table->initial = place->initial;
-    /* kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule */
+    /* Take the kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule.
+     */
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
     table->apply = table->kernels->apply[checked.optimizer.kind];
@@ -418,7 +419,7 @@ bool trmi_row_table_peek(trmi_row_table *table, uint64_t key, trm_row_info *info
         }
         record = table->record;
     }
-    /* copy the parts that the caller wants */
+    /* Copy the parts that the caller wants. */
     const trmi_row_header *h = trmi_row_header_of(&table->layout, record);
     if (info != NULL) {
         *info = (trm_row_info){.key = key,

@@ -53,7 +53,7 @@ typedef struct trmi_row_table {
     const trmi_lookup *lookup;
     trmi_row_apply apply; /* the kernel of this table's rule */
     trm_ps_source initial;
-    bool special;     /* updates need more than `apply`: see learn_specially */
+    bool special;     /* updates need more than `apply`: see update_row_special */
     int64_t rows_max; /* largest number of rows on this shard; INT64_MAX: no limit */
 
     uint32_t generation;                /* number of the latest snapshot */

@@ -325,7 +325,8 @@ static char *create_row(trmi_row_table *table, uint64_t key, const trmi_tick *ti
         table->stats.no_room++;
         return NULL;
     }
-    /* initial values, then slots: accumulators start at the rule's value, everything else at 0 */
+    /* Write initial values, then slots: accumulators start at the rule's value, everything else at
+     * 0. */
     memset(record, 0, table->layout.record_bytes);
     trmi_row_table_initial(table, key);
     table->kernels->store[o->dtype](table->values, o->width, 0, record);
@@ -413,7 +414,7 @@ static int64_t update_present(trmi_row_table *table, const uint64_t *keys, int64
                               const trmi_tick *tick) {
     const trmi_row_layout *layout = &table->layout;
     const size_t bytes = trm_dtype_bytes(dtype) * (size_t)table->options.width;
-    /* the simple case: one loop of lookup and rule */
+    /* In the simple case one loop does lookup and rule. */
     if (dtype == TRM_FLOAT32 && !table->special && table->snapshot == NULL) {
         trmi_row_update update = {layout, rule, tick, table->generation, table->record};
         return table->kernels->update[table->options.optimizer.kind](

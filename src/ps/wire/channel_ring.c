@@ -202,7 +202,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
                              channel->peer, timeout_seconds);
         }
     }
-    /* fill the rest of the ring with an empty block */
+    /* Fill the rest of the ring with an empty block. */
     if (pad > 0) {
         block *skip = block_at(c, r, tail);
         describe_block(skip, true, pad, 0);
@@ -213,7 +213,7 @@ static trm_status ring_reserve(trmi_channel *channel, size_t bytes, double timeo
     describe_block(b, false, need, bytes);
     atomic_store(&b->state, RESERVED);
     c->tail = tail + need;
-    /* visible to the consumer only with its state set */
+    /* The consumer sees the block only with its state set. */
     atomic_store(&r->tail, c->tail);
     *out = (trmi_message){.data = (uint8_t *)(b + 1), .bytes = bytes, .block = b};
     return TRM_OK;

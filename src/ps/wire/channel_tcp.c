@@ -192,7 +192,7 @@ static trm_status fits_message(const trmi_channel *channel, size_t bytes, trm_er
                            channel->peer, TRMI_MESSAGE_BYTES_MAX);
 }
 
-/* trmi_channel_table.reserve: memory for the message after a block head. */
+/* Implements trmi_channel_table.reserve: returns memory for the message after a block head. */
 static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeout_seconds,
                               trmi_message *out, trm_error *err) {
     tcp_channel *c = (tcp_channel *)channel;
@@ -470,7 +470,7 @@ static trm_status tcp_receive(trmi_channel *channel, double timeout_seconds, trm
             status = wait_input(c, deadline, timeout_seconds, err);
         }
         TRMI_TRY(status);
-        /* a whole message: its memory goes to the caller, and the next frame begins */
+        /* A message is whole: its memory goes to the caller, and the next frame begins. */
         if (c->frame_have == FRAME_BYTES && c->expected > 0 && c->have == c->expected) {
             tcp_block *b = (tcp_block *)(void *)c->in.data;
             *b = (tcp_block){.capacity = c->in.capacity};

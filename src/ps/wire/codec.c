@@ -132,7 +132,7 @@ trm_status trmi_ps_decode(const uint8_t *data, size_t bytes, const trmi_ps_heade
         return TRMI_FAIL(err, TRM_CORRUPT, "push with %lld nodes, 0 to %d expected",
                          (long long)nodes, TRMI_PS_NODES_MAX);
     }
-    /* the list of sections; a number from the wire is checked before it is used */
+    /* Read the list of sections; a number from the wire is checked before it is used. */
     uint32_t shard_before = 0;
     for (uint32_t i = 0; i < count; i++) {
         trmi_ps_wire_section wire;
