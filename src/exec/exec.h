@@ -119,8 +119,8 @@ struct trm_exec {
 trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *options,
                             trmi_exec_search *search, const trmi_kernel_source *from,
                             trm_exec **out, trm_error *err);
-/* exec_parts.c: reads, or writes, this rank's part of variable `index`, in plain layout; returns
- * its address, where it has the layout of the program. */
+/* exec_variables.c: reads, or writes, this rank's part of variable `index`, in plain layout;
+ * returns its address, where it has the layout of the program. */
 void trmi_exec_read_part(const trm_exec *exec, int32_t index, void *data);
 void trmi_exec_write_part(trm_exec *exec, int32_t index, const void *data);
 void *trmi_exec_variable_address(const trm_exec *exec, int32_t index);
@@ -130,7 +130,7 @@ static inline bool trmi_exec_is_elsewhere(const trm_exec *exec, int32_t index) {
 }
 /* Returns which part of a variable this rank has; NULL: it has the whole, or nothing. */
 const trmi_partition_leaf *trmi_exec_cut_of(const trm_exec *exec, int32_t index);
-/* exec_variables.c: lists parameters, states and slots; then writes the first values of parameters
+/* Lists parameters, states and slots; then writes the first values of parameters
  * and states. Both at creation. */
 trm_status trmi_exec_list_variables(trm_exec *exec, trm_error *err);
 trm_status trmi_exec_initialise(trm_exec *exec, trm_error *err);
@@ -177,9 +177,6 @@ void trmi_exec_multiply_factors(trm_exec *exec);
 trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err);
 /* Returns whether a step casts a parameter to a buffer of its own. */
 bool trmi_is_parameter_cast(const trm_program *program, const trmi_step *step);
-/* exec_bind.c: binds a kernel to each program step; `kernels` has room for all. On an error the
- * caller destroys those that are bound. */
-trm_status trmi_exec_bind(trm_exec *exec, trmi_kernel *kernels, trm_error *err);
 /* Must be called after parameters change in another way than by the optimiser: values that ways
  * keep of them (shared casts) are then computed again. */
 static inline void trmi_exec_parameters_changed(trm_exec *exec) { exec->made = NULL; }

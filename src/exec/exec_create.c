@@ -6,7 +6,7 @@
  *      program    compile        the graph as the options and the ways want it (plan/lower/program.h)
  *      memory     take_memory    one block for each arena: the executor's own, the training
  *                                executor's (share), a way's, the caller's
- *      kernels    bind_kernels   one for each step (exec_bind.c)
+ *      kernels    bind_kernels   one for each step
  *      state      create         outputs, optimiser, loss scale, variables and their first values
  *
  * All memory of a step is taken here: a training step allocates nothing. On any error the executor
@@ -226,12 +226,29 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Binds the kernel of one step. Three sources are tried in this order, until one does not return
+ * UNSUPPORTED: the active ways of training, the fast back-end, the reference back-end. */
+static trm_status bind_step(trm_exec *exec, trmi_kernel *kernel, trm_error *err) {
+    trm_status status = trmi_distribution_bind(exec, kernel, err);
+    if (status == TRM_UNSUPPORTED) {
+        status = exec->backend->bind(exec->backend, kernel, err);
+    }
+    if (status == TRM_UNSUPPORTED && exec->backend != exec->reference) {
+        status = exec->reference->bind(exec->reference, kernel, err);
+    }
+    return status;
+}
+
 /* Binds a kernel to each step of the program. */
 static trm_status bind_kernels(trm_exec *exec, trm_error *err) {
-    int32_t steps = exec->program->steps_count;
-    exec->kernels = trmi_arena_alloc(&exec->memory, (size_t)(steps + 1) * sizeof *exec->kernels);
-    return exec->kernels != NULL ? trmi_exec_bind(exec, exec->kernels, err)
-                                 : TRMI_NO_MEMORY(err, "for %d kernels", steps);
+    trm_program *p = exec->program;
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->kernels, p->steps_count + 1, "for %d kernels",
+                         p->steps_count));
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        exec->kernels[i] = (trmi_kernel){.program = p, .step = &p->steps[i]};
+        TRMI_TRY(bind_step(exec, &exec->kernels[i], err));
+    }
+    return TRM_OK;
 }
 
 /* Records the buffers of loss and outputs. Outputs in 16 bits get a float32 copy for the caller. */

@@ -274,9 +274,7 @@ double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
-/* Returns the sum of squares of an array. The kernel sums in float32; if that overflows, the sum is
- * computed again in double, so that only values that are not finite give an infinite norm. */
-static double block_squares(const trmi_update_kernels *kernels, const float *x, int64_t count) {
+double trmi_update_squares(const trmi_update_kernels *kernels, const float *x, int64_t count) {
     double sum = (double)kernels->squares(x, count);
     if (isfinite(sum)) {
         return sum;
@@ -293,7 +291,7 @@ static double block_squares(const trmi_update_kernels *kernels, const float *x, 
 static double gradient_squares(const trmi_update *u, const trmi_update_block *b,
                                const float *gradients) {
     if (u->pairs[b->segment].left == NULL) {
-        return block_squares(u->kernels, gradients + b->offset, b->count);
+        return trmi_update_squares(u->kernels, gradients + b->offset, b->count);
     }
     bool first = b->offset == u->segments[b->segment].offset;
     return first ? trmi_update_product_squares(u, b->segment) : 0;
@@ -312,7 +310,7 @@ static trm_status measure_norms(trmi_update *u, const float *parameters, const f
         u->block_gradient[i] = mine ? gradient_squares(u, b, gradients) : 0;
         if (weights) {
             u->block_weight[i] =
-                mine ? block_squares(u->kernels, parameters + b->offset, b->count) : 0;
+                mine ? trmi_update_squares(u->kernels, parameters + b->offset, b->count) : 0;
         }
     }
     /* With slices each rank has the sums of its own blocks; the exchange adds those of the

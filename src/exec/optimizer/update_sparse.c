@@ -26,19 +26,6 @@ enum {
 
 /* ---- before the update: sums and squares ----------------------------------------------------- */
 
-/* Returns the sum of squares; in double if float32 overflows. */
-static double sum_of_squares(const trmi_update *u, const float *x, int64_t count) {
-    float part = u->kernels->squares(x, count);
-    double squares = (double)part;
-    if (!isfinite(part)) { /* too large for float, or not finite */
-        squares = 0;
-        for (int64_t i = 0; i < count; i++) {
-            squares += (double)x[i] * (double)x[i];
-        }
-    }
-    return squares;
-}
-
 /* Returns the groups of an earlier table that was read with the same ids in this step; NULL: none.
  * Such tables (two embeddings of one feature) share one grouping. */
 static const trmi_update_rows *same_order(const trmi_update *u, int32_t segment, const void *ids,
@@ -79,7 +66,7 @@ trm_status trmi_update_prepare(trmi_update *u, int32_t segment, const void *ids,
             u->kernels->sum_rows(rows, order->keys + begin, order->group + begin,
                                  order->begin[b + 1] - begin, width, sums);
         }
-        r->squares[b] = sum_of_squares(u, sums, order->groups[b] * width);
+        r->squares[b] = trmi_update_squares(u->kernels, sums, order->groups[b] * width);
     }
     /* Add the squares in the order of buckets, and check them before any row is updated. */
     double squares = 0;
