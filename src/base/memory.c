@@ -321,8 +321,8 @@ void trmi_text_printf(trmi_text *text, const char *format, ...) {
 void trmi_text_json_string(trmi_text *text, const char *value) {
     trmi_text_append(text, "\"", 1);
     for (const char *s = value, *end = value + strlen(value); s < end;) {
-        /* A character is invalid bytes, a quote or backslash, a control character, or another one.
-         */
+        /* A character is invalid bytes, a quote or backslash, a control character, or another
+         * one. */
         int length = trmi_utf8_length(s, (size_t)(end - s));
         if (length == 0) {
             trmi_text_append(text, "\xEF\xBF\xBD", 3);

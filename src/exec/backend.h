@@ -97,11 +97,11 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err);
  *   owns  *out: the caller, (*out)->destroy    errors  NOMEM, INTERNAL */
 trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend **out,
                                trm_error *err);
-/* From now on, measures choices that earlier processes only guessed, for at most `seconds` in
+/* Measures, from now on, choices that earlier processes only guessed, for at most `seconds` in
  * all. */
 void trmi_backend_onednn_retune(trmi_backend *backend, double seconds);
-/* From now on, takes each choice from `file` if it has one, and adds new choices to it. A run that
- * is given the same file again computes the same bits, even if the tuning file has changed
+/* Takes, from now on, each choice from `file` if it has one, and adds new choices to it. A run
+ * that is given the same file again computes the same bits, even if the tuning file has changed
  * since. */
 trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm_error *err);
 /* Kernels are chosen by rule, not by time, for programs with blocks of samples. `single_blocks`:

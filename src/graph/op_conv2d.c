@@ -39,8 +39,8 @@ static trm_status infer_conv(trm_graph *graph, trmi_op *op, trm_error *err) {
                          "%s: [N,C,H,W] and [O,I,KH,KW] of one dtype expected, found %s and %s",
                          op->name, image, weights);
     }
-    /* Check the attributes: groups divide the channels, and no extent computed from them overflows.
-     */
+    /* Check the attributes: groups divide the channels, and no extent computed from them
+     * overflows. */
     int64_t groups = op->attrs.conv.groups;
     const int64_t *stride = op->attrs.conv.stride, *dilation = op->attrs.conv.dilation;
     const int64_t *pad = op->attrs.conv.pad;

@@ -117,7 +117,8 @@ static void grad_norm_act(trm_graph *graph, const trmi_op *op, const trm_node *d
     }
 }
 
-/* In evaluation the statistics are constants: y = a x + b for each channel. */
+/* Builds the gradients of evaluation, where the statistics are constants: y = a x + b for each
+ * channel. */
 static void grad_infer(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
     /* dx = dy gamma / sqrt(var + epsilon); dgamma and dbeta are sums over all but the channels. */

@@ -103,8 +103,8 @@ trm_status trm_model_save(trm_model *model, trm_checkpoint_writer *writer, trm_e
     TRMI_TRY(trm_exec_gather(exec, err));
     trmi_arena arena = {0};
     trmi_text state = {0};
-    /* The file has two parts; with layerwise parameters a third one, whose values other ranks own.
-     */
+    /* The file has two parts; with layerwise parameters a third one, whose values other ranks
+     * own. */
     trm_checkpoint_part parts[3] = {{.name = "model"}, {.name = "optimizer"}};
     trm_named_tensor *lists[2] = {NULL, NULL};
     bool layerwise = trmi_model_size(model) > 1 && trmi_has_layerwise(model);

@@ -27,7 +27,7 @@ typedef struct stopwatch {
     int64_t windows_count;
 } stopwatch;
 
-/* After each step: keeps its time. At the end of the warm steps it starts the measurement of
+/* Keeps the time of each step, after it. At the end of the warm steps it starts the measurement of
  * waiting. */
 static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;

@@ -60,7 +60,7 @@ static void tell_step(void *context, const char *phase, const char *name, const 
     (void)context;
     app_print("  %-9s %-56.56s %-22s %10.1f us\n", phase, name, kind, seconds * 1e6);
 }
-/* On other ranks than 0: they must measure, too, but do not print. */
+/* Prints nothing: other ranks than 0 must measure, too, but do not print. */
 static void skip_step(void *context, const char *phase, const char *name, const char *kind,
                       double seconds) {
     (void)context, (void)phase, (void)name, (void)kind, (void)seconds;

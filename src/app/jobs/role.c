@@ -134,7 +134,7 @@ static trm_status make_model(trm_run_mode mode, trm_model_options *options, void
                              r->description, options, err);
 }
 
-/* At the start of training, when all tables are declared: checks that each part of --tables was
+/* Checks, at the start of training, when all tables are declared, that each part of --tables was
  * applied. */
 static trm_status check_tables(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
@@ -142,7 +142,8 @@ static trm_status check_tables(void *context, const trm_progress *p, trm_error *
     return app_table_flag_used(r->app->o.tables, r->tables_named, err);
 }
 
-/* After each step of a bench: keeps time and step of the first one that counts, and of the last. */
+/* Keeps, after each step of a bench, time and step of the first one that counts, and of the
+ * last. */
 static trm_status time_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     role *r = context;

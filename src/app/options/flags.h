@@ -89,8 +89,8 @@ const app_flag *app_given_optional(const app_parsed *parsed);
 bool app_is_choice(const char *words, const char *text);
 /* Fills in an error record in the way of the library and returns `status`. */
 trm_status app_fail(trm_error *err, trm_status status, const char *format, ...) TRM_PRINTF(3, 4);
-/* Reports an allocation that has failed: "no memory PURPOSE", as the library does. Returns NOMEM.
- */
+/* Reports an allocation that has failed: "no memory PURPOSE", as the library does. Returns
+ * NOMEM. */
 trm_status app_no_memory(trm_error *err, const char *purpose, ...) TRM_PRINTF(2, 3);
 
 #endif

@@ -71,8 +71,8 @@ static bool is_told(const app_report_state *r, const trm_progress *p, bool *last
     return *last || p->step % o->log_every == 0 || p->global_step == r->first_step + 1;
 }
 
-/* After each step: the progress line, a requested state, a skipped update, and the report of the
- * step if it is due. */
+/* Prints, after each step, the progress line, a requested state, a skipped update, and the report
+ * of the step if it is due. */
 static trm_status tell_step(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     app_report_state *r = context;
@@ -181,9 +181,9 @@ static trm_status tell_checkpoint(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
-/* After the ranks of an elastic job have changed: which, and what it cost. The first rank of those
- * that are left shows its output; each rank goes on with the record of the rank that it is from now
- * on. */
+/* Prints, after the ranks of an elastic job have changed, which, and what it cost. The first rank
+ * of those that are left shows its output; each rank goes on with the record of the rank that it is
+ * from now on. */
 static trm_status tell_membership(void *context, const trm_progress *p, trm_error *err) {
     app_report_state *r = context;
     const trm_membership *m = p->membership;
@@ -208,7 +208,7 @@ static trm_status tell_membership(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
-/* At the end: keeps the final progress for the last line. */
+/* Keeps, at the end, the final progress for the last line. */
 static trm_status keep_last(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     ((app_report_state *)context)->last = *p;

@@ -65,11 +65,11 @@ typedef struct app_value {
 static inline app_value app_int(const char *key, int64_t value, const char *format) {
     return (app_value){APP_VALUE_INT, key, format, {.integer = value}, 0};
 }
-/* In JSON reals have 9 significant digits; NaN and infinity become null. */
+/* Returns a real. In JSON it has 9 significant digits; NaN and infinity become null. */
 static inline app_value app_real(const char *key, double value, const char *format) {
     return (app_value){APP_VALUE_REAL, key, format, {.real = value}, 0};
 }
-/* In JSON NULL becomes null, and a byte that is not UTF-8 U+FFFD. */
+/* Returns a text. In JSON NULL becomes null, and a byte that is not UTF-8 U+FFFD. */
 static inline app_value app_text(const char *key, const char *value, const char *format) {
     return (app_value){APP_VALUE_TEXT, key, format, {.text = value}, 0};
 }

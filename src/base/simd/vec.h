@@ -90,8 +90,8 @@ TRMI_INLINE vf vf_exp_rest(vf x, vf n) {
     vf low = vf_fma(vf_set(0.5f), r, vf_set(1.0f));
     return vf_fma(vf_fma(vf_fma(high, z, middle), z, low), r, vf_set(1.0f));
 }
-/* Computes e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays NaN.
- */
+/* Computes e^x to 2 units in the last place; 0 below -87.34, infinite above 88.72, NaN stays
+ * NaN. */
 TRMI_INLINE vf vf_exp(vf x) {
     vf n = vf_round(vf_mul(x, vf_set(1.44269504088896341f)));
     n = vf_min(vf_max(n, vf_set(-127.0f)), vf_set(128.0f));

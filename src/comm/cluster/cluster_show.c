@@ -36,8 +36,8 @@ const char *trm_cluster_task_address(const trm_cluster *cluster, trm_role role, 
     return task != NULL ? task->address : NULL;
 }
 
-/* Returns whether a task listens on an address other than loopback, so that the job needs a token.
- */
+/* Returns whether a task listens on an address other than loopback, so that the job needs a
+ * token. */
 bool trm_cluster_beyond_loopback(const trm_cluster *cluster) {
     TRMI_NEED_OR(false, NULL, cluster);
     static const trm_role listens[] = {TRM_ROLE_CHIEF, TRM_ROLE_WORKER, TRM_ROLE_PS};

@@ -105,8 +105,8 @@ void trmi_net_release(trm_comm *comm);
 trm_status trmi_net_run(trm_comm *comm, const trmi_engine_call *op, bool background,
                         trm_error *err);
 
-/* levels.c: prepares collectives on two levels. Creates the tables if some host has several ranks.
- */
+/* levels.c: prepares collectives on two levels. Creates the tables if some host has several
+ * ranks. */
 trm_status trmi_levels_create(trm_comm *comm, trm_error *err);
 void trmi_levels_destroy(trm_comm *comm);
 /* Returns whether a collective runs on two levels; false for kinds and options that run flat. */

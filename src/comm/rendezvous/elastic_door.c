@@ -44,7 +44,8 @@ void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_me
     }
 }
 
-/* With a later list nothing of the old epoch counts any more: promises and guests are for it. */
+/* Contract in elastic.h. With a later list nothing of the old epoch counts any more: promises
+ * and guests are for it. */
 trm_status trmi_elastic_adopt(trm_elastic *e, const trmi_members *list, trm_error *err) {
     if (list->epoch <= e->now.epoch) {
         return TRM_OK;

@@ -167,8 +167,8 @@ void trmi_ballot_end(trmi_ballot *ballot) {
     *ballot = (trmi_ballot){.list.ballot = -1};
 }
 
-/* Until the list is proposed, ballot->list holds the list accepted under the highest ballot, which
- * `proposed` tells apart: its ballot is not this one. */
+/* Returns whether the list is proposed. Until then ballot->list holds the list accepted under the
+ * highest ballot, which `proposed` tells apart: its ballot is not this one. */
 static bool is_proposed(const trmi_ballot *b) { return b->list.ballot == b->number; }
 
 trm_status trmi_ballot_hear(trmi_ballot *b, int32_t index, const trmi_member *entry,

@@ -307,7 +307,8 @@ trm_status trmi_side_prepare(const trm_cluster *cluster, const trm_join_options 
     return TRM_OK;
 }
 
-/* In a job whose ranks have no numbers, the first process that can open the address is rank 0. */
+/* Tries to open the address: in a job whose ranks have no numbers, the first process that can do so
+ * is rank 0. */
 static void try_to_be_root(trmi_join *join) {
     trm_error ignored;
     join->listens = trmi_listen(&join->place, trmi_os_now() + join->options.timeout_seconds,

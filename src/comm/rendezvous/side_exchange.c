@@ -117,8 +117,8 @@ void trmi_exchange_arrive(trmi_side *side, int32_t rank, int64_t id, const void 
         send_result(side, rank, id, &result);
         return;
     }
-    /* With another number this rank has made other calls than the rank that started the exchange.
-     */
+    /* With another number this rank has made other calls than the rank that started the
+     * exchange. */
     if (exchange->id != id) {
         TRMI_FAIL(&result, TRM_PEER, "rank %d is in exchange %lld, others are in %lld", rank,
                   (long long)id, (long long)exchange->id);

@@ -35,7 +35,8 @@ static void send_to_all(trmi_side *side, trmi_frame_type type, const void *paylo
     }
 }
 
-/* Only the first call has an effect. The cause is complete before the alarm is set. */
+/* Contract in side.h. Only the first call has an effect. The cause is complete before the alarm is
+ * set. */
 void trmi_side_raise(trmi_side *side, const trm_error *cause) {
     uint8_t wire[256];
     uint64_t one = 1;

@@ -20,8 +20,8 @@ static int32_t absolute_rank(const trmi_builder *b, int32_t root, int32_t v) {
     return trmi_modulo(v + root, b->size);
 }
 
-/* Return, for a pipeline, the elements of a piece; the number of pieces; and the range of piece k.
- */
+/* Return, for a pipeline, the elements of a piece; the number of pieces; and the range of piece
+ * k. */
 static int64_t piece_of(const trmi_builder *b) {
     return b->request->piece_count > 0 ? b->request->piece_count : 65536;
 }
@@ -73,7 +73,8 @@ static void chain_broadcast(trmi_builder *b, int32_t root) {
     }
 }
 
-/* In the round of distance d, a rank v with v % 2d == d sends its vector to v-d, which adds it. */
+/* Reduces along a tree: in the round of distance d, a rank v with v % 2d == d sends its vector to
+ * v-d, which adds it. */
 static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
     int32_t n = b->size, v = relative_rank(b, root);
     trmi_schedule_range all = {place, base, b->request->count};
@@ -89,8 +90,8 @@ static void tree_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base
     }
 }
 
-/* In the round of distance d, the first d ranks have the vector and send it to the rank d further
- * on. */
+/* Broadcasts along a tree: in the round of distance d, the first d ranks have the vector and send
+ * it to the rank d further on. */
 static void tree_broadcast(trmi_builder *b, int32_t root) {
     int32_t n = b->size, v = relative_rank(b, root);
     trmi_schedule_range all = {TRMI_RECV_BUFFER, 0, b->request->count};

@@ -302,8 +302,8 @@ static trm_status find_vectors(trmi_shm *shm, const trmi_engine_call *op, size_t
         trmi_shm_found *found = &shm->found[2 * r];
         bool target = is_slice_kind(op->kind) && rank_has_output(op, r), own = r == shm->me;
         if (rank_has_input(op, r)) {
-            /* Of TRM_ALLTOALLV only the range up to the end of the block for this rank is checked.
-             */
+            /* Of TRM_ALLTOALLV only the range up to the end of the block for this rank is
+             * checked. */
             const trmi_shm_share *share = &shm->shares[r];
             size_t length = op->kind == TRM_ALLGATHERV ? (size_t)op->counts[r] * element
                             : op->kind == TRM_ALLTOALLV

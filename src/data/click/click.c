@@ -311,8 +311,8 @@ trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trm
         if (end == line) {
             continue;
         }
-        /* Keep an anchor for each `stride` rows; with too many anchors, each second one is removed.
-         */
+        /* Keep an anchor for each `stride` rows; with too many anchors, each second one is
+         * removed. */
         if (lines.rows % lines.stride == 0) {
             if (lines.anchor_count == anchors_max) {
                 thin_out(&lines);

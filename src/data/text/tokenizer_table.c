@@ -152,7 +152,8 @@ const trmi_merge_place *trmi_merge_find(const trm_tokenizer *t, int32_t left, in
     return &t->places[at];
 }
 
-/* Of a merge that is there twice the later one counts, as in the `tokenizers` package. */
+/* Enters the merges into the index. Of one that is there twice the later one counts, as in the
+ * `tokenizers` package. */
 static trm_status index_merges(trm_tokenizer *t, trm_error *err) {
     uint64_t count = 64;
     while (count < 2 * (uint64_t)t->merge_count + 2) {

@@ -187,8 +187,8 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
         const double needs = d->compiled_bytes - f->best.measure.bytes;
         const bool fits = d->compiled_bytes <= limit;
         if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
-            /* Nothing fits, whatever programs need: the least program is named; or this plan fits.
-             */
+            /* Nothing fits, whatever programs need: the least program is named; or this plan
+             * fits. */
             return f->infeasible ? try_curve(d, err) : TRM_OK;
         }
         if (f->infeasible || fits) {

@@ -223,8 +223,8 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
     while (!settled && out->turns < TRMI_BENCHMARK_TURNS &&
            (out->turns < r->at_least || used + last < r->seconds)) {
         for (int32_t i = 0; i < r->count; i++) {
-            /* The order alternates, so that a drift of the machine's speed affects all plans alike.
-             */
+            /* The order alternates, so that a drift of the machine's speed affects all plans
+             * alike. */
             int32_t k = out->turns % 2 == 0 ? i : r->count - 1 - i;
             if (!running[k]) {
                 continue;

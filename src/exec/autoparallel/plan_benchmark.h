@@ -64,8 +64,8 @@ double trmi_plan_benchmark_behind(const trmi_plan_times *result, int32_t a, int3
                                   double *resolution);
 /* Returns the index of the fastest of `count` plans, among those that ran in all turns. */
 int32_t trmi_plan_benchmark_fastest(const trmi_plan_times *result, int32_t count);
-/* After some turns, clears running[i] of plans that are slower than the fastest by more than chance
- * and `fine`. Returns whether the distance of all running plans from the fastest is known to
+/* Clears, after some turns, running[i] of plans that are slower than the fastest by more than
+ * chance and `fine`. Returns whether the distance of all running plans from the fastest is known to
  * `fine`. */
 bool trmi_plan_benchmark_settle(const trmi_plan_times *result, int32_t count, double fine,
                                 bool *running);

@@ -126,8 +126,8 @@ static trm_status connect_blocks(trm_exec *exec, const trm_exec_options *options
     TRMI_TRY(trmi_strict_number(exec, err));
     exec->env.block_numbers = s->split ? s->all_numbers : s->numbers;
     s->sum.slots = s->slots;
-    /* Partial sums need memory for each level of the tree or, with single_blocks, for each block.
-     */
+    /* Partial sums need memory for each level of the tree or, with single_blocks, for each
+     * block. */
     s->level_floats = largest_sums(exec);
     s->levels_bytes =
         (size_t)((s->single_blocks ? s->count : trmi_tree_levels(&tree)) * s->level_floats + 1) *

@@ -65,8 +65,8 @@ static trm_status connect_split(trm_exec *exec, const trm_exec_options *options,
     return trmi_split_make_inputs(exec, err);
 }
 
-/* Without slices each rank updates its own parts of the parameters: norms are those of the
- * whole. */
+/* Prepares the norms. Without slices each rank updates its own parts of the parameters: norms are
+ * those of the whole. */
 static trm_status begin_split(trm_exec *exec, trm_error *err) {
     (void)err;
     if (!trmi_parallel_of(exec)->options.shard_optimizer) {

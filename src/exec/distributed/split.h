@@ -92,8 +92,8 @@ void trmi_split_input_place(struct trm_exec *exec, int32_t index, trm_tensor *pl
 bool trmi_split_feed(struct trm_exec *exec, int32_t index, const trm_tensor *place,
                      const void *whole);
 trm_status trmi_split_make_inputs(struct trm_exec *exec, trm_error *err);
-/* After the program is made, before kernels run: groups and staging for all its steps. Collective.
- */
+/* Makes groups and staging for all steps of the program, after it is made and before kernels run.
+ * Collective. */
 trm_status trmi_split_open(struct trm_exec *exec, trm_error *err);
 void trmi_split_close(struct trm_exec *exec);
 /* rank_groups.c: the file of trm_parallel_options.save_groups, by rank 0. */
@@ -103,7 +103,7 @@ trm_status trmi_split_save_groups(const struct trm_exec *exec, trm_error *err);
 trm_status trmi_split_bind(trmi_kernel *kernel, trm_error *err);
 /* Adds the actions that start messages before the place of their steps (trmi_step.ahead). */
 void trmi_split_schedule(struct trm_exec *exec);
-/* After a failed step: waits for the messages that have begun and for which no step has waited.
+/* Waits, after a failed step, for the messages that have begun and for which no step has waited.
  * Returns `status`. */
 trm_status trmi_split_finish(struct trm_exec *exec, trm_status status, trm_error *err);
 

@@ -84,7 +84,7 @@ trm_status trmi_stages_publish(struct trm_exec *exec, trm_error *err);
 /* Sends the whole of variable `index`, or its gradient, from the stage that updates it to all
  * others. Collective. */
 trm_status trmi_stages_bring(struct trm_exec *exec, int32_t index, void *data, trm_error *err);
-/* Of a variable the values of the stage that updates it count. */
+/* Corrects the hold of a variable: the values of the stage that updates it count. */
 void trmi_stages_hold(const struct trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold);
 /* Copies variables of other stages, whole, to every rank. Collective. */
 trm_status trmi_stages_gather(struct trm_exec *exec, trm_error *err);

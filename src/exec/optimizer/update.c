@@ -140,7 +140,8 @@ trm_status trmi_update_create(const trm_optimizer_options *options,
     return TRM_OK;
 }
 
-/* Also frees an optimiser whose creation has failed, in which members may still be NULL. */
+/* Contract in update.h. Frees also an optimiser whose creation has failed, in which members may
+ * still be NULL. */
 void trmi_update_destroy(trmi_update *u) {
     if (u == NULL) {
         return;

@@ -111,7 +111,7 @@ int64_t trmi_update_find_block(const trmi_update *update, int64_t at, int64_t *e
  * changed. */
 typedef trm_status (*trmi_update_exchange)(void *context, double *sums, int64_t count,
                                            trm_error *err);
-/* From now on measures and updates only blocks with mine[index] != 0; unused slots of the other
+/* Measures and updates, from now on, only blocks with mine[index] != 0; unused slots of the other
  * blocks take no memory. `mine` and `context` are borrowed. */
 void trmi_update_share(trmi_update *update, const uint8_t *mine, trmi_update_exchange exchange,
                        void *context);

@@ -153,9 +153,10 @@ static bool is_zero(const float *sum, int64_t width) {
     return true;
 }
 
-/* With blocks of samples, rows whose gradient is zero are not updated: with another number of ranks
- * their sums lie in a dense table, which does not record which rows were looked up. Returns how
- * many groups from `first` on are updated together; 0: group `first` has such a row. */
+/* Returns how many groups from `first` on are updated together; 0: group `first` has a row that is
+ * not updated. With blocks of samples these are the rows whose gradient is zero: with another
+ * number of ranks their sums lie in a dense table, which does not record which rows were looked
+ * up. */
 static int64_t run_of_groups(const trmi_update *u, const float *sums, int64_t first, int64_t groups,
                              int64_t width) {
     int64_t most = groups - first < GROUPS ? groups - first : GROUPS, rows = 0;

@@ -93,9 +93,9 @@ double trmi_update_product_squares(const trmi_update *update, int32_t segment);
 void trmi_update_product_rule(const trmi_update *update, int32_t segment, const trmi_rule *rule,
                               float *parameters, int64_t offset, int64_t count);
 
-/* update.c: returns the sum of squares of an array. Kernels sum in float32; if that overflows, the
- * sum is computed again in double, so that only values that are not finite give an infinite norm.
- */
+/* update.c: returns the sum of squares of an array. Kernels sum in float32; if that overflows,
+ * the sum is computed again in double, so that only values that are not finite give an infinite
+ * norm. */
 double trmi_update_squares(const trmi_update_kernels *kernels, const float *x, int64_t count);
 /* Returns the rule's constants of this step for a segment. */
 trmi_rule trmi_update_rule(const trmi_update *update, int32_t segment, double learning_rate,

@@ -161,8 +161,8 @@ trm_status trmi_ref_attention_join(const trmi_ref_args *args, trm_error *err) {
     for (int64_t i = 0; i < dim[0] * dim[1] * dim[2]; i++) {
         int64_t h = i % dim[2], t = i / dim[2] % dim[1], b = i / dim[2] / dim[1],
                 at = (b * dim[2] + h) * dim[1] + t;
-        /* Read the log-sum-exp of both parts of the keys; each part's output counts by its share.
-         */
+        /* Read the log-sum-exp of both parts of the keys; each part's output counts by its
+         * share. */
         double first = trmi_ref_get(&in[1], at), second = trmi_ref_get(&in[3], at),
                most = fmax(first, second), sum = exp(first - most) + exp(second - most);
         trmi_ref_set(&args->outputs[1], at, most + log(sum));

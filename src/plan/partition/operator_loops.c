@@ -391,8 +391,8 @@ static void loops_softmax(const trm_graph *g, const trmi_op *op, trmi_loops *l) 
     l->reason = last == 0 ? "softmax is not cut along its own dimension" : NULL;
 }
 
-/* Gives the loops of rotary positions. Ranks do not cut the last dimension, whose halves are mixed.
- */
+/* Gives the loops of rotary positions. Ranks do not cut the last dimension, whose halves are
+ * mixed. */
 static void loops_rotary(const trm_graph *g, const trmi_op *op, trmi_loops *l) {
     loops_eltwise(g, op, l);
     int32_t last = trmi_output_of(g, op, 0)->shape.rank - 1;

@@ -97,7 +97,7 @@ static inline const trmi_box *trmi_exchange_wants(const trmi_box_exchange *excha
 /* Rows of all operators of a program: those of graph and those that the partition adds. */
 extern const trmi_op_def *const trmi_program_ops[TRMI_OP_KINDS];
 
-/* Before the partition: attaches own_norm to the batch norms, may_factor to the products whose
+/* Attaches, before the partition, own_norm to the batch norms, may_factor to the products whose
  * weights no other operator reads. */
 void trmi_part_mark(trm_graph *graph, bool own_norms, bool factors);
 

@@ -378,8 +378,8 @@ static trm_status read_line(reader *r, char *line, trm_error *err) {
                    ? TRM_OK
                    : bad_line(r, "graph and 16 hexadecimal digits", err);
     }
-    /* Read one line for each operator, stage and store; stages are kept in `r` until the last line.
-     */
+    /* Read one line for each operator, stage and store; stages are kept in `r` until the last
+     * line. */
     if (strcmp(words[0], "op") == 0) {
         return read_op(r, words, count, err);
     }

@@ -52,8 +52,8 @@ trmi_cooperative_cost trmi_space_cooperative(const trmi_space *s, const trmi_spa
         gradient == NULL || !is_by_samples(s, op, strategy)) {
         return out;
     }
-    /* The lowering decides by the bytes of x and dy of one rank and of dW, and so does the space.
-     */
+    /* The lowering decides by the bytes of x and dy of one rank and of dW, and so does the
+     * space. */
     double ranks = trmi_mesh_ranks(&s->mesh), image = bytes_of(s->graph, op->inputs[0]) / ranks;
     double factors = image + bytes_of(s->graph, op->outputs[0]) / ranks;
     double weights = bytes_of(s->graph, trmi_parameter_of(s->graph, op->inputs[1])->outputs[0]);

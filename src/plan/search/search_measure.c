@@ -380,8 +380,8 @@ static void simulate_forward(step_simulation *w) {
     for (int32_t n = 0, e = 0; n < s->nodes_count; n++) {
         const trmi_strategy *strategy = strategy_of(w, n);
         gather_parameters(w, n);
-        /* Take the inputs, in the form that this node's strategy reads; edges are sorted by reader.
-         */
+        /* Take the inputs, in the form that this node's strategy reads; edges are sorted by
+         * reader. */
         for (; e < s->edges_count && s->edges[e].to == n; e++) {
             const trmi_space_edge *edge = &s->edges[e];
             trmi_spread source = trmi_space_source(s, edge, w->choice->strategy[edge->from]);

@@ -392,8 +392,8 @@ static trm_status descend_tree(branch *b, const level *at, double *bound, trm_er
         *bound = at->fixed + base;
         return TRM_OK;
     }
-    /* Clamp the dual bound at what a better choice can contain, or at the range of legal entries.
-     */
+    /* Clamp the dual bound at what a better choice can contain, or at the range of legal
+     * entries. */
     double room = b->best_cost - at->fixed - base;
     range = range * 1.001 + 1e-9;
     status = dual_open(&d, at->work, room < range ? room : range, err);

@@ -340,8 +340,8 @@ static trm_status run_elimination(core *c, int64_t limit, int32_t *choice, int32
         TRMI_TRY(gather_factors(c, &c->buckets[i], c->order[i], err));
         TRMI_TRY(eliminate_bucket(c, &c->buckets[i], choice, sums, err));
     }
-    /* Go backwards: the scope of each bucket has its states already; ties go to the lowest state.
-     */
+    /* Go backwards: the scope of each bucket has its states already; ties go to the lowest
+     * state. */
     for (int32_t i = count - 1; i >= 0; i--) {
         const bucket *b = &c->buckets[i];
         sum_at(c, b, choice, sums);

@@ -151,8 +151,8 @@ static trm_status compute_curve(front *f, const trmi_front_point *fast,
     if (are_apart(fast, small)) {
         list[count++] = (hull_edge){*fast, *small};
     }
-    /* Find the hull: solve at the slope of the widest edge; a point below its line is a new corner.
-     */
+    /* Find the hull: solve at the slope of the widest edge; a point below its line is a new
+     * corner. */
     while (f->f->solves < f->o.hull_limit) {
         int32_t widest = -1;
         for (int32_t i = 0; i < count; i++) {

@@ -241,9 +241,9 @@ int trmi_client_pushes_pending(const trmi_server_connection *peer);
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err);
-/* As trmi_client_progress, for a wait that depends on this worker's pushes (SYNC, BOUNDED): a push
- * that any server has refused is in no step there and advances no clock, so its error ends the
- * wait.
+/* Waits as trmi_client_progress does, where the wait depends on this worker's pushes (SYNC,
+ * BOUNDED): a push that any server has refused is in no step there and advances no clock, so its
+ * error ends the wait.
  *   errors  that of the push; those of trmi_client_progress */
 trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection *peer,
                                   double deadline, trm_error *err);

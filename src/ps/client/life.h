@@ -6,8 +6,8 @@
 
 #include "trireme/ps.h"
 
-/* Called before the first batch: sets its number. Servers that have that batch from an earlier
- * life drop its push. */
+/* Sets the number of the first batch, before it. Servers that have that batch from an earlier life
+ * drop its push. */
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch);
 /* Destroys the client as if its process had died: it does not sign off, and the servers wait for
  * its next life. Pushes under way get a second to arrive. NULL is accepted. */

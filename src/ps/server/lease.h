@@ -54,9 +54,8 @@ uint32_t trmi_lease_number(const trmi_lease_book *book, int64_t *samples);
  *   errors  as trmi_lease_progress */
 trm_status trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t worker, int64_t position,
                             double now, trm_error *err);
-/* Called for a push that is applied, of samples from `begin` on: if the push before it has failed,
- * the lease is lost, so that the samples from the gap on are lent again. Returns whether that is
- * so. */
+/* Returns whether a push that is applied, of samples from `begin` on, follows one that has failed.
+ * The lease is then lost, so that the samples from the gap on are lent again. */
 bool trmi_lease_give_up_gap(trmi_lease_book *book, int64_t id, int64_t begin);
 /* Marks the samples up to `position` as used; a position that was reported before is OK.
  *   errors  CANCELLED: the lease was lost or used up; INVALID: a position outside it */

@@ -310,15 +310,14 @@ void trmi_request_start_pulls(trmi_request *list);
 /* Sets the request's error unless it has one.
  *   thread  any */
 void trmi_request_fail(trmi_request *request, const trm_error *err);
-/* Called by each shard when it has finished; the last call answers and frees the request. */
+/* Counts a shard that has finished; the call of the last one answers and frees the request. */
 void trmi_request_finish(trmi_request *request);
 /* Frees a request without an answer: its sender has sent it again. */
 void trmi_request_forget(trmi_request *request);
 /* Sends the answer (error, or note and trailer) and frees the request. Never waits: if the
  * client's ring has no room, the link's thread sends it later. */
 void trmi_request_answer(trmi_request *request);
-/* Called regularly by the link's thread: sends answers that found no room. *rest: some still
- * wait.
+/* Sends answers that found no room; the link's thread calls it regularly. *rest: some still wait.
  *   errors  PEER: the client has made no room for too long; logged */
 trm_status trmi_request_send_late(trmi_ps_link *link, bool *rest);
 /* Frees the waiting answers of a link that has ended. */
@@ -374,11 +373,11 @@ void trmi_front_dispatch_pushes(trm_ps_server *server);
 /* Handle the orders PUSHED and BEGINS: which pushes are on all servers (see server_front.c). */
 void trmi_front_pushed(trm_ps_server *server, const trmi_request *request);
 void trmi_front_begins(trm_ps_server *server, trmi_request *request);
-/* Called when clocks, workers or the hold have changed: passes on the pushes that may go, and
- * returns the list of pulls that may go. */
+/* Passes on the pushes that may go, and returns the list of pulls that may go, after clocks,
+ * workers or the hold have changed. */
 trmi_request *trmi_front_advance(trm_ps_server *server);
-/* Called regularly: stops waiting for silent workers, and advances. Pulls whose deadline has
- * passed get an error and are returned with the others. */
+/* Stops waiting for silent workers, and advances. Pulls whose deadline has passed get an error and
+ * are returned with the others. */
 trmi_request *trmi_front_tick(trm_ps_server *server, double now);
 
 /* Returns whether a snapshot holds this push back: it is later than the pushes that belong to
@@ -402,8 +401,8 @@ trm_status trmi_kept_open(trm_ps_server *server, trm_error *err);
 void trmi_kept_close(const trm_ps_server *server);
 
 /* --- the last step of the logs (server_last_step.c): with the front mutex held ---------------- */
-/* After the logs are read: applies the last step, voids it, or keeps it undecided. *pushes
- * counts those applied.
+/* Applies the last step, voids it, or keeps it undecided, after the logs are read. *pushes counts
+ * those applied.
  *   errors  CORRUPT, IO, NOMEM */
 trm_status trmi_last_step_open(trm_ps_server *server, int64_t *pushes, trm_error *err);
 /* Frees the undecided step. */
@@ -468,7 +467,7 @@ trmi_request *trmi_step_close(trm_ps_server *server);
  * trmi_server_restore, before the logs of away workers and leases are read.
  *   errors  IO, CORRUPT, NOMEM */
 trm_status trmi_step_open(trm_ps_server *server, trm_error *err);
-/* Called after the leases are read: marks the samples of these steps as used. */
+/* Marks the samples of these steps as used, after the leases are read. */
 void trmi_step_settle(trm_ps_server *server);
 
 /* --- orders (server_order.c) ------------------------------------------------------------------ */

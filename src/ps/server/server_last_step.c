@@ -247,7 +247,7 @@ static void run_apply(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Called when all shards have applied the held step. */
+/* Ends the held step, which all shards have applied. */
 static void finish_apply(trmi_request *r) {
     trm_ps_server *server = r->server;
     if (r->err.status ==

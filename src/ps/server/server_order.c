@@ -439,7 +439,7 @@ static void gather_pushes(trm_ps_server *server, trmi_request *r) {
     }
 }
 
-/* Called by a shard when its file is written: adds it to the answer. */
+/* Adds the file that a shard has written to the answer. */
 static void snapshot_done(void *context, trm_status status, const trmi_snapshot_file *file,
                           const trm_error *err) {
     trmi_request *r = context;

@@ -25,8 +25,7 @@ static void advance_clock(trm_ps_server *server, const trmi_request *r) {
     pthread_cond_broadcast(&server->changed);
 }
 
-/* Called when all shards have a push: advances what a restart keeps, and marks the samples as
- * used. */
+/* Advances what a restart keeps, and marks the samples as used, when all shards have a push. */
 static void note_applied(const trmi_request *r) {
     trm_ps_server *server = r->link == NULL ? r->server : r->link->server;
     pthread_mutex_lock(&server->mutex);

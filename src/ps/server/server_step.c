@@ -232,8 +232,8 @@ static void drop_stale_pushes(trm_ps_server *server) {
     }
 }
 
-/* Called when all shards have applied a step: answers its members, with the steps that other
- * servers may lack. */
+/* Answers the members of a step that all shards have applied, with the steps that other servers may
+ * lack. */
 static void finish_step(trmi_request *group) {
     trm_ps_server *server = group->server;
     /* after an error the caller may be a dispatch, which holds the mutex */
@@ -399,7 +399,7 @@ static void append_staged(trm_ps_server *server, trmi_request *r) {
     *at = r;
 }
 
-/* Called when all shards keep a staged push. Server 0 puts it into the next step; the other
+/* Acts on a staged push that all shards keep: server 0 puts it into the next step; the other
  * servers answer at once. */
 static void finish_staging(trmi_request *r) {
     trm_ps_server *server = r->server;
@@ -564,8 +564,8 @@ void trmi_step_order(trm_ps_server *server, trmi_request *r) {
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* While starting: applies a step of the log to the shards that lack it; they keep its staged
- * pushes in their own logs. */
+/* Applies, while the server starts, a step of the log to the shards that lack it; they keep its
+ * staged pushes in their own logs. */
 static trm_status restore_step(trm_ps_server *server, trmi_sync_step *s, trm_error *err) {
     bool sum = server->options.sum_gradients;
     for (uint32_t i = 0; i < server->shards; i++) {

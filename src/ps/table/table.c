@@ -232,8 +232,8 @@ trm_status trmi_row_table_create(const trm_table_options *options,
     memcpy(table->name, checked.name, strlen(checked.name) + 1);
     table->options.name = table->name;
     table->initial = place->initial;
-    /* Take the kernels of this CPU; `special` tables cannot use the fused loop of lookup and rule.
-     */
+    /* Take the kernels of this CPU; `special` tables cannot use the fused loop of lookup and
+     * rule. */
     table->kernels = trmi_apply_kernels_here();
     table->lookup = trmi_lookup_here();
     table->apply = table->kernels->apply[checked.optimizer.kind];

@@ -137,8 +137,8 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
 /* Saves a record for the snapshot under way, if it has not been saved: called before it changes
  * or leaves. */
 void trmi_row_table_save_first(trmi_row_table *table, const char *record);
-/* Called before a record changes: saves it for a snapshot under way, and marks it as changed in
- * this generation. */
+/* Saves a record for a snapshot under way, and marks it as changed in this generation, before it
+ * changes. */
 static inline void trmi_row_table_touch(trmi_row_table *table, char *record) {
     trmi_row_header *header = trmi_row_header_of(&table->layout, record);
     if (table->snapshot != NULL && header->generation < table->generation) {

@@ -104,7 +104,7 @@ typedef struct trmi_ring_place {
  *   owns  the caller   errors  NOMEM, IO */
 trm_status trmi_ring_offer(trmi_channel *tcp, size_t ring_bytes, trmi_channel **out,
                            trmi_ring_place *place, trm_error *err);
-/* Called after the server's answer: an accepted offer takes `tcp` over, a rejected one is
+/* Settles an offer after the server's answer: an accepted one takes `tcp` over, a rejected one is
  * destroyed. */
 void trmi_ring_settle(trmi_channel *offer, trmi_channel *tcp, bool accepted);
 /* Maps the offered rings as the server's end; takes `tcp` over on success.
@@ -115,11 +115,11 @@ trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t rin
  * one, which the system probes (trmi_net_set_patience).
  *   thread  any */
 void trmi_tcp_patience(trmi_channel *tcp, double seconds);
-/* Called on a server's end before anything is sent: commit then never waits for the client. Data
- * that the socket does not take at once is sent by the thread that calls receive (call it
- * often). At most `bytes_most` bytes are reserved or waiting (one message always may); beyond
- * that reserve returns TIMEOUT at once. A client that takes none of them for `silence_seconds`
- * is disconnected, which is logged: receive and commit return PEER.
+/* Makes commit never wait for the client; called on a server's end before anything is sent. Data
+ * that the socket does not take at once is sent by the thread that calls receive (call it often).
+ * At most `bytes_most` bytes are reserved or waiting (one message always may); beyond that reserve
+ * returns TIMEOUT at once. A client that takes none of them for `silence_seconds` is disconnected,
+ * which is logged: receive and commit return PEER.
  *   errors  IO */
 trm_status trmi_tcp_never_wait(trmi_channel *tcp, size_t bytes_most, double silence_seconds,
                                trm_error *err);

@@ -183,8 +183,8 @@ static trm_status write_state(trm_checkpoint_writer *writer, const trmi_checkpoi
     return status;
 }
 
-/* After a checkpoint is written: decides what stays, writes the state file, then removes the
- * others. The order matters: the state file never names a removed checkpoint. */
+/* Tidies up after a checkpoint is written: decides what stays, writes the state file, then removes
+ * the others. The order matters: the state file never names a removed checkpoint. */
 static trm_status prune_directory(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
     TRMI_TRY(trmi_checkpoint_list_dir(writer->dir, &list, err));

@@ -12,8 +12,8 @@
 #include "base/memory.h"
 #include "base/os.h"
 
-/* Opens as trm_events_open does, on another platform (base/os.h), with which tests inject failures.
- */
+/* Opens as trm_events_open does, on another platform (base/os.h), with which tests inject
+ * failures. */
 trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
                                const trm_events_options *options, trm_events **out, trm_error *err);
 

@@ -19,8 +19,8 @@ static void make(uint8_t **file, size_t *bytes) {
     if (trmi_onnx_create("fuzz", &model, NULL) != TRM_OK) {
         abort();
     }
-    /* Build a model with each kind of part: input, weights, node with attributes, output, metadata.
-     */
+    /* Build a model with each kind of part: input, weights, node with attributes, output,
+     * metadata. */
     trmi_onnx_value x = {
         .name = "x", .dtype = TRM_FLOAT32, .rank = 2, .dims = {{.symbol = "N"}, {.size = 3}}};
     trmi_onnx_attribute attributes[] = {trmi_onnx_int("transB", 1),

@@ -17,7 +17,7 @@ typedef struct trmi_onnx_reader {
 /* Return CORRUPT with the offset of `at`, and NOMEM. */
 trm_status trmi_onnx_fault(const trmi_onnx_reader *r, const uint8_t *at, const char *what);
 trm_status trmi_onnx_no_memory(const trmi_onnx_reader *r);
-/* Called at the end of a message: CORRUPT if a field was cut off. */
+/* Ends the reading of a message. Returns CORRUPT if a field was cut off. */
 trm_status trmi_onnx_finish(const trmi_onnx_reader *r, const trmi_proto *proto);
 /* Sets *out to a terminated copy of a text, in the model's arena. It must be UTF-8 without NUL. */
 trm_status trmi_onnx_take_text(const trmi_onnx_reader *r, const trmi_proto_field *field,

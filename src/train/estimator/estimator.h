@@ -104,7 +104,7 @@ void trmi_estimator_read_job_id(trm_estimator *e);
  * again.
  *   errors  TRM_END: the job is over; TIMEOUT, PEER */
 trm_status trmi_estimator_connect(trm_estimator *e, trm_ps_client **out, trm_error *err);
-/* Of an evaluator: connects to the servers once, for at most a second. *met: they have answered.
+/* Connects an evaluator to the servers once, for at most a second. *met: they have answered.
  *   errors  INVALID (another model_dir than theirs) */
 trm_status trmi_estimator_meet_servers(trm_estimator *e, bool *met, trm_error *err);
 
@@ -147,8 +147,8 @@ bool trmi_duty_is_shared(const trm_estimator *e);
  * latest one is recent, unless `now`.
  *   errors  those of trm_ps_chief_request */
 trm_status trmi_chief_role_query(trmi_chief_role *d, bool now, trm_error *err);
-/* Called after this worker's last step: waits for the end of the job (TRM_END) or until this
- * worker is the chief (TRM_OK).
+/* Waits, after this worker's last step, for the end of the job (TRM_END) or until this worker is
+ * the chief (TRM_OK).
  *   errors  PEER, TIMEOUT: server 0 has not answered for too long */
 trm_status trmi_chief_role_wait(trmi_chief_role *d, trm_error *err);
 /* Wraps `inner`, which it owns, so that its hooks run only while this process is the chief. */

@@ -21,13 +21,13 @@
 struct trmi_compiled;
 typedef struct trmi_remote trmi_remote;
 
-/* Called before the graph is compiled: takes the embedding tables out of `graph` and compiles
- * the program that computes the ids. `options` are the model's, with ps.client.
- *   owns   the caller, trmi_remote_destroy
+/* Takes, before the graph is compiled, the embedding tables out of `graph` and compiles the program
+ * that computes the ids. `options` are the model's, with ps.client.
+ *   owns  the caller, trmi_remote_destroy
  *   errors  INVALID, NOMEM */
 trm_status trmi_remote_create(const trm_model_options *options, trm_graph *graph, trmi_remote **out,
                               trm_error *err);
-/* Called after the graph is compiled: declares tables and dense variables on the servers.
+/* Declares tables and dense variables on the servers, after the graph is compiled.
  *   errors  INVALID, PEER, TIMEOUT */
 trm_status trmi_remote_bind(trmi_remote *remote, struct trmi_compiled *compiled, trm_error *err);
 /* Destroys the remote; the client stays. NULL is accepted. */
@@ -84,8 +84,8 @@ uint64_t trmi_remote_step(const trmi_remote *remote);
  * servers counted them. */
 int64_t trmi_remote_position(const trmi_remote *remote);
 
-/* Called before training: sets the number of the next batch. Servers drop a push of a batch that
- * they already have. */
+/* Sets the number of the next batch, before training. Servers drop a push of a batch that they
+ * already have. */
 void trmi_remote_begin_at(trmi_remote *remote, int64_t batch);
 
 /* Sets *least and *most to the smallest and largest number of updates of the dense rows (a

@@ -115,8 +115,8 @@ bool trmi_states_load(const char *model_dir, trm_exec *exec, int64_t batch) {
     slot_head head;
     snprintf(path, sizeof path, "%.4000s/states.bin", model_dir);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    /* Even and odd batches have slots of their own: a crash while one is written leaves the other.
-     */
+    /* Even and odd batches have slots of their own: a crash while one is written leaves the
+     * other. */
     bool good = bytes > 0 && slot != NULL && fd >= 0 &&
                 pread(fd, slot, size, (off_t)((size_t)(batch & 1) * size)) == (ssize_t)size;
     if (good) {

@@ -14,8 +14,8 @@ typedef struct trmi_warm_start trmi_warm_start;
 trm_status trmi_warm_start_open(const char *path, trmi_warm_start **out, trm_error *err);
 /* Closes the file. NULL is accepted. */
 void trmi_warm_start_close(trmi_warm_start *warm);
-/* For a server: opens the weights that the job began with, or begins with now. *out NULL: the
- * job begins with initial values. `folder`: the servers', "": none.
+/* Opens, for a server, the weights that the job began with, or begins with now. *out NULL: the job
+ * begins with initial values. `folder`: the servers', "": none.
  *   errors  as trmi_warm_start_open */
 trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, trmi_warm_start **out,
                                   trm_error *err);
@@ -24,8 +24,8 @@ trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, tr
  *   thread  any */
 bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
                          float *values);
-/* For a trainer: checks that the file's tensors that the model has too are of its shapes, and
- * logs how many are missing.
+/* Checks, for a trainer, that the file's tensors that the model has too are of its shapes, and logs
+ * how many are missing.
  *   errors  INVALID: another shape or dtype, or no tensor in common */
 trm_status trmi_warm_start_check(const trmi_warm_start *warm, const trm_model *model,
                                  trm_error *err);

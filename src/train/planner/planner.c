@@ -252,8 +252,8 @@ static trm_status find_others(trm_planner *p, trm_error *err) {
     return list_others(p, err); /* list them once more with the final costs */
 }
 
-/* Does the part of planning in which other ranks take part by measuring: costs, search, trial runs.
- */
+/* Does the part of planning in which other ranks take part by measuring: costs, search, trial
+ * runs. */
 static trm_status plan_together(trm_planner *p, trm_error *err) {
     TRMI_TRY(settle_costs(p, err));
     trmi_planner_settle_factor(p);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks costs that are measured again: the same plans, other predictions, on all ranks together.
- */
+/* Checks costs that are measured again: the same plans, other predictions, on all ranks
+ * together. */
 #include "check.h"
 
 #include "trireme/plan.h"

@@ -51,8 +51,8 @@ int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a) {
     return a->panels * a->isa->nr * a->keys;
 }
 
-/* As columns: panel p holds keys [p nr, ...), D rows of nr; as rows: panel p holds columns [p nr,
- * ...), a row of nr for each key. */
+/* Packs keys for one of the two products. As columns: panel p holds keys [p nr, ...), D rows of nr;
+ * as rows: panel p holds columns [p nr, ...), a row of nr for each key. */
 void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, bool as_columns) {
     int64_t nr = a->isa->nr, bytes = (int64_t)trm_dtype_bytes(a->dtype);

@@ -66,8 +66,8 @@ int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a);
 void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
                               int64_t count);
 
-/* Computes scores [rows, a->keys] = rows of D numbers * packed columns, the first `count` of them.
- */
+/* Computes scores [rows, a->keys] = rows of D numbers * packed columns, the first `count` of
+ * them. */
 void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
                            const float *packed, int64_t count, float *scores);
 /* Computes to [rows, D] += scores [rows, a->keys] (the first `count` columns) * packed rows. */

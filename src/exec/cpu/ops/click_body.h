@@ -54,8 +54,8 @@ TRMI_INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width
     }
 }
 
-/* Computes y[i (i - 1) / 2 + j] = <x_i, x_j>, j < i. Vectors run along j, over a transposed tile.
- */
+/* Computes y[i (i - 1) / 2 + j] = <x_i, x_j>, j < i. Vectors run along j, over a transposed
+ * tile. */
 static void pair_dots(const float *x, float *y, int64_t rows, int64_t width) {
     if (width == 16) { /* the usual one, unrolled */
         pair_tile(x, y, rows, 16, 16, true);
