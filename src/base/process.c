@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Facts about other processes from /proc/PID/stat (contract in process.h). */
 #include "base/process.h"
 
 #include <inttypes.h>

@@ -110,6 +110,9 @@ static trm_status make_child(trm_comm *parent, const int32_t *ranks, int32_t cou
     return status;
 }
 
+/* Contract in trireme/dist.h. All ranks gather the colour and key of each; those of one colour, in
+ * the order of keys, are a child. A failure of one rank poisons the job, because its peers are
+ * already waiting for it. */
 trm_status trm_comm_split(trm_comm *parent, int32_t colour, int32_t key, trm_comm **out,
                           trm_error *err) {
     TRMI_NEED(err, parent, out);

@@ -187,6 +187,7 @@ static void hosts_text(const trm_cluster *cluster, trmi_text *text) {
     }
 }
 
+/* Contract in trireme/dist.h. */
 trm_status trm_cluster_text(const trm_cluster *cluster, bool json, char **out, trm_error *err) {
     TRMI_NEED(err, cluster, out);
     const trm_cluster_info *info = &cluster->info;

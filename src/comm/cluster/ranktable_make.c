@@ -227,6 +227,7 @@ static trm_status merge_one(trm_rank_table *into, const trm_rank_table *from, tr
     return TRM_OK;
 }
 
+/* Contract in trireme/dist.h. */
 trm_status trm_rank_table_merge(const char *const *paths, int32_t count, char **json,
                                 trm_error *err) {
     TRMI_NEED(err, json);

@@ -378,6 +378,8 @@ static trm_status end_join(trm_status status, trmi_side *side, trmi_join *join,
     return status;
 }
 
+/* Joins the job: a scheduler waits for its end, a rank meets the others, and a process that comes
+ * to a running job asks where its members listen. */
 trm_status trmi_side_join(const trm_cluster *cluster, trmi_join *join, trm_bootstrap **out,
                           trm_error *err) {
     /* A scheduler is not a rank: it waits for the end of the job and gets END. */

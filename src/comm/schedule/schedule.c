@@ -82,6 +82,7 @@ bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, i
     }
 }
 
+/* Contract in schedule.h. */
 trm_status trmi_schedule_make(const trmi_schedule_request *request, trmi_schedule *out,
                               trm_error *err) {
     /* The arrays of an earlier schedule are used again. */

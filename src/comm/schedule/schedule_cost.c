@@ -53,6 +53,8 @@ static trmi_schedule_cost rooted_cost(trmi_algorithm algorithm, trm_collective_k
     }
 }
 
+/* Contract in schedule.h. m: elements of the whole vector; part: what a rank sends of it when each
+ * element goes to all other ranks once. */
 trmi_schedule_cost trmi_schedule_predict(trmi_algorithm algorithm, trm_collective_kind kind,
                                          int32_t n, int64_t count, int64_t piece_count) {
     trmi_schedule_cost none = {0, 0, 0};

@@ -133,6 +133,8 @@ static const trmi_engine_table shm_table = {
     .destroy = shm_destroy,
 };
 
+/* Contract in shm.h. Makes the arrays of this rank, then the ranks exchange where their memory is
+ * (exchange_cards) and agree on the layout of the common one (lay_out). */
 trm_status trmi_shm_create(const trmi_group *group, trmi_shm_host *host, const int32_t *host_rank,
                            const trmi_shm_options *options, const trmi_exchange *exchange,
                            trmi_engine **out, trm_error *err) {

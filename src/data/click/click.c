@@ -242,6 +242,7 @@ static const char *read_digits(const char *at, const char *end, bool fraction, u
     return at;
 }
 
+/* Contract in click.h. Does not depend on the locale, as strtod does. */
 bool trmi_parse_number(const char *at, const char *end, double *out) {
     enum { EXPONENT_MAX = 400 };
     /* Whole numbers are the usual case and exact. */

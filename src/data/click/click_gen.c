@@ -349,6 +349,8 @@ static double roc_area(const outcome *sorted, int64_t count, bool realized) {
     return pairs > 0 ? won / pairs : 0.5;
 }
 
+/* Contract in trireme/data.h. The generator knows the probability of each row, so the best possible
+ * figures follow from it; the realised ones also depend on the labels that it has drawn. */
 trm_status trm_clicks_measure(const trm_click_generator_options *options, int64_t rows,
                               trm_clicks_bayes *out, trm_error *err) {
     TRMI_NEED(err, out);

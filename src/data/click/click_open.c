@@ -134,6 +134,8 @@ static trm_status count_keys(const trmi_click_source *source, trm_vocabulary *v,
     return source->base.ops->check(&source->base, NULL, status, err);
 }
 
+/* Contract in trireme/data.h. Reads the training data once: counts the hash of each value, then
+ * gives ids to those that are frequent enough. */
 trm_status trm_vocabulary_build(const char *kind, const char *path,
                                 const trm_click_options *options, int64_t min_count,
                                 trm_vocabulary **out, trm_error *err) {

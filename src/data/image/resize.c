@@ -83,6 +83,8 @@ static void axis_fill(axis *a, double start, double extent, int64_t in, int64_t 
     }
 }
 
+/* Contract in transform.h. Resizes rows first, then columns: each input row that an output row
+ * needs is resized once, into a ring of as many rows as an output row has taps. */
 trm_status trmi_resize(trmi_picture_scratch *scratch, const uint8_t *image, int64_t height,
                        int64_t width, int64_t row_bytes, const trmi_resize_plan *plan, uint8_t *out,
                        trm_error *err) {

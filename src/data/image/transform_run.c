@@ -383,6 +383,8 @@ static trm_status finish_pixels(const trmi_chain *chain, view *v, trmi_picture_s
     return TRM_OK;
 }
 
+/* Contract in transform.h. Each step of geometry moves, cuts or resizes a window of the image; the
+ * last pass writes the window as the batch wants it (finish_pixels). */
 trm_status trmi_chain_run(const trmi_chain *chain, trmi_picture_scratch *scratch,
                           const trmi_sample *sample, uint64_t epoch_seed, int64_t sample_key,
                           void *out, trm_error *err) {

@@ -297,6 +297,7 @@ static trm_status open_source(const char *kind, const trm_dataset_spec *spec, bo
     return trmi_click_file_open(kind, spec->path, spec->click, spec->usage, out, err);
 }
 
+/* Contract in trireme/data.h. */
 trm_status trm_dataset_open(const trm_dataset_spec *spec, trm_dataset **out, trm_error *err) {
     TRMI_NEED(err, spec, out);
     const char *kind = spec->kind;

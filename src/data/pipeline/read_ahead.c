@@ -61,6 +61,8 @@ static trm_status fill_images(const trm_dataset *dataset, trmi_prefetch_worker *
     return TRM_OK;
 }
 
+/* Contract in dataset.h. Only the slot and the worker change, so workers fill slots side by
+ * side. */
 void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t number,
                     trmi_batch_slot *slot) {
     const trmi_sample_order *order = &dataset->order;
@@ -307,6 +309,8 @@ static trmi_batch_slot *next_slot(trm_dataset *dataset) {
     return item;
 }
 
+/* Contract in trireme/data.h. The batch is borrowed from the worker that has filled it, until the
+ * next call gives its slot back. */
 trm_status trm_dataset_next(trm_dataset *dataset, const trm_batch **out, trm_error *err) {
     TRMI_NEED(err, dataset, out);
     TRMI_TRY(trmi_dataset_seal(dataset, err));

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Documents from lines of JSON (contract in json_lines.h): each line is an object, of which one
+ * member is the text. */
 #include "data/text/json_lines.h"
 
 #include "base/error.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Files of token ids (contract in token_file.h): as nanoGPT writes them, ids alone, or as llm.c
+ * does, after a header that has their number and size. */
 #include "data/text/token_file.h"
 
 #include "trireme/data.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Layer norm and RMS norm, forward and backward, as the reference: two inputs besides x are scale
+ * and shift (layer norm), one is the scale alone (RMS norm). */
 #include "exec/ref/ref.h"
 
 #include <math.h>

@@ -149,6 +149,7 @@ static trm_status continue_file(trm_metrics *metrics, const char *path, int64_t 
     return status;
 }
 
+/* Contract in trireme/io.h. */
 trm_status trm_metrics_open(const char *path, const trm_metrics_options *options, trm_metrics **out,
                             trm_error *err) {
     TRMI_NEED(err, path, out);

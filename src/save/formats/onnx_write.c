@@ -465,6 +465,8 @@ static void free_file(onnx_file *file) {
     trmi_free(file);
 }
 
+/* Contract in onnx.h. A model that protobuf cannot hold (2 GB) gets its weights in a file of their
+ * own beside it. */
 trm_status trmi_onnx_write(const trmi_onnx_model *model, const char *path,
                            const trmi_onnx_write_options *options, trm_error *err) {
     if (model->first.status != TRM_OK) {

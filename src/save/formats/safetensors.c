@@ -509,6 +509,7 @@ static void store_float(uint8_t *to, trm_dtype dtype, double value) {
     }
 }
 
+/* Contract in trireme/io.h. */
 trm_status trm_safetensors_read(const trm_safetensors *file, const char *name,
                                 const trm_tensor *into, trm_error *err) {
     TRMI_NEED(err, file, name, into);

@@ -180,6 +180,8 @@ static trm_status put_entries(trmi_safetensors_layout *layout, const char *path,
     return TRM_OK;
 }
 
+/* Contract in safetensors.h. Tensors are sorted by the size of their elements, so that each begins
+ * at a multiple of it. */
 trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char *path,
                                     const trm_named_tensor *tensors, int64_t count,
                                     const trm_text_pair *metadata, int64_t metadata_count,

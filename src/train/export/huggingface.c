@@ -482,6 +482,8 @@ static trm_status settle_dialect(trm_model *model, const trm_huggingface_options
                                         : "");
 }
 
+/* Contract in trireme/language.h. Writes the weights first, then tokenizer and image processor, and
+ * config.json last. */
 trm_status trm_export_huggingface(trm_model *model, const trm_huggingface_options *options,
                                   const char *folder, trm_error *err) {
     enum { PATH_MOST = 4000 };

@@ -124,6 +124,8 @@ static void print_given(trmi_text *t, const trm_hardware_plan *p) {
     trmi_text_printf(t, "\n");
 }
 
+/* Contract in hardware_plan.h. Prints one line for each fact: machine, model, plan, step, memory,
+ * time, proof; then the plans that come next, and the given one. */
 void trmi_hardware_report_print(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_step_cost *cost = &p->found.best.cost;
     char words[256], a[24], b[24];
