@@ -123,6 +123,13 @@ static void seek_continues_bit_for_bit(void **state) {
         trm_dataset_destroy(data);
     }
     data = make(&s);
+    const trm_batch *kept;
+    CHECK_OK(trm_dataset_next(data, &kept, &err), err);
+    const trm_tensor *image = trm_batch_tensor(kept, "image");
+    const uint64_t before =
+        trmi_hash(TRMI_HASH_BEGIN, image->data, (size_t)trm_tensor_bytes(image));
+    CHECK_OK(trm_dataset_seek(data, 0, 2, &err), err); /* a batch can be read until the next one */
+    assert_true(before == trmi_hash(TRMI_HASH_BEGIN, image->data, (size_t)trm_tensor_bytes(image)));
     CHECK_FAILS(trm_dataset_seek(data, 0, 6, &err), TRM_INVALID, err, "an epoch has 5");
     CHECK_FAILS(trm_dataset_seek(data, -1, 0, &err), TRM_INVALID, err, "epoch -1");
     trm_dataset_destroy(data);

@@ -37,6 +37,7 @@ void trm_dataset_destroy(trm_dataset *dataset) {
     }
     /* The threads use the source, so they stop first. */
     trmi_dataset_stop(dataset);
+    trmi_dataset_drop_buffers(dataset);
     dataset->source->ops->destroy(dataset->source);
     trmi_free(dataset);
 }
@@ -98,6 +99,7 @@ trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index
     }
     /* A new part changes fields and number of batches: seal again. */
     trmi_dataset_stop(dataset);
+    trmi_dataset_drop_buffers(dataset);
     dataset->sealed = false;
     o->shards = count;
     o->shard = index;
@@ -121,6 +123,7 @@ trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *e
         return TRM_OK;
     }
     trmi_dataset_stop(dataset);
+    trmi_dataset_drop_buffers(dataset);
     dataset->sealed = false;
     dataset->batch_size = size;
     dataset->epoch = dataset->index = 0;

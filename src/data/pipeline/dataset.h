@@ -74,7 +74,8 @@ struct trm_dataset {
 
     /* Set while the dataset is read. */
     int64_t epoch, index; /* position: the next batch */
-    /* [slot_count] slots of all workers, one worker's after the other's */
+    /* [slot_count] slots of all workers, one worker's after the other's. They stay when the workers
+     * end, because the caller may look at its batches after a seek. */
     trmi_batch_slot *slots;
     int64_t slot_count;            /* length of `slots` */
     trmi_prefetch_worker *workers; /* [worker_count] NULL: not started */
@@ -126,8 +127,11 @@ trm_status trmi_name_sample(trm_status status, int64_t index, const char *what, 
 trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err);
 trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_work *work,
                                   trm_error *err);
-/* Creates buffers and workers, starting at the present position; and ends them. */
+/* Creates buffers, unless there are some, and workers, starting at the present position. */
 trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err);
+/* Ends the workers. */
 void trmi_dataset_stop(trm_dataset *dataset);
+/* Frees the buffers of a dataset whose workers have ended. */
+void trmi_dataset_drop_buffers(trm_dataset *dataset);
 
 #endif

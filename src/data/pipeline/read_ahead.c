@@ -107,7 +107,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
 }
 
 /* Allocates a slot's memory: the indices, and a tensor for each field with room for a full batch.
- *   errors  NOMEM; slot_free frees what there is */
+ * Errors: NOMEM; trmi_dataset_drop_buffers frees what there is. */
 static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
@@ -132,11 +132,38 @@ static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot,
     return TRM_OK;
 }
 
-static void slot_free(trmi_batch_slot *slot) {
-    for (int32_t i = 0; i < TRM_MAX_BATCH_FIELDS; i++) {
-        trmi_free(slot->memory[i]);
+void trmi_dataset_drop_buffers(trm_dataset *dataset) {
+    for (int64_t i = 0; i < dataset->slot_count; i++) {
+        trmi_batch_slot *slot = &dataset->slots[i];
+        for (int32_t k = 0; k < TRM_MAX_BATCH_FIELDS; k++) {
+            trmi_free(slot->memory[k]);
+        }
+        trmi_free(slot->indices);
     }
-    trmi_free(slot->indices);
+    trmi_free(dataset->slots);
+    dataset->slots = NULL;
+    dataset->slot_count = 0;
+}
+
+/* Allocates the slots of all workers, unless they are there. Errors: NOMEM. */
+static trm_status create_buffers(trm_dataset *dataset, int64_t count, trm_error *err) {
+    if (dataset->slots != NULL) {
+        TRMI_ASSERT(dataset->slot_count == count);
+        return TRM_OK;
+    }
+    dataset->slots = trmi_alloc((size_t)count * sizeof *dataset->slots);
+    if (dataset->slots == NULL) {
+        return TRMI_NO_MEMORY(err, "for %lld batches", (long long)count);
+    }
+    dataset->slot_count = count;
+    for (int64_t i = 0; i < count; i++) {
+        trm_status status = slot_create(dataset, &dataset->slots[i], err);
+        if (status != TRM_OK) {
+            trmi_dataset_drop_buffers(dataset);
+            return status;
+        }
+    }
+    return TRM_OK;
 }
 
 /* ---- workers ------------------------------------------------------------------------------ */
@@ -179,17 +206,13 @@ static void *prefetch_main(void *argument) {
 }
 
 /* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. After
- * an error, trmi_dataset_stop frees everything.
- *   errors  NOMEM */
+ * an error, trmi_dataset_stop frees what the worker has. Errors: NOMEM. */
 static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;
     if (!trmi_cursor_init(&worker->cursor, &dataset->order)) {
         return TRMI_NO_MEMORY(err, "for a shuffle window of %lld",
                               (long long)dataset->order.window);
-    }
-    for (int64_t i = 0; i < count; i++) {
-        TRMI_TRY(slot_create(dataset, &slots[i], err));
     }
     /* Without threads the caller fills the only slot. */
     if (dataset->threads == 0) {
@@ -234,15 +257,13 @@ int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
 
 trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     int64_t workers = trmi_max_i64(dataset->threads, 1), each = slots_each(dataset);
+    TRMI_TRY(create_buffers(dataset, workers * each, err));
     dataset->workers = trmi_alloc((size_t)workers * sizeof *dataset->workers);
-    dataset->slots = trmi_alloc((size_t)(workers * each) * sizeof *dataset->slots);
-    if (dataset->workers == NULL || dataset->slots == NULL) {
-        trmi_dataset_stop(dataset);
+    if (dataset->workers == NULL) {
         return TRMI_NO_MEMORY(err, "for %lld prefetch threads", (long long)workers);
     }
     /* Each worker begins with its first batch from the present position on. */
     dataset->worker_count = workers;
-    dataset->slot_count = workers * each;
     dataset->next_worker = 0;
     for (int64_t w = 0; w < workers; w++) {
         trmi_prefetch_worker *worker = &dataset->workers[w];
@@ -279,14 +300,9 @@ void trmi_dataset_stop(trm_dataset *dataset) {
         trmi_scratch_free(&worker->scratch);
         trmi_cursor_free(&worker->cursor);
     }
-    for (int64_t i = 0; i < dataset->slot_count; i++) {
-        slot_free(&dataset->slots[i]);
-    }
     trmi_free(dataset->workers);
-    trmi_free(dataset->slots);
     dataset->workers = NULL;
-    dataset->slots = NULL;
-    dataset->worker_count = dataset->slot_count = 0;
+    dataset->worker_count = 0;
     dataset->lent = NULL;
 }
 
