@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The declarations: every function is bound, a library of another version is recognised, import is quick."""
 import ctypes
+import inspect
 import os
 import re
 import shutil
@@ -51,6 +52,13 @@ def test_names_and_help(capsys):
     for name in trireme.__all__:
         assert getattr(trireme, name) is not None
     assert {'Model', 'ops', 'distribute'} <= set(dir(trireme))
+    public = [getattr(trireme, name) for name in trireme.__all__]
+    public += [getattr(module, name) for module in (trireme.nn, trireme.ops, trireme.transforms, trireme.distribute) for name in dir(module) if name[0] != '_'
+               and getattr(getattr(module, name), '__module__', '').startswith('trireme')]
+    silent = [f'{found.__name__}.{name}' for found in public if isinstance(found, type) for name, member in vars(found).items()
+              if name[0] != '_' and (callable(member) or isinstance(member, property)) and not inspect.getdoc(getattr(found, name))]
+    silent += [found.__name__ for found in public if not inspect.getdoc(found)]
+    assert not silent
     help(trireme.ops.conv2d)
     assert 'zeros added: top, bottom, left, right' in capsys.readouterr().out
     assert 'TRM_ERR' not in _c.trm_error.__doc__ and 'one sentence' in _c.trm_error.__doc__

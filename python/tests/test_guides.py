@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from conftest import BUILD, PROGRAM, PYTHON, ROOT, losses, run, run_python, run_ranks
+from conftest import PROGRAM, PYTHON, ROOT, losses, run, run_in_c, run_python, run_ranks
 
 EXAMPLES = os.path.join(PYTHON, 'examples')
 GUIDE_002 = os.path.join(EXAMPLES, 'guide_002')
@@ -31,9 +31,7 @@ def test_guide_001_is_the_program_in_c(tmp_path):
         source = f.read()
     assert 'STEPS = 600' in source
     (tmp_path / 'own_loop.c').write_text(source.replace('STEPS = 600', 'STEPS = 15'))
-    run([os.environ.get('CC', 'cc'), '-O2', 'own_loop.c', '-I', os.path.join(ROOT, 'include'), '-o', 'own_loop', os.path.join(BUILD, 'libtrireme.so.0'),
-         f'-Wl,-rpath,{BUILD}', '-lm'], tmp_path)
-    assert alone == run(['./own_loop'], tmp_path)
+    assert alone == run_in_c('own_loop.c', tmp_path)
 
 
 # ---- 002: MindSpore's ResNet-50

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import trireme
-from conftest import BUILD, PROGRAM, PYTHON, losses, python_environment, run, run_python
+from conftest import PROGRAM, PYTHON, ROOT, losses, python_environment, run, run_in_c, run_python
 from trireme import nn, ops
 
 
@@ -34,7 +34,7 @@ class Net(nn.Module):
 
 
 def test_losses_of_the_example_in_c(tmp_path):
-    in_c = run([os.path.join(BUILD, 'examples', 'mlp')], tmp_path)
+    in_c = run_in_c(os.path.join(ROOT, 'examples', 'mlp.c'), tmp_path)
     assert run_python([os.path.join(PYTHON, 'examples', 'mlp.py')], tmp_path) == in_c and len(losses(in_c)) == 3
 
 
@@ -150,12 +150,50 @@ def test_what_is_closed_says_so():
     model.close()
     data.close()
     for kind, call in (('Model', lambda: model.train(until_step=1)), ('Model', lambda: model.evaluate(small())), ('Model', lambda: model.state_dict()),
-                       ('Model', lambda: model.global_step), ('Model', lambda: model.save('nowhere')), ('Exec', lambda: program.read('fc0.bias')),
-                       ('Exec', lambda: program.forward()), ('Exec', lambda: program.loss), ('Exec', lambda: program.explain()), ('Dataset', data.next),
+                       ('Model', lambda: model.global_step), ('Model', lambda: model.save('nowhere')), ('Model', lambda: program.read('fc0.bias')),
+                       ('Model', program.forward), ('Model', lambda: program.loss), ('Model', program.explain), ('Dataset', data.next),
                        ('Dataset', lambda: len(data)), ('Dataset', lambda: data.position), ('Dataset', lambda: trireme.Model(mlp, data)),
                        ('Dataset', lambda: trireme.distribute.shard_and_rebatch(data, 8))):
         with pytest.raises(trireme.Error, match=f'{kind}: it was closed'):
             call()
+
+
+def test_arrays_outlive_what_is_closed():
+    data = small(prefetch_depth=2, threads=2)
+    batches = [data.next() for _ in range(3)]
+    values = batches[2]['image'].copy()
+    data.seek(1, 2)
+    assert np.array_equal(batches[2]['image'], values)
+    data.close()
+    model = trireme.Model(mlp, small())
+    parameters, gradients = model.exec.ranges()
+    kept, count = parameters.copy(), len(parameters)
+    image = model.exec.input('image')
+    model.close()
+    others = [trireme.Model(mlp, small()) for _ in range(3)]  # in the memory of the first one, were it free
+    assert np.array_equal(batches[2]['image'], values) and np.array_equal(parameters, kept) and len(gradients) == count
+    image[:] = 1
+    assert all(np.array_equal(other.exec.ranges()[0], others[0].exec.ranges()[0]) for other in others)
+    del parameters, gradients, image, batches, model, others
+
+
+def test_a_callback_closes_what_is_in_use():
+    model, data, seen = trireme.Model(mlp, small()), small(), []
+
+    def close(p):
+        seen.append(p.global_step)
+        model.close()
+        data.close()
+
+    model.train(data, until_step=3, callbacks=[close])
+    assert seen == [1, 2, 3]
+    with pytest.raises(trireme.Error, match='Model: it was closed'):
+        model.train(until_step=4)
+    kept, model = [], trireme.Model(mlp, small())
+    model.predict(small(), see=lambda logits, batch: (kept.append(logits), model.close()))
+    assert all(np.isfinite(logits).all() for logits in kept)
+    read = trireme.Dataset.samples(lambda index: (read.close(), np.ones(2, 'float32'))[1], 4, {'x': ('float32', (2,))}).batch(2).prefetch(2, 1)
+    assert read.next()['x'].sum() == 4
 
 
 CHILD = '''
@@ -169,9 +207,14 @@ def train():
     return model, data
 
 model, data = train()
+moved = trireme.Dataset.open('synth', batch_size=64)
+first, moved_values = moved.next()['image'].copy(), moved.seek(1, 2).next()['image'].copy()
+moved.seek(1, 2)
 
 def use():
     train()
+    assert (moved.next()['image'] == moved_values).all() and moved.seek(0).next()['image'].shape == first.shape
+    moved.close()
     assert len(model.state_dict()) == 4
     model.predict(trireme.Dataset.open('synth', usage='test', shapes={'test_count': 100}))
     for call in (data.next, lambda: model.train(until_step=5)):
@@ -191,6 +234,7 @@ if os.fork() == 0:
     sys.exit(0)
 assert os.wait()[1] == 0
 model.train(until_step=5)
+assert (moved.next()['image'] == moved_values).all()
 '''
 
 

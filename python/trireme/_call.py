@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of the library: errors to exceptions, exceptions of callbacks to errors, Ctrl-C to a stop."""
+import atexit
+import contextlib
 import os
 import signal
 import threading
+import weakref
 from ctypes import byref, string_at
 
 from . import _c
@@ -10,6 +13,9 @@ from ._library import Error
 
 # Exceptions that callbacks have raised, by the sentence that the library got for them.
 _raised = {}
+_inside = threading.local()  # depth: callbacks that this thread runs
+_ending = weakref.WeakSet()  # Held objects of closed owners whose threads call Python: they end before the interpreter does
+atexit.register(lambda: [held.end() for held in list(_ending)])
 
 
 def call(function, *arguments):
@@ -48,16 +54,39 @@ def keep_exception(error, err, what):
 def guarded(kind, function, what):
     """A C callback of the type `kind`, whose last argument is the trm_error. Exceptions become errors; None becomes TRM_OK."""
     def run(*arguments):
+        _inside.depth = getattr(_inside, 'depth', 0) + 1
         try:
             return function(*arguments[:-1]) or 0
         except BaseException as error:  # nothing may pass through C
             return keep_exception(error, arguments[-1], what)
+        finally:
+            _inside.depth -= 1
     return kind(run)
+
+
+class Held:
+    """What arrays over an owner's memory, and calls that use the owner, hold: the library's object is destroyed when the owner is closed and
+    nothing holds this any more."""
+
+    destroy = None  # set when the owner is closed
+
+    def end(self):
+        destroy, self.destroy = self.destroy, None
+        if destroy is None:
+            return
+        if getattr(_inside, 'depth', 0):  # this may be a thread of the object, which would wait for itself
+            with contextlib.suppress(RuntimeError):  # no thread begins while the interpreter ends
+                threading.Thread(target=destroy).start()
+        else:
+            destroy()
+
+    __del__ = end
 
 
 class Owner:
     """An object of the library with threads or ranks. A forked child has neither: it does not destroy what its parent made, which would
     wait for those threads for ever, and `refuse_child` ends calls that need them. After close() the handle raises Error.
+    Arrays over the object's memory stay valid then: `held` is what they hold.
     """
 
     _handle, closed = None, False
@@ -69,6 +98,7 @@ class Owner:
 
     @property
     def handle(self):
+        """The library's object, for calls of trireme._c."""
         if self.closed:
             raise Error(f'{type(self).__name__}: it was closed; make another one')
         return self._handle
@@ -78,17 +108,27 @@ class Owner:
         self._handle = value
 
     def in_child(self):
+        """Whether this process was forked after the object was made."""
         return os.getpid() != self.process
 
     def refuse_child(self, what, needs):
+        """Raises the Error of a call that a forked child cannot make."""
         way_out = 'let the parent call' if needs == 'ranks' else 'make another one in this process'
         raise Error(f'{what}: this process was forked after its parent had made the {type(self).__name__}, and has not its {needs}; '
                     f'{way_out}, or start the process by spawn')
 
-    def destroy(self, function):
+    def held(self):
+        """While a caller has this, the library's object stays, also after close()."""
+        return self.__dict__.setdefault('_held', Held())
+
+    def destroy(self, function, calls_python=False):
+        """calls_python: threads of the object do."""
         handle, self._handle, self.closed = self._handle, None, True
+        held = self.__dict__.pop('_held', None) or Held()
         if handle and not self.in_child():
-            function(handle)
+            held.destroy = lambda: self.in_child() or function(handle)
+            if calls_python:
+                _ending.add(held)
 
 
 def text_of(pointer):

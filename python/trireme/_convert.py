@@ -313,19 +313,19 @@ def tensor(array, what='array', write=False, dtype=None, size=None):
 
 
 class _Memory:
-    """Memory of the library as NumPy sees it; keeps its owner alive."""
+    """Memory of the library as NumPy sees it; holds what keeps it."""
 
-    def __init__(self, address, dtype, size, owner, read_only):
-        self.owner = owner
+    def __init__(self, address, dtype, size, held, read_only):
+        self.held = held
         self.__array_interface__ = {'data': (address, read_only), 'typestr': dtype, 'shape': size, 'version': 3}
 
 
 _TYPESTR = {1: '<f4', 2: '<f8', 3: '<u2', 4: '<f2', 5: '|i1', 6: '|u1', 7: '<i4', 8: '<i8'}
 
 
-def view(made, owner=None, read_only=False):
-    """A NumPy array over a tensor of the library, without a copy (bfloat16 as uint16)."""
+def view(made, held=None, read_only=False):
+    """A NumPy array over a tensor of the library, without a copy (bfloat16 as uint16). held: keeps the memory."""
     size = sizes(made.shape)
     if not made.data:
         return np.empty(size, _TYPESTR[made.dtype])
-    return np.asarray(_Memory(made.data, _TYPESTR[made.dtype], size, owner, read_only))
+    return np.asarray(_Memory(made.data, _TYPESTR[made.dtype], size, held, read_only))

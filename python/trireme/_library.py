@@ -22,6 +22,7 @@ class Error(Exception):
 
     @property
     def status(self):
+        """The name of the code: "invalid", "io", "peer", ..."""
         return STATUS_NAMES.get(self.code, str(self.code))
 
     def __reduce__(self):

@@ -32,6 +32,7 @@ class Progress:
 
     @property
     def evaluation(self):
+        """The last evaluation as a dictionary, as evaluate() returns it; None before the first."""
         return evaluation_dict(self.c.evaluation[0]) if self.c.evaluation else None
 
     @property
@@ -42,10 +43,12 @@ class Progress:
 
     @property
     def loss_scale(self):
+        """The loss scale of mixed precision as a dictionary; None without one."""
         return as_dict(self.c.loss_scale[0]) if self.c.loss_scale else None
 
     @property
     def samples_per_second(self):
+        """Samples per second of this call, without the time of callbacks."""
         return self.c.samples / self.c.busy_seconds if self.c.busy_seconds > 0 else 0.0
 
 
@@ -67,15 +70,15 @@ class Callback:
 
     last = False  # its hooks run after those of all others
 
-    def on_begin(self, progress): ...
-    def on_epoch_begin(self, progress): ...
-    def on_gradients(self, progress): ...
-    def on_step_end(self, progress): ...
-    def on_epoch_end(self, progress): ...
-    def on_evaluated(self, progress): ...
-    def on_checkpoint(self, progress): ...
-    def on_membership(self, progress): ...
-    def on_end(self, progress): ...
+    def on_begin(self, progress): """After the position is known, before the first step."""
+    def on_epoch_begin(self, progress): """Before an epoch's first step."""
+    def on_gradients(self, progress): """Gradients are complete, parameters still old (progress.model.exec.ranges())."""
+    def on_step_end(self, progress): """After each step; with sink=True once, after the epoch's last step."""
+    def on_epoch_end(self, progress): """After an epoch's last step."""
+    def on_evaluated(self, progress): """After an evaluation by EvaluateEvery."""
+    def on_checkpoint(self, progress): """After a checkpoint was written."""
+    def on_membership(self, progress): """The ranks of an elastic job have changed; then on_begin again."""
+    def on_end(self, progress): """All epochs are done, or training was stopped; not after an error."""
 
     def c_callback(self, model, keep):
         """The trm_callback that calls the overridden hooks."""
@@ -114,6 +117,7 @@ class Lambda(Callback):
         self.hooks = hooks
 
     def c_callback(self, model, keep):
+        """The trm_callback that calls the functions."""
         made = _c.trm_callback()
         for name, function in self.hooks.items():
             hook = _c.trm_hook(hook_of(function, f'the {name} function', model))
@@ -157,7 +161,13 @@ def ModelCheckpoint(directory, **more):
 
 def EvaluateEvery(data, every_epochs=1):
     """Evaluates on `data` at the end of every `every_epochs`-th epoch."""
-    return _Library(lambda keep: _c.trm_evaluate_every(data.handle, every_epochs))
+    from .data import as_dataset
+    data = as_dataset(data, drop_remainder=False)
+
+    def make(keep):
+        keep.append(data.use())
+        return _c.trm_evaluate_every(data.handle, every_epochs)
+    return _Library(make)
 
 
 def EarlyStop(**more):
@@ -238,13 +248,15 @@ class Metric:
     def __init__(self, name, add, sums=2, value=None):
         self.name, self.add, self.sums, self.value = name, add, sums, value
 
-    def c_metric(self, keep):
+    def c_metric(self, keep, model=None):
+        """The trm_metric of this metric; `keep` holds what it points to."""
         from .data import batch_arrays
 
         def add(context, logits, samples, batch, sums, err):
             try:
-                arrays = {k: v[:samples] for k, v in batch_arrays(batch[0]).items()}
-                values = self.add(view(logits[0])[:samples], arrays)
+                held = model and model.in_use
+                arrays = {k: v[:samples] for k, v in batch_arrays(batch[0], held).items()}
+                values = self.add(view(logits[0], held)[:samples], arrays)
                 for i, v in enumerate(values if isinstance(values, (tuple, list)) else [values]):
                     sums[i] += v
                 return 0

@@ -11,6 +11,7 @@
 import atexit
 import ctypes
 import json
+import os
 import weakref
 from ctypes import byref
 
@@ -21,7 +22,16 @@ from ._library import Error
 
 # Datasets whose threads may call Python: they end before the interpreter does.
 _live = weakref.WeakSet()
-atexit.register(lambda: [data.close() for data in list(_live)])
+
+
+@atexit.register
+def _end_all():
+    for data in list(_live):
+        held = data.held()
+        data.close()
+        held.end()
+
+
 _FILES = ('cifar10', 'image_folder', 'tfrecord_imagenet')
 _CLICKS = ('criteo', 'avazu', 'csv', 'libsvm', 'slots', 'click_tfrecord')
 _TEXT = ('tokens', 'text', 'json_lines')
@@ -29,11 +39,12 @@ _TEXT = ('tokens', 'text', 'json_lines')
 
 class Dataset(Owner):
     """A source with its refinements. Refining methods return the dataset, so that they can be chained; their order does not
-    matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch.
+    matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch. The arrays of a batch change with the next
+    one; they can be read after close(), too: the dataset's memory is freed when the last of them is gone.
     """
 
     def __init__(self, handle, keep=()):
-        self.handle, self.keep = handle, list(keep)
+        self.handle, self.keep, self.reading = handle, list(keep), False
 
     # ---- sources
 
@@ -168,7 +179,7 @@ class Dataset(Owner):
 
     def _own_transform(self, function):
         def run(context, index, seed, fields):
-            sample = {name: view(fields[i]) for i, name in enumerate(self.names)}
+            sample = {name: view(fields[i], self.held()) for i, name in enumerate(self.names)}
             function(sample, np.random.default_rng(seed))
         hook = guarded(_c.trm_sample_transform, run, 'the transform')
         self.keep.append(hook)
@@ -191,18 +202,21 @@ class Dataset(Owner):
         return self
 
     def seek(self, epoch, batch=0):
+        """The next batch is batch `batch` of the epoch."""
+        self.use()
         call(_c.trm_dataset_seek, self.handle, epoch, batch)
+        self.reading = False  # it ends the threads
         return self
 
     # ---- reading
 
     def next(self):
         """The next batch as a dictionary of arrays, valid until the next call; None at the end of an epoch."""
-        self.check_child()
+        held = self.use()
         out = ctypes.POINTER(_c.trm_batch)()
         if call(_c.trm_dataset_next, self.handle, byref(out)) == _c.TRM_END:
             return None
-        return batch_arrays(out[0], self)
+        return batch_arrays(out[0], held)
 
     def __iter__(self):
         batch = self.next() or self.next()  # the end of an epoch that has been read is no epoch
@@ -217,6 +231,7 @@ class Dataset(Owner):
 
     @property
     def position(self):
+        """(epoch, batch) of the next batch."""
         epoch, batch = ctypes.c_int64(), ctypes.c_int64()
         _c.trm_dataset_position(self.handle, byref(epoch), byref(batch))
         return epoch.value, batch.value
@@ -232,29 +247,37 @@ class Dataset(Owner):
 
     @property
     def names(self):
+        """The names of the fields of a batch."""
         if not hasattr(self, '_names'):
             self._names = list(self.fields)
         return self._names
 
     @property
     def sample_count(self):
+        """Samples of the whole source."""
         return _c.trm_dataset_sample_count(self.handle)
 
     @property
     def class_count(self):
+        """Classes of its labels; 0: none or unknown."""
         return _c.trm_dataset_class_count(self.handle)
 
     def describe(self):
         """The whole pipeline as a dictionary."""
         return json.loads(text_of(_c.trm_dataset_json(self.handle)))
 
-    def check_child(self):
-        """Raises Error in a forked child if the parent has begun to read."""
-        if self.in_child() and self.position != (0, 0):
-            self.refuse_child('Dataset', 'reading threads')
+    def use(self):
+        """Before the library reads: returns what a call that reads holds. Raises Error in a forked child if threads of the parent read."""
+        if self.in_child():
+            if self.reading:
+                self.refuse_child('Dataset', 'reading threads')
+            self.process = os.getpid()
+        self.reading = True
+        return self.held()
 
     def close(self):
-        self.destroy(_c.trm_dataset_destroy)
+        """Ends the dataset; its memory is freed when the last array of a batch is gone."""
+        self.destroy(_c.trm_dataset_destroy, self in _live)
 
     __del__ = close
 
@@ -262,9 +285,9 @@ class Dataset(Owner):
 _SOURCES = _FILES + ('shapes', 'random', 'clicks', 'random_clicks') + _CLICKS + _TEXT
 
 
-def batch_arrays(batch, owner=None):
-    """The fields of a trm_batch as arrays over its memory."""
-    found = Batch((batch.fields[i].name.decode(), view(batch.fields[i].tensor, owner, True)) for i in range(batch.field_count))
+def batch_arrays(batch, held=None):
+    """The fields of a trm_batch as arrays over its memory. held: as in view()."""
+    found = Batch((batch.fields[i].name.decode(), view(batch.fields[i].tensor, held, True)) for i in range(batch.field_count))
     found.epoch, found.index, found.samples, found.last = batch.epoch, batch.index, batch.samples, batch.last
     return found
 

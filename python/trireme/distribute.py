@@ -74,6 +74,7 @@ def init():
 
 
 def refuse_joined():
+    """Raises Error if this process has met other ranks."""
     if _joined and _c.trm_distribute_size(None) > 1:
         raise Error('Elastic: this process has joined its ranks by trireme.distribute already; make the Elastic in place of that')
 
@@ -201,12 +202,15 @@ class Communicator(Owner):
         return recv
 
     def all_reduce(self, array, reduction='sum'):
+        """Replaces the array by the sum, mean, prod, max or min over the ranks; returns it."""
         return self._run('allreduce', None, array, reduce=reduction)
 
     def broadcast(self, array, root=0):
+        """Copies rank `root`'s array to every rank, in place; returns it."""
         return self._run('broadcast', None, array, root=root)
 
     def reduce(self, array, root=0, reduction='sum'):
+        """As all_reduce, on rank `root` alone; the arrays of others do not change."""
         return self._run('reduce', None, array, root=root, reduce=reduction)
 
     def all_gather(self, array):
@@ -227,15 +231,18 @@ class Communicator(Owner):
         return self._run('alltoall', array, np.empty_like(array))
 
     def barrier(self):
+        """Returns when every rank has called it."""
         if self._usable('barrier'):
             call(_c.trm_comm_barrier, self.handle)
 
     def send(self, array, peer):
+        """Sends the array to rank `peer`, which calls recv() with one of the same size and type."""
         self._usable('send')
         made, keep = tensor(array, 'send')
         call(_c.trm_comm_send, self.handle, made.data, tensor_count(array), made.dtype, peer)
 
     def recv(self, array, peer):
+        """Fills the array with what rank `peer` sends; returns it."""
         self._usable('recv')
         made, keep = tensor(array, 'recv', True)
         call(_c.trm_comm_recv, self.handle, made.data, tensor_count(array), made.dtype, peer)
@@ -250,6 +257,7 @@ class Communicator(Owner):
         return Communicator(out.value, True, self) if out.value else None
 
     def close(self):
+        """Ends a communicator that split() made."""
         if self._handle and self.owned:
             self.destroy(_c.trm_comm_destroy)
         self.closed = True
@@ -258,5 +266,6 @@ class Communicator(Owner):
 
 
 def tensor_count(array):
+    """The number of elements of an array."""
     made, _ = tensor(array)
     return _c.trm_shape_count(byref(made.shape))

@@ -70,10 +70,12 @@ class Elastic(Owner):
 
     @property
     def rank(self):
+        """This process's rank of now."""
         return self.membership['rank']
 
     @property
     def size(self):
+        """The number of ranks of now."""
         return self.membership['ranks']
 
     @property
@@ -114,6 +116,7 @@ class Elastic(Owner):
         self.users += 1
 
     def release(self):
+        """A model has ended; the last one leaves the job."""
         self.users -= 1
         if self.users == 0 and self._handle:
             self.destroy(_c.trm_elastic_destroy)

@@ -29,6 +29,7 @@ class ParameterServerStrategy:
         self.values = more
 
     def options(self):
+        """The members that were given."""
         return self.values
 
 
@@ -155,6 +156,7 @@ class Estimator(Owner):
         return text_of(out.value)
 
     def request_stop(self):
+        """Ends train_and_evaluate() after its step. From any thread."""
         _c.trm_estimator_request_stop(self.handle)
 
     def __del__(self):

@@ -20,7 +20,8 @@ from .model import optimizer_options
 
 
 class Exec(Owner):
-    """A compiled program with its memory and optimiser. It takes all its memory here; steps allocate nothing.
+    """A compiled program with its memory and optimiser. It takes all its memory here; steps allocate nothing. Arrays over that memory (of
+    input, output and ranges) are valid after close(), too: it is freed when the last of them is gone.
 
     graph: a Graph
     loss: scalar node; None: forward only
@@ -28,6 +29,8 @@ class Exec(Owner):
     optimizer: as in Model
     more: members of trm_exec_options: seed, precision, threads, accumulate, loss_scale={...}, parallel={...}, ...
     """
+
+    lender = None  # the Model that has this program; its handle changes with the ranks of an elastic job
 
     def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
         self.graph, self.keep = graph, []
@@ -37,14 +40,26 @@ class Exec(Owner):
             made.loss = loss.c
         out = ctypes.c_void_p()
         call(_c.trm_exec_create, graph.handle, byref(made), byref(out))
-        self.handle, self.owned, self.inputs = out.value, True, {}
+        self.handle, self.inputs = out.value, {}
         self.keep.append(made)
 
     @classmethod
-    def _borrow(cls, handle, owner):
+    def _borrow(cls, model):
         made = cls.__new__(cls)
-        made.handle, made.owned, made.keep, made.graph, made.inputs, made.process = handle, False, [owner], None, {}, owner.process
+        made.lender, made.graph, made.inputs, made.process = model, None, {}, model.process
         return made
+
+    @property
+    def handle(self):
+        """The trm_exec."""
+        return Owner.handle.fget(self) if self.lender is None else _c.trm_model_exec(self.lender.handle)
+
+    @handle.setter
+    def handle(self, value):
+        self._handle = value
+
+    def held(self):
+        return super().held() if self.lender is None else self.lender.held()
 
     def check_child(self):
         """Raises Error in a forked child of a process that trains with other ranks."""
@@ -59,8 +74,8 @@ class Exec(Owner):
         if name not in self.inputs:
             out = _c.trm_tensor()
             call(_c.trm_exec_input, self.handle, text(name), byref(out))
-            self.inputs[name] = view(out, self)
-        return self.inputs[name]
+            self.inputs[name] = view(out, self.held())
+        return self.inputs[name] if self.lender is None else self.inputs.pop(name)
 
     def feed(self, values=None, **more):
         """Copies arrays into inputs, by name."""
@@ -69,6 +84,7 @@ class Exec(Owner):
             call(_c.trm_exec_feed, self.handle, text(name), byref(made))
 
     def forward(self):
+        """Runs forward alone, for outputs."""
         self.check_child()
         call(_c.trm_exec_forward, self.handle)
 
@@ -92,13 +108,14 @@ class Exec(Owner):
 
     @property
     def loss(self):
+        """The loss of the last step."""
         return _c.trm_exec_loss(self.handle)
 
     def output(self, index=0):
-        """Output `index` as an array over the program's memory, valid until the next step."""
+        """Output `index` as an array over the program's memory; the next step changes it."""
         out = _c.trm_tensor()
         call(_c.trm_exec_output, self.handle, index, byref(out))
-        return view(out, self)
+        return view(out, self.held())
 
     # ---- variables
 
@@ -112,6 +129,7 @@ class Exec(Owner):
         return found
 
     def find(self, name):
+        """(index, trm_variable) of the variable of this name."""
         index = _c.trm_exec_find(self.handle, text(name))
         if index < 0:
             raise Error(f'variable {name!r}: there is none (found {", ".join(list(self.variables)[:5])}, ...)')
@@ -144,6 +162,7 @@ class Exec(Owner):
         return {name: self.read(name) for name, (kind, _, _) in self.variables.items() if kind != 'slot'}
 
     def load_state_dict(self, values, strict=True):
+        """Sets parameters and states from arrays or torch tensors by name; strict: a missing one is an error."""
         wanted = [name for name, (kind, _, _) in self.variables.items() if kind != 'slot']
         missing = [name for name in wanted if name not in values]
         if strict and missing:
@@ -157,7 +176,7 @@ class Exec(Owner):
         """(parameters, gradients): each one float32 array over the program's memory, in the order of backward."""
         parameters, gradients, count = ctypes.POINTER(ctypes.c_float)(), ctypes.POINTER(ctypes.c_float)(), ctypes.c_int64()
         _c.trm_exec_ranges(self.handle, byref(parameters), byref(gradients), byref(count))
-        return tuple(view(_c.trm_tensor(ctypes.cast(p, ctypes.c_void_p).value, 1, _c.trm_shape(1, (count.value, 0, 0, 0, 0, 0))), self)
+        return tuple(view(_c.trm_tensor(ctypes.cast(p, ctypes.c_void_p).value, 1, _c.trm_shape(1, (count.value, 0, 0, 0, 0, 0))), self.held())
                      for p in (parameters, gradients))
 
     def broadcast(self):
@@ -167,6 +186,7 @@ class Exec(Owner):
 
     @property
     def global_step(self):
+        """Updates so far; schedules and checkpoints count it."""
         return _c.trm_exec_step(self.handle)
 
     @global_step.setter
@@ -197,7 +217,9 @@ class Exec(Owner):
         return [as_dict(out[i]) for i in range(count.value)]
 
     def close(self):
-        if self._handle and self.owned:
+        """Ends the program; its memory is freed when the last array over it is gone."""
+        self.inputs = {}
+        if self._handle:
             self.destroy(_c.trm_exec_destroy)
 
     __del__ = close

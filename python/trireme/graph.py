@@ -35,18 +35,22 @@ class Node:
 
     @property
     def c(self):
+        """The trm_node."""
         return _c.trm_node(self.id)
 
     @property
     def shape(self):
+        """Sizes as a tuple."""
         return sizes(_c.trm_node_shape(self.graph.handle, self.c))
 
     @property
     def dtype(self):
+        """"float32", "int32", ..."""
         return DTYPE_NAMES.get(_c.trm_node_dtype(self.graph.handle, self.c))
 
     @property
     def ndim(self):
+        """Number of dimensions."""
         return len(self.shape)
 
     def __len__(self):
@@ -110,27 +114,34 @@ class Node:
         return part if tuple(final) == part.shape else part.reshape(final)
 
     def reshape(self, *size):
+        """The same elements in another shape; one size may be -1."""
         return operate('trm_reshape', self, shape(size[0] if len(size) == 1 else size))
 
     def transpose(self, *order):
+        """The dimensions in another order; reversed without one."""
         order = order[0] if len(order) == 1 else order or tuple(reversed(range(self.ndim)))
         return operate('trm_transpose', self, int32s(order))
 
     T = property(transpose)
 
     def astype(self, dtype):
+        """The elements converted to another type."""
         return operate('trm_cast', self, enum('trm_dtype', dtype))
 
     def flatten(self, start=1):
+        """One dimension in place of those from `start` on."""
         return self.reshape(self.shape[:start] + (-1,))
 
     def sum(self, axis=None, keepdims=False):
+        """The sum over an axis, several, or all."""
         return operate('trm_reduce_sum', self, int32s(axis), count(axis), keepdims)
 
     def mean(self, axis=None, keepdims=False):
+        """The mean over an axis, several, or all."""
         return operate('trm_reduce_mean', self, int32s(axis), count(axis), keepdims)
 
     def max(self, axis=None, keepdims=False):
+        """The largest element over an axis, several, or all."""
         return operate('trm_reduce_max', self, int32s(axis), count(axis), keepdims)
 
 
@@ -151,6 +162,7 @@ class Graph:
 
     @property
     def training(self):
+        """Whether dropout and batch norm work as in training."""
         return bool(_c.trm_graph_is_training(self.handle))
 
     def __enter__(self):
@@ -165,6 +177,7 @@ class Graph:
         return text_of(_c.trm_graph_to_string(self.handle))
 
     def check(self):
+        """Raises the first error of the operators that were added."""
         call(_c.trm_graph_check, self.handle)
 
     def gradients(self, loss, nodes):

@@ -7,7 +7,6 @@
 """
 import ctypes
 import inspect
-import weakref
 from collections.abc import Mapping
 from ctypes import byref
 
@@ -75,8 +74,10 @@ class Model(Owner):
     A process that has joined other ranks (trireme.distribute) trains with them: every call is then collective.
     """
 
+    in_use = None  # while a call of the library runs: what keeps the model's memory and the data's
+
     def __init__(self, network, data, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), context=None, **more):
-        self.handle, self.keep, self._failure, self._lent = None, [], None, weakref.WeakSet()
+        self.handle, self.keep, self._failure = None, [], None
         self.elastic, self.left = more.get('elastic'), False
         self.data = as_dataset(data)
         made = _c.trm_model_options()
@@ -84,7 +85,7 @@ class Model(Owner):
                                                     learning_rate=rate_options(learning_rate)))
         made.data = self.data.handle
         for i, m in enumerate(metrics):
-            made.metrics[i] = m.c_metric(self.keep)
+            made.metrics[i] = m.c_metric(self.keep, self)
         parallel = Context(context) if context is not None and not isinstance(context, Context) else context
         if parallel is not None:
             made.context = parallel.handle
@@ -110,17 +111,21 @@ class Model(Owner):
         self.keep += [made.network, made.loss]
         fill(made, values, self.keep)
 
-    def _call(self, function, *arguments):
-        """As call(); an exception of the network or loss function, which has no error record, is raised in its place."""
+    def _call(self, function, *arguments, data=None):
+        """As call(); an exception of the network or loss function, which has no error record, is raised in its place. A callback may close
+        the model and the data: both stay until the call ends."""
         self._failure = None
         if self.in_child() and self.handle:
             self.exec.check_child()
+        before, self.in_use = self.in_use, (self.held(), None if data is None else data.use())
         try:
             return call(function, *arguments)
         except Error:
             if self._failure is not None:
                 raise self._failure from None
             raise
+        finally:
+            self.in_use = before
 
     def _network(self, function):
         def build(graph_handle, inputs_handle, context):
@@ -162,7 +167,6 @@ class Model(Owner):
         """
         keep = []
         data = self.data if data is None else as_dataset(data)
-        data.check_child()
         given = _c.trm_train_options(data.handle, until_epoch, until_step, sink)
         given.profile = text(profile)
         for c in callbacks:
@@ -174,7 +178,7 @@ class Model(Owner):
         for i, c in enumerate(callbacks):
             given.callbacks[i] = c.c_callback(self, keep)
         with stopping(self.request_stop, self.request_leave if self.elastic is not None else None):
-            self.left = self._call(_c.trm_model_train, self.handle, byref(given)) == _c.TRM_END
+            self.left = self._call(_c.trm_model_train, self.handle, byref(given), data=data) == _c.TRM_END
         return self
 
     def request_stop(self):
@@ -190,52 +194,52 @@ class Model(Owner):
         """Evaluates on one pass over the data (or its first batches); returns a dictionary: loss, samples, top1, auc, ..."""
         out = _c.trm_evaluation()
         data = as_dataset(data, drop_remainder=False)
-        data.check_child()
         with stopping(self.request_stop):
             if steps:
-                self._call(_c.trm_model_evaluate_steps, self.handle, data.handle, steps, byref(out))
+                self._call(_c.trm_model_evaluate_steps, self.handle, data.handle, steps, byref(out), data=data)
             else:
-                self._call(_c.trm_model_evaluate, self.handle, data.handle, byref(out))
+                self._call(_c.trm_model_evaluate, self.handle, data.handle, byref(out), data=data)
         return evaluation_dict(out)
 
     def predict(self, data, see=None):
         """The logits of all samples, in the order of the data. see(logits, batch): called for each batch in place of that."""
         parts = []
         data = as_dataset(data, drop_remainder=False)
-        data.check_child()
 
         def take(context, logits, samples, batch):
-            array = view(logits[0], read_only=True)[:samples]
+            array = view(logits[0], self.in_use, True)[:samples]
             if see is not None:
-                see(array, batch_arrays(batch[0]))
+                see(array, batch_arrays(batch[0], self.in_use))
             else:
                 parts.append(array.copy())
         hook = guarded(_c.trm_prediction_fn, take, 'the prediction function')
         with stopping(self.request_stop):
-            self._call(_c.trm_model_predict, self.handle, data.handle, hook, None, None)
+            self._call(_c.trm_model_predict, self.handle, data.handle, hook, None, None, data=data)
         return np.concatenate(parts) if parts else None
 
     # ---- state
 
     @property
     def exec(self):
-        """The compiled program as an Exec."""
+        """The compiled program as an Exec. When the ranks of an elastic job change, a new program takes its place: arrays over the memory of
+        the one before are not to be used any more."""
         from .executor import Exec
-        made = Exec._borrow(_c.trm_model_exec(self.handle), self)
-        self._lent.add(made)
-        return made
+        return Exec._borrow(self)
 
     @property
     def global_step(self):
+        """Updates so far."""
         return _c.trm_model_global_step(self.handle)
 
     @property
     def rank(self):
+        """This process's rank in the model's training."""
         info = _c.trm_parallel_info()
         _c.trm_exec_get_parallel_info(_c.trm_model_exec(self.handle), byref(info))
         return info.rank
 
     def epoch_steps(self, data=None):
+        """Updates in an epoch of the data."""
         return _c.trm_model_epoch_steps(self.handle, (self.data if data is None else data).handle)
 
     def state_dict(self):
@@ -278,13 +282,18 @@ class Model(Owner):
         """Memory, work and threads of the program, and how gradients are reduced, as a dictionary."""
         return self.exec.describe()
 
+    def _end(self, handle):
+        _c.trm_model_destroy(handle)
+        if self.elastic is not None:
+            self.elastic.release()
+
     def close(self):
+        """Ends the model. Its memory is freed when the last array over it (model.exec.output(), ...) is gone; at once in an elastic job."""
         if self._handle:
-            for program in self._lent:  # they end with the model
-                program.closed = True
-            self.destroy(_c.trm_model_destroy)
-            if self.elastic is not None:
-                self.elastic.release()
+            held = self.held()
+            self.destroy(self._end)
+            if self.elastic is not None and self.in_use is None:  # the other ranks wait for this one to leave
+                held.end()
 
     __del__ = close
 
@@ -299,18 +308,21 @@ class Context:
         self.set(**dict(values))
 
     def set(self, **values):
+        """Sets options; an unknown name or value is an error."""
         for name, value in values.items():
             value = str(value).lower() if isinstance(value, bool) else str(value)
             call(_c.trm_context_set, self.handle, text(name), text(value))
         return self
 
     def get(self, name):
+        """The value of an option, as text."""
         value = _c.trm_context_get(self.handle, text(name))
         if value is None:
             raise Error(f'Context: there is no option {name!r}')
         return value.decode()
 
     def reset(self):
+        """Sets every option to its default."""
         _c.trm_context_reset(self.handle)
 
     def __del__(self):

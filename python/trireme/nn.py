@@ -22,6 +22,7 @@ class Module:
     _path = None
 
     def forward(self, *inputs):
+        """Adds the operators; a class of your own defines it."""
         raise NotImplementedError(f'{type(self).__name__}: there is no forward()')
 
     def __call__(self, *inputs):
@@ -44,11 +45,13 @@ class Module:
                         yield f'{name}.{key}', v
 
     def modules(self):
+        """This module and all inside it."""
         yield self
         for _, child in self.children():
             yield from child.modules()
 
     def name_parts(self, path):
+        """Gives the parts their names, which begin with `path`."""
         self._path = path
         for name, child in self.children():
             child.name_parts(f'{path}{name}.')
@@ -65,9 +68,11 @@ class Module:
         return made[name]
 
     def parameter(self, name, shape, init='zero'):
+        """A parameter NAME of this module, which training updates; init as in trireme.parameter."""
         return self.leaf(name, lambda path: parameter(path, shape, init))
 
     def state(self, name, shape, init='zero'):
+        """A state NAME of this module: kept and saved, but not trained; init as in trireme.parameter."""
         return self.leaf(name, lambda path: state(path, shape, init))
 
 
@@ -219,7 +224,10 @@ class GlobalAvgPool2d(Module):
 
 
 def _activation(name, function):
-    made = type(name, (Module,), {'forward': lambda self, x: function(x), '__doc__': function.__doc__})
+    def forward(self, x):
+        return function(x)
+    forward.__doc__ = function.__doc__
+    made = type(name, (Module,), {'forward': forward, '__doc__': function.__doc__})
     made.__module__ = __name__
     return made
 

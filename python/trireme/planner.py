@@ -53,6 +53,7 @@ class Planner(Owner):
     _repr_svg_ = svg
 
     def dot(self):
+        """The same picture in the language of Graphviz."""
         return text_of(_c.trm_planner_dot(self.handle))
 
     def plans(self):
@@ -72,9 +73,11 @@ class Planner(Owner):
         return json.loads(text_of(out.value))
 
     def save(self, path):
+        """Writes the chosen plan as a plan file."""
         call(_c.trm_planner_save, self.handle, text(path))
 
     def close(self):
+        """Ends the planner."""
         self.destroy(_c.trm_planner_destroy)
 
     __del__ = close

@@ -30,6 +30,7 @@ class Tokenizer:
         return cls(handle=out.value)
 
     def save(self, folder):
+        """Writes the tokenizer to a folder, from which Tokenizer(folder) reads it."""
         call(_c.trm_tokenizer_save, self.handle, text(folder))
 
     def __len__(self):
