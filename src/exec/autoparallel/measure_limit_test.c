@@ -185,8 +185,33 @@ static void ranks_that_replan_take_what_was_measured(void **state) {
     assert_int_equal(system(path), 0);
 }
 
+/* Rank 0 computes for three times the deadline of an operation; the others wait for it. */
+static void search_for_long(rank_context *context) {
+    OPEN_COMM();
+    trmi_op_benchmark probe = {.comm = comm, .load = 1};
+    if (rank == 0) {
+        EXPECT_OK(trmi_op_benchmark_lead(&probe, &err), err);
+        usleep((useconds_t)(3e6 * given->options.timeout_seconds));
+        EXPECT_OK(trmi_op_benchmark_load(&probe, &err), err);
+        EXPECT_OK(trmi_op_benchmark_end(&probe, &err), err);
+        EXPECT(probe.signs == NULL, "the session has ended");
+    } else {
+        EXPECT_OK(trmi_op_benchmark_serve(&probe, &err), err);
+    }
+    trmi_op_benchmark_close(&probe);
+    CLOSE_COMM();
+}
+
+static void a_search_longer_than_the_deadline_ends_no_job(void **state) {
+    (void)state;
+    rank_setup setup = {.options = {.timeout_seconds = 0.8 * check_patience()}};
+    ranks_run(3, 0, false, search_for_long, &setup, "one host");
+    ranks_run(2, 1, false, search_for_long, &setup, "two hosts");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_search_longer_than_the_deadline_ends_no_job),
         cmocka_unit_test(ranks_that_replan_take_what_was_measured),
         cmocka_unit_test(a_limit_that_is_passed_leaves_no_curves),
         cmocka_unit_test(a_long_limit_leaves_every_curve),

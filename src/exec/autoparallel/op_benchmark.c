@@ -11,6 +11,7 @@
 #define _GNU_SOURCE
 #include "exec/autoparallel/op_benchmark.h"
 
+#include "comm/api/communicator.h"
 #include "exec/exec.h"
 #include "plan/partition/operator_loops.h"
 
@@ -31,8 +32,8 @@ enum { BACKWARD_PART = 4 };
 static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
 
 /* What rank 0 requests of all ranks: to end the loop, to time one operator, the messages, the load
- * of the machine, or whole plans. */
-enum { REQUEST_END, REQUEST_OP, REQUEST_LINKS, REQUEST_LOAD, REQUEST_PLANS };
+ * of the machine, whole plans, or nothing: a sign of life. */
+enum { REQUEST_END, REQUEST_OP, REQUEST_LINKS, REQUEST_LOAD, REQUEST_PLANS, REQUEST_NONE };
 
 /* A request, as rank 0 broadcasts its bytes. */
 typedef struct request {
@@ -422,14 +423,16 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
+static trm_status send_request(trm_comm *comm, request *what, trm_error *err) {
+    return trm_comm_broadcast(comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err);
+}
+
 /* Broadcasts a request from rank 0; on the other ranks *what receives it. */
 static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm_error *err) {
     what->reach = probe->reach;
     what->seconds = probe->seconds;
     what->brief = probe->brief;
-    TRMI_TRY(probe->comm == NULL
-                 ? TRM_OK
-                 : trm_comm_broadcast(probe->comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err));
+    TRMI_TRY(probe->comm == NULL ? TRM_OK : send_request(probe->comm, what, err));
     probe->reach = what->reach;
     probe->seconds = what->seconds;
     probe->brief = what->brief;
@@ -448,20 +451,29 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
     ask.footprint = probe->footprint;
     ask.mesh = *mesh;
     snprintf(ask.letters, sizeof ask.letters, "%s", letters);
-    TRMI_TRY(broadcast_request(probe, &ask, err));
-    return run_op(probe, &ask, out, err);
+    trmi_signs_begin(probe->signs);
+    trm_status status = broadcast_request(probe, &ask, err);
+    status = status == TRM_OK ? run_op(probe, &ask, out, err) : status;
+    trmi_signs_end(probe->signs);
+    return status;
 }
 
 trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_error *err) {
     request ask = {.what = REQUEST_LINKS};
-    TRMI_TRY(broadcast_request(probe, &ask, err));
-    return trmi_link_benchmark_run(probe, out, err);
+    trmi_signs_begin(probe->signs);
+    trm_status status = broadcast_request(probe, &ask, err);
+    status = status == TRM_OK ? trmi_link_benchmark_run(probe, out, err) : status;
+    trmi_signs_end(probe->signs);
+    return status;
 }
 
 trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err) {
     request ask = {.what = REQUEST_LOAD};
-    TRMI_TRY(broadcast_request(probe, &ask, err));
-    return find_load(probe, err);
+    trmi_signs_begin(probe->signs);
+    trm_status status = broadcast_request(probe, &ask, err);
+    status = status == TRM_OK ? find_load(probe, err) : status;
+    trmi_signs_end(probe->signs);
+    return status;
 }
 
 /* Runs a benchmark of whole plans; all ranks call it. Frees the block of the sweeps first, because
@@ -489,11 +501,33 @@ trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_ben
     ask.plans.graph = NULL;
     ask.plans.options = NULL;
     memset(ask.plans.plans, 0, sizeof ask.plans.plans);
-    TRMI_TRY(broadcast_request(probe, &ask, err));
-    return run_plans(probe, &ask, benchmark->plans, out, err);
+    trmi_signs_begin(probe->signs);
+    trm_status status = broadcast_request(probe, &ask, err);
+    status = status == TRM_OK ? run_plans(probe, &ask, benchmark->plans, out, err) : status;
+    trmi_signs_end(probe->signs);
+    return status;
+}
+
+/* Sends the sign of life of rank 0, from a thread that shares no member of the probe with the
+ * search. */
+static trm_status send_sign(void *context, trm_error *err) {
+    request ask = {.what = REQUEST_NONE};
+    return send_request(context, &ask, err);
+}
+
+/* Contract in op_benchmark.h. Several signs fall into the deadline of an operation, so that a busy
+ * machine may delay some. */
+trm_status trmi_op_benchmark_lead(trmi_op_benchmark *probe, trm_error *err) {
+    if (probe->comm == NULL || trm_comm_size(probe->comm) == 1) {
+        return TRM_OK;
+    }
+    return trmi_signs_start(fmin(10, probe->comm->options.timeout_seconds / 8), send_sign,
+                            probe->comm, &probe->signs, err);
 }
 
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err) {
+    trmi_signs_stop(probe->signs);
+    probe->signs = NULL;
     request ask = {.what = REQUEST_END};
     return broadcast_request(probe, &ask, err);
 }
@@ -521,6 +555,7 @@ trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
             break;
         case REQUEST_PLANS: status = run_plans(probe, &ask, NULL, &result, err); break;
         case REQUEST_LOAD: status = find_load(probe, err); break;
+        case REQUEST_NONE: break; /* rank 0 is still searching */
         default: return TRM_OK;
         }
         TRMI_TRY(status);

@@ -16,6 +16,7 @@
 
 #include "exec/autoparallel/plan_benchmark.h"
 #include "exec/autoparallel/progress.h"
+#include "exec/autoparallel/signs_of_life.h"
 #include "plan/search/links.h"
 #include "plan/partition/partition.h"
 
@@ -61,6 +62,9 @@ typedef struct trmi_op_benchmark {
     const char *block; /* memory for sweeps of the caches, block_bytes; owned */
     size_t block_bytes;
     trmi_progress progress; /* rank 0: progress lines */
+    /* rank 0: tells the other ranks that it is still searching; NULL: outside of a session. Owned:
+     * trmi_op_benchmark_end */
+    trmi_signs *signs;
 } trmi_op_benchmark;
 
 typedef struct trmi_op_benchmark_time {
@@ -94,6 +98,9 @@ trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err);
  * sweeps first. Rank 0. */
 trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *benchmark,
                                    trmi_plan_times *out, trm_error *err);
+/* Begins a session on rank 0, which sends signs of life from now on: the others wait however long
+ * rank 0 searches.   error  NOMEM: also then rank 0 calls trmi_op_benchmark_end */
+trm_status trmi_op_benchmark_lead(trmi_op_benchmark *probe, trm_error *err);
 /* trmi_op_benchmark_serve measures on the other ranks what rank 0 requests, until rank 0 calls
  * trmi_op_benchmark_end. */
 trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err);

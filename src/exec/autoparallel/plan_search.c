@@ -260,8 +260,8 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
     return status;
 }
 
-/* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements. Rank 0 ends their
- * service also when it fails. */
+/* Finds the plan on rank 0, in s->plan; the other ranks serve its measurements, or only its signs of
+ * life. Rank 0 ends their service also when it fails. */
 static trm_status find_plan(search_state *s, trm_error *err) {
     bool leads = trmi_parallel_of(s->exec)->rank == 0,
          measured = s->probe.tuning_file == NULL || s->probe.tuning_file[0] != '\0';
@@ -270,13 +270,13 @@ static trm_status find_plan(search_state *s, trm_error *err) {
     if (!measured) {
         TRMI_TRY(estimate_prices(s, err));
         s->auto_search.make_space = guessed_space;
-        return leads ? run_search(s, err) : TRM_OK;
     }
     if (!leads) {
         return trmi_op_benchmark_serve(&s->probe, err);
     }
     trm_error later;
-    trm_status status = settle_costs(s, err);
+    trm_status status = trmi_op_benchmark_lead(&s->probe, err);
+    status = status == TRM_OK && measured ? settle_costs(s, err) : status;
     status = status == TRM_OK ? run_search(s, err) : status;
     trm_status ended = trmi_op_benchmark_end(&s->probe, status == TRM_OK ? err : &later);
     return status == TRM_OK ? ended : status;

@@ -5,7 +5,7 @@
  *       settle_whole    forward graph and options, for compiling and running plans
  *       plan            rank 0: costs -> search -> further candidates -> trial runs -> stages;  other ranks: measure
  *                       on request
- *       finish          flips, compiled size, way out of a memory limit
+ *       finish          rank 0: flips, compiled size, way out of a memory limit
  *
  * With a communicator the ranks measure together: rank 0 sends requests (exec/autoparallel), the
  * others serve them until rank 0 ends the session, whatever the outcome. */
@@ -158,6 +158,7 @@ static trm_status settle_costs(trm_planner *p, trm_error *err) {
         .threads = threads,
         .together = together,
         .ranks = comm != NULL ? trm_comm_size(comm) : 1};
+    TRMI_TRY(trmi_op_benchmark_lead(&p->probe, err));
     TRMI_TRY(trmi_costs_open(&p->costs, &options, err));
     p->costs.limit_seconds = o->measure_seconds > 0 ? o->measure_seconds : p->costs.limit_seconds;
     if (p->costs.probe == NULL) {
@@ -367,15 +368,15 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
         *out = stays ? p : NULL;
         return status;
     }
-    /* Rank 0 plans, and ends the session even after an error. */
+    /* rank 0: plans, and ends the session even after an error; until then the others wait */
     status = plan_together(p, err);
+    status = status == TRM_OK ? finish_alone(p, err) : status;
     if (comm != NULL) {
         trm_error later;
         trm_status ended = trmi_op_benchmark_end(&p->probe, status == TRM_OK ? err : &later);
         status = status == TRM_OK ? ended : status;
     }
     trmi_op_benchmark_close(&p->probe);
-    status = status == TRM_OK ? finish_alone(p, err) : status;
     if (status != TRM_OK) {
         trm_planner_destroy(p);
         return status;

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The thread that sends signs of life (signs_of_life.h). */
+#include "exec/autoparallel/signs_of_life.h"
+
+#include "base/error.h"
+#include "base/memory.h"
+#include "base/os.h"
+
+#include <pthread.h>
+#include <time.h>
+
+struct trmi_signs {
+    pthread_t thread;
+    pthread_mutex_t turn; /* held by the one that communicates */
+    pthread_cond_t stops; /* `stopped` has become true */
+    bool stopped;
+    double between, last; /* seconds; time of the last message of either */
+    trm_status (*send)(void *context, trm_error *err);
+    void *context;
+};
+
+/* Waits until the next sign is due, without the turn. Returns false if it is to end. */
+static bool wait_until_due(trmi_signs *s) {
+    for (;;) {
+        double left = s->last + s->between - trmi_os_now();
+        struct timespec at;
+        if (s->stopped || left <= 0) {
+            return !s->stopped;
+        }
+        clock_gettime(CLOCK_MONOTONIC, &at);
+        double due = (double)at.tv_nsec * 1e-9 + left;
+        at.tv_sec += (time_t)due;
+        at.tv_nsec = (long)((due - (double)(time_t)due) * 1e9);
+        pthread_cond_timedwait(&s->stops, &s->turn, &at);
+    }
+}
+
+static void *send_signs(void *argument) {
+    trmi_signs *s = argument;
+    trm_error ignored;
+    pthread_mutex_lock(&s->turn);
+    while (wait_until_due(s) && s->send(s->context, &ignored) == TRM_OK) {
+        s->last = trmi_os_now();
+    }
+    pthread_mutex_unlock(&s->turn);
+    return NULL;
+}
+
+trm_status trmi_signs_start(double between, trm_status (*send)(void *context, trm_error *err),
+                            void *context, trmi_signs **out, trm_error *err) {
+    trmi_signs *s;
+    pthread_condattr_t monotonic;
+    TRMI_TRY(TRMI_NEW(err, s, 1, "for signs of life"));
+    s->between = between;
+    s->last = trmi_os_now();
+    s->send = send;
+    s->context = context;
+    pthread_mutex_init(&s->turn, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&s->stops, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    if (pthread_create(&s->thread, NULL, send_signs, s) != 0) {
+        pthread_cond_destroy(&s->stops);
+        pthread_mutex_destroy(&s->turn);
+        trmi_free(s);
+        return TRMI_NO_MEMORY(err, "for the thread of signs of life");
+    }
+    *out = s;
+    return TRM_OK;
+}
+
+void trmi_signs_begin(trmi_signs *s) {
+    if (s != NULL) {
+        pthread_mutex_lock(&s->turn);
+    }
+}
+
+void trmi_signs_end(trmi_signs *s) {
+    if (s != NULL) {
+        s->last = trmi_os_now();
+        pthread_mutex_unlock(&s->turn);
+    }
+}
+
+void trmi_signs_stop(trmi_signs *s) {
+    if (s == NULL) {
+        return;
+    }
+    pthread_mutex_lock(&s->turn);
+    s->stopped = true;
+    pthread_cond_signal(&s->stops);
+    pthread_mutex_unlock(&s->turn);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->stops);
+    pthread_mutex_destroy(&s->turn);
+    trmi_free(s);
+}

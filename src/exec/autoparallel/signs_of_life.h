@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exec/autoparallel/signs_of_life.h: a rank that works alone for long tells the ranks that wait for
+ * it that it still lives, so that their waits, which have deadlines, begin anew:
+ *
+ *      caller   | work alone ......................... | begin, communicate, end | work alone ...
+ *      thread          send      send      send                                        send
+ *
+ * A communicator serves one thread at a time: the caller communicates between begin and end, and the
+ * thread sends only outside of them. A rank that has died sends nothing, so that the others end as
+ * without signs. */
+#ifndef TRMI_EXEC_SIGNS_OF_LIFE_H
+#define TRMI_EXEC_SIGNS_OF_LIFE_H
+
+#include "trireme/base.h"
+
+typedef struct trmi_signs trmi_signs;
+
+/* Starts a thread that calls send(context) every `between` seconds in which the caller has not
+ * communicated. It ends after the first error: the caller's next message finds the same.
+ *   error  NOMEM    owns  *out: the caller, trmi_signs_stop */
+trm_status trmi_signs_start(double between, trm_status (*send)(void *context, trm_error *err),
+                            void *context, trmi_signs **out, trm_error *err);
+/* Begin and end the caller's turn to communicate. signs NULL: there is no thread. */
+void trmi_signs_begin(trmi_signs *signs);
+void trmi_signs_end(trmi_signs *signs);
+/* Ends the thread. signs NULL: nothing. */
+void trmi_signs_stop(trmi_signs *signs);
+
+#endif
