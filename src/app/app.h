@@ -352,6 +352,9 @@ TRM_MUST_USE trm_status app_read_plan(const char *path, char **out, trm_error *e
  *   errors  INVALID */
 TRM_MUST_USE trm_status app_read_stages(const char *text, int64_t ranks, int32_t *out,
                                         trm_error *err);
+/* Returns whether stages are searched without --stages, too, by jobs in the mode auto_parallel and by
+ * plan: of models with blocks, unless an option says how the job is planned or fed. */
+bool app_implies_stages(const app_context *app);
 /* Takes --stages, then the stages of --plan's file as if they were given as flags: stages,
  * micro-batches, schedule, chunks, begins, recompute. Once.   errors  those of reading it; INVALID
  * (flags that differ) */

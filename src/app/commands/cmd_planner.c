@@ -73,8 +73,7 @@ void app_split_options(const app_context *app, trm_model_options *model) {
 }
 
 /* Sets the number of stages of plans, and by what part of a step those must be faster. Without
- * --stages any number is searched of models with blocks, as jobs search them (imply_stages of
- * jobs/stages.c), unless an option says how the plan is made. */
+ * --stages any number is searched where jobs search them. */
 static trm_status settle_stages(const app_context *app, bool simulate, int32_t *stages,
                                 double *gain, trm_error *err) {
     enum { MOST_RANKS = 64 }; /* with more the search takes longer than one without stages */
@@ -82,9 +81,7 @@ static trm_status settle_stages(const app_context *app, bool simulate, int32_t *
     if (o->plan_stages != NULL) {
         return app_read_stages(o->plan_stages, o->plan_ranks, stages, err);
     }
-    if (!simulate && app->model->kind->has_blocks && o->plan_ranks <= MOST_RANKS &&
-        o->plan_given == NULL && o->plan_mesh == NULL && o->plan_search == NULL &&
-        !o->plan_validate && o->accumulate <= 1) {
+    if (!simulate && o->plan_ranks <= MOST_RANKS && app_implies_stages(app)) {
         *stages = TRM_ALL;
         *gain = APP_LEAST_GAIN;
     }

@@ -59,26 +59,34 @@ static trm_status take_flag(app_options *o, trm_error *err) {
     return status;
 }
 
-/* Makes auto_parallel consider stages without --stages, too: of models with blocks, unless an
- * option says how the job is planned or fed. Not in strict mode: stages bring micro-batches, and
- * the bits of a job without options on either are those of whole batches. --context is known once
- * the context is made. */
-static void imply_stages(app_context *app) {
+/* Contract in app.h. Not in strict mode: stages bring micro-batches, and the bits of a job without
+ * options on either are those of whole batches. --context is known once the context is made. */
+bool app_implies_stages(const app_context *app) {
     static const char *const own[] = {"pipeline_stages", "grad_accumulation_step", "search_mode",
                                       "dataset_strategy", "strategy_ckpt_load_file"};
+    const app_options *o = &app->o;
+    bool given = o->stages_text != NULL || o->plan_stages != NULL;
+    /* of jobs; of plan and simulate */
+    bool planned = o->found_plan != NULL || o->split_plan != NULL || o->split_mesh != NULL ||
+                   o->plan_given != NULL || o->plan_mesh != NULL || o->plan_search != NULL ||
+                   o->plan_validate;
+    bool strict = o->deterministic != NULL && strcmp(o->deterministic, "strict") == 0;
+    bool may = !given && !planned && !strict && o->elastic == NULL && o->accumulate <= 1 &&
+               app->model != NULL && app->model->kind->has_blocks;
+    if (app->context != NULL) {
+        may = may && strcmp(trm_context_get(app->context, "deterministic"), "strict") != 0;
+        for (size_t i = 0; i < sizeof own / sizeof *own && may; i++) {
+            may = !trm_context_is_set(app->context, own[i]);
+        }
+    }
+    return may;
+}
+
+/* Makes auto_parallel consider stages without --stages, too. */
+static void imply_stages(app_context *app) {
     app_options *o = &app->o;
-    if (app->context == NULL ||
-        strcmp(trm_context_get(app->context, "deterministic"), "strict") == 0) {
-        return;
-    }
-    bool may = o->parallel_mode != NULL && strcmp(o->parallel_mode, "auto_parallel") == 0 &&
-               o->stages_text == NULL && o->found_plan == NULL && o->split_plan == NULL &&
-               o->split_mesh == NULL && o->elastic == NULL && app->model != NULL &&
-               app->model->kind->has_blocks;
-    for (size_t i = 0; i < sizeof own / sizeof *own && may; i++) {
-        may = !trm_context_is_set(app->context, own[i]);
-    }
-    if (may) {
+    if (app->context != NULL && o->parallel_mode != NULL &&
+        strcmp(o->parallel_mode, "auto_parallel") == 0 && app_implies_stages(app)) {
         o->stages_text = "auto";
         o->stages_gain = APP_LEAST_GAIN;
         o->stages_searched = true;

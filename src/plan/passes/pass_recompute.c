@@ -40,8 +40,12 @@ enum { CHAIN = 2 }; /* most consecutive residual outputs that are not kept */
 
 /* A parameter in parts, or a step on its way to the whole, as backward has it. */
 typedef struct gathered {
-    const char *name; /* of the operator, the same in forward and in backward: it has the spread */
-    int32_t value;    /* of `to` */
+    int32_t parameter; /* value of `from` */
+    trm_dtype dtype;   /* of the parameter or of its cast */
+    /* of the operator, the same in forward and in backward: it ends with the spread. Long names are
+     * cut before that, so that those of two parameters may be equal */
+    const char *name;
+    int32_t value; /* of `to` */
 } gathered;
 
 /* State of the pass. */
@@ -265,36 +269,42 @@ void trmi_partition_rule(const trm_graph *g, trmi_again_rules rules, bool *dropp
 
 /* ---- parameters that are gathered again ---- */
 
-/* Returns whether an operator brings a parameter that the plan gathers again in backward, or its
- * cast, from its parts to its readers: an exchange, or the cast of a part. */
-static bool brings_parameter(const recompute *r, const trmi_op *op) {
+/* Returns the parameter that an operator brings from its parts to its readers, it or its cast, if
+ * the plan gathers it again in backward: by an exchange, or by the cast of a part. 0: none. */
+static int32_t brought_parameter(const recompute *r, const trmi_op *op) {
     const trm_graph *g = r->pass->from;
     if (r->plan == NULL || (op->kind != TRMI_OP_EXCHANGE && op->kind != TRMI_OP_CAST)) {
-        return false;
+        return 0;
     }
     while (op->kind == TRMI_OP_EXCHANGE || op->kind == TRMI_OP_CAST) {
         op = trmi_maker_of(g, op->inputs[0]);
     }
     const trmi_partition_store *store =
         op->kind == TRMI_OP_PARAMETER ? trmi_partition_plan_stored(r->plan, op->name) : NULL;
-    return store != NULL && store->again;
+    return store != NULL && store->again ? op->outputs[0] : 0;
 }
 
-/* Returns the value of backward that an operator of this name has made; 0: none. */
-static int32_t find_gathered(const recompute *r, const char *name) {
+static trm_dtype dtype_of(const recompute *r, const trmi_op *op) {
+    return r->pass->from->values[op->outputs[0]].dtype;
+}
+
+/* Returns the value of backward that such an operator has made of this parameter; 0: none. */
+static int32_t find_gathered(const recompute *r, int32_t parameter, const trmi_op *op) {
     for (int64_t i = 0; i < r->gathers_count; i++) {
-        if (strcmp(r->gathers[i].name, name) == 0) {
-            return r->gathers[i].value;
+        const gathered *g = &r->gathers[i];
+        if (g->parameter == parameter && g->dtype == dtype_of(r, op) &&
+            strcmp(g->name, op->name) == 0) {
+            return g->value;
         }
     }
     return 0;
 }
 
 /* Notes what backward has gathered. Without memory it is gathered once more. */
-static void note_gathered(recompute *r, const char *name, int32_t value) {
+static void note_gathered(recompute *r, int32_t parameter, const trmi_op *op, int32_t value) {
     if (trmi_grow((void **)&r->gathers, &r->gathers_capacity, r->gathers_count + 1,
                   sizeof *r->gathers)) {
-        r->gathers[r->gathers_count++] = (gathered){name, value};
+        r->gathers[r->gathers_count++] = (gathered){parameter, dtype_of(r, op), op->name, value};
     }
 }
 
@@ -309,13 +319,17 @@ static int32_t get_available(recompute *r, int32_t value) {
 /* Returns the value that an operator reads which runs a second time. */
 static int32_t get_input(recompute *r, int32_t value) {
     const trmi_op *op = trmi_maker_of(r->pass->from, value);
-    if (value == 0 || r->dropped[value] || op->phase != TRMI_FORWARD || !brings_parameter(r, op)) {
+    int32_t parameter = 0;
+    if (value != 0 && !r->dropped[value] && op->phase == TRMI_FORWARD) {
+        parameter = brought_parameter(r, op);
+    }
+    if (parameter == 0) {
         return get_available(r, value);
     }
-    int32_t found = find_gathered(r, op->name);
+    int32_t found = find_gathered(r, parameter, op);
     if (found == 0) {
         found = run_again(r, value);
-        note_gathered(r, op->name, found);
+        note_gathered(r, parameter, op, found);
     }
     return found;
 }
@@ -379,8 +393,8 @@ static int32_t make_again(recompute *r, int32_t value) {
  * not gathered once more. kept: memory for as many values as it has inputs. */
 static void copy_backward(recompute *r, const trmi_op *op, int32_t *kept) {
     trmi_pass *pass = r->pass;
-    const bool brings = brings_parameter(r, op);
-    const int32_t found = brings ? find_gathered(r, op->name) : 0;
+    const int32_t parameter = brought_parameter(r, op);
+    const int32_t found = parameter != 0 ? find_gathered(r, parameter, op) : 0;
     if (found != 0) {
         pass->map[op->outputs[0]] = found;
         return;
@@ -398,8 +412,8 @@ static void copy_backward(recompute *r, const trmi_op *op, int32_t *kept) {
     for (int32_t j = op->inputs_count - 1; j >= 0; j--) {
         pass->map[op->inputs[j]] = kept[j];
     }
-    if (brings) {
-        note_gathered(r, op->name, pass->map[op->outputs[0]]);
+    if (parameter != 0) {
+        note_gathered(r, parameter, op, pass->map[op->outputs[0]]);
     }
 }
 
