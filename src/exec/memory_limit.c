@@ -8,17 +8,14 @@
  * Sizes are the predictions of exec_memory.c. */
 #include "exec/memory_limit.h"
 
+#include "exec/autoparallel/auto_parallel.h"
 #include "exec/exec.h"
 #include "exec/exec_memory.h"
-#include "plan/search/search.h"
 #include "plan/partition/partition.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/optimizer_rule.h"
-
-/* How often the search is repeated with a lower limit, at most. */
-enum { ROUNDS = 12 };
 
 int32_t trmi_optimizer_slots(const trm_optimizer_options *o) {
     const trmi_optimizer *rule = trmi_optimizer_of(o->kind);
@@ -61,47 +58,53 @@ static trm_status fail_over_limit(const trm_exec *exec, double least, trm_error 
         trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
 
-/* Searches the fastest plan whose compiled program fits the limit; *plan is the last one tried.
- * The search counts activations that are kept; a program also needs workspaces and short-lived
- * buffers, whose size is known only after compilation. So each round compiles the plan that was
- * found, and the next round searches with the limit lowered by the excess (`beyond`), plus 0.1 % of
- * the limit a round. It ends when a plan fits, or with NOMEM when the search is infeasible or the
- * excess no longer grows. */
-static trm_status search_plan_within_limit(const trm_exec *exec, const trm_graph *graph,
-                                           const trmi_plan_options *options,
-                                           const trmi_space *space, trmi_partition_plan **plan,
+/* What the callbacks of the search of one device read. */
+typedef struct device_search {
+    const trm_exec *exec;
+    const trm_graph *graph, *training;
+    const trmi_plan_options *options;
+    const trmi_search_costs *costs;
+} device_search;
+
+static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out,
+                             trm_error *err) {
+    const device_search *s = context;
+    return trmi_space_create(s->training, mesh, s->costs, NULL, out, err);
+}
+
+static trm_status compile_choice(void *context, const trmi_space *space, const trmi_choice *choice,
+                                 double *bytes, trm_error *err) {
+    const device_search *s = context;
+    trmi_partition_plan *plan;
+    int64_t taken;
+    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
+    trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &taken, err);
+    trmi_partition_plan_destroy(plan);
+    *bytes = status == TRM_OK ? (double)taken : *bytes;
+    return status;
+}
+
+/* Searches the fastest plan whose compiled program keeps the limit, as jobs on many ranks do, on a
+ * mesh without axes. */
+static trm_status search_plan_within_limit(device_search *s, trmi_partition_plan **plan,
                                            trm_error *err) {
-    double limit = (double)exec->memory_bytes, beyond = 0, least = 0;
-    trmi_found *found;
-    trm_status status = TRMI_NEW(err, found, 1, "to search a plan");
-    bool fits = false;
-    for (int i = 0; status == TRM_OK && i < ROUNDS && !fits; i++) {
-        trmi_arena arena = {0};
-        int64_t bytes = 0;
-        bool infeasible = false;
-        trmi_partition_plan_destroy(*plan);
-        *plan = NULL;
-        status = trmi_search(
-            space, &(trmi_search_options){.memory_bytes = limit > beyond ? limit - beyond : 1},
-            &arena, found, err);
-        if (status == TRM_OK) {
-            infeasible = found->infeasible;
-            status = trmi_space_plan(space, &found->best.choice, plan, err);
-        }
-        status = status == TRM_OK ? trmi_limit_compiled(exec, graph, options, *plan, &bytes, err)
-                                  : status;
-        least = (double)bytes;
-        fits = least <= limit;
-        /* The next limit is lower by the excess of this plan, and by a little more each round. */
-        double more = least - found->best.measure.bytes + 1e-3 * i * limit;
-        trmi_arena_free(&arena);
-        if (status == TRM_OK && !fits && (infeasible || more <= beyond)) {
-            break;
-        }
-        beyond = more;
+    trmi_auto_mesh mesh = {.mesh = {.axes = 0}};
+    trmi_plan_search search = {.memory_bytes = s->exec->memory_bytes,
+                               .make_space = make_space,
+                               .compile = compile_choice,
+                               .context = s,
+                               .meshes = &mesh,
+                               .meshes_count = 1};
+    trm_status status = trmi_auto_search_meshes(&search, err);
+    status = status == TRM_OK ? trmi_auto_respect_limit(&search, err) : status;
+    if (status == TRM_OK && search.compiled_bytes > (double)s->exec->memory_bytes) {
+        status = fail_over_limit(s->exec, search.compiled_bytes, err);
     }
-    trmi_free(found);
-    return status == TRM_OK && !fits ? fail_over_limit(exec, least, err) : status;
+    status =
+        status == TRM_OK ? trmi_space_plan(mesh.space, &mesh.found.best.choice, plan, err) : status;
+    trmi_space_destroy(mesh.space);
+    trmi_arena_free(&search.arena);
+    return status;
 }
 
 /* Contract in memory_limit.h. Reuses the search of plans on a mesh without axes: what is left to
@@ -126,24 +129,16 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
         .rules = {target->recompute_norm_act && !options->no_recompute, options->recompute},
         .slots = trmi_optimizer_slots(&exec->optimizer),
         .gradients = exec->accumulate > 1 ? 2 : 1};
-    const trmi_mesh mesh = {.axes = 0};
     trmi_arena arena = {0};
     trmi_roots roots;
     trm_graph *training;
-    trmi_space *space = NULL;
     trm_status status = trmi_training_graph(graph, options, &training, &roots, &arena, err);
     if (status == TRM_OK) {
-        status = trmi_space_create(training, &mesh, &costs, NULL, &space, err);
-        status = status == TRM_OK ? search_plan_within_limit(exec, graph, options, space, plan, err)
-                                  : status;
-        trmi_space_destroy(space);
+        device_search search = {exec, graph, training, options, &costs};
+        status = search_plan_within_limit(&search, plan, err);
         trm_graph_destroy(training);
     }
     trmi_arena_free(&arena);
-    if (status != TRM_OK) {
-        trmi_partition_plan_destroy(*plan);
-        *plan = NULL;
-    }
     return status;
 }
 

@@ -4,7 +4,7 @@
  *      meshes         trmi_auto_meshes   all factorisations of the ranks, or the given one
  *      rounds         trmi_auto_search   search each mesh, measure the operators of the plans,
  *                                         search again with the measured costs, ROUNDS at most
- *      memory limit   respect_limit       compile the best plan; lower the limit until it fits
+ *      memory limit   mesh_search.c      compile the best plan; lower the limit until it fits
  *      benchmark      trmi_auto_try      run the plans that are predicted to be nearly as fast
  *
  * All memory is from d->arena. docs/internals/ describes search and costs. */
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 4, LIMIT_ROUNDS = 12 };
+enum { ROUNDS = 4 };
 /* Seconds for measurements when one process measures for ranks that do not run: the operators that
  * take most of a step are measured by then, costs of the others are scaled from them. */
 static const double measuring_alone_seconds = 8;
@@ -60,163 +60,13 @@ void trmi_auto_free(trmi_plan_search *d) {
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* Searches one mesh with the current costs, to m->found. `frontier`: also plans of less memory. */
-static trm_status search_mesh(trmi_plan_search *d, trmi_auto_mesh *m, bool frontier,
-                              trm_error *err) {
-    trmi_space_destroy(m->space);
-    m->space = NULL;
-    TRMI_TRY(d->make_space(d->context, &m->mesh, &m->space, err));
-    trmi_choice own, *given = NULL;
-    if (d->given != NULL && trmi_choice_open(&own, m->space, &d->arena)) {
-        TRMI_TRY(trmi_space_choice(m->space, d->given, &own, err));
-        given = &own;
-    }
-    const trmi_search_options options = {.mode = d->mode,
-                                         .memory_bytes = trmi_auto_limit(d),
-                                         .frontier = frontier,
-                                         .own = given,
-                                         .take = m->taken};
-    return trmi_search(m->space, &options, &d->arena, &m->found, err);
-}
-
-/* Sets d->best: a mesh with a plan that fits, then the one with the fastest plan; if no plan fits,
- * the mesh with the smallest. */
-static void choose_mesh(trmi_plan_search *d) {
-    for (int32_t i = 0; i < d->meshes_count; i++) {
-        const trmi_found *a = &d->meshes[i].found, *b = &d->meshes[d->best].found;
-        bool fits = b->infeasible && !a->infeasible;
-        bool better = a->infeasible == b->infeasible &&
-                      (a->infeasible ? a->best.measure.bytes < b->best.measure.bytes
-                                     : a->objective < b->objective * (1 - 1e-9));
-        d->best = fits || better ? i : d->best;
-    }
-}
-
-static trm_status search_meshes(trmi_plan_search *d, trm_error *err) {
-    double begin = trmi_os_now();
-    for (int32_t i = 0; i < d->meshes_count; i++) {
-        trmi_progress_note(&d->probe->progress, i, d->meshes_count, -1, "searching plans by mesh");
-        TRMI_TRY(search_mesh(d, &d->meshes[i], false, err));
-    }
-    choose_mesh(d);
-    d->search_seconds = trmi_os_now() - begin;
-    return TRM_OK;
-}
-
-trm_status trmi_auto_compile(trmi_plan_search *d, trm_error *err) {
-    const trmi_auto_mesh *best = trmi_auto_best(d);
-    d->compiled_bytes = 0;
-    return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
-}
-
-/* Takes a plan of least memory whose program fits, although the search has found none within the
- * limit less what is kept off it. bound: seconds that no plan within a larger limit is below. */
-static void take_least(trmi_plan_search *d, double bound) {
-    trmi_found *f = &d->meshes[d->best].found;
-    f->infeasible = false;
-    f->best.fits = true;
-    f->lower_bound = fmin(f->objective, bound);
-    f->bound = TRMI_BOUND_COUNTED;
-}
-
-/* Compiles the plans along the curve of memory against time, the fastest first, until the program of
- * one keeps the limit. Without one nothing fits, and the plan with the least program remains. */
-static trm_status try_curve(trmi_plan_search *d, trm_error *err) {
-    trmi_auto_mesh *m = &d->meshes[d->best];
-    const double limit = (double)d->memory_bytes;
-    const trmi_candidate *least = NULL;
-    double least_bytes = INFINITY;
-    d->beyond = 0;
-    TRMI_TRY(search_mesh(d, m, true, err));
-    trmi_found *f = &m->found;
-    for (int32_t i = 0; i < f->frontier_count && least_bytes > limit; i++) {
-        const trmi_candidate *c = &f->frontier[i];
-        double bytes = INFINITY;
-        if (!(c->measure.step < INFINITY)) {
-            continue; /* cannot run */
-        }
-        TRMI_TRY(d->compile(d->context, m->space, &c->choice, &bytes, err));
-        least = bytes < least_bytes ? c : least;
-        least_bytes = fmin(bytes, least_bytes);
-    }
-    if (least == NULL) {
-        f->infeasible = true;
-        return TRM_OK;
-    }
-    const double bound = f->infeasible ? 0 : f->lower_bound;
-    f->best = *least;
-    f->objective = least->measure.step;
-    d->compiled_bytes = least_bytes;
-    f->infeasible = least_bytes > limit;
-    f->best.fits = !f->infeasible;
-    if (!f->infeasible) {
-        take_least(d, bound);
-    }
-    return TRM_OK;
-}
-
-/* Ends the search within a limit: with the plan of what is kept off, if its program fits, or with
- * none. */
-static trm_status end_limit(trmi_plan_search *d, double off, double bound, trm_error *err) {
-    if (d->beyond != off && off < INFINITY) {
-        d->beyond = off;
-        TRMI_TRY(search_meshes(d, err));
-        TRMI_TRY(trmi_auto_compile(d, err));
-    }
-    if (d->compiled_bytes > (double)d->memory_bytes) {
-        return try_curve(d, err);
-    }
-    if (trmi_auto_best(d)->found.infeasible) {
-        take_least(d, bound);
-    }
-    return TRM_OK;
-}
-
-/* Repeats the search until the compiled program of the best plan fits the limit. The search counts
- * what is kept; the program also has workspaces and short-lived values, which differ from plan to
- * plan. So much as the last plan needs beyond is kept off the limit (d->beyond), a few times. Where
- * that does not end, what is kept off is halved between the most that was too little and the least
- * that is enough. */
-static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
-    const double limit = (double)d->memory_bytes;
-    double little = 0, enough = INFINITY, bound = 0; /* kept off */
-    bool halves = false;
-    for (int i = 0; limit > 0; i++) {
-        TRMI_TRY(trmi_auto_compile(d, err));
-        const trmi_found *f = &trmi_auto_best(d)->found;
-        const double needs = d->compiled_bytes - f->best.measure.bytes;
-        const bool fits = d->compiled_bytes <= limit;
-        if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
-            /* Nothing fits, whatever programs need: the least program is named; or this plan
-             * fits. */
-            return f->infeasible ? try_curve(d, err) : TRM_OK;
-        }
-        if (f->infeasible || fits) {
-            enough = d->beyond;
-        } else {
-            little = d->beyond;
-            bound = f->lower_bound;
-        }
-        if (i >= LIMIT_ROUNDS || enough - little < limit / 64) {
-            return end_limit(d, enough, bound, err);
-        }
-        /* the excess of another plan may be a little larger: 0.1 % of the limit more a round */
-        halves = enough < INFINITY || i >= LIMIT_ROUNDS / 3;
-        d->beyond = !halves             ? fmax(needs, little) + 1e-3 * (i + 1) * limit
-                    : enough < INFINITY ? (little + enough) / 2
-                                        : limit - 1; /* the plan of least memory */
-        TRMI_TRY(search_meshes(d, err));
-    }
-    return TRM_OK;
-}
-
 /* Searches the curve of memory against time of the best mesh. A faster plan among its points is taken
  * if its program keeps the limit, too. */
 static trm_status trace_curve(trmi_plan_search *d, trm_error *err) {
     trmi_auto_mesh *m = &d->meshes[d->best];
     const trmi_found before = m->found;
     const double compiled = d->compiled_bytes;
-    TRMI_TRY(search_mesh(d, m, true, err));
+    TRMI_TRY(trmi_auto_search_mesh(d, m, true, err));
     if (d->memory_bytes <= 0) {
         return TRM_OK;
     }
@@ -267,9 +117,10 @@ static void settle_measuring(trmi_plan_search *d) {
  * new: then measured costs, not guessed ones, have decided. ROUNDS bounds it. */
 trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
     bool measure = d->costs->probe != NULL;
+    d->beyond = 0;
     for (d->rounds = 1;; d->rounds++) {
         int32_t news = 0;
-        TRMI_TRY(search_meshes(d, err));
+        TRMI_TRY(trmi_auto_search_meshes(d, err));
         for (int32_t i = 0; measure && i < d->meshes_count; i++) {
             const trmi_auto_mesh *m = &d->meshes[i];
             settle_measuring(d);
@@ -283,13 +134,16 @@ trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
                                             &news, err));
             }
         }
+        if (news > 0 && d->rounds == ROUNDS && d->memory_bytes > 0) {
+            TRMI_TRY(trmi_auto_search_meshes(d, err)); /* bounds by the costs that decide */
+        }
         if (news == 0 || d->rounds == ROUNDS) {
             break;
         }
     }
     /* The memory of a program is known only after compilation: compare it with the limit, and
      * search again if it is over. */
-    TRMI_TRY(respect_limit(d, err));
+    TRMI_TRY(trmi_auto_respect_limit(d, err));
     return d->frontier ? trace_curve(d, err) : TRM_OK;
 }
 
@@ -424,11 +278,11 @@ trm_status trmi_auto_try(trmi_plan_search *d, trm_error *err) {
         return TRM_OK;
     }
     const trmi_ranked *chosen = d->trial.list[d->trial.chosen].what;
-    /* search_mesh replaces m->found: keep a copy of the choice */
+    /* the search replaces m->found: keep a copy of the choice */
     trmi_choice *taken;
     TRMI_TRY(TRMI_NEW_IN(err, &d->arena, taken, 1, "for a plan"));
     *taken = chosen->candidate->choice;
     d->best = chosen->mesh;
     d->meshes[d->best].taken = taken;
-    return search_mesh(d, &d->meshes[d->best], d->frontier, err);
+    return trmi_auto_search_mesh(d, &d->meshes[d->best], d->frontier, err);
 }

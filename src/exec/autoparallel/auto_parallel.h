@@ -21,16 +21,18 @@ typedef struct trmi_auto_mesh {
     trmi_found found;
     const trmi_choice
         *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
+    /* seconds that no plan within the whole limit of memory is below; INFINITY: there is none */
+    double counted_bound;
 } trmi_auto_mesh;
 
 typedef struct trmi_plan_search {
     /* Set by the caller before trmi_auto_meshes, and borrowed. */
     trmi_search_mode mode;
     const trmi_partition_plan
-        *given; /* a user's plan: a candidate on its mesh, its pins kept; or NULL */
-    trmi_op_benchmark *probe;
-    trmi_costs *costs;    /* costs->probe NULL: nothing is measured, no plan is run */
-    int64_t memory_bytes; /* limit a rank; 0 = none */
+        *given;               /* a user's plan: a candidate on its mesh, its pins kept; or NULL */
+    trmi_op_benchmark *probe; /* NULL: mesh_search.c alone is used */
+    trmi_costs *costs;        /* costs->probe NULL: nothing is measured, no plan is run */
+    int64_t memory_bytes;     /* limit a rank; 0 = none */
     /* of measuring operators, and of running plans, as the user said (trmi_costs_limit,
      * trmi_ties_seconds); 0 = by the step */
     double limit_seconds, trial_seconds;
@@ -82,9 +84,23 @@ trm_status trmi_auto_measure(trmi_plan_search *search, const trmi_candidate *pla
 /* Runs the plans with nearly equal predictions and chooses one: sets the best mesh and its `taken`,
  * and searches it again, so that runners-up and prices refer to the chosen plan. */
 trm_status trmi_auto_try(trmi_plan_search *search, trm_error *err);
+void trmi_auto_free(trmi_plan_search *search);
+
+/* mesh_search.c: searches one mesh with the current costs, to mesh->found. `frontier`: also plans of
+ * less memory. */
+trm_status trmi_auto_search_mesh(trmi_plan_search *search, trmi_auto_mesh *mesh, bool frontier,
+                                 trm_error *err);
+/* Searches all meshes with the current costs and sets search->best. */
+trm_status trmi_auto_search_meshes(trmi_plan_search *search, trm_error *err);
 /* Compiles the best plan; sets compiled_bytes. */
 trm_status trmi_auto_compile(trmi_plan_search *search, trm_error *err);
-void trmi_auto_free(trmi_plan_search *search);
+/* After trmi_auto_search_meshes: repeats it until the compiled program of the best plan keeps
+ * memory_bytes. Sets compiled_bytes; found.infeasible of the best mesh: no program that was tried
+ * keeps it, and the plan is the one of the least program. */
+trm_status trmi_auto_respect_limit(trmi_plan_search *search, trm_error *err);
+/* Returns the seconds that no plan of any mesh is below whose program keeps the limit; if nothing
+ * fits, those of the best mesh. */
+double trmi_auto_bound(const trmi_plan_search *search);
 
 /* A plan in the list of all candidates: the chosen one first, then, by predicted time and without
  * duplicates, baselines, the best of other meshes, distinct points of the curve, and `others`. */

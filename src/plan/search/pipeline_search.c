@@ -332,6 +332,8 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
         return TRM_OK;
     }
     TRMI_TRY(connect_space(s, row, r.runs));
+    s->found->most_stages = r.runs->cuts_count - 1 > s->found->most_stages ? r.runs->cuts_count - 1
+                                                                           : s->found->most_stages;
     if (r.runs->cuts_count - 1 < count ||
         (s->o->begins != NULL && r.runs->cuts_count - 1 != count)) {
         row->bound = INFINITY; /* fewer runs than stages */

@@ -127,7 +127,8 @@ typedef struct trmi_pipe_row {
 typedef struct trmi_pipe_found {
     trmi_pipe_row *rows; /* fastest plan first, then by bound */
     int32_t count;
-    double lower_bound; /* least bound of all rows; INFINITY: nothing was searched */
+    double lower_bound;  /* least bound of all rows; INFINITY: nothing was searched */
+    int32_t most_stages; /* runs into which any row can be cut, of all rows that were searched */
     int64_t solves;
     double seconds;
     trmi_space **spaces; /* owned: trmi_pipe_found_free */

@@ -411,9 +411,8 @@ void trm_planner_get_info(const trm_planner *p, trm_planner_info *out) {
     const trmi_auto_mesh *plain = trmi_planner_best(p), *m = p->pipe.chosen ? &p->pipe.mesh : plain;
     memset(out, 0, sizeof *out);
     trmi_mesh_text(&m->mesh, out->mesh, sizeof out->mesh);
-    double bound = m->found.lower_bound;
+    double bound = trmi_auto_bound(&p->drive);
     for (int32_t i = 0; i < p->drive.meshes_count; i++) {
-        bound = fmin(bound, p->drive.meshes[i].found.lower_bound);
         out->solve_seconds += p->drive.meshes[i].found.solve_seconds;
     }
     if (p->pipe.searched) {

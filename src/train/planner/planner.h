@@ -64,6 +64,7 @@ typedef struct trmi_planner_pipe {
     int32_t graphs_count;
     bool searched;       /* `found` is valid */
     bool chosen;         /* its first row is the plan of the planner */
+    bool counted;        /* the bound is over all plans within a larger limit: TRMI_BOUND_COUNTED */
     trmi_auto_mesh mesh; /* that plan on the space of one micro-batch, for reports */
     trmi_pipe_found found;
     double compiled_bytes;     /* of the rank with most; 0 = not compiled */

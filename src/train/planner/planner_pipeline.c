@@ -183,6 +183,27 @@ static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, tr
     return status;
 }
 
+/* Sets the bound after something was kept off the limit: a program takes at least what the search
+ * counts, so that no plan whose program keeps the limit is below the bound of the whole limit. */
+static trm_status find_counted_bound(trm_planner *p, trmi_pipe_options *o, double limit,
+                                     trm_error *err) {
+    const double within = o->costs.memory_bytes, known = o->known;
+    trmi_pipe_found whole;
+    o->costs.memory_bytes = limit;
+    const trmi_pipe_plan *plan = &p->pipe.found.rows[0].plan;
+    if (plan->space != NULL && plan->fits) { /* no plan above this one has to be searched */
+        o->known = known > 0 ? fmin(known, plan->step) : plan->step;
+    }
+    trm_status status = trmi_pipe_search(o, &p->arena, &whole, err);
+    o->costs.memory_bytes = within;
+    o->known = known;
+    TRMI_TRY(status);
+    p->pipe.counted = whole.lower_bound < p->pipe.found.lower_bound;
+    p->pipe.found.lower_bound = fmin(whole.lower_bound, p->pipe.found.lower_bound);
+    trmi_pipe_found_free(&whole);
+    return TRM_OK;
+}
+
 /* Searches until the compiled program of the best plan fits the limit: what it needs beyond what
  * the search counts is kept off the limit. */
 static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error *err) {
@@ -200,7 +221,7 @@ static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error 
         }
         o->costs.memory_bytes = limit - beyond - 1e-3 * round * limit;
     }
-    return TRM_OK;
+    return o->costs.memory_bytes < limit ? find_counted_bound(p, o, limit, err) : TRM_OK;
 }
 
 /* Contract in planner.h. Prices messages between stages by a mesh of pairs of ranks, searches all
@@ -229,15 +250,15 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
     bool any = p->options.stages == TRM_ALL;
     /* With any number of stages the bound is over plans with and without. */
     pipe->lower_bound = pipe->found.lower_bound;
-    for (int32_t i = 0; any && i < p->drive.meshes_count; i++) {
-        pipe->lower_bound = fmin(pipe->lower_bound, p->drive.meshes[i].found.lower_bound);
+    if (any && !trmi_auto_best(&p->drive)->found.infeasible) {
+        pipe->lower_bound = fmin(pipe->lower_bound, trmi_auto_bound(&p->drive));
     }
     if (best->space == NULL && !any) {
         return TRMI_FAIL(
             err, TRM_INVALID,
-            "no plan of %d stages: the model has fewer runs of operators between which "
-            "one value crosses",
-            p->options.stages);
+            "no plan of %d stages: the model has %d runs of operators between which one value "
+            "crosses; at most as many stages are expected",
+            p->options.stages, pipe->found.most_stages);
     }
     pipe->chosen = is_faster_with_stages(p) && (!any || fits_compiled(p));
     return pipe->chosen ? describe_choice(p, best, err) : TRM_OK;

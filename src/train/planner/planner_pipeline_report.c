@@ -39,6 +39,9 @@ const char *trmi_pipe_gap_reason(const trm_planner *p) {
     if (!p->pipe.chosen || p->pipe.lower_bound >= f->rows[0].plan.step * (1 - 1e-6)) {
         return "";
     }
+    if (p->pipe.counted) {
+        return "the bound counts what is kept, and not what each program needs beyond";
+    }
     for (int32_t i = 0; i < f->count; i++) {
         if (f->rows[i].bound <= p->pipe.lower_bound * (1 + 1e-9)) {
             return trmi_mesh_ranks(&f->rows[i].mesh) > 1
