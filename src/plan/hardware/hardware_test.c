@@ -76,15 +76,19 @@ static void test_prices(void **state) {
 static double find_best_stores(const trmi_plan_problem *q, const trmi_parallelism *plan) {
     double best = INFINITY;
     for (int zero = 0; zero <= 3; zero++) {
-        for (int64_t again = -1; again <= 8; again++) {
+        for (int again = 0; again <= 8 * 9 + 8; again++) {
             trmi_parallelism p = *plan;
             trmi_step_cost cost;
             trm_error err;
+            if (again / 9 + again % 9 > q->model->layers) {
+                continue;
+            }
             p.zero = zero;
-            p.blocks = again > 0 ? again : 0;
-            p.recompute = again == -1  ? TRMI_RECOMPUTE_NONE
-                          : again == 0 ? TRMI_RECOMPUTE_SELECTIVE
-                                       : TRMI_RECOMPUTE_FULL;
+            p.blocks = again / 9;
+            p.selective = again % 9;
+            p.recompute = p.blocks > 0      ? TRMI_RECOMPUTE_FULL
+                          : p.selective > 0 ? TRMI_RECOMPUTE_SELECTIVE
+                                            : TRMI_RECOMPUTE_NONE;
             if (trmi_parallelism_complete(q, &p, &err) == TRM_OK) {
                 trmi_step_price(q, &p, &cost);
                 best = cost.bytes <= q->memory ? fmin(best, cost.seconds) : best;
@@ -148,9 +152,10 @@ static void test_schedules(void **state) {
     trmi_transformer t = find_model("gpt2", "175b");
     h.hide_stage = 1; /* without messages the formula is exact for equal stages */
     trmi_plan_problem q = {&t, &h, 64, 64, TRMI_PRODUCT_BF16, 4, 1e15, 3};
-    static const char *const plans[] = {"tp=8,pp=8",       "tp=8,pp=8,schedule=gpipe",
-                                        "tp=8,pp=8,vp=4",  "tp=4,pp=16,recompute=full",
-                                        "tp=8,pp=2,vp=16", "tp=8,pp=4,recompute=full:5"};
+    static const char *const plans[] = {
+        "tp=8,pp=8",       "tp=8,pp=8,schedule=gpipe",
+        "tp=8,pp=8,vp=4",  "tp=4,pp=16,recompute=full",
+        "tp=8,pp=2,vp=16", "tp=8,pp=4,recompute=full:5+selective:7"};
     for (size_t i = 0; i < sizeof plans / sizeof plans[0]; i++) {
         trmi_parallelism p;
         trmi_step_cost cost;
@@ -173,17 +178,36 @@ static void test_words(void **state) {
     trmi_parallelism p, again;
     trm_error err;
     char words[256];
-    CHECK_OK(
-        trmi_parallelism_parse("tp=4,pp=4,vp=5,zero=1,recompute=full:3,overlap-tp=off", &p, &err),
-        err);
-    CHECK_OK(trmi_parallelism_complete(&q, &p, &err), err);
-    trmi_parallelism_words(&p, words, sizeof words);
-    CHECK_OK(trmi_parallelism_parse(words, &again, &err), err);
-    CHECK_OK(trmi_parallelism_complete(&q, &again, &err), err);
-    assert_memory_equal(&p, &again, sizeof p);
-    static const char *const wrong[] = {"tp",     "tp=",       "tp=0",         "t=1",
-                                        "zero=4", "tp=2x",     "recompute=x",  "vp=2,schedule=1f1b",
-                                        ",",      "tp=2,tp=2", "overlap-tp=x", "schedule=x"};
+    static const char *const right[] = {
+        "full:3", "full", "selective", "selective:2", "full:3+selective", "full:3+selective:2",
+        "none"};
+    for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
+        snprintf(words, sizeof words, "tp=4,pp=4,vp=5,zero=1,recompute=%s,overlap-tp=off",
+                 right[i]);
+        CHECK_OK(trmi_parallelism_parse(words, &p, &err), err);
+        CHECK_OK(trmi_parallelism_complete(&q, &p, &err), err);
+        trmi_parallelism_words(&p, words, sizeof words);
+        CHECK_OK(trmi_parallelism_parse(words, &again, &err), err);
+        CHECK_OK(trmi_parallelism_complete(&q, &again, &err), err);
+        assert_memory_equal(&p, &again, sizeof p);
+    }
+    static const char *const wrong[] = {"tp",
+                                        "tp=",
+                                        "tp=0",
+                                        "t=1",
+                                        "zero=4",
+                                        "tp=2x",
+                                        "recompute=x",
+                                        "vp=2,schedule=1f1b",
+                                        "recompute=full:3+full",
+                                        "recompute=full:0",
+                                        "recompute=selective:2+full",
+                                        "recompute=full+",
+                                        "recompute=fully",
+                                        ",",
+                                        "tp=2,tp=2",
+                                        "overlap-tp=x",
+                                        "schedule=x"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         CHECK_FAILS(trmi_parallelism_parse(wrong[i], &p, &err), TRM_INVALID, err, "plan: ");
     }

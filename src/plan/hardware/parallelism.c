@@ -24,15 +24,41 @@ static bool parse_number(const char *text, int64_t least, int64_t most, int64_t 
     return true;
 }
 
-/* Parses "none", "selective", "full" or "full:N". */
+/* As many blocks as there are, until trmi_parallelism_complete knows them. */
+enum { ALL_BLOCKS = 1 << 20 };
+
+/* Parses WORD or WORD:BLOCKS at *at, up to the end or a "+", and moves *at behind it. */
+static bool parse_blocks(const char **at, const char *word, int64_t *out) {
+    char number[24];
+    size_t length = strlen(word), all = strcspn(*at, "+");
+    if (strncmp(*at, word, length) != 0 || all - length >= sizeof number) {
+        return false;
+    }
+    snprintf(number, sizeof number, "%.*s", (int)(all - length), *at + length);
+    *at += all;
+    *out = ALL_BLOCKS;
+    return number[0] == '\0' || (number[0] == ':' && parse_number(number + 1, 1, ALL_BLOCKS, out));
+}
+
+/* Parses "none", "selective[:N]" or "full[:N][+selective[:M]]". */
 static bool parse_recompute(const char *text, trmi_parallelism *out) {
-    out->blocks = 0;
-    out->recompute = strcmp(text, "selective") == 0  ? TRMI_RECOMPUTE_SELECTIVE
-                     : strncmp(text, "full", 4) == 0 ? TRMI_RECOMPUTE_FULL
-                                                     : TRMI_RECOMPUTE_NONE;
-    return strcmp(text, "none") == 0 || strcmp(text, "selective") == 0 ||
-           strcmp(text, "full") == 0 ||
-           (strncmp(text, "full:", 5) == 0 && parse_number(text + 5, 1, 1 << 20, &out->blocks));
+    const char *at = text;
+    out->blocks = out->selective = 0;
+    out->recompute = TRMI_RECOMPUTE_NONE;
+    if (strcmp(text, "none") == 0) {
+        return true;
+    }
+    if (strncmp(at, "full", 4) == 0) {
+        out->recompute = TRMI_RECOMPUTE_FULL;
+        bool right = parse_blocks(&at, "full", &out->blocks);
+        if (!right || *at == '\0') {
+            return right;
+        }
+        at++; /* the "+" */
+    } else {
+        out->recompute = TRMI_RECOMPUTE_SELECTIVE;
+    }
+    return parse_blocks(&at, "selective", &out->selective) && *at == '\0';
 }
 
 /* The words of a plan that other words must agree with. */
@@ -68,7 +94,7 @@ static bool parse_word(const char *key, const char *value, trmi_parallelism *out
         return ok;
     }
     if (strcmp(key, "recompute") == 0) {
-        *expected = "none, selective, full or full:BLOCKS";
+        *expected = "none, selective[:BLOCKS], full[:BLOCKS] or full:BLOCKS+selective[:BLOCKS]";
         return parse_recompute(value, out);
     }
     if (strcmp(key, "schedule") == 0) {
@@ -255,34 +281,46 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
     p.micro_count = problem->batch / samples;
     TRMI_TRY(check_stages(t, &p, err));
     (void)trmi_stage_blocks(t, &p, &most);
-    /* Full recompute is of a given number of blocks, or of all. */
+    /* recompute of a given number of blocks, or of all */
     p.blocks = p.recompute != TRMI_RECOMPUTE_FULL ? 0
                : p.blocks == 0 || p.blocks > most ? most
                                                   : p.blocks;
+    p.selective = p.recompute == TRMI_RECOMPUTE_NONE                            ? 0
+                  : p.recompute == TRMI_RECOMPUTE_SELECTIVE && p.selective == 0 ? most
+                  : p.selective > most - p.blocks                               ? most - p.blocks
+                                                                                : p.selective;
     *plan = p;
     return TRM_OK;
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static const char *recompute_word(trmi_recompute_kind kind) {
-    return kind == TRMI_RECOMPUTE_FULL        ? "full"
-           : kind == TRMI_RECOMPUTE_SELECTIVE ? "selective"
-                                              : "none";
+/* Writes what is recomputed as trmi_parallelism_parse reads it. */
+static void write_recompute(const trmi_parallelism *p, char *text, size_t size) {
+    char selective[48] = "";
+    if (p->selective > 0) {
+        snprintf(selective, sizeof selective, "%sselective:%lld", p->blocks > 0 ? "+" : "",
+                 (long long)p->selective);
+    }
+    if (p->recompute == TRMI_RECOMPUTE_NONE) {
+        snprintf(text, size, "none");
+    } else if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
+        snprintf(text, size, "%s", selective);
+    } else {
+        snprintf(text, size, "full:%lld%s", (long long)p->blocks, selective);
+    }
 }
 
 void trmi_parallelism_words(const trmi_parallelism *p, char *text, size_t size) {
-    char blocks[24] = "";
-    if (p->recompute == TRMI_RECOMPUTE_FULL) {
-        snprintf(blocks, sizeof blocks, ":%lld", (long long)p->blocks);
-    }
+    char recompute[96];
+    write_recompute(p, recompute, sizeof recompute);
     snprintf(
         text, size,
-        "tp=%lld,pp=%lld,cp=%lld,ep=%lld,dp=%lld,vp=%lld,micro-batch=%lld,zero=%d,recompute=%s%s,"
+        "tp=%lld,pp=%lld,cp=%lld,ep=%lld,dp=%lld,vp=%lld,micro-batch=%lld,zero=%d,recompute=%s,"
         "schedule=%s,overlap-tp=%s",
         (long long)p->tensor, (long long)p->stages, (long long)p->context, (long long)p->experts,
         (long long)p->data, (long long)p->chunks, (long long)p->micro_batch, (int)p->zero,
-        recompute_word(p->recompute), blocks,
+        recompute,
         p->gpipe        ? "gpipe"
         : p->chunks > 1 ? "interleaved"
                         : "1f1b",
@@ -294,7 +332,7 @@ void trmi_parallelism_words(const trmi_parallelism *p, char *text, size_t size) 
 void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_parallelism *p,
                                char *text, size_t size) {
     int64_t most = 0;
-    char schedule[48] = "", experts[24] = "", recompute[80] = "no recompute";
+    char schedule[48] = "", experts[24] = "", recompute[128] = "no recompute";
     (void)trmi_stage_blocks(problem->model, p, &most);
     if (p->stages > 1 && p->chunks > 1) {
         snprintf(schedule, sizeof schedule, ", 1F1B interleaved %lld", (long long)p->chunks);
@@ -304,13 +342,25 @@ void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_para
     if (problem->model->experts > 0) {
         snprintf(experts, sizeof experts, ", EP %lld", (long long)p->experts);
     }
-    if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
+    char of_all[32] = "";
+    if (p->blocks > 0 && p->blocks < most) {
+        snprintf(of_all, sizeof of_all, " of %lld", (long long)most);
+    }
+    if (p->recompute == TRMI_RECOMPUTE_SELECTIVE && p->selective >= most) {
         snprintf(recompute, sizeof recompute, "recompute of norms and activations");
-    } else if (p->recompute == TRMI_RECOMPUTE_FULL && p->blocks < most) {
-        snprintf(recompute, sizeof recompute, "recompute of %lld of %lld blocks a stage",
-                 (long long)p->blocks, (long long)most);
-    } else if (p->recompute == TRMI_RECOMPUTE_FULL) {
+    } else if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
+        snprintf(recompute, sizeof recompute,
+                 "recompute of norms and activations in %lld of %lld blocks a stage",
+                 (long long)p->selective, (long long)most);
+    } else if (p->recompute == TRMI_RECOMPUTE_FULL && p->blocks >= most) {
         snprintf(recompute, sizeof recompute, "recompute of all blocks");
+    } else if (p->recompute == TRMI_RECOMPUTE_FULL) {
+        int used = snprintf(recompute, sizeof recompute, "recompute of %lld%s blocks a stage",
+                            (long long)p->blocks, of_all);
+        if (p->selective > 0) {
+            snprintf(recompute + used, sizeof recompute - (size_t)used,
+                     ", and of norms and activations in %lld", (long long)p->selective);
+        }
     }
     snprintf(text, size,
              "TP %lld, PP %lld%s, CP %lld%s, DP %lld, ZeRO %d, micro-batch %lld x %lld, %s",

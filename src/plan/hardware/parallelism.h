@@ -21,7 +21,7 @@ typedef enum trmi_recompute_kind {
     TRMI_RECOMPUTE_FULL
 } trmi_recompute_kind;
 
-/* A plan. All members but `gpipe` and `blocks` are at least 1 in a complete plan. */
+/* A plan. All members but `gpipe`, `blocks` and `selective` are at least 1 in a complete plan. */
 typedef struct trmi_parallelism {
     int64_t tensor, stages, context, experts, data;
     int64_t micro_batch; /* samples of one micro-batch */
@@ -29,7 +29,9 @@ typedef struct trmi_parallelism {
     int64_t chunks;      /* runs of blocks of each stage; more than 1: interleaved */
     int32_t zero;        /* parts: 1 optimiser, 2 gradients too, 3 parameters too; 0 none */
     trmi_recompute_kind recompute;
-    int64_t blocks;    /* FULL: blocks of a stage that are recomputed */
+    int64_t blocks; /* FULL: blocks of a stage that are recomputed */
+    /* SELECTIVE, FULL: further blocks of a stage whose norms and activations are */
+    int64_t selective;
     bool gpipe;        /* all forward before backward */
     bool plain_tensor; /* messages of tensor parallel wait for products and products for them */
 } trmi_parallelism;
@@ -46,7 +48,8 @@ typedef struct trmi_plan_problem {
 } trmi_plan_problem;
 
 /* Parses a plan,
- * "tp=8,pp=4,cp=1,ep=1,vp=2,micro-batch=1,zero=1,recompute=none|selective|full|full:N,
+ * "tp=8,pp=4,cp=1,ep=1,vp=2,micro-batch=1,zero=1,
+ * recompute=none|selective|selective:N|full|full:N|full:N+selective|full:N+selective:M,
  * schedule=1f1b|gpipe|interleaved,overlap-tp=on|off". Words that are missing have 1, none, or what
  * follows from the others.
  *   errors  INVALID: a word or number, what was found and expected */
@@ -146,18 +149,26 @@ typedef struct trmi_parallelism_found {
     trmi_priced_plan best;                /* the fastest plan that fits */
     trmi_priced_plan unlimited;           /* the fastest plan if memory had no limit */
     trmi_priced_plan least;               /* the plan of least memory */
+    trmi_priced_plan alike;               /* the fastest that recomputes blocks in one way only */
     trmi_priced_plan runners[TRMI_KINDS]; /* the fastest that differs in this choice */
     double priced, excluded;              /* plans; excluded: do not fit */
-    double seconds;                       /* wall-clock time of the search */
+    /* seconds that no plan is below, also none whose blocks are cut, stored and recomputed each in
+     * another way; those of `best` if nothing fits */
+    double lower_bound;
+    double seconds; /* wall-clock time of the search */
 } trmi_parallelism_found;
 
 /* Returns the name of a kind: "tensor parallel". Static. */
 const char *trmi_plan_kind_name(trmi_plan_kind kind);
-/* Prices every plan of the problem and keeps the best ones. The fastest plan is exact: each plan
- * of the space was priced.
- *   errors  INVALID: no plan is possible (batch, heads, devices) */
+/* Prices every plan of the problem whose blocks are cut and stored alike, and keeps the best ones;
+ * the fastest is exact. Bounds plans whose blocks differ.
+ *   errors  INVALID: no plan is possible (batch, heads, devices), NOMEM */
 trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parallelism_found *out,
                                    trm_error *err);
+/* Finds the fastest plan within each of `count` limits of memory, falling; cost.seconds INFINITY: no
+ * plan fits.   errors  those of trmi_parallelism_search */
+trm_status trmi_parallelism_curve(const trmi_plan_problem *problem, const double *limits, int count,
+                                  trmi_priced_plan *out, trm_error *err);
 /* The part of a price that is the same for all plans with these sizes (step_price.c). */
 typedef struct trmi_block_price {
     double products[2], attention[2], elementwise[2], tensor[2], context[2], expert[2];
@@ -169,9 +180,54 @@ typedef struct trmi_block_price {
 /* Prices one block (its mean, where blocks differ) and the output layer with its loss. */
 void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelism *plan,
                          trmi_block_price *block, trmi_block_price *head);
+/* Computes the memory of one stage of a complete plan, without what the machine reserves. */
+void trmi_stage_memory(const trmi_plan_problem *problem, const trmi_parallelism *plan,
+                       const trmi_block_price block[2], int64_t stage,
+                       double memory[TRMI_MEMORY_PARTS]);
+/* Returns the stage after `stage` whose memory may be the most of all: the first has most
+ * micro-batches in flight, the second may have a block more, the last has the loss. */
+static inline int64_t trmi_next_full_stage(int64_t stages, int64_t stage) {
+    return stage == 1 && stages > 2 ? stages - 1 : stage + 1;
+}
 /* Prices a complete plan of known blocks. */
 void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism *plan,
                         const trmi_block_price block[2], trmi_step_cost *out);
+/* Returns the micro-batches whose activations a stage keeps at the same time: all (GPipe), or as many
+ * as the schedule has between forward and backward of one. */
+double trmi_stage_flight(const trmi_parallelism *plan, int64_t stage);
+/* The seconds of messages of gradients and parameters, in forward [0] and in backward [1]: once a
+ * step, and for each micro-batch. */
+typedef struct trmi_parameter_messages {
+    double once[2], each[2];
+} trmi_parameter_messages;
+/* Adds the messages of parameters that a group has in common. starts: how often their start-up time
+ * counts. */
+void trmi_add_messages(const trmi_plan_problem *problem, int32_t zero, trmi_device_group group,
+                       double parameters, double starts, trmi_parameter_messages *out);
+/* Returns the seconds of a step's messages that forward and backward of a micro-batch, of `window`
+ * seconds, do not hide. */
+double trmi_exposed_messages(const trmi_plan_problem *problem, int64_t micros,
+                             const trmi_parameter_messages *messages, const double window[2]);
+/* Returns how many blocks a stage has, in all its chunks. */
+int64_t trmi_stage_count(const trmi_transformer *model, const trmi_parallelism *plan,
+                         int64_t stage);
+/* Returns how many blocks virtual stage `run` has, as Megatron-LM counts them: with chunks the
+ * embedding and the loss count as blocks where blocks do not divide, without them the last stage has
+ * fewer. */
+int64_t trmi_run_blocks(const trmi_transformer *model, const trmi_parallelism *plan, int64_t run);
+/* One way to cut blocks, with their price. */
+typedef struct trmi_block_cut {
+    int64_t tensor, context, experts, micro_batch;
+    trmi_block_price price[2]; /* of a block; of the output layer */
+} trmi_block_cut;
+/* Returns the micro-batches of a step on so many stages; 0: the kind does not divide them. */
+int64_t trmi_kind_micros(const trmi_plan_problem *problem, const trmi_block_cut *kind,
+                         int64_t stages);
+/* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
+ * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
+ * best: seconds of the best plan that is known; *out is at most that.   error  NOMEM */
+trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
+                            int64_t count, double best, double *out, trm_error *err);
 /* Returns whether the stages can have these chunks, and sets the most blocks of a stage. */
 bool trmi_stage_blocks(const trmi_transformer *model, const trmi_parallelism *plan, int64_t *most);
 

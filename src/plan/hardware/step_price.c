@@ -15,6 +15,7 @@
 #include "plan/pipeline/stage_schedule.h"
 
 #include <math.h>
+#include <string.h>
 
 /* ---- one block ------------------------------------------------------------------------------- */
 
@@ -188,8 +189,7 @@ void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelis
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
-/* Returns the blocks of virtual stage `v` of `runs`. */
-static int64_t count_blocks(const trmi_transformer *t, const trmi_parallelism *p, int64_t v) {
+int64_t trmi_run_blocks(const trmi_transformer *t, const trmi_parallelism *p, int64_t v) {
     int64_t runs = p->stages * p->chunks;
     if (p->chunks > 1) {
         bool counted = t->layers % runs != 0;
@@ -202,11 +202,10 @@ static int64_t count_blocks(const trmi_transformer *t, const trmi_parallelism *p
     return v == runs - 1 ? last : most;
 }
 
-/* Returns the blocks of stage `s`, of all its chunks. */
-static int64_t count_stage_blocks(const trmi_transformer *t, const trmi_parallelism *p, int64_t s) {
+int64_t trmi_stage_count(const trmi_transformer *t, const trmi_parallelism *p, int64_t s) {
     int64_t runs = p->stages * p->chunks;
     if (p->chunks == 1) {
-        return count_blocks(t, p, s);
+        return trmi_run_blocks(t, p, s);
     }
     bool counted = t->layers % runs != 0;
     return (t->layers + 2 * counted) / runs * p->chunks - (counted && s == 0) -
@@ -222,20 +221,20 @@ static double sum_phase(const trmi_block_price *b, int phase) {
 
 /* The stage with most work, and all stages together. */
 typedef struct stage_work {
-    double blocks, recomputed, heads; /* of the busiest stage */
-    double busiest, total;            /* seconds of one micro-batch, forward and backward */
+    double blocks, heads;  /* of the busiest stage */
+    double busiest, total; /* seconds of one micro-batch, forward and backward */
 } stage_work;
 
-/* Returns the seconds that recomputing `blocks` blocks of a stage takes, of which the plan makes
- * `*again` again. */
-static double find_again(const trmi_parallelism *p, const trmi_block_price *b, double blocks,
-                         double *again) {
-    *again = fmin(blocks, (double)p->blocks);
-    if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
-        *again = blocks;
-        return blocks * b->selective;
-    }
-    return p->recompute == TRMI_RECOMPUTE_FULL ? *again * b->full : 0;
+/* How many blocks of a stage are recomputed, whole or their norms and activations, and the seconds
+ * that this takes. */
+typedef struct stage_again {
+    double full, selective, seconds;
+} stage_again;
+
+static stage_again find_again(const trmi_parallelism *p, const trmi_block_price *b, double blocks) {
+    double full = p->recompute == TRMI_RECOMPUTE_FULL ? fmin(blocks, (double)p->blocks) : 0,
+           selective = fmin(blocks - full, (double)p->selective);
+    return (stage_again){full, selective, full * b->full + selective * b->selective};
 }
 
 /* Finds the stage whose work is longest, and the sum of the work of all stages. */
@@ -245,19 +244,19 @@ static void find_busiest(const trmi_transformer *t, const trmi_parallelism *p,
            head = sum_phase(&price[1], 0) + sum_phase(&price[1], 1);
     *out = (stage_work){0};
     /* stages differ in blocks by the first and the last one only, or by one block */
-    double seconds = 0, again = 0;
+    double seconds = 0;
     int64_t before = -1;
     for (int64_t s = 0; s < p->stages; s++) {
-        int64_t blocks = count_stage_blocks(t, p, s);
+        int64_t blocks = trmi_stage_count(t, p, s);
         bool last = s == p->stages - 1;
         if (blocks != before || last) {
             seconds = (double)blocks * block + last * head;
-            seconds += find_again(p, &price[0], (double)blocks, &again);
+            seconds += find_again(p, &price[0], (double)blocks).seconds;
             before = blocks;
         }
         out->total += seconds;
         if (seconds > out->busiest) {
-            *out = (stage_work){(double)blocks, again, last, seconds, out->total};
+            *out = (stage_work){(double)blocks, last, seconds, out->total};
         }
     }
 }
@@ -269,26 +268,30 @@ static double exposed_seconds(double message, double window, double share) {
     return message - share * fmin(message, window);
 }
 
-/* Returns the exposed seconds of parameters in `parts` ranks: gradients are reduced, parameters
- * gathered, once a step (ZeRO 0 and 1) or for each micro-batch (2: gradients, 3: both). */
-static double price_data(const trmi_plan_problem *problem, const trmi_parallelism *p,
-                         trmi_device_group group, double parameters, const double window[2]) {
+/* Contract in parallelism.h. Gradients are reduced and parameters gathered once a step (ZeRO 0 and
+ * 1) or for each micro-batch (2: gradients, 3: both). */
+void trmi_add_messages(const trmi_plan_problem *problem, int32_t zero, trmi_device_group group,
+                       double parameters, double starts, trmi_parameter_messages *out) {
     const trmi_hardware *h = problem->hardware;
-    double micros = (double)p->micro_count, start = trmi_hardware_gather(h, group, 0),
-           each = trmi_hardware_gather(h, group, parameters) - start,
-           scatter = start + problem->gradient_width * each, gather = start + 2 * each,
-           hide = h->hide_data;
-    switch (p->zero) {
-    case 0: return exposed_seconds(2 * scatter, window[1], hide);
-    case 1:
-        return exposed_seconds(scatter, window[1], hide) + exposed_seconds(gather, window[0], hide);
-    case 2:
-        return micros * exposed_seconds(scatter, window[1], hide) +
-               exposed_seconds(gather, window[0], hide);
-    default:
-        return micros * (exposed_seconds(scatter + gather, window[1], hide) +
-                         exposed_seconds(gather, window[0], hide));
+    double none = trmi_hardware_gather(h, group, 0), start = starts * none,
+           each = trmi_hardware_gather(h, group, parameters) - none,
+           scatter = start + problem->gradient_width * each, gather = start + 2 * each;
+    out->once[1] += zero == 0 ? 2 * scatter : zero == 1 ? scatter : 0;
+    out->once[0] += zero == 1 || zero == 2 ? gather : 0;
+    out->each[1] += zero == 2 ? scatter : zero == 3 ? scatter + gather : 0;
+    out->each[0] += zero == 3 ? gather : 0;
+}
+
+/* Contract in parallelism.h. Messages of one direction travel one after another beside the operators
+ * of that direction; those of once a step beside the last backward or the first forward. */
+double trmi_exposed_messages(const trmi_plan_problem *problem, int64_t micros,
+                             const trmi_parameter_messages *m, const double window[2]) {
+    double sum = 0, hide = problem->hardware->hide_data;
+    for (int i = 0; i < 2; i++) {
+        sum += (double)(micros - 1) * exposed_seconds(m->each[i], window[i], hide) +
+               exposed_seconds(m->each[i] + m->once[i], window[i], hide);
     }
+    return sum;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -302,46 +305,52 @@ static void add_state(const trmi_plan_problem *problem, const trmi_parallelism *
     memory[TRMI_MEMORY_OPTIMIZER] += 12 * parameters / (p->zero >= 1 ? ranks : 1);
 }
 
-/* Computes the memory of the busiest of the first and the last stage. */
-static void price_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
-                         const trmi_block_price price[2], trmi_step_cost *out) {
+double trmi_stage_flight(const trmi_parallelism *p, int64_t stage) {
+    double micros = (double)p->micro_count, stages = (double)p->stages, chunks = (double)p->chunks,
+           s = (double)stage;
+    return p->gpipe        ? micros
+           : p->chunks > 1 ? fmin(micros, stages + (stages - 1 - 2 * s) / chunks)
+                           : fmin(micros, stages - s);
+}
+
+void trmi_stage_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                       const trmi_block_price price[2], int64_t s,
+                       double memory[TRMI_MEMORY_PARTS]) {
     const trmi_block_price *b = &price[0];
     const trmi_transformer *t = problem->model;
-    double copies = (double)(p->data * p->context), stages = (double)p->stages,
-           chunks = (double)p->chunks, micros = (double)p->micro_count;
-    double shares = (double)problem->devices / stages / (double)p->experts;
-    for (int last = p->stages == 1; last < 2; last++) {
-        double memory[TRMI_MEMORY_PARTS] = {0}, bytes = 0, again;
-        double blocks = (double)count_stage_blocks(t, p, last ? p->stages - 1 : 0);
-        double tables = p->stages == 1 && !t->tied ? 2 : 1;
-        /* Add parameters, gradients and slots; experts have a number of copies of their own. */
-        add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies,
-                  memory);
-        add_state(problem, p, blocks * b->experts, shares, memory);
-        /* Micro-batches whose activations are kept at the same time: all (GPipe), or as many as the
-         * schedule has between forward and backward of one. */
-        double flight =
-            p->gpipe ? micros
-            : last   ? (p->chunks > 1 ? fmin(micros, stages * (1 - 1 / chunks) + 1 / chunks) : 1)
-                     : fmin(micros, stages + (p->chunks > 1 ? (stages - 1) / chunks : 0));
-        (void)find_again(p, b, blocks, &again);
-        double each = p->recompute == TRMI_RECOMPUTE_SELECTIVE ? blocks * b->kept_selective
-                                                               : (blocks - again) * b->kept;
-        each += p->recompute == TRMI_RECOMPUTE_FULL ? again * b->kept_full : 0;
-        memory[TRMI_MEMORY_KEPT] = flight * each;
-        /* What lives only while one block computes: recomputed activations, logits, parameters that
-         * ZeRO 3 gathers. */
-        memory[TRMI_MEMORY_WORK] = (p->recompute == TRMI_RECOMPUTE_FULL ? b->work : 0) +
-                                   (last ? price[1].kept : 0) +
-                                   (p->zero >= 3 ? 4 * b->gathered : 0);
+    double copies = (double)(p->data * p->context),
+           shares = (double)problem->devices / (double)p->stages / (double)p->experts;
+    bool last = s == p->stages - 1;
+    double blocks = (double)trmi_stage_count(t, p, s),
+           tables = p->stages == 1 && !t->tied ? 2 : s == 0 || last;
+    for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
+        memory[i] = 0;
+    }
+    /* parameters, gradients and slots; experts have a number of copies of their own */
+    add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies, memory);
+    add_state(problem, p, blocks * b->experts, shares, memory);
+    const stage_again again = find_again(p, b, blocks);
+    memory[TRMI_MEMORY_KEPT] =
+        trmi_stage_flight(p, s) * ((blocks - again.full - again.selective) * b->kept +
+                                   again.selective * b->kept_selective + again.full * b->kept_full);
+    /* What lives only while one block computes: recomputed activations, logits, parameters that
+     * ZeRO 3 gathers. */
+    memory[TRMI_MEMORY_WORK] = (p->recompute == TRMI_RECOMPUTE_FULL ? b->work : 0) +
+                               (last ? price[1].kept : 0) + (p->zero >= 3 ? 4 * b->gathered : 0);
+}
+
+/* Sets the memory of the stage that takes most. */
+static void price_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                         const trmi_block_price price[2], trmi_step_cost *out) {
+    for (int64_t s = 0; s < p->stages; s = trmi_next_full_stage(p->stages, s)) {
+        double memory[TRMI_MEMORY_PARTS], bytes = 0;
+        trmi_stage_memory(problem, p, price, s, memory);
         for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
             bytes += memory[i];
         }
         if (bytes > out->bytes) {
             out->bytes = bytes;
-            for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
-                out->memory[i] = memory[i];
-            }
+            memcpy(out->memory, memory, sizeof memory);
         }
     }
 }
@@ -360,7 +369,7 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
     stage_work work;
     *out = (trmi_step_cost){0};
     find_busiest(t, p, price, &work);
-    double blocks = micros * work.blocks, heads = micros * work.heads, *part = out->part, again;
+    double blocks = micros * work.blocks, heads = micros * work.heads, *part = out->part;
     for (int i = 0; i < 2; i++) {
         part[TRMI_PART_PRODUCTS] += blocks * b->products[i] + heads * head->products[i];
         part[TRMI_PART_ATTENTION] += blocks * b->attention[i];
@@ -369,7 +378,7 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
         part[TRMI_PART_CONTEXT] += blocks * b->context[i];
         part[TRMI_PART_EXPERT] += blocks * b->expert[i];
     }
-    part[TRMI_PART_RECOMPUTE] = micros * find_again(p, b, work.blocks, &again);
+    part[TRMI_PART_RECOMPUTE] = micros * find_again(p, b, work.blocks).seconds;
     /* A micro-batch crosses each boundary forward and backward; the bubble is the time of the
      * stages' first and last micro-batch. */
     if (p->stages > 1) {
@@ -390,8 +399,10 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
                             same = {problem->devices / p->stages / p->experts, p->experts};
     double tables = head->parameters * (p->stages == 1 && !t->tied ? 2 : 1),
            own = work.blocks * b->parameters + tables, experts = work.blocks * b->experts;
-    part[TRMI_PART_DATA] = price_data(problem, p, all, own, window);
-    part[TRMI_PART_DATA] += experts > 0 ? price_data(problem, p, same, experts, window) : 0;
+    trmi_parameter_messages messages = {{0}, {0}};
+    trmi_add_messages(problem, p->zero, all, own, 1, &messages);
+    trmi_add_messages(problem, p->zero, same, experts, experts > 0, &messages);
+    part[TRMI_PART_DATA] = trmi_exposed_messages(problem, p->micro_count, &messages, window);
     double updated =
         p->zero >= 1 ? own / (double)all.ranks + experts / (double)same.ranks : own + experts;
     part[TRMI_PART_UPDATE] = trmi_hardware_stream(h, 30 * updated, 1);
@@ -436,17 +447,17 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
                             : TRMI_NO_MEMORY(err, "to play a schedule");
     if (status == TRM_OK) {
         trmi_block_price_of(problem, p, &price[0], &price[1]);
-        /* Compute the seconds of one micro-batch in each run, forward and backward; backward has
-         * the recompute. */
-        double left = (double)p->blocks / (double)p->chunks;
+        /* Seconds of one micro-batch in each run, forward and backward; backward has the
+         * recompute. */
+        double left = (double)p->blocks / (double)p->chunks,
+               norms = (double)p->selective / (double)p->chunks;
         for (int64_t v = 0; v < runs; v++) {
-            double blocks = (double)count_blocks(problem->model, p, v), head = v == runs - 1,
-                   again = fmin(left, blocks) * (p->recompute == TRMI_RECOMPUTE_FULL);
+            double blocks = (double)trmi_run_blocks(problem->model, p, v), head = v == runs - 1,
+                   again = fmin(left, blocks) * (p->recompute == TRMI_RECOMPUTE_FULL),
+                   selective = fmin(norms, blocks - again);
             forward[v] = blocks * sum_phase(&price[0], 0) + head * sum_phase(&price[1], 0);
             backward[v] = blocks * sum_phase(&price[0], 1) + head * sum_phase(&price[1], 1) +
-                          again * price[0].full;
-            backward[v] +=
-                p->recompute == TRMI_RECOMPUTE_SELECTIVE ? blocks * price[0].selective : 0;
+                          again * price[0].full + selective * price[0].selective;
         }
         /* A message between neighbouring runs takes the part that computation does not hide. */
         int32_t count = trmi_pipeline_chain(&out->pipeline, edges);

@@ -7,6 +7,7 @@
 #include "base/os.h"
 #include "trireme/io.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -119,13 +120,18 @@ static void put_megatron(trmi_text *t, const trm_hardware_plan *p, const trmi_pa
 static trm_status check_megatron(const trm_hardware_plan *p, const trmi_parallelism *plan,
                                  trm_error *err) {
     int64_t most = (p->model.layers + plan->stages - 1) / plan->stages;
+    int64_t blocks = 0;
     bool spread = plan->chunks == 1 && p->model.layers - most * (plan->stages - 1) < 1;
-    return plan->gpipe || spread
-               ? TRMI_FAIL(
-                     err, TRM_UNSUPPORTED,
-                     "export megatron: %s found, 1F1B or interleaved expected, with stages of "
-                     "equal blocks but the last one",
-                     plan->gpipe ? "GPipe" : "uneven stages")
+    (void)trmi_stage_blocks(&p->model, plan, &blocks);
+    bool mixed = plan->selective > 0 && (plan->blocks > 0 || plan->selective < blocks);
+    return plan->gpipe || spread || mixed
+               ? TRMI_FAIL(err, TRM_UNSUPPORTED,
+                           "export megatron: %s found; 1F1B or interleaved, stages of equal blocks "
+                           "but the last one, and recompute=none, selective, full or full:BLOCKS "
+                           "expected",
+                           plan->gpipe ? "GPipe"
+                           : spread    ? "uneven stages"
+                                       : "recompute of both kinds, or of norms in some blocks")
                : TRM_OK;
 }
 
@@ -168,19 +174,6 @@ static const char *const mindspore_experts[] = {"w1", "w2", "w3"};
 typedef struct mindspore_cuts {
     char table[64], norm[64], column[2][64], row[2][64], experts[64]; /* [1]: turned weights */
 } mindspore_cuts;
-
-/* Returns how many blocks run v has, as torch_plan.py and Megatron-LM count them: with chunks the
- * embedding and the loss count as blocks where blocks do not divide, without them the last stage
- * has fewer. */
-static int64_t blocks_of_run(int64_t layers, const trmi_parallelism *plan, int64_t v) {
-    const int64_t stages = plan->stages, runs = stages * plan->chunks;
-    if (plan->chunks > 1) {
-        const bool counted = layers % runs != 0;
-        return (layers + 2 * counted) / runs - (counted && (v == 0 || v == runs - 1));
-    }
-    const int64_t most = (layers + stages - 1) / stages, last = layers - most * (stages - 1);
-    return last < 1 ? most - (v >= layers % stages) : v < stages - 1 ? most : last;
-}
 
 /* Appends the strategy of one more operator. block: NULL, or the path of a block's parameters. */
 static void put_strategy(trmi_text *t, const char *primitive, const char *block, int64_t number,
@@ -237,7 +230,7 @@ static void put_mindspore(trmi_text *t, const trm_hardware_plan *p, const trmi_p
                      "    \"Gather_%s\": {\"stage\": 0, \"parallel_strategy\": %s}",
                      names->table, cuts.table);
     for (int64_t v = 0, block = 0; v < plan->stages * plan->chunks; v++) {
-        for (int64_t end = block + blocks_of_run(m->layers, plan, v); block < end; block++) {
+        for (int64_t end = block + trmi_run_blocks(m, plan, v); block < end; block++) {
             put_block(t, m, names, &cuts, block, v % plan->stages);
         }
     }
@@ -261,14 +254,15 @@ static void put_mindspore_context(trmi_text *t, const trm_hardware_plan *p,
         plan->chunks > 1 ? "true" : "false", plan->gpipe ? "gpipe" : "1f1b");
     trmi_text_printf(
         t,
-        "  \"micro_batch_num\": %lld,\n  \"recompute\": {\"mode\": \"%s\", \"blocks\": %lld},\n"
+        "  \"micro_batch_num\": %lld,\n  \"recompute\": {\"mode\": \"%s\", \"blocks\": %lld, "
+        "\"select_blocks\": %lld},\n"
         "  \"FlashAttentionScore\": [[%lld, %lld, %lld, 1], [%lld, %lld, 1, 1], [%lld, %lld, 1, "
         "1]]\n}\n",
         (long long)plan->micro_count,
         plan->recompute == TRMI_RECOMPUTE_FULL        ? "full"
         : plan->recompute == TRMI_RECOMPUTE_SELECTIVE ? "select"
                                                       : "none",
-        (long long)plan->blocks, dp, tp, cp, dp, tp, dp, tp);
+        (long long)plan->blocks, (long long)plan->selective, dp, tp, cp, dp, tp, dp, tp);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -295,9 +289,13 @@ static trm_status write_engine(const trm_hardware_plan *p, const trmi_parallelis
 trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *engine,
                                     const char *directory, trm_error *err) {
     TRMI_NEED(err, plan, engine, directory);
-    const trmi_priced_plan *chosen = plan->has_given ? &plan->given : &plan->found.best;
-    trmi_text text = {0};
     bool torch = strcmp(engine, "torch") == 0, megatron = strcmp(engine, "megatron") == 0;
+    /* flags of Megatron-LM have one way of recompute for all blocks */
+    bool alike = megatron && plan->found.alike.cost.seconds < INFINITY;
+    const trmi_priced_plan *chosen = plan->has_given ? &plan->given
+                                     : alike         ? &plan->found.alike
+                                                     : &plan->found.best;
+    trmi_text text = {0};
     if (!torch && !megatron && strcmp(engine, "mindspore") != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "export: engine '%.40s' found, torch, megatron or mindspore expected",

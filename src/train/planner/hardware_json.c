@@ -14,11 +14,12 @@ static void put_choices(trmi_text *t, const trmi_parallelism *p) {
     trmi_text_printf(t,
                      "{\"tp\":%lld,\"pp\":%lld,\"cp\":%lld,\"ep\":%lld,\"dp\":%lld,\"vp\":%lld,"
                      "\"micro_batch\":%lld,\"micro_batches\":%lld,\"zero\":%d,\"recompute\":\"%s\","
-                     "\"recompute_blocks\":%lld,\"schedule\":\"%s\",\"overlap_tp\":%s",
+                     "\"recompute_blocks\":%lld,\"recompute_selective_blocks\":%lld,\"schedule\":"
+                     "\"%s\",\"overlap_tp\":%s",
                      (long long)p->tensor, (long long)p->stages, (long long)p->context,
                      (long long)p->experts, (long long)p->data, (long long)p->chunks,
                      (long long)p->micro_batch, (long long)p->micro_count, (int)p->zero,
-                     recompute[p->recompute], (long long)p->blocks,
+                     recompute[p->recompute], (long long)p->blocks, (long long)p->selective,
                      p->gpipe        ? "gpipe"
                      : p->chunks > 1 ? "interleaved"
                                      : "1f1b",
@@ -134,8 +135,8 @@ static void put_curve(trmi_text *t, const trm_hardware_plan *p) {
     trmi_text_printf(t, "]");
 }
 
-/* Contract in hardware_plan.h. The search prices every plan, so its best is optimal by these costs:
- * the bound is the objective itself. */
+/* Contract in hardware_plan.h. The search prices every plan whose blocks are cut and stored alike;
+ * the bound is over plans whose blocks differ, too. */
 void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_priced_plan *best = &p->found.best;
     char described[256];
@@ -153,8 +154,10 @@ void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     trmi_text_json_number_member(t, "played_seconds", p->played);
     trmi_text_printf(t, ",\"certificate\":{\"objective\":");
     trmi_text_json_number(t, best->cost.seconds);
-    trmi_text_json_number_member(t, "lower_bound", best->cost.seconds);
-    trmi_text_json_number_member(t, "gap", 0);
+    trmi_text_json_number_member(t, "lower_bound", p->found.lower_bound);
+    trmi_text_json_number_member(t, "gap", trmi_hardware_plan_gap(p));
+    trmi_text_json_string_member(t, "gap_reason", trmi_hardware_gap_reason(p));
+    trmi_text_json_number_member(t, "gap_of_equal_blocks", 0);
     trmi_text_json_number_member(t, "solve_seconds", p->found.seconds);
     trmi_text_json_number_member(t, "plans", p->found.priced);
     trmi_text_json_number_member(t, "plans_over_memory", p->found.excluded);

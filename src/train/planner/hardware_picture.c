@@ -70,23 +70,27 @@ char *trm_hardware_plan_svg(const trm_hardware_plan *p) {
     return t.data;
 }
 
-/* Contract in hardware_plan.h. The search is repeated with smaller limits, down to the plan of least
- * memory; each point is the fastest plan within its limit. */
+/* Contract in hardware_plan.h. Limits fall by equal factors down to the plan of least memory; limits
+ * with the same fastest plan make one point. */
 int trmi_hardware_curve(const trm_hardware_plan *p, trmi_priced_plan points[TRMI_CURVE_POINTS]) {
+    enum { LIMITS = TRMI_CURVE_POINTS - 1 };
     const double most = p->found.best.cost.bytes, least = p->found.least.cost.bytes;
+    double limits[LIMITS];
+    trmi_priced_plan found[LIMITS];
+    trm_error ignored;
     int count = 0;
     points[count++] = p->found.best;
-    for (int i = 1; p->found.fits && i < TRMI_CURVE_POINTS; i++) {
-        trmi_plan_problem problem = p->problem;
-        trmi_parallelism_found found;
-        trm_error ignored;
-        problem.memory =
-            fmin(most * pow(least / most, (double)i / (TRMI_CURVE_POINTS - 1)) * (1 + 1e-9),
-                 points[count - 1].cost.bytes * (1 - 1e-9));
-        if (trmi_parallelism_search(&problem, &found, &ignored) != TRM_OK || !found.fits) {
-            break; /* nor would a plan fit into less */
+    for (int i = 0; i < LIMITS; i++) {
+        limits[i] = most * pow(least / most, (double)(i + 1) / LIMITS) * (1 + 1e-9);
+    }
+    if (!p->found.fits ||
+        trmi_parallelism_curve(&p->problem, limits, LIMITS, found, &ignored) != TRM_OK) {
+        return count;
+    }
+    for (int i = 0; i < LIMITS && found[i].cost.seconds < INFINITY; i++) {
+        if (found[i].cost.bytes < points[count - 1].cost.bytes) {
+            points[count++] = found[i];
         }
-        points[count++] = found.best;
     }
     return count;
 }

@@ -24,6 +24,12 @@ static inline double trmi_hardware_plan_rate(const trm_hardware_plan *plan, doub
     return (double)plan->problem.batch * (double)plan->model.context / seconds /
            (double)plan->problem.devices;
 }
+/* Returns by what part of the step some plan may be faster than the best one. */
+static inline double trmi_hardware_plan_gap(const trm_hardware_plan *plan) {
+    return 1 - plan->found.lower_bound / plan->found.best.cost.seconds;
+}
+/* Returns why there is a gap; "": there is none. */
+const char *trmi_hardware_gap_reason(const trm_hardware_plan *plan);
 /* Appends the report for people, and as JSON (hardware_report.c, hardware_json.c). */
 void trmi_hardware_report_print(trmi_text *text, const trm_hardware_plan *plan);
 void trmi_hardware_report_print_json(trmi_text *text, const trm_hardware_plan *plan);

@@ -9,16 +9,28 @@ const char *trmi_hardware_assumption(int index) {
     static const char *const list[] = {
         "every plan of these choices is priced: TP, PP, CP, EP and DP that divide the devices, "
         "micro-batches of powers of 2 up to 64, interleaving up to 32, ZeRO 0 to 3, recompute of "
-        "nothing, of norms and activations, or of the least number of blocks that fits",
+        "as few blocks as fit, whole or their norms and activations",
         "tensor parallel has sequence parallel; context parallel is a ring with balanced causal "
         "halves",
-        "all blocks are equal, so that they share one plan and one price",
+        "all blocks have one price; of a plan they are cut and stored alike, and all stages "
+        "recompute "
+        "as many. The bound is over plans whose blocks and stages differ, too, without the "
+        "messages "
+        "between blocks that are cut differently; output layer and tables are cut as a block of "
+        "their stage",
         "costs are those of the hardware file; shares of messages run beside operators as it says",
         "memory is counted, not compiled: parameters in 16 bits, gradients, masters and moments in "
         "32, values that backward reads, reserved_bytes of the file",
     };
     enum { COUNT = sizeof list / sizeof list[0] };
     return index >= 0 && index < COUNT ? list[index] : NULL;
+}
+
+const char *trmi_hardware_gap_reason(const trm_hardware_plan *p) {
+    return trmi_hardware_plan_gap(p) > 1e-9
+               ? "plans are bounded, and not searched, whose blocks are cut, stored or recomputed "
+                 "each in another way; no plan whose blocks are alike is faster"
+               : "";
 }
 
 /* Writes seconds with a unit. */
@@ -154,9 +166,15 @@ void trmi_hardware_report_print(trmi_text *t, const trm_hardware_plan *p) {
     print_limit(t, p);
     trmi_text_printf(t,
                      "proof         %.0f plans priced in %s, %.0f over the memory; no other one is "
-                     "faster by these costs: gap 0; the schedule, played, takes %s\n",
-                     p->found.priced, time_text(p->found.seconds, a), p->found.excluded,
-                     time_text(p->played, b));
+                     "faster by these costs, ",
+                     p->found.priced, time_text(p->found.seconds, a), p->found.excluded);
+    if (trmi_hardware_plan_gap(p) > 1e-9) {
+        trmi_text_printf(t, "and none whose blocks differ by more than %.2f %%",
+                         100 * trmi_hardware_plan_gap(p));
+    } else {
+        trmi_text_printf(t, "nor one whose blocks differ: gap 0");
+    }
+    trmi_text_printf(t, "; the schedule, played, takes %s\n", time_text(p->played, b));
     trmi_text_printf(t,
                      "MFU           model FLOPs / peak: 6 x parameters in products + 6 x blocks x "
                      "context x heads x head width (causal) a token\n");

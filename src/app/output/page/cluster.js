@@ -19,7 +19,8 @@
   const proof = card(el("h3", {}, "The certificate"), el("p", {"data-proof": ""},
     (d.infeasible ? "No plan fits the memory of a device; this one takes the least. " : "") +
     `The plan takes ${ms(certificate.objective)} a step in the costs of the hardware file. No plan of the space takes less than ${ms(certificate.lower_bound)}: the search has priced ` +
-    `${format.whole(certificate.plans)} plans in ${ms(certificate.solve_seconds)}, and left out ${format.whole(certificate.plans_over_memory)} that do not fit.`),
+    `${format.whole(certificate.plans)} plans in ${ms(certificate.solve_seconds)}, and left out ${format.whole(certificate.plans_over_memory)} that do not fit.` +
+    (certificate.gap_reason ? ` The plan is at most ${format.percent(certificate.gap)} from the best one: ${certificate.gap_reason}.` : "")),
     el("p", {class: "soft"}, "What is assumed:"), el("ul", {class: "plain"}, certificate.assumptions.map(a => el("li", {}, a))),
     d.model.differs ? el("p", {class: "problem"}, `The model differs from the published one: ${d.model.differs}`) : null);
 
