@@ -65,7 +65,7 @@ static trm_status add_run(trmi_state_part *part, const trmi_state_run *of, const
     part->places[part->runs_count++] = place;
     part->words += words;
     part->alone += of->repeated ? 0 : words;
-    part->in_place += of->block >= 0 ? words : 0;
+    part->in_place += of->piece >= 0 ? words : 0;
     return TRM_OK;
 }
 
@@ -143,7 +143,7 @@ const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, 
 
 void trmi_state_watch(trm_exec *exec, const trmi_state_watcher *watcher) {
     exec->watcher = *watcher;
-    trmi_update_watch(exec->update, watcher->block_changes, watcher->context);
+    trmi_update_watch(exec->update, watcher->piece_changes, watcher->context);
 }
 
 bool trmi_state_is_common(const trm_exec *exec, int32_t ranks) {
@@ -153,19 +153,19 @@ bool trmi_state_is_common(const trm_exec *exec, int32_t ranks) {
 }
 
 /* Describes the run of a variable from word `at` on, up to word `end` at most: the words of one
- * block, or those that are of none. */
+ * piece, or those that are of none. */
 static trmi_state_run begin_run(const trm_exec *exec, int32_t index, bool in_place, int64_t at,
                                 int64_t end) {
     const trmi_buffer *b = &exec->program->buffers[exec->variable_buffers[index]];
-    trmi_state_run run = {.variable = index, .words = end - at, .block = -1};
+    trmi_state_run run = {.variable = index, .words = end - at, .piece = -1};
     if (in_place && b->arena == TRMI_ARENA_PARAM) {
         int64_t behind;
-        run.block = trmi_update_find_block(exec->update, b->offset / WORD + at, &behind);
+        run.piece = trmi_update_find_piece(exec->update, b->offset / WORD + at, &behind);
         run.memory = exec->variable_slots[index] < 0 ? TRMI_STATE_PARAMETERS : TRMI_STATE_SLOTS;
         run.offset = (const char *)trmi_exec_variable_address(exec, index) + at * WORD -
                      begin_of(exec, (trmi_state_memory)run.memory);
         run.words =
-            run.block >= 0 ? trmi_min_i64(run.words, behind - b->offset / WORD - at) : run.words;
+            run.piece >= 0 ? trmi_min_i64(run.words, behind - b->offset / WORD - at) : run.words;
     }
     return run;
 }
@@ -246,7 +246,7 @@ void trmi_state_part_free(trmi_state_part *part) {
 
 void trmi_state_part_read(const trmi_state_part *part, char *memory) {
     for (int64_t i = 0; i < part->runs_count; i++) {
-        if (part->runs[i].block < 0) {
+        if (part->runs[i].piece < 0) {
             memcpy(memory, part->places[i], (size_t)part->runs[i].words * WORD);
             memory += part->runs[i].words * WORD;
         }

@@ -9,8 +9,8 @@
  * words of a run are equally far from each other in the whole variable: one segment describes all
  * of them.
  *
- * A run in place belongs to one block of the optimiser, and only an update changes its words. The
- * caller that copies a block before each update therefore has the words of two steps
+ * A run in place belongs to one piece of the optimiser, and only an update changes its words. The
+ * caller that copies a piece before each update therefore has the words of two steps
  * (trmi_state_watch). */
 #ifndef TRMI_EXEC_STATE_PART_H
 #define TRMI_EXEC_STATE_PART_H
@@ -29,7 +29,7 @@ typedef struct trmi_state_run {
     int64_t words, segments;
     int32_t variable;
     int32_t repeated; /* another rank has the same words */
-    int64_t block;    /* the optimiser's block that the words are of; -1: not in place */
+    int64_t piece;    /* the optimiser's piece that the words are of; -1: not in place */
     int64_t offset;   /* in place: bytes from the beginning of `memory` to the first word */
     int32_t memory;   /* trmi_state_memory */
     int32_t spare;
@@ -58,8 +58,8 @@ const void *trmi_state_memory_of(const trm_exec *exec, trmi_state_memory which, 
 /* What is called during each update of an executor. */
 typedef struct trmi_state_watcher {
     void *context; /* borrowed */
-    /* before a block changes, on any thread of the update; NULL: not called */
-    void (*block_changes)(void *context, int64_t block);
+    /* before a piece changes, on any thread of the update; NULL: not called */
+    void (*piece_changes)(void *context, int64_t piece);
     /* this rank has made all changes of the update after which the state is that of `step`, and
      * meets the others next; NULL: not called */
     void (*updated)(void *context, uint64_t step);
@@ -71,7 +71,7 @@ void trmi_state_watch(trm_exec *exec, const trmi_state_watcher *watcher);
 bool trmi_state_is_common(const trm_exec *exec, int32_t ranks);
 
 /* Lists what this rank has. The list holds as long as the executor. `in_place`: words that only
- * updates change are runs in place, each within one block.
+ * updates change are runs in place, each within one piece.
  *   owns    trmi_state_part_free
  *   errors  NOMEM; INVALID: a variable has elements that are no words, or too many of them */
 trm_status trmi_state_part_list(const trm_exec *exec, bool in_place, trmi_state_part *out,

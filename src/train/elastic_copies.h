@@ -15,7 +15,7 @@
  *
  * A rank keeps step s by copying the runs that are not in place, marking the generation with s, and
  * waiting until all have done so. Where all ranks meet at the end of an update anyway (slices with
- * one copy of the parameters), they do so in the update, before that meeting. Only then does the next update change a block, and before that its
+ * one copy of the parameters), they do so in the update, before that meeting. Only then does the next update change a piece, and before that its
  * words go to `old`. So whenever ranks die, there is a step of which all that are left have what
  * they need: the least of their newest ones. At most one step is done again. */
 #ifndef TRMI_TRAIN_ELASTIC_COPIES_H
@@ -46,10 +46,10 @@ typedef struct trmi_elastic_copies {
     bool on;             /* the program of this epoch has parts */
     int32_t rank, ranks; /* of that program */
     trmi_state_part own;
-    /* of the runs in place: where each begins in `old` (bytes), the next run of the same block; by
-     * block: its first run. -1: none */
+    /* of the runs in place: where each begins in `old` (bytes), the next run of the same piece; by
+     * piece: its first run. -1: none */
     int64_t *old_begins, *next_runs, *first_runs;
-    int64_t blocks;
+    int64_t pieces;
     trmi_kept_part *kept;    /* [reach] parts of this rank, the next one, ... */
     int32_t reach;           /* all ranks on one host, else 2 */
     trmi_shm_segment shared; /* one host: marks and parts of all ranks */
@@ -71,8 +71,8 @@ void trmi_copies_close(trmi_elastic_copies *copies);
  * values. `order`: as for trmi_copies_open. */
 void trmi_copies_fill(const trmi_elastic_copies *copies, trm_exec *exec, const int32_t *order,
                       const int64_t *begins, const char *whole);
-/* Keeps the words of a block before an update changes it (trmi_state_watch). */
-void trmi_copies_keep_block(void *copies, int64_t block);
+/* Keeps the words of a piece before an update changes it (trmi_state_watch). */
+void trmi_copies_keep_piece(void *copies, int64_t piece);
 /* Keeps the state after `step` in place of the older generation, and waits until all ranks have
  * done so. Collective. */
 trm_status trmi_copies_keep(trmi_elastic_copies *copies, trm_comm *comm, uint64_t step,

@@ -96,12 +96,12 @@ static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, cons
     return wrong;
 }
 
-/* Does what an update does to a part of which ranks die: of each second block the old words are kept
+/* Does what an update does to a part of which ranks die: of each second piece the old words are kept
  * and new ones written. */
 static void interrupt_update(trmi_elastic_copies *copies) {
-    for (int64_t b = 0; b < copies->blocks; b += 2) {
-        trmi_copies_keep_block(copies, b);
-        for (int64_t i = copies->first_runs[b]; i >= 0; i = copies->next_runs[i]) {
+    for (int64_t p = 0; p < copies->pieces; p += 2) {
+        trmi_copies_keep_piece(copies, p);
+        for (int64_t i = copies->first_runs[p]; i >= 0; i = copies->next_runs[i]) {
             memset((char *)(uintptr_t)copies->own.places[i], 0x5a,
                    (size_t)copies->own.runs[i].words * sizeof(float));
         }
@@ -189,10 +189,10 @@ static void keep_and_join(rank_context *context) {
     trmi_elastic_copies copies = {.on = false};
     EXPECT_OK(trmi_copies_open(&copies, exec, comm, order, &err), err);
     EXPECT((copies.shared.data != NULL) == t->forked, "ranks of one host share their parts");
-    EXPECT((copies.blocks > 0) == t->forked, "parameters and slots are kept in place");
+    EXPECT((copies.pieces > 0) == t->forked, "parameters and slots are kept in place");
     for (int step = 0; step < 3; step++) {
-        for (int64_t b = 0; b < copies.blocks; b++) {
-            trmi_copies_keep_block(&copies, b);
+        for (int64_t p = 0; p < copies.pieces; p++) {
+            trmi_copies_keep_piece(&copies, p);
         }
         EXPECT_OK(trm_comm_barrier(comm, &err), err); /* ranks of one host may have one copy */
         (void)visit_state(exec, begins, step, NULL);

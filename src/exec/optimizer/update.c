@@ -20,7 +20,9 @@
 #include <string.h>
 
 enum {
-    BLOCK = 16384 /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
+    BLOCK = 16384, /* elements: 64 KB of each range, so that a block's ranges fit in L2 */
+    PIECE = 2048,  /* elements that a watcher sees at once: 8 KB of each range, which fit in L1 */
+    BLOCK_PIECES = BLOCK / PIECE
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -198,6 +200,16 @@ int64_t trmi_update_find_block(const trmi_update *u, int64_t at, int64_t *end) {
     }
     *end = low < 0 ? 0 : u->blocks[low].offset + u->blocks[low].count;
     return at < *end ? low : -1;
+}
+
+int64_t trmi_update_find_piece(const trmi_update *u, int64_t at, int64_t *end) {
+    const int64_t block = trmi_update_find_block(u, at, end);
+    if (block < 0) {
+        return -1;
+    }
+    const int64_t offset = u->blocks[block].offset, piece = (at - offset) / PIECE;
+    *end = trmi_min_i64(*end, offset + (piece + 1) * PIECE);
+    return block * BLOCK_PIECES + piece;
 }
 
 static bool is_mine(const trmi_update *u, int64_t block) {
@@ -411,6 +423,36 @@ static void run_table(const trmi_update *u, const trmi_rule *rule, float *parame
     run_pass(u, rule, parameters, gradients + begin, begin, end - begin);
 }
 
+/* Tells the watcher of the pieces of a block from element `from` to `to` of it. */
+static void watch_pieces(const trmi_update *u, int64_t block, int64_t from, int64_t to) {
+    for (int64_t at = from; u->watcher != NULL && at < to; at += PIECE) {
+        u->watcher(u->watcher_context, block * BLOCK_PIECES + at / PIECE);
+    }
+}
+
+/* Applies the rule to a block. A gradient has one of three forms: two factors, rows of a table, or a
+ * range of the array. */
+static void run_block(const trmi_update *u, int64_t block, const trmi_rule *rule, float *parameters,
+                      const float *gradients) {
+    const trmi_update_block *b = &u->blocks[block];
+    const bool factors = u->pairs[b->segment].left != NULL;
+    if (factors || u->segments[b->segment].table_width > 0) {
+        watch_pieces(u, block, 0, b->count);
+        if (factors) {
+            trmi_update_product_rule(u, b->segment, rule, parameters, b->offset, b->count);
+        } else {
+            run_table(u, rule, parameters, gradients, b);
+        }
+        return;
+    }
+    const int64_t piece = u->watcher != NULL ? PIECE : BLOCK;
+    for (int64_t at = 0; at < b->count; at += piece) {
+        const int64_t count = trmi_min_i64(b->count - at, piece);
+        watch_pieces(u, block, at, at + count);
+        run_pass(u, rule, parameters, gradients + b->offset + at, b->offset + at, count);
+    }
+}
+
 /* Contract in update.h. Norms are measured before any parameter changes, so that a gradient that
  * is not finite leaves the model as it was. Blocks are independent, and threads take them in any
  * order. */
@@ -437,19 +479,8 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
         if (!is_mine(u, i)) {
             continue;
         }
-        if (u->watcher != NULL) {
-            u->watcher(u->watcher_context, i);
-        }
-        /* A gradient has one of three forms: two factors, rows of a table, or a range of the
-         * array. */
-        trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
-        if (u->pairs[b->segment].left != NULL) {
-            trmi_update_product_rule(u, b->segment, &rule, parameters, b->offset, b->count);
-        } else if (u->segments[b->segment].table_width > 0) {
-            run_table(u, &rule, parameters, gradients, b);
-        } else {
-            run_pass(u, &rule, parameters, gradients + b->offset, b->offset, b->count);
-        }
+        const trmi_rule rule = trmi_update_rule(u, b->segment, learning_rate, step);
+        run_block(u, i, &rule, parameters, gradients);
     }
     return TRM_OK;
 }

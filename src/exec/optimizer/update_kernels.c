@@ -115,7 +115,6 @@ static void copy_aside(float *to, const float *from, int64_t count) {
     if (i < count) {
         vf_put_lanes(to, i, 0, (int)(count - i), vf_lanes(from, i, 0, (int)(count - i)));
     }
-    vf_fence();
 }
 
 #include "exec/optimizer/update_product_body.h"

@@ -85,31 +85,49 @@ static void trajectories_are_pytorchs(void **state) {
            0.1, golden_ftrl);
 }
 
-enum { WATCHED = 40000 }; /* elements of the larger segment: several blocks */
+/* elements of the larger segment: several blocks; elements of a piece; pieces, also of whole blocks */
+enum { WATCHED = 40000, PIECE = 2048, PIECES = 32 };
 
 /* What a watcher has seen of an update with one slot. */
 typedef struct watched {
     const trmi_update *update;
     const float *parameters;
-    /* parameters, then the slot, before their blocks change; parameters by block */
+    /* parameters, then the slot, before their pieces change; parameters by piece */
     float old[2 * (WATCHED + 100)];
-    _Alignas(64) float aside[8][16384];
-    int32_t calls[8]; /* by block */
+    _Alignas(64) float aside[PIECES][PIECE];
+    int64_t begins[PIECES]; /* of pieces; -1: there is none of this number */
+    int32_t calls[PIECES];
 } watched;
 
-static void keep_block(void *context, int64_t block) {
+static void keep_piece(void *context, int64_t piece) {
     watched *seen = context;
-    const int64_t begin = trmi_update_block_offset(seen->update, block);
+    const int64_t begin = seen->begins[piece];
     int64_t end;
-    assert_int_equal(trmi_update_find_block(seen->update, begin, &end), block);
-    trmi_update_copy_aside(seen->aside[block], seen->parameters + begin, end - begin);
-    memcpy(seen->old + begin, seen->aside[block], (size_t)(end - begin) * sizeof(float));
+    assert_true(begin >= 0);
+    assert_int_equal(trmi_update_find_piece(seen->update, begin, &end), piece);
+    trmi_update_copy_aside(seen->aside[piece], seen->parameters + begin, end - begin);
+    memcpy(seen->old + begin, seen->aside[piece], (size_t)(end - begin) * sizeof(float));
     memcpy(seen->old + WATCHED + 100 + begin, trmi_update_slot(seen->update, 0) + begin,
            (size_t)(end - begin) * sizeof(float));
-    seen->calls[block]++;
+    seen->calls[piece]++;
 }
 
-/* A watcher sees the values before each block changes; slots in lent memory have the same bits. */
+/* Lists the pieces of the segments [0, 80) and [100, 100 + WATCHED). */
+static void list_pieces(watched *seen) {
+    memset(seen->begins, -1, sizeof seen->begins);
+    for (int64_t at = 0, end; at < WATCHED + 100; at = end) {
+        const int64_t piece = trmi_update_find_piece(seen->update, at, &end);
+        assert_true(at < 80 || at >= 100 ? piece >= 0 && piece < PIECES && end - at <= PIECE
+                                         : piece == -1);
+        if (piece < 0) {
+            end = 100;
+            continue;
+        }
+        seen->begins[piece] = at;
+    }
+}
+
+/* A watcher sees the values before each piece changes; slots in lent memory have the same bits. */
 static void old_values_of_blocks_can_be_kept(void **state) {
     trm_error err;
     const trm_optimizer_options options = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};
@@ -125,8 +143,8 @@ static void old_values_of_blocks_can_be_kept(void **state) {
     assert_ptr_equal(trmi_update_slot(other, 0), memory);
     seen.update = other;
     seen.parameters = w[1];
-    trmi_update_watch(other, keep_block, &seen);
-    const int64_t blocks = trmi_update_block_count(other);
+    list_pieces(&seen);
+    trmi_update_watch(other, keep_piece, &seen);
     for (int t = 0; t < 3; t++) {
         for (int i = 0; i < WATCHED + 100; i++) {
             w[0][i] = w[1][i] = t == 0 ? start_value(i) : w[1][i];
@@ -140,8 +158,8 @@ static void old_values_of_blocks_can_be_kept(void **state) {
         CHECK_OK(trmi_update_run(other, w[1], g, 0.1, (uint64_t)t + 1, &err), err);
         assert_memory_equal(w[0], w[1], sizeof before);
         assert_memory_equal(slot, memory, sizeof before);
-        for (int64_t b = 0; b < blocks; b++) {
-            assert_int_equal(seen.calls[b], 1);
+        for (int p = 0; p < PIECES; p++) {
+            assert_int_equal(seen.calls[p], seen.begins[p] >= 0);
         }
         assert_memory_equal(seen.old, before, 80 * sizeof(float));
         assert_memory_equal(seen.old + 100, before + 100, WATCHED * sizeof(float));
