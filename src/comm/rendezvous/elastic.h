@@ -53,12 +53,13 @@ struct trm_elastic {
     uint64_t suspect;    /* id of the member whose loss made this process stand alone; 0: none */
 
     pthread_mutex_t lock;    /* protects the members below */
-    pthread_cond_t changed;  /* a guest has come, or the epoch has changed */
+    pthread_cond_t changed;  /* a guest has come, the epoch has changed, or `stop` is set */
     trmi_members now;        /* the present epoch; `leaves` of members that want to leave */
     trmi_vote vote;          /* for the next one */
     trmi_join_guest *guests; /* [guest_count] */
     int32_t guest_count;
     int64_t guest_capacity;
+    trmi_acceptor *gate_acceptor; /* where the gate's thread listens; NULL: it does not */
     bool stop;
 };
 

@@ -22,6 +22,7 @@
 
 #include <poll.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 /* between two attempts to open the place; a newcomer takes its RUNNING within send_seconds */
@@ -108,6 +109,33 @@ static void visit_place(trm_elastic *e, const trmi_join *place) {
     explicit_bzero(&join, sizeof join);
 }
 
+/* Waits `seconds`, or until the job ends for this process. */
+static void wait_closed(trm_elastic *e, double seconds) {
+    const double until = trmi_os_now() + seconds;
+    const struct timespec when = {.tv_sec = (time_t)until,
+                                  .tv_nsec = (long)((until - (double)(time_t)until) * 1e9)};
+    pthread_mutex_lock(&e->lock);
+    while (!e->stop && pthread_cond_timedwait(&e->changed, &e->lock, &when) == 0) {
+    }
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Opens the place, or closes it; trmi_gate_close finds the acceptor. */
+static trm_status open_place(trm_elastic *e, trmi_join *place, trmi_reception *reception,
+                             trm_error *err) {
+    TRMI_TRY(trmi_reception_open(place, trmi_os_now(), reception, err));
+    pthread_mutex_lock(&e->lock);
+    e->gate_acceptor = reception->acceptor;
+    pthread_mutex_unlock(&e->lock);
+    return TRM_OK;
+}
+static void close_place(trm_elastic *e, const trmi_join *place, trmi_reception *reception) {
+    pthread_mutex_lock(&e->lock);
+    e->gate_acceptor = NULL;
+    pthread_mutex_unlock(&e->lock);
+    trmi_reception_close(reception, place);
+}
+
 /* The gate's thread: listens at the rendezvous of the job, so that processes that come later
  * learn that it runs and can ask for admission. One rank holds the gate; the others try from
  * time to time, because the holder may have died. */
@@ -126,15 +154,14 @@ static void *gate_main(void *context) {
         }
         trm_status status = TRM_OK;
         if (reception.acceptor == NULL) {
-            status = rank >= 0 ? trmi_reception_open(&place, trmi_os_now(), &reception, &err)
-                               : TRM_PENDING;
+            status = rank >= 0 ? open_place(e, &place, &reception, &err) : TRM_PENDING;
         }
         if (status != TRM_OK) { /* another process holds it */
             if (rank == 0 && trmi_os_now() - visited > visit_seconds) {
                 visit_place(e, &place);
                 visited = trmi_os_now();
             }
-            poll(NULL, 0, (int)(1000 * open_seconds));
+            wait_closed(e, open_seconds);
             continue;
         }
         status = trmi_acceptor_next(reception.acceptor, open_seconds, &session, &err);
@@ -142,10 +169,10 @@ static void *gate_main(void *context) {
             answer_newcomer(e, &session);
         }
         if (rank < 0 || (status != TRM_OK && status != TRM_TIMEOUT)) {
-            trmi_reception_close(&reception, &place);
+            close_place(e, &place, &reception);
         }
     }
-    trmi_reception_close(&reception, &place);
+    close_place(e, &place, &reception);
     explicit_bzero(&place, sizeof place);
     return NULL;
 }
@@ -167,6 +194,10 @@ void trmi_gate_close(trm_elastic *e) {
     if (e->gate_started) {
         pthread_mutex_lock(&e->lock);
         e->stop = true;
+        if (e->gate_acceptor != NULL) {
+            trmi_acceptor_stop(e->gate_acceptor);
+        }
+        pthread_cond_broadcast(&e->changed);
         pthread_mutex_unlock(&e->lock);
         pthread_join(e->gate, NULL);
         e->gate_started = false;
