@@ -4,14 +4,16 @@
 
     bench/elastic_kills.py --kills 100 [--leaves 0.25] [--restarts 3] [--seed 1] [--models mlp,resnet18,mlp-slices] [--ranks 4,8]
 
-Each job trains in strict mode. First the undisturbed job runs, then jobs in which random ranks die at
+Each job trains in strict mode (batch norm over groups does not). First the undisturbed job runs, then jobs in which random ranks die at
 random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until one rank is left or the job ends. With --restarts the launcher
 starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
 alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
 them), steps redone (also the most that one change has cost), the seconds from a kill until the others notice it (detection), from there
-to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split and mlp-stages are
-jobs in which no rank has the whole state. The last line of stdout is
+to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split, mlp-cuts
+(dataset_strategy) and mlp-stages are jobs in which no rank has the whole state. In rank-split, rank-stages and rank-slices each rank keeps its
+batch (--elastic-batch rank): the weights are those of no other job, so steps and rates tell that each sample of an epoch was used once. In
+resnet18-groups batch norm is over groups of ranks: losses agree up to rounding. The last line of stdout is
 one JSON object; the exit code is 1 if anything was wrong.
 """
 import argparse
@@ -29,19 +31,43 @@ import time
 
 from processes import find_processes
 
-# per model: arguments, samples of a step of all ranks, the steps of a job, and how many ranks share a batch. A rank is killed each 4 steps in the mean, and 3 ranks
-# that come back twice are killed 9 times: a job has at least 36 steps
-IMAGES = ["--data", "synth", "--image-size", "32", "--synth-train", "1024"]
+SAMPLES, RATE = 1024, 0.01
+IMAGES = ["--data", "synth", "--image-size", "32", "--synth-train", str(SAMPLES)]
+SPLIT = ["--parallel-mode", "semi_auto_parallel", "--optimizer", "adam"]
+
+
+class Model:
+    """A kind of job: its arguments, samples of a step of all ranks, steps (a rank is killed each 4 steps in the mean, and 3 ranks that come back
+    twice are killed 9 times: at least 36), how many ranks share a batch, how many ranks an epoch needs at least (group: one for each `group` ranks
+    of the beginning), and what is compared with the undisturbed job: weights and losses (bits), losses up to rounding (near: at a low rate, which
+    keeps differences small), or only how many samples each epoch has used (samples)."""
+
+    def __init__(self, words, batch, steps, share=1, group=None, check="bits"):
+        self.words, self.batch, self.steps, self.share, self.group, self.check = words, batch, steps, share, group, check
+        self.rate = RATE / 100 if check == "near" else RATE
+
+    def least(self, ranks):
+        return ranks // self.group if self.group else 1
+
+
+KEEPS = ["--elastic-batch", "rank"]
 MODELS = {
-    "mlp": (["mlp", *IMAGES], 32, 120, 1),
-    "mlp-slices": (["mlp", *IMAGES, "--shard-optimizer"], 32, 120, 1),
-    "mlp-split": (["mlp", *IMAGES, "--parallel-mode", "semi_auto_parallel", "--optimizer", "adam"], 32, 120, 1),
-    "mlp-stages": (["mlp", *IMAGES, "--stages", "2", "--optimizer", "adam"], 32, 120, 2),
-    "resnet18": (["resnet18", *IMAGES, "--stem", "cifar"], 16, 40, 1),
-    "resnet50": (["resnet50", *IMAGES, "--stem", "cifar"], 8, 40, 1),
-    "gpt2": (["gpt2", "--dataset", "text", "--data", "TEXT", "--tokens", "bytes", "--layers", "2", "--heads", "2",
-              "--width", "32", "--context", "32"], 32, 60, 1),
+    "mlp": Model(["mlp", *IMAGES], 32, 120),
+    "mlp-slices": Model(["mlp", *IMAGES, "--shard-optimizer"], 32, 120),
+    "mlp-split": Model(["mlp", *IMAGES, *SPLIT], 32, 120),
+    "mlp-cuts": Model(["mlp", *IMAGES, *SPLIT, "--context", "dataset_strategy=((RANKS,1,1,1),(RANKS,))"], 32, 120),
+    "mlp-stages": Model(["mlp", *IMAGES, "--stages", "2", "--optimizer", "adam"], 32, 120, share=2),
+    "rank-slices": Model(["mlp", *IMAGES, *KEEPS], 32, 120, check="samples"),
+    "rank-split": Model(["mlp", *IMAGES, *SPLIT, *KEEPS], 32, 120, check="samples"),
+    "rank-cuts": Model(["mlp", *IMAGES, *SPLIT, *KEEPS, "--context", "dataset_strategy=((1,1,1,RANKS),(RANKS,))"], 32, 120, check="samples"),
+    "rank-stages": Model(["mlp", *IMAGES, "--stages", "2", "--optimizer", "adam", *KEEPS], 32, 120, share=2, check="samples"),
+    "resnet18": Model(["resnet18", *IMAGES, "--stem", "cifar"], 16, 40),
+    "resnet18-groups": Model(["resnet18", *IMAGES, "--stem", "cifar", "--sync-batch-norm", "2"], 16, 40, group=2, check="near"),
+    "resnet50": Model(["resnet50", *IMAGES, "--stem", "cifar"], 8, 40),
+    "gpt2": Model(["gpt2", "--dataset", "text", "--data", "TEXT", "--tokens", "bytes", "--layers", "2", "--heads", "2",
+                   "--width", "32", "--context", "32"], 32, 60),
 }
+NEAR = 0.02  # of the losses of jobs that round otherwise
 SLOW_STEPS = 10
 
 
@@ -52,17 +78,19 @@ def ranks_of(launcher):
 
 class Job:
     def __init__(self, options, model, ranks, restarts, folder):
-        words, batch, steps, share = MODELS[model]
+        kind = self.model = MODELS[model]
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        self.folder, self.steps, self.kills, self.leaves = folder, steps, [], 0
+        self.folder, self.steps, self.kills, self.leaves = folder, kind.steps, [], 0
+        self.least = kind.least(ranks)
         self.hang_seconds = options.hang
         self.starts = {}  # of processes, by rank
         text = pathlib.Path(folder).parent / "text.txt"
-        words = [str(text) if word == "TEXT" else word for word in words]
-        command = [options.program, "train", *words, "--batch-size", str(batch * share // ranks), "--steps", str(steps), "--epochs", "1000",
-                   "--learning-rate", "0.01", "--log-every", "1", "-n", str(ranks), "--elastic",
-                   f"1:{ranks}", "--elastic-restarts", str(restarts), "--deterministic", "strict", "--eval-every-epochs", "0",
+        words = [str(text) if word == "TEXT" else word.replace("RANKS", str(ranks)) for word in kind.words]
+        command = [options.program, "train", *words, "--batch-size", str(kind.batch * kind.share // ranks), "--steps", str(kind.steps),
+                   "--epochs", "1000", "--learning-rate", str(kind.rate), "--log-every", "1", "-n", str(ranks), "--elastic",
+                   f"{self.least}:{ranks}", "--elastic-restarts", str(restarts), "--deterministic", "true" if kind.check == "near" else "strict",
+                   "--eval-every-epochs", "0",
                    "--threads", "1", "--output", f"{folder}/run", "--save-every-steps", "1000000",
                    "--launch-dir", folder, "--json"]
         self.out = open(f"{folder}/out", "wb")
@@ -98,8 +126,28 @@ class Job:
         return {e["global_step"]: e["loss"] for e in self.events() if e.get("event") == "step"}
 
     def disagreements(self, losses):
-        return sum(1 for e in self.events()
-                   if e.get("event") == "step" and losses.get(e["global_step"]) != e["loss"])
+        """Counts the steps whose losses are not those of the undisturbed job; where each rank keeps its batch, epochs with other samples."""
+        steps = [e for e in self.events() if e.get("event") == "step"]
+        if self.model.check == "samples":
+            return self.wrong_epochs(steps)
+        near = NEAR if self.model.check == "near" else 0
+        return sum(1 for e in steps if not abs(losses.get(e["global_step"], 1e9) - e["loss"]) <= near)
+
+    def wrong_epochs(self, steps):
+        """Counts missing steps, and epochs that have used more samples than there are, or left more than a step has. The rate of a
+        step is that of the first ranks times the samples of the step over theirs. A rank that dies after a step may not have reported it."""
+        last = {e["global_step"]: e for e in steps}  # of a step that was done again counts the last time
+        samples = {step: round(self.model.batch * e["learning_rate"] / RATE) for step, e in last.items()}
+        silent = {e["global_step"] for e in self.events() if e.get("event") == "membership" and e["lost"]}
+        missing = [step for step in range(1, self.steps + 1) if step not in last]
+        wrong = sum(1 for step in missing if step not in silent)
+        for epoch in range(1, max(e["epoch"] for e in last.values())):  # the last one may have ended early
+            own = sorted(step for step, e in last.items() if e["epoch"] == epoch)
+            if any(own and own[0] - 1 <= step <= own[-1] + 1 for step in missing):
+                continue  # its samples are not known
+            left = SAMPLES - sum(samples[step] for step in own)
+            wrong += not own or left < 0 or left >= max(samples[own[-1]], samples.get(own[-1] + 1, 0))
+        return wrong
 
 
 def holders_of(job, alive, marked):
@@ -155,7 +203,7 @@ def kill_ranks(job, random_source, ranks, options, step_seconds):
         victims = [random_source.choice(sorted(alive))]
         if len(holders) > 3 and waited and random_source.random() < 0.1:
             victims.append(random_source.choice(sorted(set(alive) - set(victims))))
-        if not holders - set(victims):
+        if len(holders - set(victims)) < job.least:
             continue  # until a rank has come back
         before = job.last_step()
         killed = time.monotonic()
@@ -244,7 +292,7 @@ def main():
         elif job.process.returncode != 0:
             totals["failures"] += 1
             bad = f"exit code {job.process.returncode}"
-        elif job.hash() != weights:
+        elif job.model.check == "bits" and job.hash() != weights:
             totals["wrong_weights"] += 1
             bad = "other weights"
         if options.slow > 0 and max(seconds, default=0) > options.slow + SLOW_STEPS * steps_of[model, ranks]:
