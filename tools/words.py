@@ -5,7 +5,8 @@
 Usage: words.py ROOT
 
 Texts are the pages (*.md, docs/man) and the comments of all sources. A name that begins with trm_, trmi_, TRM_, TRMI_ or app_
-must stand in some code; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
+must stand in some code, and so must a name of several words beside an arrow in a comment of a .c file (a drawing of calls), unless a file is
+called so; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
 and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file, and to a heading in it.
 Measured rates stand in docs/reference/figures.md and in the notes only.
 No source or script has a path of one machine.
@@ -19,6 +20,7 @@ PLACEHOLDERS = {'trm_row', 'trmi_op_row', 'trmi_ref_row'}  # CONTRIBUTING.md: an
 ANY_FILE = re.compile(r'FAMILY|NAME|/x_')                  # ... and anybody's file
 ROOMS = 'base|data|graph|models|plan|comm|ps|exec|save|train|app'
 NAME = re.compile(r'\b(?:trmi?|TRMI?|app)_[A-Za-z0-9_]*[A-Za-z0-9]\b(?!\*)')
+DRAWN = [re.compile(r'->\s*([a-z]+(?:_[a-z0-9]+)+)\b'), re.compile(r'(?<![\w/.])([a-z]+(?:_[a-z0-9]+)+)(?:\(\))?\s*-{1,2}>')]
 PATH = re.compile(r'(?<![\w/.$~-])(?:src/)?(?:' + ROOMS + r'|trireme|tests|tools|bench|docs|examples|cmake)/[\w./*-]*\.(?:c|h|def|sh|py|js|md|cmake)\b')
 TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((?:: ?\w+(?:, \w+)*)?)')
 LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
@@ -75,6 +77,7 @@ def main():
         sys.exit(__doc__)
     root, bad = sys.argv[1], []
     texts, known, sources = {}, set(PLACEHOLDERS), {}
+    stems = {os.path.basename(name).split('.')[0] for name in files(root)}
     for name in files(root):
         if name.endswith(('.c', '.h', '.def')):
             sources[name] = read(root, name)
@@ -90,6 +93,8 @@ def main():
         for number, line in enumerate(text.split('\n'), 1):
             where = f'{name}:{number}'
             bad += [f'{where}: no code has {word}' for word in NAME.findall(line) if word not in known]
+            drawn = [] if page or not name.endswith('.c') else [word for form in DRAWN for word in form.findall(line)]
+            bad += [f'{where}: no code has {word}' for word in drawn if word not in known and word not in stems]
             bad += [f'{where}: no file {path}' for path in PATH.findall(line) if not ANY_FILE.search(path) and not exists(root, path)]
             if name.endswith('.md'):
                 bad += [f'{where}: the link leads nowhere: {link}#{title}' for link, title in LINK.findall(line) if not leads(root, name, link, title, texts)]
