@@ -5,7 +5,7 @@
     bench/torch_table.py [--python PYTHON_WITH_TORCH] [--ranks 2] [--rounds 3] [--only allreduce|resnet50|gpt2] [--batch 64]
 
 `private` is trireme with TRIREME_SHARE_TENSORS=0: tensors do not move into memory that the ranks share. For steps, `alone` is the step without any
-communication (no_sync): no backend is faster, and "CPU" is the least time that a step of rank 0 computed and communicated, which other work disturbs less. Each rank has one thread. Figures
+communication (no_sync): no backend is faster; `paced` is that with a barrier after each step, which keeps the ranks in step as reductions do. "CPU" is the least time that a step of rank 0 computed and communicated, which other work disturbs less. Each rank has one thread. Figures
 are medians over the rounds, ratios are gloo's time over ours. The package is taken from PYTHONPATH or site-packages (docs/guides/torch.md).
 Needs torchvision for resnet50 (32x32) and transformers for gpt2 (124M, samples of 64 tokens). --batch: samples a rank; without it 64
 images (of 2 ranks: GLOBAL_BATCH=128) and 4 samples of text."""
@@ -19,7 +19,7 @@ import sys
 import time
 
 WAYS = ("gloo", "trireme", "private")
-ALONE = "alone"
+ALONE, PACED = "alone", "paced"
 SIZES = [1 << 10, 16 << 10, 256 << 10, 1 << 20, 8 << 20, 100000000]
 
 
@@ -50,15 +50,17 @@ def time_steps(model, way, batch, torch):
         network = transformers.GPT2LMHeadModel(transformers.GPT2Config(resid_pdrop=0, embd_pdrop=0, attn_pdrop=0))
         x = y = torch.randint(50257, (batch or 4, 64))
         optimizer = torch.optim.AdamW(network.parameters(), lr=3e-4, fused=True)
-    parallel = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True, broadcast_buffers=way != ALONE)
+    parallel = torch.nn.parallel.DistributedDataParallel(network, gradient_as_bucket_view=True, broadcast_buffers=way not in (ALONE, PACED))
     times, computed, losses = [], [], []
     for _ in range(8):
         begin, cpu = time.perf_counter(), time.process_time()
         optimizer.zero_grad()
-        with parallel.no_sync() if way == ALONE else contextlib.nullcontext():
+        with parallel.no_sync() if way in (ALONE, PACED) else contextlib.nullcontext():
             loss = torch.nn.functional.cross_entropy(parallel(x), y) if model == "resnet50" else parallel(x, labels=y).loss
             loss.backward()
         optimizer.step()
+        if way == PACED:
+            torch.distributed.barrier()
         times.append(time.perf_counter() - begin)
         computed.append(time.process_time() - cpu)
         losses.append(loss.item())
@@ -96,23 +98,23 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--batch", type=int, default=0)
     args = parser.parse_args()
-    print("| measured | gloo | trireme | ratio | private | ratio | alone | ratio |\n|---|---|---|---|---|---|---|---|")
+    print("| measured | gloo | trireme | ratio | private | ratio | paced | ratio | alone | ratio |\n|---|---|---|---|---|---|---|---|---|---|")
     for task in ("allreduce", "resnet50", "gpt2"):
         if args.only not in ("", task):
             continue
-        ways = WAYS if task == "allreduce" else WAYS + (ALONE,)
+        ways = WAYS if task == "allreduce" else WAYS + (PACED, ALONE)
         rounds = [{way: measure(args, way, task) for way in ways} for _ in range(args.rounds)]
         for key in rounds[0]["gloo"]:
             found = {way: statistics.median(r[way][key] for r in rounds) for way in ways}
             if key == "loss":
-                print(f"| {task} loss of step 8 | {found['gloo']:.6f} | {found['trireme']:.6f} | | {found['private']:.6f} | | | |")
+                print(f"| {task} loss of step 8 | {found['gloo']:.6f} | {found['trireme']:.6f} | | {found['private']:.6f} | | | | | |")
                 continue
             if key == "peak memory":
                 print(f"| {task} {key} of rank 0 | " + " | | ".join(f"{value:.0f} MB" for value in found.values()) + " | |")
                 continue
             name = f"all-reduce {int(key):,} B" if task == "allreduce" else f"{task} {key}"
             cells = [f"{1e3 * value:.3f} ms" + ("" if way == "gloo" else f" | {found['gloo'] / value:.2f}") for way, value in found.items()]
-            print(f"| {name} | {' | '.join(cells)} |" + (" | |" if task == "allreduce" else ""), flush=True)
+            print(f"| {name} | {' | '.join(cells)} |" + (" | | | |" if task == "allreduce" else ""), flush=True)
 
 
 if __name__ == "__main__":

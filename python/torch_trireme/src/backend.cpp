@@ -38,8 +38,12 @@ std::set<Backend *> live;
 // shared memory are the parent's.
 std::atomic<uint32_t> forks{0};
 
+// A child has `live_mutex` free: another thread of its parent may have had it at the fork.
 void count_forks() {
-  static const int counted = pthread_atfork(nullptr, nullptr, [] { forks++; });
+  static const int counted = pthread_atfork([] { live_mutex.lock(); }, [] { live_mutex.unlock(); }, [] {
+    forks++;
+    live_mutex.unlock();
+  });
   TORCH_CHECK(counted == 0, "trireme: init_process_group: no memory to watch forks");
 }
 
