@@ -97,6 +97,9 @@ def test_iterables_that_are_wrong():
     short = Dataset.iterable(good, names=('x',), count=5)
     with pytest.raises(trireme.Error, match='has ended after 8 samples'):
         list(short)
+    for fields in ((np.zeros((4, 2), 'float32'), np.zeros(3, 'int32')), (np.zeros((0, 2), 'float32'),)):
+        with pytest.raises(trireme.Error, match='other numbers of rows'):
+            Dataset.iterable([fields])
     with pytest.raises(trireme.Error, match='in order only'):
         list(Dataset.iterable(good, names=('x',)).shuffle())
 

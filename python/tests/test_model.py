@@ -82,6 +82,16 @@ def test_options_inside_are_found_by_their_names():
 
 
 def test_wrong_kinds_of_arguments_are_named():
+    for options, sentence in (({'optimizer': 5}, 'optimizer: a name or a dictionary'), ({'metrics': ['top1']}, 'metrics: at most .* Metric objects')):
+        with pytest.raises(TypeError, match=sentence):
+            trireme.Model(mlp, small(), **options)
+    for network, sentence in ((5, 'network: a function, .* found 5'), (lambda image: mlp(image) if image else image, 'a node has no value')):
+        with pytest.raises(TypeError, match=sentence):
+            trireme.Model(network, small())
+    with pytest.raises(TypeError, match="data: a Dataset, .* found 'synth'"):
+        trireme.Model(mlp, small()).train('synth', until_step=1)
+    with pytest.raises(ValueError, match='returned 3 numbers, expected 2'):
+        trireme.Model(mlp, small(), metrics=[trireme.Metric('m', lambda logits, batch: (1, 2, 3))]).evaluate(small(usage='test'))
     with pytest.raises(TypeError, match="learning_rate: a number or a dictionary .* expected, found 'fast'"):
         trireme.Model(mlp, small(), learning_rate='fast')
     model = trireme.Model(mlp, small())

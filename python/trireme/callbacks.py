@@ -257,7 +257,10 @@ class Metric:
                 held = model and model.in_use
                 arrays = {k: v[:samples] for k, v in batch_arrays(batch[0], held).items()}
                 values = self.add(view(logits[0], held)[:samples], arrays)
-                for i, v in enumerate(values if isinstance(values, (tuple, list)) else [values]):
+                values = list(values) if isinstance(values, (tuple, list)) else [values]
+                if len(values) != self.sums:
+                    raise ValueError(f'add() returned {len(values)} numbers, expected {self.sums} (sums={self.sums})')
+                for i, v in enumerate(values):
                     sums[i] += v
                 return 0
             except BaseException as error:  # nothing may pass through C

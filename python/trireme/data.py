@@ -304,7 +304,7 @@ def _count_samples(batches, count, size):
     if isinstance(batches, (list, tuple)) and len(batches) == count:
         last = batches[-1]
         last = next(iter(last.values())) if isinstance(last, dict) else last[0] if isinstance(last, (list, tuple)) else last
-        return (count - 1) * size + len(last)
+        return (count - 1) * size + (len(last) if hasattr(last, '__len__') else 1)
     return count * size
 
 
@@ -337,6 +337,10 @@ class _Stream:
             self.fields = found
         elif found != self.fields:
             raise Error(f'Dataset.iterable: a batch of another form (found {_form(found)}, expected {_form(self.fields)})')
+        rows = {len(a) for a in arrays.values()}
+        if len(rows) != 1 or 0 in rows:
+            raise Error('Dataset.iterable: the fields of a batch have other numbers of rows (found '
+                        f'{", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())}, expected one, at least 1)')
         self.first += self.size
         self.arrays = [arrays[name] for name in self.fields]
         self.size = len(self.arrays[0])
@@ -363,7 +367,7 @@ def as_dataset(data, batch_size=None, drop_remainder=True):
     if isinstance(data, dict):
         made = Dataset.arrays(data)
         return made.batch(batch_size) if batch_size else made
-    if not hasattr(data, '__iter__') and not hasattr(data, '__getitem__'):
+    if isinstance(data, (str, bytes)) or not hasattr(data, '__iter__') and not hasattr(data, '__getitem__'):
         raise TypeError(f'data: a Dataset, a dictionary of arrays or an iterable of batches expected, found {data!r}')
     return Dataset.iterable(data, drop_remainder=drop_remainder)
 

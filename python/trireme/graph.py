@@ -56,6 +56,9 @@ class Node:
     def __len__(self):
         return self.shape[0]
 
+    def __bool__(self):
+        raise TypeError('a node has no value while the network is built: `if` cannot ask for it')
+
     def __repr__(self):
         return f'<Node {self.dtype} {list(self.shape)}>'
 

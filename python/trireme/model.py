@@ -84,6 +84,8 @@ class Model(Owner):
         self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
                                                     learning_rate=rate_options(learning_rate)))
         made.data = self.data.handle
+        if len(metrics) > len(made.metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
+            raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects expected, found {metrics!r}')
         for i, m in enumerate(metrics):
             made.metrics[i] = m.c_metric(self.keep, self)
         parallel = Context(context) if context is not None and not isinstance(context, Context) else context
@@ -101,6 +103,8 @@ class Model(Owner):
         classes, stem = values.pop('classes', None), values.pop('stem', None)
         if isinstance(network, str):
             network = named_network(network, classes or self.data.class_count, stem)
+        if not callable(network):
+            raise TypeError(f'Model: network: a function, a Module or the name of a network expected, found {network!r}')
         made.network = _c.trm_network(self._network(network))
         if not isinstance(loss, str):
             made.loss = _c.trm_loss(self._loss(loss))
@@ -340,6 +344,8 @@ def named_network(name, classes, stem):
 
 
 def optimizer_options(value):
+    if not isinstance(value, (str, Mapping)):
+        raise TypeError(f"optimizer: a name or a dictionary of trm_optimizer_options' members expected, found {value!r}")
     value = {'kind': value} if isinstance(value, str) else dict(value)
     if value.get('kind') == 'adamw':
         value.update(kind='adam', decoupled=True)
