@@ -272,8 +272,8 @@ typedef struct finished {
             0                                                                                      \
         }                                                                                          \
     }
-static void finish(void *context, trm_status status, const trmi_snapshot_file *file,
-                   const trm_error *err) {
+static void note_finished(void *context, trm_status status, const trmi_snapshot_file *file,
+                          const trm_error *err) {
     finished *f = context;
     pthread_mutex_lock(&f->mutex);
     f->is = true;
@@ -296,8 +296,8 @@ static void wait_finished(finished *f) {
 static bool wants_all(void *context, uint32_t table, uint64_t key) { return true; }
 static const trmi_snapshot_filter everything = {wants_all, NULL};
 
-/* Push number n; after every hundredth some rows leave. */
-static void advance(trmi_shard *shard, uint64_t n) {
+/* Makes push number n; after every hundredth some rows leave. */
+static void advance_table(trmi_shard *shard, uint64_t n) {
     trm_error err;
     bool applied;
     CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
@@ -318,23 +318,23 @@ static void snapshot_files_hold_the_state_of_their_moment(void **state) {
         snprintf(name, sizeof name, "cut-%u", number);
         CHECK_OK(trmi_os_make_dirs(NULL, in_folder(name), &err), err);
         for (int i = 0; i < 130; i++) {
-            advance(shard, ++n);
+            advance_table(shard, ++n);
         }
         /* A twin of this moment, from the beginning. */
         trmi_shard *twin = make_shard(1 << 26, 2);
         for (uint64_t m = 1; m <= n; m++) {
-            advance(twin, m);
+            advance_table(twin, m);
         }
         char path[256];
         snprintf(path, sizeof path, "%s", in_folder(name));
         trmi_snapshot_options o = {
             .folder = path, .number = number, .differential = number % 3 != 1, .servers = 1};
-        CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+        CHECK_OK(trmi_snapshot_begin(snapshot, &o, note_finished, &f, &err), err);
         trm_error busy;
-        CHECK_FAILS(trmi_snapshot_begin(snapshot, &o, finish, &f, &busy), TRM_INVALID, busy,
+        CHECK_FAILS(trmi_snapshot_begin(snapshot, &o, note_finished, &f, &busy), TRM_INVALID, busy,
                     "still writing");
         while (!trmi_snapshot_walk(snapshot, 100)) {
-            advance(shard, ++n);
+            advance_table(shard, ++n);
         }
         wait_finished(&f);
         CHECK_OK(f.status, f.err);
@@ -369,7 +369,7 @@ static void damaged_files_never_load(void **state) {
         CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
     }
     trmi_snapshot_options o = {.folder = folder, .number = 1, .servers = 1};
-    CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+    CHECK_OK(trmi_snapshot_begin(snapshot, &o, note_finished, &f, &err), err);
     while (!trmi_snapshot_walk(snapshot, 1000)) {
     }
     wait_finished(&f);
@@ -407,7 +407,7 @@ static void damaged_files_never_load(void **state) {
 /* A copy of a shard's file with one block changed as `change` says; both digests are right. */
 typedef uint64_t (*changer)(trmi_block *block, const uint8_t *from, uint8_t *to);
 
-static size_t rewrite(const uint8_t *file, size_t size, changer change, uint8_t *out) {
+static size_t rewrite_blocks(const uint8_t *file, size_t size, changer change, uint8_t *out) {
     size_t at = 0, end = 0;
     while (at < size) {
         trmi_block block;
@@ -453,7 +453,7 @@ static trm_status load_changed(const uint8_t *file, size_t size, changer change,
     int64_t rows = 0;
     char path[300];
     snprintf(path, sizeof path, "%s", in_folder("changed"));
-    size_t bytes = rewrite(file, size, change, changed);
+    size_t bytes = rewrite_blocks(file, size, change, changed);
     CHECK_OK(trmi_os_replace_file(NULL, path, changed, bytes, err), *err);
     trm_status status = trmi_snapshot_load(into, path, XXH3_64bits(changed, bytes), &everything,
                                            TRMI_SNAPSHOT_LOAD, &rows, err);
@@ -473,7 +473,7 @@ static void files_of_other_versions(void **state) {
         CHECK_OK(push_number(shard, 1, 1, n, &applied, &err), err);
     }
     const trmi_snapshot_options o = {.folder = folder, .number = 1, .servers = 1};
-    CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+    CHECK_OK(trmi_snapshot_begin(snapshot, &o, note_finished, &f, &err), err);
     while (!trmi_snapshot_walk(snapshot, 1000)) {
     }
     wait_finished(&f);
@@ -510,23 +510,23 @@ typedef struct sick {
     int calls, fail_at;
 } sick;
 
-static bool fails(sick *s) { return ++s->calls == s->fail_at; }
+static bool call_fails(sick *s) { return ++s->calls == s->fail_at; }
 static ssize_t sick_write(void *context, int fd, const void *data, size_t bytes) {
-    if (fails(context)) {
+    if (call_fails(context)) {
         errno = ENOSPC;
         return -1;
     }
     return trmi_os_real()->write(NULL, fd, data, bytes);
 }
 static int sick_fsync(void *context, int fd) {
-    if (fails(context)) {
+    if (call_fails(context)) {
         errno = EIO;
         return -1;
     }
     return 0;
 }
 static int sick_rename(void *context, const char *from, const char *to) {
-    if (fails(context)) {
+    if (call_fails(context)) {
         errno = EIO;
         return -1;
     }
@@ -552,7 +552,7 @@ static void a_full_disk_fails_the_snapshot_and_nothing_else(void **state) {
         }
         trmi_snapshot_options o = {.os = &s.os, .folder = folder, .number = 1, .servers = 1};
         unlink(in_folder("server-0-shard-0.full"));
-        CHECK_OK(trmi_snapshot_begin(snapshot, &o, finish, &f, &err), err);
+        CHECK_OK(trmi_snapshot_begin(snapshot, &o, note_finished, &f, &err), err);
         while (!trmi_snapshot_walk(snapshot, 1000)) {
         }
         wait_finished(&f);

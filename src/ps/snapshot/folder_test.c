@@ -22,7 +22,7 @@ static trm_status count_rows(void *context, const trm_row_info *info, const floa
     return values != NULL && slots != NULL ? TRM_OK : TRM_INTERNAL;
 }
 
-static void push(trm_ps_batch *to, int32_t table, uint64_t first, int64_t count) {
+static void push_rows(trm_ps_batch *to, int32_t table, uint64_t first, int64_t count) {
     static uint64_t keys[KEYS];
     static float gradients[KEYS * WIDTH];
     trm_error err;
@@ -38,14 +38,15 @@ static void push(trm_ps_batch *to, int32_t table, uint64_t first, int64_t count)
 }
 
 /* Gives the initial values of rows of table "a". */
-static bool warm(void *context, const char *table, uint64_t key, int32_t width, float *values) {
+static bool give_warm_rows(void *context, const char *table, uint64_t key, int32_t width,
+                           float *values) {
     (void)context;
     for (int32_t i = 0; i < width; i++) {
         values[i] = (float)key + 0.5f * (float)i;
     }
     return strcmp(table, "a") == 0;
 }
-static const trm_ps_source initial = {warm, NULL};
+static const trm_ps_source initial = {give_warm_rows, NULL};
 
 enum { SERVERS_MAX = 3 };
 static trm_ps_server *server[SERVERS_MAX];
@@ -103,11 +104,11 @@ static void a_job_of_another_form(void) {
     int64_t rows;
     int32_t slots;
     start_job(SERVERS_MAX);
-    push(batch[0], a, 20, 30);
+    push_rows(batch[0], a, 20, 30);
     CHECK_OK(trm_ps_flush(client[0], &err), err);
     CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
     assert_true(result.differential);
-    push(batch[1], a, 40, 30);
+    push_rows(batch[1], a, 40, 30);
     CHECK_OK(trm_ps_flush(client[1], &err), err);
     CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err),
              err);
@@ -180,18 +181,18 @@ static void a_folder_shows_what_servers_have(void **state) {
     trm_ps_folder *f;
     CHECK_FAILS(trm_ps_folder_open(folder, &(trm_ps_folder_options){0}, &f, &err), TRM_INVALID, err,
                 "holds no checkpoint");
-    push(batch[0], a, 0, KEYS);
-    push(batch[0], b, 7, 10);
+    push_rows(batch[0], a, 0, KEYS);
+    push_rows(batch[0], b, 7, 10);
     CHECK_OK(trm_ps_flush(client[0], &err), err);
     trm_ps_checkpoint_result result;
     CHECK_OK(trm_ps_checkpoint(client[0], false, &result, &err), err);
-    push(batch[0], a, 50, 10);
+    push_rows(batch[0], a, 50, 10);
     CHECK_OK(trm_ps_flush(client[0], &err), err);
     CHECK_OK(trm_ps_checkpoint(client[0], true, &result, &err), err);
-    push(batch[0], a, 50, 20); /* only in the logs, as the next */
+    push_rows(batch[0], a, 50, 20); /* only in the logs, as the next */
     CHECK_OK(trm_ps_flush(client[0], &err), err);
-    push(batch[1], a, 55, 1);
-    push(batch[1], a, KEYS, NEW_KEYS); /* rows that logs make begin as the servers' */
+    push_rows(batch[1], a, 55, 1);
+    push_rows(batch[1], a, KEYS, NEW_KEYS); /* rows that logs make begin as the servers' */
     CHECK_OK(trm_ps_flush(client[1], &err), err);
     /* While the servers run. */
     CHECK_OK(trm_ps_folder_open(folder, &(trm_ps_folder_options){.initial = initial}, &f, &err),

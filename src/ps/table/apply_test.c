@@ -28,9 +28,9 @@ static int find_kernels(void **state) {
     return 0;
 }
 
-/* The obvious twin: one row, double precision, no shared code. */
-static void twin(const trm_optimizer_options *o, double lr, int t, int width, double *w, double *s,
-                 const double *gradient) {
+/* Applies the rule in the obvious way: one row, double precision, no shared code. */
+static void apply_twin(const trm_optimizer_options *o, double lr, int t, int width, double *w,
+                       double *s, const double *gradient) {
     double mean = 0, g[WIDTH_MAX];
     for (int i = 0; i < width; i++) {
         g[i] = gradient[i] + (o->decoupled ? 0 : o->weight_decay * w[i]);
@@ -110,7 +110,7 @@ static void rules_match_their_twins(void **state) {
                     trmi_rule r =
                         trmi_row_rule_of(&o, (float)rate, &(trmi_tick){(uint32_t)t, 0, 1, 0.5f});
                     kernels[k]->apply[o.kind](&r, w, g, s, s + width, width);
-                    twin(&o, rate, t, width, dw, ds, dg);
+                    apply_twin(&o, rate, t, width, dw, ds, dg);
                 }
                 for (int i = 0; i < width; i++) {
                     CHECK_CLOSE(w[i], dw[i], 2e-6);

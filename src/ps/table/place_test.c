@@ -99,7 +99,7 @@ static int64_t rows_on(const trm_ps_server *server, int32_t table) {
     return rows;
 }
 
-static void start(int servers, trm_ps_server **server) {
+static void start_servers(int servers, trm_ps_server **server) {
     servers_start(server, servers,
                   (trm_ps_server_options){
                       .shards = 2, .folder = folder, .mode = TRM_PS_SYNC, .workers = WORKERS});
@@ -113,8 +113,8 @@ typedef struct one_worker {
     float rows[DENSE][64 * WIDTH], gradients[DENSE][64 * WIDTH];
 } one_worker;
 
-static void come(one_worker *w, int number, int servers, trm_ps_server **server,
-                 trm_placement_kind kind) {
+static void join_worker(one_worker *w, int number, int servers, trm_ps_server **server,
+                        trm_placement_kind kind) {
     trm_error err;
     trm_ps_variable v[DENSE];
     trm_placement p[DENSE];
@@ -142,7 +142,7 @@ static void come(one_worker *w, int number, int servers, trm_ps_server **server,
     }
 }
 
-static void add(one_worker *w, bool gradients) {
+static void add_variables(one_worker *w, bool gradients) {
     trm_error err;
     trm_ps_batch_clear(w->batch);
     for (int i = 0; i < DENSE; i++) {
@@ -152,7 +152,7 @@ static void add(one_worker *w, bool gradients) {
     }
 }
 
-static void leave(one_worker *w) {
+static void leave_job(one_worker *w) {
     trm_ps_batch_destroy(w->batch);
     trm_ps_client_destroy(w->client);
 }
@@ -165,14 +165,14 @@ static void placed_variables_train_and_move(void **state) {
         static one_worker w[WORKERS], reader;
         static float value[DENSE][64 * WIDTH], moment[DENSE][64 * WIDTH];
         trm_error err;
-        start(3, server);
+        start_servers(3, server);
         for (int i = 0; i < WORKERS; i++) {
-            come(&w[i], i, 3, server, (trm_placement_kind)kind);
+            join_worker(&w[i], i, 3, server, (trm_placement_kind)kind);
         }
         memset(moment, 0, sizeof moment);
         for (int step = 0; step < STEPS; step++) {
             for (int i = 0; i < WORKERS; i++) {
-                add(&w[i], true);
+                add_variables(&w[i], true);
                 CHECK_OK(trm_ps_pull_start(w[i].batch, &err), err);
             }
             for (int i = 0; i < WORKERS; i++) {
@@ -208,15 +208,15 @@ static void placed_variables_train_and_move(void **state) {
         trm_ps_checkpoint_result result;
         CHECK_OK(trm_ps_checkpoint(w[0].client, false, &result, &err), err);
         for (int i = 0; i < WORKERS; i++) {
-            leave(&w[i]);
+            leave_job(&w[i]);
         }
         for (int servers = 3; servers >= 1; servers--) {
             for (int s = 0; s < 3; s++) {
                 trm_ps_server_stop(s < (servers == 3 ? 3 : servers + 1) ? server[s] : NULL);
             }
-            start(servers, server);
-            come(&reader, -1, servers, server, (trm_placement_kind)kind);
-            add(&reader, false);
+            start_servers(servers, server);
+            join_worker(&reader, -1, servers, server, (trm_placement_kind)kind);
+            add_variables(&reader, false);
             CHECK_OK(trm_ps_pull_start(reader.batch, &err), err);
             CHECK_OK(trm_ps_pull_wait(reader.batch, &err), err);
             for (int d = 0; d < DENSE; d++) {
@@ -224,7 +224,7 @@ static void placed_variables_train_and_move(void **state) {
                     CHECK_CLOSE(reader.rows[d][k], value[d][k], 1e-5);
                 }
             }
-            leave(&reader);
+            leave_job(&reader);
         }
         trm_ps_server_stop(server[0]);
         CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);

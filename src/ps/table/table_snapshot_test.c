@@ -16,7 +16,7 @@ typedef struct saved {
     int64_t total;
 } saved;
 
-static void save(void *context, const void *record) {
+static void save_record(void *context, const void *record) {
     saved *s = context;
     assert_non_null(record);
     uint64_t key = trmi_row_header_of(&s->table->layout, (void *)(uintptr_t)record)->key;
@@ -55,7 +55,7 @@ static void snapshot_under_fire(const trmi_row_table_place *place, int64_t limit
             model[key] = v[0];
         }
         memset(s->times, 0, sizeof s->times);
-        trmi_snapshot_sink sink = {save, s, full ? 0 : snapshot - 1};
+        trmi_snapshot_sink sink = {save_record, s, full ? 0 : snapshot - 1};
         trmi_row_table_begin_snapshot(table, snapshot, &sink);
         uint32_t steps = 0;
         while (!trmi_row_table_walk_snapshot(table, 50)) {
@@ -102,7 +102,7 @@ static void snapshots_are_consistent_while_rows_move(void **state) {
             there[key] = trmi_row_table_peek(table, key, NULL, NULL, NULL);
         }
         memset(s->times, 0, sizeof s->times);
-        trmi_snapshot_sink sink = {save, s, 0};
+        trmi_snapshot_sink sink = {save_record, s, 0};
         trmi_row_table_begin_snapshot(table, snapshot, &sink);
         while (!trmi_row_table_walk_snapshot(table, 1)) {
             for (int n = 0; n < 3; n++, tick++) {

@@ -20,14 +20,14 @@ static size_t bytes_of(uint64_t number, size_t longest) {
     return 8 + (size_t)(trmi_mix(3, number) % (longest - 7));
 }
 
-static void fill(uint8_t *data, size_t bytes, uint64_t number) {
+static void fill_message(uint8_t *data, size_t bytes, uint64_t number) {
     memcpy(data, &number, sizeof number);
     for (size_t i = sizeof number; i < bytes; i++) {
         data[i] = (uint8_t)(number * 31 + i);
     }
 }
 
-static void check(const trmi_message *m, uint64_t number, size_t longest) {
+static void check_message(const trmi_message *m, uint64_t number, size_t longest) {
     uint64_t said;
     assert_int_equal(m->bytes, bytes_of(number, longest));
     memcpy(&said, m->data, sizeof said);
@@ -44,14 +44,14 @@ static void send_one(trmi_channel *c, uint64_t number, size_t longest) {
     trmi_message m;
     size_t bytes = bytes_of(number, longest);
     CHECK_OK(c->table->reserve(c, bytes, seconds, &m, &err), err);
-    fill(m.data, bytes, number);
+    fill_message(m.data, bytes, number);
     CHECK_OK(c->table->commit(c, &m, seconds, &err), err);
 }
 
 static void receive_one(trmi_channel *c, uint64_t number, size_t longest, trmi_message *out) {
     trm_error err;
     CHECK_OK(c->table->receive(c, seconds, out, &err), err);
-    check(out, number, longest);
+    check_message(out, number, longest);
 }
 
 static size_t longest_of(uint64_t number) { return number % 7 == 0 ? LONGEST : 900; }
@@ -74,7 +74,7 @@ static void all_arrive(void **state) {
             if (draw % 11 == 0) {
                 m.bytes = 0; /* taken back */
             } else {
-                fill(m.data, m.bytes, sent++);
+                fill_message(m.data, m.bytes, sent++);
             }
             CHECK_OK(a->table->commit(a, &m, 0, &err), err);
         }
@@ -216,7 +216,7 @@ static void close_hostile(hostile *h) {
 }
 
 static raw_block *first_block(const hostile *h) { return (raw_block *)(void *)(h->rings + HEAD); }
-static _Atomic uint64_t *word(const hostile *h, size_t at) {
+static _Atomic uint64_t *word_at(const hostile *h, size_t at) {
     return (_Atomic uint64_t *)(void *)(h->rings + at);
 }
 
@@ -231,8 +231,8 @@ static void sizes_are_used_as_they_were_checked(void **state) {
         receive_one(h.server, n, 900, &m);
         atomic_store(&first_block(&h)->block_bytes, n % 2 == 0 ? (uint64_t)1 << 40 : 0);
         atomic_store(&first_block(&h)->bytes, (uint64_t)1 << 40);
-        atomic_store(word(&h, DATA_BYTES_AT), (uint64_t)1 << 60);
-        check(&m, n, 900);
+        atomic_store(word_at(&h, DATA_BYTES_AT), (uint64_t)1 << 60);
+        check_message(&m, n, 900);
         h.server->table->release(h.server, &m);
     }
     close_hostile(&h);
@@ -269,7 +269,7 @@ typedef struct rewriter {
     _Atomic bool stop;
 } rewriter;
 
-static void *rewrite(void *context) {
+static void *rewrite_block(void *context) {
     rewriter *w = context;
     for (uint64_t i = 0; !atomic_load(&w->stop); i++) {
         raw_block *b = first_block(w->h);
@@ -277,9 +277,9 @@ static void *rewrite(void *context) {
         atomic_store(&b->bytes, i % 2 == 0 ? 64 : large);
         atomic_store(&b->block_bytes, i % 2 == 0 ? 128 : large);
         if (i % 16 == 0) {
-            atomic_store(word(w->h, DATA_BYTES_AT), large);
-            atomic_store(word(w->h, TAIL_AT), i % 32 == 0 ? large : 0);
-            atomic_store(word(w->h, HEAD_AT), i % 64 == 0 ? large : 0);
+            atomic_store(word_at(w->h, DATA_BYTES_AT), large);
+            atomic_store(word_at(w->h, TAIL_AT), i % 32 == 0 ? large : 0);
+            atomic_store(word_at(w->h, HEAD_AT), i % 64 == 0 ? large : 0);
         }
     }
     return NULL;
@@ -295,7 +295,7 @@ static void sizes_may_change_at_any_time(void **state) {
         pthread_t thread;
         open_hostile(&h);
         rewriter w = {.h = &h};
-        assert_int_equal(pthread_create(&thread, NULL, rewrite, &w), 0);
+        assert_int_equal(pthread_create(&thread, NULL, rewrite_block, &w), 0);
         for (int n = 0; n < 2000; n++) {
             if (h.client->table->reserve(h.client, 64, 0, &m, &err) == TRM_OK) {
                 memset(m.data, n, 64);
