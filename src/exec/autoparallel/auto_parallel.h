@@ -23,7 +23,15 @@ typedef struct trmi_auto_mesh {
         *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
     /* seconds that no plan within the whole limit of memory is below; INFINITY: there is none */
     double counted_bound;
+    trmi_bound counted_by; /* how that treats the limit */
 } trmi_auto_mesh;
+
+/* Returns whether the bound of a mesh is exact for what the search counts: by lists of time and
+ * memory, and not Lagrange's. */
+static inline bool trmi_auto_exact(const trmi_auto_mesh *mesh) {
+    return (mesh->found.bound == TRMI_BOUND_COUNTED ? mesh->counted_by : mesh->found.bound) <
+           TRMI_BOUND_LAGRANGE;
+}
 
 typedef struct trmi_plan_search {
     /* Set by the caller before trmi_auto_meshes, and borrowed. */

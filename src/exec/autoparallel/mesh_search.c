@@ -26,6 +26,7 @@ static void settle_bound(const trmi_plan_search *d, trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
     if (d->beyond <= 0) {
         m->counted_bound = f->infeasible ? INFINITY : f->lower_bound;
+        m->counted_by = f->infeasible ? TRMI_BOUND_LAGRANGE : f->bound;
     } else if (m->counted_bound < f->lower_bound) {
         f->lower_bound = m->counted_bound;
         f->bound = TRMI_BOUND_COUNTED;

@@ -27,6 +27,9 @@ const char *trmi_hardware_assumption(int index) {
 }
 
 const char *trmi_hardware_gap_reason(const trm_hardware_plan *p) {
+    if (!p->found.fits) {
+        return "no plan whose blocks are alike fits, and plans whose blocks differ are not bounded";
+    }
     return trmi_hardware_plan_gap(p) > 1e-9
                ? "plans are bounded, and not searched, whose blocks are cut, stored or recomputed "
                  "each in another way; no plan whose blocks are alike is faster"
@@ -164,15 +167,16 @@ void trmi_hardware_report_print(trmi_text *t, const trm_hardware_plan *p) {
     print_parts(t, cost);
     trmi_text_printf(t, "\n");
     print_limit(t, p);
-    trmi_text_printf(t,
-                     "proof         %.0f plans priced in %s, %.0f over the memory; no other one is "
-                     "faster by these costs, ",
+    trmi_text_printf(t, "proof         %.0f plans priced in %s, %.0f over the memory",
                      p->found.priced, time_text(p->found.seconds, a), p->found.excluded);
-    if (trmi_hardware_plan_gap(p) > 1e-9) {
-        trmi_text_printf(t, "and none whose blocks differ by more than %.2f %%",
+    if (p->found.fits && trmi_hardware_plan_gap(p) > 1e-9) {
+        trmi_text_printf(t,
+                         "; no other one is faster by these costs, and none whose blocks differ by "
+                         "more than %.2f %%",
                          100 * trmi_hardware_plan_gap(p));
-    } else {
-        trmi_text_printf(t, "nor one whose blocks differ: gap 0");
+    } else if (p->found.fits) {
+        trmi_text_printf(t, "; no other one is faster by these costs, nor one whose blocks differ: "
+                            "gap 0");
     }
     trmi_text_printf(t, "; the schedule, played, takes %s\n", time_text(p->played, b));
     trmi_text_printf(t,

@@ -209,8 +209,7 @@ void trmi_report_print_json(trmi_report *r) {
     trmi_text_json_number_member(t, "search_seconds", r->p->drive.search_seconds);
     if (r->p->model.exec.memory_bytes > 0) {
         trmi_text_json_number_member(t, "limit_bytes", trmi_auto_limit(&r->p->drive));
-        trmi_text_printf(t, ",\"limit_exact\":%s",
-                         r->m->found.bound < TRMI_BOUND_LAGRANGE ? "true" : "false");
+        trmi_text_printf(t, ",\"limit_exact\":%s", trmi_auto_exact(r->m) ? "true" : "false");
     }
     json_trial(r);
     trmi_text_printf(t, ",\"solves\":%d,\"branches\":%lld,\"assumptions\":[",
