@@ -320,8 +320,10 @@ def test_networks_that_are_wrong():
 
 
 LOOP = '''
-import trireme, sys
+import signal, sys
+import trireme
 from trireme import ops
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test in the background of a shell inherits SIG_IGN
 data = trireme.Dataset.open('synth', batch_size=20)
 model = trireme.Model(lambda image: ops.mlp(image, [32], 10), data)
 print('ready', flush=True)
