@@ -543,7 +543,9 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         *err = why;
     }
     if (status == TRM_OK) {
-        if (!e->copies.on) { /* else the whole is valid until the ranks have kept their parts */
+        /* With parts the whole is valid until the ranks have kept them. What a spare rank has does not
+         * change: at the next change it need not be copied while the others wait. */
+        if (!e->copies.on && !e->spare) {
             e->valid = false;
             trmi_elastic_unshare_whole(e);
         }
@@ -570,13 +572,13 @@ static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
+    e->valid = false;                  /* of a spare rank: the caller may change the model now */
     *ended = (trm_status)all[0].ended; /* rank 0 is active */
     bool spares = all[trm_comm_size(comm) - 1].ended == 1;
     trmi_free(all);
     if (!spares || (*ended != TRM_OK && *ended != TRM_CANCELLED)) {
         return TRM_OK;
     }
-    e->valid = false;
     TRMI_TRY(e->copies.on ? trm_exec_gather(r->model->train.exec, err) : TRM_OK);
     if (trm_comm_rank(comm) == 0) {
         TRMI_TRY(keep_whole(r, err));
