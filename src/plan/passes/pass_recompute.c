@@ -14,7 +14,14 @@
  * recomputed residual lives until the backward of its own block; in longer chains that costs more
  * memory than keeping one output.
  *
- * That is the rule of the back-end. With trmi_plan_options.recompute, segments of the graph
+ * Norms over rows, GELU, SiLU and gated products are recomputed in the same way: their gradients
+ * read their inputs, which are kept for that, so their outputs are in memory for one block at a
+ * time instead of for all blocks.
+ *
+ *      forward:   x -> GELU -> y -> linear            (y dies here; of GPT-2's values a third does)
+ *      backward:  x -> GELU -> y' -> gradient of weights;  x -> GELU_GRAD
+ *
+ * These are the rules of the back-end. With trmi_plan_options.recompute, segments of the graph
  * (trm_graph_mark_segment), for instance the blocks of a transformer, are recomputed as a whole: of
  * a segment remains what operators outside of it read.
  *
@@ -222,6 +229,32 @@ static void drop_norms(const trm_graph *g, bool *dropped, int32_t *chain) {
     }
 }
 
+/* Returns whether an operator costs little beside the layer that reads its output, and its gradient
+ * reads its inputs. */
+static bool is_cheap(trmi_op_kind kind) {
+    return kind == TRMI_OP_LAYER_NORM || kind == TRMI_OP_RMS_NORM || kind == TRMI_OP_GELU ||
+           kind == TRMI_OP_SILU || kind == TRMI_OP_SWIGLU;
+}
+
+/* Drops the outputs of cheap operators all of whose inputs are in memory in backward in any case,
+ * as leaves or because a gradient reads them. read: [values] zeros. */
+static void drop_cheap(const trm_graph *g, bool *dropped, int32_t *read) {
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t k = 0; op->phase == TRMI_BACKWARD && k < op->inputs_count; k++) {
+            read[op->inputs[k]] = 1;
+        }
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        bool drop = op->phase == TRMI_FORWARD && is_cheap(op->kind);
+        for (int32_t k = 0; drop && k < op->inputs_count; k++) {
+            drop = read[op->inputs[k]] != 0 || trmi_is_leaf(trmi_maker_of(g, op->inputs[k]));
+        }
+        dropped[op->outputs[0]] = dropped[op->outputs[0]] || drop;
+    }
+}
+
 /* Drops the values of segments that only operators of the same segment read. segment: [values]
  * zeros. Backward operators need no check: if the gradient of an operator reads a value of another
  * segment, the operator itself reads that value too. */
@@ -249,6 +282,8 @@ static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *drop
     int32_t *of_value = trmi_alloc((size_t)g->values_count * sizeof *of_value);
     if (of_value != NULL && rules.norms) {
         drop_norms(g, dropped, of_value);
+        memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
+        drop_cheap(g, dropped, of_value);
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
     }
     if (of_value != NULL && rules.segments) {

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the rules compute again in a block of a transformer: outputs of norms and GELU, not those of
+ * layers. */
+#include "check.h"
+
+#include "plan/lower/program.h"
+
+#include "trireme/graph.h"
+
+#include <string.h>
+
+enum { ROWS = 64, WIDTH = 32, BLOCKS = 3 };
+
+static trm_node add_layer(trm_graph *g, trm_node x, const char *name, int64_t outputs,
+                          int64_t inputs) {
+    trm_graph_push_scope(g, "%s", name);
+    trm_node w = trm_parameter(g, "weight", trm_shape_of(outputs, inputs), TRM_INIT_NORMAL_001);
+    trm_node y =
+        trm_linear(g, x, w, trm_parameter(g, "bias", trm_shape_of(outputs), TRM_INIT_ZERO));
+    trm_graph_pop_scope(g);
+    return y;
+}
+
+/* x + layers(norm(x)), several times. */
+static trm_graph *network(trm_node *loss) {
+    trm_error err;
+    trm_graph *g;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(ROWS, WIDTH));
+    for (int i = 0; i < BLOCKS; i++) {
+        trm_graph_push_scope(g, "block%d", i);
+        trm_node y =
+            trm_layer_norm(g, x, trm_parameter(g, "norm.weight", trm_shape_of(WIDTH), TRM_INIT_ONE),
+                           trm_parameter(g, "norm.bias", trm_shape_of(WIDTH), TRM_INIT_ZERO), 1e-5);
+        y = trm_gelu(g, add_layer(g, y, "up", 4 * WIDTH, WIDTH), TRM_GELU_TANH);
+        x = trm_add(g, x, add_layer(g, y, "down", WIDTH, 4 * WIDTH));
+        trm_graph_pop_scope(g);
+    }
+    *loss = trm_reduce_mean(g, x, NULL, 0, false);
+    return g;
+}
+
+static trm_program *compile(const trmi_target *target, trmi_plan_options options) {
+    trm_error err;
+    trm_program *program;
+    trm_graph *g = network(&options.loss);
+    options.target = target;
+    CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
+    trm_graph_destroy(g);
+    return program;
+}
+
+/* Returns how many steps of a kind backward has. */
+static int32_t steps_of(const trm_program *p, trmi_op_kind kind, trmi_phase phase) {
+    int32_t count = 0;
+    for (int32_t i = 0; i < p->steps_count; i++) {
+        const trmi_step *step = &p->steps[i];
+        count += step->kind == TRMI_STEP_OP && step->op_kind == kind && step->phase == phase;
+    }
+    return count;
+}
+
+/* GELU and norms run again in backward, layers do not, and no block's GELU lives on from forward. */
+static void cheap_values_are_recomputed(void **state) {
+    (void)state;
+    const trmi_target keeps = {.name = "test", .threads = 1},
+                      repeats = {.name = "test", .threads = 1, .recompute_norm_act = true};
+    trm_program *kept = compile(&keeps, (trmi_plan_options){0}),
+                *again = compile(&repeats, (trmi_plan_options){0});
+    static const trmi_op_kind cheap[] = {TRMI_OP_GELU, TRMI_OP_LAYER_NORM};
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(steps_of(kept, cheap[i], TRMI_FORWARD), BLOCKS);
+        assert_int_equal(steps_of(kept, cheap[i], TRMI_BACKWARD), 0);
+        assert_int_equal(steps_of(again, cheap[i], TRMI_FORWARD), BLOCKS);
+        assert_int_equal(steps_of(again, cheap[i], TRMI_BACKWARD), BLOCKS);
+    }
+    assert_int_equal(steps_of(again, TRMI_OP_LINEAR, TRMI_BACKWARD), 0);
+    for (int32_t i = 1; i < again->buffers_count; i++) {
+        const trmi_buffer *b = &again->buffers[i];
+        const trmi_op *maker = trmi_maker_of(again->graph, b->value);
+        if (maker->phase == TRMI_FORWARD && maker->kind == TRMI_OP_GELU) {
+            assert_true(b->last_step < again->backward_begin);
+        }
+    }
+    /* of each block GELU's output and the norm's: 5 of 11 widths */
+    int64_t saved =
+        kept->arena_bytes[TRMI_ARENA_ACTIVATION] - again->arena_bytes[TRMI_ARENA_ACTIVATION];
+    assert_true(saved >= (int64_t)(BLOCKS - 1) * ROWS * 5 * WIDTH * (int64_t)sizeof(float));
+    trmi_plan_destroy(kept);
+    trmi_plan_destroy(again);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
