@@ -4,7 +4,7 @@
 #                   kernels_with_bf16 for avx512bf16, too. Other processors than x86-64 get `plain` alone.
 #   x_avx2.c, ...   exists for one instruction set only.
 # Only these files may contract to FMA, and `plain` never does.
-set(kernels_with_bf16 winograd gemm memory norm)
+set(kernels_with_bf16 winograd gemm dense memory norm)
 
 # clang fuses within a statement (`on`): by `fast` it fuses the loops of full vectors and of the rest differently, and strict
 # determinism would depend on how ranks cut rows. gcc fuses the same in both, and takes `on` for `off`.

@@ -6,7 +6,8 @@
  *      image PLAIN --reorder--> image CHANNELS_LAST --conv--> ... --global pool--> [N, C] PLAIN
  *
  * A parameter has one layout, the one that all its readers want; its gradient is made in the same
- * layout, so that the optimiser works on equal offsets. */
+ * layout, so that the optimiser works on equal offsets. A cast of a parameter gets no step, and
+ * takes no memory, if the kernels of all its readers round the parameter as they read it. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -24,6 +25,7 @@ typedef struct lowering {
     int32_t *at[TRMI_LAYOUTS]; /* value -> buffer in that layout, 0 = none yet */
     trmi_layout *made;         /* value -> layout in which it was made */
     bool *weights;             /* value -> has the form of convolution weights */
+    bool *rounded;             /* value -> a cast that its readers make as they read its input */
     int64_t steps_capacity, buffers_capacity;
     bool failed;
 } lowering;
@@ -62,6 +64,36 @@ static void mark_weights(lowering *l) {
         }
     }
     l->weights[0] = false;
+}
+
+/* Returns whether a value is the cast of a float32 parameter to bfloat16. */
+static bool is_rounded_parameter(const trm_graph *g, int32_t value) {
+    const trmi_op *op = trmi_maker_of(g, value);
+    return value != 0 && op->kind == TRMI_OP_CAST && op->attrs.cast.dtype == TRM_BFLOAT16 &&
+           trmi_maker_of(g, op->inputs[0])->kind == TRMI_OP_PARAMETER &&
+           g->values[op->inputs[0]].dtype == TRM_FLOAT32;
+}
+
+/* Marks the casts that no reader needs. */
+static void mark_rounded(lowering *l, const trmi_plan_options *options, const trmi_roots *roots) {
+    const trm_graph *g = l->graph;
+    if (!options->no_casts || !l->program->training || l->target->rounds == NULL) {
+        return;
+    }
+    for (int64_t v = 1; v < g->values_count; v++) {
+        l->rounded[v] = is_rounded_parameter(g, (int32_t)v);
+    }
+    for (int64_t i = 1; i < g->ops_count; i++) {
+        const trmi_op *op = &g->ops[i];
+        for (int32_t j = 0; j < op->inputs_count; j++) {
+            int32_t value = op->inputs[j];
+            l->rounded[value] =
+                l->rounded[value] && l->target->rounds(l->target->context, g, op, j);
+        }
+    }
+    for (int32_t i = 0; i < roots->outputs_count; i++) {
+        l->rounded[roots->outputs[i]] = false;
+    }
 }
 
 /* Returns whether the back-end runs an operator in a layout. */
@@ -293,7 +325,9 @@ static void lower_op(lowering *l, int32_t index) {
         return;
     }
     for (int32_t i = 0; i < op->inputs_count; i++) {
-        inputs[i] = buffer_in_layout(l, op->inputs[i], layout, op->phase);
+        int32_t value = op->inputs[i];
+        value = l->rounded[value] ? trmi_maker_of(l->graph, value)->inputs[0] : value;
+        inputs[i] = buffer_in_layout(l, value, layout, op->phase);
     }
     /* Only images (rank 4) have a layout of their own; all other values are plain. */
     int32_t outputs[TRMI_OP_OUTPUTS_MAX] = {0};
@@ -421,12 +455,16 @@ static bool updates_all_rows(const lowering *l, const trmi_roots *roots, int32_t
     return false;
 }
 
-/* Returns whether a gradient gets no step. The gradient of an embedding that only its table reads
+/* Returns whether an operator gets no step: a cast that its readers make themselves, and some
+ * gradients. The gradient of an embedding that only its table reads
  * stays sparse, unless all rows are updated. The gradient of a matrix, dy^T x of few samples, stays
  * in its factors: the optimiser multiplies them, and the product is never stored. */
 static bool has_no_step(const lowering *l, const trmi_roots *roots, const int32_t *uses,
                         const trmi_op *op) {
     const trm_graph *g = l->graph;
+    if (l->rounded[op->outputs[0]]) {
+        return true;
+    }
     if (!only_for_update(roots, uses, op->outputs[0])) {
         return false;
     }
@@ -510,7 +548,8 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
     int32_t *uses = trmi_alloc(values * sizeof *uses);
     l.made = trmi_alloc(values * sizeof *l.made);
     l.weights = trmi_alloc(values * sizeof *l.weights);
-    bool memory = uses != NULL && l.made != NULL && l.weights != NULL;
+    l.rounded = trmi_alloc(values * sizeof *l.rounded);
+    bool memory = uses != NULL && l.made != NULL && l.weights != NULL && l.rounded != NULL;
     for (int i = 0; i < TRMI_LAYOUTS; i++) {
         l.at[i] = trmi_alloc(values * sizeof *l.at[i]);
         memory = memory && l.at[i] != NULL;
@@ -524,11 +563,13 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                 uses[g->ops[i].inputs[j]]++;
             }
         }
+        mark_rounded(&l, options, roots);
         status = lower_all(&l, roots, uses, err);
     }
     trmi_free(uses);
     trmi_free(l.made);
     trmi_free(l.weights);
+    trmi_free(l.rounded);
     for (int i = 0; i < TRMI_LAYOUTS; i++) {
         trmi_free(l.at[i]);
     }

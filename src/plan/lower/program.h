@@ -212,6 +212,9 @@ typedef struct trmi_target {
     /* Returns whether output 0 may share the bytes of input `input` if this is its last use; NULL =
      * never. */
     bool (*in_place)(void *context, const trm_graph *graph, const trmi_op *op, int input);
+    /* Returns whether the operator's kernel can read `input`, a CAST of a float32 matrix to
+     * bfloat16, from the matrix itself, which it rounds as the CAST does; NULL = never. */
+    bool (*rounds)(void *context, const trm_graph *graph, const trmi_op *op, int input);
     /* of this machine, for the roofline; 0 = 1e11, 2e10 */
     double flops_per_second, bytes_per_second;
 } trmi_target;
@@ -249,6 +252,9 @@ typedef struct trmi_plan_options {
     bool dense_gradients;
     /* gradients of large matrices that are products of few rows stay in factors */
     bool factored_gradients;
+    /* in training, kernels read parameters where they round them by themselves (trmi_target.rounds),
+     * and these have no casts; not where ranks share casts, or several batches read them */
+    bool no_casts;
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     /* ranks of one host that may compute cooperative gradients; 0 = none */
     int32_t cooperative_ranks;

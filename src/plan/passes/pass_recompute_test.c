@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the rules compute again in a block of a transformer: outputs of norms and GELU, not those of
- * layers. */
+ * layers. And which casts of its weights get no step. */
 #include "check.h"
 
 #include "plan/lower/program.h"
@@ -90,7 +90,43 @@ static void cheap_values_are_recomputed(void **state) {
     trmi_plan_destroy(again);
 }
 
+static bool rounds_matrices(void *context, const trm_graph *graph, const trmi_op *op, int input) {
+    (void)context;
+    (void)graph;
+    return input == 1 && (op->kind == TRMI_OP_LINEAR || op->kind == TRMI_OP_MATMUL);
+}
+
+/* In mixed precision a weight that all its readers round has no cast, and they read the parameter;
+ * activations keep their casts. Without the option, or if one reader does not round, the cast is a
+ * step. */
+static void weights_need_no_casts(void **state) {
+    (void)state;
+    const trmi_target target = {.name = "test", .threads = 1, .rounds = rounds_matrices};
+    const trmi_plan_options cast = {.precision = TRM_PRECISION_MIXED};
+    trmi_plan_options rounded = cast;
+    rounded.no_casts = true;
+    trm_program *with = compile(&target, cast), *without = compile(&target, rounded);
+    assert_int_equal(steps_of(with, TRMI_OP_CAST, TRMI_FORWARD) -
+                         steps_of(without, TRMI_OP_CAST, TRMI_FORWARD),
+                     2 * BLOCKS);
+    int32_t readers = 0;
+    for (int32_t i = 0; i < without->steps_count; i++) {
+        const trmi_step *step = &without->steps[i];
+        bool product = step->op_kind == TRMI_OP_LINEAR || step->op_kind == TRMI_OP_MATMUL;
+        const trmi_buffer *b = product ? &without->buffers[step->inputs[1]] : &without->buffers[0];
+        if (b->arena == TRMI_ARENA_PARAM) {
+            assert_int_equal(b->dtype, TRM_FLOAT32);
+            assert_int_equal(without->buffers[step->inputs[0]].dtype, TRM_BFLOAT16);
+            readers++;
+        }
+    }
+    assert_int_equal(readers, 2 * 2 * BLOCKS); /* forward, and the gradient of its input */
+    trmi_plan_destroy(with);
+    trmi_plan_destroy(without);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed),
+                                       cmocka_unit_test(weights_need_no_casts)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

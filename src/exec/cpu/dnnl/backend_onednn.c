@@ -196,6 +196,10 @@ static bool target_in_place(void *context, const trm_graph *graph, const trmi_op
     return row->in_place != NULL && row->in_place(context, graph, op, input);
 }
 
+static bool target_rounds(void *context, const trm_graph *graph, const trmi_op *op, int input) {
+    return trmi_onednn_matmul_rounds(context, graph, op, input);
+}
+
 /* ---- life ---------------------------------------------------------------------------------- */
 
 static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
@@ -332,7 +336,8 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .supports = target_supports,
                                     .seconds = target_seconds,
                                     .scratch = target_scratch,
-                                    .in_place = target_in_place};
+                                    .in_place = target_in_place,
+                                    .rounds = target_rounds};
     trm_status status = start_threads(state->threads, err);
     status = status == TRM_OK ? trmi_dnnl_create(&state->dnnl, err) : status;
     if (status == TRM_OK) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Float32 matrix products of layers (dense.h), in three forms:
+/* Matrix products of layers (dense.h), in three forms:
  *
  *   rows      threads share the columns of C, and the rows where there are few columns. A thread packs a group of B's
  *             panels [k][nr], which takes half of the second-level cache, and takes all its rows of A through them, tile by
@@ -10,6 +10,9 @@
  *             the columns
  *   weights   k is the batch: split into a few parts with sums of their own, added in order at the end; a part
  *             goes by chunks, of which B's panels and, one at a time, A's are packed
+ *
+ * With pairs, packing and copying round to bfloat16, two numbers of k lie in each float of a panel
+ * or row, and an odd k is filled up with a zero.
  *
  *   scratch:  [ per thread: A, B ]      [ sums of the splits | per thread: A, B ]
  */
@@ -42,10 +45,19 @@ enum {
 
 const trmi_dense_isa *trmi_dense(void) { return TRMI_CPU_CHOICE(&trmi_dense); }
 
+const trmi_dense_isa *trmi_dense_pairs(void) {
+#if defined(__x86_64__)
+    if (trmi_cpu()->avx512_bf16) {
+        return &trmi_dense_avx512bf16;
+    }
+#endif
+    return NULL;
+}
+
 /* Returns whether the form `few` is used: 8 to 32 rows, a B that exceeds the second-level cache. */
 static bool is_few(const trmi_dense_problem *p) {
     bool plain = !p->any_rows && !p->transpose_a && !p->transpose_b && !p->relu && !p->add &&
-                 p->b_stride == p->n;
+                 !p->pairs && p->b_stride == p->n;
     return plain && p->m >= FEW_LEAST && p->m <= FEW_MOST && p->n >= 4 * LINE &&
            p->k * p->n >= FEW_FLOATS;
 }
@@ -62,6 +74,16 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
 static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
     int64_t k = d->problem.k, unit = k % 2 == 0 ? 2 : 1, units = k / unit;
     return (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit;
+}
+
+/* Returns how many floats of a panel's column, or of a row of A, hold `depth` numbers. */
+static int64_t count_lanes(const trmi_dense_plan *d, int64_t depth) {
+    return trmi_pieces(depth, d->pair);
+}
+
+/* Returns the address of an element. */
+static const void *element_at(const void *base, int64_t bytes, int64_t index) {
+    return (const char *)base + index * bytes;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -102,7 +124,7 @@ static int64_t prepare_rows(trmi_dense_plan *d) {
 
 /* Packs panels [first, first + count) of block `block` of k. Rows of B are read in the order in
  * which they lie, a few of them for all panels. */
-static void pack_group(const trmi_dense_plan *d, const float *b, int64_t block, int64_t first,
+static void pack_group(const trmi_dense_plan *d, const void *b, int64_t block, int64_t first,
                        int64_t count, float *packed) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, begin = depth_at(d, block), depth = depth_at(d, block + 1) - begin;
@@ -112,49 +134,60 @@ static void pack_group(const trmi_dense_plan *d, const float *b, int64_t block, 
         for (int64_t i = 0; i < count; i++) {
             int64_t column = (first + i) * nr;
             int columns = (int)trmi_min_i64(nr, p->n - column);
-            float *to = packed + (i * depth + k) * nr;
+            float *to = packed + (i * count_lanes(d, depth) + k / d->pair) * nr;
+            int64_t at =
+                p->transpose_b ? column * p->b_stride + begin : (begin + k) * p->b_stride + column;
+            const void *from = element_at(b, d->b_bytes, at);
             if (p->transpose_b) {
-                d->pack->pack_transposed(to, b + column * p->b_stride + begin, TRM_FLOAT32,
-                                         p->b_stride, depth, columns);
+                d->pack->pack_transposed(to, from, p->b_type, p->b_stride, depth, columns);
             } else {
-                d->pack->pack(to, b + (begin + k) * p->b_stride + column, TRM_FLOAT32, p->b_stride,
-                              rows, columns);
+                d->pack->pack(to, from, p->b_type, p->b_stride, rows, columns);
             }
         }
     }
 }
 
+/* Copies rows of A side by side; of pairs that are not whole, the second number is 0. */
+static void copy_rows(const trmi_dense_plan *d, const void *from, int64_t rows, int64_t depth,
+                      float *own) {
+    d->pack->widen_rows(own, TRMI_TILE_STRIDE, from, d->problem.a_type, d->problem.k, rows, depth);
+    for (int64_t r = 0; r < rows && depth % d->pair != 0; r++) {
+        memset((char *)(own + r * TRMI_TILE_STRIDE) + 2 * depth, 0, 2);
+    }
+}
+
 /* Computes the rows [begin, end) of a group of panels over one block of k. `own`: place for the
  * rows of A of a tile. Prefetches those of the next tile. */
-static void run_group(const trmi_dense_plan *d, const float *a, const float *bias,
-                      const float *mask, float *c, int64_t block, int64_t first, int64_t count,
-                      int64_t begin, int64_t end, const float *packed, float *own) {
+static void run_group(const trmi_dense_plan *d, const void *a, const float *bias, const float *mask,
+                      float *c, int64_t block, int64_t first, int64_t count, int64_t begin,
+                      int64_t end, const float *packed, float *own) {
     const trmi_dense_problem *p = &d->problem;
     int64_t nr = d->isa->nr, from = depth_at(d, block), depth = depth_at(d, block + 1) - from;
     int64_t tiles = trmi_pieces(end - begin, d->isa->mr);
     /* Bias, ReLU and mask belong to the complete sum. Rows of A that several panels read are copied
      * side by side first. */
-    bool last = block + 1 == d->blocks, copies = count > 1;
+    bool last = block + 1 == d->blocks, copies = count > 1 || p->pairs;
     for (int64_t i = 0; i < tiles; i++) {
         int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
                 next = begin + trmi_cut_at(end - begin, tiles, i + 1);
         int64_t after = begin + trmi_cut_at(end - begin, tiles, trmi_min_i64(i + 2, tiles));
         /* each panel prefetches its share of the next tile's rows of A */
         trmi_prefetch soon =
-            trmi_prefetch_rows(a + next * p->k + from, p->k * 4, after - next, depth * 4);
+            trmi_prefetch_rows(element_at(a, d->a_bytes, next * p->k + from), p->k * d->a_bytes,
+                               after - next, depth * d->a_bytes);
         int64_t lines = trmi_pieces(soon.lines, count);
-        const float *rows = a + row * p->k + from;
+        const void *rows = element_at(a, d->a_bytes, row * p->k + from);
         if (copies) {
-            d->pack->widen_rows(own, TRMI_TILE_STRIDE, rows, TRM_FLOAT32, p->k, next - row, depth);
+            copy_rows(d, rows, next - row, depth, own);
         }
         for (int64_t j = 0; j < count; j++) {
             int64_t column = (first + j) * nr;
             const trmi_dense_tile t = {.rows = (int)(next - row),
                                        .columns = (int)trmi_min_i64(nr, p->n - column),
-                                       .k = depth,
+                                       .k = count_lanes(d, depth),
                                        .a = copies ? own : rows,
                                        .a_stride = copies ? TRMI_TILE_STRIDE : p->k,
-                                       .b = packed + j * nr * depth,
+                                       .b = packed + j * nr * count_lanes(d, depth),
                                        .c = c + row * p->n + column,
                                        .c_stride = p->n,
                                        .add = block > 0 || p->add,
@@ -171,7 +204,7 @@ static void run_group(const trmi_dense_plan *d, const float *a, const float *bia
 }
 
 /* Computes one task: a block of C, by groups of panels. */
-static void run_task(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
+static void run_task(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
                      const float *mask, float *c, int64_t task, float *room) {
     const trmi_dense_problem *p = &d->problem;
     int64_t m_block = task / d->n_blocks, n_block = task % d->n_blocks;
@@ -189,7 +222,7 @@ static void run_task(const trmi_dense_plan *d, const float *a, const float *b, c
     }
 }
 
-static void run_rows(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
+static void run_rows(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
                      const float *mask, float *c, float *scratch) {
 #pragma omp parallel for schedule(static) num_threads(d->threads)
     for (int64_t i = 0; i < d->m_blocks * d->n_blocks; i++) {
@@ -299,35 +332,54 @@ static int64_t column_cut(const trmi_dense_plan *d, int64_t i) {
     return trmi_min_i64(d->problem.n, trmi_cut_at(d->panels, d->n_blocks, i) * d->isa->nr);
 }
 
+/* Copies `depth` rows of some columns of A to a panel. */
+static void take_columns(const trmi_dense_plan *d, const void *from, int64_t depth, int columns,
+                         float *panel) {
+    static const uint16_t zeros[TRMI_TILE_COLS];
+    int64_t stride = d->problem.m;
+    if (!d->problem.pairs) {
+        d->isa->take(panel, from, stride, depth, columns);
+        return;
+    }
+    const uint16_t *row = from;
+    for (int64_t k = 0; k < depth; k += 2, row += 2 * stride, panel += TRMI_TILE_COLS) {
+        d->pack->deal(panel, 0, TRMI_TILE_COLS, TRMI_TILE_COLS, row,
+                      k + 1 < depth ? row + stride : zeros, columns);
+    }
+}
+
 /* Computes one chunk of k: packs B's panels, then A's panels one at a time, each of which stays in
  * the first-level cache. `next`: the depth of the following chunk, which is prefetched; 0 =
  * none. */
-static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, int64_t depth,
+static void run_chunk(const trmi_dense_plan *d, const void *a, const void *b, int64_t depth,
                       int64_t next, int64_t m, int64_t n, float *c, bool add, float *room) {
     const trmi_dense_problem *p = &d->problem;
-    int64_t nr = d->isa->nr, tiles = trmi_pieces(m, d->isa->mr);
+    int64_t nr = d->isa->nr, tiles = trmi_pieces(m, d->isa->mr), long_k = count_lanes(d, depth);
     float *panel = room, *packed = room + d->a_floats;
     for (int64_t j = 0; j < n; j += nr) {
-        d->pack->pack(packed + j * depth, b + j, TRM_FLOAT32, p->n, depth,
+        d->pack->pack(packed + j * long_k, element_at(b, d->b_bytes, j), p->b_type, p->n, depth,
                       (int)trmi_min_i64(nr, n - j));
     }
-    /* The tiles prefetch equal shares of the next chunk. */
-    trmi_prefetch soon[] = {trmi_prefetch_rows(a + depth * p->m, p->m * 4, next, m * 4),
-                            trmi_prefetch_rows(b + depth * p->n, p->n * 4, next, n * 4)};
+    /* the tiles prefetch the next chunk, equal shares of it */
+    trmi_prefetch soon[] = {trmi_prefetch_rows(element_at(a, d->a_bytes, depth * p->m),
+                                               p->m * d->a_bytes, next, m * d->a_bytes),
+                            trmi_prefetch_rows(element_at(b, d->b_bytes, depth * p->n),
+                                               p->n * d->b_bytes, next, n * d->b_bytes)};
     int64_t lines = trmi_pieces(soon[0].lines + soon[1].lines, tiles * trmi_pieces(n, nr));
     for (int64_t i = 0; i < tiles; i++) {
         int64_t row = trmi_cut_at(m, tiles, i);
-        trmi_dense_tile t = {.k = depth,
+        trmi_dense_tile t = {.k = long_k,
                              .rows = (int)(trmi_cut_at(m, tiles, i + 1) - row),
                              .a = panel,
                              .a_stride = TRMI_TILE_COLS,
                              .c_stride = p->n,
                              .add = add,
                              .soon_lines = lines};
-        d->isa->take(panel, a + row, p->m, depth, (int)trmi_min_i64(TRMI_TILE_COLS, m - row));
+        take_columns(d, element_at(a, d->a_bytes, row), depth,
+                     (int)trmi_min_i64(TRMI_TILE_COLS, m - row), panel);
         for (int64_t j = 0; j < n; j += nr) {
             t.columns = (int)trmi_min_i64(nr, n - j);
-            t.b = packed + j * depth;
+            t.b = packed + j * long_k;
             t.c = c + row * p->n + j;
             t.soon = trmi_prefetch_next(soon, 2);
             d->isa->columns(&t);
@@ -336,7 +388,7 @@ static void run_chunk(const trmi_dense_plan *d, const float *a, const float *b, 
 }
 
 /* Computes one task of `weights`: one block of C over one split of k, chunk by chunk. */
-static void run_block(const trmi_dense_plan *d, const float *a, const float *b, float *sums,
+static void run_block(const trmi_dense_plan *d, const void *a, const void *b, float *sums,
                       int64_t task, float *room) {
     const trmi_dense_problem *p = &d->problem;
     int64_t per_split = d->m_blocks * d->n_blocks, split = task / per_split,
@@ -351,14 +403,15 @@ static void run_block(const trmi_dense_plan *d, const float *a, const float *b, 
         int64_t first = begin + trmi_cut_at(depth, d->blocks, i),
                 last = begin + trmi_cut_at(depth, d->blocks, i + 1);
         int64_t next = i + 1 < d->blocks ? begin + trmi_cut_at(depth, d->blocks, i + 2) - last : 0;
-        run_chunk(d, a + first * p->m + row, b + first * p->n + column, last - first, next, rows,
+        run_chunk(d, element_at(a, d->a_bytes, first * p->m + row),
+                  element_at(b, d->b_bytes, first * p->n + column), last - first, next, rows,
                   columns, sums + (split * p->m + row) * p->n + column, i > 0 || p->add, room);
     }
 }
 
 /* Runs a product whose depth is long beside its result (a weight gradient): the depth is cut
  * into splits with sums of their own, which are then added in order. */
-static void run_weights(const trmi_dense_plan *d, const float *a, const float *b, float *c,
+static void run_weights(const trmi_dense_plan *d, const void *a, const void *b, float *c,
                         float *scratch) {
     int64_t total = d->problem.m * d->problem.n, parts = trmi_pieces(total, REDUCE);
     float *sums = d->splits > 1 ? scratch : c;
@@ -380,8 +433,15 @@ static void run_weights(const trmi_dense_plan *d, const float *a, const float *b
 /* ---- both ------------------------------------------------------------------------------------ */
 
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *d) {
-    *d = (trmi_dense_plan){
-        .problem = *problem, .isa = trmi_dense(), .pack = trmi_gemm(), .threads = threads};
+    *d = (trmi_dense_plan){.problem = *problem,
+                           .isa = problem->pairs ? trmi_dense_pairs() : trmi_dense(),
+                           .pack = problem->pairs ? trmi_gemm_pairs() : trmi_gemm(),
+                           .pair = problem->pairs ? 2 : 1,
+                           .a_bytes = problem->a_type == TRM_BFLOAT16 ? 2 : 4,
+                           .b_bytes = problem->b_type == TRM_BFLOAT16 ? 2 : 4,
+                           .threads = threads};
+    d->problem.a_type = problem->a_type == TRM_BFLOAT16 ? TRM_BFLOAT16 : TRM_FLOAT32;
+    d->problem.b_type = problem->b_type == TRM_BFLOAT16 ? TRM_BFLOAT16 : TRM_FLOAT32;
     d->panels = trmi_pieces(problem->n, d->isa->nr);
     d->few = is_few(problem);
     if (d->few) {
@@ -390,7 +450,7 @@ int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_
     return problem->transpose_a ? prepare_weights(d) : prepare_rows(d);
 }
 
-void trmi_dense_run(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
+void trmi_dense_run(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
                     const float *mask, float *c, void *scratch) {
     if (d->few) {
         run_few(d, a, b, bias, mask, c);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/gemm/dense.h: float32 products of two matrices, as layers need them:
+/* exec/cpu/gemm/dense.h: products of two matrices with a float32 result, as layers need them:
  *
  *      rows     C [M, N] = end(A [M, K] B)      B [K, N], or [N, K] as LINEAR has it; bias, ReLU, a ReLU's mask
  *      few      C [M, N] = A [M, K] B        8 to 32 rows, a large B [K, N] as it lies: the gradient of a wide layer's input
@@ -23,6 +23,11 @@ typedef struct trmi_dense_problem {
     /* strict determinism: the same bits for a number of C whatever the numbers of rows and columns,
      * those of the convolution kernels: never the form for few rows, never split sums */
     bool any_rows;
+    /* of A and B: BFLOAT16; 0 = FLOAT32. `pairs`: both are rounded to bfloat16 and multiplied in
+     * pairs, where trmi_dense_pairs() is not NULL; A of `weights` is then BFLOAT16. Without it both
+     * are FLOAT32. */
+    trm_dtype a_type, b_type;
+    bool pairs;
 } trmi_dense_problem;
 
 typedef struct trmi_dense_plan {
@@ -30,6 +35,7 @@ typedef struct trmi_dense_plan {
     const trmi_dense_isa *isa;
     const trmi_gemm_isa *pack;
     int threads;
+    int64_t pair, a_bytes, b_bytes; /* numbers of k in a float of a panel; of an element */
     bool few;
     int64_t panels;
     /* rows: blocks of k and their length; weights: chunks of k */
@@ -45,7 +51,7 @@ bool trmi_dense_fits(const trmi_dense_problem *problem);
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *plan);
 /* Computes the product. bias [N] and mask [M, N] (of a ReLU's gradient) may be NULL. `scratch`:
  * 64-byte aligned. Uses plan->threads OpenMP threads. */
-void trmi_dense_run(const trmi_dense_plan *plan, const float *a, const float *b, const float *bias,
+void trmi_dense_run(const trmi_dense_plan *plan, const void *a, const void *b, const float *bias,
                     const float *mask, float *c, void *scratch);
 
 #endif

@@ -48,9 +48,12 @@ typedef struct trmi_dense_isa {
 
 extern const trmi_dense_isa trmi_dense_plain;
 #if defined(__x86_64__)
-extern const trmi_dense_isa trmi_dense_avx2, trmi_dense_avx512;
+extern const trmi_dense_isa trmi_dense_avx2, trmi_dense_avx512, trmi_dense_avx512bf16;
 #endif
 /* Returns the best table for this CPU. */
 const trmi_dense_isa *trmi_dense(void);
+/* Returns the table that multiplies pairs of bfloat16 (gemm_isa.h), which stand where floats are
+ * named; NULL if the CPU has no such instruction. `take` and `few_rows` are not for pairs. */
+const trmi_dense_isa *trmi_dense_pairs(void);
 
 #endif

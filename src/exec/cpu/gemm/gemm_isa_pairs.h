@@ -85,23 +85,23 @@ static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, 
 }
 
 /* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats
- * would be; else each is rounded into a line of its own, then dealt. */
+ * would be; others are rounded into lines first. k is at most TRMI_TILE_K. */
 static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns) {
+    enum { LINE = TRMI_TILE_K / 2 + 1 };
     if (type == TRM_BFLOAT16 && ld % 2 == 0 && k % 2 == 0) {
         pack_transposed_as(to, from, TRM_FLOAT32, ld / 2, k / 2, columns);
         return;
     }
     int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4, pairs = (k + 1) / 2;
-    for (int j = 0; j < NR; j++) {
-        uint16_t line[TRMI_TILE_K + 2] = {0};
-        if (j < columns) {
-            widen_row(line, (const char *)from + j * ld * bytes, type, k);
-        }
-        for (int64_t p = 0; p < pairs; p++) {
-            memcpy(to + p * NR + j, line + 2 * p, 4);
-        }
+    float lines[NR * LINE];
+    for (int j = 0; j < columns; j++) {
+        uint16_t line[2 * LINE];
+        line[2 * pairs - 1] = 0; /* where k is odd */
+        widen_row(line, (const char *)from + j * ld * bytes, type, k);
+        memcpy(lines + j * LINE, line, (size_t)pairs * sizeof *lines);
     }
+    pack_transposed_as(to, lines, TRM_FLOAT32, LINE, pairs, columns);
 }
 
 /* Deals `count` pairs at the end of rows. */

@@ -18,6 +18,7 @@
 
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/gemm/narrow.h"
+#include "exec/cpu/tuning/rates.h"
 
 #include "graph/rows.h"
 
@@ -108,7 +109,7 @@ static trmi_conv_problem one_pixel(trmi_conv_direction direction, int64_t rows, 
                                .dilation = {1, 1}};
 }
 
-/* Sets the convolution problem and the algorithm by the table above. */
+/* Sets the convolution problem by the table above. */
 static void set_conv_problem(product *p) {
     trmi_conv_problem *q = &p->problem;
     if (p->transpose_a && !p->transpose_b) {
@@ -127,8 +128,17 @@ static void set_conv_problem(product *p) {
         q->image_type = p->type_a, q->weights_type = p->type_b, q->result_type = p->type_c;
         q->bias = p->bias;
     }
-    p->algorithm =
-        q->direction == TRMI_CONV_WEIGHTS ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
+}
+
+/* Returns the algorithm of the product: on pairs of bfloat16 where this CPU multiplies them faster.
+ * `strict`: bits do not depend on what was measured. */
+static const trmi_conv_algorithm *choose_algorithm(const trmi_conv_problem *q, bool strict) {
+    bool weights = q->direction == TRMI_CONV_WEIGHTS;
+    const trmi_conv_algorithm *pairs = weights ? &trmi_conv_gradw_pairs : &trmi_conv_gather_pairs;
+    if (!strict && pairs->can(q) && trmi_onednn_pairs_gain() > 1) {
+        return pairs;
+    }
+    return weights ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
 }
 
 bool trmi_matmul_problem_of_step(const trm_program *program, const trmi_step *step,
@@ -225,6 +235,7 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
     p->k /= p->by_block ? step->blocks : 1;
     set_conv_problem(p);
     p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? step->blocks : 1;
+    p->algorithm = choose_algorithm(&p->problem, blocks);
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 
@@ -351,7 +362,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
     }
     ((trmi_step *)(uintptr_t)k->step)->algorithm = p->is_narrow ? "narrow"
                                                    : p->dense   ? "dense"
-                                                                : "gemm";
+                                                                : p->algorithm->name;
     return TRM_OK;
 }
 
@@ -374,4 +385,21 @@ bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, con
     (void)graph;
     (void)op;
     return layout == TRMI_PLAIN;
+}
+
+/* Pairs of bfloat16 are rounded as the weights are packed, once each if they are read once. Few rows
+ * read weights as they lie: those in bfloat16 are half of the bytes. */
+bool trmi_onednn_matmul_rounds(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
+                               int input) {
+    bool linear = op->kind == TRMI_OP_LINEAR;
+    if ((!linear && op->kind != TRMI_OP_MATMUL) || input != 1 || state->strict) {
+        return false;
+    }
+    const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
+    bool by_columns = linear ? !op->attrs.matmul.inputs_first : op->attrs.matmul.transpose_b;
+    int64_t k = b->shape.dim[by_columns ? 1 : 0];
+    return a->dtype == TRM_BFLOAT16 && b->shape.rank == 2 && !op->attrs.matmul.transpose_a &&
+           !op->attrs.matmul.relu && op->attrs.matmul.columns == 0 && k > 0 && k % 2 == 0 &&
+           trm_shape_count(&a->shape) / k > TRMI_NARROW_ROWS && trmi_gemm_pairs() != NULL &&
+           trmi_onednn_pairs_gain() > 1;
 }

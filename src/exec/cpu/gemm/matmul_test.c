@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "exec/cpu/dnnl/onednn.h"
+#include "exec/cpu/gemm/dense.h"
 
 #include "base/format/half.h"
 #include "base/memory.h"
@@ -53,6 +54,7 @@ typedef struct shape {
     int64_t width;     /* of B where [begin, begin + n) of its columns are used; 0 = n */
     int64_t begin;
     trm_dtype type; /* 0 = float32 */
+    bool whole_b;   /* B is float32, and the product rounds it to the type of A */
 } shape;
 
 static double relative_error(const shape *s, const void *a, const void *b, const void *bias,
@@ -67,7 +69,8 @@ static double relative_error(const shape *s, const void *a, const void *b, const
                     int64_t ia = q * s->m * s->k + (s->ta ? p * s->m + i : i * s->k + p);
                     int64_t ib = q * s->k * width +
                                  (s->tb ? (s->begin + j) * s->k + p : p * width + s->begin + j);
-                    sum += at(a, s->type, ia) * at(b, s->type, ib);
+                    double right = at(b, s->whole_b ? TRM_FLOAT32 : s->type, ib);
+                    sum += at(a, s->type, ia) * right;
                 }
                 sum = s->relu && sum < 0 ? 0 : sum;
                 sum = s->mask && mask[i * s->n + j] <= 0 ? 0 : sum;
@@ -85,7 +88,7 @@ static void check(const shape *given) {
     s->type = s->type == TRM_DTYPE_NONE ? TRM_FLOAT32 : s->type;
     int64_t width = s->width > 0 ? s->width : s->n;
     void *a = values(s->batch * s->m * s->k, s->type),
-         *b = values(s->batch * s->k * width, s->type);
+         *b = values(s->batch * s->k * width, s->whole_b ? TRM_FLOAT32 : s->type);
     float *mask = values(s->m * s->n, TRM_FLOAT32);
     void *bias = values(s->n, TRM_FLOAT32), *c = values(s->batch * s->m * s->n, s->type);
     trm_shape sa = trm_shape_of(s->batch, s->ta ? s->k : s->m, s->ta ? s->m : s->k);
@@ -105,8 +108,9 @@ static void check(const shape *given) {
                                            TRMI_ARENA_CONSTANT, TRMI_ARENA_ACTIVATION};
     trmi_buffer buffers[5] = {{0}};
     for (int i = 1; i < 5; i++) {
+        bool whole = i == 3 || (i == 2 && s->whole_b);
         buffers[i] = (trmi_buffer){
-            .dtype = i == 3 ? TRM_FLOAT32 : s->type, .shape = shapes[i], .arena = arenas[i]};
+            .dtype = whole ? TRM_FLOAT32 : s->type, .shape = shapes[i], .arena = arenas[i]};
     }
     static const int32_t inputs[] = {1, 2, 3}, output = 4;
     trmi_attrs attrs = {.matmul = {.transpose_a = s->ta,
@@ -175,6 +179,73 @@ static void linear(void **state) {
     }
 }
 
+/* Weights that a product rounds as it packs them (trmi_target.rounds): odd sizes, several blocks of
+ * k. */
+static void rounded_weights(void **state) {
+    for (int i = 0; i < 24; i++) {
+        check(&(shape){.batch = 1,
+                       .m = between(5, i % 3 == 0 ? 700 : 90),
+                       .n = between(1, 100),
+                       .k = 2 * between(1, i % 4 == 0 ? 400 : 60),
+                       .tb = i & 1,
+                       .linear = i & 1,
+                       .bias = i >> 1 & i & 1,
+                       .type = TRM_BFLOAT16,
+                       .whole_b = true});
+    }
+}
+
+/* The values that a kernel rounds, as a CAST rounds them. */
+static void round_to_bf16(float *v, int64_t count, uint16_t *to) {
+    for (int64_t i = 0; i < count; i++) {
+        to[i] = trmi_float_to_bf16(v[i]);
+        v[i] = trmi_bf16_to_float(to[i]);
+    }
+}
+
+/* dense.c on pairs of bfloat16, beside the same product of float32 operands that are bfloat16
+ * numbers: rows and weights, A and B of either type, odd depths, sums that are added. */
+static void pairs(void **state) {
+    if (trmi_dense_pairs() == NULL) {
+        print_message("[  note  ] skipped: this CPU does not multiply pairs of bfloat16\n");
+        skip();
+    }
+    for (int i = 0; i < 32; i++) {
+        bool weights = i & 1, half_b = i >> 1 & 1;
+        trmi_dense_problem p = {.m = between(1, 90),
+                                .n = between(1, 140),
+                                .k = between(1, i % 8 < 2 ? 700 : 90),
+                                .transpose_a = weights,
+                                .transpose_b = !weights && (i >> 2 & 1),
+                                .add = i >> 3 & 1};
+        p.b_stride = p.transpose_b ? p.k : p.n;
+        float *a = values(p.m * p.k, TRM_FLOAT32), *b = values(p.k * p.n, TRM_FLOAT32);
+        float *c = values(p.m * p.n, TRM_FLOAT32), *d = values(p.m * p.n, TRM_FLOAT32);
+        uint16_t *small_a = values(p.m * p.k, TRM_BFLOAT16),
+                 *small_b = values(p.k * p.n, TRM_BFLOAT16);
+        memcpy(d, c, (size_t)(p.m * p.n) * sizeof *c);
+        round_to_bf16(a, p.m * p.k, small_a);
+        round_to_bf16(b, p.k * p.n, small_b);
+        trmi_dense_plan whole, half;
+        int64_t bytes = trmi_dense_prepare(&p, 2, &whole);
+        p.pairs = true;
+        p.a_type = TRM_BFLOAT16;
+        p.b_type = half_b ? TRM_BFLOAT16 : TRM_FLOAT32;
+        int64_t more = trmi_dense_prepare(&p, 2, &half);
+        void *scratch = trmi_alloc((size_t)(bytes > more ? bytes : more) + 64);
+        trmi_dense_run(&whole, a, b, NULL, NULL, c, scratch);
+        memset(scratch, 0xFF, (size_t)more);
+        trmi_dense_run(&half, small_a, half_b ? (const void *)small_b : b, NULL, NULL, d, scratch);
+        for (int64_t j = 0; j < p.m * p.n; j++) {
+            CHECK_CLOSE(d[j], c[j], 2e-5);
+        }
+        void *all[] = {a, b, c, d, small_a, small_b, scratch};
+        for (size_t j = 0; j < sizeof all / sizeof all[0]; j++) {
+            trmi_free(all[j]);
+        }
+    }
+}
+
 /* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
 static void dense(void **state) {
     for (int i = 0; i < 16; i++) {
@@ -233,7 +304,8 @@ static void narrow(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear),
-                                       cmocka_unit_test(dense), cmocka_unit_test(few),
-                                       cmocka_unit_test(narrow)};
+                                       cmocka_unit_test(dense),  cmocka_unit_test(few),
+                                       cmocka_unit_test(narrow), cmocka_unit_test(rounded_weights),
+                                       cmocka_unit_test(pairs)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

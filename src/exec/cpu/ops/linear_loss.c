@@ -18,6 +18,10 @@
  *
  * In evaluation each row's largest logit is its predicted class, and there are no gradients.
  *
+ * Of bfloat16 x, where the CPU multiplies pairs of bfloat16 faster, the operands of all products
+ * are rounded to that type, as those of other layers are: W as it is packed, the gradients of a
+ * block's logits as they are made, in place. Sums, losses and the gradient of W are float32.
+ *
  * Rows whose label is ignored cost nothing: of masked tokens, six rows in seven.
  *
  *   scratch:  [ numbers of the rows | the rows that count | x and dx of a chunk | z |
@@ -25,6 +29,7 @@
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
+#include "exec/cpu/tuning/rates.h"
 #include "exec/class_labels.h"
 
 #include "base/checked.h"
@@ -52,10 +57,11 @@ typedef struct loss_state {
     int threads;
     int at_once;                  /* blocks; the threads of a block are threads / at_once */
     bool half, gradient, weights; /* weights: the gradient of w is made, too */
+    bool pairs;                   /* products of pairs of bfloat16 */
     bool biased, bias_gradient;
     bool predicts; /* in place of gradients */
     /* bytes of the parts of the scratch */
-    int64_t numbers_bytes, list_bytes, x_bytes, z_bytes, parts_bytes, product_bytes;
+    int64_t numbers_bytes, list_bytes, x_bytes, dx_bytes, z_bytes, parts_bytes, product_bytes;
 } loss_state;
 
 static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
@@ -70,24 +76,23 @@ static int64_t filled_rows(const loss_state *s, int64_t count) {
 /* The three products of a block: logits, dx, dW. */
 typedef enum product { LOGITS, DX, DW } product;
 
-/* Returns one of the three products: logits = x w^T, dx = dz w, dw = dz^T x. */
+/* Returns one of the three products: logits = x w^T, dx = dz w, dw = dz^T x. With pairs x and dz
+ * are bfloat16. */
 static trmi_dense_problem problem_of(const loss_state *s, product which, int64_t rows,
                                      int64_t columns, bool add) {
+    trm_dtype type = s->pairs ? TRM_BFLOAT16 : TRM_FLOAT32;
+    trmi_dense_problem p = {
+        .b_stride = s->width, .pairs = s->pairs, .a_type = type, .b_type = TRM_FLOAT32};
     switch (which) {
-    case LOGITS:
-        return (trmi_dense_problem){
-            .m = rows, .n = columns, .k = s->width, .transpose_b = true, .b_stride = s->width};
-    case DX:
-        return (trmi_dense_problem){
-            .m = rows, .n = s->width, .k = columns, .b_stride = s->width, .add = add};
-    default:
-        return (trmi_dense_problem){.m = columns,
-                                    .n = s->width,
-                                    .k = rows,
-                                    .transpose_a = true,
-                                    .b_stride = s->width,
-                                    .add = add};
+    case LOGITS: p.m = rows, p.n = columns, p.k = s->width, p.transpose_b = true; break;
+    case DX: p.m = rows, p.n = s->width, p.k = columns, p.add = add; break;
+    case DW:
+        p.m = columns, p.n = s->width, p.k = rows, p.add = add;
+        p.transpose_a = true;
+        p.b_type = type;
+        break;
     }
+    return p;
 }
 
 /* Returns the column of the first class of a block. */
@@ -140,7 +145,8 @@ static int64_t most_classes(const trmi_step *step, int64_t classes) {
  * through in chunks of about CHUNK_FLOATS logits, and within a chunk through blocks of COLUMNS
  * classes. */
 static void size_memory(loss_state *s, const trm_program *program, const trmi_step *step,
-                        int threads) {
+                        const trmi_onednn *backend) {
+    int threads = backend->threads;
     const trmi_buffer *x = &program->buffers[step->inputs[0]],
                       *w = &program->buffers[step->inputs[1]];
     int32_t gradients = step->attrs->xent.predicts ? 0 : step->outputs_count - 1;
@@ -157,12 +163,16 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     s->at_once = s->blocks >= BLOCKS_EACH * threads ? threads : 1;
+    /* strict: bits do not depend on what was measured */
+    s->pairs =
+        s->half && !backend->strict && trmi_dense_pairs() != NULL && trmi_onednn_pairs_gain() > 1;
     int64_t rows_at_once =
         trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, most_classes(step, s->classes)));
     s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, rows_at_once));
     s->numbers_bytes = trmi_round_up(PER_ROW * (s->rows + ROWS_STEP) * (int64_t)sizeof(double), 64);
     s->list_bytes = trmi_round_up((s->rows + 1) * (int64_t)sizeof(int64_t), 64);
-    s->x_bytes = trmi_round_up(chunk_rows(s) * s->width * 4, 64);
+    s->x_bytes = trmi_round_up(chunk_rows(s) * s->width * (s->pairs ? 2 : 4), 64);
+    s->dx_bytes = trmi_round_up(chunk_rows(s) * s->width * 4, 64);
     s->z_bytes = trmi_round_up(chunk_rows(s) * s->classes * 4, 64);
     s->parts_bytes = trmi_round_up(chunk_rows(s) * s->blocks * 4, 64);
     s->product_bytes = product_bytes(s);
@@ -181,7 +191,8 @@ typedef struct run {
     double *numbers;    /* [counted][PER_ROW] */
     int64_t *list;      /* [counted] rows that count */
     int64_t counted;
-    float *x32, *dx32, *z;
+    void *rows_x; /* of the chunk: float32, or bfloat16 with pairs */
+    float *dx32, *z;
     float *parts;  /* [blocks][rows] log_sum_exp of a row of a block */
     char *scratch; /* of the products */
     float weight;  /* of a row in the loss */
@@ -247,12 +258,12 @@ static void multiply_block(const run *r, product which, int64_t block, bool add)
     float *z = logits_of(r, 0, block);
     const float *w = r->w + begin * r->s->width;
     if (which == LOGITS) {
-        trmi_dense_run(&plan, r->x32, w, r->bias != NULL ? r->bias + begin : NULL, NULL, z,
+        trmi_dense_run(&plan, r->rows_x, w, r->bias != NULL ? r->bias + begin : NULL, NULL, z,
                        scratch);
     } else if (which == DX) {
         trmi_dense_run(&plan, z, w, NULL, NULL, r->dx32, scratch);
     } else {
-        trmi_dense_run(&plan, z, r->x32, NULL, NULL, r->dw + begin * r->s->width, scratch);
+        trmi_dense_run(&plan, z, r->rows_x, NULL, NULL, r->dw + begin * r->s->width, scratch);
     }
 }
 
@@ -349,33 +360,45 @@ static trm_status join_classes(const run *r, const trmi_kernel_env *env, trm_err
     return TRM_OK;
 }
 
-/* Turns the logits of a block into their gradients. */
-static void differentiate_block(const run *r, int64_t block) {
-    const loss_state *s = r->s;
-    int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
-#pragma omp parallel for schedule(static) num_threads(s->threads / s->at_once)
-    for (int64_t row = 0; row < r->rows; row++) {
-        float lse = (float)r->numbers[PER_ROW * (r->begin + row)];
-        float scale = row < r->real ? r->weight : 0, *z = logits_of(r, row, block);
-        int64_t column = label_column(r, row);
-        s->kernels->xent_grad(z, z, columns, false, lse, scale, 0);
-        if (column >= begin && column < begin + columns) {
-            z[column - begin] -= scale;
-        }
+/* Logits of a row of a block become their gradients. */
+static void differentiate_row(const run *r, int64_t row, int64_t begin, int64_t columns, float *z) {
+    float lse = (float)r->numbers[PER_ROW * (r->begin + row)];
+    float scale = row < r->real ? r->weight : 0;
+    int64_t column = label_column(r, row);
+    r->s->kernels->xent_grad(z, z, columns, false, lse, scale, 0);
+    if (column >= begin && column < begin + columns) {
+        z[column - begin] -= scale;
     }
 }
 
-/* Adds the gradients of a block's logits to those of the bias, row by row. */
-static void add_bias_gradients(const run *r, int64_t block) {
-    int64_t begin = block_at(r->s, block), columns = block_at(r->s, block + 1) - begin;
-    for (int64_t c = 0; c < columns && r->begin == 0; c++) {
-        r->dbias[begin + c] = 0;
+/* Adds the gradients of a row's logits to those of the bias, which the first row of all begins. */
+static void add_bias_gradients(const run *r, int64_t row, const float *z, int64_t columns,
+                               float *dbias) {
+    if (row == 0 && r->begin == 0) {
+        memset(dbias, 0, (size_t)columns * sizeof *dbias);
     }
-    for (int64_t row = 0; row < r->real; row++) {
-        const float *z = logits_of(r, row, block);
-        for (int64_t c = 0; c < columns; c++) {
-            r->dbias[begin + c] += z[c];
-        }
+    for (int64_t c = 0; c < columns && row < r->real; c++) {
+        dbias[c] += z[c];
+    }
+}
+
+/* Logits of a block become their gradients; those of its bias are added row by row. With pairs the
+ * rows of bfloat16 follow each other from the block's begin: a row ends before the next row of
+ * logits begins. */
+static void differentiate_block(const run *r, int64_t block) {
+    const loss_state *s = r->s;
+    int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
+    uint16_t *rounded = (uint16_t *)(void *)logits_of(r, 0, block);
+#pragma omp parallel for schedule(static) num_threads(s->threads / s->at_once)
+    for (int64_t row = 0; row < r->rows; row++) {
+        differentiate_row(r, row, begin, columns, logits_of(r, row, block));
+    }
+    for (int64_t row = 0; row < r->rows && s->bias_gradient; row++) {
+        add_bias_gradients(r, row, logits_of(r, row, block), columns, r->dbias + begin);
+    }
+    for (int64_t row = 0; row < r->rows && s->pairs; row++) {
+        s->kernels->unary[TRMI_UNARY_COPY](logits_of(r, row, block), rounded + row * columns,
+                                           columns, false, true, 1);
     }
 }
 
@@ -385,26 +408,24 @@ static void compute_gradients(const run *r, int64_t block) {
     if (r->s->weights) {
         multiply_block(r, DW, block, r->begin > 0);
     }
-    if (r->s->bias_gradient) {
-        add_bias_gradients(r, block);
-    }
 }
 
-/* Copies the chunk's rows of x together (in float32), or its rows of dx to their places. */
+/* Copies the chunk's rows of x together, or its rows of dx to their places. */
 static void move_rows(const run *r, bool gather) {
     const loss_state *s = r->s;
-    int64_t width = s->width, size = s->half ? 2 : 4;
+    int64_t width = s->width, size = s->half ? 2 : 4, own = s->pairs ? 2 : 4;
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t row = 0; row < r->rows; row++) {
-        float *x = r->x32 + row * width, *dx = r->dx32 + row * width;
+        char *x = (char *)r->rows_x + row * width * own;
+        float *dx = r->dx32 + row * width;
         if (row >= r->real) {
-            memset(gather ? x : dx, 0, (size_t)width * sizeof *x);
+            memset(gather ? (void *)x : dx, 0, (size_t)(width * (gather ? own : 4)));
             continue;
         }
         int64_t at = r->list[r->begin + row] * width * size;
         s->kernels->unary[TRMI_UNARY_COPY](gather ? (const void *)(r->x + at) : dx,
                                            gather ? (void *)x : r->dx + at, width,
-                                           gather && s->half, !gather && s->half, 1);
+                                           gather && s->half, gather ? s->pairs : s->half, 1);
     }
 }
 
@@ -468,11 +489,11 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
     r.bias = s->biased ? trmi_kernel_input(k, env, 3) : NULL;
     r.dbias = s->bias_gradient ? trmi_kernel_output(k, env, 3) : NULL;
     scratch += s->numbers_bytes + s->list_bytes;
-    r.x32 = (float *)(void *)scratch;
+    r.rows_x = scratch;
     r.dx32 = (float *)(void *)(scratch + s->x_bytes);
-    r.z = (float *)(void *)(scratch + 2 * s->x_bytes);
-    r.parts = (float *)(void *)(scratch + 2 * s->x_bytes + s->z_bytes);
-    r.scratch = scratch + 2 * s->x_bytes + s->z_bytes + s->parts_bytes;
+    r.z = (float *)(void *)(scratch + s->x_bytes + s->dx_bytes);
+    r.parts = (float *)(void *)(scratch + s->x_bytes + s->dx_bytes + s->z_bytes);
+    r.scratch = scratch + s->x_bytes + s->dx_bytes + s->z_bytes + s->parts_bytes;
     double total = 0;
     TRMI_TRY(list_rows(&r, err));
     double counted = (double)r.counted;
@@ -503,8 +524,8 @@ static trm_status run_loss(const trmi_kernel *k, const trmi_kernel_env *env, trm
 int64_t trmi_onednn_linear_loss_scratch(trmi_onednn *state, const trm_program *program,
                                         const trmi_step *step) {
     loss_state s;
-    size_memory(&s, program, step, state->threads);
-    return s.numbers_bytes + s.list_bytes + 2 * s.x_bytes + s.z_bytes + s.parts_bytes +
+    size_memory(&s, program, step, state);
+    return s.numbers_bytes + s.list_bytes + s.x_bytes + s.dx_bytes + s.z_bytes + s.parts_bytes +
            s.product_bytes * s.at_once;
 }
 
@@ -532,7 +553,7 @@ trm_status trmi_onednn_bind_linear_loss(trmi_backend *backend, trmi_kernel *kern
     if (s == NULL) {
         return TRM_NOMEM;
     }
-    size_memory(s, kernel->program, kernel->step, trmi_onednn_of(backend)->threads);
+    size_memory(s, kernel->program, kernel->step, trmi_onednn_of(backend));
     kernel->by_block = kernel->step->over_samples;
     kernel->run = run_loss;
     return TRM_OK;
