@@ -62,9 +62,9 @@ typedef struct trm_membership {
 /* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
  * process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
  * made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
- * another host. Where more than half of the ranks have come to a TCP address, and `least`, and no
- * other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job begins without the
- * others, which join when they come.
+ * another host. Where more than half of the ranks have come to a TCP address or a file, and `least`,
+ * and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job begins
+ * without the others, which join when they come.
  *   param    cluster: may be destroyed afterwards
  *            options: NULL = defaults
  *   errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create

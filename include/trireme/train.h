@@ -498,7 +498,8 @@ typedef struct trm_model_checkpoint_options {
 /* Saves checkpoints as the options say, and at the end of training or when it is stopped. Sink
  * mode: only between epochs (and when stopped), at the end of the epoch in which one was due. If
  * the disk is full (NOSPACE), a save is left out with a warning and tried again when the next one
- * is due; the last one then fails. */
+ * is due; the last one then fails. An elastic job that begins at step 0 fails (INVALID) where the
+ * directory has checkpoints: its ranks may be those of an ended job, started again. */
 TRM_API trm_callback trm_model_checkpoint(const trm_model_checkpoint_options *options);
 
 /* Evaluates at the end of every `every_epochs`-th epoch and calls the other callbacks'

@@ -4396,9 +4396,9 @@ FUNCTIONS = {
         """Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
         process comes later: it is alone, with a communicator of its own, until trm_elastic_recover has
         made it a member. It needs what the first ranks had: the rendezvous, and the token if it is on
-        another host. Where more than half of the ranks have come to a TCP address, and `least`, and no
-        other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job begins without the
-        others, which join when they come.
+        another host. Where more than half of the ranks have come to a TCP address or a file, and `least`,
+        and no other one for 10 s (a quarter of join.timeout_seconds, if that is less), the job begins
+        without the others, which join when they come.
           param    cluster: may be destroyed afterwards
                    options: NULL = defaults
           errors   INVALID (least above most), those of trm_cluster_join and trm_comm_create
@@ -5741,7 +5741,8 @@ FUNCTIONS = {
         """Saves checkpoints as the options say, and at the end of training or when it is stopped. Sink
         mode: only between epochs (and when stopped), at the end of the epoch in which one was due. If
         the disk is full (NOSPACE), a save is left out with a warning and tried again when the next one
-        is due; the last one then fails.
+        is due; the last one then fails. An elastic job that begins at step 0 fails (INVALID) where the
+        directory has checkpoints: its ranks may be those of an ended job, started again.
         """),
     'trm_evaluate_every': (trm_callback, (c_void_p, c_int64,),
         'data every_epochs',

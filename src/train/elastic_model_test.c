@@ -2,10 +2,11 @@
 /* Models of elastic jobs, of real processes: a rank dies before any of them has trained, while the
  * ranks make their models or before they agree on the checkpoint that they resume. The others train
  * without it, with the bits of the undisturbed job; where batch norm is over groups of ranks, with
- * its weights. */
+ * its weights. The ranks of an ended job do not begin it anew. */
 #include "check.h"
 
 #include "trireme/elastic.h"
+#include "trireme/io.h"
 #include "trireme/train.h"
 
 #include "base/os.h"
@@ -259,6 +260,35 @@ static void a_rank_dies_before_the_first_step(void **state) {
     (void)state;
 }
 
+/* The ranks of a job that has ended begin it anew, as those that a launcher has started again: they are
+ * refused its folder, whose checkpoints stay. Where they resume, nothing is left to do. */
+static void an_ended_job_does_not_begin_anew(void **state) {
+    static float ended[CLASSES * INPUTS];
+    char folder[64];
+    int64_t step = 0;
+    trm_error err;
+    snprintf(folder, sizeof folder, "%s/ended", directory);
+    plan p = {.dies = -1, .steps = STEPS, .folder = folder, .saves = true};
+    run_job(&p);
+    memcpy(ended, seen[0].weights, sizeof ended);
+    p.refused = true;
+    run_job(&p);
+    for (int32_t r = 0; r < RANKS; r++) {
+        if (strstr(seen[r].message, "/ended has a checkpoint of st") == NULL) {
+            fail_msg("rank %d: %s", r, seen[r].message);
+        }
+    }
+    p.refused = false;
+    p.resumes = true;
+    run_job(&p);
+    for (int32_t r = 0; r < RANKS; r++) {
+        assert_memory_equal(seen[r].weights, ended, sizeof ended);
+    }
+    CHECK_OK(trm_checkpoint_latest(folder, &step, &err), err);
+    assert_int_equal(step, STEPS);
+    (void)state;
+}
+
 /* Returns the largest distance between the weights that rank `rank` has and `weights`. */
 static double find_distance(int32_t rank, const float *weights) {
     double most = 0;
@@ -318,6 +348,7 @@ static int remove_directory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_dies_before_the_first_step),
+                                       cmocka_unit_test(an_ended_job_does_not_begin_anew),
                                        cmocka_unit_test(groups_of_batch_norm_keep_their_samples),
                                        cmocka_unit_test(more_groups_than_ranks_are_refused)};
     return cmocka_run_group_tests(tests, make_board, remove_directory);

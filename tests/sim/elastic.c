@@ -50,6 +50,9 @@ static struct {
      * them have died since. A process that was started again, or has come later, and finds no
      * state may end badly */
     bool has_peers[JOB_PROCESSES];
+    /* more ranks wanted to leave than may: a real job stops then, so that processes which wait to join
+     * end badly */
+    bool stops;
     epoch_list lists[LISTS_MAX];
     int list_count;
 } watch;
@@ -204,6 +207,7 @@ static trm_status make_step(trm_elastic *e, state *mine, bool *change, trm_error
     }
     mine->step++;
     /* where too few ranks would stay, a real job stops; this one goes on */
+    watch.stops = watch.stops || !trmi_elastic_may_lose(e, leaves);
     *change = wishes > 0 && trmi_elastic_may_lose(e, leaves);
     return TRM_OK;
 }
@@ -215,13 +219,14 @@ static trm_status call_hooks(sim_saver *saver, state *mine, trm_error *err) {
     return TRM_OK;
 }
 
-/* Makes the next step, or ends the training after the last one. *over: it has ended. */
+/* Makes the next step, or ends the training after the last one, with the other ranks. *over: this rank
+ * has ended it. */
 static trm_status go_on(trm_elastic *e, sim_saver *saver, state *mine, bool *change, bool *over,
                         trm_error *err) {
     if (mine->step == job.batches) {
         TRMI_TRY(saver != NULL ? sim_saver_end(saver, err) : TRM_OK);
         *over = true;
-        return TRM_OK;
+        return saver != NULL ? e->bootstrap->table->barrier(e->bootstrap, 60, err) : TRM_OK;
     }
     TRMI_TRY(make_step(e, mine, change, err));
     return saver != NULL ? call_hooks(saver, mine, err) : TRM_OK;
@@ -251,7 +256,11 @@ static trm_status train(trm_elastic *e, sim_saver *saver, state *mine, trm_error
         if (trm_elastic_can_recover(status) || (status == TRM_OK && change)) {
             sim_trace(sim.current->process, "step %d: %s", (int)mine->step,
                       status == TRM_OK ? "a change" : err->message);
-            TRMI_TRY(trm_elastic_recover(e, status == TRM_OK ? NULL : err, err));
+            status = trm_elastic_recover(e, status == TRM_OK ? NULL : err, err);
+            if (status != TRM_OK) { /* a rank that has ended the training needs no others */
+                return over ? TRM_OK : status;
+            }
+            over = false;
             sim_trace(sim.current->process, "epoch %d of %d ranks", (int)e->membership.epoch,
                       (int)e->membership.ranks);
             change = false;
@@ -269,7 +278,7 @@ static int run_rank(void *argument) {
     char rendezvous[32], host[16];
     trm_error err = {0};
     trm_cluster *cluster;
-    trm_elastic *e;
+    trm_elastic *e = NULL;
     sim_saver *saver = NULL;
     const sim_process *self = sim.current->process;
     snprintf(rendezvous, sizeof rendezvous, "10.0.0.%d:5000", JOB_FIRST_WORKER + 1);
@@ -301,6 +310,9 @@ static int run_rank(void *argument) {
     sim_saver_destroy(saver, status, &err);
     if (status != TRM_OK && status != TRM_END) {
         sim_trace(self, "error %d: %s", (int)status, err.message);
+        if (e != NULL && e->bootstrap != NULL) { /* the others end with it */
+            e->bootstrap->table->poison(e->bootstrap, &err);
+        }
         return status == TRM_NOSPACE ? JOB_NO_SPACE : LOST;
     }
     if (mine.step >= 0 && mine.sum != sim_elastic_sum(mine.step)) {
@@ -380,7 +392,7 @@ static void rank_ended(sim_process *p, int code) {
     /* a process that comes too late finds no job; a full disk that the last checkpoint meets is
      * told at the end */
     watch.failed += code > 0 && code != JOB_NO_SPACE && (watch.good == 0 || is_first(place)) &&
-                    watch.has_peers[place];
+                    watch.has_peers[place] && (is_first(place) || !watch.stops);
     job.worker[place] = NULL;
     watch.elastic[place] = NULL;
     for (int i = 0; i < JOB_PROCESSES && !has_state(); i++) {

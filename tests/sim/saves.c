@@ -248,6 +248,7 @@ sim_saver *sim_saver_create(trm_elastic *elastic) {
         .every_steps = plan.every,
         .writer = {.keep = plan.keep, .background = plan.background, .on_saved = note_saved}};
     s->elastic = elastic;
+    s->model.elastic = (void *)elastic; /* the callback asks only whether it is there */
     s->progress.model = &s->model;
     s->callback = trm_model_checkpoint(&o);
     return s;
@@ -275,10 +276,12 @@ trm_status sim_saver_end(sim_saver *s, trm_error *err) {
     return s->callback.on_end(s->callback.context, &s->progress, err);
 }
 
-/* No fault makes checkpoints end a job whose ranks change, but a full disk the last one. */
+/* No fault makes checkpoints end a job whose ranks change, but a full disk the last one. A job that
+ * begins anew is refused the folder of the one before. */
 void sim_saver_destroy(sim_saver *s, trm_status status, const trm_error *err) {
     if (s != NULL) {
-        if (s->again && (status == TRM_INVALID || status == TRM_CORRUPT)) {
+        const bool anew = s->progress.global_step == 0 && watch.saved > 1;
+        if (s->again && !anew && (status == TRM_INVALID || status == TRM_CORRUPT)) {
             sim_fail("a rank ends: %s", err->message);
         }
         s->callback.destroy(s->callback.context);

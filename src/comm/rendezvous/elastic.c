@@ -202,9 +202,9 @@ static trm_status stand_outside(trm_elastic *e, trm_error *err) {
     return meet_nobody(e, err);
 }
 
-/* Lets the ranks begin without those of other hosts that do not come: more than half of them, so
- * that two parts of a cut network, or ranks of a job that runs and ranks that were started again,
- * never both go on. On one host the launcher notes ranks that do not come (side_place.h). */
+/* Lets the ranks begin without those that do not come: more than half of them, so that two parts of
+ * a cut network, or ranks of a job that runs and ranks that were started again, never both go on. At
+ * a unix socket the launcher notes the ranks that do not come (side_place.h). */
 static void begin_early(const trm_elastic *e, trmi_join *join) {
     const int32_t majority = join->hello.size / 2 + 1;
     if (join->hello.size > 1 && join->place.kind != TRMI_PLACE_UNIX) {

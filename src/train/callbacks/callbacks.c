@@ -166,6 +166,23 @@ static trm_status open_writer(checkpoints *c, const trm_progress *p, double pati
     return trmi_checkpoint_writer_open_on(c->os, c->directory, &options, &c->writer, err);
 }
 
+/* Refuses an elastic job that begins at step 0 a directory with checkpoints. Its ranks may be those of a
+ * job that has ended, which a launcher has started again, and they would replace what that job has
+ * saved. Where ranks change before the first step, the rank 0 before may have saved it already.
+ *   error  INVALID */
+static trm_status refuse_other_run(const checkpoints *c, const trm_progress *p, trm_error *err) {
+    const int64_t own = trmi_run_is_again(p) ? 1 : 0;
+    int64_t step;
+    if (trmi_model_rank(p->model) != 0 || p->model->elastic == NULL || p->global_step > 0 ||
+        trm_checkpoint_latest(c->directory, &step, NULL) != TRM_OK || step <= own) {
+        return TRM_OK;
+    }
+    return TRMI_FAIL(err, TRM_INVALID,
+                     "%.100s has a checkpoint of step %lld already: --resume (trm_model_resume) "
+                     "continues it, another directory starts afresh",
+                     c->directory, (long long)step);
+}
+
 /* Notes the position at which the run begins, which after a resume is saved already; rank 0
  * opens the writer. When ranks of an elastic job have changed, the directory may still be locked
  * by the earlier rank 0, which leaves, or was on another host: the next save opens the writer
@@ -185,6 +202,7 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
     }
     trm_error why = {0};
     trm_status status = open_writer(c, p, 0, !trmi_run_is_again(p), &why);
+    TRMI_TRY(refuse_other_run(c, p, err));
     if (trmi_run_is_again(p) && (status == TRM_INVALID || status == TRM_NOSPACE)) {
         trmi_log(TRM_LOG_WARN, "train", "checkpoints wait: %s", why.message);
         return TRM_OK;
