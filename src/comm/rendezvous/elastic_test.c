@@ -150,7 +150,8 @@ static int run_rank(const elastic_case *c, int32_t number) {
     trm_cluster *cluster;
     trm_elastic *job;
     snprintf(host, sizeof host, "host%d", number);
-    const trm_cluster_flags flags = {.rank = number, .size = c->ranks, .rendezvous = place};
+    const trm_cluster_flags flags = {
+        .rank = number % c->ranks, .size = c->ranks, .rendezvous = place};
     trm_elastic_options options = {
         .least = c->least,
         .most = c->most,
@@ -554,6 +555,23 @@ static void a_rank_that_does_not_come_is_left_out(void **state) {
     (void)state;
 }
 
+/* A process with the number of another one comes while the first ranks meet: it joins when the job
+ * runs. */
+static void one_of_two_with_a_number_joins_later(void **state) {
+    const elastic_case c = {
+        .ranks = 3, .most = 4, .hosts = true, .engine = "tcp", .port = free_port(), .absent = 1};
+    bool alive[RANKS_MAX] = {true, true, true, false, true};
+    pid_t pids[RANKS_MAX];
+    start(&c, pids);
+    pids[3] = -1;
+    pids[4] = start_rank(&c, 4); /* as rank 1 */
+    poll(NULL, 0, 500);
+    pids[2] = start_rank(&c, 2);
+    wait_for_rounds(alive, 5, 4);
+    finish(alive, pids, 5);
+    (void)state;
+}
+
 /* Half of the ranks do not begin: the other half may. */
 static void half_of_the_ranks_does_not_begin(void **state) {
     const elastic_case c = {.ranks = 4,
@@ -634,6 +652,7 @@ int main(void) {
                                        cmocka_unit_test(a_newcomer_outlasts_the_rank_of_its_door),
                                        cmocka_unit_test(a_newcomers_first_meeting_fails),
                                        cmocka_unit_test(a_rank_that_does_not_come_is_left_out),
+                                       cmocka_unit_test(one_of_two_with_a_number_joins_later),
                                        cmocka_unit_test(half_of_the_ranks_does_not_begin),
                                        cmocka_unit_test(too_few_are_left),
                                        cmocka_unit_test(limits_that_exclude_each_other)};

@@ -194,15 +194,16 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
                          peer->rank, own->rank + 1, own->size - 1, own->rank, own->host, own->pid);
         return TRM_OK;
     }
+    /* in an elastic job one of too many may join when the job runs: it comes again */
+    const trm_status excess = form->join->running != NULL ? TRM_PENDING : TRM_INVALID;
     guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
     if (before != NULL) {
-        trmi_side_refuse(&who->link, TRM_INVALID,
-                         "rank %d is already here (%s pid %d); each rank once", peer->rank,
-                         before->hello.host, before->hello.pid);
+        trmi_side_refuse(&who->link, excess, "rank %d is already here (%s pid %d); each rank once",
+                         peer->rank, before->hello.host, before->hello.pid);
         return TRM_OK;
     }
     if (form->guest_count == own->size - 1) {
-        trmi_side_refuse(&who->link, TRM_INVALID, "all %d ranks are here already", own->size);
+        trmi_side_refuse(&who->link, excess, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
     /* The peer is a guest. */
