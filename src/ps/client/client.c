@@ -518,6 +518,28 @@ trm_status trmi_client_take_push_error(trm_ps_client *c, trm_error *err) {
     return status;
 }
 
+/* Forgets the answer to an order. */
+static void forget_answer(trmi_order_answer *answer) {
+    trmi_free(answer->trailer);
+    *answer = (trmi_order_answer){0};
+}
+
+/* Keeps the answer to an order that is awaited now, or will be. */
+static void take_answer(trmi_server_connection *peer, const trmi_ps_header *header,
+                        const trmi_ps_note *note, const uint8_t *trailer) {
+    trmi_order_answer *answer = &peer->answer;
+    const size_t bytes = (size_t)header->extra[0];
+    forget_answer(answer);
+    *answer = (trmi_order_answer){
+        .here = true, .header = *header, .note = *note, .trailer = trmi_alloc(bytes + 1)};
+    if (answer->trailer == NULL) {
+        answer->header.status = TRM_NOMEM;
+    } else {
+        memcpy(answer->trailer, trailer, bytes);
+        answer->trailer_bytes = bytes;
+    }
+}
+
 /* Handles a DONE message: the answer to a push, a refused pull, or a control request. */
 static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                       const trmi_ps_header *header, const trmi_message *m) {
@@ -542,20 +564,8 @@ static void take_done(trm_ps_client *client, trmi_server_connection *peer,
                 trmi_batch_refused(client->batches[i], peer, header->sequence, &err);
             }
         }
-    } else if (header->sequence == client->order) {
-        /* the order that is awaited; answers to other orders are ignored */
-        trmi_free(client->order_trailer);
-        client->order_header = *header;
-        client->order_note = note;
-        client->order_answered = true;
-        client->order_trailer_bytes = (size_t)header->extra[0];
-        client->order_trailer = trmi_alloc(client->order_trailer_bytes + 1);
-        if (client->order_trailer == NULL) {
-            client->order_trailer_bytes = 0;
-            client->order_header.status = TRM_NOMEM;
-        } else {
-            memcpy(client->order_trailer, trailer, client->order_trailer_bytes);
-        }
+    } else if (header->sequence == peer->order) {
+        take_answer(peer, header, &note, trailer); /* answers to other orders are ignored */
     }
 }
 
@@ -622,8 +632,8 @@ static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_c
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
         trmi_message m;
-        if (peer == waited || peer->ordered) {
-            continue; /* its order is awaited next, and must get its answer then */
+        if (peer == waited) {
+            continue;
         }
         if (!is_owed(client, peer) &&
             (!may_await_report(client, peer) || trmi_client_is_stopped(client))) {
@@ -736,49 +746,60 @@ trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection 
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
                                   trmi_ps_kind kind, const trmi_ps_note *note,
                                   const trm_table_options *table, const void *trailer,
-                                  size_t trailer_bytes, uint64_t *number, trm_error *err) {
+                                  size_t trailer_bytes, trm_error *err) {
     size_t bytes;
-    uint8_t *data = encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, number);
+    uint64_t number;
+    uint8_t *data =
+        encode_order(client, kind, note, table, trailer, trailer_bytes, &bytes, &number);
+    peer->order = 0;
+    forget_answer(&peer->answer);
     if (data == NULL) {
         return TRMI_NO_MEMORY(err, "for a request to server %d", peer->number);
     }
     trm_status status =
         trmi_client_send(client, peer, data, bytes, trmi_client_deadline(client), err);
     trmi_free(data);
-    peer->ordered = status == TRM_OK;
+    peer->order = status == TRM_OK ? number : 0;
+    peer->order_reconnects = peer->reconnects;
     return status;
 }
 
-/* Contract in client.h. A repaired connection is an error (PEER), because the server may or may
- * not have carried the order out. */
-trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
-                                  uint64_t number, trm_error *err) {
-    peer->ordered = false;
-    double deadline = trmi_client_deadline(client);
-    client->order = number;
-    client->order_answered = false;
-    /* each message of this server may be the answer */
-    while (!client->order_answered) {
-        int64_t before = peer->reconnects;
-        TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
-        if (peer->reconnects != before && !client->order_answered) {
+/* Waits until the answer is in peer->answer. A repaired connection is an error (PEER), because the
+ * server may or may not have carried the order out. */
+static trm_status await_answer(trm_ps_client *client, trmi_server_connection *peer,
+                               trm_error *err) {
+    const double deadline = trmi_client_deadline(client);
+    while (!peer->answer.here) {
+        if (peer->reconnects != peer->order_reconnects) {
             return TRMI_FAIL(err, TRM_PEER, "server %d restarted during a request to it",
                              peer->number);
         }
+        TRMI_TRY(trmi_client_progress(client, peer, deadline, err));
     }
-    if (client->order_header.status == TRM_OK) {
+    return TRM_OK;
+}
+
+trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
+                                  trm_error *err) {
+    trm_status status = await_answer(client, peer, err);
+    peer->order = 0;
+    TRMI_TRY(status);
+    forget_answer(&client->answer);
+    client->answer = peer->answer;
+    peer->answer = (trmi_order_answer){0};
+    if (client->answer.header.status == TRM_OK) {
         return TRM_OK;
     }
     /* The order failed: its error is that of the server, in the server's words. */
     trm_error theirs = {0};
-    if (client->order_trailer_bytes == 256) {
-        trmi_error_decode(&theirs, client->order_trailer);
-    } else if (client->order_trailer == NULL) {
+    if (client->answer.trailer_bytes == 256) {
+        trmi_error_decode(&theirs, client->answer.trailer);
+    } else if (client->answer.trailer == NULL) {
         /* the server may hold pushes for this order: the end of the connection ends the hold */
         TRMI_NO_MEMORY(&theirs, "for an answer of server %d", peer->number);
         trmi_client_drop(client, peer);
     }
-    theirs.status = client->order_header.status;
+    theirs.status = client->answer.header.status;
     if (err != NULL) {
         *err = theirs;
     }
@@ -798,10 +819,9 @@ trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer
                       note->value[0] == TRMI_ORDER_BEGINS;
     double deadline = trmi_client_deadline(client);
     for (;;) {
-        uint64_t number;
-        TRMI_TRY(trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes,
-                                        &number, err));
-        trm_status status = trmi_client_order_wait(client, peer, number, err);
+        TRMI_TRY(
+            trmi_client_order_send(client, peer, kind, note, table, trailer, trailer_bytes, err));
+        trm_status status = trmi_client_order_wait(client, peer, err);
         if (status != TRM_PEER || !repeatable || trmi_os_now() >= deadline) {
             return status;
         }

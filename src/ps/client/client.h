@@ -36,14 +36,27 @@ typedef struct trmi_pending {
     double sent;
 } trmi_pending;
 
+/* The answer to a control request. */
+typedef struct trmi_order_answer {
+    bool here;
+    trmi_ps_header header;
+    trmi_ps_note note;
+    uint8_t *trailer; /* NULL: there was no memory for it, header.status says so */
+    size_t trailer_bytes;
+} trmi_order_answer;
+
 /* The connection to one server. */
 typedef struct trmi_server_connection {
     int32_t number;
     char address[80];
     trmi_channel *channel; /* NULL: not connected */
     int64_t reconnects;
-    double lost, said;       /* when it broke, 0: it has not; when a log line last said so */
-    bool ordered;            /* an order was sent, whose answer is awaited later */
+    double lost, said; /* when it broke, 0: it has not; when a log line last said so */
+    /* number of the control request whose answer is awaited, or will be, 0: none; `reconnects` when
+     * it was sent; its answer */
+    uint64_t order;
+    int64_t order_reconnects;
+    trmi_order_answer answer;
     int64_t step;            /* SYNC: last step that the server has reported as finished */
     int64_t carried;         /* last step that was carried through this connection, */
     uint64_t carried_pushes; /* and this worker's pushes that were in steps then */
@@ -218,13 +231,7 @@ struct trm_ps_client {
     int64_t steps_last; /* last step of them, 0: none */
     /* chief_lease 0: not the chief; chief_said: time of the latest sign of life */
     double chief_lease, chief_said;
-    /* the control request under way, and its answer */
-    uint64_t order;
-    bool order_answered;
-    trmi_ps_header order_header;
-    trmi_ps_note order_note;
-    uint8_t *order_trailer;
-    size_t order_trailer_bytes;
+    trmi_order_answer answer; /* to the control request that was awaited last */
     trm_ps_client_stats stats;
     /* For tests: called with each new channel; returns the channel to use instead. */
     trmi_channel *(*wrap)(void *context, trmi_channel *channel);
@@ -280,18 +287,22 @@ trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *er
 trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
 /* BOUNDED: declares this worker inactive, until its next push. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
-/* Sends one control request to one server and waits for the answer, which is in client->order_*
+/* Sends one control request to one server and waits for the answer, which is in client->answer
  * afterwards. */
 trm_status trmi_client_order(trm_ps_client *client, trmi_server_connection *peer, trmi_ps_kind kind,
                              const trmi_ps_note *note, const trm_table_options *table,
                              const void *trailer, size_t trailer_bytes, trm_error *err);
-/* Send a control request in two steps, so that several servers can work at the same time. */
+/* A control request in two steps, so that several servers can work at the same time: one request a
+ * server. The answers of servers that are awaited later are kept, and their connections repaired, as
+ * those of others are.
+ *   errors  of the wait: PEER (the connection broke, the server may have carried the order out), those
+ *           of trmi_client_progress, that of the server */
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
                                   trmi_ps_kind kind, const trmi_ps_note *note,
                                   const trm_table_options *table, const void *trailer,
-                                  size_t trailer_bytes, uint64_t *number, trm_error *err);
+                                  size_t trailer_bytes, trm_error *err);
 trm_status trmi_client_order_wait(trm_ps_client *client, trmi_server_connection *peer,
-                                  uint64_t number, trm_error *err);
+                                  trm_error *err);
 /* --- steps (client_step.c) -------------------------------------------------------------------- */
 /* Keeps the steps that server 0 has sent.
  *   errors  CORRUPT, NOMEM */

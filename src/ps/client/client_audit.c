@@ -27,7 +27,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
     trmi_row_layout_make(&client->tables[table], &layout);
     /* the size of the answer follows from the layout */
     size_t value_bytes = 4 * (size_t)layout.width, slot_bytes = 4 * (size_t)layout.slot_count;
-    size_t row_bytes = sizeof *info + value_bytes + slot_bytes, have = client->order_trailer_bytes;
+    size_t row_bytes = sizeof *info + value_bytes + slot_bytes, have = client->answer.trailer_bytes;
     if (have == 0) {
         return TRM_END;
     }
@@ -36,7 +36,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
         return TRMI_FAIL(err, TRM_CORRUPT, "a row of %zu bytes", have);
     }
     /* copy the parts that the caller wants */
-    const uint8_t *from = client->order_trailer;
+    const uint8_t *from = client->answer.trailer;
     if (info != NULL) {
         memcpy(info, from, sizeof *info);
     }
@@ -68,18 +68,18 @@ static trm_status adopt_table(trm_ps_client *client, int32_t number, int32_t *co
     char name[TRMI_TABLE_NAME_MAX + 1];
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    size_t bytes = client->order_trailer_bytes;
-    *count = (int32_t)client->order_note.value[1];
+    size_t bytes = client->answer.trailer_bytes;
+    *count = (int32_t)client->answer.note.value[1];
     if (number >= *count) {
         return TRM_OK;
     }
     if (bytes <= sizeof wire || bytes > sizeof wire + sizeof name ||
-        client->order_trailer[bytes - 1] != '\0') {
+        client->answer.trailer[bytes - 1] != '\0') {
         return TRMI_FAIL(err, TRM_CORRUPT, "server 0 describes table %d in %zu bytes", number,
                          bytes);
     }
-    memcpy(&wire, client->order_trailer, sizeof wire);
-    memcpy(name, client->order_trailer + sizeof wire, bytes - sizeof wire);
+    memcpy(&wire, client->answer.trailer, sizeof wire);
+    memcpy(name, client->answer.trailer + sizeof wire, bytes - sizeof wire);
     trmi_ps_get_table(&wire, &options);
     options.name = name;
     int32_t same;

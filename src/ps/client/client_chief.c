@@ -24,7 +24,7 @@ trm_status trm_ps_chief_request(trm_ps_client *client, trm_ps_chief_claim wish,
     trm_status status = ask_chief(client, wish, err);
     client->options.timeout_seconds = patience;
     TRMI_TRY(status);
-    const int64_t *v = client->order_note.value;
+    const int64_t *v = client->answer.note.value;
     *out = (trm_ps_chief){.mine = v[1] != 0,
                           .worker = (int32_t)v[2] - 1,
                           .silent_seconds = (double)v[3] * 1e-3,

@@ -89,7 +89,7 @@ static trm_status send_servers_back(trm_ps_client *client, int64_t batch, trm_er
     for (uint32_t s = 0; s < client->servers; s++) {
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
                                    err));
-        some = some || client->order_note.value[1] != 0;
+        some = some || client->answer.note.value[1] != 0;
     }
     return some ? TRM_PENDING : TRM_OK;
 }
@@ -105,8 +105,8 @@ static trm_status ask_for_batch(trm_ps_client *client, trmi_server_connection *p
     for (;;) {
         note.value[3] = trmi_os_now() >= at_once || trmi_os_now() >= deadline;
         TRMI_TRY(trmi_client_order(client, peer, TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-        *here = client->order_note.value[1];
-        if (batch == 0 ? client->order_note.value[2] == 0 : *here != TRMI_HERE_SOON) {
+        *here = client->answer.note.value[1];
+        if (batch == 0 ? client->answer.note.value[2] == 0 : *here != TRMI_HERE_SOON) {
             return TRM_OK;
         }
         if (batch != 0 && trmi_os_now() >= deadline) {
@@ -242,6 +242,7 @@ void trm_ps_client_destroy(trm_ps_client *client) {
             (void)!trmi_client_send_order(client, peer, &bye, NULL, 0, trmi_os_now() + 1);
         }
         trmi_client_drop(client, peer);
+        trmi_free(peer->answer.trailer);
         for (int i = 0; i < TRMI_PUSHES_AHEAD_MAX; i++) {
             trmi_free(peer->pending[i].data);
         }
@@ -250,7 +251,7 @@ void trm_ps_client_destroy(trm_ps_client *client) {
         trmi_free((void *)(uintptr_t)client->tables[t].name);
         trmi_cache_destroy(client->caches[t]);
     }
-    trmi_free(client->order_trailer);
+    trmi_free(client->answer.trailer);
     trmi_free(client->steps);
     trmi_free(client->tables);
     trmi_free(client->caches);

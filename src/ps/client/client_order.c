@@ -27,7 +27,7 @@ static trm_status declare_table(trm_ps_client *client, const trm_table_options *
     for (uint32_t s = 0; s < client->servers; s++) {
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_TABLE, NULL, &checked, NULL,
                                    0, err));
-        int64_t theirs = client->order_note.value[1];
+        int64_t theirs = client->answer.note.value[1];
         if (s == 0 && theirs >= 0 && theirs <= TRMI_PS_TABLES_MAX) {
             number = (uint32_t)theirs;
         }
@@ -90,11 +90,11 @@ trm_status trm_ps_table_get_stats(trm_ps_client *client, int32_t table, trm_tabl
         trm_table_stats one;
         TRMI_TRY(trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, NULL, 0,
                                    err));
-        if (client->order_trailer_bytes != sizeof one) {
+        if (client->answer.trailer_bytes != sizeof one) {
             return TRMI_FAIL(err, TRM_CORRUPT, "server %u: statistics of %zu bytes", s,
-                             client->order_trailer_bytes);
+                             client->answer.trailer_bytes);
         }
-        memcpy(&one, client->order_trailer, sizeof one);
+        memcpy(&one, client->answer.trailer, sizeof one);
         trmi_table_stats_add(&sum, &one);
     }
     *out = sum;
@@ -110,7 +110,7 @@ static trm_status confirm_steps(trm_ps_client *c, trmi_server_connection *peer, 
         trmi_ps_note note = {.value = {TRMI_ORDER_STEPS, settled}};
         TRMI_TRY(trmi_client_order(c, peer, TRMI_PS_CONTROL, &note, NULL, c->steps, c->steps_bytes,
                                    err));
-        peer->step = trmi_max_i64(peer->step, c->order_note.value[2]);
+        peer->step = trmi_max_i64(peer->step, c->answer.note.value[2]);
         if (peer->step < c->steps_last && trmi_os_now() >= deadline) {
             return TRMI_FAIL(err, TRM_TIMEOUT,
                              "server %d has applied step %lld of %lld at the end of the time limit",
@@ -176,11 +176,11 @@ trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *
     }
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    const trmi_ps_note answer = client->order_note;
+    const trmi_ps_note answer = client->answer.note;
     const int64_t *v = answer.value;
     client->staging = client->mode == TRM_PS_SYNC;
     TRMI_TRY(
-        trmi_client_steps_merge(client, client->order_trailer, client->order_trailer_bytes, err));
+        trmi_client_steps_merge(client, client->answer.trailer, client->answer.trailer_bytes, err));
     /* the worker that made the last step may be dead: carry the step in its place */
     if (v[5] == TRM_END) {
         TRMI_TRY(trmi_client_steps_confirm(client, err));
@@ -218,15 +218,15 @@ trm_status trm_ps_workers(trm_ps_client *client, trm_ps_worker *workers, int32_t
     trmi_ps_note note = {.value = {TRMI_ORDER_WORKERS}};
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
-    if (client->order_trailer_bytes % sizeof *workers != 0) {
+    if (client->answer.trailer_bytes % sizeof *workers != 0) {
         return TRMI_FAIL(err, TRM_CORRUPT, "server 0: a list of workers of %zu bytes",
-                         client->order_trailer_bytes);
+                         client->answer.trailer_bytes);
     }
     client->stats.global_step =
-        trmi_max_i64(client->stats.global_step, client->order_note.value[1]);
-    *count = (int32_t)(client->order_trailer_bytes / sizeof *workers);
+        trmi_max_i64(client->stats.global_step, client->answer.note.value[1]);
+    *count = (int32_t)(client->answer.trailer_bytes / sizeof *workers);
     int32_t shown = *count < capacity ? *count : capacity;
-    memcpy(workers, client->order_trailer, (size_t)shown * sizeof *workers);
+    memcpy(workers, client->answer.trailer, (size_t)shown * sizeof *workers);
     return TRM_OK;
 }
 
@@ -300,7 +300,7 @@ static trm_status carry_steps(trm_ps_client *client, trm_error *err) {
     TRMI_TRY(
         trmi_client_order(client, &client->peers[0], TRMI_PS_CONTROL, &note, NULL, NULL, 0, err));
     TRMI_TRY(
-        trmi_client_steps_merge(client, client->order_trailer, client->order_trailer_bytes, err));
+        trmi_client_steps_merge(client, client->answer.trailer, client->answer.trailer_bytes, err));
     return trmi_client_steps_confirm(client, err);
 }
 
@@ -313,14 +313,14 @@ static trm_status hold_all(trm_ps_client *client, trm_ps_checkpoint_result *resu
         trmi_ps_note note = {.value = {TRMI_ORDER_HOLD}};
         TRMI_TRY(trmi_client_order(client, &client->peers[*held], TRMI_PS_CONTROL, &note, NULL,
                                    NULL, 0, err));
-        const int64_t next = client->order_note.value[1] + 1;
+        const int64_t next = client->answer.note.value[1] + 1;
         bool needs_full =
-            client->order_note.value[2] != 0 || (*held > 0 && next != (int64_t)result->snapshot);
+            client->answer.note.value[2] != 0 || (*held > 0 && next != (int64_t)result->snapshot);
         result->snapshot = (uint32_t)trmi_max_i64(result->snapshot, next);
         result->differential = result->differential && !needs_full;
-        v->step = trmi_max_i64(v->step, client->order_note.value[3]);
-        if (!take_maximum(v, client->order_trailer,
-                          client->order_trailer_bytes / sizeof(trmi_push_id))) {
+        v->step = trmi_max_i64(v->step, client->answer.note.value[3]);
+        if (!take_maximum(v, client->answer.trailer,
+                          client->answer.trailer_bytes / sizeof(trmi_push_id))) {
             ++*held;
             return TRMI_NO_MEMORY(err, "for a checkpoint");
         }
@@ -352,10 +352,10 @@ static trm_status hold_when_ready(trm_ps_client *client, trm_ps_checkpoint_resul
 /* Adds the files of one server, from its answer, to the manifest. */
 static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *text,
                            trm_ps_checkpoint_result *result) {
-    for (size_t i = 0; i < client->order_trailer_bytes / sizeof(trmi_snapshot_file); i++) {
+    for (size_t i = 0; i < client->answer.trailer_bytes / sizeof(trmi_snapshot_file); i++) {
         trmi_snapshot_file file;
         uint32_t from, shard;
-        memcpy(&file, client->order_trailer + i * sizeof file, sizeof file);
+        memcpy(&file, client->answer.trailer + i * sizeof file, sizeof file);
         file.name[sizeof file.name - 1] = '\0';
         if (sscanf(file.name, "server-%u-shard-%u.", &from, &shard) != 2) {
             text->failed = true;
@@ -376,15 +376,13 @@ static void manifest_files(trm_ps_client *client, uint32_t server, trmi_text *te
 static trm_status snapshot_all(trm_ps_client *client, const vector *v,
                                trm_ps_checkpoint_result *result, double started,
                                trmi_text *manifest, trm_error *err) {
-    uint64_t *numbers = trmi_alloc(client->servers * sizeof *numbers);
-    trm_status status = numbers == NULL ? TRMI_NO_MEMORY(err, "for a checkpoint") : TRM_OK;
+    trm_status status = TRM_OK;
     /* all orders go out first */
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
         trmi_ps_note note = {
             .value = {TRMI_ORDER_SNAPSHOT, result->snapshot, result->differential, v->step}};
-        status =
-            trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL, v->ids,
-                                   (size_t)v->count * sizeof *v->ids, &numbers[s], err);
+        status = trmi_client_order_send(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
+                                        v->ids, (size_t)v->count * sizeof *v->ids, err);
     }
     /* pushes flow again from here on, while the files are written */
     result->hold_seconds = trmi_os_now() - started;
@@ -395,13 +393,12 @@ static trm_status snapshot_all(trm_ps_client *client, const vector *v,
                      result->snapshot, result->differential ? "true" : "false", client->servers,
                      client->shards);
     for (uint32_t s = 0; s < client->servers && status == TRM_OK; s++) {
-        status = trmi_client_order_wait(client, &client->peers[s], numbers[s], err);
+        status = trmi_client_order_wait(client, &client->peers[s], err);
         if (status == TRM_OK) {
             manifest_files(client, s, manifest, result);
         }
     }
     trmi_text_printf(manifest, "\n  ]\n}\n");
-    trmi_free(numbers);
     TRMI_TRY(status);
     return manifest->failed ? TRMI_NO_MEMORY(err, "for a manifest") : TRM_OK;
 }
