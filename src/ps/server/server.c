@@ -202,6 +202,9 @@ static void handle_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
 /* Handles a pull, push or staged push: decodes it and passes it to the front. */
 static void handle_rows(trm_ps_server *server, trmi_request *r) {
     if (trmi_request_decode(server, r, &r->err) != TRM_OK) {
+        pthread_mutex_lock(&server->mutex);
+        trmi_order_note_refused(server, r);
+        pthread_mutex_unlock(&server->mutex);
         trmi_request_answer(r);
         return;
     }
@@ -211,6 +214,7 @@ static void handle_rows(trm_ps_server *server, trmi_request *r) {
     pthread_mutex_lock(&server->mutex);
     if (server->failed.status != TRM_OK) {
         r->err = server->failed;
+        trmi_order_note_refused(server, r);
         trmi_request_answer(r);
     } else if (r->header.kind == TRMI_PS_PULL) {
         trmi_last_step_note_message(server, r);

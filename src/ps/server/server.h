@@ -478,6 +478,9 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *request);
 /* Front mutex held: releases the pushes that were held back for a snapshot, unless the snapshot
  * has begun. Returns as trmi_front_advance. */
 trmi_request *trmi_order_release(trm_ps_server *server);
+/* Front mutex held: notes a push that this server has refused before any shard had it. Its worker does
+ * not send it again, so snapshots do not wait for it. */
+void trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
 /* Declares a table on all shards, or finds it. Front mutex held; it is released while the shards
  * finish what is queued before the table. *number: its number.
  *   errors  INVALID: declared differently before; NOMEM: the server then serves nothing any more */

@@ -332,6 +332,13 @@ static trmi_request *release_hold(trm_ps_server *server) {
     return trmi_step_advance(server);
 }
 
+/* Returns whether a request comes from the client that holds the pushes, if there is one: a client
+ * that has been slow may end its snapshot when another one has begun the next. */
+static bool is_of_holder(const trm_ps_server *server, const trmi_request *r) {
+    return server->holder == NULL || server->holder == r->link ||
+           server->holder->worker == r->link->worker;
+}
+
 trmi_request *trmi_order_release(trm_ps_server *server) {
     /* after SNAPSHOT, `until` is set and order_snapshot itself releases */
     return server->held && server->until == NULL ? release_hold(server) : NULL;
@@ -398,37 +405,54 @@ static const trmi_push_id *find_missing(const trm_ps_server *server) {
     return NULL;
 }
 
+/* Notes a push for which snapshots do not wait (any more). Returns false without memory: they wait. */
+static bool give_up_push(trm_ps_server *server, const trmi_push_id *id) {
+    trmi_push_id *at = find_given_up(server, id->worker);
+    if (at == NULL && !trmi_grow((void **)&server->given_up, &server->given_up_capacity,
+                                 server->given_up_count + 1, sizeof *server->given_up)) {
+        return false;
+    }
+    if (at == NULL) {
+        at = &server->given_up[server->given_up_count++];
+        *at = (trmi_push_id){.worker = id->worker};
+    }
+    *at = id->incarnation >= at->incarnation ? *id : *at;
+    return true;
+}
+
 /* Notes the missing pushes, so that the next snapshots do not wait for them: a worker that has died
- * for good would hold all others up in each. Without memory they wait again. */
+ * for good would hold all others up in each. */
 static void give_up_missing(trm_ps_server *server) {
     const trmi_push_id *id;
-    while ((id = find_missing(server)) != NULL) {
-        trmi_push_id *at = find_given_up(server, id->worker);
-        if (at == NULL && !trmi_grow((void **)&server->given_up, &server->given_up_capacity,
-                                     server->given_up_count + 1, sizeof *server->given_up)) {
-            return;
-        }
-        at = at != NULL ? at : &server->given_up[server->given_up_count++];
-        *at = *id;
+    do {
+        id = find_missing(server);
+    } while (id != NULL && give_up_push(server, id));
+}
+
+void trmi_order_note_refused(trm_ps_server *server, const trmi_request *r) {
+    const trmi_push_id id = {r->header.worker, r->header.incarnation, r->header.sequence};
+    if (r->header.kind == TRMI_PS_PUSH && server->options.mode != TRM_PS_SYNC) {
+        (void)give_up_push(server, &id);
     }
 }
 
 /* Lets the pushes up to `until` go and waits for them, at most hold_seconds, because their
  * worker may have died after it reached only some servers. The front mutex is released while
- * waiting. */
-static void gather_pushes(trm_ps_server *server, trmi_request *r) {
+ * waiting: the client may give the snapshot up, and another one may hold the pushes then. Returns
+ * whether this snapshot still does. */
+static bool gather_pushes(trm_ps_server *server, const trmi_push_id *until, trmi_request *r) {
     trmi_request *ready = trmi_step_advance(server);
     pthread_mutex_unlock(&server->mutex);
     trmi_request_start_pulls(ready);
     pthread_mutex_lock(&server->mutex);
     double deadline = trmi_os_now() + hold_seconds;
-    for (;;) {
+    while (server->until == until) {
         const trmi_push_id *missing = find_missing(server);
         bool waits = missing != NULL || lacks_a_step(server);
         if (!waits || trmi_os_now() > deadline || atomic_load(&server->stopping)) {
             say_missing(server, missing, r);
             give_up_missing(server);
-            return;
+            return true;
         }
         struct timespec at;
         clock_gettime(CLOCK_REALTIME, &at);
@@ -437,6 +461,9 @@ static void gather_pushes(trm_ps_server *server, trmi_request *r) {
         at.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&server->changed, &server->mutex, &at);
     }
+    TRMI_FAIL(&r->err, TRM_PEER, "server %d: snapshot %lld was given up", server->options.server,
+              (long long)r->note.value[1]);
+    return false;
 }
 
 /* Adds the file that a shard has written to the answer. */
@@ -495,6 +522,29 @@ static void run_snapshot(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
+/* Begins a snapshot whose pushes are gathered, unless it cannot be: dispatches run_snapshot later. */
+static void prepare_snapshot(trm_ps_server *server, trmi_request *r) {
+    uint32_t number = (uint32_t)r->note.value[1];
+    /* a differential snapshot needs the one before it */
+    bool base_is_here = number == server->last_snapshot + 1 && !server->last_snapshot_failed &&
+                        server->last_snapshot > 0;
+    if (r->err.status != TRM_OK) {
+        return;
+    }
+    if (r->note.value[2] != 0 && !base_is_here) {
+        TRMI_FAIL(&r->err, TRM_INVALID,
+                  "server %d: no snapshot %u to be different from: take a full checkpoint",
+                  server->options.server, number - 1);
+        return;
+    }
+    server->last_snapshot = server->newest_number = number;
+    server->last_snapshot_failed = true; /* until RELEASE confirms all files */
+    r->run = run_snapshot;
+    r->later = true;
+    r->server = server;
+    atomic_store(&server->writing, (int32_t)server->shards);
+}
+
 /* SNAPSHOT: collects the pushes that belong to the snapshot, then dispatches run_snapshot. Returns
  * the requests that are released. */
 static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
@@ -504,8 +554,10 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
     snprintf(folder, sizeof folder, "%s/cut-%06u", server->folder, number);
     trmi_push_id *until = trmi_alloc((ids + 1) * sizeof *until);
     r->trailer = trmi_alloc(server->shards * sizeof(trmi_snapshot_file) + 1);
-    if (!server->held || number <= server->newest_number) {
-        /* restarted since HOLD, or the connection to the client broke */
+    bool holds = server->held && server->holder == r->link && server->until == NULL;
+    if (!holds || number <= server->newest_number) {
+        /* restarted since HOLD, or the connection to the client broke; another client may hold the
+         * pushes by now */
         TRMI_FAIL(&r->err, TRM_PEER, "server %d: snapshot %u without hold, or after snapshot %u",
                   server->options.server, number, server->newest_number);
     } else if (number > TRMI_SNAPSHOT_NUMBER_MAX) {
@@ -520,23 +572,8 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
         server->until = until;
         server->until_count = (uint32_t)ids;
         server->until_step = r->note.value[3];
-        gather_pushes(server, r);
-        /* a differential snapshot needs the one before it */
-        bool base_is_here = number == server->last_snapshot + 1 && !server->last_snapshot_failed &&
-                            server->last_snapshot > 0;
-        if (r->err.status != TRM_OK) {
-        } else if (r->note.value[2] != 0 && !base_is_here) {
-            TRMI_FAIL(&r->err, TRM_INVALID,
-                      "server %d: no snapshot %u to be different from: take a full checkpoint",
-                      server->options.server, number - 1);
-        } else {
-            server->last_snapshot = server->newest_number = number;
-            server->last_snapshot_failed = true; /* until RELEASE confirms all files */
-            r->run = run_snapshot;
-            r->later = true;
-            r->server = server;
-            atomic_store(&server->writing, (int32_t)server->shards);
-        }
+        holds = gather_pushes(server, until, r);
+        prepare_snapshot(server, r);
     }
     /* In every queue the snapshot comes before the pushes that were held back. */
     if (r->run != NULL && server->leases != NULL) {
@@ -547,7 +584,7 @@ static trmi_request *order_snapshot(trm_ps_server *server, trmi_request *r) {
     } else {
         trmi_request_answer(r);
     }
-    trmi_request *ready = release_hold(server);
+    trmi_request *ready = holds ? release_hold(server) : NULL;
     trmi_free(until);
     return ready;
 }
@@ -641,7 +678,7 @@ void trmi_order_handle(trm_ps_server *server, trmi_request *r) {
         break;
     case TRMI_ORDER_RELEASE:
         complete_snapshot(server, r);
-        ready = release_hold(server);
+        ready = is_of_holder(server, r) ? release_hold(server) : NULL;
         break;
     case TRMI_ORDER_BYE:
         handle_bye(server, r);

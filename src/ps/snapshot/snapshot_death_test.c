@@ -21,6 +21,7 @@ typedef struct job {
     char path[128]; /* of the servers' folder */
     trm_ps_server_options options;
     trm_ps_server *server[2]; /* options.servers of them are used */
+    int number;               /* of the worker */
     table_worker worker;
     int64_t steps; /* pushed so far */
 } job;
@@ -47,6 +48,7 @@ static void join_worker(job *j, double timeout,
                         trmi_channel *(*wrap)(void *context, trmi_channel *channel)) {
     const trm_ps_client_options o = {.local = j->server,
                                      .servers = j->options.servers,
+                                     .worker = j->number,
                                      .ring_bytes = 1 << 18,
                                      .timeout_seconds = timeout};
     trm_error err;
@@ -304,6 +306,11 @@ static void a_snapshot_that_nobody_waits_for_is_let_end(void **state) {
     stop_servers(&j);
 }
 
+static trm_status give_order(const job *j, int server, const trmi_ps_note *order, trm_error *err) {
+    return trmi_client_order(j->worker.client, &j->worker.client->peers[server], TRMI_PS_CONTROL,
+                             order, NULL, NULL, 0, err);
+}
+
 /* A server begins a snapshot, and its log with it, which is then given up. */
 static void give_up(const job *j, int server, int64_t number) {
     trm_error err;
@@ -311,9 +318,7 @@ static void give_up(const job *j, int server, int64_t number) {
                                    {.value = {TRMI_ORDER_SNAPSHOT, number}},
                                    {.value = {TRMI_ORDER_RELEASE}}};
     for (int i = 0; i < 3; i++) {
-        CHECK_OK(trmi_client_order(j->worker.client, &j->worker.client->peers[server],
-                                   TRMI_PS_CONTROL, &orders[i], NULL, NULL, 0, &err),
-                 err);
+        CHECK_OK(give_order(j, server, &orders[i], &err), err);
     }
 }
 
@@ -403,36 +408,109 @@ static void a_checkpoint_without_memory_is_none(void **state) {
     end_job(&j);
 }
 
+/* A client that has been slow sends the rest of its checkpoint while another one holds the pushes: it
+ * neither begins that one's snapshot nor ends its hold. */
+static void a_late_order_changes_no_hold(void **state) {
+    static job j, late;
+    trm_error err;
+    const trmi_ps_note hold = {.value = {TRMI_ORDER_HOLD}},
+                       snapshot = {.value = {TRMI_ORDER_SNAPSHOT, 1}},
+                       release = {.value = {TRMI_ORDER_RELEASE}};
+    begin_job(&j, "late", (trm_ps_server_options){.servers = 1, .shards = 1, .workers = 2}, NULL);
+    late = (job){.options = j.options, .server = {j.server[0]}, .number = 1};
+    join_worker(&late, 0, NULL);
+    CHECK_OK(give_order(&j, 0, &hold, &err), err);
+    CHECK_FAILS(give_order(&late, 0, &snapshot, &err), TRM_PEER, err, "without hold");
+    CHECK_OK(give_order(&late, 0, &release, &err), err);
+    assert_true(j.server[0]->held);
+    CHECK_OK(give_order(&j, 0, &snapshot, &err), err);
+    CHECK_OK(give_order(&j, 0, &release, &err), err);
+    worker_leave(&late.worker);
+    end_job(&j);
+}
+
+/* A client gives its snapshot up while the server gathers the pushes of it, over a new connection: the
+ * server takes none, also when they come. */
+static void a_snapshot_that_is_given_up_is_not_taken(void **state) {
+    static job j;
+    trm_error err;
+    const trmi_push_id missing = {.worker = 7, .incarnation = 1, .sequence = 1};
+    const trmi_ps_note hold = {.value = {TRMI_ORDER_HOLD}},
+                       snapshot = {.value = {TRMI_ORDER_SNAPSHOT, 1}},
+                       release = {.value = {TRMI_ORDER_RELEASE}};
+    begin_job(&j, "given", (trm_ps_server_options){.servers = 1, .shards = 1}, NULL);
+    trmi_server_connection *peer = &j.worker.client->peers[0];
+    CHECK_OK(give_order(&j, 0, &hold, &err), err);
+    CHECK_OK(trmi_client_order_send(j.worker.client, peer, TRMI_PS_CONTROL, &snapshot, NULL,
+                                    &missing, sizeof missing, &err),
+             err);
+    usleep(100000);
+    trmi_client_drop(j.worker.client, peer);
+    CHECK_OK(give_order(&j, 0, &release, &err), err);
+    usleep(200000);
+    assert_int_equal(j.server[0]->newest_number, 0);
+    take_steps(&j);
+    check_checkpoint(&j, false);
+    end_job(&j);
+}
+
+static const double hold_seconds = 30; /* for which a snapshot waits for a push */
+
 static void set_failure(trm_ps_server *server, trm_error failure) {
     pthread_mutex_lock(&server->mutex);
     server->failed = failure;
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* The worker pushes a batch that server 1 refuses, and server 0 has. */
+static void push_and_be_refused(job *j, double deadline) {
+    trm_error err, failure;
+    trmi_server_connection *peer = &j->worker.client->peers[1];
+    worker_compute(&j->worker, 0, j->steps);
+    TRMI_FAIL(&failure, TRM_NOMEM, "no memory for this push");
+    set_failure(j->server[1], failure);
+    CHECK_OK(trm_ps_push(j->worker.batch, NULL, &err), err);
+    while (trmi_client_pushes_pending(peer) > 0) {
+        CHECK_OK(trmi_client_progress(j->worker.client, peer, deadline, &err), err);
+    }
+    set_failure(j->server[1], (trm_error){0});
+}
+
 /* Server 1 has refused a push of the chief, server 0 has it: there is no checkpoint of one moment, and
  * no server waits for the push. The chief's next call that trains has the error. */
 static void a_refused_push_is_in_no_checkpoint(void **state) {
     static job j;
-    trm_error err, failure;
+    trm_error err;
     trm_ps_checkpoint_result result;
+    const double began = trmi_os_now();
     begin_job(&j, "refused", (trm_ps_server_options){.servers = 2, .shards = 1}, NULL);
     take_steps(&j);
     CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
-    worker_compute(&j.worker, 0, j.steps);
-    TRMI_FAIL(&failure, TRM_NOMEM, "no memory for this push");
-    set_failure(j.server[1], failure);
-    CHECK_OK(trm_ps_push(j.worker.batch, NULL, &err), err);
-    const double began = trmi_os_now(), hold_seconds = 30;
-    while (trmi_client_pushes_pending(&j.worker.client->peers[1]) > 0) {
-        CHECK_OK(trmi_client_progress(j.worker.client, &j.worker.client->peers[1],
-                                      began + hold_seconds, &err),
-                 err);
-    }
-    set_failure(j.server[1], (trm_error){0});
+    push_and_be_refused(&j, began + hold_seconds);
     CHECK_FAILS(trm_ps_checkpoint(j.worker.client, false, &result, &err), TRM_NOMEM, err,
                 "for this push");
     assert_true(trmi_os_now() - began < hold_seconds);
     CHECK_FAILS(trm_ps_flush(j.worker.client, &err), TRM_NOMEM, err, "for this push");
+    end_job(&j);
+}
+
+/* Server 1 has refused a push of another worker than the chief: it will not come, and no checkpoint
+ * waits for it. */
+static void a_refused_push_of_another_worker_is_not_awaited(void **state) {
+    static job j, other;
+    trm_error err;
+    const double began = trmi_os_now();
+    begin_job(&j, "other", (trm_ps_server_options){.servers = 2, .shards = 1, .workers = 2}, NULL);
+    take_steps(&j);
+    other = (job){.options = j.options, .server = {j.server[0], j.server[1]}, .number = 1};
+    join_worker(&other, 0, NULL);
+    take_steps(&other);
+    CHECK_OK(trm_ps_flush(other.worker.client, &err), err);
+    push_and_be_refused(&other, began + hold_seconds);
+    check_checkpoint(&j, false);
+    assert_true(trmi_os_now() - began < hold_seconds);
+    CHECK_FAILS(trm_ps_flush(other.worker.client, &err), TRM_NOMEM, err, "for this push");
+    worker_leave(&other.worker);
     end_job(&j);
 }
 
@@ -443,7 +521,10 @@ int main(void) {
         cmocka_unit_test(a_slow_snapshot_is_waited_for),
         cmocka_unit_test(a_snapshot_that_nobody_waits_for_is_let_end),
         cmocka_unit_test(a_checkpoint_without_memory_is_none),
+        cmocka_unit_test(a_late_order_changes_no_hold),
+        cmocka_unit_test(a_snapshot_that_is_given_up_is_not_taken),
         cmocka_unit_test(a_refused_push_is_in_no_checkpoint),
+        cmocka_unit_test(a_refused_push_of_another_worker_is_not_awaited),
         cmocka_unit_test(a_number_that_was_given_up_is_not_used_again),
     };
     return cmocka_run_group_tests_name("ps snapshots and deaths", tests, make_folder,
