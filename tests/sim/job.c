@@ -615,7 +615,7 @@ static void let_disk_lie(void) {
 
 static void fault_comes(void *a, uint64_t kind) {
     (void)a;
-    if ((job.without >> kind & 1) != 0) {
+    if ((job.without >> kind & 1) != 0 || job.lied) {
         return;
     }
     job.faults++;

@@ -150,7 +150,8 @@ void sim_job_disturb_until(int64_t time);
 void sim_states_draw(double *slowest);
 /* A worker sends a request to a server: draws whether it finds no memory for it. */
 void sim_states_order(int server, int64_t order);
-/* A worker has got no samples; has computed its batch; has pushed it. */
+/* A worker has joined; has got no samples; has computed its batch; has pushed it. */
+void sim_states_joined(int worker);
 void sim_states_idle(int worker);
 void sim_states_computed(int worker, int64_t began);
 void sim_states_pushed(int worker);

@@ -44,7 +44,8 @@ typedef enum mistake {
 } mistake;
 
 enum { BAD = 7, STEP_BYTES = 16 };
-/* longest wait for the others; of a step, where a rank is late; from a death to the end of all */
+/* longest wait for the others; of a step, where a rank is late; from the end of a rank that dies or leaves to the
+ * end of all */
 static const double meet_seconds = 40, late_seconds = 5, end_seconds = 60;
 static const char cause_text[] = "rank ends the job";
 
@@ -59,10 +60,13 @@ static struct {
     int alive, good, told; /* told: ranks that ended with the cause of the mistake */
     int met;
     bool watcher_runs;
-    int64_t first_death;
+    int64_t first_end; /* of a rank that the others wait for */
 } watch;
 
 static uint64_t draw(uint64_t below) { return sim_random(DRAW_MEETS, below); }
+
+/* A rank has died, or has left before the last step: the others end soon. */
+static void note_end(void) { watch.first_end = watch.first_end == 0 ? sim.now : watch.first_end; }
 
 void sim_meet_draw(void) {
     plan.place = (place)draw(PLACES);
@@ -115,6 +119,7 @@ static trm_status make_steps(trm_bootstrap *b, trm_error *err) {
     b->table->sign(b, "step", 4, mac);
     for (int64_t step = 0; step < job.batches; step++) {
         if (errs(b->rank, step, MISTAKE_LEAVES)) {
+            note_end();
             return TRM_OK;
         }
         trm_status status = make_step(b, step, err);
@@ -263,14 +268,14 @@ static void end_if_over(void) {
 static void rank_ended(sim_process *p, int code) {
     const int place = (int)(intptr_t)p->argument;
     watch.good += code == 0;
-    if (code >= 0 && watch.first_death != 0 && is_undisturbed() &&
-        sim.now > watch.first_death + (int64_t)(end_seconds * 1e9)) {
-        sim_fail("rank %d ends %.1f s after the death of another one", place,
-                 (double)(sim.now - watch.first_death) * 1e-9);
+    if (code >= 0 && watch.first_end != 0 && is_undisturbed() &&
+        sim.now > watch.first_end + (int64_t)(end_seconds * 1e9)) {
+        sim_fail("rank %d ends %.1f s after another one, which it waited for", place,
+                 (double)(sim.now - watch.first_end) * 1e-9);
     }
     if (code < 0) {
         job.kills++;
-        watch.first_death = watch.first_death == 0 ? sim.now : watch.first_death;
+        note_end();
     }
     if (place < job.workers) {
         job.worker[place] = NULL;

@@ -7,8 +7,8 @@ Usage: mutants.py BUILD [--seeds N] [--seconds S] [--first K] [--only servers|el
 
 A patch begins with one line that says what the fault does. A second line `options: --memory` is for faults that show
 only where allocations fail: these options are given to trireme-sim. Jobs that do not run the patched file are passed over:
-a fault of src/ps shows in jobs of servers, one of src/comm in jobs of ranks, one of src/save and src/train in those with
-checkpoints. --only and --memory choose other jobs for all faults.
+a fault of src/ps shows in jobs of servers, one of src/comm and src/base in jobs of ranks, one of src/save and src/train in those
+with checkpoints; `options: --only servers` says otherwise. --only and --memory choose other jobs for all faults.
 
 The patched file is compiled by the build's own command, and its object replaces that of the library when trireme-sim
 is linked again, so that the tree and the build stay as they are. Prints a line for each fault: its name, after how many
@@ -44,7 +44,7 @@ def read_patch(path):
 
 def jobs_of(source):
     """Returns the jobs that run a file, as --only of trireme-sim names them."""
-    return 'servers' if source.startswith('src/ps/') else 'elastic' if source.startswith('src/comm/') else 'checkpoints'
+    return 'servers' if source.startswith('src/ps/') else 'elastic' if source.startswith(('src/comm/', 'src/base/')) else 'checkpoints'
 
 
 def compile_fault(patch, source, root, commands, scratch, check):
@@ -129,8 +129,8 @@ def main():
                 continue
             if args.check:
                 continue
-            options = sorted({*options, *(['--memory'] if args.memory else [])})
-            jobs = ' '.join([args.only or jobs_of(source)] + options)
+            chosen = options[options.index('--only') + 1] if '--only' in options else jobs_of(source)
+            jobs = ' '.join([args.only or chosen] + (['--memory'] if args.memory or '--memory' in options else []))
             count, found = find_fault(simulator, os.path.join(build, 'trireme-sim'), ['--only', *jobs.split()], args)
             missed += found is None
             if args.table:

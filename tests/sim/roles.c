@@ -489,6 +489,7 @@ int sim_worker_main(void *argument) {
     worker_state w = {.number = (int)(intptr_t)argument};
     trm_error err = {0};
     trm_status status = sim_job_connect(w.number, JOB_TIMEOUT, &w.client, &w.table, &err);
+    sim_states_joined(w.number);
     status = status == TRM_OK ? declare_others(&w, &err) : status;
     status = status == TRM_OK ? trm_ps_batch_create(w.client, &w.batch, &err) : status;
     if (status == TRM_OK) {

@@ -34,7 +34,7 @@ static struct {
     bool idle[JOB_WORKERS]; /* the worker's life before was ended here without samples */
     int life[JOB_WORKERS];  /* pid in which the worker was asked about last */
     int batch;              /* silent: the batch after which the worker is silent */
-    bool died;              /* silent: the other worker has */
+    bool died, back;        /* silent: the other worker has; it has joined again */
     enum { MEMORY_ANY, MEMORY_OF_RELEASE, MEMORY_OF_ANSWERS } memory; /* allocations that fail */
     int snapshot_fails; /* worker that gives a snapshot up for lack of memory, + 1; 0: none */
 } states = {.batch = -1};
@@ -382,6 +382,17 @@ void sim_states_idle(int worker) {
 }
 
 /* The other worker comes back just before it would count as silent, too. */
+void sim_states_joined(int worker) {
+    const int64_t latest = job.waits_until[0] + seconds(0.15);
+    if (worker == 0 && states.died && job.aim == AIM_SILENT && !states.back) {
+        states.back = true;
+        if (sim.now > latest) { /* it counts as silent: its batches are lost by design */
+            sim_trace(sim.current->process, "comes back too late");
+            sim.over = true;
+        }
+    }
+}
+
 void sim_states_computed(int worker, int64_t began) {
     if (worker == 0 && job.started[0] == states.batch && !states.died && comes(AIM_SILENT, 1)) {
         states.died = true;
