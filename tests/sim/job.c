@@ -651,7 +651,7 @@ void sim_job_plan_faults(void) {
         /* what a full disk does not write of the book of leases is found out when the lease ends */
         job.comes[k] |= k == FAULT_DEATH && (job.dies_at_cuts || job.dies_at_pushes);
         job.comes[k] = job.comes[k] && (k != FAULT_DISK || !job.keeps_leases);
-        job.comes[k] = job.busy > 0 ? k == FAULT_RESET : job.comes[k];
+        job.comes[k] = job.busy > 0 ? k == FAULT_RESET : job.comes[k] && !job.quiet;
         if (job.comes[k] && k != FAULT_SLOW) {
             kinds[count++] = k;
         }

@@ -73,6 +73,7 @@ typedef struct sim_job {
     bool elastic; /* workers are the ranks of an elastic job, there are no servers */
     bool saves;   /* ranks write checkpoints (saves.c) */
     bool meets;   /* ranks of a job that is not elastic (meet.c); elastic is set, too */
+    bool quiet;   /* no faults come */
     int busy; /* of an elastic job: a rank whose steps take seconds, while connections break; 0: none */
     int ranks_of_host, most, leavers;
     int restarts_most, restarts[JOB_PROCESSES]; /* of an elastic rank that has died */

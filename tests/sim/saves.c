@@ -280,7 +280,7 @@ trm_status sim_saver_end(sim_saver *s, trm_error *err) {
  * begins anew is refused the folder of the one before. */
 void sim_saver_destroy(sim_saver *s, trm_status status, const trm_error *err) {
     if (s != NULL) {
-        const bool anew = s->progress.global_step == 0 && watch.saved > 1;
+        const bool anew = s->progress.global_step == 0;
         if (s->again && !anew && (status == TRM_INVALID || status == TRM_CORRUPT)) {
             sim_fail("a rank ends: %s", err->message);
         }
