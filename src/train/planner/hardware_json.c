@@ -157,7 +157,6 @@ void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     trmi_text_json_number_member(t, "lower_bound", p->found.lower_bound);
     trmi_text_json_number_member(t, "gap", trmi_hardware_plan_gap(p));
     trmi_text_json_string_member(t, "gap_reason", trmi_hardware_gap_reason(p));
-    trmi_text_json_number_member(t, "gap_of_equal_blocks", 0);
     trmi_text_json_number_member(t, "solve_seconds", p->found.seconds);
     trmi_text_json_number_member(t, "plans", p->found.priced);
     trmi_text_json_number_member(t, "plans_over_memory", p->found.excluded);
