@@ -481,6 +481,10 @@ trmi_request *trmi_order_release(trm_ps_server *server);
 /* Front mutex held: notes a push that this server has refused before any shard had it. Its worker does
  * not send it again, so snapshots do not wait for it. */
 void trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
+/* Front mutex held: returns whether a push that another server has applied is to come here. A server
+ * that was started again may not know its worker, or only an earlier life of it. No push of a life
+ * comes after one of a later life. */
+bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *push);
 /* Declares a table on all shards, or finds it. Front mutex held; it is released while the shards
  * finish what is queued before the table. *number: its number.
  *   errors  INVALID: declared differently before; NOMEM: the server then serves nothing any more */

@@ -332,11 +332,14 @@ static trmi_request *release_hold(trm_ps_server *server) {
     return trmi_step_advance(server);
 }
 
-/* Returns whether a request comes from the client that holds the pushes, if there is one: a client
- * that has been slow may end its snapshot when another one has begun the next. */
+/* Returns whether a request comes from the client that holds the pushes, if there is one, over any
+ * connection of this life: a client that has been slow may end its snapshot when another one has
+ * begun the next. Readers (worker -1) are known by their connection only. */
 static bool is_of_holder(const trm_ps_server *server, const trmi_request *r) {
-    return server->holder == NULL || server->holder == r->link ||
-           server->holder->worker == r->link->worker;
+    const trmi_ps_link *holder = server->holder, *link = r->link;
+    return holder == NULL || holder == link ||
+           (holder->worker >= 0 && holder->worker == link->worker &&
+            atomic_load(&holder->incarnation) == atomic_load(&link->incarnation));
 }
 
 trmi_request *trmi_order_release(trm_ps_server *server) {
@@ -373,6 +376,12 @@ static void say_missing(const trm_ps_server *server, const trmi_push_id *missing
              hold_seconds);
 }
 
+/* Returns whether a push comes after another one of its worker. Each life counts anew. */
+static bool is_later(const trmi_push_id *id, const trmi_push_id *other) {
+    return id->incarnation != other->incarnation ? id->incarnation > other->incarnation
+                                                 : id->sequence > other->sequence;
+}
+
 /* Returns the push of a worker without which a snapshot has gone on; NULL: none. */
 static trmi_push_id *find_given_up(const trm_ps_server *server, uint32_t worker) {
     for (int64_t i = 0; i < server->given_up_count; i++) {
@@ -383,29 +392,26 @@ static trmi_push_id *find_given_up(const trm_ps_server *server, uint32_t worker)
     return NULL;
 }
 
-/* Returns whether a push that another server has applied is to come here. A server that was started
- * again may not know its worker, or only an earlier life of it. */
-static bool is_missing(const trm_ps_server *server, const trmi_push_id *id) {
+bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *id) {
     const trmi_worker *w = trmi_front_find(server, id->worker);
     const trmi_push_id *last = find_given_up(server, id->worker);
     bool is_known = w != NULL && w->incarnation >= id->incarnation;
     bool has_more = is_known && (w->incarnation > id->incarnation || w->dispatched >= id->sequence);
-    bool given_up =
-        last != NULL && last->incarnation == id->incarnation && last->sequence >= id->sequence;
-    return !has_more && !given_up && id->sequence > 0;
+    return !has_more && (last == NULL || is_later(id, last)) && id->sequence > 0;
 }
 
 /* Returns the first push that is missing here, NULL: none. Synchronous steps are counted instead. */
 static const trmi_push_id *find_missing(const trm_ps_server *server) {
     for (uint32_t i = 0; i < server->until_count && server->options.mode != TRM_PS_SYNC; i++) {
-        if (is_missing(server, &server->until[i])) {
+        if (trmi_order_is_missing(server, &server->until[i])) {
             return &server->until[i];
         }
     }
     return NULL;
 }
 
-/* Notes a push for which snapshots do not wait (any more). Returns false without memory: they wait. */
+/* Records that snapshots do not wait for this push of a worker, nor for those before it. Returns
+ * false if there is no memory: snapshots then wait. */
 static bool give_up_push(trm_ps_server *server, const trmi_push_id *id) {
     trmi_push_id *at = find_given_up(server, id->worker);
     if (at == NULL && !trmi_grow((void **)&server->given_up, &server->given_up_capacity,
@@ -416,7 +422,7 @@ static bool give_up_push(trm_ps_server *server, const trmi_push_id *id) {
         at = &server->given_up[server->given_up_count++];
         *at = (trmi_push_id){.worker = id->worker};
     }
-    *at = id->incarnation >= at->incarnation ? *id : *at;
+    *at = is_later(id, at) ? *id : *at;
     return true;
 }
 
@@ -522,7 +528,8 @@ static void run_snapshot(trmi_shard_thread *runner, trmi_request *r) {
     }
 }
 
-/* Begins a snapshot whose pushes are gathered, unless it cannot be: dispatches run_snapshot later. */
+/* Prepares the request of a snapshot whose pushes are gathered: run_snapshot is to run on the
+ * shards. Sets r->err if it cannot be taken. */
 static void prepare_snapshot(trm_ps_server *server, trmi_request *r) {
     uint32_t number = (uint32_t)r->note.value[1];
     /* a differential snapshot needs the one before it */

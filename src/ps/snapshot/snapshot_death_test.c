@@ -514,6 +514,35 @@ static void a_refused_push_of_another_worker_is_not_awaited(void **state) {
     end_job(&j);
 }
 
+/* Server 1 has refused a push of a worker's next life, and never gets the last one of its earlier life:
+ * a checkpoint ends. */
+static void a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier(void **state) {
+    static job j;
+    trm_error err;
+    begin_job(&j, "lives", (trm_ps_server_options){.servers = 2, .shards = 1, .workers = 2}, NULL);
+    take_steps(&j);
+    CHECK_OK(trm_ps_flush(j.worker.client, &err), err);
+    trm_ps_server *server = j.server[1];
+    const trmi_push_id earlier = {.worker = 1, .incarnation = 1, .sequence = 7};
+    trmi_request refused = {.header = {.kind = TRMI_PS_PUSH, .worker = 1, .incarnation = 2}};
+    pthread_mutex_lock(&server->mutex);
+    refused.header.sequence = 5;
+    trmi_order_note_refused(server, &refused);
+    refused.header.sequence = 3; /* sent again after a reconnect: the later one stands */
+    trmi_order_note_refused(server, &refused);
+    assert_int_equal(server->given_up_count, 1);
+    assert_int_equal(server->given_up[0].sequence, 5);
+    trmi_push_id until[] = {earlier, {.worker = 1, .incarnation = 2, .sequence = 5}};
+    assert_false(trmi_order_is_missing(server, &until[0]));
+    assert_false(trmi_order_is_missing(server, &until[1]));
+    until[1].sequence = 6;
+    assert_true(trmi_order_is_missing(server, &until[1]));
+    pthread_mutex_unlock(&server->mutex);
+    check_checkpoint(&j, false);
+    end_job(&j);
+    (void)state;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(who_dies_as_a_snapshot_is_complete_goes_on),
@@ -525,6 +554,7 @@ int main(void) {
         cmocka_unit_test(a_snapshot_that_is_given_up_is_not_taken),
         cmocka_unit_test(a_refused_push_is_in_no_checkpoint),
         cmocka_unit_test(a_refused_push_of_another_worker_is_not_awaited),
+        cmocka_unit_test(a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier),
         cmocka_unit_test(a_number_that_was_given_up_is_not_used_again),
     };
     return cmocka_run_group_tests_name("ps snapshots and deaths", tests, make_folder,
