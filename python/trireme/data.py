@@ -39,8 +39,9 @@ _TEXT = ('tokens', 'text', 'json_lines')
 
 class Dataset(Owner):
     """A source with its refinements. Refining methods return the dataset, so that they can be chained; their order does not
-    matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch. The arrays of a batch change with the next
-    one; they can be read after close(), too: the dataset's memory is freed when the last of them is gone.
+    matter: source, permutation, shard, window shuffle, transforms, batch, repeat, prefetch. The arrays of a batch hold until the next one,
+    until the dataset is shared out among ranks (by a Model of several ranks), or until ranks change; copy what you keep longer. They can be
+    read after close(), too: the dataset's memory is freed when the last of them is gone.
     """
 
     def __init__(self, handle, keep=()):

@@ -121,7 +121,8 @@ class Model(Owner):
         self._failure = None
         if self.in_child() and self.handle:
             self.exec.check_child()
-        before, self.in_use = self.in_use, (self.held(), None if data is None else data.use())
+        held = self.held()
+        before, self.in_use = self.in_use, (held, None if data is None else data.use())
         try:
             return call(function, *arguments)
         except Error:
@@ -130,6 +131,8 @@ class Model(Owner):
             raise
         finally:
             self.in_use = before
+            if self.closed and self.elastic is not None and before is None:  # by a callback: the other ranks wait for this one to leave
+                held.end()
 
     def _network(self, function):
         def build(graph_handle, inputs_handle, context):
@@ -206,7 +209,8 @@ class Model(Owner):
         return evaluation_dict(out)
 
     def predict(self, data, see=None):
-        """The logits of all samples, in the order of the data. see(logits, batch): called for each batch in place of that."""
+        """The logits of all samples, in the order of the data. see(logits, batch): called for each batch in place of that. Its arrays hold
+        during the call; copy what you keep."""
         parts = []
         data = as_dataset(data, drop_remainder=False)
 

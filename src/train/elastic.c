@@ -543,8 +543,9 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         *err = why;
     }
     if (status == TRM_OK) {
-        /* With parts the whole is valid until the ranks have kept them. What a spare rank has does not
-         * change: at the next change it need not be copied while the others wait. */
+        /* With parts the whole is valid until the ranks have kept them. A spare rank trains nothing,
+         * so its copy stays right until the ranks change again, and need not be made then while the
+         * others wait. */
         if (!e->copies.on && !e->spare) {
             e->valid = false;
             trmi_elastic_unshare_whole(e);
@@ -572,7 +573,10 @@ static trm_status finish_run(trmi_run *r, trm_status *ended, trm_error *err) {
         return TRM_OK;
     }
     TRMI_TRY(trmi_elastic_declare(comm, &mine, &all, err));
-    e->valid = false;                  /* of a spare rank: the caller may change the model now */
+    e->valid = false; /* of a spare rank: the caller may change the model now */
+    if (e->spare) {
+        trmi_elastic_unshare_whole(e); /* other spare ranks map the same memory */
+    }
     *ended = (trm_status)all[0].ended; /* rank 0 is active */
     bool spares = all[trm_comm_size(comm) - 1].ended == 1;
     trmi_free(all);

@@ -555,20 +555,33 @@ static void a_rank_that_does_not_come_is_left_out(void **state) {
     (void)state;
 }
 
-/* A process with the number of another one comes while the first ranks meet: it joins when the job
- * runs. */
-static void one_of_two_with_a_number_joins_later(void **state) {
+/* A second process with the rank of another one comes while the first ranks meet: it joins when the
+ * job runs. */
+static void start_second_process(int32_t rank) {
     const elastic_case c = {
         .ranks = 3, .most = 4, .hosts = true, .engine = "tcp", .port = free_port(), .absent = 1};
-    bool alive[RANKS_MAX] = {true, true, true, false, true};
+    bool alive[RANKS_MAX] = {true, true, true, false, false, false, false};
+    const int32_t number = c.ranks + rank; /* among the processes of this test */
     pid_t pids[RANKS_MAX];
     start(&c, pids);
-    pids[3] = -1;
-    pids[4] = start_rank(&c, 4); /* as rank 1 */
+    for (int32_t i = c.ranks; i <= number; i++) {
+        pids[i] = -1;
+    }
+    pids[number] = start_rank(&c, number);
+    alive[number] = true;
     poll(NULL, 0, 500);
     pids[2] = start_rank(&c, 2);
-    wait_for_rounds(alive, 5, 4);
-    finish(alive, pids, 5);
+    wait_for_rounds(alive, number + 1, 4);
+    finish(alive, pids, number + 1);
+}
+
+static void a_second_process_with_a_rank_joins_later(void **state) {
+    start_second_process(1);
+    (void)state;
+}
+
+static void a_second_process_with_rank_0_joins_later(void **state) {
+    start_second_process(0);
     (void)state;
 }
 
@@ -652,7 +665,8 @@ int main(void) {
                                        cmocka_unit_test(a_newcomer_outlasts_the_rank_of_its_door),
                                        cmocka_unit_test(a_newcomers_first_meeting_fails),
                                        cmocka_unit_test(a_rank_that_does_not_come_is_left_out),
-                                       cmocka_unit_test(one_of_two_with_a_number_joins_later),
+                                       cmocka_unit_test(a_second_process_with_a_rank_joins_later),
+                                       cmocka_unit_test(a_second_process_with_rank_0_joins_later),
                                        cmocka_unit_test(half_of_the_ranks_does_not_begin),
                                        cmocka_unit_test(too_few_are_left),
                                        cmocka_unit_test(limits_that_exclude_each_other)};

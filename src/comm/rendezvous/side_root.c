@@ -186,24 +186,28 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
         form->watcher = who->link;
         return TRM_OK;
     }
+    /* In an elastic job a process with a rank that is taken joins when the job runs: it comes again. */
+    const trm_status taken = form->join->running != NULL ? TRM_PENDING : TRM_INVALID;
+    if (peer->rank >= 0 && peer->rank == own->rank) {
+        trmi_side_refuse(&who->link, taken, "rank %d is already here (%s pid %d); each rank once",
+                         peer->rank, own->host, own->pid);
+        return TRM_OK;
+    }
     /* Ranks that cannot be added: only they are refused. */
-    if ((peer->rank >= 0 && peer->rank <= own->rank) || peer->rank < -1 ||
-        peer->rank >= own->size) {
+    if ((peer->rank >= 0 && peer->rank < own->rank) || peer->rank < -1 || peer->rank >= own->size) {
         trmi_side_refuse(&who->link, TRM_INVALID,
                          "rank %d cannot join: %d to %d expected (rank %d is %s pid %d)",
                          peer->rank, own->rank + 1, own->size - 1, own->rank, own->host, own->pid);
         return TRM_OK;
     }
-    /* in an elastic job one of too many may join when the job runs: it comes again */
-    const trm_status excess = form->join->running != NULL ? TRM_PENDING : TRM_INVALID;
     guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
     if (before != NULL) {
-        trmi_side_refuse(&who->link, excess, "rank %d is already here (%s pid %d); each rank once",
+        trmi_side_refuse(&who->link, taken, "rank %d is already here (%s pid %d); each rank once",
                          peer->rank, before->hello.host, before->hello.pid);
         return TRM_OK;
     }
     if (form->guest_count == own->size - 1) {
-        trmi_side_refuse(&who->link, excess, "all %d ranks are here already", own->size);
+        trmi_side_refuse(&who->link, taken, "all %d ranks are here already", own->size);
         return TRM_OK;
     }
     /* The peer is a guest. */

@@ -168,19 +168,31 @@ static trm_status open_writer(checkpoints *c, const trm_progress *p, double pati
 
 /* Refuses an elastic job that begins at step 0 a directory with checkpoints. Its ranks may be those of a
  * job that has ended, which a launcher has started again, and they would replace what that job has
- * saved. Where ranks change before the first step, the rank 0 before may have saved it already.
- *   error  INVALID */
+ * saved. Where ranks change before the first step, the earlier rank 0 of this job may have saved
+ * step 1: that step is allowed.
+ *   errors  INVALID; those of trm_checkpoint_latest, but for END */
 static trm_status refuse_other_run(const checkpoints *c, const trm_progress *p, trm_error *err) {
     const int64_t own = trmi_run_is_again(p) ? 1 : 0;
     int64_t step;
-    if (trmi_model_rank(p->model) != 0 || p->model->elastic == NULL || p->global_step > 0 ||
-        trm_checkpoint_latest(c->directory, &step, NULL) != TRM_OK || step <= own) {
+    trm_error why = {0};
+    if (trmi_model_rank(p->model) != 0 || p->model->elastic == NULL || p->global_step > 0) {
         return TRM_OK;
     }
-    return TRMI_FAIL(err, TRM_INVALID,
-                     "%.100s has a checkpoint of step %lld already: --resume (trm_model_resume) "
-                     "continues it, another directory starts afresh",
-                     c->directory, (long long)step);
+    trm_status status = trm_checkpoint_latest(c->directory, &step, &why);
+    if (status == TRM_END || (status == TRM_OK && step <= own)) {
+        return TRM_OK;
+    }
+    if (status == TRM_OK) {
+        status =
+            TRMI_FAIL(&why, TRM_INVALID,
+                      "%.100s has a checkpoint of step %lld already: --resume (trm_model_resume) "
+                      "continues it, another directory starts afresh",
+                      c->directory, (long long)step);
+    }
+    if (err != NULL) {
+        *err = why;
+    }
+    return status;
 }
 
 /* Notes the position at which the run begins, which after a resume is saved already; rank 0
@@ -201,8 +213,8 @@ static trm_status checkpoint_begin(void *context, const trm_progress *p, trm_err
         c->asked_at = p->global_step > 0 ? p->global_step - 1 : 0;
     }
     trm_error why = {0};
-    trm_status status = open_writer(c, p, 0, !trmi_run_is_again(p), &why);
     TRMI_TRY(refuse_other_run(c, p, err));
+    trm_status status = open_writer(c, p, 0, !trmi_run_is_again(p), &why);
     if (trmi_run_is_again(p) && (status == TRM_INVALID || status == TRM_NOSPACE)) {
         trmi_log(TRM_LOG_WARN, "train", "checkpoints wait: %s", why.message);
         return TRM_OK;
