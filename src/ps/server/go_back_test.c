@@ -472,6 +472,81 @@ static void two_dead_servers_do_not_wait_for_each_other(void **state) {
     compare_with_calm_job(run_with_two_dead_servers, -1, 1);
 }
 
+/* Waits until a server has answered all pushes of a worker. */
+static void await_answers(const worker *w, int server) {
+    trmi_server_connection *peer = &w->of.client->peers[server];
+    const double deadline = trmi_os_now() + 60 * check_patience();
+    trm_error err;
+    while (trmi_client_pushes_pending(peer) > 0) {
+        CHECK_OK(trmi_client_progress(w->of.client, peer, deadline, &err), err);
+    }
+}
+
+/* Both workers have pushed the last step, which server 1 loses with its process. Server 0, started
+ * again, learns that worker 0 keeps it and that worker 1, in a new life, has pushed it again: it
+ * applies the step and answers worker 1. Then worker 0 and server 1 die, and server 0 goes back by
+ * the step. Worker 1, which has its answer, does not push it to server 0 a third time, and leaves. */
+static void lose_answered_push(job *j) {
+    worker *keeps = &j->worker[0], *repeats = &j->worker[1];
+    pthread_t other;
+    trm_error err;
+    worker_die(&repeats->of);
+    stop_keeper(&j->servers[1]);
+    for (int shard = 0; shard < SHARDS; shard++) {
+        lose_last_push(in_folder("job"), (job_shard){1, SERVERS, shard, SHARDS});
+    }
+    start_keeper(&j->servers[1]);
+    restart_keeper(&j->servers[0]);
+    for (int n = 0; n < SERVERS; n++) { /* finds a broken connection, and reports on a new one */
+        CHECK_OK(trmi_client_progress(keeps->of.client, &keeps->of.client->peers[n],
+                                      trmi_os_now() + 60 * check_patience(), &err),
+                 err);
+    }
+    join_worker(repeats);
+    assert_int_equal(next_batch(repeats), STEPS - 1);
+    compute_batch(repeats);
+    CHECK_OK(trm_ps_push(repeats->of.batch, NULL, &err), err);
+    await_answers(repeats, 0);
+
+    worker_die(&keeps->of);
+    restart_keeper(&j->servers[1]);
+    join_worker(keeps);
+    assert_int_equal(next_batch(keeps), STEPS - 1);
+    assert_int_equal(atomic_load(&j->servers[0].restarts), 3);
+    assert_int_equal(pthread_create(&other, NULL, flush_worker, repeats), 0);
+    compute_batch(keeps);
+    CHECK_OK(trm_ps_push(keeps->of.batch, NULL, &err), err);
+    pthread_join(other, NULL);
+    CHECK_OK(trm_ps_leave(repeats->of.client, &err), err);
+    CHECK_OK(trm_ps_flush(keeps->of.client, &err), err);
+}
+
+static void an_answered_push_is_in_the_step(void **state) {
+    static float rows[2][KEYS * WIDTH];
+    static job j;
+    trm_error err;
+    (void)state;
+    for (int disturbed = 0; disturbed < 2; disturbed++) {
+        begin_usual_job(&j, 2);
+        for (int64_t step = 0; step < STEPS; step++) {
+            for (int n = 0; n < 2; n++) {
+                compute_batch(&j.worker[n]);
+            }
+            for (int n = 0; n < 2; n++) {
+                CHECK_OK(trm_ps_push(j.worker[n].of.batch, NULL, &err), err);
+            }
+        }
+        for (int n = 0; n < 2; n++) {
+            CHECK_OK(trm_ps_flush(j.worker[n].of.client, &err), err);
+        }
+        if (disturbed) {
+            lose_answered_push(&j);
+        }
+        end_job(&j, rows[disturbed]);
+    }
+    assert_memory_equal(rows[1], rows[0], sizeof rows[0]);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_only_worker_and_a_server),
@@ -481,6 +556,7 @@ int main(void) {
         cmocka_unit_test(a_push_of_a_dead_worker_outlasts_its_server),
         cmocka_unit_test(a_kept_push_that_is_made_again_is_forgotten),
         cmocka_unit_test(two_dead_servers_do_not_wait_for_each_other),
+        cmocka_unit_test(an_answered_push_is_in_the_step),
     };
     return cmocka_run_group_tests_name("ps servers that go back by a step", tests, make_folder,
                                        remove_folder);

@@ -13,7 +13,9 @@
  * A member is one push of the held step. Its worker reports one of two things:
  *
  *     keeps     It will not push the batch again: the process that pushed it lives, or has left; or
- *               a new process has found that all servers have the step, or goes on after it.
+ *               a new process has found that all servers have the step, or goes on after it. A new
+ *               process that repeated it when this server had applied the step has its answer, and
+ *               counts as the one that pushed it.
  *     repeats   A new process has pushed the batch again.
  *
  * The reports decide the step:

@@ -226,10 +226,25 @@ int64_t trmi_shard_held_step(const trmi_shard *shard) {
     return shard->held_count == 0 ? 0 : shard->held[0].head.clock;
 }
 
+/* Replaces the id of the member whose batch a fill repeats, if the fill is of a later life. */
+static void take_later_life(const trmi_held *fill, trmi_push_id *ids, uint32_t count) {
+    trmi_push_id id;
+    memcpy(&id, fill->body, sizeof id);
+    for (uint32_t i = 0; i < count; i++) {
+        ids[i] = ids[i].worker == id.worker && ids[i].incarnation < id.incarnation ? id : ids[i];
+    }
+}
+
 uint32_t trmi_shard_held_ids(const trmi_shard *shard, trmi_push_id *ids, uint32_t room) {
     const uint32_t count = shard->held_count == 0 ? 0 : shard->held[0].head.id_count;
-    if (ids != NULL && count <= room) {
-        memcpy(ids, shard->held[0].body, count * sizeof *ids);
+    if (ids == NULL || count > room) {
+        return count;
+    }
+    memcpy(ids, shard->held[0].body, count * sizeof *ids);
+    for (int64_t i = 1; i < shard->held_count; i++) {
+        if (repeats_the_step(shard, i)) {
+            take_later_life(&shard->held[i], ids, count);
+        }
     }
     return count;
 }
