@@ -9,7 +9,7 @@ random moments (SIGKILL), or leave (SIGTERM, --leaves: which part), each until o
 starts a rank that has died again, so often, and it joins the others. One process that has the state of the model is always left
 alone: when the last one dies, or is asked to leave, the job ends, as it has to. Counted: jobs that hang or fail, weights
 that differ from the undisturbed ones, losses of steps that differ (a lost or doubled sample changes
-them), steps redone (also the most that one change has cost), the seconds from a kill until the others notice it (detection), from there
+them) or steps that nobody has reported, steps redone (also the most that one change has cost), the seconds from a kill until the others notice it (detection), from there
 to the end of the next step, and the seconds that the members of the job wait while processes join. mlp-slices, mlp-split, mlp-cuts
 (dataset_strategy) and mlp-stages are jobs in which no rank has the whole state. In rank-split, rank-stages and rank-slices each rank keeps its
 batch (--elastic-batch rank): the weights are those of no other job, so steps and rates tell that each sample of an epoch was used once. In
@@ -126,25 +126,26 @@ class Job:
         return {e["global_step"]: e["loss"] for e in self.events() if e.get("event") == "step"}
 
     def disagreements(self, losses):
-        """Counts the steps whose losses are not those of the undisturbed job; where each rank keeps its batch, epochs with other samples."""
+        """Counts the steps that no rank 0 has reported, and those whose losses are not those of the undisturbed job; where each rank keeps its
+        batch, epochs with other samples."""
         steps = [e for e in self.events() if e.get("event") == "step"]
+        missing = set(range(1, self.steps + 1)) - {e["global_step"] for e in steps}
+        if missing:
+            print(f"steps that nobody has reported: {sorted(missing)}", flush=True)
+            return len(missing)
         if self.model.check == "samples":
             return self.wrong_epochs(steps)
         near = NEAR if self.model.check == "near" else 0
         return sum(1 for e in steps if not abs(losses.get(e["global_step"], 1e9) - e["loss"]) <= near)
 
     def wrong_epochs(self, steps):
-        """Counts missing steps, and epochs that have used more samples than there are, or left more than a step has. The rate of a
-        step is that of the first ranks times the samples of the step over theirs. A rank that dies after a step may not have reported it."""
-        last = {e["global_step"]: e for e in steps}  # of a step that was done again counts the last time
+        """Counts epochs that have used more samples than there are, or left more than a step has. The rate of a step is that of the first ranks
+        times the samples of the step over theirs."""
+        last = {e["global_step"]: e for e in steps}  # of a step that was done or reported again counts the last time
         samples = {step: round(self.model.batch * e["learning_rate"] / RATE) for step, e in last.items()}
-        silent = {e["global_step"] for e in self.events() if e.get("event") == "membership" and e["lost"]}
-        missing = [step for step in range(1, self.steps + 1) if step not in last]
-        wrong = sum(1 for step in missing if step not in silent)
+        wrong = 0
         for epoch in range(1, max(e["epoch"] for e in last.values())):  # the last one may have ended early
             own = sorted(step for step, e in last.items() if e["epoch"] == epoch)
-            if any(own and own[0] - 1 <= step <= own[-1] + 1 for step in missing):
-                continue  # its samples are not known
             left = SAMPLES - sum(samples[step] for step in own)
             wrong += not own or left < 0 or left >= max(samples[own[-1]], samples.get(own[-1] + 1, 0))
         return wrong

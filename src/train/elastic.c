@@ -41,6 +41,12 @@ static void note_hooks(trmi_run *r) {
     r->model->elastic->hooked_step = trm_exec_step(r->model->train.exec);
 }
 
+/* The hooks of the step with which the run begins, if any, were those of another run. */
+static void note_all_hooks(trmi_run *r) {
+    note_hooks(r);
+    r->model->elastic->told_step = r->model->elastic->hooked_step;
+}
+
 static trm_status check_data(const trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
     trmi_elastic_group_data(r->model, data, trmi_model_size(r->model));
@@ -147,6 +153,19 @@ static uint64_t count_updates(const trmi_run *r) {
     return marked > (int64_t)counted ? (uint64_t)marked : counted;
 }
 
+/* Notes the end of the last step, from which its hooks can be run again. */
+static trmi_elastic_step_end note_end(const trmi_run *r, const trmi_elastic_position *at) {
+    const trmi_elastic_model *e = r->model->elastic;
+    return e->ended.step == at->step
+               ? e->ended
+               : (trmi_elastic_step_end){.step = at->step,
+                                         .epoch = at->epoch,
+                                         .epoch_step = at->epoch_step,
+                                         .epoch_samples = at->epoch_samples,
+                                         .samples = e->samples * trmi_accumulate(r->model),
+                                         .rate = r->p.learning_rate};
+}
+
 /* Notes where the training is: between two steps, or in one whose update was applied. */
 static void note_position(const trmi_run *r, trmi_elastic_position *at) {
     const trm_model *model = r->model;
@@ -164,6 +183,7 @@ static void note_position(const trmi_run *r, trmi_elastic_position *at) {
     at->epoch_step = model->epoch_step + updated;
     at->epoch_samples = model->epoch_samples + (updated ? e->samples * trmi_accumulate(model) : 0);
     at->loss = updated ? r->p.loss : model->loss;
+    at->ended = note_end(r, at);
     at->data_samples = model->data_samples;
     at->notes_count = model->notes_count;
     memcpy(at->notes, model->notes, sizeof at->notes);
@@ -199,6 +219,15 @@ static trm_status keep_parts(trmi_run *r, trm_error *err) {
     TRMI_TRY(trmi_copies_keep(&e->copies, trmi_model_comm(r->model), step, err));
     trmi_elastic_drop_whole(e);
     return TRM_OK;
+}
+
+static trm_status end_step(trmi_run *r, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    trmi_elastic_position now;
+    e->ended.step = UINT64_MAX; /* of a step that is done again, too */
+    note_position(r, &now);
+    e->ended = now.ended;
+    return keep_parts(r, err);
 }
 
 /* A rank that leaves does so after this step. One more step is made before a process joins: all
@@ -241,7 +270,10 @@ static trm_status capture_state(trmi_run *r, trm_error *err) {
     trm_exec *exec = model->train.exec;
     trm_membership m;
     trm_elastic_get_membership(e->job, &m);
-    const bool joins = m.epoch == 0;          /* it has none */
+    const bool joins = m.epoch == 0; /* it has none */
+    if (!joins && exec != NULL && !e->spare && trmi_model_rank(model) == 0) {
+        e->told_step = e->hooked_step;
+    }
     if (joins && exec != NULL && !e->valid) { /* before the others wait for it */
         trmi_elastic_prepare_copy(e);
     }
@@ -283,6 +315,7 @@ static trm_status restore_state(trm_model *model, trm_error *err) {
     model->notes_count = at->notes_count;
     memcpy(model->notes, at->notes, sizeof at->notes);
     e->begun_epoch = -1;
+    e->ended = at->ended;
     return trm_exec_get_loss_scale(model->train.exec, &own)
                ? trm_exec_set_loss_scale(model->train.exec, &at->scale, err)
                : TRM_OK;
@@ -314,6 +347,9 @@ static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(r->model->elastic->job, &m);
     const trm_model *model = r->model;
+    if (m.rank >= 0) {
+        note_all_hooks(r);
+    }
     const bool whole = model->elastic->samples == model->train.batch * trmi_model_shares(model);
     const bool met = m.rank >= 0 && !model->elastic->alone;
     if (met && whole) {
@@ -350,6 +386,7 @@ static trm_status begin_change(trmi_run *r, trm_error *err) {
                                 .reduce = TRM_REDUCTION_SUM,
                                 .tag = "ranks that leave"};
     TRMI_TRY(comm != NULL ? trm_comm_run(comm, &sum, err) : TRM_OK);
+    note_all_hooks(r);
     if (!trmi_elastic_may_lose(e->job, leavers)) {
         r->stop = true;
         return TRM_OK;
@@ -496,6 +533,7 @@ static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *ne
     }
     TRMI_TRY(status);
     e->begun_epoch = -1;
+    e->ended.step = UINT64_MAX;
     e->restored = *newest = (int64_t)trm_exec_step(r->model->train.exec);
     return TRM_OK;
 }
@@ -516,6 +554,22 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     TRMI_TRY(lost ? resume_epoch(r, &from, newest, err) : TRM_OK);
     TRMI_TRY(open_parts(r, err));
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
+}
+
+/* Makes the run begin with the hooks of step `newest`, which see what they saw after the step, or
+ * notes that they have run. Where the run begins at the end of an epoch, the hooks of the epoch are
+ * still to come. */
+static void set_hooks_due(trmi_run *r, bool due, uint64_t newest) {
+    trmi_elastic_model *e = r->model->elastic;
+    const trmi_elastic_step_end *ended = &e->ended;
+    const bool over = count_epoch_steps(r, 0) <= r->model->epoch_step;
+    r->hooks_due = due;
+    e->hooked_step = due && !e->spare ? newest - 1 : newest;
+    e->told_step = due || over ? newest - 1 : newest;
+    if (due) {
+        r->p.learning_rate = ended->rate;
+        r->p.step_samples = ended->samples;
+    }
 }
 
 /* Contract in elastic.h. Captures this rank's state, then meets the other ranks until an epoch
@@ -552,8 +606,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         }
         r->again = true;
         r->stop = false;
-        r->hooks_due = hooks_due && newest > 0 && !r->options->sink;
-        e->hooked_step = r->hooks_due ? e->hooked_step : (uint64_t)newest;
+        set_hooks_due(r, hooks_due, (uint64_t)newest);
         r->finish = false;
         report_epoch(r, newest, begin);
     }
@@ -613,7 +666,7 @@ const trmi_rank_changes trmi_changes_elastic = {
     .deal_data = deal_data,
     .learning_rate = rate_of_step,
     .begin_step = begin_step,
-    .end_step = keep_parts,
+    .end_step = end_step,
     .compare_times = trmi_model_compare_ranks,
     .note_hooks = note_hooks,
     .is_due = is_due,

@@ -133,11 +133,7 @@ static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_d
         const int32_t mine = trmi_copies_find(&e->copies, step);
         at = mine >= 0 ? e->copies.at[mine] : at;
         status = trm_comm_broadcast(comm, &at, (int64_t)sizeof at, TRM_UINT8, source, err);
-        if (mine >= 0) { /* trmi_elastic_take_newest compares the positions */
-            at = e->copies.at[mine];
-        } else {
-            e->hooked_step = at.step;
-        }
+        at = mine >= 0 ? e->copies.at[mine] : at; /* trmi_elastic_take_newest compares them */
     }
     trmi_free(owners);
     if (status == TRM_OK && complete) {
@@ -170,9 +166,22 @@ static trm_status declare_state(const trmi_elastic_model *e, trm_comm *comm, trm
                                    .epoch_step = e->at.epoch_step,
                                    .epoch_samples = e->at.epoch_samples,
                                    .bytes = e->kept_bytes,
-                                   .hooks_due = e->hooked_step != e->at.step,
+                                   .hooked = (int64_t)e->hooked_step,
+                                   .told = (int64_t)e->told_step,
+                                   .reached = e->reached,
                                    .parts = trmi_copies_describe(&e->copies)};
     return trmi_elastic_declare(comm, &mine, out, err);
+}
+
+/* Returns whether the hooks of step `step`, the newest of the ranks, are to run again. A rank that
+ * comes anew, or was spare, has not reached the step and had no hooks to run. */
+static bool are_hooks_due(const trmi_declaration *all, int32_t size, int64_t step) {
+    bool told = false, missed = false;
+    for (int32_t i = 0; i < size; i++) {
+        told = told || all[i].told == step;
+        missed = missed || (all[i].reached >= step && all[i].hooked != step);
+    }
+    return !told || missed;
 }
 
 /* Contract in elastic_state.h. Every rank declares the step of its state, and a rank with the
@@ -196,17 +205,14 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     }
     const trmi_declaration best = all[source];
     trmi_declaration first = best;
-    *hooks_due = false;
     for (int32_t i = 0; i < size; i++) {
-        if (all[i].step != best.step) {
-            continue;
-        }
-        *hooks_due = *hooks_due || all[i].hooks_due != 0;
-        if (all[i].epoch < first.epoch ||
-            (all[i].epoch == first.epoch && all[i].epoch_step < first.epoch_step)) {
+        if (all[i].step == best.step &&
+            (all[i].epoch < first.epoch ||
+             (all[i].epoch == first.epoch && all[i].epoch_step < first.epoch_step))) {
             first = all[i];
         }
     }
+    *hooks_due = best.step > 0 && are_hooks_due(all, size, best.step);
     bool same_size = best.bytes == e->kept_bytes;
     trmi_free(all);
     *newest = best.step;
@@ -222,9 +228,9 @@ trm_status trmi_elastic_take_newest(trmi_elastic_model *e, trm_comm *comm, bool 
     if (!equal) {
         TRMI_TRY(trmi_elastic_hand_over(e, comm, source, err));
     }
-    e->at.epoch = first.epoch;
-    e->at.epoch_step = first.epoch_step;
-    e->at.epoch_samples = first.epoch_samples;
+    e->at.epoch = *hooks_due ? e->at.ended.epoch : first.epoch;
+    e->at.epoch_step = *hooks_due ? e->at.ended.epoch_step : first.epoch_step;
+    e->at.epoch_samples = *hooks_due ? e->at.ended.epoch_samples : first.epoch_samples;
     e->samples = e->at.samples;
     e->blocks = e->at.blocks;
     e->rank_samples = e->at.rank_samples;

@@ -16,6 +16,7 @@ typedef struct states {
     trmi_elastic_model of[RANKS];
     int64_t newest[RANKS];
     bool first_dies; /* rank 0 gives its position, and no more */
+    bool due;        /* the hooks of the newest step are to run again */
 } states;
 
 static void make_states(states *s, const int64_t *steps, int count) {
@@ -29,7 +30,10 @@ static void make_states(states *s, const int64_t *steps, int count) {
             assert_non_null(e->kept);
             memset(e->kept, (int)steps[i], BYTES);
             e->at.step = (uint64_t)steps[i];
-            e->hooked_step = e->at.step;
+            e->hooked_step = e->told_step = e->at.step;
+            e->reached = steps[i] + 1;
+            e->at.epoch = 2; /* the step was the last one of epoch 1 */
+            e->at.ended = (trmi_elastic_step_end){.step = e->at.step, .epoch = 1};
         }
     }
 }
@@ -73,7 +77,8 @@ static void take_state(rank_context *context) {
                "a hand-over without its source");
     } else {
         EXPECT_OK(trmi_elastic_take_newest(e, comm, &hooks_due, &s->newest[rank], &err), err);
-        EXPECT(!hooks_due, "the hooks are called already");
+        EXPECT(hooks_due == s->due, "hooks due: %d", hooks_due);
+        EXPECT(e->at.epoch == (s->due ? 1 : 2), "the position is that of the hooks");
     }
     CLOSE_COMM();
 }
@@ -81,6 +86,7 @@ static void take_state(rank_context *context) {
 static void the_newest_state_is_everybodys(void **state) {
     states s;
     make_states(&s, (const int64_t[]){4, -1, 5, 5}, 4);
+    s.due = true; /* of the rank that is behind */
     ranks_run(4, 0, false, take_state, &s, "no death");
     check_states(&s, (const int64_t[]){5, 5, 5, 5}, 4);
     free_states(&s);
@@ -95,7 +101,7 @@ static void a_death_in_the_middle_leaves_the_others_theirs(void **state) {
     ranks_run(4, 0, false, take_state, &s, "rank 0 dies");
     check_states(&s, (const int64_t[]){5, 5, 4, -1}, 4);
     /* the next epoch, of the ranks that are left */
-    states next = {.of = {s.of[1], s.of[2], s.of[3]}};
+    states next = {.of = {s.of[1], s.of[2], s.of[3]}, .due = true};
     ranks_run(3, 0, false, take_state, &next, "the next epoch");
     check_states(&next, (const int64_t[]){5, 5, 5}, 3);
     trmi_free(s.of[0].kept);
@@ -103,10 +109,41 @@ static void a_death_in_the_middle_leaves_the_others_theirs(void **state) {
     (void)state;
 }
 
+/* The hooks run again where no rank knows that they have on rank 0, or a rank that has begun the step
+ * has not called them, but not for a rank that was spare or comes anew. */
+static void hooks_run_again_unless_rank_0_has_run_them(void **state) {
+    static const struct {
+        int64_t steps[RANKS], reached[RANKS];
+        uint64_t hooked[RANKS], told[RANKS];
+        bool due;
+    } cases[] = {
+        {{5, 5, 5, -1}, {6, 6, 6, 0}, {5, 5, 5, 0}, {4, 5, 4, 0}, false},
+        {{5, 5, 5, -1}, {6, 6, 6, 0}, {5, 5, 5, 0}, {4, 4, 4, 0}, true},  /* rank 0 is gone */
+        {{5, 5, 5, -1}, {6, 5, 6, 0}, {5, 4, 5, 0}, {5, 4, 4, 0}, true},  /* interrupted */
+        {{4, 5, 5, 5}, {5, 6, 6, 6}, {4, 5, 5, 5}, {4, 4, 4, 4}, true},   /* rank 0 is behind */
+        {{5, 4, 5, 5}, {6, 5, 6, 6}, {5, 4, 5, 5}, {5, 4, 4, 4}, true},   /* another rank is */
+        {{5, 5, 2, -1}, {6, 6, 2, 0}, {5, 5, 2, 0}, {5, 4, 2, 0}, false}, /* a spare rank is */
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        states s;
+        make_states(&s, cases[i].steps, RANKS);
+        s.due = cases[i].due;
+        for (int r = 0; r < RANKS; r++) {
+            s.of[r].reached = cases[i].reached[r];
+            s.of[r].hooked_step = cases[i].hooked[r];
+            s.of[r].told_step = cases[i].told[r];
+        }
+        ranks_run(RANKS, 0, false, take_state, &s, "hooks");
+        free_states(&s);
+    }
+    (void)state;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_newest_state_is_everybodys),
         cmocka_unit_test(a_death_in_the_middle_leaves_the_others_theirs),
+        cmocka_unit_test(hooks_run_again_unless_rank_0_has_run_them),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,7 +2,8 @@
 /* Models of elastic jobs, of real processes: a rank dies before any of them has trained, while the
  * ranks make their models or before they agree on the checkpoint that they resume. The others train
  * without it, with the bits of the undisturbed job; where batch norm is over groups of ranks, with
- * its weights. The ranks of an ended job do not begin it anew. */
+ * its weights. Rank 0 dies before its hooks have reported a step that counts: the next one reports
+ * it. The ranks of an ended job do not begin it anew. */
 #include "check.h"
 
 #include "trireme/elastic.h"
@@ -28,6 +29,8 @@ enum {
     CLASSES = 10,
     HIDDEN = 6, /* features behind batch norm */
     STEPS = 6,
+    EPOCH_STEPS = 8,
+    STEPS_MAX = 10,
     INPUTS = 3 * SIZE * SIZE
 };
 
@@ -36,11 +39,14 @@ typedef struct outcome {
     volatile int32_t done; /* 1: the other members are written */
     float weights[CLASSES * INPUTS];
     trm_membership membership; /* the last one */
-    char message[256];         /* of its error; "": none */
+    /* of on_step_end and on_epoch_end; 1: it has been called, 2: on rank 0 of that time */
+    volatile int32_t step_hooks[STEPS_MAX + 1], epoch_hooks[STEPS_MAX / EPOCH_STEPS + 1];
+    volatile int32_t wrong; /* calls that saw another rate or number of samples */
+    char message[256];      /* of its error; "": none */
 } outcome;
 
 /* When a rank dies. */
-typedef enum moment { NEVER, MAKES_MODEL, RESUMES, TRAINS } moment;
+typedef enum moment { NEVER, MAKES_MODEL, RESUMES, TRAINS, ENDS_STEP, ENDS_EPOCH } moment;
 
 /* What the ranks of a job do. */
 typedef struct plan {
@@ -49,13 +55,17 @@ typedef struct plan {
     int32_t group; /* ranks whose samples batch norm is over; 0: no batch norm */
     int32_t dies;  /* the rank that dies; -1: none */
     moment when;
+    int64_t at;          /* ENDS_STEP: the step */
     int64_t steps;       /* until which they train */
+    bool sink;           /* an epoch runs without hooks for each step */
     const char *folder;  /* that they resume and save in; NULL: neither */
     bool resumes, saves; /* from it, in it */
     bool refused;        /* no rank can make its model */
 } plan;
 
 static outcome *seen; /* [RANKS_MAX] */
+static const trm_learning_rate schedule = {
+    .decay = TRM_DECAY_POLYNOMIAL, .base = 0.05, .total_steps = 100};
 static char directory[] = "/tmp/elasticmodelXXXXXX";
 
 static int32_t count_ranks(const plan *p) { return p->ranks > 0 ? p->ranks : RANKS; }
@@ -105,7 +115,8 @@ static trm_status open_data(const plan *p, trm_dataset **data, trm_error *err) {
                                    .batch_size = BATCH / count_ranks(p),
                                    .augment = TRM_OFF,
                                    .prefetch_depth = -1,
-                                   .shapes = &(trm_shapes_options){.train_count = BATCH * 8}};
+                                   .shapes =
+                                       &(trm_shapes_options){.train_count = BATCH * EPOCH_STEPS}};
     return trm_dataset_open(&spec, data, err);
 }
 
@@ -130,16 +141,81 @@ static trm_status die_in_training(void *context, const trm_progress *p, trm_erro
     return TRM_OK;
 }
 
+/* What hooks need to know. */
+typedef struct hook_task {
+    const plan *plan;
+    trm_elastic *job;
+    moment dies;
+    outcome *own;
+} hook_task;
+
+/* Waits until the hooks of the step have been called on the other ranks, and those of the epoch that
+ * ends with it; then dies. The others cannot end the next step without it. */
+static trm_status die_alone(const hook_task *task, int64_t step, trm_error *err) {
+    for (int64_t i = 0; i < 60000; i++) {
+        bool all = true;
+        for (int32_t r = 0; r < count_ranks(task->plan); r++) {
+            const outcome *other = &seen[r];
+            all = all && (other == task->own ||
+                          ((task->plan->sink || other->step_hooks[step] > 0) &&
+                           (step % EPOCH_STEPS > 0 || other->epoch_hooks[step / EPOCH_STEPS] > 0)));
+        }
+        if (all) {
+            raise(SIGKILL);
+        }
+        usleep(1000);
+    }
+    snprintf(err->message, sizeof err->message, "waited 60 s for hooks of the other ranks");
+    return TRM_INTERNAL;
+}
+
+static void note_hook(const hook_task *task, volatile int32_t *hook) {
+    trm_membership m;
+    trm_elastic_get_membership(task->job, &m);
+    *hook = m.rank == 0 || *hook == 2 ? 2 : 1;
+}
+
+static trm_status note_step(void *context, const trm_progress *p, trm_error *err) {
+    const hook_task *task = context;
+    const int64_t step = (int64_t)p->global_step;
+    if (step > STEPS_MAX) {
+        return TRM_OK;
+    }
+    if (task->dies == ENDS_STEP && step == task->plan->at) {
+        return die_alone(task, step, err);
+    }
+    const double rate = trm_learning_rate_at(&schedule, (uint64_t)step - 1);
+    task->own->wrong += fabs(p->learning_rate - rate) > 1e-12 || p->step_samples != BATCH ||
+                        p->step != (step - 1) % EPOCH_STEPS + 1;
+    note_hook(task, &task->own->step_hooks[step]);
+    return TRM_OK;
+}
+
+static trm_status note_epoch(void *context, const trm_progress *p, trm_error *err) {
+    const hook_task *task = context;
+    if (p->epoch > STEPS_MAX / EPOCH_STEPS) {
+        return TRM_OK;
+    }
+    if (task->dies == ENDS_EPOCH) {
+        return die_alone(task, (int64_t)p->global_step, err);
+    }
+    note_hook(task, &task->own->epoch_hooks[p->epoch]);
+    return TRM_OK;
+}
+
 /* Trains the model, and writes down its weights. */
 static trm_status finish_training(const plan *p, trm_elastic *job, moment dies, trm_model *model,
                                   trm_dataset *data, outcome *out, trm_error *err) {
-    trm_train_options options = {.data = data, .until_step = p->steps};
+    hook_task task = {.plan = p, .job = job, .dies = dies, .own = out};
+    trm_train_options options = {.data = data, .until_step = p->steps, .sink = p->sink};
     if (p->saves) { /* trm_model_train takes it */
         options.callbacks[0] = trm_model_checkpoint(
             &(trm_model_checkpoint_options){.directory = p->folder, .every_steps = 1});
     }
     options.callbacks[p->saves ? 1 : 0] =
         (trm_callback){.on_gradients = die_in_training, .context = &dies};
+    options.callbacks[p->saves ? 2 : 1] =
+        (trm_callback){.on_step_end = note_step, .on_epoch_end = note_epoch, .context = &task};
     trm_status status = trm_model_train(model, &options, err);
     if (status == TRM_OK) {
         trm_exec *exec = trm_model_exec(model);
@@ -167,7 +243,7 @@ static trm_status train_model(const plan *p, trm_elastic *job, moment dies, outc
                      .tuning_file = "",
                      .parallel = {.block = p->group > 0 ? 0 : -1, .sync_batch_norm = p->group},
                      .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}},
-            .learning_rate = {.base = 0.05},
+            .learning_rate = schedule,
             .elastic = job};
         status = trm_model_create(&options, &model, err);
     }
@@ -260,6 +336,48 @@ static void a_rank_dies_before_the_first_step(void **state) {
     (void)state;
 }
 
+/* Returns whether rank 0 of some time has called a hook. */
+static bool has_reported(const plan *p, int64_t step, int64_t epoch) {
+    bool any = false;
+    for (int32_t r = 0; r < count_ranks(p); r++) {
+        any = any || (step > 0 ? seen[r].step_hooks[step] : seen[r].epoch_hooks[epoch]) == 2;
+    }
+    return any;
+}
+
+/* Rank 0 dies before it calls the hooks of a step or an epoch, which the others have called: the next
+ * rank 0 calls them again, and they see what they saw after the step. */
+static void the_next_rank_0_reports_the_step(void **state) {
+    static float undisturbed[CLASSES * INPUTS];
+    static const plan cases[] = {
+        {.when = ENDS_STEP, .at = 5},
+        {.when = ENDS_STEP, .at = EPOCH_STEPS},
+        {.when = ENDS_EPOCH},
+        {.when = ENDS_STEP, .at = STEPS_MAX},
+        {.when = ENDS_STEP, .at = EPOCH_STEPS, .sink = true},
+    };
+    plan p = {.dies = -1, .steps = STEPS_MAX};
+    run_job(&p);
+    memcpy(undisturbed, seen[0].weights, sizeof undisturbed);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        p = cases[i];
+        p.steps = STEPS_MAX;
+        run_job(&p);
+        for (int64_t step = 1; step <= STEPS_MAX; step++) {
+            const bool called = !p.sink || step == EPOCH_STEPS || step == STEPS_MAX;
+            if (has_reported(&p, step, 0) != called) {
+                fail_msg("case %zu: step %lld", i, (long long)step);
+            }
+        }
+        assert_true(has_reported(&p, 0, 1));
+        for (int32_t r = 1; r < RANKS; r++) {
+            assert_int_equal(seen[r].wrong, 0);
+            assert_memory_equal(seen[r].weights, undisturbed, sizeof undisturbed);
+        }
+    }
+    (void)state;
+}
+
 /* The ranks of a job that has ended begin it anew, as those that a launcher has started again: they are
  * refused its folder, whose checkpoints stay. Where they resume, nothing is left to do. */
 static void an_ended_job_does_not_begin_anew(void **state) {
@@ -348,6 +466,7 @@ static int remove_directory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(a_rank_dies_before_the_first_step),
+                                       cmocka_unit_test(the_next_rank_0_reports_the_step),
                                        cmocka_unit_test(an_ended_job_does_not_begin_anew),
                                        cmocka_unit_test(groups_of_batch_norm_keep_their_samples),
                                        cmocka_unit_test(more_groups_than_ranks_are_refused)};

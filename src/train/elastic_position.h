@@ -5,6 +5,15 @@
 
 #include "train/model.h"
 
+/* What the hooks of a step see, and where the training was when they began: at the end of an epoch
+ * the hooks of the epoch come next. */
+typedef struct trmi_elastic_step_end {
+    uint64_t step;
+    int64_t epoch, epoch_step, epoch_samples;
+    int64_t samples; /* of the step */
+    double rate;
+} trmi_elastic_step_end;
+
 /* The state that a rank sends to the others beside the variables. Sent as bytes: all ranks run the
  * same program. */
 typedef struct trmi_elastic_position {
@@ -12,6 +21,7 @@ typedef struct trmi_elastic_position {
     /* of a step of all ranks: see trmi_elastic_model */
     int64_t samples, blocks, rank_samples;
     int64_t epoch, epoch_step, epoch_samples;
+    trmi_elastic_step_end ended; /* `step` */
     int64_t data_samples;
     int32_t first_ranks; /* as in trm_model */
     int32_t norm_groups; /* as in trmi_elastic_model */

@@ -35,7 +35,11 @@ typedef struct trmi_elastic_model {
     int64_t begun_epoch, begun_epoch_step;
     bool alone; /* a member made its model for itself, and meets the others when it trains */
     uint64_t hooked_step; /* the last step whose on_step_end hooks have returned */
-    char *marked;         /* the variables that a forward pass changes, one after the other */
+    /* the last step of which this rank knows that the hooks have returned on rank 0, which reports
+     * and saves, also those at the end of its epoch */
+    uint64_t told_step;
+    trmi_elastic_step_end ended; /* the last step that this rank has counted */
+    char *marked; /* the variables that a forward pass changes, one after the other */
     int64_t marked_bytes;
     /* the whole state, between capture and the next step. Where all ranks are on one host, they put
      * it together in one memory (`shared`), else data is NULL and each rank has its own */
@@ -57,8 +61,8 @@ typedef struct trmi_elastic_model {
 typedef struct trmi_declaration {
     int64_t step; /* -1: this rank has no state */
     int64_t epoch, epoch_step, epoch_samples, bytes;
-    int32_t hooks_due; /* on_step_end of `step` has not been called by this rank */
-    int32_t ended;     /* status of the run; 1: it has not ended */
+    int64_t hooked, told, reached; /* as in trmi_elastic_model */
+    int32_t ended;                 /* status of the run; 1: it has not ended */
     trmi_copies_owner parts;
 } trmi_declaration;
 
@@ -69,11 +73,12 @@ trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
  * when `source` dies in between, the ranks that had a state still have one. */
 trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, int32_t source,
                                   trm_error *err);
-/* Makes the newest state of the ranks the state of all. *hooks_due: some rank has not called the
- * on_step_end hooks of its last step. The earliest position of the ranks with that state counts, so
- * that what follows a step (evaluation, checkpoint) is repeated rather than left out. Where ranks
- * have parts of a newer state, it is made of them if they are complete. *newest: its step; -1: the
- * state is lost.
+/* Makes the newest state of the ranks the state of all. *hooks_due: the on_step_end hooks of its
+ * step have not returned on some rank that has begun it, or no rank knows that they have on the rank
+ * 0 of that time, which may have died before. Then the position is that at the end of the step, else
+ * the earliest of the ranks with that state: what follows a step (report, evaluation, checkpoint) is
+ * repeated rather than left out. Where ranks have parts of a newer state, it is made of them if they
+ * are complete. *newest: its step; -1: the state is lost.
  *   error  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);

@@ -238,9 +238,11 @@ static bool has_epochs(const trmi_run *r) {
  * stages batches, staging decides whether the epoch has one left, and it may wait for other
  * workers; the stop is checked again after it. */
 static trm_status run_steps(trmi_run *r, trm_error *err) {
-    int64_t first = r->model->epoch_step;
-    if (r->hooks_due) { /* a membership change has interrupted them, on some rank */
-        r->hooks_due = false;
+    const int64_t first = r->model->epoch_step;
+    const bool due = r->hooks_due; /* a membership change has interrupted the hooks, perhaps on a
+                                    * rank that died */
+    r->hooks_due = false;
+    if (due && !r->options->sink) {
         TRMI_TRY(CALL(r, on_step_end, err));
         r->changes->note_hooks(r);
     }
@@ -259,9 +261,11 @@ static trm_status run_steps(trmi_run *r, trm_error *err) {
     }
     /* Sink mode calls on_step_end once, with the mean step time, also if the run ends inside the
      * epoch. */
-    if (r->options->sink && r->model->epoch_step > first) {
-        r->p.step_seconds = r->p.epoch_seconds / (double)(r->model->epoch_step - first);
+    const int64_t steps = r->model->epoch_step - first;
+    if (r->options->sink && (steps > 0 || due)) {
+        r->p.step_seconds = steps > 0 ? r->p.epoch_seconds / (double)steps : r->p.step_seconds;
         TRMI_TRY(CALL(r, on_step_end, err));
+        r->changes->note_hooks(r);
     }
     return TRM_OK;
 }
@@ -410,9 +414,6 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     r->p.loss = r->model->loss;
     r->begin = r->again ? r->begin : trmi_os_now();
     trmi_exec_forget_flags(r->model->train.exec);
-    if (!r->again) {
-        r->changes->note_hooks(r);
-    }
     return CALL(r, on_begin, err);
 }
 
@@ -421,7 +422,7 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
 static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
     TRMI_TRY(begin_run(r, err));
-    while (has_epochs(r) && !must_stop(r)) {
+    while (has_epochs(r) && (r->hooks_due || !must_stop(r))) {
         TRMI_TRY(one_epoch(r, err));
     }
     if (has_epochs(r) && !is_over(r)) {
