@@ -18,16 +18,17 @@ bool trm_comm_can_map_root(const trm_comm *comm) {
            comm->local_size == comm->group.size;
 }
 
-/* Returns `status` of a mapping that has failed; where the job has failed meanwhile, so that a peer has
- * freed its memory, the failure of the job. */
-static trm_status explain_failure(trm_comm *comm, trm_status status, trm_error *err) {
-    trm_error why;
-    const trm_status job =
-        status == TRM_INVALID ? comm->bootstrap->table->check(comm->bootstrap, &why) : TRM_OK;
-    if (job != TRM_OK && err != NULL) {
-        *err = why;
+/* Returns `status` of a mapping that has failed, `why`; where the job fails, so that a peer has freed
+ * its memory, the failure of the job, which may come later than the peer's memory goes. */
+static trm_status explain_failure(trm_comm *comm, trm_status status, trm_error *why,
+                                  trm_error *err) {
+    if (status == TRM_INVALID) {
+        return trmi_group_unreachable(&comm->group, why, "the memory of a peer", err);
     }
-    return job != TRM_OK ? job : status;
+    if (status != TRM_OK && err != NULL) {
+        *err = *why;
+    }
+    return status;
 }
 
 trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **out,
@@ -45,10 +46,11 @@ trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **
                          "rank 0's memory of %zu bytes is not from trm_comm_alloc_shared", bytes);
     }
     char *at = memory;
+    trm_error why;
     if (comm->group.rank != 0) {
         trm_status status = trmi_shm_reach(comm->host, comm->host_rank[comm->local_index[0]], place,
-                                           bytes, &at, err);
-        TRMI_TRY(explain_failure(comm, status, err));
+                                           bytes, &at, &why);
+        TRMI_TRY(explain_failure(comm, status, &why, err));
     }
     *out = at;
     return TRM_OK;
@@ -87,14 +89,15 @@ trm_status trmi_comm_map_each(trm_comm *comm, const void *memory, size_t bytes,
     }
     memset(out, 0, (size_t)size * sizeof *out);
     TRMI_TRY(TRMI_NEW(err, cards, size, "for the memory of %d ranks", size));
-    trm_status status = trmi_comm_allgather(comm, &mine, sizeof mine, cards, err);
+    trm_error why;
+    trm_status status = trmi_comm_allgather(comm, &mine, sizeof mine, cards, &why);
     for (int32_t r = 0; status == TRM_OK && r < size; r++) {
         if (cards[r].owner >= 0) {
             status = trmi_shm_map_place(comm->host, cards[r].owner, cards[r].place,
-                                        (size_t)cards[r].bytes, &out[r], err);
+                                        (size_t)cards[r].bytes, &out[r], &why);
         }
     }
-    status = explain_failure(comm, status, err);
+    status = explain_failure(comm, status, &why, err);
     trmi_free(cards);
     if (status != TRM_OK) {
         for (int32_t r = 0; r < size; r++) {
