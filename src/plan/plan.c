@@ -189,7 +189,7 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
         TRMI_TRY(trmi_pass_run(trmi_pass_dead, options, graph, roots, err));
         TRMI_TRY(trmi_pass_run(trmi_pass_fuse_product, options, graph, roots, err));
     }
-    bool rule = !options->no_recompute && target->recompute_norm_act,
+    bool rule = !options->no_recompute && target->recompute_cheap,
          asked = options->partition != NULL || options->recompute;
     if (train && (rule || asked)) {
         TRMI_TRY(trmi_pass_run(trmi_pass_recompute, options, graph, roots, err));

@@ -90,7 +90,7 @@ static void by_samples_is_data_parallel(void **state) {
     const trmi_target target = {.name = "test",
                                 .threads = 1,
                                 .fuse_norm_act = true,
-                                .recompute_norm_act = true,
+                                .recompute_cheap = true,
                                 .fuse_xent = true};
     trmi_plan_options options = {.target = &target,
                                  .loss = together,
@@ -107,7 +107,7 @@ static void by_samples_is_data_parallel(void **state) {
     CHECK_OK(trmi_training_graph(all, &options, &training, &roots, &arena, &err), err);
     CHECK_OK(trmi_mesh_parse("2", &mesh, &err), err);
     const trmi_search_costs costs = {
-        .slots = 1, .overlap = 1, .fuse = true, .rules = {.norms = true}, .slices = true};
+        .slots = 1, .overlap = 1, .fuse = true, .rules = {.cheap = true}, .slices = true};
     CHECK_OK(trmi_space_create(training, &mesh, &costs, NULL, &space, &err), err);
     assert_true(trmi_choice_open(&choice, space, &arena) &&
                 trmi_space_baseline(space, TRMI_BASELINE_SAMPLES, &choice));

@@ -79,7 +79,7 @@ static trmi_search_costs costs_of(const search_state *s) {
     return (trmi_search_costs){
         .prices = &s->prices,
         .fuse = true,
-        .rules = {s->options->target->recompute_norm_act, s->options->recompute},
+        .rules = {s->options->target->recompute_cheap, s->options->recompute},
         .blocks = s->options->blocks,
         .slices = p->split->slices,
         .gathers = has_hosts(s),

@@ -140,7 +140,7 @@ trm_status trmi_backend_ref(int threads, trmi_backend **out, trm_error *err) {
                    .fuse_xent = true,
                    .fuse_product = true,
                    .fuse_keyed = true,
-                   .recompute_norm_act = true,
+                   .recompute_cheap = true,
                    .flops_per_second = 5e7,
                    .bytes_per_second = 1e8},
         .bind = bind_kernel,

@@ -77,7 +77,7 @@ static bool is_rounded_parameter(const trm_graph *g, int32_t value) {
 /* Marks the casts that no reader needs. */
 static void mark_rounded(lowering *l, const trmi_plan_options *options, const trmi_roots *roots) {
     const trm_graph *g = l->graph;
-    if (!options->no_casts || !l->program->training || l->target->rounds == NULL) {
+    if (!options->readers_round || !l->program->training || l->target->rounds == NULL) {
         return;
     }
     for (int64_t v = 1; v < g->values_count; v++) {

@@ -198,7 +198,7 @@ typedef struct trmi_target {
     const char *name;
     int threads;
     /* fused operators and rewrites that the back-end supports */
-    bool fuse_norm_act, fuse_conv_bias, recompute_norm_act, fuse_xent, fuse_product, fuse_keyed;
+    bool fuse_norm_act, fuse_conv_bias, recompute_cheap, fuse_xent, fuse_product, fuse_keyed;
     bool channels_last, blocked16; /* layouts that its kernels support beside PLAIN */
     bool bf16;
     bool cooperative; /* has kernels for cooperative gradients */
@@ -252,9 +252,9 @@ typedef struct trmi_plan_options {
     bool dense_gradients;
     /* gradients of large matrices that are products of few rows stay in factors */
     bool factored_gradients;
-    /* in training, kernels read parameters where they round them by themselves (trmi_target.rounds),
-     * and these have no casts; not where ranks share casts, or several batches read them */
-    bool no_casts;
+    /* in training, readers of a parameter round it (trmi_target.rounds) and it gets no cast; not
+     * where ranks share casts, or several batches read them */
+    bool readers_round;
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     /* ranks of one host that may compute cooperative gradients; 0 = none */
     int32_t cooperative_ranks;

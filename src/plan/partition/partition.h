@@ -312,8 +312,7 @@ void trmi_partition_repeatable(const trm_graph *graph, bool *can);
 
 /* Which values are recomputed where the plan does not choose (TRMI_RECOMPUTE_RULE). */
 typedef struct trmi_again_rules {
-    /* outputs of norms and of cheap functions (trmi_target.recompute_norm_act) */
-    bool norms;
+    bool cheap;    /* outputs of norms, GELU, gated products (trmi_target.recompute_cheap) */
     bool segments; /* values of segments (trmi_plan_options.recompute) */
 } trmi_again_rules;
 /* Finds the operators whose first output the rules recompute (TRMI_RECOMPUTE_RULE). out

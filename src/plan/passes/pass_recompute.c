@@ -169,7 +169,7 @@ static bool can_repeat(const trm_graph *g, const trmi_op *op, const bool *read, 
 /* Decides cheap operators first: norms are recomputed rather than the convolutions before them. */
 void trmi_partition_repeatable(const trm_graph *g, bool *can) {
     memset(can, 0, (size_t)g->ops_count * sizeof *can);
-    /* Make [values] read by backward. */
+    /* read: [values] that backward reads */
     bool *read = trmi_alloc(2 * (size_t)g->values_count * sizeof *read);
     /* [values] read by operators that can be recomputed */
     bool *needed = read + g->values_count;
@@ -280,7 +280,7 @@ static void drop_segments(const trm_graph *g, bool *dropped, int32_t *segment) {
 /* Marks the values that the rules recompute. False: no memory. */
 static bool choose_values(const trm_graph *g, trmi_again_rules rules, bool *dropped) {
     int32_t *of_value = trmi_alloc((size_t)g->values_count * sizeof *of_value);
-    if (of_value != NULL && rules.norms) {
+    if (of_value != NULL && rules.cheap) {
         drop_norms(g, dropped, of_value);
         memset(of_value, 0, (size_t)g->values_count * sizeof *of_value);
         drop_cheap(g, dropped, of_value);
@@ -475,7 +475,7 @@ static void keep_roots(bool *dropped, const trmi_roots *roots) {
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err) {
     const trm_graph *g = pass->from;
-    const trmi_again_rules rules = {options->target->recompute_norm_act && !options->no_recompute,
+    const trmi_again_rules rules = {options->target->recompute_cheap && !options->no_recompute,
                                     options->recompute};
     recompute r = {.pass = pass, .plan = options->partition};
     r.dropped = trmi_alloc((size_t)g->values_count * sizeof *r.dropped);

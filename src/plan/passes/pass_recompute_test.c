@@ -64,7 +64,7 @@ static int32_t steps_of(const trm_program *p, trmi_op_kind kind, trmi_phase phas
 static void cheap_values_are_recomputed(void **state) {
     (void)state;
     const trmi_target keeps = {.name = "test", .threads = 1},
-                      repeats = {.name = "test", .threads = 1, .recompute_norm_act = true};
+                      repeats = {.name = "test", .threads = 1, .recompute_cheap = true};
     trm_program *kept = compile(&keeps, (trmi_plan_options){0}),
                 *again = compile(&repeats, (trmi_plan_options){0});
     static const trmi_op_kind cheap[] = {TRMI_OP_GELU, TRMI_OP_LAYER_NORM};
@@ -104,7 +104,7 @@ static void weights_need_no_casts(void **state) {
     const trmi_target target = {.name = "test", .threads = 1, .rounds = rounds_matrices};
     const trmi_plan_options cast = {.precision = TRM_PRECISION_MIXED};
     trmi_plan_options rounded = cast;
-    rounded.no_casts = true;
+    rounded.readers_round = true;
     trm_program *with = compile(&target, cast), *without = compile(&target, rounded);
     assert_int_equal(steps_of(with, TRMI_OP_CAST, TRMI_FORWARD) -
                          steps_of(without, TRMI_OP_CAST, TRMI_FORWARD),

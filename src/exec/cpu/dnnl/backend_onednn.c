@@ -327,7 +327,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
                                     .name = "onednn",
                                     .threads = state->threads,
                                     .fuse_norm_act = true,
-                                    .recompute_norm_act = true,
+                                    .recompute_cheap = true,
                                     .fuse_xent = true,
                                     .fuse_product = true,
                                     .fuse_keyed = true,

@@ -383,8 +383,8 @@ static void add_bias_gradients(const run *r, int64_t row, const float *z, int64_
 }
 
 /* Logits of a block become their gradients; those of its bias are added row by row. With pairs the
- * rows of bfloat16 follow each other from the block's begin: a row ends before the next row of
- * logits begins. */
+ * rows of bfloat16 follow each other from the block's begin: the narrowed row r ends before row
+ * r + 1 of the float32 logits begins, so it overwrites only rows that were read. */
 static void differentiate_block(const run *r, int64_t block) {
     const loss_state *s = r->s;
     int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
