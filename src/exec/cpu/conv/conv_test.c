@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 
+#include "exec/cpu/gemm/gemm_isa.h"
 #include "exec/cpu/tuning/tuning.h"
 
 #include <unistd.h>
@@ -233,7 +234,7 @@ static void tuned(void **state) {
     snprintf(path, sizeof path, "/tmp/trireme_conv_tuning_%d", (int)getpid());
     unlink(path);
     trmi_backend *shared = backend;
-    int64_t lines = 0;
+    int64_t lines = 0, machine = trmi_gemm_pairs() != NULL ? 3 : 2; /* rates, pairs */
     for (int pass = 0; pass < 2; pass++) {
         trm_error err;
         CHECK_OK(trmi_backend_onednn(2, path, &backend, &err), err);
@@ -249,7 +250,8 @@ static void tuned(void **state) {
             check(&p, 3e-5);
         }
         lines = trmi_tuning_count(trmi_onednn_of(backend)->tuning);
-        assert_in_range(lines, 3, 8); /* on a busy machine the trial time may be over before */
+        /* beside the machine's; on a busy machine the trial time may be over before */
+        assert_in_range(lines, machine + 1, machine + 6);
         assert_null(trmi_onednn_of(backend)->trial);
         backend->destroy(backend);
     }

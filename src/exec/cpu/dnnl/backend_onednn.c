@@ -239,7 +239,8 @@ static void backend_destroy(trmi_backend *backend) {
 }
 
 /* Keys of the machine's rates, kept as the seconds of 1e12 FLOPs or bytes. */
-static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes";
+static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes",
+                  pairs_key[] = "machine pairs";
 
 static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
     const char *name;
@@ -256,6 +257,24 @@ static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
 static void add_rates(const trmi_target *target, trmi_tuning *tuning) {
     trmi_tuning_add(tuning, flops_key, "tile", 1e12 / target->flops_per_second);
     trmi_tuning_add(tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);
+}
+
+/* Decides whether layers multiply pairs of bfloat16: as `tuning` says, or by what is measured now,
+ * which is added to it. Kept as the seconds of 1e12 FLOPs of pairs. */
+static void decide_pairs(trmi_onednn *state, double flops_per_second, trmi_tuning *tuning,
+                         bool measured) {
+    const char *name;
+    double seconds;
+    if (trmi_gemm_pairs() == NULL) {
+        return;
+    }
+    if (trmi_tuning_find(tuning, pairs_key, &name, &seconds)) {
+        state->pairs = strcmp(name, "pairs") == 0;
+        return;
+    }
+    state->pairs = measured ? trmi_onednn_pairs_gain() > 1 : state->pairs;
+    trmi_tuning_add(tuning, pairs_key, state->pairs ? "pairs" : "widened",
+                    1e12 / (flops_per_second * trmi_onednn_pairs_gain()));
 }
 
 /* Sets the rates of the target: from the tuning file, or measured now and added to it. */
@@ -278,12 +297,14 @@ trm_status trmi_backend_onednn_keep(trmi_backend *backend, const char *file, trm
     if (!find_rates(&backend->target, state->kept)) {
         add_rates(&backend->target, state->kept);
     }
+    decide_pairs(state, backend->target.flops_per_second, state->kept, false);
     return TRM_OK;
 }
 
 void trmi_backend_onednn_blocks(trmi_backend *backend, bool single_blocks) {
     trmi_onednn *state = trmi_onednn_of(backend);
     state->strict = true;
+    state->pairs = false; /* bits do not depend on what was measured */
     state->single_blocks = single_blocks;
     backend->target.fuse_keyed = backend->target.cooperative = false;
     /* never measured: the program depends on them */
@@ -349,6 +370,7 @@ trm_status trmi_backend_onednn(int threads, const char *cache_file, trmi_backend
         return status;
     }
     fill_rates(&backend->target, state);
+    decide_pairs(state, backend->target.flops_per_second, state->tuning, true);
     *out = backend;
     return TRM_OK;
 }

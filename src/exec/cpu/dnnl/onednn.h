@@ -24,7 +24,12 @@ typedef struct trmi_onednn {
     struct trmi_tuning *kept;
     char *trial; /* memory of trials (conv_choice.c), freed at the first bind */
     int64_t trial_bytes;
-    double trial_seconds;  /* spent on trials so far */
+    double trial_seconds; /* spent on trials so far */
+    /* Layers and the output layer multiply pairs of bfloat16, which rounds their operands to that
+     * type. Rule: the run's choices (`kept`) decide, else the machine's file (`tuning`), else the
+     * gain that is measured now (rates.h) and added to both; never in strict determinism. Ranks
+     * read the same file or measure the same gain, 0.5 or 2 on known CPUs. */
+    bool pairs;
     bool strict;           /* strict determinism: programs have blocks of samples */
     bool single_blocks;    /* ... each block is summed by itself */
     double retune_seconds; /* positive: re-time guesses of earlier processes, for so long */

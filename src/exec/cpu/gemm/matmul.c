@@ -18,7 +18,6 @@
 
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/gemm/narrow.h"
-#include "exec/cpu/tuning/rates.h"
 
 #include "graph/rows.h"
 
@@ -130,12 +129,12 @@ static void set_conv_problem(product *p) {
     }
 }
 
-/* Returns the algorithm of the product: on pairs of bfloat16 where this CPU multiplies them faster.
- * `strict`: bits do not depend on what was measured. */
-static const trmi_conv_algorithm *choose_algorithm(const trmi_conv_problem *q, bool strict) {
+/* Returns the algorithm of the product; `by_pairs`: of pairs of bfloat16 if it can be
+ * (trmi_onednn.pairs). */
+static const trmi_conv_algorithm *choose_algorithm(const trmi_conv_problem *q, bool by_pairs) {
     bool weights = q->direction == TRMI_CONV_WEIGHTS;
     const trmi_conv_algorithm *pairs = weights ? &trmi_conv_gradw_pairs : &trmi_conv_gather_pairs;
-    if (!strict && pairs->can(q) && trmi_onednn_pairs_gain() > 1) {
+    if (by_pairs && pairs->can(q)) {
         return pairs;
     }
     return weights ? &trmi_conv_gradw_gemm : &trmi_conv_gather_gemm;
@@ -235,7 +234,7 @@ static trm_status prepare_product(trmi_onednn *backend, const trm_program *progr
     p->k /= p->by_block ? step->blocks : 1;
     set_conv_problem(p);
     p->problem.blocks = !blocks ? 0 : step->over_samples && !p->by_block ? step->blocks : 1;
-    p->algorithm = choose_algorithm(&p->problem, blocks);
+    p->algorithm = choose_algorithm(&p->problem, !blocks && backend->pairs);
     return p->algorithm->create(backend, &p->problem, &p->state, &p->scratch, err);
 }
 
@@ -392,7 +391,7 @@ bool trmi_onednn_matmul_supports(trmi_onednn *state, const trm_graph *graph, con
 bool trmi_onednn_matmul_rounds(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                int input) {
     bool linear = op->kind == TRMI_OP_LINEAR;
-    if ((!linear && op->kind != TRMI_OP_MATMUL) || input != 1 || state->strict) {
+    if ((!linear && op->kind != TRMI_OP_MATMUL) || input != 1 || !state->pairs) {
         return false;
     }
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
@@ -400,6 +399,5 @@ bool trmi_onednn_matmul_rounds(trmi_onednn *state, const trm_graph *graph, const
     int64_t k = b->shape.dim[by_columns ? 1 : 0];
     return a->dtype == TRM_BFLOAT16 && b->shape.rank == 2 && !op->attrs.matmul.transpose_a &&
            !op->attrs.matmul.relu && op->attrs.matmul.columns == 0 && k > 0 && k % 2 == 0 &&
-           trm_shape_count(&a->shape) / k > TRMI_NARROW_ROWS && trmi_gemm_pairs() != NULL &&
-           trmi_onednn_pairs_gain() > 1;
+           trm_shape_count(&a->shape) / k > TRMI_NARROW_ROWS;
 }

@@ -29,7 +29,6 @@
 #include "exec/cpu/gemm/dense.h"
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
-#include "exec/cpu/tuning/rates.h"
 #include "exec/class_labels.h"
 
 #include "base/checked.h"
@@ -163,9 +162,7 @@ static void size_memory(loss_state *s, const trm_program *program, const trmi_st
     s->rows = s->width > 0 ? trmi_of_block(step, trm_shape_count(&x->shape) / s->width) : 0;
     s->blocks = trmi_max_i64(1, trmi_pieces(s->classes, COLUMNS));
     s->at_once = s->blocks >= BLOCKS_EACH * threads ? threads : 1;
-    /* strict: bits do not depend on what was measured */
-    s->pairs =
-        s->half && !backend->strict && trmi_dense_pairs() != NULL && trmi_onednn_pairs_gain() > 1;
+    s->pairs = s->half && backend->pairs;
     int64_t rows_at_once =
         trmi_max_i64(LEAST_ROWS, CHUNK_FLOATS / trmi_max_i64(1, most_classes(step, s->classes)));
     s->chunks = trmi_max_i64(1, trmi_pieces(s->rows, rows_at_once));

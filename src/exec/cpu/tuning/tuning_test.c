@@ -2,8 +2,12 @@
 /* The tuning file: what was added is found, also by the next process and beside other machines. */
 #include "check.h"
 
+#include "exec/backend.h"
+#include "exec/cpu/dnnl/onednn.h"
+#include "exec/cpu/gemm/gemm_isa.h"
 #include "exec/cpu/tuning/tuning.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -213,6 +217,60 @@ static void without_file(void **state) {
     trmi_tuning_destroy(t);
 }
 
+/* Replaces a word of the file; returns whether it was there. */
+static bool replace_word(const char *file, const char *word, const char *by) {
+    char text[4096] = {0};
+    FILE *f = fopen(file, "r");
+    assert_non_null(f);
+    size_t size = fread(text, 1, sizeof text - 1, f);
+    fclose(f);
+    text[size] = '\0';
+    char *at = strstr(text, word);
+    if (at != NULL) {
+        f = fopen(file, "w");
+        fprintf(f, "%.*s%s%s", (int)(at - text), text, by, at + strlen(word));
+        fclose(f);
+    }
+    return at != NULL;
+}
+
+/* Makes a back-end with the file and the choices of a run; returns what it decided. */
+static bool pairs_of(const char *choices) {
+    trm_error err;
+    trmi_backend *backend;
+    CHECK_OK(trmi_backend_onednn(1, path, &backend, &err), err);
+    if (choices != NULL) {
+        CHECK_OK(trmi_backend_onednn_keep(backend, choices, &err), err);
+    }
+    bool pairs = trmi_onednn_of(backend)->pairs;
+    backend->destroy(backend);
+    return pairs;
+}
+
+/* Whether layers multiply pairs of bfloat16 is read from the run's choices, else from the machine's
+ * file; measured only where neither has it. */
+static void pairs_are_decided_once(void **state) {
+    static const char *const words[] = {"\twidened\t", "\tpairs\t"};
+    char choices[80], lock[96];
+    (void)state;
+    snprintf(choices, sizeof choices, "%s.choices", path);
+    snprintf(lock, sizeof lock, "%s.lock", choices);
+    bool pairs = pairs_of(choices);
+    assert_int_equal(replace_word(path, words[pairs], words[!pairs]), trmi_gemm_pairs() != NULL);
+    if (trmi_gemm_pairs() == NULL) {
+        assert_false(pairs);
+    } else {
+        assert_int_equal(pairs_of(NULL), !pairs);   /* as the file says */
+        assert_int_equal(pairs_of(choices), pairs); /* as the run had it */
+        assert_int_equal(unlink(choices), 0);
+        assert_int_equal(pairs_of(choices), !pairs);
+        assert_true(replace_word(choices, words[!pairs], words[pairs]));
+        assert_int_equal(pairs_of(choices), pairs);
+    }
+    unlink(choices);
+    unlink(lock);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(survives, setup, teardown),
@@ -223,6 +281,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(many_lines, setup, teardown),
         cmocka_unit_test_setup_teardown(damaged_is_empty, setup, teardown),
         cmocka_unit_test(without_file),
+        cmocka_unit_test_setup_teardown(pairs_are_decided_once, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
