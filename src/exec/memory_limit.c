@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps training within --memory (exec/memory_limit.h).
  *
- *      one device   compile without recomputation; if it does not fit, search the fastest plan that
- *                   recomputes activations in backward (trmi_limit_single_device)
+ *      one device   compile by the rules of the back-end; if it does not fit, search the fastest plan
+ *                   that recomputes more activations in backward (trmi_limit_single_device)
  *      all modes    check the compiled program before memory is taken (trmi_limit_check)
  *
  * Sizes are the predictions of exec_memory.c. */
@@ -48,12 +48,12 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
 
 /* ---- one device ------------------------------------------------------------------------------ */
 
-/* Fails with NOMEM; `least` is the size in bytes of the smallest plan. */
+/* Fails with NOMEM; `least` is the size in bytes of the smallest of the plans that were compiled. */
 static trm_status fail_over_limit(const trm_exec *exec, double least, trm_error *err) {
     char a[TRMI_BYTES_TEXT], b[TRMI_BYTES_TEXT];
     return TRMI_FAIL(
         err, TRM_NOMEM,
-        "no plan fits %s; the smallest plan, which recomputes all activations, takes %s: "
+        "no plan fits %s; the smallest plan that was compiled takes %s: "
         "a smaller batch, mixed precision, or more ranks with parallel_mode auto_parallel",
         trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
@@ -128,7 +128,8 @@ trm_status trmi_limit_single_device(const trm_exec *exec, const trm_graph *graph
         .prices = &prices,
         .rules = {target->recompute_cheap && !options->no_recompute, options->recompute},
         .slots = trmi_optimizer_slots(&exec->optimizer),
-        .gradients = exec->accumulate > 1 ? 2 : 1};
+        .gradients = exec->accumulate > 1 ? 2 : 1,
+        .rounding = options->readers_round ? target : NULL};
     trmi_arena arena = {0};
     trmi_roots roots;
     trm_graph *training;

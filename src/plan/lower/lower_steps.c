@@ -74,23 +74,25 @@ static bool is_rounded_parameter(const trm_graph *g, int32_t value) {
            g->values[op->inputs[0]].dtype == TRM_FLOAT32;
 }
 
-/* Marks the casts that no reader needs. */
-static void mark_rounded(lowering *l, const trmi_plan_options *options, const trmi_roots *roots) {
-    const trm_graph *g = l->graph;
-    if (!options->readers_round || !l->program->training || l->target->rounds == NULL) {
-        return;
-    }
-    for (int64_t v = 1; v < g->values_count; v++) {
-        l->rounded[v] = is_rounded_parameter(g, (int32_t)v);
+void trmi_plan_rounded(const trm_graph *g, const trmi_target *target, bool *rounded) {
+    for (int64_t v = 0; v < g->values_count; v++) {
+        rounded[v] = target->rounds != NULL && is_rounded_parameter(g, (int32_t)v);
     }
     for (int64_t i = 1; i < g->ops_count; i++) {
         const trmi_op *op = &g->ops[i];
         for (int32_t j = 0; j < op->inputs_count; j++) {
             int32_t value = op->inputs[j];
-            l->rounded[value] =
-                l->rounded[value] && l->target->rounds(l->target->context, g, op, j);
+            rounded[value] = rounded[value] && target->rounds(target->context, g, op, j);
         }
     }
+}
+
+/* Marks the casts that no reader needs. */
+static void mark_rounded(lowering *l, const trmi_plan_options *options, const trmi_roots *roots) {
+    if (!options->readers_round || !l->program->training) {
+        return;
+    }
+    trmi_plan_rounded(l->graph, l->target, l->rounded);
     for (int32_t i = 0; i < roots->outputs_count; i++) {
         l->rounded[roots->outputs[i]] = false;
     }

@@ -219,6 +219,10 @@ typedef struct trmi_target {
     double flops_per_second, bytes_per_second;
 } trmi_target;
 
+/* Finds the casts of parameters to bfloat16 that need no step, because all their readers round the
+ * parameter (trmi_target.rounds). out rounded[graph->values_count] */
+void trmi_plan_rounded(const trm_graph *graph, const trmi_target *target, bool *rounded);
+
 /* Returns the bytes of a tensor in a layout (BLOCKED16 pads channels). */
 int64_t trmi_layout_bytes(trm_dtype dtype, const trm_shape *shape, trmi_layout layout,
                           bool weights);

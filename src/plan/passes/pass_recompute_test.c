@@ -4,6 +4,7 @@
 #include "check.h"
 
 #include "plan/lower/program.h"
+#include "plan/search/search.h"
 
 #include "trireme/graph.h"
 
@@ -125,8 +126,37 @@ static void weights_need_no_casts(void **state) {
     trmi_plan_destroy(without);
 }
 
+/* The search of what one device makes again counts the casts that the program has. */
+static void search_counts_the_casts_that_are_made(void **state) {
+    (void)state;
+    trm_error err;
+    const trmi_target target = {.name = "test", .threads = 1, .rounds = rounds_matrices};
+    const trmi_mesh mesh = {.axes = 0};
+    trmi_plan_options options = {.target = &target, .precision = TRM_PRECISION_MIXED};
+    trm_graph *g = network(&options.loss), *training;
+    trmi_arena arena = {0};
+    trmi_roots roots;
+    trmi_measure m[2];
+    CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
+    for (int i = 0; i < 2; i++) {
+        const trmi_search_costs costs = {.slots = 1, .rounding = i == 1 ? &target : NULL};
+        trmi_space *space;
+        trmi_choice choice;
+        CHECK_OK(trmi_space_create(training, &mesh, &costs, NULL, &space, &err), err);
+        assert_true(trmi_choice_open(&choice, space, &arena));
+        CHECK_OK(trmi_space_measure(space, &choice, &m[i], &err), err);
+        trmi_space_destroy(space);
+    }
+    /* two matrices of 4 WIDTH x WIDTH bfloat16 in each block */
+    assert_float_equal(m[0].bytes - m[1].bytes, BLOCKS * 2 * 4 * WIDTH * WIDTH * 2.0, 0.5);
+    trm_graph_destroy(training);
+    trm_graph_destroy(g);
+    trmi_arena_free(&arena);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cheap_values_are_recomputed),
-                                       cmocka_unit_test(weights_need_no_casts)};
+                                       cmocka_unit_test(weights_need_no_casts),
+                                       cmocka_unit_test(search_counts_the_casts_that_are_made)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

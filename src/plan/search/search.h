@@ -87,6 +87,9 @@ typedef struct trmi_search_costs {
     double accumulate_byte;
     /* strict determinism: blocks of samples of the batch (strict_cuts.c); 0 = none */
     int32_t blocks;
+    /* the back-end whose kernels round parameters, which then have no casts
+     * (trmi_plan_options.readers_round); read as the space is made; NULL = all casts are made */
+    const trmi_target *rounding;
 } trmi_search_costs;
 
 /* ---- prices between all spreads (search_prices.c) ---- */
@@ -222,7 +225,8 @@ typedef struct trmi_space {
     int64_t prices_count, prices_capacity;
     /* lines below the optimiser's curves: of whole updates, of slices */
     trmi_update_line update, sliced;
-    bool casts; /* some parameter is read in another precision */
+    bool casts;          /* some parameter is read in another precision */
+    const bool *rounded; /* [values] casts that are not made (costs.rounding); NULL: none */
     /* some strategies are left out (meshes of four axes without a given plan); bounds then hold for
      * the remaining plans */
     bool bounded;
@@ -326,7 +330,7 @@ static inline int32_t trmi_space_gradients(const trmi_space *space) {
  */
 double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
 /* Computes the cost of a parameter's cast that is read as `read`: returns its bytes on a rank, kept
- * for the whole step (0: `value` is no cast); *seconds. In `sliced` plans on one host the ranks
+ * for the whole step (0: `value` is no cast, or none that is made); *seconds. In `sliced` plans on one host the ranks
  * share one copy of all casts, and each rank computes its share. */
 double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread *read, bool sliced,
                        double *seconds);

@@ -691,6 +691,19 @@ static trm_status mark_blocks(trmi_space *s, trm_error *err) {
     return trmi_mark_blocks(s->graph, samples, &s->arena, &s->marks, err);
 }
 
+/* Finds the casts that are not made. */
+static trm_status mark_rounded(trmi_space *s, trm_error *err) {
+    bool *rounded;
+    if (s->costs.rounding == NULL) {
+        return TRM_OK;
+    }
+    TRMI_TRY(TRMI_NEW_IN(err, &s->arena, rounded, s->graph->values_count, "for a space of plans"));
+    trmi_plan_rounded(s->graph, s->costs.rounding, rounded);
+    s->rounded = rounded;
+    s->costs.rounding = NULL;
+    return TRM_OK;
+}
+
 /* Contract in search.h. A node is an operator, its states are strategies; operators of one kind
  * with equal shapes share a class, which is priced once. */
 trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
@@ -708,7 +721,8 @@ trm_status trmi_space_open(const trm_graph *graph, const trmi_mesh *mesh,
     /* nodes get their numbers first; classes and edges refer to them */
     building b = {.s = s, .err = err != NULL ? err : &own};
     trmi_space_find_update_lines(s);
-    trm_status status = mark_blocks(s, err);
+    trm_status status = mark_rounded(s, err);
+    status = status == TRM_OK ? mark_blocks(s, err) : status;
     status = status == TRM_OK ? count_nodes(&b) : status;
     status = status == TRM_OK ? make_nodes(&b, pins) : status;
     if (status != TRM_OK) {

@@ -298,7 +298,7 @@ double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *re
     const trmi_op *cast = trmi_made_by(s->graph, value, TRMI_OP_CAST);
     trmi_spread whole = trmi_space_wanted(&s->mesh, read);
     *seconds = 0;
-    if (cast == NULL) {
+    if (cast == NULL || (s->rounded != NULL && s->rounded[value])) {
         return 0;
     }
     double bytes = trmi_space_bytes(s, value, &whole),
