@@ -86,19 +86,29 @@ static trm_status differentiate_graph(const trm_planner *p, const trm_graph *gra
     return status;
 }
 
+/* Returns whether the job would run in one process without ways of training, in which kernels round
+ * parameters as they read them (exec/exec_create.c). */
+static bool readers_round(const trm_planner *p, const trmi_mesh *mesh, bool staged) {
+    return !staged && trmi_mesh_ranks(mesh) == 1 && p->model.exec.accumulate <= 1 &&
+           p->model.exec.parallel.block == 0;
+}
+
+/* Makes the back-end that would run the job, without a tuning file. */
+static trm_status make_backend(const trm_planner *p, trmi_backend **out, trm_error *err) {
+#ifdef TRIREME_ONEDNN
+    if (p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0) {
+        return trmi_backend_onednn(p->costs.threads, NULL, out, err);
+    }
+#endif
+    return trmi_backend_ref(p->costs.threads, out, err);
+}
+
 /* Compiles rank 0's program of a plan for the back-end that would run it. */
 static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm_node loss,
                                trmi_partition_plan *plan, const trmi_stage_options *stages,
                                trm_program **out, trm_error *err) {
     trmi_backend *backend;
-    bool fast = p->model.exec.backend == NULL || strcmp(p->model.exec.backend, "ref") != 0;
-#ifdef TRIREME_ONEDNN
-    TRMI_TRY(fast ? trmi_backend_onednn(p->costs.threads, NULL, &backend, err)
-                  : trmi_backend_ref(p->costs.threads, &backend, err));
-#else
-    TRMI_TRY(trmi_backend_ref(p->costs.threads, &backend, err));
-    (void)fast;
-#endif
+    TRMI_TRY(make_backend(p, &backend, err));
     trmi_plan_options options = {
         .target = &backend->target,
         .loss = loss,
@@ -107,6 +117,7 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
         .recompute = stages != NULL ? plan->staged.recompute : p->model.exec.recompute,
         .stages = stages,
         .dense_gradients = true,
+        .readers_round = readers_round(p, &plan->mesh, stages != NULL),
         .factored_gradients = stages == NULL && p->model.exec.accumulate <= 1,
         .partition = plan,
         .cooperative_ranks =
@@ -348,9 +359,16 @@ trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, cons
      * mesh. */
     bool pinned =
         !stage->staged && p->given != NULL && memcmp(mesh, &p->given->mesh, sizeof *mesh) == 0;
-    TRMI_TRY(trmi_space_open(graph, mesh, &costs, pinned ? p->given : NULL, out, err));
-    trm_status status = stage->staged ? TRM_OK : trmi_space_connect(*out, err);
-    if (status != TRM_OK) {
+    trmi_backend *backend = NULL;
+    if (readers_round(p, mesh, stage->staged)) {
+        TRMI_TRY(make_backend(p, &backend, err));
+        costs.rounding = &backend->target;
+    }
+    trm_status status = trmi_space_open(graph, mesh, &costs, pinned ? p->given : NULL, out, err);
+    if (backend != NULL) {
+        backend->destroy(backend);
+    }
+    if (status == TRM_OK && !stage->staged && (status = trmi_space_connect(*out, err)) != TRM_OK) {
         trmi_space_destroy(*out);
         *out = NULL;
     }

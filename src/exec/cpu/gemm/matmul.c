@@ -396,8 +396,14 @@ bool trmi_onednn_matmul_rounds(trmi_onednn *state, const trm_graph *graph, const
     }
     const trmi_value *a = trmi_input_of(graph, op, 0), *b = trmi_input_of(graph, op, 1);
     bool by_columns = linear ? !op->attrs.matmul.inputs_first : op->attrs.matmul.transpose_b;
+    /* folded heads (plan/passes/pass_fold_heads.c) lie as the matrix of two dimensions does */
+    bool folded = linear ? !by_columns : op->attrs.matmul.rows;
     int64_t k = b->shape.dim[by_columns ? 1 : 0];
-    return a->dtype == TRM_BFLOAT16 && b->shape.rank == 2 && !op->attrs.matmul.transpose_a &&
-           !op->attrs.matmul.relu && op->attrs.matmul.columns == 0 && k > 0 && k % 2 == 0 &&
+    if (!linear && op->attrs.matmul.rows) {
+        k = trmi_rows_of(&op->attrs, &a->shape, &b->shape).k;
+    }
+    return a->dtype == TRM_BFLOAT16 && (b->shape.rank == 2 || folded) &&
+           !op->attrs.matmul.transpose_a && !op->attrs.matmul.relu &&
+           op->attrs.matmul.columns == 0 && k > 0 && k % 2 == 0 &&
            trm_shape_count(&a->shape) / k > TRMI_NARROW_ROWS;
 }
