@@ -379,13 +379,26 @@ static void add_bias_gradients(const run *r, int64_t row, const float *z, int64_
     }
 }
 
-/* Logits of a block become their gradients; those of its bias are added row by row. With pairs the
- * rows of bfloat16 follow each other from the block's begin: the narrowed row r ends before row
- * r + 1 of the float32 logits begins, so it overwrites only rows that were read. */
+/* Narrows the rows of a block to bfloat16. They follow each other from the block's begin, so row r
+ * is written over row r / 2: rows 2^i to 2^(i+1) - 1 over those that were narrowed just before,
+ * which lets all threads share them. */
+static void narrow_block(const run *r, int64_t block, int64_t columns) {
+    const loss_state *s = r->s;
+    uint16_t *narrowed = (uint16_t *)(void *)logits_of(r, 0, block);
+    for (int64_t begin = 0, end = 1; begin < r->rows; begin = end, end *= 2) {
+        int64_t most = trmi_min_i64(end, r->rows);
+#pragma omp parallel for schedule(static) num_threads(s->threads / s->at_once)
+        for (int64_t row = begin; row < most; row++) {
+            s->kernels->unary[TRMI_UNARY_COPY](logits_of(r, row, block), narrowed + row * columns,
+                                               columns, false, true, 1);
+        }
+    }
+}
+
+/* Logits of a block become their gradients; those of its bias are added row by row. */
 static void differentiate_block(const run *r, int64_t block) {
     const loss_state *s = r->s;
     int64_t begin = block_at(s, block), columns = block_at(s, block + 1) - begin;
-    uint16_t *rounded = (uint16_t *)(void *)logits_of(r, 0, block);
 #pragma omp parallel for schedule(static) num_threads(s->threads / s->at_once)
     for (int64_t row = 0; row < r->rows; row++) {
         differentiate_row(r, row, begin, columns, logits_of(r, row, block));
@@ -393,9 +406,8 @@ static void differentiate_block(const run *r, int64_t block) {
     for (int64_t row = 0; row < r->rows && s->bias_gradient; row++) {
         add_bias_gradients(r, row, logits_of(r, row, block), columns, r->dbias + begin);
     }
-    for (int64_t row = 0; row < r->rows && s->pairs; row++) {
-        s->kernels->unary[TRMI_UNARY_COPY](logits_of(r, row, block), rounded + row * columns,
-                                           columns, false, true, 1);
+    if (s->pairs) {
+        narrow_block(r, block, columns);
     }
 }
 
