@@ -241,6 +241,7 @@ static trm_status drop_plans_over_limit(trmi_plan_search *d, trm_error *err) {
     for (int32_t i = d->trial.count - 1; i >= 0; i--) {
         trmi_tied_plan *t = &d->trial.list[i];
         const trmi_ranked *r = t->what;
+        trmi_signs_note(d->probe->signs, "compiling a plan");
         TRMI_TRY(d->compile(d->context, d->meshes[r->mesh].space, &r->candidate->choice, &t->bytes,
                             err));
         if (d->memory_bytes > 0 && t->bytes > (double)d->memory_bytes) {

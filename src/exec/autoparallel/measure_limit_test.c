@@ -209,9 +209,46 @@ static void a_search_longer_than_the_deadline_ends_no_job(void **state) {
     ranks_run(2, 1, false, search_for_long, &setup, "two hosts");
 }
 
+/* Rank 0 searches for three deadlines and counts what it does, then is stuck: the others end, and
+ * their error says where. */
+static void stop_in_a_search(rank_context *context) {
+    OPEN_COMM();
+    const double deadline = given->options.timeout_seconds;
+    trmi_op_benchmark probe = {.comm = comm, .load = 1, .patience = 2 * deadline};
+    if (rank == 0) {
+        EXPECT_OK(trmi_op_benchmark_lead(&probe, &err), err);
+        trmi_signs_note(probe.signs, "searching plans by mesh");
+        for (double end = trmi_os_now() + 3 * deadline; trmi_os_now() < end; usleep(10000)) {
+            atomic_fetch_add(&probe.done, 1);
+        }
+        EXPECT_OK(trm_comm_health(comm, &err), err);
+        for (double end = trmi_os_now() + 20 * deadline;
+             trmi_os_now() < end && trm_comm_health(comm, &err) == TRM_OK; usleep(10000)) {
+        }
+        EXPECT(trmi_op_benchmark_end(&probe, &err) == TRM_TIMEOUT, "rank 0 went on");
+    } else {
+        double begin = trmi_os_now();
+        EXPECT(trmi_op_benchmark_serve(&probe, &err) == TRM_TIMEOUT, "%s", err.message);
+        EXPECT(trmi_os_now() - begin > 3 * deadline, "ended while rank 0 searched");
+        EXPECT(strstr(err.message, "no progress for ") != NULL &&
+                   strstr(err.message, "while searching plans by mesh") != NULL,
+               "%s", err.message);
+    }
+    trmi_op_benchmark_close(&probe);
+    CLOSE_COMM();
+}
+
+static void a_search_that_is_stuck_ends_the_job_and_is_named(void **state) {
+    (void)state;
+    rank_setup setup = {.options = {.timeout_seconds = 0.8 * check_patience()}};
+    ranks_run(3, 0, false, stop_in_a_search, &setup, "one host");
+    ranks_run(2, 1, false, stop_in_a_search, &setup, "two hosts");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_search_longer_than_the_deadline_ends_no_job),
+        cmocka_unit_test(a_search_that_is_stuck_ends_the_job_and_is_named),
         cmocka_unit_test(ranks_that_replan_take_what_was_measured),
         cmocka_unit_test(a_limit_that_is_passed_leaves_no_curves),
         cmocka_unit_test(a_long_limit_leaves_every_curve),

@@ -81,6 +81,7 @@ trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
         if (d->probe != NULL) {
             trmi_progress_note(&d->probe->progress, i, d->meshes_count, -1,
                                "searching plans by mesh");
+            trmi_signs_note(d->probe->signs, "searching plans by mesh");
         }
         TRMI_TRY(trmi_auto_search_mesh(d, &d->meshes[i], false, err));
     }
@@ -89,10 +90,19 @@ trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
     return TRM_OK;
 }
 
+/* Compiles a plan and counts it for the ranks that wait. */
+static trm_status compile_plan(trmi_plan_search *d, const trmi_space *space,
+                               const trmi_choice *choice, double *bytes, trm_error *err) {
+    if (d->probe != NULL) {
+        trmi_signs_note(d->probe->signs, "compiling a plan");
+    }
+    return d->compile(d->context, space, choice, bytes, err);
+}
+
 trm_status trmi_auto_compile(trmi_plan_search *d, trm_error *err) {
     const trmi_auto_mesh *best = trmi_auto_best(d);
     d->compiled_bytes = 0;
-    return d->compile(d->context, best->space, &best->found.best.choice, &d->compiled_bytes, err);
+    return compile_plan(d, best->space, &best->found.best.choice, &d->compiled_bytes, err);
 }
 
 /* ---- the limit of memory --------------------------------------------------------------------- */
@@ -131,7 +141,7 @@ static trm_status try_points(trmi_plan_search *d, trmi_auto_mesh *m, curve_point
         if (found && c->measure.step >= best->plan->measure.step) {
             break;
         }
-        TRMI_TRY(d->compile(d->context, m->space, &c->choice, &bytes, err));
+        TRMI_TRY(compile_plan(d, m->space, &c->choice, &bytes, err));
         if (bytes <= limit || (!found && bytes < best->bytes)) {
             *best = (curve_point){m, c, bytes};
         }

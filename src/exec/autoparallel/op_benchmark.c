@@ -30,6 +30,7 @@ enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
  * late layers follows at once. */
 enum { BACKWARD_PART = 4 };
 static const double enough = 0.4, rough = 0.1; /* seconds for one operator */
+static const double patience = 300;            /* seconds without progress of rank 0, at least */
 
 /* What rank 0 requests of all ranks: to end the loop, to time one operator, the messages, the load
  * of the machine, whole plans, or nothing: a sign of life. */
@@ -515,14 +516,29 @@ static trm_status send_sign(void *context, trm_error *err) {
     return send_request(context, &ask, err);
 }
 
+/* Ends the waits of all ranks: rank 0 is stuck. */
+static void give_up(void *context, const trm_error *cause) {
+    trm_comm *comm = context;
+    trm_error own = *cause;
+    own.rank = trm_comm_rank(comm);
+    trm_comm_abort(comm, &own);
+}
+
 /* Contract in op_benchmark.h. Several signs fall into the deadline of an operation, so that a busy
  * machine may delay some. */
 trm_status trmi_op_benchmark_lead(trmi_op_benchmark *probe, trm_error *err) {
     if (probe->comm == NULL || trm_comm_size(probe->comm) == 1) {
         return TRM_OK;
     }
-    return trmi_signs_start(fmin(10, probe->comm->options.timeout_seconds / 8), send_sign,
-                            probe->comm, &probe->signs, err);
+    const double deadline = probe->comm->options.timeout_seconds;
+    const trmi_signs_options options = {
+        .between = fmin(10, deadline / 8),
+        .patience = probe->patience > 0 ? probe->patience : fmax(patience, 3 * deadline),
+        .send = send_sign,
+        .give_up = give_up,
+        .context = probe->comm,
+        .count = &probe->done};
+    return trmi_signs_start(&options, &probe->signs, err);
 }
 
 trm_status trmi_op_benchmark_end(trmi_op_benchmark *probe, trm_error *err) {

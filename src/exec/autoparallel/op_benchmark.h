@@ -65,6 +65,10 @@ typedef struct trmi_op_benchmark {
     /* rank 0: tells the other ranks that it is still searching; NULL: outside of a session. Owned:
      * trmi_op_benchmark_end */
     trmi_signs *signs;
+    /* seconds without progress after which rank 0 counts as stuck; 0 = 300, or three deadlines of an
+     * operation where those are longer */
+    double patience;
+    atomic_ullong done; /* rank 0: counts what the search does, for the signs of life */
 } trmi_op_benchmark;
 
 typedef struct trmi_op_benchmark_time {
@@ -99,7 +103,9 @@ trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err);
 trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *benchmark,
                                    trmi_plan_times *out, trm_error *err);
 /* Begins a session on rank 0, which sends signs of life from now on: the others wait however long
- * rank 0 searches.   error  NOMEM: also then rank 0 calls trmi_op_benchmark_end */
+ * rank 0 searches, as long as the search counts what it does (probe->done). A search that is
+ * stuck ends them with TIMEOUT, which names what it was doing.
+ *   errors  NOMEM: also then rank 0 calls trmi_op_benchmark_end */
 trm_status trmi_op_benchmark_lead(trmi_op_benchmark *probe, trm_error *err);
 /* trmi_op_benchmark_serve measures on the other ranks what rank 0 requests, until rank 0 calls
  * trmi_op_benchmark_end. */

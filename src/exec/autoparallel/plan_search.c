@@ -74,13 +74,14 @@ static trm_status estimate_prices(search_state *s, trm_error *err) {
 /* ---- what the search asks for ---------------------------------------------------------------- */
 
 /* Returns the part of the search costs that depends on the executor and not on measurements. */
-static trmi_search_costs costs_of(const search_state *s) {
+static trmi_search_costs costs_of(search_state *s) {
     const trmi_parallel *p = trmi_parallel_of(s->exec);
     return (trmi_search_costs){
         .prices = &s->prices,
         .fuse = true,
         .rules = {s->options->target->recompute_cheap, s->options->recompute},
         .blocks = s->options->blocks,
+        .done = &s->probe.done,
         .slices = p->split->slices,
         .gathers = has_hosts(s),
         .cooperative = computes_cooperatively(s),
@@ -93,7 +94,7 @@ static trmi_search_costs costs_of(const search_state *s) {
  * hidden. */
 static trm_status guessed_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                                 trm_error *err) {
-    const search_state *s = context;
+    search_state *s = context;
     trmi_search_costs costs = costs_of(s);
     costs.overlap = costs.ahead = 0.5;
     return trmi_space_create(s->training, mesh, &costs, s->auto_search.given, out, err);
@@ -245,6 +246,7 @@ static trm_status settle_costs(search_state *s, trm_error *err) {
         .replans = split->replans,
         .together = (int)fmin((double)ranks * exec->env.threads, s->probe.cores)};
     char *text = NULL;
+    trmi_signs_note(s->probe.signs, "reading measured costs");
     TRMI_TRY(trmi_costs_open(&s->costs, &options, err));
     TRMI_TRY(trmi_op_benchmark_load(&s->probe, err));
     /* messages longer than any plan sends are not measured: that would take memory and time */

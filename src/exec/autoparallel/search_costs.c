@@ -573,6 +573,9 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
                                fmin(each * (count - i), c->limit_seconds - c->spent_seconds),
                                "measuring the operators of a plan");
         }
+        if (c->probe != NULL) {
+            trmi_signs_note(c->probe->signs, "measuring the operators of a plan");
+        }
         status = measure_node(c, space, list[i].node, choice, news, err);
     }
     trmi_free(list);

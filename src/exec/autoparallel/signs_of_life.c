@@ -14,15 +14,17 @@ struct trmi_signs {
     pthread_mutex_t turn; /* held by the one that communicates */
     pthread_cond_t stops; /* `stopped` has become true */
     bool stopped;
-    double between, last; /* seconds; time of the last message of either */
-    trm_status (*send)(void *context, trm_error *err);
-    void *context;
+    double last; /* time of the last message of either */
+    trmi_signs_options o;
+    _Atomic(const char *) doing; /* what the caller does */
+    unsigned long long seen;     /* the thread: the last count, */
+    double moved;                /* and the time since which it stands still */
 };
 
 /* Waits until the next sign is due, without the turn. Returns false if it is to end. */
 static bool wait_until_due(trmi_signs *s) {
     for (;;) {
-        double left = s->last + s->between - trmi_os_now();
+        double left = s->last + s->o.between - trmi_os_now();
         struct timespec at;
         if (s->stopped || left <= 0) {
             return !s->stopped;
@@ -35,26 +37,43 @@ static bool wait_until_due(trmi_signs *s) {
     }
 }
 
+/* Returns whether the caller has done nothing for too long, and gives up then. */
+static bool is_stuck(trmi_signs *s) {
+    const double now = trmi_os_now();
+    const unsigned long long count = atomic_load(s->o.count);
+    trm_error cause;
+    if (count != s->seen) {
+        s->seen = count;
+        s->moved = now;
+    }
+    if (now - s->moved <= s->o.patience) {
+        return false;
+    }
+    TRMI_FAIL(&cause, TRM_TIMEOUT, "rank 0 has made no progress for %.0f s while %s",
+              now - s->moved, atomic_load(&s->doing));
+    s->o.give_up(s->o.context, &cause);
+    return true;
+}
+
 static void *send_signs(void *argument) {
     trmi_signs *s = argument;
     trm_error ignored;
     pthread_mutex_lock(&s->turn);
-    while (wait_until_due(s) && s->send(s->context, &ignored) == TRM_OK) {
+    while (wait_until_due(s) && !is_stuck(s) && s->o.send(s->o.context, &ignored) == TRM_OK) {
         s->last = trmi_os_now();
     }
     pthread_mutex_unlock(&s->turn);
     return NULL;
 }
 
-trm_status trmi_signs_start(double between, trm_status (*send)(void *context, trm_error *err),
-                            void *context, trmi_signs **out, trm_error *err) {
+trm_status trmi_signs_start(const trmi_signs_options *options, trmi_signs **out, trm_error *err) {
     trmi_signs *s;
     pthread_condattr_t monotonic;
     TRMI_TRY(TRMI_NEW(err, s, 1, "for signs of life"));
-    s->between = between;
-    s->last = trmi_os_now();
-    s->send = send;
-    s->context = context;
+    s->o = *options;
+    s->last = s->moved = trmi_os_now();
+    s->seen = atomic_load(s->o.count);
+    atomic_init(&s->doing, "searching a plan");
     pthread_mutex_init(&s->turn, NULL);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
@@ -70,6 +89,13 @@ trm_status trmi_signs_start(double between, trm_status (*send)(void *context, tr
     return TRM_OK;
 }
 
+void trmi_signs_note(trmi_signs *s, const char *what) {
+    if (s != NULL) {
+        atomic_store(&s->doing, what);
+        atomic_fetch_add(s->o.count, 1);
+    }
+}
+
 void trmi_signs_begin(trmi_signs *s) {
     if (s != NULL) {
         pthread_mutex_lock(&s->turn);
@@ -79,6 +105,7 @@ void trmi_signs_begin(trmi_signs *s) {
 void trmi_signs_end(trmi_signs *s) {
     if (s != NULL) {
         s->last = trmi_os_now();
+        atomic_fetch_add(s->o.count, 1);
         pthread_mutex_unlock(&s->turn);
     }
 }

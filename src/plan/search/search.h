@@ -29,6 +29,8 @@
 #include "plan/solve/solve.h"
 #include "plan/solve/solve_front.h"
 
+#include <stdatomic.h>
+
 /* ---- costs that the caller knows ---- */
 
 struct trmi_space;
@@ -90,6 +92,9 @@ typedef struct trmi_search_costs {
     /* the back-end whose kernels round parameters, which then have no casts
      * (trmi_plan_options.readers_round); read as the space is made; NULL = all casts are made */
     const trmi_target *rounding;
+    /* counts prices, solutions and measures, so that others see that a long search goes on; NULL =
+     * not counted. Borrowed */
+    atomic_ullong *done;
 } trmi_search_costs;
 
 /* ---- prices between all spreads (search_prices.c) ---- */
@@ -630,6 +635,12 @@ typedef struct trmi_found {
  * plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err);
+/* Counts one price, solution or measure of a space: trmi_search_costs.done. */
+static inline void trmi_space_count_done(const trmi_space *space) {
+    if (space->costs.done != NULL) {
+        atomic_fetch_add_explicit(space->costs.done, 1, memory_order_relaxed);
+    }
+}
 /* Finds the runners-up of the best plan of a search, which takes a third of its time. They lie in
  * the arena. error NOMEM */
 trm_status trmi_search_runners(const trmi_space *space, trmi_found *found, trmi_arena *arena,

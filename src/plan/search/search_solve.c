@@ -348,6 +348,7 @@ static trm_status solve_space(const trmi_space *s, const trmi_objective *weights
                             : no_memory(err);
     trmi_choice start;
     trmi_solve_options options = {0};
+    trmi_space_count_done(s);
     if (status == TRM_OK && f->node < 0 && trmi_choice_open(&start, s, &scratch) &&
         trmi_space_baseline(s, TRMI_BASELINE_SAMPLES, &start)) {
         options.start = start.strategy;

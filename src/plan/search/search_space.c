@@ -201,6 +201,7 @@ static trm_status price_strategy(building *b, const trmi_space_node *node, trmi_
     const trmi_strategy *strategy = &c->strategies[i];
     const trmi_node_seconds roof = roofline_of(s, node, strategy);
     trmi_node_seconds seconds = roof;
+    trmi_space_count_done(s);
     /* measured seconds, where the caller has some */
     if (s->costs.seconds != NULL) {
         s->costs.seconds(s->costs.context, s, node, strategy, &seconds);
@@ -552,6 +553,7 @@ static trm_status fill_edge(building *b, trmi_space_edge *e) {
         trmi_free(numbers);
         return t == NULL ? TRM_NOMEM : no_memory(b->err);
     }
+    trmi_space_count_done(s);
     /* numbers of the reader's spreads: of the value, of its gradient */
     for (int32_t k = 0; k < to->count; k++) {
         const trmi_spread *read = &to->strategies[k].inputs[e->input];
