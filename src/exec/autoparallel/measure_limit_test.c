@@ -7,6 +7,7 @@
 #include "exec/autoparallel/search_costs.h"
 
 #include "base/error.h"
+#include "base/memory.h"
 #include "base/os.h"
 
 #include <stdlib.h>
@@ -245,10 +246,41 @@ static void a_search_that_is_stuck_ends_the_job_and_is_named(void **state) {
     ranks_run(2, 1, false, stop_in_a_search, &setup, "two hosts");
 }
 
+/* Rank 0 has no memory for a plan that is to be run, while the others wait for its text: they end
+ * with this error, and no request of rank 0 takes the place of the text. */
+static void fail_in_a_measurement(rank_context *context) {
+    OPEN_COMM();
+    trmi_op_benchmark probe = {.comm = comm, .load = 1};
+    if (rank == 0) {
+        trmi_plan_times times;
+        trmi_plan_benchmark benchmark = {.plans = {"trireme-plan 1"}, .count = 1};
+        EXPECT_OK(trmi_op_benchmark_lead(&probe, &err), err);
+        trmi_alloc_fail_after(1); /* its copy of the plan, or, between hosts, a schedule */
+        EXPECT(trmi_op_benchmark_plans(&probe, &benchmark, &times, &err) == TRM_NOMEM, "%s",
+               err.message);
+        trmi_alloc_fail_after(0);
+        EXPECT(trmi_op_benchmark_end(&probe, &err) == TRM_NOMEM, "%s", err.message);
+    } else {
+        EXPECT(trmi_op_benchmark_serve(&probe, &err) == TRM_NOMEM, "%s", err.message);
+        EXPECT(strstr(err.message, size == 3 ? "for a plan" : "no memory") != NULL, "%s",
+               err.message);
+    }
+    trmi_op_benchmark_close(&probe);
+    CLOSE_COMM();
+}
+
+static void a_rank_that_fails_alone_in_a_measurement_ends_all(void **state) {
+    (void)state;
+    rank_setup setup = {.options = {.timeout_seconds = 10 * check_patience()}};
+    ranks_run(3, 0, false, fail_in_a_measurement, &setup, "one host");
+    ranks_run(2, 1, false, fail_in_a_measurement, &setup, "two hosts");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_search_longer_than_the_deadline_ends_no_job),
         cmocka_unit_test(a_search_that_is_stuck_ends_the_job_and_is_named),
+        cmocka_unit_test(a_rank_that_fails_alone_in_a_measurement_ends_all),
         cmocka_unit_test(ranks_that_replan_take_what_was_measured),
         cmocka_unit_test(a_limit_that_is_passed_leaves_no_curves),
         cmocka_unit_test(a_long_limit_leaves_every_curve),

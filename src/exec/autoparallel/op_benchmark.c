@@ -369,9 +369,10 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
 /* Measures one operator; all ranks call it with the same request. The ranks make their executors
  * one after the other, because choosing kernels may time them and needs a quiet machine; then they
  * run at the same time. *out has the times of the slowest rank.
- *   error  UNSUPPORTED: the operator does not run by itself on some rank */
+ *   error  UNSUPPORTED, *together true: the operator does not run by itself on some rank, and all
+ *          ranks say so */
 static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_benchmark_time *out,
-                         trm_error *err) {
+                         bool *together, trm_error *err) {
     trm_exec *exec = NULL;
     uint8_t *marks = NULL;
     trmi_strategy strategy;
@@ -404,6 +405,7 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
     if (status == TRM_OK && failed > 0) {
         status = TRMI_FAIL(err, TRM_UNSUPPORTED, "%s cut by '%s' does not run by itself", name,
                            ask->letters);
+        *together = true;
     }
     status = status == TRM_OK ? time_op(probe, exec, marks, out, err) : status;
     trm_exec_destroy(exec);
@@ -440,10 +442,21 @@ static trm_status broadcast_request(trmi_op_benchmark *probe, request *what, trm
     return TRM_OK;
 }
 
+/* Ends a measurement. A rank that has failed alone has left its collectives early: no message may
+ * follow, so that the other ranks end with this error. together: all ranks have failed alike. */
+static trm_status end_measuring(trmi_op_benchmark *probe, trm_status status, bool together,
+                                const trm_error *err) {
+    if (status != TRM_OK && !together && probe->comm != NULL && err != NULL) {
+        trm_comm_abort(probe->comm, err);
+    }
+    return status;
+}
+
 trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
                                      const char *letters, trmi_op_benchmark_time *out,
                                      trm_error *err) {
     request ask;
+    bool together = false;
     memset(&ask, 0, sizeof ask);
     memset(out, 0, sizeof *out);
     ask.what = REQUEST_OP;
@@ -454,7 +467,8 @@ trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const
     snprintf(ask.letters, sizeof ask.letters, "%s", letters);
     trmi_signs_begin(probe->signs);
     trm_status status = broadcast_request(probe, &ask, err);
-    status = status == TRM_OK ? run_op(probe, &ask, out, err) : status;
+    status = status == TRM_OK ? run_op(probe, &ask, out, &together, err) : status;
+    status = end_measuring(probe, status, together, err);
     trmi_signs_end(probe->signs);
     return status;
 }
@@ -464,6 +478,7 @@ trm_status trmi_link_benchmark(trmi_op_benchmark *probe, trmi_text *out, trm_err
     trmi_signs_begin(probe->signs);
     trm_status status = broadcast_request(probe, &ask, err);
     status = status == TRM_OK ? trmi_link_benchmark_run(probe, out, err) : status;
+    status = end_measuring(probe, status, false, err);
     trmi_signs_end(probe->signs);
     return status;
 }
@@ -473,6 +488,7 @@ trm_status trmi_op_benchmark_load(trmi_op_benchmark *probe, trm_error *err) {
     trmi_signs_begin(probe->signs);
     trm_status status = broadcast_request(probe, &ask, err);
     status = status == TRM_OK ? find_load(probe, err) : status;
+    status = end_measuring(probe, status, false, err);
     trmi_signs_end(probe->signs);
     return status;
 }
@@ -505,6 +521,7 @@ trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_ben
     trmi_signs_begin(probe->signs);
     trm_status status = broadcast_request(probe, &ask, err);
     status = status == TRM_OK ? run_plans(probe, &ask, benchmark->plans, out, err) : status;
+    status = end_measuring(probe, status, false, err);
     trmi_signs_end(probe->signs);
     return status;
 }
@@ -558,12 +575,13 @@ trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
         trmi_plan_times result;
         trmi_text none = {0};
         trm_status status = TRM_OK;
+        bool together = false;
         TRMI_TRY(broadcast_request(probe, &ask, err));
         switch (ask.what) {
         case REQUEST_OP:
             probe->footprint = ask.footprint;
-            status = run_op(probe, &ask, &time, err);
-            status = status == TRM_UNSUPPORTED ? TRM_OK : status; /* rank 0 gets the same */
+            status = run_op(probe, &ask, &time, &together, err);
+            status = together ? TRM_OK : status; /* rank 0 gets the same */
             break;
         case REQUEST_LINKS:
             status = trmi_link_benchmark_run(probe, &none, err);
@@ -574,6 +592,6 @@ trm_status trmi_op_benchmark_serve(trmi_op_benchmark *probe, trm_error *err) {
         case REQUEST_NONE: break; /* rank 0 is still searching */
         default: return TRM_OK;
         }
-        TRMI_TRY(status);
+        TRMI_TRY(end_measuring(probe, status, false, err));
     }
 }
