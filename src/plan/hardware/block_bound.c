@@ -24,7 +24,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST_CHUNKS = 32 };
+/* DECISIONS: to be priced for better bounds, about half a second. */
+enum { MOST_CHUNKS = 32, DECISIONS = 100000000 };
 
 /* What one block does, and, as it is cut so, the output layer and a table. */
 typedef struct block_choice {
@@ -56,7 +57,8 @@ typedef struct bounding {
     int64_t kinds_count;
     block_choice *list; /* [count] of the present stages and micro-batches */
     int64_t count;
-    double best; /* seconds of the best plan: shapes that are not below need no better bound */
+    double best;    /* the bound so far: shapes that are not below need no better one */
+    int64_t priced; /* decisions so far: once DECISIONS are, shapes have their first bound only */
 } bounding;
 
 /* The shape of a plan: what is the same for all blocks. */
@@ -182,11 +184,12 @@ static void add_sums(const block_choice *d, const bound_stage *s, double times, 
 }
 
 /* Finds the least price of a stage, and what its decisions are. */
-static double find_least(const bounding *b, const bound_stage *s, const block_weights *w,
+static double find_least(bounding *b, const bound_stage *s, const block_weights *w,
                          stage_sums *sums) {
     const block_choice *least = NULL, *with = NULL;
     double one = INFINITY, first = INFINITY;
     *sums = (stage_sums){.bytes = INFINITY};
+    b->priced += b->count;
     for (int64_t i = 0; i < b->count; i++) {
         const block_choice *d = &b->list[i];
         double price = price_block(d, w), once = price + price_once(d, w, s);
@@ -215,7 +218,7 @@ static double find_least(const bounding *b, const bound_stage *s, const block_we
 }
 
 /* Returns the least bytes of a stage. */
-static double find_least_bytes(const bounding *b, const bound_stage *s) {
+static double find_least_bytes(bounding *b, const bound_stage *s) {
     const block_weights only = {.byte = 1, .flight = s->flight};
     bound_stage memory = *s;
     stage_sums sums;
@@ -256,7 +259,7 @@ static block_weights weights_of(const bounding *b, const plan_shape *f, const bo
 
 /* A stage to bound. */
 typedef struct stage_problem {
-    const bounding *b;
+    bounding *b;
     const plan_shape *f;
     const bound_stage *s;
     double own;   /* as weights_of takes it */
@@ -311,7 +314,9 @@ static double find_within(const stage_problem *p, double enough) {
         return INFINITY;
     }
     bool fits = slopes.byte <= 0;
-    for (int sweep = 0; sweep < SWEEPS && bound < enough && bound > before * (1 + 1e-6); sweep++) {
+    for (int sweep = 0; sweep < SWEEPS && p->b->priced < DECISIONS && bound < enough &&
+                        bound > before * (1 + 1e-6);
+         sweep++) {
         before = bound;
         if (!fits || sweep > 0) {
             bound = p->limit < INFINITY ? improve_price(p, &by, &by.byte, &slopes.byte, &slopes,
@@ -361,7 +366,7 @@ typedef struct least_stages {
 
 /* Returns the bound of a step whose longest stage is `at`: its micro-batches take its own seconds and
  * at least those of every other stage, and so any mean of both. */
-static double bound_longest(const bounding *b, const plan_shape *f, bound_stage at, double limit,
+static double bound_longest(bounding *b, const plan_shape *f, bound_stage at, double limit,
                             const least_stages *least, double enough) {
     const trmi_plan_problem *q = b->problem;
     double chunks = (double)f->chunks, others = (double)f->micros * chunks - 1, bound = 0,
@@ -379,7 +384,7 @@ static double bound_longest(const bounding *b, const plan_shape *f, bound_stage 
 }
 
 /* Returns the bound of a shape, without (INFINITY) or with a limit of bytes. */
-static double bound_shape(const bounding *b, const plan_shape *f, double limit) {
+static double bound_shape(bounding *b, const plan_shape *f, double limit) {
     least_stages least = {0, 0};
     double bound = INFINITY;
     for (int pass = 0; pass < 2; pass++) {
@@ -396,7 +401,7 @@ static double bound_shape(const bounding *b, const plan_shape *f, double limit) 
                 least.sum += seconds;
                 least.most = fmax(least.most, seconds);
             } else if (
-                !same) { /* a bound above the best plan, or above the last stage's, is as good */
+                !same) { /* a bound above that so far, or above the last stage's, is as good */
                 bound = fmin(bound, bound_longest(b, f, at, limit, &least, fmin(b->best, bound)));
             }
         }
@@ -407,19 +412,20 @@ static double bound_shape(const bounding *b, const plan_shape *f, double limit) 
     return bound;
 }
 
-/* Returns the bound of a shape: that without a limit, and if it is below the best plan that within
+/* Returns the bound of a shape: that without a limit, and if it is below the bound so far that within
  * the memory. */
-static double find_bound(const bounding *b, const plan_shape *f) {
+static double find_bound(bounding *b, const plan_shape *f) {
     const trmi_plan_problem *q = b->problem;
     double bound = bound_shape(b, f, INFINITY);
-    return bound < b->best ? fmax(bound, bound_shape(b, f, q->memory - q->hardware->reserved))
-                           : bound;
+    return bound < b->best && b->priced < DECISIONS
+               ? fmax(bound, bound_shape(b, f, q->memory - q->hardware->reserved))
+               : bound;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Bounds all numbers of chunks of these stages and micro-batches. */
-static double bound_chunks(bounding *b, plan_shape f, double bound) {
+/* Bounds all numbers of chunks of these stages and micro-batches: lowers b->best to the least. */
+static void bound_chunks(bounding *b, plan_shape f) {
     const trmi_plan_problem *q = b->problem;
     int64_t most;
     for (f.chunks = 1; f.chunks <= MOST_CHUNKS; f.chunks++) {
@@ -429,10 +435,9 @@ static double bound_chunks(bounding *b, plan_shape f, double bound) {
         }
         if (trmi_stage_blocks(q->model, &plan, &most)) {
             list_decisions(b, &f, (double)most);
-            bound = fmin(bound, find_bound(b, &f));
+            b->best = fmin(b->best, find_bound(b, &f));
         }
     }
-    return bound;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -444,7 +449,6 @@ static int by_number(const void *a, const void *b) {
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
                             int64_t count, double best, double *out, trm_error *err) {
     bounding b = {.problem = problem, .kinds = kinds, .kinds_count = count, .best = best};
-    double bound = best;
     size_t decisions = (size_t)count * 3 * ((size_t)problem->zero + 1);
     b.list = trmi_alloc((decisions + 1) * sizeof *b.list);
     int64_t *micros = trmi_alloc(((size_t)count + 1) * sizeof *micros);
@@ -463,13 +467,12 @@ trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_c
         qsort(micros, (size_t)listed, sizeof *micros, by_number);
         for (int64_t i = 0; i < listed; i++) {
             if (i == 0 || micros[i] != micros[i - 1]) {
-                bound =
-                    bound_chunks(&b, (plan_shape){.stages = stages, .micros = micros[i]}, bound);
+                bound_chunks(&b, (plan_shape){.stages = stages, .micros = micros[i]});
             }
         }
     }
     trmi_free(b.list);
     trmi_free(micros);
-    *out = bound;
+    *out = b.best;
     return TRM_OK;
 }

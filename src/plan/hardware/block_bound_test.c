@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { DECISIONS = 400, LAYERS = 4 };
 
@@ -286,7 +287,29 @@ static void test_bound(void **state) {
     assert_true(count >= 50 && exact >= 10 && differ >= 1);
 }
 
+/* The work is limited: thousands of devices, many kinds of blocks and a memory that binds. The bound
+ * is then lower, and still one. */
+static void a_large_problem_is_bounded_soon(void **state) {
+    (void)state;
+    trmi_hardware h;
+    trm_error err;
+    trmi_transformer t;
+    trmi_parallelism_found found;
+    char known[160];
+    CHECK_OK(trmi_hardware_parse("test", machine, &h, &err), err);
+    assert_true(trmi_transformer_preset("moe", "deepseek-v3-shape", &t, known));
+    trmi_plan_problem q = {&t, &h, 6144, 6144, TRMI_PRODUCT_BF16, 4.0, 32e9, 3};
+    clock_t begin = clock();
+    CHECK_OK(trmi_parallelism_search(&q, &found, &err), err);
+    double seconds = (double)(clock() - begin) / CLOCKS_PER_SEC;
+    print_message("%.2f s, %.4g of %.4g\n", seconds, found.lower_bound, found.best.cost.seconds);
+    assert_true(found.fits && found.lower_bound > 0 &&
+                found.lower_bound <= found.best.cost.seconds);
+    assert_true(seconds < 4 * check_patience());
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_bound),
+                                       cmocka_unit_test(a_large_problem_is_bounded_soon)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
