@@ -146,6 +146,30 @@ static void test_search(void **state) {
     assert_true(cases == 60 && fitting >= 30);
 }
 
+/* It does so where the last stage has fewer blocks than the others and is the busiest: what a mix of
+ * recompute costs there is not what it costs in the others. */
+static void test_uneven_stages(void **state) {
+    (void)state;
+    trmi_hardware h = read_machine();
+    trmi_transformer t = find_model("llama", "8b");
+    int fitting = 0;
+    for (t.layers = 5; t.layers <= 7; t.layers += 2) {
+        for (t.vocabulary = 128256; t.vocabulary <= 1026048; t.vocabulary *= 8) {
+            for (double memory = 9e9; memory <= 90e9; memory *= 1.5) {
+                trmi_plan_problem q = {&t, &h, 8, 16, TRMI_PRODUCT_BF16, 4, memory, 3};
+                trmi_parallelism_found found;
+                trm_error err;
+                CHECK_OK(trmi_parallelism_search(&q, &found, &err), err);
+                double best = find_best_plainly(&q);
+                assert_true(found.fits == isfinite(best));
+                assert_true(!found.fits || fabs(found.best.cost.seconds / best - 1) < 1e-9);
+                fitting += found.fits;
+            }
+        }
+    }
+    assert_true(fitting >= 12);
+}
+
 /* The formula of a step agrees with its schedule, played action by action. */
 static void test_schedules(void **state) {
     trmi_hardware h = read_machine();
@@ -215,7 +239,8 @@ static void test_words(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_models), cmocka_unit_test(test_prices), cmocka_unit_test(test_search),
+        cmocka_unit_test(test_models),    cmocka_unit_test(test_prices),
+        cmocka_unit_test(test_search),    cmocka_unit_test(test_uneven_stages),
         cmocka_unit_test(test_schedules), cmocka_unit_test(test_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

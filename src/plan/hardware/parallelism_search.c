@@ -186,35 +186,19 @@ static void try_blocks(plan_search *s, trmi_priced_plan *p, int64_t full, int64_
     } while (p->cost.bytes > limit && full + selective++ < most);
 }
 
-/* Tries all numbers of blocks that are recomputed, whole and in part, with which a plan fits and can
- * be the fastest. p: the plan without recompute, priced. */
+/* Tries, for each number of whole blocks, the least number of others with which a plan fits, until
+ * whole blocks suffice. None is left out by its seconds: stages have different numbers of blocks, and
+ * which mix is the fastest depends on the busiest one. p: the plan without recompute, priced. */
 static void try_mixes(plan_search *s, const trmi_priced_plan *p, int64_t most, double limit) {
-    const trmi_block_price *b = &s->price[0];
-    double least = INFINITY;
     full_stages f;
     trmi_priced_plan one = *p;
-    bool whole = false;
+    bool suffice = false;
     find_full_stages(s, &p->plan, limit, &f);
-    /* Seconds of recompute count alike in all stages, but for those of the blocks that the last stage
-     * has fewer. */
-    for (int64_t full = 0; full <= most; full++) {
-        int64_t selective = find_selective(&f, (double)full, b->work);
-        least = selective < 0
-                    ? least
-                    : fmin(least, (double)full * b->full + (double)selective * b->selective);
-    }
-    for (int64_t full = 0; full <= most; full++) {
-        int64_t selective = find_selective(&f, (double)full, b->work);
-        double seconds = (double)full * b->full + (double)selective * b->selective;
-        if (selective < 0) {
-            continue;
-        }
-        if (seconds <= least + b->full + b->selective) {
+    for (int64_t full = 0; full <= most && !suffice; full++) {
+        int64_t selective = find_selective(&f, (double)full, s->price[0].work);
+        if (selective >= 0) {
             try_blocks(s, &one, full, selective, most, limit);
-        }
-        if (selective == 0 && !whole) { /* the least number of whole blocks alone */
-            try_blocks(s, &one, full, 0, most, limit);
-            whole = true;
+            suffice = selective == 0 && one.plan.selective == 0 && one.cost.bytes <= limit;
         }
     }
 }
