@@ -66,6 +66,8 @@ typedef struct trmi_plan_search {
     double compiled_bytes; /* bytes of rank 0's program of the best plan; 0: not compiled */
     /* bytes by which compiled programs exceed what the search counts; subtracted from its limit */
     double beyond;
+    /* a program took less than the search counts: the limit of what is counted bounds nothing */
+    bool took_less;
 } trmi_plan_search;
 
 /* Returns the mesh with the best plan. */
@@ -103,7 +105,7 @@ trm_status trmi_auto_search_meshes(trmi_plan_search *search, trm_error *err);
 /* Compiles the best plan; sets compiled_bytes. */
 trm_status trmi_auto_compile(trmi_plan_search *search, trm_error *err);
 /* After trmi_auto_search_meshes: repeats it until the compiled program of the best plan keeps
- * memory_bytes. Sets compiled_bytes; found.infeasible of the best mesh: no program that was tried
+ * memory_bytes. If a program takes less than the search counts, all bounds become 0. Sets compiled_bytes; found.infeasible of the best mesh: no program that was tried
  * keeps it, and the plan is the one of the least program. */
 trm_status trmi_auto_respect_limit(trmi_plan_search *search, trm_error *err);
 /* Returns the seconds that no plan of any mesh is below whose program keeps the limit; if nothing

@@ -19,12 +19,17 @@ enum { LIMIT_ROUNDS = 12 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* Sets the bound of a search within the limit less what is kept off it. A program takes at least
- * what the search counts, so that no plan whose program keeps the limit is below the bound of the
- * whole limit; it may be below that of the rest. */
+/* Sets the bound of a search within the limit less what is kept off it. A program has all that the
+ * search counts, so that no plan whose program keeps the limit is below the bound of the whole limit;
+ * it may be below that of the rest. Once a program has taken less, no bound is known. */
 static void settle_bound(const trmi_plan_search *d, trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
-    if (d->beyond <= 0) {
+    if (d->took_less) {
+        m->counted_bound = 0;
+        m->counted_by = TRMI_BOUND_LAGRANGE;
+        f->lower_bound = 0;
+        f->bound = TRMI_BOUND_COUNTED;
+    } else if (d->beyond <= 0) {
         m->counted_bound = f->infeasible ? INFINITY : f->lower_bound;
         m->counted_by = f->infeasible ? TRMI_BOUND_LAGRANGE : f->bound;
     } else if (m->counted_bound < f->lower_bound) {
@@ -90,19 +95,24 @@ trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
     return TRM_OK;
 }
 
-/* Compiles a plan and counts it for the ranks that wait. */
+/* Compiles a plan: counts it for the ranks that wait, and notes whether its program takes less than
+ * the search counts. *bytes 0 or INFINITY on entry, which
+ * stays: unknown. */
 static trm_status compile_plan(trmi_plan_search *d, const trmi_space *space,
-                               const trmi_choice *choice, double *bytes, trm_error *err) {
+                               const trmi_candidate *plan, double *bytes, trm_error *err) {
     if (d->probe != NULL) {
         trmi_signs_note(d->probe->signs, "compiling a plan");
     }
-    return d->compile(d->context, space, choice, bytes, err);
+    TRMI_TRY(d->compile(d->context, space, &plan->choice, bytes, err));
+    d->took_less = d->took_less ||
+                   (d->memory_bytes > 0 && *bytes > 0 && *bytes < plan->measure.bytes * (1 - 1e-9));
+    return TRM_OK;
 }
 
 trm_status trmi_auto_compile(trmi_plan_search *d, trm_error *err) {
     const trmi_auto_mesh *best = trmi_auto_best(d);
     d->compiled_bytes = 0;
-    return compile_plan(d, best->space, &best->found.best.choice, &d->compiled_bytes, err);
+    return compile_plan(d, best->space, &best->found.best, &d->compiled_bytes, err);
 }
 
 /* ---- the limit of memory --------------------------------------------------------------------- */
@@ -113,8 +123,7 @@ static void take_plan(trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
     f->infeasible = false;
     f->best.fits = true;
-    /* a program that keeps the limit although the search counts more: no bound is known */
-    f->lower_bound = m->counted_bound < INFINITY ? fmin(f->objective, m->counted_bound) : 0;
+    f->lower_bound = fmin(f->objective, m->counted_bound); /* finite, or a program took less */
     f->bound = TRMI_BOUND_COUNTED;
 }
 
@@ -141,7 +150,7 @@ static trm_status try_points(trmi_plan_search *d, trmi_auto_mesh *m, curve_point
         if (found && c->measure.step >= best->plan->measure.step) {
             break;
         }
-        TRMI_TRY(compile_plan(d, m->space, &c->choice, &bytes, err));
+        TRMI_TRY(compile_plan(d, m->space, c, &bytes, err));
         if (bytes <= limit || (!found && bytes < best->bytes)) {
             *best = (curve_point){m, c, bytes};
         }
@@ -197,10 +206,10 @@ static trm_status end_limit(trmi_plan_search *d, double off, trm_error *err) {
 }
 
 /* Contract in auto_parallel.h. The search counts what is kept; the program also has workspaces and
- * short-lived values, which differ from plan to plan. So much as the last plan needs beyond is kept
- * off the limit (d->beyond), a few times. Where that does not end, what is kept off is halved between
- * the most that was too little and the least that is enough. */
-trm_status trmi_auto_respect_limit(trmi_plan_search *d, trm_error *err) {
+ * short-lived values, which differ from plan to plan. The next search has a limit that is lower by
+ * what the last program needed beyond the count (d->beyond), a few times. Where that does not end,
+ * what is kept off is halved between the most that was too little and the least that is enough. */
+static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     const double limit = (double)d->memory_bytes;
     double little = 0, enough = INFINITY; /* kept off */
     bool halves = false;
@@ -227,6 +236,15 @@ trm_status trmi_auto_respect_limit(trmi_plan_search *d, trm_error *err) {
                     : enough < INFINITY ? (little + enough) / 2
                                         : limit - 1; /* the plan of least memory */
         TRMI_TRY(trmi_auto_search_meshes(d, err));
+    }
+    return TRM_OK;
+}
+
+trm_status trmi_auto_respect_limit(trmi_plan_search *d, trm_error *err) {
+    d->took_less = false;
+    TRMI_TRY(respect_limit(d, err));
+    for (int32_t i = 0; i < d->meshes_count && d->took_less; i++) {
+        settle_bound(d, &d->meshes[i]);
     }
     return TRM_OK;
 }

@@ -143,7 +143,8 @@ static void bounds_hold_for_all_meshes(void **state) {
                                    {.spread = 0.3},
                                    {.more = {0.05, 0.05, 0.4}, .spread = 1},
                                    {.more = {4, 0, 4}, .spread = 0.1},
-                                   {.more = {0, 3, 3}, .spread = 0.5}};
+                                   {.more = {0, 3, 3}, .spread = 0.5},
+                                   {.more = {-0.3, -0.3, -0.3}, .spread = 0.2}};
     trm_graph *graph;
     trm_program *program = make_program(&graph);
     int found = 0, none = 0, gaps = 0, keep = 0;
