@@ -22,15 +22,15 @@ typedef struct trmi_auto_mesh {
     const trmi_choice
         *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
     /* seconds that no plan within the whole limit of memory is below; INFINITY: there is none */
-    double counted_bound;
-    trmi_bound counted_by; /* how that treats the limit */
+    double whole_limit_bound;
+    trmi_bound whole_limit_by; /* how that treats the limit */
 } trmi_auto_mesh;
 
 /* Returns whether the bound of a mesh is exact for what the search counts: by lists of time and
  * memory, and not Lagrange's. */
 static inline bool trmi_auto_exact(const trmi_auto_mesh *mesh) {
-    return (mesh->found.bound == TRMI_BOUND_COUNTED ? mesh->counted_by : mesh->found.bound) <
-           TRMI_BOUND_LAGRANGE;
+    return (mesh->found.bound == TRMI_BOUND_WHOLE_LIMIT ? mesh->whole_limit_by
+                                                        : mesh->found.bound) < TRMI_BOUND_LAGRANGE;
 }
 
 typedef struct trmi_plan_search {
@@ -81,7 +81,7 @@ static inline double trmi_auto_limit(const trmi_plan_search *search) {
 }
 
 /* Lists the meshes to search: `only`, or (NULL) every factorisation of `ranks` with at most three
- * axes, the outer ones over `hosts`.   error  INVALID: ranks do not divide among the hosts */
+ * axes, the outer ones over `hosts`.   errors  INVALID: ranks do not divide among the hosts */
 trm_status trmi_auto_meshes(trmi_plan_search *search, const trmi_mesh *only, int32_t ranks,
                             int32_t hosts, trm_error *err);
 /* Searches all meshes; measures the operators of the plans found and of data parallel, and searches

@@ -25,16 +25,16 @@ enum { LIMIT_ROUNDS = 12 };
 static void settle_bound(const trmi_plan_search *d, trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
     if (d->took_less) {
-        m->counted_bound = 0;
-        m->counted_by = TRMI_BOUND_LAGRANGE;
+        m->whole_limit_bound = 0;
+        m->whole_limit_by = TRMI_BOUND_LAGRANGE;
         f->lower_bound = 0;
-        f->bound = TRMI_BOUND_COUNTED;
+        f->bound = TRMI_BOUND_WHOLE_LIMIT;
     } else if (d->beyond <= 0) {
-        m->counted_bound = f->infeasible ? INFINITY : f->lower_bound;
-        m->counted_by = f->infeasible ? TRMI_BOUND_LAGRANGE : f->bound;
-    } else if (m->counted_bound < f->lower_bound) {
-        f->lower_bound = m->counted_bound;
-        f->bound = TRMI_BOUND_COUNTED;
+        m->whole_limit_bound = f->infeasible ? INFINITY : f->lower_bound;
+        m->whole_limit_by = f->infeasible ? TRMI_BOUND_LAGRANGE : f->bound;
+    } else if (m->whole_limit_bound < f->lower_bound) {
+        f->lower_bound = m->whole_limit_bound;
+        f->bound = TRMI_BOUND_WHOLE_LIMIT;
     }
 }
 
@@ -42,7 +42,7 @@ double trmi_auto_bound(const trmi_plan_search *d) {
     double bound = trmi_auto_best(d)->found.lower_bound;
     for (int32_t i = 0; i < d->meshes_count && !trmi_auto_best(d)->found.infeasible; i++) {
         const trmi_auto_mesh *m = &d->meshes[i];
-        bound = fmin(bound, m->found.infeasible ? m->counted_bound : m->found.lower_bound);
+        bound = fmin(bound, m->found.infeasible ? m->whole_limit_bound : m->found.lower_bound);
     }
     return bound;
 }
@@ -123,8 +123,8 @@ static void take_plan(trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
     f->infeasible = false;
     f->best.fits = true;
-    f->lower_bound = fmin(f->objective, m->counted_bound); /* finite, or a program took less */
-    f->bound = TRMI_BOUND_COUNTED;
+    f->lower_bound = fmin(f->objective, m->whole_limit_bound); /* finite, or a program took less */
+    f->bound = TRMI_BOUND_WHOLE_LIMIT;
 }
 
 /* The best point of the curves of all meshes: the fastest whose program fits, or the one with the

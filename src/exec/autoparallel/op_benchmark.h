@@ -88,7 +88,7 @@ static inline int64_t trmi_op_benchmark_first_query(const trm_graph *graph,
 
 /* Times operator `op` of the graph, and its gradients, on the local shapes that `letters` give.
  * Rank 0, or a single process.
- *   error  UNSUPPORTED: the operator does not run alone; NOMEM, those of peers */
+ *   errors  UNSUPPORTED: the operator does not run alone; NOMEM, those of peers */
 trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
                                      const char *letters, trmi_op_benchmark_time *out,
                                      trm_error *err);

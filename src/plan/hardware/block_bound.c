@@ -11,10 +11,10 @@
  *      the least of all of them is a bound
  *
  * The output layer and the tables are cut as one block of their stage. What is moved between blocks
- * that are cut differently is not counted. Bytes beyond the memory have a price, and messages that
- * operators hide are the larger of two linear functions, in whose place any mean of the two may
- * stand: each price and each mean gives a bound, and the largest is looked for. Then the least of a
- * stage is a sum over its blocks.
+ * that are cut differently is not counted. A hidden message costs the larger of two linear functions;
+ * any weighted mean of them is a lower bound. Bytes beyond the memory have a price. Each price and
+ * each mean gives a bound, and the largest is looked for. Then the least of a stage is a sum over its
+ * blocks.
  */
 #include "plan/hardware/parallelism.h"
 

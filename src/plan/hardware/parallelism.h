@@ -225,7 +225,8 @@ int64_t trmi_kind_micros(const trmi_plan_problem *problem, const trmi_block_cut 
                          int64_t stages);
 /* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
  * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
- * best: seconds of the best plan that is known; *out is at most that.   error  NOMEM */
+ * best: seconds of the best plan that is known; *out is at most that. The work is limited.
+ *   errors  NOMEM */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
                             int64_t count, double best, double *out, trm_error *err);
 /* Returns whether the stages can have these chunks, and sets the most blocks of a stage. */

@@ -599,7 +599,7 @@ typedef enum trmi_bound {
     TRMI_BOUND_LAGRANGE, /* Lagrangian bound: the lists exceeded their limit */
     /* over all plans within a larger limit: the program of the plan fits, although the search counts
      * none that leaves room for what programs need beyond (exec/autoparallel/auto_parallel.c) */
-    TRMI_BOUND_COUNTED
+    TRMI_BOUND_WHOLE_LIMIT
 } trmi_bound;
 enum { TRMI_CANDIDATES = 64 };
 /* Result and certificate of a search. */

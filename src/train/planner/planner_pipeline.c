@@ -185,8 +185,8 @@ static trm_status search_measured(trm_planner *p, const trmi_pipe_options *o, tr
 
 /* Sets the bound after something was kept off the limit: a program takes at least what the search
  * counts, so that no plan whose program keeps the limit is below the bound of the whole limit. */
-static trm_status find_counted_bound(trm_planner *p, trmi_pipe_options *o, double limit,
-                                     trm_error *err) {
+static trm_status find_whole_limit_bound(trm_planner *p, trmi_pipe_options *o, double limit,
+                                         trm_error *err) {
     const double within = o->costs.memory_bytes, known = o->known;
     trmi_pipe_found whole;
     o->costs.memory_bytes = limit;
@@ -221,7 +221,7 @@ static trm_status search_within(trm_planner *p, trmi_pipe_options *o, trm_error 
         }
         o->costs.memory_bytes = limit - beyond - 1e-3 * round * limit;
     }
-    return o->costs.memory_bytes < limit ? find_counted_bound(p, o, limit, err) : TRM_OK;
+    return o->costs.memory_bytes < limit ? find_whole_limit_bound(p, o, limit, err) : TRM_OK;
 }
 
 /* Contract in planner.h. Prices messages between stages by a mesh of pairs of ranks, searches all

@@ -50,7 +50,7 @@ static void print_limit(trmi_report *r) {
             r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
             : r->m->found.bound == TRMI_BOUND_EXACT
                 ? "exact: every plan within it was compared, by lists of time and memory"
-            : r->m->found.bound == TRMI_BOUND_COUNTED
+            : r->m->found.bound == TRMI_BOUND_WHOLE_LIMIT
                 ? "the bound counts what is kept, not what each program needs beyond"
                 : "the bound is Lagrange's");
     }
