@@ -96,8 +96,7 @@ trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
 }
 
 /* Compiles a plan: counts it for the ranks that wait, and notes whether its program takes less than
- * the search counts. *bytes 0 or INFINITY on entry, which
- * stays: unknown. */
+ * the search counts. *bytes: 0 or INFINITY on entry, and still so where the bytes are unknown. */
 static trm_status compile_plan(trmi_plan_search *d, const trmi_space *space,
                                const trmi_candidate *plan, double *bytes, trm_error *err) {
     if (d->probe != NULL) {
