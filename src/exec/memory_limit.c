@@ -58,7 +58,7 @@ static trm_status fail_over_limit(const trm_exec *exec, double least, trm_error 
         trmi_bytes_text((double)exec->memory_bytes, a), trmi_bytes_text(least, b));
 }
 
-/* What the callbacks of the search of one device read. */
+/* The callbacks of one device's search read this. */
 typedef struct device_search {
     const trm_exec *exec;
     const trm_graph *graph, *training;

@@ -62,7 +62,7 @@ trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t byte
     memcpy(nonce, wire + 16, 32);
     side->base.rank = rank;
     side->base.size = size;
-    /* Read each entry; names end with 0 whatever was sent. */
+    /* Read each entry. Each name gets a final 0, even if the sender left it out. */
     const uint8_t *entry = wire + TRMI_WELCOME_HEAD;
     for (int32_t r = 0; r < size; r++, entry += TRMI_WELCOME_ENTRY) {
         trmi_peer *peer = &side->peers[r];

@@ -206,8 +206,9 @@ static trm_status end_limit(trmi_plan_search *d, double off, trm_error *err) {
 
 /* Contract in auto_parallel.h. The search counts what is kept; the program also has workspaces and
  * short-lived values, which differ from plan to plan. The next search has a limit that is lower by
- * what the last program needed beyond the count (d->beyond), a few times. Where that does not end,
- * what is kept off is halved between the most that was too little and the least that is enough. */
+ * what the last program needed beyond the count (d->beyond). If a few such searches find no program
+ * that keeps the limit, the next ones halve the interval between the largest d->beyond that was too
+ * small and the smallest that was enough. */
 static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     const double limit = (double)d->memory_bytes;
     double little = 0, enough = INFINITY; /* kept off */
@@ -218,7 +219,8 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
         const double needs = d->compiled_bytes - f->best.measure.bytes;
         const bool fits = d->compiled_bytes <= limit;
         if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
-            /* nothing fits, whatever programs need: the least program is named; or this plan fits */
+            /* without a plan even within the whole limit, the least program is named; else this plan
+             * fits */
             return f->infeasible ? try_curves(d, err) : TRM_OK;
         }
         if (f->infeasible || fits) {

@@ -16,7 +16,7 @@ struct trmi_signs {
     bool stopped;
     double last; /* time of the last message of either */
     trmi_signs_options o;
-    _Atomic(const char *) doing; /* what the caller does */
+    _Atomic(const char *) doing; /* names the caller's work, for the error */
     unsigned long long seen;     /* the thread: the last count, */
     double moved;                /* and the time since which it stands still */
 };

@@ -8,7 +8,7 @@
  * A communicator serves one thread at a time: the caller communicates between begin and end, and the
  * thread sends only outside of them. A rank that has died sends nothing, so that the others end as
  * without signs. The caller counts what it does: while the count stands still for `patience` seconds
- * the thread gives up, so that nobody waits for a rank that is stuck. */
+ * the thread gives up, so that no rank waits for one that is stuck. */
 #ifndef TRMI_EXEC_SIGNS_OF_LIFE_H
 #define TRMI_EXEC_SIGNS_OF_LIFE_H
 
