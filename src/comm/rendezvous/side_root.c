@@ -188,9 +188,12 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
     }
     /* In an elastic job a process with a rank that is taken joins when the job runs: it comes again. */
     const trm_status taken = form->join->running != NULL ? TRM_PENDING : TRM_INVALID;
-    if (peer->rank >= 0 && peer->rank == own->rank) {
+    const guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
+    const bool is_own = peer->rank >= 0 && peer->rank == own->rank;
+    if (is_own || before != NULL) {
+        const trmi_hello *here = is_own ? own : &before->hello;
         trmi_side_refuse(&who->link, taken, "rank %d is already here (%s pid %d); each rank once",
-                         peer->rank, own->host, own->pid);
+                         peer->rank, here->host, here->pid);
         return TRM_OK;
     }
     /* Ranks that cannot be added: only they are refused. */
@@ -198,12 +201,6 @@ static trm_status check_candidate(forming *form, guest *who, trm_error *err) {
         trmi_side_refuse(&who->link, TRM_INVALID,
                          "rank %d cannot join: %d to %d expected (rank %d is %s pid %d)",
                          peer->rank, own->rank + 1, own->size - 1, own->rank, own->host, own->pid);
-        return TRM_OK;
-    }
-    guest *before = peer->rank > 0 ? guest_of(form, peer->rank) : NULL;
-    if (before != NULL) {
-        trmi_side_refuse(&who->link, taken, "rank %d is already here (%s pid %d); each rank once",
-                         peer->rank, before->hello.host, before->hello.pid);
         return TRM_OK;
     }
     if (form->guest_count == own->size - 1) {
