@@ -34,7 +34,7 @@ static void *data_of(const bench *b, int32_t buffer) {
 static double of_bf16(const void *values, int64_t i) {
     return (double)trmi_bf16_to_float(((const uint16_t *)values)[i]);
 }
-static double rounded(double value) {
+static double round_value(double value) {
     return (double)trmi_bf16_to_float(trmi_float_to_bf16((float)value));
 }
 
@@ -77,7 +77,7 @@ static void lay_out(bench *b) {
 }
 
 /* Draws the operands; one label in `labels` is ignored. */
-static void fill(const bench *b, uint32_t labels) {
+static void fill_inputs(const bench *b, uint32_t labels) {
     uint64_t drawn = 0;
     for (int64_t i = 0; i < b->rows * b->width; i++) {
         float u = trmi_unit_float(trmi_random_u32(1, TRMI_STREAM_TEST, drawn++));
@@ -95,7 +95,7 @@ static void fill(const bench *b, uint32_t labels) {
     }
 }
 
-static void run(bench *b) {
+static void run_loss(bench *b) {
     trm_error err;
     trmi_kernel kernel = {.program = &b->program, .step = &b->step};
     trmi_kernel_env env = {.threads = THREADS};
@@ -119,7 +119,7 @@ typedef struct bounded {
 /* Adds dz * by. A kernel's dz is float32, at most `off` from this one: where the two may be rounded
  * to different numbers the product is uncertain by so much. */
 static void add_product(bounded *to, double dz, double off, double by) {
-    double d = rounded(dz), low = rounded(dz - off), high = rounded(dz + off);
+    double d = round_value(dz), low = round_value(dz - off), high = round_value(dz + off);
     to->sum += d * by;
     to->slack += (2e-6 * fabs(d) + fmax(high - d, d - low)) * fabs(by);
 }
@@ -140,8 +140,8 @@ static double compute_logits(const bench *b, int64_t row, double *z) {
     for (int64_t k = 0; k < b->classes; k++) {
         double size = fabs(z[k] = (double)bias[k]);
         for (int64_t i = 0; i < b->width; i++) {
-            double term =
-                rounded((double)w[k * b->width + i]) * of_bf16(data_of(b, 1), row * b->width + i);
+            double term = round_value((double)w[k * b->width + i]) *
+                          of_bf16(data_of(b, 1), row * b->width + i);
             z[k] += term;
             size += fabs(term);
         }
@@ -177,7 +177,7 @@ static void check_results(const bench *b) {
             dbias[k].sum += dz;
             dbias[k].slack += off + 1e-6 * fabs(dz);
             for (int64_t i = 0; i < b->width; i++) {
-                add_product(&dx[i], dz, off, rounded((double)w[k * b->width + i]));
+                add_product(&dx[i], dz, off, round_value((double)w[k * b->width + i]));
                 add_product(&dw[k * b->width + i], dz, off,
                             of_bf16(data_of(b, 1), r * b->width + i));
             }
@@ -217,8 +217,8 @@ static void rounded_operands_are_the_definition(void **state) {
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         bench b = {.rows = sizes[i].rows, .classes = sizes[i].classes, .width = sizes[i].width};
         lay_out(&b);
-        fill(&b, sizes[i].labels);
-        run(&b);
+        fill_inputs(&b, sizes[i].labels);
+        run_loss(&b);
         check_results(&b);
         trmi_free(b.memory);
     }
