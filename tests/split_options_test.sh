@@ -71,8 +71,6 @@ for mode in optimal dynamic_programming recursive_programming sharding_propagati
     grep -q 'trireme: plan: .*mesh 2: .*predicted .* ms a step.*, data parallel .* ms' "$mode.err" ||
         fail "$mode: no line for the plan: $(cat "$mode.err")"
 done
-[ "$(grep -c 'trireme: plan: measuring' optimal.err dynamic_programming.err | cut -d: -f2 | paste -sd+ | bc)" -ge 1 ] ||
-    fail "nothing was said while messages and operators were measured"
 
 # One image for two ranks: its rows are cut.
 go image --batch-size 1
