@@ -58,7 +58,7 @@ def tau(pairs):
 def call(options, *words):
     done = subprocess.run(shlex.split(options.prefix) + [options.trireme, *words, "--json", "--quiet"], capture_output=True, text=True)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    return found[-1] if done.returncode == 0 and found else done.stderr.strip().splitlines()[-1:]
+    return found[-1] if done.returncode == 0 and found else done.stderr.strip().splitlines()[-12:]
 
 
 def ranks_of(case):

@@ -112,9 +112,8 @@ double trmi_plan_utilisation(const trmi_plan_problem *problem, double seconds);
 /* A step as its schedule was played, action by action. */
 typedef struct trmi_played_step {
     trmi_pipeline pipeline;
-    /* seconds of one action [virtual stages]; ends of all [stages][pipeline.count]; owned */
-    double *forward, *backward, *ends;
-    double seconds; /* of the step, with gradients and update */
+    double *starts, *ends; /* seconds at which actions compute, [stages][pipeline.count]; owned */
+    double seconds;        /* of the step, with gradients and update */
 } trmi_played_step;
 
 /* Plays the schedule of a step.

@@ -438,11 +438,13 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
                                                 : TRMI_ORDER_1F1B;
     TRMI_TRY(trmi_pipeline_create(order, (int32_t)p->stages, (int32_t)p->chunks,
                                   (int32_t)p->micro_count, &out->pipeline, err));
-    double *forward = out->forward = trmi_alloc((size_t)runs * sizeof *forward),
-           *backward = out->backward = trmi_alloc((size_t)runs * sizeof *backward);
-    out->ends = trmi_alloc((size_t)p->stages * (size_t)out->pipeline.count * sizeof *out->ends);
+    size_t actions = (size_t)p->stages * (size_t)out->pipeline.count;
+    double *forward = trmi_alloc(2 * (size_t)runs * sizeof *forward);
+    double *backward = forward + runs;
+    out->starts = trmi_alloc(2 * actions * sizeof *out->starts);
+    out->ends = out->starts + actions;
     trmi_pipeline_edge *edges = trmi_alloc((size_t)runs * 2 * sizeof *edges);
-    trm_status status = forward != NULL && backward != NULL && out->ends != NULL && edges != NULL
+    trm_status status = forward != NULL && out->starts != NULL && edges != NULL
                             ? TRM_OK
                             : TRMI_NO_MEMORY(err, "to play a schedule");
     if (status == TRM_OK) {
@@ -464,19 +466,19 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
         for (int32_t i = 0; i < count; i++) {
             edges[i].seconds = (1 - problem->hardware->hide_stage) * cost->message;
         }
-        trmi_pipeline_play play = {.forward = forward, .backward = backward, .ends = out->ends};
+        trmi_pipeline_play play = {
+            .forward = forward, .backward = backward, .starts = out->starts, .ends = out->ends};
         status = trmi_pipeline_run(&out->pipeline, edges, count, &play, err);
         out->seconds = play.seconds + cost->part[TRMI_PART_DATA] + cost->part[TRMI_PART_UPDATE] +
                        cost->part[TRMI_PART_OTHER];
     }
     trmi_free(edges);
+    trmi_free(forward);
     return status;
 }
 
 void trmi_played_step_free(trmi_played_step *step) {
-    trmi_free(step->forward);
-    trmi_free(step->backward);
-    trmi_free(step->ends);
+    trmi_free(step->starts);
     trmi_pipeline_free(&step->pipeline);
 }
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plays schedules of pipelines: each rank is a process that runs its actions in order and waits for
  * messages and for room to send. The outcome does not depend on the order in which ranks take
- * turns, so ranks that wait for each other here would do so in every run. */
+ * turns, so ranks that wait for each other here would do so in every run.
+ *
+ * Where each rank has its own cores, an action ends a known time after it begins. Ranks that share
+ * cores advance together: let_time_pass moves all that compute to the next moment at which one of
+ * them begins or ends. */
 #include "plan/pipeline/stage_schedule.h"
 
 #include "base/error.h"
 #include "base/memory.h"
+
+#include <math.h>
 
 /* The messages of one edge. */
 typedef struct edge_state {
@@ -16,10 +22,12 @@ typedef struct edge_state {
 } edge_state;
 
 typedef struct rank_state {
-    int32_t action; /* that is due */
-    int32_t edge;   /* sends: next edge to look at; 0 with `computed` false: has not begun */
-    bool computed;
+    int32_t action; /* that is due; the number of all: the work after the last one */
+    int32_t edge;   /* sends: next edge to look at; 0 with `begun` false: has not begun */
+    bool begun;     /* the action that is due */
+    /* the end of what the rank has done; with `left` the moment at which it begins to compute */
     double clock;
+    double left; /* seconds of work that are not done; only where ranks share cores */
 } rank_state;
 
 typedef struct play {
@@ -32,6 +40,7 @@ typedef struct play {
     int32_t *order;      /* of all pairs of ranks, one after the other: edges of their messages */
     int32_t *begin, *at; /* [stages * stages]: where a pair's messages begin; next to ask for */
     double *times;       /* memory of arrives and taken */
+    double now;          /* where ranks share cores: the time that all have reached */
 } play;
 
 static int32_t rank_of(const play *w, int32_t virtual_stage) {
@@ -159,6 +168,17 @@ static void ask_for(play *w, int32_t e, int32_t micro, double clock) {
     }
 }
 
+/* Lets a rank compute for `seconds` from its clock on. Where ranks share cores, let_time_pass does
+ * the work. */
+static void begin_work(play *w, rank_state *r, double seconds) {
+    r->begun = true;
+    if (w->out->crowding > 1) {
+        r->left = seconds;
+    } else {
+        r->clock += seconds;
+    }
+}
+
 /* Begins an action if its messages have been sent; returns whether it did. */
 static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
     rank_state *r = &w->ranks[rank];
@@ -177,16 +197,17 @@ static bool begin_action(play *w, int32_t rank, const trmi_pipeline_action *a) {
     }
     for (int32_t e = 0; e < w->edges_count; e++) {
         if (trmi_pipeline_reads(&w->edges[e], v, a->backward)) {
-            double arrives = w->state[e].arrives[a->micro];
-            r->clock = arrives > r->clock ? arrives : r->clock;
+            r->clock = fmax(r->clock, w->state[e].arrives[a->micro]);
             w->state[e].read++;
         }
     }
+    if (w->out->starts != NULL) {
+        w->out->starts[rank * w->p->count + r->action] = r->clock;
+    }
     /* without times a forward counts 1, a backward 2 */
     const double *seconds = a->backward ? w->out->backward : w->out->forward;
-    r->clock += seconds != NULL ? seconds[v] : 1 + a->backward;
-    r->computed = true;
     r->edge = 0;
+    begin_work(w, r, seconds != NULL ? seconds[v] : 1 + a->backward);
     return true;
 }
 
@@ -225,11 +246,17 @@ static bool advance_rank(play *w, int32_t rank) {
     while (r->action < w->p->count) {
         const trmi_pipeline_action *a = &w->p->actions[rank * w->p->count + r->action];
         /* Start the next action, or the rest of its messages. */
-        if (!r->computed) {
+        if (!r->begun) {
             if (!begin_action(w, rank, a)) {
                 return moved;
             }
             moved = true;
+        }
+        if (r->left > 0) {
+            return moved;
+        }
+        if (w->out->ends != NULL && r->edge == 0) {
+            w->out->ends[rank * w->p->count + r->action] = r->clock;
         }
         int32_t before = r->edge;
         bool all = send_all(w, rank, a);
@@ -237,26 +264,61 @@ static bool advance_rank(play *w, int32_t rank) {
         if (!all) {
             return moved;
         }
-        if (w->out->ends != NULL) {
-            w->out->ends[rank * w->p->count + r->action] = r->clock;
-        }
-        r->computed = false;
+        r->begun = false;
         r->action++;
         moved = true;
     }
+    if (!r->begun) {
+        begin_work(w, r, w->out->after != NULL ? w->out->after[rank] : 0);
+        moved = true;
+    }
     return moved;
+}
+
+/* Lets the ranks that compute work until one of them ends or another one begins; returns false if
+ * none has work. The cores of ranks that wait serve the others. */
+static bool let_time_pass(play *w) {
+    double begins = INFINITY, ends = INFINITY;
+    int32_t computing = 0;
+    for (int32_t i = 0; i < w->p->stages; i++) {
+        const rank_state *r = &w->ranks[i];
+        if (r->left > 0 && r->clock > w->now) {
+            begins = fmin(begins, r->clock);
+        } else if (r->left > 0) {
+            ends = fmin(ends, r->left);
+            computing++;
+        }
+    }
+    if (computing == 0 && begins == INFINITY) {
+        return false;
+    }
+    double rate = fmin(w->out->crowding, w->p->stages / fmax(1, computing));
+    double until = fmin(begins, w->now + ends / rate), done = (until - w->now) * rate;
+    for (int32_t i = 0; i < w->p->stages; i++) {
+        rank_state *r = &w->ranks[i];
+        if (r->left > 0 && r->clock <= w->now) {
+            /* Those with the least work end exactly now, whatever rounding leaves of it. */
+            bool over = r->left <= done || (r->left == ends && until < begins);
+            r->left = over ? 0 : r->left - done;
+            r->clock = over ? until : r->clock;
+        }
+    }
+    w->now = until;
+    return true;
 }
 
 /* Plays the schedules of all ranks until none can go on. A rank that has actions left then waits
  * for a message that never comes: the schedule has a deadlock. */
 static trm_status play_all(play *w, trm_error *err) {
     int32_t unwanted;
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int32_t r = 0; r < w->p->stages; r++) {
-            moved = advance_rank(w, r) || moved;
+    do {
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int32_t r = 0; r < w->p->stages; r++) {
+                moved = advance_rank(w, r) || moved;
+            }
         }
-    }
+    } while (let_time_pass(w));
     w->out->seconds = 0;
     for (int32_t r = 0; r < w->p->stages; r++) {
         const rank_state *s = &w->ranks[r];
@@ -268,7 +330,10 @@ static trm_status play_all(play *w, trm_error *err) {
                              trmi_pipeline_order_name(w->p->order), w->p->stages, w->p->micros, r,
                              a->backward ? "backward" : "forward", a->micro, a->chunk);
         }
-        w->out->seconds = s->clock > w->out->seconds ? s->clock : w->out->seconds;
+        w->out->seconds = fmax(w->out->seconds, s->clock);
+        if (w->out->done != NULL) {
+            w->out->done[r] = s->clock;
+        }
     }
     for (int32_t e = 0; e < w->edges_count; e++) {
         *(w->out->waiting != NULL ? &w->out->waiting[e] : &unwanted) = w->state[e].waiting;

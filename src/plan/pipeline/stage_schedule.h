@@ -79,19 +79,27 @@ static inline bool trmi_pipeline_reads(const trmi_pipeline_edge *edge, int32_t s
 }
 
 /* Inputs and results of a simulated run of a schedule. The caller provides the arrays; NULL: not
- * wanted. */
+ * wanted.
+ *
+ * `crowding` is for ranks that share cores: the seconds of the inputs hold while all stages
+ * compute. A stage that waits leaves its cores to the others, so that all times are divided by
+ * stages / (stages that compute), at most by `crowding`. */
 typedef struct trmi_pipeline_play {
     /* seconds of forward and of backward, [virtual stages]; NULL: 1 and 2 */
     const double *forward, *backward;
-    int32_t *in_flight; /* out: [virtual stages] micro-batches between forward and backward */
+    const double *after; /* seconds of work after a rank's last action, [stages]; NULL: none */
+    double crowding;     /* threads of all ranks / their cores; at most 1: each has its own */
+    int32_t *in_flight;  /* out: [virtual stages] micro-batches between forward and backward */
     /* out: [edges] copies that the sender keeps: messages that the receiver has not asked for yet;
      * with one more the sender waits. A message is read while its micro-batch is in flight, so that
      * as many as are in flight are enough */
     int32_t *kept;
     /* out: [edges] messages that the receiver has asked for and not read yet, at most */
     int32_t *waiting;
-    double *ends;   /* out: [stages][count] seconds at which each action ends */
-    double seconds; /* out: of the whole schedule */
+    double *starts; /* out: [stages][count] seconds at which each action begins to compute */
+    double *ends;   /* out: [stages][count] seconds at which each action has computed */
+    double *done;   /* out: [stages] seconds at which a rank's work after its last action ends */
+    double seconds; /* out: of the whole schedule, with what follows the last actions */
 } trmi_pipeline_play;
 
 /* Plays a schedule. Each rank runs its actions in order; an action waits for the messages that it

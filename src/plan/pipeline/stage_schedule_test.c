@@ -4,6 +4,9 @@
 
 #include "plan/pipeline/stage_schedule.h"
 
+#include "base/rng.h"
+
+#include <math.h>
 #include <string.h>
 
 enum { STAGES = 8, MICROS = 16, CHUNKS = 4, EDGES = 2 * STAGES * CHUNKS + 4 };
@@ -57,6 +60,64 @@ static void all_schedules_end(void **state) {
             }
         }
     }
+}
+
+/* Plays a random schedule with random seconds; returns the seconds of the whole. *work: of all ranks,
+ * their mean; *most: the longest time of an action, of its own seconds. */
+static double play_crowded(uint64_t k, double crowding, double *work, double *most) {
+    enum { RUNS = STAGES * 2 };
+    trm_error err;
+    trmi_pipeline p;
+    trmi_pipeline_edge edges[EDGES];
+    double seconds[2 * RUNS], after[STAGES], starts[4 * STAGES * MICROS], ends[4 * STAGES * MICROS];
+    int32_t order = (int32_t)(k % 3), stages = 1 + (int32_t)(k / 3 % STAGES),
+            micros = 1 + (int32_t)(k / 5 % MICROS),
+            chunks = order == TRMI_ORDER_INTERLEAVED ? 2 : 1;
+    for (uint64_t i = 0; i < 2 * RUNS; i++) {
+        seconds[i] = 1e-3 * (1 + trmi_random_u32(3, TRMI_STREAM_TEST, k * 64 + i) % 1000);
+    }
+    memcpy(after, seconds + 7, sizeof after);
+    CHECK_OK(trmi_pipeline_create((trmi_pipeline_order)order, stages, chunks, micros, &p, &err),
+             err);
+    trmi_pipeline_play play = {.forward = seconds,
+                               .backward = seconds + RUNS,
+                               .after = after,
+                               .crowding = crowding,
+                               .starts = starts,
+                               .ends = ends};
+    CHECK_OK(trmi_pipeline_run(&p, edges, trmi_pipeline_chain(&p, edges), &play, &err), err);
+    *work = *most = 0;
+    for (int32_t v = 0; v < stages * chunks; v++) {
+        *work += micros * (seconds[v] + seconds[RUNS + v]) / stages;
+    }
+    for (int32_t r = 0; r < stages; r++) {
+        *work += after[r] / stages;
+    }
+    for (int32_t i = 0; i < stages * p.count; i++) {
+        const trmi_pipeline_action *a = &p.actions[i];
+        double own = seconds[(a->backward ? RUNS : 0) + a->chunk * stages + i / p.count];
+        *most = fmax(*most, (ends[i] - starts[i]) / own);
+    }
+    trmi_pipeline_free(&p);
+    return play.seconds;
+}
+
+/* Where ranks share cores, no action takes longer than while all compute, and the whole is neither
+ * shorter than the mean of all work nor than the crowding allows. One core of all is always busy. */
+static void ranks_that_wait_leave_cores_to_others(void **state) {
+    (void)state;
+    int faster = 0;
+    for (uint64_t k = 0; k < 400; k++) {
+        double work, most, alone = play_crowded(k, 1, &work, &most);
+        int32_t stages = 1 + (int32_t)(k / 3 % STAGES);
+        CHECK_CLOSE(most, 1, 1e-9);
+        double shared = play_crowded(k, 1.5, &work, &most);
+        assert_true(most <= 1 + 1e-9);
+        assert_true(shared >= alone / 1.5 * (1 - 1e-9) && shared >= work * (1 - 1e-9));
+        faster += shared < alone * 0.9;
+        CHECK_CLOSE(play_crowded(k, stages, &work, &most) / work, 1, 1e-9);
+    }
+    assert_true(faster > 100);
 }
 
 static trm_status run_chain(const trmi_pipeline *p, trm_error *err) {
@@ -115,6 +176,7 @@ static void broken_schedules_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_schedules_end),
+                                       cmocka_unit_test(ranks_that_wait_leave_cores_to_others),
                                        cmocka_unit_test(broken_schedules_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

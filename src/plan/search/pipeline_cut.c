@@ -5,7 +5,11 @@
  *
  * t(a, b): least seconds of one micro-batch in the run from cut a to cut b; stage 0 has its
  * gradients and its update, too. Cuts whose other stages have longer updates than the whole are
- * left out by bisection. */
+ * left out by bisection.
+ *
+ * All bounds and ceilings in `cutting` are those of ranks with cores of their own. Ranks that share
+ * cores are at most `crowding` times as fast: trmi_cut_find divides the bound, and price_cut and
+ * trmi_cut_find multiply the ceiling. */
 #include "plan/search/pipeline_cut.h"
 
 #include "base/error.h"
@@ -39,7 +43,7 @@ typedef struct cutting {
     int32_t listed;
     trmi_pipeline pipeline; /* the schedule that is played, and its edges */
     trmi_pipeline_edge *edges;
-    double *played; /* seconds of forward and of backward, [2][runs]; ends, [stages][actions] */
+    double *played; /* seconds of forward and of backward, [2][runs] */
     trm_error *err;
     trm_status status; /* first error; later ones are ignored */
 } cutting;
@@ -160,7 +164,9 @@ static double run_dynamic(cutting *c, trmi_pipe_cut *out, double *longest) {
 /* Prices the plan of a cut. */
 static void price_cut(cutting *c, const trmi_pipe_cut *cut) {
     if (c->status == TRM_OK && cut->at[c->shape->stages * c->shape->chunks] > 0) {
-        c->status = c->visit->price(c->visit->context, cut, &c->ceiling, c->err);
+        double crowding = fmax(1, c->costs->crowding), ceiling = c->ceiling / crowding;
+        c->status = c->visit->price(c->visit->context, cut, &ceiling, c->err);
+        c->ceiling = ceiling * crowding;
     }
 }
 
@@ -260,18 +266,14 @@ static int32_t list_edges(cutting *c, const trmi_pipe_cut *cut, double *backward
  * mesh of one rank: no plan of the cut has a shorter step. */
 static double play_least(cutting *c, const trmi_pipe_cut *cut) {
     int32_t stages = c->shape->stages, count = stages * c->shape->chunks;
-    double after[TRMI_STAGES_MAX] = {0}, step = 0, *backward = c->played + count;
-    trmi_pipeline_play play = {
-        .forward = c->played, .backward = backward, .ends = backward + count};
+    double after[TRMI_STAGES_MAX] = {0}, *backward = c->played + count;
+    trmi_pipeline_play play = {.forward = c->played, .backward = backward, .after = after};
     find_seconds(c, cut, c->played, backward, after);
     if (c->status == TRM_OK) {
         int32_t edges = list_edges(c, cut, backward, after);
         c->status = trmi_pipeline_run(&c->pipeline, c->edges, edges, &play, c->err);
     }
-    for (int32_t r = 0; c->status == TRM_OK && r < stages; r++) {
-        step = fmax(step, play.ends[(r + 1) * c->pipeline.count - 1] + after[r]);
-    }
-    return step;
+    return c->status == TRM_OK ? play.seconds : 0;
 }
 
 /* Returns the bound that a cut must be below to be priced. */
@@ -402,8 +404,12 @@ static double least_messages(const cutting *c) {
  *
  *      (micros - 1) w[v] = micros - 1 + sum of w[u], u < v           in the first chunk
  *                          sum of w[u], v - stages < u < v           in others */
-double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message) {
+double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message, double crowding) {
     int32_t stages = shape->stages, runs = stages * shape->chunks;
+    if (crowding > 1) {
+        return fmax(trmi_cut_bound(shape, micro, message, 1) / crowding,
+                    shape->micros * micro / stages);
+    }
     double w[TRMI_VIRTUAL_STAGES_MAX], sum = 0, way = 0, others = shape->micros - 1;
     if (others == 0) { /* one run after the other */
         return micro + (runs - 1) * message;
@@ -427,7 +433,7 @@ static void cut_chunks(cutting *c, trmi_pipe_cut *out) {
     /* all runs need not fit the memory of one rank */
     out->bound = trmi_cut_bound(
         c->shape, c->runs->limit > 0 ? all : least_of(c, 0, 0, c->n - 1, TRMI_LEAST_MICRO),
-        least_messages(c));
+        least_messages(c), 1);
     for (int32_t i = 0; i + 1 < c->n; i++) { /* one rank has all of the longest atom */
         out->bound = fmax(out->bound, c->shape->micros * (c->before[i + 1] - c->before[i]));
     }
@@ -463,17 +469,24 @@ static trm_status open_places(cutting *c, trmi_arena *scratch) {
     size_t runs = (size_t)(shape->stages * shape->chunks);
     TRMI_TRY(trmi_pipeline_create(shape->order, shape->stages, shape->chunks, shape->micros,
                                   &c->pipeline, c->err));
-    size_t actions = (size_t)shape->stages * (size_t)c->pipeline.count;
     c->micro = trmi_arena_alloc(scratch, runs * sizeof *c->micro);
     c->step = trmi_arena_alloc(scratch, runs * sizeof *c->step);
     c->path = trmi_arena_alloc(scratch, (runs + 1) * sizeof *c->path);
     size_t edges = 2 * runs + (size_t)c->runs->shared_count;
     c->edges = trmi_arena_alloc(scratch, edges * sizeof *c->edges);
-    c->played = trmi_arena_alloc(scratch, (2 * runs + actions) * sizeof *c->played);
+    c->played = trmi_arena_alloc(scratch, 2 * runs * sizeof *c->played);
     c->list = trmi_arena_alloc(scratch, (size_t)c->visit->most * sizeof *c->list);
     bool made = c->list != NULL && c->micro != NULL && c->step != NULL && c->path != NULL &&
                 c->edges != NULL && c->played != NULL;
     return made ? TRM_OK : TRMI_NO_MEMORY(c->err, "to cut stages");
+}
+
+/* Returns the mean of all ranks' work in a step: where ranks share cores no step is shorter. Under
+ * a limit of memory the parts of the least work need not fit, so that only atoms count. */
+static double mean_work(cutting *c) {
+    double work = c->quick || c->runs->limit > 0 ? c->shape->micros * c->before[c->n - 1]
+                                                 : least_of(c, 0, 0, c->n - 1, TRMI_LEAST_STEP);
+    return work / c->shape->stages;
 }
 
 /* Contract in pipeline_cut.h. Dynamic programming over the cuts between stages, from the last
@@ -488,7 +501,7 @@ trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                  .costs = costs,
                  .shape = shape,
                  .quick = quick,
-                 .ceiling = ceiling,
+                 .ceiling = ceiling * fmax(1, costs->crowding),
                  .visit = visit,
                  .n = runs->cuts_count,
                  .err = err};
@@ -511,6 +524,9 @@ trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
         cut_plain(&c, out);
     } else if (c.status == TRM_OK) {
         cut_chunks(&c, out);
+    }
+    if (costs->crowding > 1 && c.status == TRM_OK) {
+        out->bound = fmax(out->bound / costs->crowding, mean_work(&c));
     }
     out->bound = fmin(out->bound, ceiling);
     trmi_pipeline_free(&c.pipeline);

@@ -30,8 +30,8 @@ trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
                          const trmi_cut_visit *visit, trmi_pipe_cut *out, trm_error *err);
 /* Returns a bound of all plans of a shape in which one micro-batch takes `micro` seconds in all
- * runs, at least, and `message` seconds between two of them. */
-double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message);
+ * runs, at least, and `message` seconds between two of them. crowding: as in trmi_pipe_costs */
+double trmi_cut_bound(const trmi_pipe_shape *shape, double micro, double message, double crowding);
 /* Returns what the run of virtual stage `v` may keep: of interleaved schedules less than they do.
  */
 trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v);

@@ -240,49 +240,61 @@ static void add_memory(pricing *p, const int32_t *kept, const int32_t *waiting) 
 static trm_status play_schedule(pricing *p) {
     trmi_pipe_plan *plan = p->plan;
     const trmi_pipe_shape *shape = &plan->shape;
-    double *seconds = trmi_arena_alloc(p->arena, 2 * (size_t)p->runs * sizeof *seconds);
+    size_t stages = (size_t)shape->stages;
+    double work = 0,
+           *seconds = trmi_arena_alloc(p->arena, 2 * ((size_t)p->runs + stages) * sizeof *seconds);
     int32_t *counts = trmi_arena_alloc(
         p->arena, (2 * (size_t)p->edges_count + (size_t)p->runs + 1) * sizeof *counts);
     trmi_pipeline made;
     TRMI_TRY(trmi_pipeline_create(shape->order, shape->stages, shape->chunks, shape->micros, &made,
                                   p->err));
-    size_t actions = (size_t)shape->stages * (size_t)made.count;
+    size_t actions = stages * (size_t)made.count;
     plan->pipeline = made;
     plan->pipeline.actions = trmi_arena_alloc(p->arena, actions * sizeof *made.actions);
-    plan->ends = trmi_arena_alloc(p->arena, actions * sizeof *plan->ends);
-    if (seconds == NULL || counts == NULL || plan->pipeline.actions == NULL || plan->ends == NULL) {
+    plan->starts = trmi_arena_alloc(p->arena, 2 * actions * sizeof *plan->starts);
+    if (seconds == NULL || counts == NULL || plan->pipeline.actions == NULL ||
+        plan->starts == NULL) {
         trmi_pipeline_free(&made);
         return no_memory(p->err);
     }
+    plan->ends = plan->starts + actions;
     memcpy(plan->pipeline.actions, made.actions, actions * sizeof *made.actions);
     trmi_pipeline_free(&made);
-    /* Seconds of each run, and of the work and the update of each rank. */
+    /* Seconds of each run, of all work, and of each rank's update. */
+    double *after = seconds + 2 * p->runs, *done = after + stages;
     for (int32_t v = 0; v < p->runs; v++) {
         seconds[v] = plan->runs[v].forward;
         seconds[p->runs + v] = plan->runs[v].backward;
         trmi_pipe_stage *r = &plan->ranks[v % shape->stages];
-        r->busy += shape->micros * (seconds[v] + seconds[p->runs + v]);
+        work += shape->micros * (seconds[v] + seconds[p->runs + v]);
         r->update += plan->runs[v].measure.once + plan->runs[v].measure.exposed;
+        after[v % shape->stages] = r->update;
     }
     /* play, and see when each rank ends */
     trmi_pipeline_play found = {.forward = seconds,
                                 .backward = seconds + p->runs,
+                                .after = after,
+                                .crowding = p->costs->crowding,
                                 .in_flight = counts,
                                 .kept = counts + p->runs,
                                 .waiting = counts + p->runs + p->edges_count,
-                                .ends = plan->ends};
+                                .starts = plan->starts,
+                                .ends = plan->ends,
+                                .done = done};
     TRMI_TRY(trmi_pipeline_run(&plan->pipeline, p->edges, p->edges_count, &found, p->err));
     /* A step ends when the last rank has made its update. */
-    double busy = 0;
-    plan->step = 0;
+    double last = 0;
     for (int32_t r = 0; r < shape->stages; r++) {
         trmi_pipe_stage *rank = &plan->ranks[r];
-        rank->ends = plan->ends[(r + 1) * plan->pipeline.count - 1];
-        plan->step = fmax(plan->step, rank->ends + rank->update);
-        busy += rank->busy;
+        for (int32_t i = r * made.count; i < (r + 1) * made.count; i++) {
+            rank->busy += plan->ends[i] - plan->starts[i];
+            rank->ends = plan->ends[i];
+        }
+        rank->update = done[r] - rank->ends;
+        last = fmax(last, rank->ends);
     }
-    plan->bubble = found.seconds > 0 ? 1 - busy / (found.seconds * shape->stages) : 0;
-    plan->step += p->costs->overhead;
+    plan->bubble = last > 0 ? 1 - work / (last * shape->stages) : 0;
+    plan->step = found.seconds + p->costs->overhead;
     for (int32_t v = 0; v < p->runs; v++) {
         plan->runs[v].in_flight = found.in_flight[v];
     }

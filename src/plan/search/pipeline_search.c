@@ -326,8 +326,9 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     row_search r = {.s = s, .row = row};
     int32_t count = row->shape.stages * row->shape.chunks;
     TRMI_TRY(open_space(s, row, &r.runs));
-    row->bound = fmax(row->bound, trmi_cut_bound(&row->shape, r.runs->operator_bound, 0) +
-                                      s->o->costs.overhead);
+    row->bound = fmax(row->bound,
+                      trmi_cut_bound(&row->shape, r.runs->operator_bound, 0, s->o->costs.crowding) +
+                          s->o->costs.overhead);
     if (quick && is_hopeless(s, row)) {
         return TRM_OK;
     }

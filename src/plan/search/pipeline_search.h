@@ -14,7 +14,10 @@
  * micro-batches of r and its own update. The search finds the cut into stages for which the largest
  * of these is least: every run of nodes has its least seconds from an exact search of its part of
  * the space (trmi_space_part), and equal runs are searched once. No plan of the shape is faster, so
- * a shape whose bound is above the best plan is not searched further. */
+ * a shape whose bound is above the best plan is not searched further.
+ *
+ * Ranks that share cores compute faster while others wait. A step then takes at least those seconds
+ * divided by `crowding`, and at least the mean of all ranks' work. */
 #ifndef TRMI_PLAN_PIPELINE_SEARCH_H
 #define TRMI_PLAN_PIPELINE_SEARCH_H
 
@@ -35,6 +38,7 @@ typedef struct trmi_pipe_costs {
     double (*message)(void *context, int32_t stages, int32_t from, int32_t to, double bytes);
     void *context;
     double overhead;     /* seconds of a step that no other item contains */
+    double crowding;     /* threads of all ranks / their cores, as in trmi_pipeline_play */
     double memory_bytes; /* limit of a rank; 0 = none */
 } trmi_pipe_costs;
 
@@ -49,7 +53,7 @@ typedef struct trmi_pipe_run {
 
 /* The times and the memory of a rank of one stage in a step. */
 typedef struct trmi_pipe_stage {
-    double busy;   /* seconds of its forwards and backwards */
+    double busy;   /* seconds in which it computes forwards and backwards */
     double ends;   /* end of its last backward */
     double update; /* seconds of its gradients and its update after that */
     double bytes;  /* memory of a rank: the sum of what follows */
@@ -66,7 +70,7 @@ typedef struct trmi_pipe_plan {
     trmi_pipe_run *runs;    /* [virtual stages] */
     trmi_pipe_stage *ranks; /* [stages] */
     trmi_pipeline pipeline; /* its actions are in the arena */
-    double *ends;           /* [stages][actions] seconds at which each action ends */
+    double *starts, *ends;  /* [stages][actions] seconds at which each action computes */
     double step;            /* seconds */
     double bubble;          /* part of the ranks' time until the last backward without work */
     double bytes;           /* of the rank with most */

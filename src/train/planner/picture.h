@@ -36,10 +36,10 @@ typedef struct trmi_stage_picture {
     /* cells of the mesh: a row for each stage, and in it `copies` cells of so many ranks */
     int32_t stages, copies;
     int64_t ranks;
-    /* the schedule as it was played; NULL: it is not drawn. Arrays: seconds of one action [virtual
-     * stages]; ends of actions [stages][count]; of gradients and update behind them [stages] */
+    /* the schedule as it was played; NULL: it is not drawn. Arrays: seconds at which actions begin
+     * and end [stages][count]; seconds of gradients and update after them [stages] */
     const trmi_pipeline *pipeline;
-    const double *forward, *backward, *ends, *after;
+    const double *starts, *ends, *after;
     double step; /* seconds */
     /* memory [bars][kinds] in bytes: a bar for each stage, or one for all; limit 0: none */
     int32_t bars, kinds;

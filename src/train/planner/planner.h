@@ -107,6 +107,8 @@ struct trm_planner {
 /* Sets the factor on operators' times: ranks that share cores slow each other down, and a links
  * file may describe a machine of another speed. */
 void trmi_planner_settle_factor(trm_planner *p);
+/* Returns the threads of all ranks divided by the cores that they have; at least 1. */
+double trmi_planner_crowding(const trm_planner *p);
 static inline bool trmi_planner_local_norms(const trm_planner *p) {
     return p->model.exec.parallel.sync_batch_norm == TRM_NORM_LOCAL;
 }

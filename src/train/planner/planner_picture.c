@@ -162,19 +162,13 @@ static bool draw_stages(trmi_text *t, const trm_planner *p) {
                                         "messages"};
     enum { KINDS = sizeof kinds / sizeof kinds[0] };
     const trmi_pipe_plan *plan = &p->pipe.found.rows[0].plan;
-    const int32_t stages = plan->shape.stages, runs = stages * plan->shape.chunks;
+    const int32_t stages = plan->shape.stages;
     char words[128], bytes[TRMI_BYTES_TEXT], lines[2][200];
-    double *numbers =
-        trmi_alloc(((size_t)runs * 2 + (size_t)stages * (1 + KINDS)) * sizeof *numbers);
+    double *numbers = trmi_alloc((size_t)stages * (1 + KINDS) * sizeof *numbers);
     if (numbers == NULL) {
         return false;
     }
-    double *forward = numbers, *backward = forward + runs, *after = backward + runs,
-           *memory = after + stages;
-    for (int32_t v = 0; v < runs; v++) {
-        forward[v] = plan->runs[v].forward;
-        backward[v] = plan->runs[v].backward;
-    }
+    double *after = numbers, *memory = after + stages;
     for (int32_t s = 0; s < stages; s++) {
         const trmi_pipe_stage *rank = &plan->ranks[s];
         const double own[KINDS] = {rank->weight_bytes, rank->gradient_bytes, rank->slot_bytes,
@@ -198,8 +192,7 @@ static bool draw_stages(trmi_text *t, const trm_planner *p) {
                                                      .copies = trmi_mesh_ranks(&plan->space->mesh),
                                                      .ranks = 1,
                                                      .pipeline = &plan->pipeline,
-                                                     .forward = forward,
-                                                     .backward = backward,
+                                                     .starts = plan->starts,
                                                      .ends = plan->ends,
                                                      .after = after,
                                                      .step = plan->step,

@@ -68,6 +68,7 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
         .costs = {.message = message_seconds,
                   .context = p,
                   .overhead = p->links.overhead,
+                  .crowding = trmi_planner_crowding(p),
                   .memory_bytes = (double)p->model.exec.memory_bytes},
         .make_space = trmi_planner_micro_space,
         .context = p,

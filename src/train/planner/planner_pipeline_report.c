@@ -44,7 +44,9 @@ const char *trmi_pipe_gap_reason(const trm_planner *p) {
     }
     for (int32_t i = 0; i < f->count; i++) {
         if (f->rows[i].bound <= p->pipe.lower_bound * (1 + 1e-9)) {
-            return trmi_mesh_ranks(&f->rows[i].mesh) > 1
+            return trmi_planner_crowding(p) > 1
+                       ? "ranks share cores, and the bound takes them to be busy all the time"
+                   : trmi_mesh_ranks(&f->rows[i].mesh) > 1
                        ? "the bound omits messages that no work hides, and the update of "
                          "stages after the first one"
                        : "the bound omits the memory of messages, or more cuts are below the "
@@ -313,13 +315,10 @@ static void json_actions(trmi_text *t, const trmi_pipe_plan *plan) {
         trmi_text_printf(t, "%s[", s ? "," : "");
         for (int32_t i = 0; i < count; i++) {
             const trmi_pipeline_action *a = &plan->pipeline.actions[s * count + i];
-            const trmi_pipe_run *run = &plan->runs[a->chunk * stages + s];
-            double end = plan->ends[s * count + i];
             trmi_text_printf(t, "%s{\"backward\":%s,\"chunk\":%d,\"micro_batch\":%d", i ? "," : "",
                              a->backward ? "true" : "false", a->chunk, a->micro);
-            trmi_text_json_number_member(t, "begin",
-                                         end - (a->backward ? run->backward : run->forward));
-            trmi_text_json_number_member(t, "end", end);
+            trmi_text_json_number_member(t, "begin", plan->starts[s * count + i]);
+            trmi_text_json_number_member(t, "end", plan->ends[s * count + i]);
             trmi_text_printf(t, "}");
         }
         trmi_text_printf(t, "]");

@@ -88,20 +88,21 @@ static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, d
                          double scale) {
     const trmi_pipeline *pipeline = p->pipeline;
     const double horizon = find_horizon(p);
-    const double *ends = &p->ends[(int64_t)s * pipeline->count];
+    const double *starts = &p->starts[(int64_t)s * pipeline->count],
+                 *ends = &p->ends[(int64_t)s * pipeline->count];
     char line[96];
     trmi_picture_box(t, (double[4]){NAMES, y, horizon * scale, ROW - 6}, idle, "waiting");
     for (int32_t i = 0; i < pipeline->count; i++) {
         const trmi_pipeline_action *a = &pipeline->actions[(int64_t)s * pipeline->count + i];
         const int32_t v = a->chunk * p->stages + s;
-        const double seconds = a->backward ? p->backward[v] : p->forward[v];
-        const double begin = ends[i] - seconds, wide = (fmin(ends[i], horizon) - begin) * scale;
+        const double begin = starts[i], wide = (fmin(ends[i], horizon) - begin) * scale;
         const double box[4] = {NAMES + begin * scale, y, wide - (wide > 3), ROW - 6};
         if (begin >= horizon) {
             break;
         }
         snprintf(line, sizeof line, "%s of micro-batch %d, run %d: %.4g ms",
-                 a->backward ? "backward" : "forward", (int)a->micro, (int)v, seconds * 1e3);
+                 a->backward ? "backward" : "forward", (int)a->micro, (int)v,
+                 (ends[i] - begin) * 1e3);
         trmi_picture_box(t, box, colours[a->backward], line);
         if (wide > 18) {
             snprintf(line, sizeof line, "%d", (int)a->micro);
