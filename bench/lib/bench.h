@@ -55,7 +55,7 @@ typedef struct bench_data_rate {
     double decode_microseconds_per_sample, decode_ratio;
 } bench_data_rate;
 /* Runs the pipeline of an unread dataset on the calling thread for about `seconds`.
- *   error  INVALID (it has been read), those of trm_dataset_next, NOMEM */
+ *   errors  INVALID (it has been read), those of trm_dataset_next, NOMEM */
 TRM_MUST_USE trm_status bench_dataset(trm_dataset *dataset, double seconds, bench_data_rate *out,
                                       trm_error *err);
 

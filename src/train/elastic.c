@@ -490,7 +490,7 @@ typedef struct checkpoints {
 
 /* Finds the directory of the job's checkpoints for all ranks: the lowest that knows it tells the
  * others.
- *   error  IO: none does; those of the collectives */
+ *   errors  IO: none does; those of the collectives */
 static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_comm *comm = trm_elastic_comm(e->job);

@@ -62,7 +62,7 @@ typedef struct trmi_elastic_copies {
 
 /* Lists the part of this rank, and lets others reach it. Collective. `order`: the position of each
  * variable among all (trmi_elastic_model.order). Updates of `exec` use *copies.
- *   error  NOMEM, INVALID (trmi_state_part_list), those of trm_comm_exchange */
+ *   errors  NOMEM, INVALID (trmi_state_part_list), those of trm_comm_exchange */
 trm_status trmi_copies_open(trmi_elastic_copies *copies, trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err);
 void trmi_copies_close(trmi_elastic_copies *copies);
@@ -100,7 +100,7 @@ bool trmi_copies_has_all(const trmi_copies_owner *owners, int32_t size);
  * `words` words was there. Collective.
  *   param   owners: of all ranks of `comm`; shared: `whole` is one memory of all ranks, into which
  *           each rank writes those parts that it reads (trmi_copies_has_all)
- *   error   NOMEM, those of trm_comm_broadcast */
+ *   errors  NOMEM, those of trm_comm_broadcast */
 trm_status trmi_copies_join(const trmi_elastic_copies *copies, trm_comm *comm,
                             const trmi_copies_owner *owners, int64_t step, const int64_t *begins,
                             int64_t words, char *whole, bool shared, bool *complete,

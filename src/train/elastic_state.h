@@ -79,7 +79,7 @@ trm_status trmi_elastic_hand_over(trmi_elastic_model *elastic, trm_comm *comm, i
  * the earliest of the ranks with that state: what follows a step (report, evaluation, checkpoint) is
  * repeated rather than left out. Where ranks have parts of a newer state, it is made of them if they
  * are complete. *newest: its step; -1: the state is lost.
- *   error  IO: the ranks have other variables; those of the collectives */
+ *   errors  IO: the ranks have other variables; those of the collectives */
 trm_status trmi_elastic_take_newest(trmi_elastic_model *elastic, trm_comm *comm, bool *hooks_due,
                                     int64_t *newest, trm_error *err);
 
@@ -118,7 +118,7 @@ int32_t trmi_elastic_parts(const trmi_elastic_model *elastic, int32_t ranks);
 /* Returns in how many parts `ranks` ranks read a batch. */
 int32_t trmi_elastic_reads(const trmi_elastic_model *elastic, int32_t ranks);
 /* Finds the groups of batch norm of the ranks with which the job was to begin.
- *   error  INVALID: groups that do not divide them, or more than the job has ranks at least */
+ *   errors  INVALID: groups that do not divide them, or more than the job has ranks at least */
 trm_status trmi_elastic_settle_norms(trm_model *model, trm_error *err);
 /* Makes groups of batch norm keep their samples in `data`, which `ranks` ranks share. */
 void trmi_elastic_group_data(const trm_model *model, trm_dataset *data, int32_t ranks);
@@ -128,7 +128,7 @@ void trmi_elastic_share_state(trm_model *model);
 /* Returns whether the ranks of the present program have parts of the state only. */
 bool trmi_elastic_has_parts(const trm_model *model);
 /* elastic_model.c: finds the order of the variables of a program (trmi_elastic_model.sorted).
- * error  IO: it has others than the programs before; NOMEM */
+ * errors  IO: it has others than the programs before; NOMEM */
 trm_status trmi_elastic_sort(trmi_elastic_model *elastic, const trm_exec *exec, trm_error *err);
 
 #endif

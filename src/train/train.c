@@ -417,8 +417,8 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     return CALL(r, on_begin, err);
 }
 
-/* Runs the whole call but for cleanup: begin, epochs, flush of the sink, on_end.   error
- * CANCELLED after a requested stop (on_end has been called), and those of the parts */
+/* Runs the whole call but for cleanup: begin, epochs, flush of the sink, on_end.
+ *   errors  CANCELLED: after a requested stop (on_end has been called); those of the parts */
 static trm_status run_and_finish(trmi_run *r, trm_error *err) {
     TRMI_TRY(check_options(r, err));
     TRMI_TRY(begin_run(r, err));

@@ -22,7 +22,8 @@ typedef struct trmi_interpret_options {
 typedef struct trmi_interpreter trmi_interpreter;
 
 /* Takes one tensor a value; constants are filled, other leaves are zero.
- *   owns  the graph stays the caller's and must outlive *out     error  INVALID (broken graph), NOMEM
+ *   owns    the graph stays the caller's and must outlive *out
+ *   errors  INVALID (broken graph), NOMEM
  */
 trm_status trmi_interpreter_create(const trm_graph *graph, const trmi_interpret_options *options,
                                    trmi_interpreter **out, trm_error *err);

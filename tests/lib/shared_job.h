@@ -18,7 +18,7 @@ typedef struct trmi_job trmi_job;
 
 /* `ranks_per_host` > 0 pretends that ranks are spread over hosts (rank / ranks_per_host), so that
  * what goes between hosts can be tested on one; 0 means one host.
- *   error  NOMEM, INVALID (size outside 1..4096) */
+ *   errors  NOMEM, INVALID (size outside 1..4096) */
 trm_status trmi_job_create(int32_t size, int32_t ranks_per_host, trmi_job **out, trm_error *err);
 void trmi_job_destroy(trmi_job *job);
 trm_status trmi_bootstrap_shared(trmi_job *job, int32_t rank, trm_bootstrap **out, trm_error *err);

@@ -53,7 +53,7 @@ void trmi_ties_narrow(trmi_near_ties *trial, double seconds);
 void trmi_ties_drop(trmi_near_ties *trial, int32_t index);
 /* Runs the listed plans, or reads the result of an earlier run, and sets `chosen`. Rank 0, while
  * the others serve `probe`. `memory`: limit in bytes a rank of all executors that exist at a
- * time; 0 = half of the memory there is.   error  those of trmi_plan_benchmark_run */
+ * time; 0 = half of the memory there is.   errors  those of trmi_plan_benchmark_run */
 trm_status trmi_ties_run(trmi_near_ties *trial, trmi_op_benchmark *probe, trmi_costs *costs,
                          double seconds, double memory, trm_error *err);
 /* Sets `chosen` of plans that were run: data parallel if it is as fast as the fastest, within

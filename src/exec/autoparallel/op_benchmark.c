@@ -320,7 +320,7 @@ static int64_t working_set(const trm_graph *g, const trmi_op *op, const trmi_mes
 
 /* Makes an executor for the operator of a request, and the marks of its steps (owned by the
  * caller).
- *   error  INVALID: the letters do not cut this operator; UNSUPPORTED: it exceeds the limit */
+ *   errors  INVALID: the letters do not cut this operator; UNSUPPORTED: it exceeds the limit */
 static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, const request *ask,
                             trmi_strategy *strategy, trm_exec **exec, uint8_t **marks,
                             trm_error *err) {
@@ -369,7 +369,7 @@ static trm_status make_exec(const trmi_op_benchmark *probe, const trm_graph *g, 
 /* Measures one operator; all ranks call it with the same request. The ranks make their executors
  * one after the other, because choosing kernels may time them and needs a quiet machine; then they
  * run at the same time. *out has the times of the slowest rank.
- *   error  UNSUPPORTED, *together true: the operator does not run by itself on some rank, and all
+ *   errors  UNSUPPORTED, *together true: the operator does not run by itself on some rank, and all
  *          ranks say so */
 static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_benchmark_time *out,
                          bool *together, trm_error *err) {

@@ -49,7 +49,7 @@ typedef struct trmi_plan_times {
 
 /* Runs the benchmark. Collective; *out is the same on all ranks. Inputs are random, labels and keys
  * in range; the learning rate is tiny.
- *   error  those of trm_exec_create and of peers, NOMEM */
+ *   errors  those of trm_exec_create and of peers, NOMEM */
 trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *benchmark, trmi_plan_times *out,
                                    trm_error *err);
 

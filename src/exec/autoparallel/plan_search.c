@@ -192,7 +192,7 @@ static void note_plan(search_state *s, double begin) {
 }
 
 /* Runs the search on rank 0 and writes the plan to s->plan.
- *   error  NOMEM: no plan fits the memory limit */
+ *   errors  NOMEM: no plan fits the memory limit */
 static trm_status run_search(search_state *s, trm_error *err) {
     trmi_plan_search *d = &s->auto_search;
     const trmi_parallel *p = trmi_parallel_of(s->exec);

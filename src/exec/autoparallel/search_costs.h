@@ -66,7 +66,7 @@ typedef struct trmi_costs_options {
     double limit_seconds;              /* of measuring messages, as the user said; 0 = none */
     bool replans;                      /* trm_split_options.replans */
 } trmi_costs_options;
-/* Opens the costs and their file, and finds the machine's rates.   error  NOMEM */
+/* Opens the costs and their file, and finds the machine's rates.   errors  NOMEM */
 trm_status trmi_costs_open(trmi_costs *costs, const trmi_costs_options *options, trm_error *err);
 void trmi_costs_close(trmi_costs *costs);
 /* Implements trmi_search_costs.seconds: replaces *out, the seconds by the roofline, by measured or

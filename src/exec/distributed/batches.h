@@ -24,12 +24,12 @@ trmi_batch_form trmi_batch_form_of(const trm_parallel_options *options);
 /* Completes the options of a job whose dataset gives one rank's batch: each rank feeds its own
  * samples, unless the options say TRM_BATCH_OF_JOB or how inputs are cut. */
 void trmi_batches_settle(trm_parallel_options *options);
-/* Checks that ranks can feed the inputs of the graph as the options say.   error  INVALID */
+/* Checks that ranks can feed the inputs of the graph as the options say.   errors  INVALID */
 trm_status trmi_batches_check(const trm_parallel_options *options, const trm_graph *graph,
                               trm_error *err);
 /* Sets *blocks to the number of blocks that the graph's batch of `batch` samples is computed in;
  * 0 = in one piece. Fixed blocks need one row a sample in each input.
- *   error  INVALID: the block does not divide the batch */
+ *   errors  INVALID: the block does not divide the batch */
 trm_status trmi_batches_blocks(const trm_parallel_options *options, int64_t batch, int32_t *blocks,
                                trm_error *err);
 

@@ -63,7 +63,7 @@ typedef struct trmi_distribution {
     /* Sets *active when the options ask for this way; reads and checks them, makes the way's state.
      * May change what the executor asks of back-ends (exec->kernels_from), its threads and its
      * number of blocks. Not called for ways that come later when an earlier one fails.
-     *   error  INVALID: options that do not fit each other */
+     *   errors  INVALID: options that do not fit each other */
     trm_status (*open)(trm_exec *exec, const trm_exec_options *options, bool *active,
                        trm_error *err);
     /* Waits until this rank may measure kernels: ranks that share CPUs measure one after the other,

@@ -90,7 +90,7 @@ bool trmi_input_cuts_by_samples(const trmi_input_cuts *cuts, int32_t ranks) {
 /* ---- the inputs of a graph --------------------------------------------------------------------- */
 
 /* Checks that a tuple fits its input and the number of ranks.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_one(const trmi_input_cut *cut, const char *input, const trm_shape *shape,
                             int32_t ranks, trm_error *err) {
     char text[96];

@@ -28,12 +28,12 @@ typedef struct trmi_input_cuts {
 } trmi_input_cuts;
 
 /* Reads the text of a dataset strategy.
- *   error  INVALID with the text and what was expected */
+ *   errors  INVALID with the text and what was expected */
 trm_status trmi_input_cuts_parse(const char *text, trmi_input_cuts *out, trm_error *err);
 /* Returns whether every rank feeds its own samples of each input. */
 bool trmi_input_cuts_by_samples(const trmi_input_cuts *cuts, int32_t ranks);
 /* Checks that `ranks` ranks can feed the inputs of this graph in these parts.
- *   error  INVALID */
+ *   errors  INVALID */
 trm_status trmi_input_cuts_check(const char *text, const trm_graph *graph, int32_t ranks,
                                  trm_error *err);
 /* Returns the shape of the part that this rank feeds of an input of shape `whole`. */

@@ -23,7 +23,7 @@
 
 /* ---- open ------------------------------------------------------------------------------------ */
 
-/* Checks options that do not depend on the program.   error  INVALID */
+/* Checks options that do not depend on the program.   errors  INVALID */
 static trm_status check_options(const trm_parallel_options *o, int32_t size, trm_error *err) {
     if (o->wire != 0 && o->wire != TRM_FLOAT32 && o->wire != TRM_BFLOAT16 &&
         o->wire != TRM_FLOAT16) {
@@ -414,7 +414,7 @@ trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err) {
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
-/* Takes the memory of the reduction: agreement, wire, ranges and their slices.   error  NOMEM */
+/* Takes the memory of the reduction: agreement, wire, ranges and their slices.   errors  NOMEM */
 static trm_status take_memory(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;

@@ -124,7 +124,7 @@ trm_status trmi_parallel_compare_casts(struct trm_exec *exec, bool *alike, trm_e
 /* ranks.c: ranks of a host measure one after the other: waits until this rank may. Of split
  * programs called again once their plan is known. */
 trm_status trmi_parallel_await_turn(struct trm_exec *exec, trm_error *err);
-/* Compares the programs of all ranks.   error  INVALID */
+/* Compares the programs of all ranks.   errors  INVALID */
 trm_status trmi_parallel_check_same(struct trm_exec *exec, trm_error *err);
 
 /* gradient_buckets.c: cuts by the options, from the predicted or (measured) rank 0's measured

@@ -40,7 +40,7 @@ static trm_status add_strides(const numbering *n, const int32_t *buffers, int32_
 
 /* Sets into how many blocks of samples a program step is cut, and for sums over samples the strides
  * from one block to the next.
- *   error  INTERNAL: a sum reads parts of blocks */
+ *   errors  INTERNAL: a sum reads parts of blocks */
 static trm_status number_step(const numbering *n, trmi_step *s, trm_error *err) {
     int64_t blocks = 0;
     bool whole = true;

@@ -283,7 +283,7 @@ typedef struct trmi_plan_options {
 
 /* Compiles a copy of the graph: differentiates, rewrites, chooses layouts, places buffers.
  *   owns    caller destroys *out
- *   error   INVALID (broken graph, loss not scalar, plan does not fit), NOMEM
+ *   errors  INVALID (broken graph, loss not scalar, plan does not fit), NOMEM
  *   thread  any */
 trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *options,
                             trm_program **out, trm_error *err);

@@ -204,7 +204,7 @@ void trmi_router_destroy(trmi_router *router);
  * spreads (moves of one axis, of several fused axes, and the direct exchange of boxes).
  *   peak_elements  most elements of every intermediate part; 0 = no bound
  *   to             may be partial only on axes that are partial already, or R -> P(sum), S -> P(sum) (zeros on the other ranks, no messages)
- *   error          INVALID: no route (P(max) from R and the like), NOMEM
+ *   errors         INVALID: no route (P(max) from R and the like), NOMEM
  *   cost           under a microsecond from the cache; else tens of microseconds, more while a shape is new
  */
 trm_status trmi_route_find(trmi_router *router, const trm_shape *shape, trm_dtype dtype,
@@ -406,7 +406,7 @@ trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *
  * stable; lines are in the order of the graph. A comment "# from FILE" on the first line names the
  * file that the text was read from; errors then name it instead of `file`.
  *   owns   the text is freed by trm_free(), the plan by the caller
- *   error  CORRUPT with line, found and expected; NOMEM (trmi_partition_plan_text: NULL) */
+ *   errors  CORRUPT with line, found and expected; NOMEM (trmi_partition_plan_text: NULL) */
 char *trmi_partition_plan_text(const trmi_partition_plan *plan);
 trm_status trmi_partition_plan_parse(const char *text, size_t length, const char *file,
                                      trmi_partition_plan **out, trm_error *err);
@@ -484,7 +484,7 @@ typedef struct trmi_partition_leaf {
  *   leaves  out: [*leaves_count] inputs, parameters and states, in the arena of *out
  *   report  out: messages and work; may be NULL
  *   owns    caller destroys *out
- *   error   INVALID (the plan does not fit the graph), NOMEM */
+ *   errors  INVALID (the plan does not fit the graph), NOMEM */
 trm_status trmi_partition_graph(const trm_graph *graph, const trmi_partition_plan *plan,
                                 const trmi_prices *prices, int32_t rank, trmi_roots *roots,
                                 trm_graph **out, trmi_partition_leaf **leaves,

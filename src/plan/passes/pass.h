@@ -106,7 +106,7 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
                             /* layouts, reorders, steps */
                             const trmi_roots *roots, trm_error *err);
 /* Finds the steps that sum over samples, and their blocks, in programs whose samples lie in blocks.
- *   error  INVALID: an operator mixes samples in another way */
+ *   errors  INVALID: an operator mixes samples in another way */
 trm_status trmi_lower_blocks(trm_program *program, const trmi_plan_options *options,
                              trm_error *err);
 /* Recognises a partitioned program that cuts nothing but samples (by_samples), whose loss needs no

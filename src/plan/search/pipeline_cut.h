@@ -25,7 +25,7 @@ typedef struct trmi_cut_visit {
  * next. ceiling: bounds above it need not be found. visit: NULL, or prices that cut, then all
  * others whose bound is below the ceiling; then out->bound is that of every cut, as far as
  * visit->most allows.
- *   error  NOMEM, INVALID (a schedule that cannot be), those of visit->price */
+ *   errors  NOMEM, INVALID (a schedule that cannot be), those of visit->price */
 trm_status trmi_cut_find(trmi_runs *runs, const trmi_pipe_costs *costs,
                          const trmi_pipe_shape *shape, bool quick, double ceiling,
                          const trmi_cut_visit *visit, trmi_pipe_cut *out, trm_error *err);

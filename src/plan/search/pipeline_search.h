@@ -78,7 +78,7 @@ typedef struct trmi_pipe_plan {
 } trmi_pipe_plan;
 
 /* Prices a plan: fills in *plan, of which shape, space, begins and choice are set.
- *   error  INVALID (a schedule that cannot be), NOMEM */
+ *   errors  INVALID (a schedule that cannot be), NOMEM */
 trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan, trmi_arena *arena,
                              trm_error *err);
 
@@ -140,7 +140,7 @@ typedef struct trmi_pipe_found {
 } trmi_pipe_found;
 
 /* Searches all shapes, meshes, begins and strategies.
- *   error  INVALID (nothing divides, operators of `begins` unknown), NOMEM */
+ *   errors  INVALID (nothing divides, operators of `begins` unknown), NOMEM */
 trm_status trmi_pipe_search(const trmi_pipe_options *options, trmi_arena *arena,
                             trmi_pipe_found *out, trm_error *err);
 void trmi_pipe_found_free(trmi_pipe_found *found);

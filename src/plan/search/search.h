@@ -253,7 +253,7 @@ typedef struct trmi_space {
  *   costs  NULL = roofline with built-in prices, one slot, full overlap, buckets
  *   pins   operators that it pins keep their strategy; NULL = none
  *   owns   caller: trmi_space_destroy; graph outlives the space
- *   error  INVALID (a pinned strategy is not possible), NOMEM */
+ *   errors  INVALID (a pinned strategy is not possible), NOMEM */
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err);
@@ -442,14 +442,14 @@ trmi_node_cost trmi_space_node_cost(const trmi_space *space, const trmi_space_cl
 
 /* Finds the plan with the least B + w G + lambda M.
  *   marginals  NULL, or out: [nodes][strategies] in the arena, the least cost of a whole plan with that strategy
- *   error      INVALID (no plan is possible beside the pins), NOMEM */
+ *   errors     INVALID (no plan is possible beside the pins), NOMEM */
 trm_status trmi_space_solve(const trmi_space *space, const trmi_objective *weights,
                             trmi_choice *out, trmi_solution *solution, float ***marginals,
                             trmi_arena *arena, trm_error *err);
 /* Computes the curve of time (B + w G) against memory of all plans (plan/solve/solve_front.h), or
  * the fastest plan within `limit` bytes (0: the whole curve). weights->memory is not used.
  *   points  out: the choices of out->points, in the arena
- *   error   INVALID (no plan is possible), NOMEM */
+ *   errors  INVALID (no plan is possible), NOMEM */
 trm_status trmi_space_front(const trmi_space *space, const trmi_objective *weights, double limit,
                             trmi_arena *arena, trmi_front *out, trmi_choice **points,
                             trm_error *err);

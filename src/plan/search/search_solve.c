@@ -78,7 +78,7 @@ trm_status trmi_space_plan(const trmi_space *s, const trmi_choice *choice,
 
 /* Reads how a plan stores the parameters of node n: as its strategy reads them, or in the parts
  * of the space.
- *   error  INVALID: stored in another way, which can run but has no price */
+ *   errors  INVALID: stored in another way, which can run but has no price */
 static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *plan, int32_t n,
                               int32_t strategy, uint8_t *form, trm_error *err) {
     const trmi_op *op = trmi_space_op(s, n);

@@ -67,7 +67,7 @@ typedef struct trmi_solution {
 /* Finds the cheapest choice and writes one state for each node into choice[nodes_count].
  *   options  NULL = defaults
  *   out      written on success only
- *   error    INVALID (an index or the start is out of range), NOMEM
+ *   errors   INVALID (an index or the start is out of range), NOMEM
  *   thread   any; memory is allocated during the call only */
 trm_status trmi_solve(const trmi_cost_graph *graph, const trmi_solve_options *options,
                       int32_t *choice, trmi_solution *out, trm_error *err);
@@ -78,7 +78,7 @@ double trmi_solve_cost(const trmi_cost_graph *graph, const int32_t *choice);
  * planner uses it for runners-up and reduced costs. Exact if step 1 eliminates the whole graph;
  * otherwise every value is INFINITY.
  *   out    marginal[node][state]
- *   error  NOMEM */
+ *   errors  NOMEM */
 trm_status trmi_solve_marginals(const trmi_cost_graph *graph, float *const *marginal,
                                 trm_error *err);
 

@@ -86,7 +86,7 @@ typedef struct trmi_front {
 
 /* Computes the front of `graph`, or the fastest choice within options->limit (NULL: defaults).
  *   owns    points, choices and options lie in `arena`
- *   error   INVALID (no choice is legal), NOMEM
+ *   errors  INVALID (no choice is legal), NOMEM
  *   thread  any */
 trm_status trmi_front_solve(const trmi_front_graph *graph, const trmi_front_options *options,
                             trmi_arena *arena, trmi_front *out, trm_error *err);
@@ -114,7 +114,7 @@ typedef struct trmi_lists_options {
  *   out     *out, *count: the points; *slack: time lost by thinning
  *   inout   *work: points made so far
  *   done    false: the graph is too wide or work_limit was reached; no points are returned
- *   error   NOMEM */
+ *   errors  NOMEM */
 trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_options *options,
                             trmi_arena *arena, trmi_front_point **out, int32_t *count,
                             double *slack, int64_t *work, bool *done, trm_error *err);

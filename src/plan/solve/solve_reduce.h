@@ -73,7 +73,7 @@ void trmi_work_trace(const trmi_solve_work *work, int32_t *choice);
  * each step a lower bound of everything outside the subgraph that the step has folded:
  * rest[step][near 0][near 1], [near 0], or one number.
  *   owns   rest[0 .. steps_count): caller, trmi_free; also after an error. rest may be NULL
- *   error  NOMEM */
+ *   errors  NOMEM */
 trm_status trmi_work_marginals(const trmi_solve_work *work, float *const *marginal, float **rest,
                                trm_error *err);
 /* Returns the summed cost of the nodes that were eliminated without neighbours. */
@@ -88,14 +88,14 @@ int32_t trmi_work_slot(const trmi_solve_work *work, int32_t a, int32_t b);
 
 /* Solves the live nodes by bucket elimination (solve_core.c) and writes their states into `choice`.
  *   width  inout: most neighbours of an eliminated node
- *   error  UNSUPPORTED: a table would exceed `limit` elements; `work` is unchanged. NOMEM */
+ *   errors  UNSUPPORTED: a table would exceed `limit` elements; `work` is unchanged. NOMEM */
 trm_status trmi_core_eliminate(trmi_solve_work *work, int64_t limit, int32_t *choice,
                                int32_t *width, trm_error *err);
 /* Solves the live nodes by branch and bound (solve_branch.c).
  *   best       inout: best known choice of all nodes, and its cost in best_cost
  *   bound      out: lower bound of the whole graph
  *   branches   out: nodes of the search tree
- *   error      NOMEM */
+ *   errors     NOMEM */
 trm_status trmi_core_branch(trmi_solve_work *work, const trmi_cost_graph *graph,
                             const trmi_solve_options *options, int32_t *best, double *best_cost,
                             double *bound, int64_t *branches, trm_error *err);

@@ -105,7 +105,7 @@ static trm_status greet_server(trm_ps_client *client, trmi_server_connection *pe
 
 /* Checks the server's answer to HELLO against what this client expects, and takes over
  * incarnation, clock and mode.
- *   error  INVALID: the server is another one than configured */
+ *   errors  INVALID: the server is another one than configured */
 static trm_status check_welcome(trm_ps_client *client, const trmi_server_connection *peer,
                                 const trmi_ps_note *note, bool joining, trm_error *err) {
     if (note->value[5] != peer->number || note->value[6] != client->servers || note->value[2] < 1 ||

@@ -16,7 +16,7 @@ static const double say_seconds = 10; /* between log lines about a server that i
 static const double earlier_life_seconds = 2;
 
 /* Checks the options and fills in defaults.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_options(const trm_ps_client_options *in, trm_ps_client_options *out,
                                 trm_error *err) {
     trm_ps_client_options o = *in;

@@ -172,7 +172,7 @@ static trm_status fill_messages(trm_ps_batch *b, const trmi_ps_header *header,
 
 /* Handles a push under a lost lease: other workers use its samples. Where clocks count batches,
  * an empty push advances this worker's clock.
- *   error  CANCELLED */
+ *   errors  CANCELLED */
 static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
     trm_ps_client *c = b->client;
     if (c->mode != TRM_PS_ASYNC) {
@@ -190,7 +190,7 @@ static trm_status give_up_batch(trm_ps_batch *b, trm_error *err) {
 
 /* Names the samples of a push in the header: those of its lease from the position of the push
  * before up to options.position.
- *   error  INVALID: a position outside the lease */
+ *   errors  INVALID: a position outside the lease */
 static trm_status name_samples(trm_ps_client *c, const trm_ps_push_options *o,
                                trmi_ps_header *header, trm_error *err) {
     const trm_ps_lease *l = &o->lease;

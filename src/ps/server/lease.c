@@ -89,7 +89,7 @@ static void maybe_next_epoch(trmi_lease_book *book) {
 
 /* Applies a GRANT event: the range must be fresh, or the beginning of a
  * returned range.
- *   error  CORRUPT */
+ *   errors  CORRUPT */
 static trm_status apply_grant(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     if (e->epoch != book->epoch || e->begin < 0 || e->begin >= e->end ||
         e->end > book->options.samples || e->id <= book->last_id) {
@@ -136,7 +136,7 @@ static trm_status reserve_room(trmi_lease_book *book, trm_error *err) {
 }
 
 /* Applies an event to the book, which has room for it.
- *   error  CORRUPT: it does not fit */
+ *   errors  CORRUPT: it does not fit */
 static trm_status apply_event(trmi_lease_book *book, const trmi_lease_event *e, trm_error *err) {
     granted_lease *l;
     switch ((trmi_lease_kind)e->kind) {

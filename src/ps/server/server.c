@@ -316,7 +316,7 @@ static void *serve_link(void *context) {
 }
 
 /* Creates a link with its thread for a channel, which it takes over.
- *   error  NOMEM: too many connections, or no thread */
+ *   errors  NOMEM: too many connections, or no thread */
 static trm_status add_link(trm_ps_server *server, trmi_channel *channel, trm_error *err) {
     trmi_ps_link *link = trmi_alloc(sizeof *link);
     if (link == NULL) {
@@ -466,7 +466,7 @@ trm_status trmi_server_connect_local(trm_ps_server *server, size_t ring_bytes, t
 
 /* Takes the token of the options, or makes a random one for a loopback address, and publishes it
  * in a file of the user (comm/rendezvous/token.h) before any process can connect.
- *   error  INVALID: another address without a token */
+ *   errors  INVALID: another address without a token */
 static trm_status make_token(trm_ps_server *server, const char *host, trm_error *err) {
     trm_error own;
     const void *given = server->options.token;
@@ -515,7 +515,7 @@ static trm_status listen_at(trm_ps_server *server, trm_error *err) {
 }
 
 /* Checks the options and fills in defaults.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_options(const trm_ps_server_options *in, trm_ps_server_options *out,
                                 trm_error *err) {
     trm_ps_server_options o = *in;

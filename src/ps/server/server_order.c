@@ -256,7 +256,7 @@ static void order_workers(const trm_ps_server *server, trmi_request *r) {
 /* ---- snapshots ------------------------------------------------------------------------------- */
 
 /* HOLD: begins to hold pushes back and answers with the last push of each worker.
- *   error  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
+ *   errors  CANCELLED: not the chief; INVALID: no folder; TIMEOUT: another snapshot is under way */
 static void order_hold(trm_ps_server *server, trmi_request *r) {
     if (!trmi_chief_allows(server, r)) {
         return;

@@ -94,7 +94,7 @@ void trmi_request_fail(trmi_request *r, const trm_error *err) {
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* Reserves room for an answer without waiting.
- *   error  TIMEOUT: the client has no room */
+ *   errors  TIMEOUT: the client has no room */
 static trm_status reserve_answer(trmi_ps_link *link, size_t bytes, trmi_message *out,
                                  trm_error *err) {
     pthread_mutex_lock(&link->send_mutex);

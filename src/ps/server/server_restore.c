@@ -85,7 +85,7 @@ trm_status trmi_manifest_write(trm_ps_server *server, uint32_t snapshot, bool di
 
 /* Calls `use` on each file of a manifest that shard `into` of this server needs: its own file
  * if the job has the same servers and shards, else all files, whose rows are then filtered.
- *   error  CORRUPT, those of `use` */
+ *   errors  CORRUPT, those of `use` */
 static trm_status use_each_file(trm_ps_server *server, const trmi_snapshot_manifest *m,
                                 uint32_t into,
                                 trm_status (*use)(trm_ps_server *server, uint32_t into,

@@ -481,7 +481,7 @@ static void note_dispatched(trm_ps_server *server, uint32_t worker, uint32_t inc
 }
 
 /* Applies a decided step on a server other than 0, if it is the next one.
- *   error  INVALID: a step is missing */
+ *   errors  INVALID: a step is missing */
 static trm_status take_step(trm_ps_server *server, const step_head *head, const trmi_push_id *ids,
                             trm_error *err) {
     if (head->step <= server->step) {
@@ -509,7 +509,7 @@ static trm_status take_step(trm_ps_server *server, const step_head *head, const 
 }
 
 /* Parses a trailer of steps and applies them in order.
- *   error  CORRUPT, those of take_step */
+ *   errors  CORRUPT, those of take_step */
 static trm_status take_steps(trm_ps_server *server, const uint8_t *data, size_t bytes,
                              trm_error *err) {
     size_t at = 0;

@@ -83,7 +83,7 @@ static trmi_key_numbers begin_numbers(trmi_merge *m) {
 
 /* Makes room for `total` gradients, and empties the map. It is at most half full, so that a search
  * is short.
- *   error  NOMEM */
+ *   errors  NOMEM */
 static trm_status prepare_merge(trmi_merge *m, const trmi_merge_parts *p, int64_t total,
                                 trm_error *err) {
     int64_t map = 64;
@@ -209,7 +209,7 @@ static int64_t sum_by_tree(trmi_merge *m, const trmi_merge_parts *p) {
 }
 
 /* Sorts the sections by node and checks that each node of a shard has one.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status sort_sections(const trmi_merge_parts *p, trm_error *err) {
     qsort(p->sections, p->count, sizeof *p->sections, compare_nodes);
     for (uint32_t s = 0; s < p->count; s++) {

@@ -63,7 +63,7 @@ static trm_status repeat_push(trmi_shard *shard, const trmi_push *push, bool *ap
 }
 
 /* Decodes the record of a push and applies it.
- *   error  CORRUPT: sizes do not fit */
+ *   errors  CORRUPT: sizes do not fit */
 static trm_status replay_push(trmi_shard *shard, const trmi_record_head *head, const uint8_t *body,
                               bool *applied, trm_error *err) {
     /* The sizes in the head must add up before memory is allocated by them. */

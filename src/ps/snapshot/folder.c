@@ -160,7 +160,7 @@ static trm_status replay_logs(trm_ps_folder *f, trm_error *err) {
 }
 
 /* Finds the selected table.
- *   error  INVALID with the names that exist */
+ *   errors  INVALID with the names that exist */
 static trm_status find_table(trm_ps_folder *f, trm_error *err) {
     const char *name = f->options.table;
     char names[200] = "";

@@ -184,7 +184,7 @@ static void save_table(trmi_snapshot *snapshot, uint32_t number) {
 }
 
 /* Appends the keys removed since the previous snapshot.
- *   error  NOMEM: the list was lost, only a full snapshot is possible */
+ *   errors  NOMEM: the list was lost, only a full snapshot is possible */
 static trm_status save_removed(trmi_snapshot *snapshot, uint32_t number, trm_error *err) {
     trmi_row_table *table = snapshot->shard->tables[number];
     uint64_t *keys;
@@ -382,7 +382,7 @@ void trmi_snapshot_destroy(trmi_snapshot *snapshot) {
 }
 
 /* Creates a sink for each table.
- *   error  NOMEM: no room, or a record larger than a buffer */
+ *   errors  NOMEM: no room, or a record larger than a buffer */
 static trm_status make_sinks(trmi_snapshot *snapshot, trm_error *err) {
     trmi_shard *shard = snapshot->shard;
     trmi_account_free(&shard->account, snapshot->sinks, snapshot->sink_bytes);

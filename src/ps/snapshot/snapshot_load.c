@@ -28,7 +28,7 @@ typedef struct reader {
 } reader;
 
 /* Reads and checks the next block.
- *   error  TRM_END after the last; CORRUPT with block and offset */
+ *   errors  TRM_END after the last; CORRUPT with block and offset */
 static trm_status next_block(reader *r, trm_error *err) {
     if (r->blocks > 0 && r->block.kind == TRMI_BLOCK_END) {
         return r->at == r->map.bytes ? TRM_END
@@ -213,7 +213,7 @@ static trm_status load_spans(reader *r, trmi_shard *shard, trm_error *err) {
 }
 
 /* Loads the header.
- *   error  UNSUPPORTED: another version */
+ *   errors  UNSUPPORTED: another version */
 static trm_status load_head(reader *r, trmi_shard *shard, trm_error *err) {
     trmi_snapshot_header head;
     if (r->block.bytes != sizeof head) {

@@ -43,7 +43,7 @@ void trmi_manifest_tidy(const char *folder) {
     }
 }
 
-/* Checks the number in a file's name.   error  CORRUPT */
+/* Checks the number in a file's name.   errors  CORRUPT */
 static trm_status check_number(const char *folder, const char *name, uint64_t number,
                                trm_error *err) {
     return number <= TRMI_SNAPSHOT_NUMBER_MAX

@@ -32,7 +32,7 @@ int64_t trmi_admitter_bytes(const trmi_admitter *admitter) {
 }
 
 /* Checks a rule and fills in its defaults.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_rule(trm_admission *rule, const char *table, trm_error *err) {
     rule->min_count = rule->min_count == 0 ? 2 : rule->min_count;
     rule->capacity = rule->capacity == 0 ? 1 << 20 : rule->capacity;

@@ -25,7 +25,7 @@
 #include <stdio.h>
 
 /* Checks the expiry options.
- *   error  INVALID */
+ *   errors  INVALID */
 static trm_status check_expiry(const trm_table_options *o, trm_error *err) {
     const trm_expiry *e = &o->expiry;
     if (!(e->after_seconds >= 0) || e->after_ticks < 0 || e->max_rows < 0 || !(e->min_score >= 0) ||
@@ -336,7 +336,7 @@ static void emit_values(trmi_row_table *table, const void *values, trm_dtype dty
 }
 
 /* Reads the record of a spilled row into table->record.
- *   error  TRM_END: the key has none */
+ *   errors  TRM_END: the key has none */
 static trm_status read_spilled(trmi_row_table *table, uint64_t key, trm_error *err) {
     const char *place = table->spill == NULL || table->spilled.count == 0
                             ? NULL

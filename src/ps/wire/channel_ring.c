@@ -103,7 +103,7 @@ static void ring_init(ring *r, size_t ring_bytes) {
 }
 
 /* Checks that the other end exists: it has not left the ring, and its connection is open.
- *   error  PEER */
+ *   errors  PEER */
 static trm_status peer_lives(const ring_channel *c, trm_error *err) {
     if (atomic_load(&c->out->gone) != 0 || (c->tcp != NULL && trmi_tcp_gone(c->tcp))) {
         return TRMI_FAIL(err, TRM_PEER, "%s is gone", c->base.peer);

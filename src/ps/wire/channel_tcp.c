@@ -139,7 +139,7 @@ static void keep_spare(tcp_channel *c, spare s) {
 }
 
 /* Waits until the socket is ready for `events`.
- *   error  TIMEOUT */
+ *   errors  TIMEOUT */
 static trm_status wait_ready(const tcp_channel *c, short events, double deadline,
                              double timeout_seconds, trm_error *err) {
     for (;;) {
@@ -220,7 +220,7 @@ static void tcp_release(trmi_channel *channel, trmi_message *message) {
 }
 
 /* Sends as much of a message as the socket takes, frame head and data in one call.
- *   error  TRM_PENDING: it takes no more now; PEER */
+ *   errors  TRM_PENDING: it takes no more now; PEER */
 static trm_status send_some(tcp_channel *c, outgoing *o, trm_error *err) {
     while (o->sent < o->bytes) {
         const size_t frame = o->sent < FRAME_BYTES ? FRAME_BYTES - o->sent : 0,
@@ -383,7 +383,7 @@ static trm_status wait_input(tcp_channel *c, double deadline, double timeout_sec
 }
 
 /* Reads available bytes into `to`.
- *   error  TRM_PENDING: none are there; END, PEER */
+ *   errors  TRM_PENDING: none are there; END, PEER */
 static trm_status read_some(tcp_channel *c, void *to, size_t bytes, size_t *have, trm_error *err) {
     ssize_t got = recv(c->fd, to, bytes, MSG_DONTWAIT);
     if (got > 0) {
@@ -401,7 +401,7 @@ static trm_status read_some(tcp_channel *c, void *to, size_t bytes, size_t *have
 }
 
 /* Reads and checks the frame head.
- *   error  CORRUPT: a foreign protocol or a size out of range */
+ *   errors  CORRUPT: a foreign protocol or a size out of range */
 static trm_status read_frame(tcp_channel *c, trm_error *err) {
     TRMI_TRY(
         read_some(c, c->frame + c->frame_have, FRAME_BYTES - c->frame_have, &c->frame_have, err));

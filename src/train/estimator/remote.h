@@ -69,8 +69,8 @@ bool trmi_remote_is_late(const trmi_remote *remote);
  *   errors  those of trm_ps_pull_wait */
 trm_status trmi_remote_begin(trmi_remote *remote, trmi_staged_batch *out, trm_error *err);
 /* Pushes the gradients of the batch that was begun. `rate`: learning rate of this step.
- *   error  DIVERGED: a gradient is not finite; PEER: the servers have given this batch's samples to
- *          other workers */
+ *   errors  DIVERGED: a gradient is not finite; PEER: the servers have given this batch's samples
+ *           to other workers */
 trm_status trmi_remote_push(trmi_remote *remote, double rate, trm_error *err);
 /* Waits until the servers have answered all pushes.
  *   errors  those of trm_ps_flush */

@@ -30,7 +30,7 @@ static char *lines_of(const uint8_t *data, size_t bytes, const char *file) {
 }
 
 /* Describes a parsed plan.
- *   error  CORRUPT: its names are too long for trm_plan_info */
+ *   errors  CORRUPT: its names are too long for trm_plan_info */
 static trm_status describe_plan(const trmi_partition_plan *plan, const char *file,
                                 trm_plan_info *out, trm_error *err) {
     const char *begins = plan->staged.stages > 0 ? plan->staged.begins : "";

@@ -63,7 +63,7 @@ static trm_status compile_candidate(void *context, const trmi_space *space,
 
 /* Determines the meshes to search: the mesh of the options, that of the given plan, or every
  * factorisation of the ranks.
- *   error  INVALID: the mesh has another number of ranks */
+ *   errors  INVALID: the mesh has another number of ranks */
 static trm_status settle_meshes(trm_planner *p, trm_error *err) {
     trmi_mesh only;
     const char *text = p->model.exec.parallel.split.mesh;

@@ -116,7 +116,7 @@ static inline bool trmi_planner_local_norms(const trm_planner *p) {
  * samples, as the job itself would decide (exec/distributed/cooperative.c). */
 trm_cooperative trmi_planner_cooperative(const trm_planner *p);
 /* Sets *blocks to the number of blocks of samples in which strict determinism computes `batch`
- * samples of all ranks; 0: not strict.   error  INVALID: the block does not divide them */
+ * samples of all ranks; 0: not strict.   errors  INVALID: the block does not divide them */
 trm_status trmi_planner_blocks(const trm_planner *p, int64_t batch, int32_t *blocks,
                                trm_error *err);
 /* Returns the mesh with the best plan. */

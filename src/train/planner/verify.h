@@ -30,7 +30,7 @@ void trmi_recording_free(trmi_recording *recording);
 /* Trains `steps` steps and records losses, gradients and variables; then runs the first batch
  * forward once more and records the operators' outputs. `nudge` > 0: parameters begin with a
  * random relative change of that size. Collective when `model` has many ranks.
- *   error  NOMEM, those of training */
+ *   errors  NOMEM, those of training */
 trm_status trmi_verify_record(const trm_model_options *model, int32_t steps, double nudge,
                               trmi_recording *out, trm_error *err);
 

@@ -45,7 +45,7 @@ typedef struct trmi_conv_algorithm {
     /* Returns its FLOPs, if fewer than trmi_conv_work (Winograd); NULL = trmi_conv_work. */
     double (*work)(const trmi_conv_problem *problem);
     /* Makes the state of a problem; *scratch: bytes that a run needs.
-     *   error  UNSUPPORTED: it cannot solve the problem after all; NOMEM */
+     *   errors  UNSUPPORTED: it cannot solve the problem after all; NOMEM */
     trm_status (*create)(trmi_onednn *backend, const trmi_conv_problem *problem, void **state,
                          int64_t *scratch, trm_error *err);
     trm_status (*run)(const void *state, const trmi_conv_args *args, trm_error *err);
@@ -82,7 +82,7 @@ double trmi_conv_flops(const trmi_conv_problem *problem);
 /* Returns the FLOPs without products with padding. */
 double trmi_conv_work(const trmi_conv_problem *problem);
 /* Creates the weight gradient by matrix products for rows [begin, end) of dW [taps * c, o] (HWIO);
- * a few neighbouring rows may be written, too.   error  NOMEM */
+ * a few neighbouring rows may be written, too.   errors  NOMEM */
 trm_status trmi_conv_gradw_rows(trmi_onednn *backend, const trmi_conv_problem *problem,
                                 int64_t begin, int64_t end, const trmi_conv_algorithm **algorithm,
                                 void **state, int64_t *scratch, trm_error *err);
@@ -97,7 +97,7 @@ int64_t trmi_conv_result_count(const trmi_conv_problem *problem);
 
 /* Chooses an algorithm (conv_choice.c), by measurement if the back-end may measure, and creates its
  * state.
- *   error  UNSUPPORTED: none, NOMEM */
+ *   errors  UNSUPPORTED: none, NOMEM */
 trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *problem,
                             const trmi_conv_algorithm **algorithm, void **state, int64_t *scratch,
                             trm_error *err);

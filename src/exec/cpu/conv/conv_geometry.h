@@ -62,8 +62,8 @@ typedef struct trmi_conv_geometry {
     bool *block_used;
 } trmi_conv_geometry;
 
-/* Makes the tables of a problem: CHANNELS_LAST, one group of channels, HWIO weights.   error
- * NOMEM */
+/* Makes the tables of a problem: CHANNELS_LAST, one group of channels, HWIO weights.
+ *   errors  NOMEM */
 trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
                                    trm_error *err);
 void trmi_conv_geometry_free(trmi_conv_geometry *g);

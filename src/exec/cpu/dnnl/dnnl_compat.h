@@ -40,7 +40,7 @@ typedef struct trmi_dnnl_conv_options {
 
 /* One convolution with the weights reordered into the form that the library likes in each run.
  *   owns   caller destroys; `dnnl` must outlive it
- *   error  UNSUPPORTED: the library has no kernel for it
+ *   errors  UNSUPPORTED: the library has no kernel for it
  *   thread one thread at a time */
 typedef struct trmi_dnnl_conv trmi_dnnl_conv;
 trm_status trmi_dnnl_conv_create(trmi_dnnl *dnnl, const trmi_dnnl_conv_options *options,

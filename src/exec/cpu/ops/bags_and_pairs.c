@@ -83,7 +83,7 @@ static int64_t offset_at(const bag_view *v, int64_t i) {
     return v->wide ? ((const int64_t *)v->offsets)[i] : ((const int32_t *)v->offsets)[i];
 }
 
-/* Checks that offsets ascend within the rows.   error  INVALID: a bag, with its range */
+/* Checks that offsets ascend within the rows.   errors  INVALID: a bag, with its range */
 static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_error *err) {
     for (int64_t b = 0; b < v->bags; b++) {
         int64_t begin = offset_at(v, b), end = offset_at(v, b + 1);

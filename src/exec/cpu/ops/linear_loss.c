@@ -198,7 +198,7 @@ typedef struct run {
 } run;
 
 /* Lists the rows that count.
- *   error  INVALID: a label that is no class */
+ *   errors  INVALID: a label that is no class */
 static trm_status list_rows(run *r, trm_error *err) {
     r->counted = 0;
     for (int64_t i = 0; i < r->s->rows; i++) {

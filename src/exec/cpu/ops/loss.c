@@ -54,7 +54,7 @@ static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label
     return column >= 0 && column < s->classes ? column : -1;
 }
 
-/* Checks all labels and counts those that are not ignored.   error  INVALID: a label */
+/* Checks all labels and counts those that are not ignored.   errors  INVALID: a label */
 static trm_status check_labels(const loss_state *s, const trmi_attrs *a, const int32_t *labels,
                                int64_t *counted, trm_error *err) {
     *counted = 0;

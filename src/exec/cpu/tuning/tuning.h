@@ -18,7 +18,7 @@
 typedef struct trmi_tuning trmi_tuning;
 
 /* Reads the file at `path`; NULL or "" = no file; a missing file is empty. `library`, `isa`: parts
- * of the machine's name.   owns  *out: the caller    error  NOMEM */
+ * of the machine's name.   owns  *out: the caller    errors  NOMEM */
 trm_status trmi_tuning_create(const char *path, int threads, const char *library, const char *isa,
                               trmi_tuning **out, trm_error *err);
 void trmi_tuning_destroy(trmi_tuning *tuning);
