@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Allocation of memory (base/memory.h): blocks from the C library, mappings from the kernel, arenas
- * of chunks, growable arrays, strings. Every path to the system passes allocation_refused(), so
- * that tests can make any allocation fail. */
+/* Allocation of memory (base/memory.h), in this order:
+ *
+ *   blocks     trmi_alloc: zeroed, aligned to a cache line; large ones to huge pages
+ *   mappings   trmi_map: whole pages of the kernel; an unmapped one may be kept for the next
+ *              request of its size (base/kept_mappings.h)
+ *   arenas     a list of chunks that are freed together:
+ *              chunks -> [header|used.....|free] -> [header|used|lost] -> NULL
+ *   arrays     trmi_grow: capacity doubles, new elements are zero
+ *   messages   one form for memory that is missing (TRMI_NO_MEMORY, TRMI_NEW)
+ *   texts      trmi_text: grows at its end; a failure is kept and checked once, at the end
+ *
+ * Invariants: memory is zero when it is handed out, so that no result depends on what was there
+ * before. Every path to the system passes allocation_refused(), so that tests can make any single
+ * allocation fail. One thread at a time uses an arena, an array or a text. */
 #include "base/memory.h"
 
 #include "base/checked.h"

@@ -42,21 +42,24 @@ trm_status trmi_os_make_dirs(const trmi_os *os, const char *path, trm_error *err
 /* Makes the directory of a file and its parents. */
 trm_status trmi_os_make_parent(const trmi_os *os, const char *path, trm_error *err);
 /* Checks the directory of `file`, which is made with mode 0700 if it does not exist: only this user
- * (or root) can write to it, or it is sticky, as /tmp. error INVALID */
+ * (or root) can write to it, or it is sticky, as /tmp.   errors  INVALID */
 trm_status trmi_os_private_dir(const char *file, trm_error *err);
 /* Flushes a directory to disk. */
 trm_status trmi_os_fsync_dir(const trmi_os *os, const char *path, trm_error *err);
 /* Removes a file or a directory tree; a missing one is fine. Does not follow links. */
 trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *err);
 
-/* Checks that renaming onto a path would not destroy a directory or a device. error IO */
+/* Checks that renaming onto a path would not destroy a directory or a device.   errors  IO */
 trm_status trmi_os_replaceable(const char *path, trm_error *err);
 
 /* Opens a regular file for reading and returns its length. Other files are refused; a pipe without
- * a writer does not block. owns: caller closes *fd. error IO */
+ * a writer does not block.
+ *   owns    the caller closes *fd
+ *   errors  IO */
 trm_status trmi_os_open_regular(const char *path, int *fd, int64_t *bytes, trm_error *err);
 /* Reads a whole file, with an additional zero byte at the end; refuses more than `limit` bytes.
- * owns: caller frees *out with trmi_free. error IO, CORRUPT (too long), NOMEM */
+ *   owns    the caller frees *out by trmi_free
+ *   errors  IO, CORRUPT (too long), NOMEM */
 trm_status trmi_os_read_file(const char *path, size_t limit, uint8_t **out, size_t *bytes,
                              trm_error *err);
 

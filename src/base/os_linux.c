@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The operating system on Linux (base/os.h): durable files through the table trmi_os, time, CPUs
- * and memory from system calls, /proc and /sys. A file of /proc or /sys that is missing gives the
- * documented default, never an error. */
+/* The operating system on Linux (base/os.h), in this order:
+ *
+ *   files      durable files through the table trmi_os: temporary file, flush, rename, flush of the
+ *              folder; so readers see the old content or the new one, also after a crash
+ *   folders    made level by level, private ones checked, trees removed
+ *   time       the monotonic and the wall clock
+ *   CPUs       affinity mask and quota of the control group, OpenMP's variables, time slices
+ *   memory     limits of this process, resident, peak and shared bytes
+ *
+ * What writes files goes through the table, because tests replace it to make one of its calls fail
+ * (tests/fault_os.h). What reads them uses the system calls directly.
+ *
+ * Invariants: a file of /proc or /sys that is missing, or has another form, gives the documented
+ * default, never an error. Nothing is kept between calls, so any thread may call any function. */
 #define _GNU_SOURCE
 #include "base/os.h"
 

@@ -10,18 +10,19 @@
 
 typedef struct trmi_queue trmi_queue;
 
-/* Creates a queue for `capacity` items. owns: caller. error NOMEM */
+/* Creates a queue for `capacity` items.   owns  caller.   errors  NOMEM */
 trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err);
 /* Frees the queue; no thread may use it any more. */
 void trmi_queue_destroy(trmi_queue *queue);
-/* Adds an item; waits while the queue is full. error CANCELLED: closed; the caller keeps the item
+/* Adds an item; waits while the queue is full.
+ *   errors  CANCELLED: closed; the caller keeps the item
  */
 trm_status trmi_queue_push(trmi_queue *queue, void *item);
 /* Adds an item without waiting: a full queue grows. For producers that may hold something that the
- * consumer waits for. error CANCELLED, NOMEM */
+ * consumer waits for.   errors  CANCELLED, NOMEM */
 trm_status trmi_queue_append(trmi_queue *queue, void *item);
 /* Removes the oldest item; waits while the queue is empty. timeout_seconds < 0: without limit.
- * error END (closed and empty), TIMEOUT */
+ *   errors  END (closed and empty), TIMEOUT */
 trm_status trmi_queue_pop(trmi_queue *queue, double timeout_seconds, void **item);
 /* Closes the queue and wakes all waiting threads. */
 void trmi_queue_close(trmi_queue *queue);

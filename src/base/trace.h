@@ -33,15 +33,16 @@ void trmi_trace_put_end(trmi_text *text);
 
 typedef struct trmi_trace trmi_trace;
 
-/* Creates a recorder for `most` events; later events are counted and dropped. owns:
- * trmi_trace_destroy. error NOMEM */
+/* Creates a recorder for `most` events; later events are counted and dropped.
+ *   owns    the caller: trmi_trace_destroy
+ *   errors  NOMEM */
 trm_status trmi_trace_create(int64_t most, trmi_trace **out, trm_error *err);
 void trmi_trace_destroy(trmi_trace *trace);
 /* Returns the track with this name; made by its first mention, track 0 first. At most 64 tracks;
- * further names share the last one. thread: any */
+ * further names share the last one.   threads  any */
 int32_t trmi_trace_track(trmi_trace *trace, const char *name);
 /* Records an event; times are those of trmi_os_now(). The category must outlive the trace; the name
- * is copied, up to 47 characters. A NULL trace records nothing. thread: any */
+ * is copied, up to 47 characters. A NULL trace records nothing.   threads  any */
 void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event);
 /* Returns the number of dropped events. */
 int64_t trmi_trace_dropped(const trmi_trace *trace);

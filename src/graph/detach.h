@@ -23,8 +23,8 @@ typedef struct trmi_detached {
     trm_dtype id_dtype;
 } trmi_detached;
 
-/* Finds the look-ups in parameters that only look-ups read; changes nothing. owns: caller frees
- * *out with trmi_free. error NOMEM */
+/* Finds the look-ups in parameters that only look-ups read; changes nothing.   owns  caller frees
+ * *out with trmi_free.   errors  NOMEM */
 trm_status trmi_graph_find_tables(const trm_graph *graph, trmi_detached **out, int32_t *count,
                                   trm_error *err);
 /* Replaces the look-ups of a list, found in this graph or in one that it is a clone of; sets

@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Builds graphs: appends operators and values in topological order, keeps the first error, gives
  * names by scope. An operator is appended only if the shape rule of its row accepts it. Also copies
- * graphs and prints them. */
+ * graphs and prints them.
+ *
+ *   ops[1..]     operator: kind, name, attributes, inputs (ids of values), outputs (ids of values)
+ *   values[1..]  value: shape, type, the operator that makes it and which of its outputs it is
+ *   scope        "encoder.layer.3.": what the next name begins with
+ *   segments     scopes that were marked: parts that can be recomputed or put on a stage
+ *
+ * Invariants: index and id 0 mean none. The inputs of an operator have smaller ids than its
+ * outputs, so a walk in the order of the array is a topological one. After its first error a graph
+ * ignores all further calls and the builders return node 0, so that a builder of networks checks
+ * once, at its end. Names, inputs and attachments lie in the graph's arena and live as long as the
+ * graph. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 
@@ -192,7 +203,7 @@ static const char *name_of(trm_graph *graph, trmi_op_kind kind, const char *name
                              number);
 }
 
-/* Appends an operator and its values; shapes are not set yet. error NOMEM */
+/* Appends an operator and its values; shapes are not set yet.   errors  NOMEM */
 static trm_status append_op(trm_graph *graph, const trmi_op *op, int32_t *index, trm_error *err) {
     if (!trmi_grow((void **)&graph->ops, &graph->ops_capacity, graph->ops_count + 1,
                    sizeof *graph->ops) ||

@@ -315,7 +315,7 @@ void trmi_graph_fail(trm_graph *graph, const trm_error *err);
  * left none. Returns the status. */
 trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status,
                               const trm_error *why, trm_error *err);
-/* Copies a graph completely. owns: caller. error NOMEM */
+/* Copies a graph completely.   owns  caller.   errors  NOMEM */
 trm_status trmi_graph_clone(const trm_graph *graph, trm_graph **out, trm_error *err);
 /* Returns the number of the innermost segment that an operator of this name belongs to, from 1; 0 =
  * none. */

@@ -10,7 +10,7 @@
 
 /* ---- shape rules ---- */
 
-/* Computes the broadcast shape of two inputs. error INVALID, with both shapes */
+/* Computes the broadcast shape of two inputs.   errors  INVALID, with both shapes */
 static trm_status broadcast_shapes(const trm_graph *graph, const trmi_op *op, trm_shape *out,
                                    trm_error *err) {
     const trm_shape *a = &trmi_input_of(graph, op, 0)->shape;

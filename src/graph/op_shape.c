@@ -7,7 +7,7 @@
 #include "base/checked.h"
 #include "base/error.h"
 
-/* Returns the first input. error INVALID: absent */
+/* Returns the first input.   errors  INVALID: absent */
 static trm_status need_input(const trm_graph *graph, const trmi_op *op, const trmi_value **x,
                              trm_error *err) {
     *x = trmi_input_of(graph, op, 0);

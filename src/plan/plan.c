@@ -22,7 +22,7 @@
 /* Target without a back-end: plain layouts, no fusion. */
 static const trmi_target plain_target = {.name = "plain", .threads = 1};
 
-/* Collects loss, outputs and parameters. error INVALID: not a node of this graph */
+/* Collects loss, outputs and parameters.   errors  INVALID: not a node of this graph */
 static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *options,
                            trmi_roots *roots, trmi_arena *arena, trm_error *err) {
     int32_t outputs = options->outputs_count;

@@ -30,7 +30,7 @@ trm_status trmi_interpreter_create(const trm_graph *graph, const trmi_interpret_
 void trmi_interpreter_destroy(trmi_interpreter *run);
 /* All operators in order; states are updated in place. */
 trm_status trmi_interpreter_run(trmi_interpreter *run, trm_error *err);
-/* The tensor of a node, writable. owns: the interpreter. */
+/* The tensor of a node, writable.   owns  the interpreter. */
 trm_tensor *trmi_interpreter_value(trmi_interpreter *run, trm_node node);
 /* Element access by conversion. */
 double trmi_interpreter_get(trmi_interpreter *run, trm_node node, int64_t index);

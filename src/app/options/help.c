@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Help texts: generated from the table of commands, the groups of flags and the library's own
- * tables (models, options of the context), and the topics of `trireme help`. Help goes to
- * stdout, also with --json. */
+ * tables (models, options of the context), and the topics of `trireme help`. A flag that is added
+ * to its group appears here by itself; only the topics are texts of their own.
+ *
+ * Help goes to stdout, also with --json, because it is the result that was asked for. A word that
+ * is neither topic nor command ends with exit code 2 and names the nearest one. */
 #include "app/models/models.h"
 
 #include <stdio.h>

@@ -19,7 +19,8 @@ typedef struct trmi_tfrecord_reader {
 
 /* Appends a record with its frame. */
 void trmi_tfrecord_append(trmi_text *out, const void *data, size_t bytes);
-/* Returns the record at the reader's offset and advances the reader. error END; CORRUPT with record
+/* Returns the record at the reader's offset and advances the reader.
+ *   errors  END; CORRUPT with record
  * number, offset and fault */
 trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data, size_t *bytes,
                               trm_error *err);

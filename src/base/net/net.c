@@ -52,7 +52,7 @@ static void format_address(const struct sockaddr_storage *address, socklen_t len
              port);
 }
 
-/* Resolves a host name. error INVALID */
+/* Resolves a host name.   errors  INVALID */
 static trm_status resolve_host(const char *host, int32_t port, int flags, struct addrinfo **out,
                                trm_error *err) {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV};
@@ -99,7 +99,8 @@ static bool is_stopped(const trmi_wait_limit *patience) {
     return patience->stopped != NULL && patience->stopped(patience->context);
 }
 
-/* Waits until the socket is ready for `events`. error TIMEOUT, CANCELLED, without a message: the
+/* Waits until the socket is ready for `events`.
+ *   errors  TIMEOUT, CANCELLED, without a message: the
  * caller describes what it waited for */
 static trm_status wait_ready(int fd, short events, const trmi_wait_limit *patience) {
     for (;;) {
@@ -249,7 +250,7 @@ void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]) {
     format_address(&own, bytes, name);
 }
 
-/* Sends or receives exactly `bytes`. error PEER, TIMEOUT, CANCELLED, without a message */
+/* Sends or receives exactly `bytes`.   errors  PEER, TIMEOUT, CANCELLED, without a message */
 static trm_status transfer_bytes(int fd, void *data, size_t bytes, bool sends,
                                  const trmi_wait_limit *patience) {
     for (size_t done = 0; done < bytes;) {

@@ -13,7 +13,7 @@ typedef struct trmi_proof {
     uint8_t challenge[TRMI_CHALLENGE_BYTES];
 } trmi_proof;
 
-/* Builds the HELLO of a connector. error IO (no random bytes) */
+/* Builds the HELLO of a connector.   errors  IO (no random bytes) */
 trm_status trmi_net_hello(const trmi_credentials *mine, trmi_proof *proof, trm_error *err);
 /* Checks the first `have` bytes of a HELLO. Returns why the connection is refused; or NULL, with
  * the bytes that are needed in *wanted: TRMI_HELLO_HEAD or the whole message. */
@@ -21,7 +21,7 @@ const char *trmi_net_check_hello(const trmi_proof *proof, size_t have, const trm
                                  size_t *wanted);
 /* Returns the version in a HELLO. */
 uint16_t trmi_net_hello_version(const trmi_proof *proof);
-/* Builds the CHALLENGE of an acceptor. error IO (no random bytes) */
+/* Builds the CHALLENGE of an acceptor.   errors  IO (no random bytes) */
 trm_status trmi_net_challenge(const trmi_credentials *mine, trmi_proof *proof, trm_error *err);
 /* Computes the PROOF of a connector. */
 void trmi_net_answer(const trmi_credentials *mine, const trmi_proof *proof,

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Communicators: creation from a bootstrap or from a parent, and the public functions of
  * trireme/dist.h that are not in comm_op.c, comm_run.c, comm_async.c or comm_split.c. The drawing
- * is in communicator.h. */
+ * is in communicator.h.
+ *
+ * A communicator has an engine for the members on this host (shared memory) and one for messages
+ * between hosts; trmi_net_choose decides which. The first communicator of a job owns the host's
+ * registered memory, its children hold a reference to it.
+ *
+ * Invariants: creation is a collective, so all members run its stages in the same order, and a rank
+ * that fails poisons the job instead of letting the others wait. Blocking operations use the one
+ * request comm->blocking; started ones take requests from a list and run in the progress thread, in
+ * the order in which they were started. A blocking operation behind pending ones runs there, too,
+ * so that all ranks see one order. */
 #include "comm/api/world.h"
 #include "comm/api/communicator.h"
 

@@ -1,7 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Text to ids and back. A piece's merges are made in the order of their ranks, the leftmost of
- * equal ranks first: a heap of (rank, symbol) gives the next one, and an entry is out of date when
- * its symbol's pair has another rank by now. */
+/* Text to ids and back:
+ *
+ *   text --added tokens--> runs between them --trmi_split_next--> pieces --merges--> ids
+ *
+ * Added tokens are found first, those of the raw text before those of the normalized one. The runs
+ * between them are split into pieces (words with their space), and each piece is encoded by itself;
+ * short pieces come from a cache, because a text consists mostly of the same words.
+ *
+ * A piece begins as one symbol a byte, in a doubly linked list. Its merges are made in the order of
+ * their ranks, the leftmost of equal ranks first: a heap of (rank, symbol) gives the next one. An
+ * entry is out of date when its symbol's pair has another rank by now. So a piece of n bytes takes
+ * O(n log n), also where it is a whole book without a space.
+ *
+ * Invariants: encoding in parts (trmi_encode_some) gives the ids of encoding at once. The heap, the
+ * symbols and the cache belong to the tokenizer: one thread encodes with it at a time. */
 #include "data/text/tokenizer.h"
 
 #include "base/arguments.h"

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokenizers in folders: tokenizer.json, or vocab.json and merges.txt; and tokenizers that are made
- * without files, of bytes or characters. */
+ * without files, of bytes or characters.
+ *
+ *   tokenizer.json             everything, in the form of the package `tokenizers`; preferred
+ *   vocab.json + merges.txt    GPT-2's pair: ids, and merges by falling priority
+ *   bytes                      256 tokens, one a byte; no merges
+ *   characters                 one token for each character of a text, in the order of code points
+ *
+ * Saving writes both forms, so that older programs read the folder, too. Files come from outside:
+ * what does not have the expected form is CORRUPT, with line or entry, and leaves no half-made
+ * tokenizer. The settings of a tokenizer are kept as JSON (t->settings), so that saving writes back
+ * what reading found, also members that this program does not use. */
 #include "data/text/tokenizer.h"
 
 #include "base/arguments.h"

@@ -42,7 +42,7 @@ typedef struct trmi_near_ties {
     double seconds; /* duration of the runs */
 } trmi_near_ties;
 
-/* Adds a plan, unless an equal one is listed or the list is full.   owns: `plan` stays the
+/* Adds a plan, unless an equal one is listed or the list is full.   owns  `plan` stays the
  * caller's; `what` is borrowed */
 trm_status trmi_ties_add(trmi_near_ties *trial, const trmi_partition_plan *plan,
                          const trmi_tied_plan *about, trm_error *err);

@@ -11,7 +11,7 @@
 /* ---- bags ------------------------------------------------------------------------------------ */
 
 /* Finds the rows [*begin, *end) of bag number `bag` of this rank's part, as numbers in the whole
- * tensor. error INVALID: offsets that descend or exceed the rows */
+ * tensor.   errors  INVALID: offsets that descend or exceed the rows */
 static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows, int64_t *begin,
                             int64_t *end, trm_error *err) {
     const trm_tensor *offsets = &args->inputs[1];

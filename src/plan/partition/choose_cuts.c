@@ -236,7 +236,7 @@ static bool keeps_letters(const char *letters, const char *wanted) {
 }
 
 /* Writes the letters of the cheapest strategy of an operator without a line. wanted: the letters of
- * some axes, ' ' = any. Ties go to the first strategy. error INTERNAL: there is none */
+ * some axes, ' ' = any. Ties go to the first strategy.   errors  INTERNAL: there is none */
 static trm_status choose_cheapest(trmi_partitioner *s, const trmi_op *op, const char *wanted,
                                   char *letters, trm_error *err) {
     trmi_arena arena = {0};

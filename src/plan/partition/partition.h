@@ -45,7 +45,8 @@ typedef struct trmi_mesh {
     char name[TRMI_MESH_AXES][8]; /* "a", "b", ...; used by plan files */
 } trmi_mesh;
 
-/* Parses a mesh: "2x4", "8", "host=2xlocal=4"; axes of size 1 are dropped. error INVALID, with the
+/* Parses a mesh: "2x4", "8", "host=2xlocal=4"; axes of size 1 are dropped.
+ *   errors  INVALID, with the
  * text and the position */
 trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err);
 /* Writes a mesh as text, "2x4", into `text` [size]. Returns text. */
@@ -100,7 +101,7 @@ bool trmi_spread_has_partial(const trmi_spread *spread);
  * "P+,R", "Pmax"; "-" on a mesh without axes. Returns text. */
 const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *spread, char *text,
                              size_t size);
-/* Parses the text of a spread. error INVALID */
+/* Parses the text of a spread.   errors  INVALID */
 trm_status trmi_spread_parse(const trmi_mesh *mesh, const char *text, trmi_spread *out,
                              trm_error *err);
 
@@ -194,7 +195,7 @@ typedef struct trmi_route {
 
 /* Finds cheapest routes on one mesh with one price list, and caches them. One thread at a time. */
 typedef struct trmi_router trmi_router;
-/* Creates a router; prices NULL: the built-in model. owns: caller. error NOMEM */
+/* Creates a router; prices NULL: the built-in model.   owns  caller.   errors  NOMEM */
 trm_status trmi_router_create(const trmi_mesh *mesh, const trmi_prices *prices, trmi_router **out,
                               trm_error *err);
 /* Frees a router; NULL is fine. */
@@ -290,8 +291,9 @@ bool trmi_partition_in_factors(const trm_graph *graph, const trmi_op *op,
  * operator by these letters compute the bits of one device (strict_cuts.c). */
 bool trmi_partition_is_strict(const trm_graph *graph, const trmi_block_marks *marks, int32_t blocks,
                               const trmi_op *op, const trmi_mesh *mesh, const char *letters);
-/* Lists all strategies of an operator; the first is the replicated one. owns: *out is in the arena.
- * error NOMEM */
+/* Lists all strategies of an operator; the first is the replicated one.
+ *   owns  *out is in the arena.
+ *   errors  NOMEM */
 trm_status trmi_partition_strategies(const trm_graph *graph, const trmi_op *op,
                                      const trmi_mesh *mesh, trmi_arena *arena, trmi_strategy **out,
                                      int32_t *count, trm_error *err);
@@ -366,22 +368,26 @@ typedef struct trmi_partition_plan {
     trmi_plan_stages staged;
 } trmi_partition_plan;
 
-/* Creates an empty plan for a mesh. owns: caller. error NOMEM */
+/* Creates an empty plan for a mesh.   owns  caller.   errors  NOMEM */
 trm_status trmi_partition_plan_create(const trmi_mesh *mesh, trmi_partition_plan **out,
                                       trm_error *err);
 /* Frees a plan; NULL is fine. */
 void trmi_partition_plan_destroy(trmi_partition_plan *plan);
-/* Adds or replaces the line of an operator. output NULL: the strategy's own spread. error INVALID
+/* Adds or replaces the line of an operator. output NULL: the strategy's own spread.
+ *   errors  INVALID
  * (wrong number of letters), NOMEM */
 trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, const char *letters,
                                    bool pinned, const trmi_spread *output, trm_error *err);
-/* Adds or replaces the store of a parameter or state. again: trmi_partition_store. error NOMEM */
+/* Adds or replaces the store of a parameter or state. again: trmi_partition_store.
+ *   errors  NOMEM */
 trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
                                      const trmi_spread *spread, bool again, trm_error *err);
-/* Sets whether the output of an operator is recomputed. error INVALID: the operator has no line */
+/* Sets whether the output of an operator is recomputed.
+ *   errors  INVALID: the operator has no line */
 trm_status trmi_partition_plan_set_recompute(trmi_partition_plan *plan, const char *op,
                                              trmi_recompute_choice recompute, trm_error *err);
-/* Sets the stages of a plan; `begins` is copied. error INVALID (numbers that cannot be), NOMEM */
+/* Sets the stages of a plan; `begins` is copied.
+ *   errors  INVALID (numbers that cannot be), NOMEM */
 trm_status trmi_partition_plan_stage(trmi_partition_plan *plan, const trmi_plan_stages *stages,
                                      trm_error *err);
 /* Returns the ranks of a plan: of all stages. */
@@ -395,7 +401,7 @@ const trmi_partition_choice *trmi_partition_plan_find(const trmi_partition_plan 
 const trmi_partition_store *trmi_partition_plan_stored(const trmi_partition_plan *plan,
                                                        const char *name);
 /* Creates the data parallel plan: every operator with a loop 'n' is cut by it on all axes; batch
- * norm takes statistics over all ranks. owns: caller. error NOMEM */
+ * norm takes statistics over all ranks.   owns  caller.   errors  NOMEM */
 trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *mesh,
                                        trmi_partition_plan **out, trm_error *err);
 
@@ -410,14 +416,14 @@ trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *
 char *trmi_partition_plan_text(const trmi_partition_plan *plan);
 trm_status trmi_partition_plan_parse(const char *text, size_t length, const char *file,
                                      trmi_partition_plan **out, trm_error *err);
-/* Writes a plan to a file, atomically. error NOMEM, IO */
+/* Writes a plan to a file, atomically.   errors  NOMEM, IO */
 trm_status trmi_partition_plan_save(const trmi_partition_plan *plan, const char *file,
                                     trm_error *err);
 /* Checks a plan against a graph: names exist, letters are possible, the digest matches, `ranks` is
- * the size of the mesh. error INVALID */
+ * the size of the mesh.   errors  INVALID */
 trm_status trmi_partition_plan_check(const trmi_partition_plan *plan, const trm_graph *graph,
                                      int32_t ranks, trm_error *err);
-/* Checks that a plan is for this mesh. error INVALID */
+/* Checks that a plan is for this mesh.   errors  INVALID */
 trm_status trmi_partition_plan_on(const trmi_partition_plan *plan, const trmi_mesh *mesh,
                                   trm_error *err);
 /* Returns a hash of the forward operators: kinds, names, inputs and output shapes. Never 0. */

@@ -62,7 +62,8 @@ typedef struct trmi_partitioner {
     trmi_arena scratch;
 } trmi_partitioner;
 
-/* First walk (choose_cuts.c): fills letters, stored and warnings. error INVALID (the plan is not
+/* First walk (choose_cuts.c): fills letters, stored and warnings.
+ *   errors  INVALID (the plan is not
  * possible), NOMEM */
 trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err);
 /* Returns the spread to which the program brings a gradient made as `made`: the parameter's store,
@@ -74,7 +75,7 @@ trmi_spread trmi_partition_brought(const trmi_partitioner *s, int32_t parameter,
 int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                               double *seconds);
 /* Makes the value exist in spread `to`: emits the moves of the cheapest route (redistribute.c).
- * out: the local value (0 in the first walk). error INVALID (no route, or too many versions),
+ * out: the local value (0 in the first walk).   errors  INVALID (no route, or too many versions),
  * NOMEM */
 trm_status trmi_redistribute(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                              const char *what, int32_t *out, trm_error *err);

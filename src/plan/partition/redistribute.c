@@ -191,7 +191,7 @@ int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spr
     return best;
 }
 
-/* Records a version of a value. error INVALID: too many versions */
+/* Records a version of a value.   errors  INVALID: too many versions */
 static trm_status record_version(trmi_partitioner *s, int32_t value, const trmi_version *version,
                                  trm_error *err) {
     trmi_partition_value *v = &s->values[value];

@@ -90,14 +90,14 @@ typedef struct trmi_block_marks {
     uint8_t *dimension; /* [values] of these rows */
     bool *over_samples; /* [operators] it sums over samples */
 } trmi_block_marks;
-/* Reads how many samples a block has, 0 = no inputs. error INVALID: inputs without one row a
+/* Reads how many samples a block has, 0 = no inputs.   errors  INVALID: inputs without one row a
  * sample, or without `blocks` equal blocks */
 trm_status trmi_block_samples(const trm_graph *graph, int32_t blocks, int64_t *samples,
                               trm_error *err);
-/* Marks the BROADCASTs to samples of a graph that is not partitioned. error NOMEM */
+/* Marks the BROADCASTs to samples of a graph that is not partitioned.   errors  NOMEM */
 trm_status trmi_spread_blocks(trm_graph *graph, int32_t blocks, int64_t samples, trm_error *err);
 /* Finds values with samples and operators that sum over them; the graph may be partitioned. The
- * arrays are in the arena. error INVALID: an operator mixes samples in another way; NOMEM */
+ * arrays are in the arena.   errors  INVALID: an operator mixes samples in another way; NOMEM */
 trm_status trmi_mark_blocks(const trm_graph *graph, int64_t samples, trmi_arena *arena,
                             trmi_block_marks *out, trm_error *err);
 
@@ -115,7 +115,7 @@ void trmi_lower_samples(trm_program *program, const trmi_plan_options *options);
 /* Returns whether a gradient of `gradient` bytes, computed from `factors` bytes on a rank, is worth
  * computing cooperatively. */
 bool trmi_cooperative_is_worth_it(int64_t gradient, int64_t factors);
-/* Selects the cooperative gradients and moves their steps after all others. error NOMEM */
+/* Selects the cooperative gradients and moves their steps after all others.   errors  NOMEM */
 trm_status trmi_lower_cooperative(trm_program *program, const trmi_plan_options *options,
                                   trm_error *err);
 /* So many gathers of parameters are under way at most: a program needs the memory of so many results
@@ -129,7 +129,7 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
                              const trmi_roots *roots, trm_error *err); /* arenas and offsets */
 /* Computes the offsets of the activations from their lifetimes: the fewest bytes that greedy
  * placement finds and, within these, offsets whose lines are in the caches of `threads` threads
- * that divide images alike. error NOMEM */
+ * that divide images alike.   errors  NOMEM */
 trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err);
 
 #endif

@@ -54,7 +54,8 @@ typedef struct trmi_links {
     const trmi_mesh *mesh; /* mesh of the present search; set by the caller */
 } trmi_links;
 
-/* Parses a description (format: plan/search/links.c). error INVALID, with line, found and expected
+/* Parses a description (format: plan/search/links.c).
+ *   errors  INVALID, with line, found and expected
  * text */
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err);
 /* Gives the groups of `ranks` ranks that were not measured the curves of the measured group whose

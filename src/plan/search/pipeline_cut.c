@@ -463,7 +463,7 @@ static trm_status sum_atoms(cutting *c) {
     return TRM_OK;
 }
 
-/* Opens what the search of all cuts needs. error INVALID (a schedule that cannot be), NOMEM */
+/* Opens what the search of all cuts needs.   errors  INVALID (a schedule that cannot be), NOMEM */
 static trm_status open_places(cutting *c, trmi_arena *scratch) {
     const trmi_pipe_shape *shape = c->shape;
     size_t runs = (size_t)(shape->stages * shape->chunks);

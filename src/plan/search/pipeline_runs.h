@@ -71,11 +71,11 @@ typedef struct trmi_runs {
 } trmi_runs;
 
 /* Opens the runs of a space; runs->space and ->micros are set. begins: [begins_count] nodes, the
- * only ones with which stages can begin; NULL: all of trmi_pipe_cuts. error NOMEM */
+ * only ones with which stages can begin; NULL: all of trmi_pipe_cuts.   errors  NOMEM */
 trm_status trmi_runs_open(trmi_runs *runs, const int32_t *begins, int32_t begins_count,
                           trmi_arena *arena, trm_error *err);
 /* Finds the least seconds of the run from cut `a` to cut `b`. *out is valid until the next call.
- * error NOMEM */
+ *   errors  NOMEM */
 trm_status trmi_runs_least(trmi_runs *runs, const trmi_run_ask *ask, const trmi_least_run **out,
                            trm_error *err);
 /* Returns the least seconds, for each micro-batch, that the run copies for other stages. shared:

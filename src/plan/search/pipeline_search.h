@@ -86,7 +86,7 @@ trm_status trmi_pipe_measure(const trmi_pipe_costs *costs, trmi_pipe_plan *plan,
  * [nodes]; returns their number. */
 int32_t trmi_pipe_cuts(const trmi_space *space, int32_t *out);
 /* Finds the nodes of operators, "a,b", with which the second and further runs begin. out
- * [TRMI_VIRTUAL_STAGES_MAX]. error INVALID (no such operator, another order) */
+ * [TRMI_VIRTUAL_STAGES_MAX].   errors  INVALID (no such operator, another order) */
 trm_status trmi_pipe_begins(const trmi_space *space, const char *names, int32_t *out,
                             int32_t *count, trm_error *err);
 /* Marks the parameters that a stage beginning with node `begin` reads and an earlier one updates,

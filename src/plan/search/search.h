@@ -272,7 +272,7 @@ void trmi_space_destroy(trmi_space *space);
 /* Makes a space of the nodes [begin, end) of another one, without the edges that leave them
  * (space_part.c). Costs are shared with `space`, which outlives it. `foreign`: [values] parameters
  * whose gradients and updates do not count, as another stage has them; NULL: none. Everything in
- * *out is in the arena. error NOMEM */
+ * *out is in the arena.   errors  NOMEM */
 trm_status trmi_space_part(const trmi_space *space, int32_t begin, int32_t end, const bool *foreign,
                            trmi_arena *arena, trmi_space *out, trm_error *err);
 /* Returns whether a parameter is trained and updated by the ranks of this space. */
@@ -479,7 +479,7 @@ typedef struct trmi_measure {
     int32_t buckets, messages; /* buckets; gradient messages that were put into them */
     double cooperative_bytes;  /* bytes of cooperative gradients, which are not sent */
 } trmi_measure;
-/* Simulates one step of a plan. error NOMEM */
+/* Simulates one step of a plan.   errors  NOMEM */
 trm_status trmi_space_measure(const trmi_space *space, const trmi_choice *choice, trmi_measure *out,
                               trm_error *err);
 
@@ -510,8 +510,9 @@ typedef struct trmi_timeline {
     int64_t count, capacity; /* of events */
 } trmi_timeline;
 /* Simulates one step as trmi_space_measure() and records its events. With a router, each
- * redistribution is recorded as the moves of its cheapest route. error NOMEM; owns: caller,
- * trmi_timeline_free, also after an error */
+ * redistribution is recorded as the moves of its cheapest route.
+ *   owns    the caller: trmi_timeline_free, also after an error
+ *   errors  NOMEM */
 trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choice,
                                trmi_router *router, trmi_timeline *timeline, trmi_measure *out,
                                trm_error *err);
@@ -519,8 +520,9 @@ trm_status trmi_space_timeline(const trmi_space *space, const trmi_choice *choic
 void trmi_timeline_free(trmi_timeline *timeline);
 
 /* Converts a choice to a plan and back. trmi_space_plan() writes a line for each operator with
- * loops; owns: caller. error NOMEM; trmi_space_choice(): INVALID if no strategy of the space
- * matches a line */
+ * loops.
+ *   owns    the caller
+ *   errors  NOMEM; trmi_space_choice(): INVALID if no strategy of the space matches a line */
 trm_status trmi_space_plan(const trmi_space *space, const trmi_choice *choice,
                            trmi_partition_plan **out, trm_error *err);
 trm_status trmi_space_choice(const trmi_space *space, const trmi_partition_plan *plan,
@@ -550,7 +552,7 @@ bool trmi_space_baseline(const trmi_space *space, trmi_baseline baseline, trmi_c
  * Recursive: decides axis by axis, operators in the order of their weight, each by the cheapest
  * letter given the decided ones. Propagation: starts at the pinned operators (without pins: at the
  * inputs, cut by samples) and proceeds breadth first; each operator gets the strategy that moves
- * least. error NOMEM */
+ * least.   errors  NOMEM */
 trm_status trmi_space_recursive(const trmi_space *space, trmi_choice *out, trm_error *err);
 trm_status trmi_space_propagate(const trmi_space *space, trmi_choice *out, trm_error *err);
 
@@ -563,7 +565,7 @@ typedef enum trmi_search_mode {
     TRMI_SEARCH_PROPAGATION
 } trmi_search_mode;
 
-/* Parses the name of a search mode, ours or MindSpore's; NULL: optimal. error INVALID */
+/* Parses the name of a search mode, ours or MindSpore's; NULL: optimal.   errors  INVALID */
 trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err);
 
 /* The options of a search. Zero means the default. */
@@ -631,7 +633,7 @@ typedef struct trmi_found {
 } trmi_found;
 
 /* Searches a space: the fastest plan by prediction, its certificate and baselines.
- * options NULL: defaults. Everything in *out lies in the arena. error NOMEM, INVALID (no legal
+ * options NULL: defaults. Everything in *out lies in the arena.   errors  NOMEM, INVALID (no legal
  * plan) */
 trm_status trmi_search(const trmi_space *space, const trmi_search_options *options,
                        trmi_arena *arena, trmi_found *out, trm_error *err);
@@ -642,13 +644,13 @@ static inline void trmi_space_count_done(const trmi_space *space) {
     }
 }
 /* Finds the runners-up of the best plan of a search, which takes a third of its time. They lie in
- * the arena. error NOMEM */
+ * the arena.   errors  NOMEM */
 trm_status trmi_search_runners(const trmi_space *space, trmi_found *found, trmi_arena *arena,
                                trm_error *err);
 
 /* Finds up to `wanted` other plans whose predicted times differ, to validate predictions against
  * runs. Each is the best plan with one operator in some other strategy. out: candidates [wanted],
- * in the arena; *count. error NOMEM */
+ * in the arena; *count.   errors  NOMEM */
 trm_status trmi_search_others(const trmi_space *space, const trmi_found *found, int32_t wanted,
                               trmi_arena *arena, trmi_candidate *out, int32_t *count,
                               trm_error *err);

@@ -289,7 +289,7 @@ static void leave_strict(const trmi_space *s, const trmi_space_node *node, trmi_
     c->count = kept;
 }
 
-/* Lists the strategies of a class and computes their costs. error NOMEM and errors of
+/* Lists the strategies of a class and computes their costs.   errors  NOMEM and errors of
  * trmi_partition_strategies() */
 static trm_status fill_class(building *b, const trmi_space_node *node, trmi_space_class *c) {
     trmi_space *s = b->s;
@@ -458,7 +458,7 @@ static void find_read(building *b, trmi_space_node *node) {
     node->repeats = b->repeats[node->op] && !node->dropped;
 }
 
-/* Finds the pinned strategy of a node. error INVALID: not possible on this mesh */
+/* Finds the pinned strategy of a node.   errors  INVALID: not possible on this mesh */
 static trm_status pin_strategy(building *b, trmi_space_node *node,
                                const trmi_partition_plan *pins) {
     const trmi_op *op = &b->s->graph->ops[node->op];

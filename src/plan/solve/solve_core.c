@@ -87,7 +87,7 @@ static void connect_neighbours(core *c, const bool *gone, int32_t v) {
 }
 
 /* Computes the elimination order into c->order and raises *width to its largest number of
- * neighbours. error UNSUPPORTED if a table would have more than `limit` entries, NOMEM */
+ * neighbours.   errors  UNSUPPORTED if a table would have more than `limit` entries, NOMEM */
 static trm_status find_order(core *c, int64_t limit, int32_t *width, trm_error *err) {
     int32_t n = c->work->nodes_count, most = 0;
     bool *gone = trmi_arena_alloc(&c->memory, (size_t)n);
@@ -247,7 +247,7 @@ static void add_scope(bucket *b, const factor *f, int32_t node) {
     }
 }
 
-/* Collects all unused factors that contain `node` into bucket b. error UNSUPPORTED (too many
+/* Collects all unused factors that contain `node` into bucket b.   errors  UNSUPPORTED (too many
  * factors), NOMEM */
 static trm_status gather_factors(core *c, bucket *b, int32_t node, trm_error *err) {
     b->node = node;

@@ -100,7 +100,7 @@ trmi_tradeoff trmi_front_cost(const trmi_front_graph *graph, const int32_t *choi
 int32_t trmi_front_best(const trmi_front_graph *graph, int32_t node, int32_t state, double a,
                         double b);
 /* Builds the graph with the single cost a x time + b x memory (solve_cost.c). Its tables lie in the
- * arena or are those of `graph`. error NOMEM */
+ * arena or are those of `graph`.   errors  NOMEM */
 trm_status trmi_front_scalar(const trmi_front_graph *graph, double a, double b, trmi_arena *arena,
                              trmi_cost_graph *out, trm_error *err);
 /* Bounds of a search with lists: time + lambda x memory <= bound, memory <= limit (0: any). */

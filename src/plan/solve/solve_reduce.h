@@ -52,16 +52,17 @@ typedef struct trmi_solve_work {
 } trmi_solve_work;
 
 /* Builds the work graph of `graph`. Table data of the graph is borrowed; edges between the same
- * nodes are added up. error NOMEM; call trmi_work_close() after an error, too. */
+ * nodes are added up.   errors  NOMEM; call trmi_work_close() after an error, too. */
 trm_status trmi_work_open(trmi_solve_work *work, trmi_tables *tables, const trmi_cost_graph *graph,
                           trm_error *err);
-/* Copies the live part of a graph, without its steps. The copy shares the tables. error NOMEM; call
+/* Copies the live part of a graph, without its steps. The copy shares the tables.
+ *   errors  NOMEM; call
  * trmi_work_close() after an error, too. */
 trm_status trmi_work_copy(trmi_solve_work *work, const trmi_solve_work *from, trm_error *err);
 /* Frees the graph, not its tables. A zeroed graph is fine. */
 void trmi_work_close(trmi_solve_work *work);
 
-/* Eliminates nodes with at most `most` (1 or 2) neighbours until none is left. error NOMEM */
+/* Eliminates nodes with at most `most` (1 or 2) neighbours until none is left.   errors  NOMEM */
 trm_status trmi_work_reduce(trmi_solve_work *work, int32_t most, trm_error *err);
 /* Fixes a live node in `state` and removes it: its table rows are added to the costs of its
  * neighbours. No step is recorded: the caller keeps the state and adds the node's own cost. error

@@ -224,7 +224,7 @@ static trm_status evaluate_if_new(evaluator *j, trm_job_result *out, double *sai
 }
 
 /* Asks the servers, at most every two seconds until they have answered once, whether their model_dir
- * is this evaluator's. error INVALID: it is another one */
+ * is this evaluator's.   errors  INVALID: it is another one */
 static trm_status compare_folder(trm_estimator *e, bool *met, double *asked, trm_error *err) {
     double now = trmi_os_now();
     if (*met || now - *asked < 2) {

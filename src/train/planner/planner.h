@@ -155,7 +155,7 @@ typedef struct trmi_planner_stage {
 trm_status trmi_planner_stage_space(trm_planner *p, const trm_graph *graph, const trmi_mesh *mesh,
                                     const trmi_planner_stage *stage, trmi_space **out,
                                     trm_error *err);
-/* Builds the graphs of one of `micros` micro-batches. owns: the caller destroys both */
+/* Builds the graphs of one of `micros` micro-batches.   owns  the caller destroys both */
 trm_status trmi_planner_micro_graph(const trm_planner *p, int32_t micros, trmi_micro_graph *out,
                                     trm_error *err);
 /* planner_pipeline.c: searches plans with stages (options.stages), and chooses one if it is better
@@ -177,12 +177,12 @@ trm_status trmi_planner_check_given(trm_planner *p, trm_error *err);
 trm_status trmi_planner_measure_given(trm_planner *p, trm_error *err);
 trm_status trmi_planner_price_given(trm_planner *p, const trmi_pipe_costs *costs, trm_error *err);
 /* Makes the space of one micro-batch on the mesh of a stage, without edges; `context`: the planner.
- * owns: the caller */
+ *   owns  the caller */
 trm_status trmi_planner_micro_space(void *context, const trmi_mesh *mesh, int32_t micros,
                                     bool recompute, trmi_space **out, trm_error *err);
-/* planner_plans.c: makes the chosen plan, with or without stages, for a file. owns: the caller */
+/* planner_plans.c: makes the chosen plan, with or without stages, for a file.   owns  the caller */
 trm_status trmi_planner_chosen(const trm_planner *p, trmi_partition_plan **out, trm_error *err);
-/* Makes the plan of a plan with stages, for a file. owns: the caller */
+/* Makes the plan of a plan with stages, for a file.   owns  the caller */
 trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *from,
                                     trmi_partition_plan **out, trm_error *err);
 /* Compiles a rank of one stage; sets *bytes as trmi_planner_compiled. */

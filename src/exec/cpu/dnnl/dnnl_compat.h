@@ -11,7 +11,7 @@
 typedef struct trmi_dnnl trmi_dnnl;
 trm_status trmi_dnnl_create(trmi_dnnl **out, trm_error *err);
 void trmi_dnnl_destroy(trmi_dnnl *dnnl);
-/* Returns "oneDNN 2.6.3", a part of the tuning key. owns: static */
+/* Returns "oneDNN 2.6.3", a part of the tuning key.   owns  static */
 const char *trmi_dnnl_version(void);
 
 /* ---- convolution ---------------------------------------------------------------------------- */

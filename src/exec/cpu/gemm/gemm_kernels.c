@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/gemm/gemm_kernels.c: the functions of a trmi_gemm_isa, compiled for each instruction set
- * (base/simd/isa.h). */
+ * (base/simd/isa.h). They are the innermost part of the matrix product; gemm_isa.h says what each
+ * one must do, the loops around them choose panels and threads.
+ *
+ *   tile     MR x NR sums in registers:  c[i][j] += a[i][p] * b[p][j]  for all p of the panel
+ *            tile_rows: rows of a lie at a fixed stride; tile_cols: a is stored by columns
+ *   pack     columns of a matrix to panels of NR, so that a tile reads b in one stream
+ *   widen    rows of bfloat16 to float32; narrow: the way back, with a bias
+ *   sum      partial sums of several threads, in their order
+ *
+ * The number of rows of a tile is a constant of its function (one function for each number), since
+ * a compiler keeps an array that a loop with a variable bound indexes in memory, not in registers.
+ *
+ * Invariant: the order of the additions over p depends neither on the position of a tile nor on the
+ * thread that computes it; strict determinism relies on it. */
 #include "exec/cpu/gemm/gemm_isa.h"
 
 #include "base/simd/tile.h"

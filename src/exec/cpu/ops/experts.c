@@ -89,7 +89,7 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
 }
 
 /* Lists the rows of each expert, in their order: expert e has order[begins[e] .. begins[e + 1]).
- * Rows whose expert is on another rank come last. error INVALID: there is no such expert */
+ * Rows whose expert is on another rank come last.   errors  INVALID: there is no such expert */
 static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const int32_t *ids,
                             int64_t *begins, int64_t *order, trm_error *err) {
     const trmi_op_part *part = trmi_part_of(a);
