@@ -15,8 +15,7 @@ trm_status trmi_queue_create(int64_t capacity, trmi_queue **out, trm_error *err)
 /* Frees the queue; no thread may use it any more. */
 void trmi_queue_destroy(trmi_queue *queue);
 /* Adds an item; waits while the queue is full.
- *   errors  CANCELLED: closed; the caller keeps the item
- */
+ *   errors  CANCELLED: closed; the caller keeps the item */
 trm_status trmi_queue_push(trmi_queue *queue, void *item);
 /* Adds an item without waiting: a full queue grows. For producers that may hold something that the
  * consumer waits for.   errors  CANCELLED, NOMEM */

@@ -20,8 +20,7 @@ typedef struct trmi_tfrecord_reader {
 /* Appends a record with its frame. */
 void trmi_tfrecord_append(trmi_text *out, const void *data, size_t bytes);
 /* Returns the record at the reader's offset and advances the reader.
- *   errors  END; CORRUPT with record
- * number, offset and fault */
+ *   errors  END; CORRUPT with record number, offset and fault */
 trm_status trmi_tfrecord_next(trmi_tfrecord_reader *reader, const uint8_t **data, size_t *bytes,
                               trm_error *err);
 /* Returns whether the first 12 bytes frame a record, by their checksum. */

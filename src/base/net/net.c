@@ -100,8 +100,7 @@ static bool is_stopped(const trmi_wait_limit *patience) {
 }
 
 /* Waits until the socket is ready for `events`.
- *   errors  TIMEOUT, CANCELLED, without a message: the
- * caller describes what it waited for */
+ *   errors  TIMEOUT, CANCELLED, without a message: the caller describes what it waited for */
 static trm_status wait_ready(int fd, short events, const trmi_wait_limit *patience) {
     for (;;) {
         double left = patience->deadline - trmi_os_now();

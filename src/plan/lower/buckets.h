@@ -42,8 +42,8 @@ int32_t trmi_buckets_fixed(const trmi_bucket_item *items, int32_t items_count, i
                            trmi_bucket *out);
 /* Divides at given indices, as MindSpore's all_reduce_fusion_config: [20, 35] makes items 0-19,
  * 20-34 and the rest.
- *   errors  INVALID: indices not ascending, below 1, or beyond the number of items
- * (an index equal to it is allowed) */
+ *   errors  INVALID: indices not ascending, below 1, or beyond the number of items (an index
+ *           equal to it is allowed) */
 trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              const int32_t *indices, int32_t indices_count, trmi_bucket *out,
                              int32_t *count, trm_error *err);

@@ -46,8 +46,7 @@ typedef struct trmi_mesh {
 } trmi_mesh;
 
 /* Parses a mesh: "2x4", "8", "host=2xlocal=4"; axes of size 1 are dropped.
- *   errors  INVALID, with the
- * text and the position */
+ *   errors  INVALID, with the text and the position */
 trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err);
 /* Writes a mesh as text, "2x4", into `text` [size]. Returns text. */
 const char *trmi_mesh_text(const trmi_mesh *mesh, char *text, size_t size);
@@ -374,8 +373,7 @@ trm_status trmi_partition_plan_create(const trmi_mesh *mesh, trmi_partition_plan
 /* Frees a plan; NULL is fine. */
 void trmi_partition_plan_destroy(trmi_partition_plan *plan);
 /* Adds or replaces the line of an operator. output NULL: the strategy's own spread.
- *   errors  INVALID
- * (wrong number of letters), NOMEM */
+ *   errors  INVALID (wrong number of letters), NOMEM */
 trm_status trmi_partition_plan_set(trmi_partition_plan *plan, const char *op, const char *letters,
                                    bool pinned, const trmi_spread *output, trm_error *err);
 /* Adds or replaces the store of a parameter or state. again: trmi_partition_store.

@@ -63,8 +63,7 @@ typedef struct trmi_partitioner {
 } trmi_partitioner;
 
 /* First walk (choose_cuts.c): fills letters, stored and warnings.
- *   errors  INVALID (the plan is not
- * possible), NOMEM */
+ *   errors  INVALID (the plan is not possible), NOMEM */
 trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err);
 /* Returns the spread to which the program brings a gradient made as `made`: the parameter's store,
  * partial on axes on which the parameter is whole (*axes), as the executor sums these in buckets

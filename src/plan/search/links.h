@@ -55,8 +55,7 @@ typedef struct trmi_links {
 } trmi_links;
 
 /* Parses a description (format: plan/search/links.c).
- *   errors  INVALID, with line, found and expected
- * text */
+ *   errors  INVALID, with line, found and expected text */
 trm_status trmi_links_parse(const char *text, trmi_links *out, trm_error *err);
 /* Gives the groups of `ranks` ranks that were not measured the curves of the measured group whose
  * number of ranks is nearest: a price for a plan that is needed at once. */

@@ -34,8 +34,7 @@ static trm_status fail_no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "t
 
 /* Finds the choice with the least a x time + b x memory. out *least: a lower bound of that cost
  * over all choices (equal to it unless branch and bound hit its limit).
- *   errors  INVALID (no choice is
- * legal), NOMEM */
+ *   errors  INVALID (no choice is legal), NOMEM */
 static trm_status solve_weighted(front *f, double a, double b, trmi_front_point *out,
                                  double *least) {
     const trmi_front_graph *g = f->g;

@@ -56,8 +56,7 @@ typedef struct trmi_solve_work {
 trm_status trmi_work_open(trmi_solve_work *work, trmi_tables *tables, const trmi_cost_graph *graph,
                           trm_error *err);
 /* Copies the live part of a graph, without its steps. The copy shares the tables.
- *   errors  NOMEM; call
- * trmi_work_close() after an error, too. */
+ *   errors  NOMEM; call trmi_work_close() after an error, too */
 trm_status trmi_work_copy(trmi_solve_work *work, const trmi_solve_work *from, trm_error *err);
 /* Frees the graph, not its tables. A zeroed graph is fine. */
 void trmi_work_close(trmi_solve_work *work);
