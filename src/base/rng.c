@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counter-based random numbers (base/rng.h). Every function returns the same bits on every CPU and
- * with every C library; floating point operations are written out in a fixed order for that reason.
- */
+/* Counter-based random numbers (base/rng.h): Philox 4x32-10 of (seed, stream, counter). There is no
+ * state, so any thread, rank or resumed run computes any number by itself.
+ *
+ *   trmi_philox          four words of 32 bits
+ *   trmi_normal_groups   normal numbers by the Box-Muller transform, many at a time
+ *   trmi_permute         the place of an index in a random order, without the order in memory
+ *
+ * Invariant: every function returns the same bits on every CPU and with every C library; floating
+ * point operations are written out in a fixed order for that reason, and no fused multiply-add is
+ * used. */
 #include "base/rng.h"
 
 #include "base/error.h"

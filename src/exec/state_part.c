@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Lists and copies a rank's part of the state (contracts in state_part.h). Where an element of a
  * variable lies in this rank's memory is found by sending the numbers of the elements the way of
- * their values: whole variable, box of this rank, layout of the program. */
+ * their values: whole variable, box of this rank, layout of the program. So no formula of a layout
+ * is repeated here, and a new layout or cut needs no change:
+ *
+ *   1 2 3 4 5 6 ...  whole variable, plain layout
+ *       2 3   5 6    box of this rank
+ *       5 2 6 3 0 0  layout of the program; 0: padding     -> segments {begin, count, step, times}
+ *
+ * Slots of the optimiser lie as their parameter does, so they take its numbers. Listing allocates
+ * and is done once for a set of ranks; reading and placing copy words and allocate nothing. */
 #include "exec/state_part.h"
 
 #include "exec/box_walk.h"

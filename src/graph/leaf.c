@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Leaves: inputs, parameters, states, constants; and the initial values of parameters, which are
- * functions of (seed, name, element), so that any part of a leaf can be filled on any rank. */
+ * functions of (seed, name, element), so that any part of a leaf can be filled on any rank.
+ *
+ *   input      a field of the batch              state     what a step changes beside parameters
+ *   parameter  what the optimiser changes        constant  bytes that the graph owns
+ *
+ * Invariants: names of leaves are unique, because checkpoints use them. The values of a parameter
+ * do not depend on other parameters, on the number of ranks or on how a plan cuts it: its stream of
+ * random numbers follows from its name, the counter from the index of the element in the whole
+ * leaf. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 

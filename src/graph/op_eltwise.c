@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Elementwise operators. Shapes follow NumPy broadcasting; gradients are summed back to the shape
- * of each input. */
+/* Elementwise operators: shape rules, gradients, rows of the operator table, builders. Shapes
+ * follow NumPy broadcasting; gradients are summed back to the shape of each input.
+ *
+ * A gradient reads y where it can be computed from it (ReLU, sigmoid, tanh, exp, sqrt) and x
+ * otherwise (GELU, SiLU, log), because what no gradient reads is not kept in memory until backward.
+ * Kernels are in exec/ref/ref_eltwise.c and exec/cpu/ops/eltwise.c. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers y = x w^T + b and matrix products, plain or batched. Gradients are matrix products,
  * too. The plan can add a fused ReLU, a mask or a range of columns
- * (plan/passes/pass_fuse_product.c). */
+ * (plan/passes/pass_fuse_product.c).
+ *
+ *   LINEAR   x [..., I], w [O, I] or, inputs_first, [I, O], bias [O] -> [..., O]
+ *   MATMUL   rows     a [..., K], b [K, N] -> [..., N]; over all rows: [..., M], [..., N] -> [M, N]
+ *            batches  a [..., M, K], b [..., K, N] -> [..., M, N], each side transposed or not
+ *
+ * Leading dimensions of MATMUL are equal here: the builder repeats what NumPy would broadcast. */
 #include "graph/graph_ir.h"
 #include "graph/rows.h"
 

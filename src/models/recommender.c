@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Building blocks of the recommendation models (models/recommender.h): checks of the inputs,
- * look-up of rows from one or several tables, layers. */
+/* Building blocks of the recommendation models (models/recommender.h): checks of the inputs, look-
+ * up of rows from one or several tables, layers.
+ *
+ *   keys [N, F] or bags (keys [K], offsets) --> rows [N, F, width] --> flat [N, F width] --> tower
+ *
+ * One table for all fields is one look-up; several tables are one look-up each, for the fields that
+ * the options give them, joined again in the order of the fields. Errors are kept by the graph, and
+ * name the model and the table. Parameter names are part of checkpoints and must not change. */
 #include "models/recommender.h"
 
 #include "base/error.h"

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The operations of a model on several ranks: finding the communicator, sharing the data, agreeing
- * on a status, sums (contracts in model.h). With one rank every function returns at once. */
+ * on a status, sums (contracts in model.h). With one rank every function returns at once, so
+ * callers need no `if`.
+ *
+ * The ranks of a model are those of its options, else the one job that this process has joined: a
+ * program that joins its ranks trains on all of them without naming them again. A launcher whose
+ * ranks the program never joined is worth one warning, since each process would train a copy of its
+ * own.
+ *
+ * Invariant: agree, add and broadcast are collectives. Each rank calls them at the same places,
+ * also after an error of its own, which is what `agree` is for. */
 #include "train/gradient_sink.h"
 #include "train/model.h"
 

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From flags to trm_model_options: precision, optimiser, learning rate, loss scale, network,
- * split (contracts in app.h). Each word of a flag maps to an enumerator here and nowhere else. */
+/* From flags to trm_model_options: precision, optimiser, learning rate, loss scale, network, split
+ * (contracts in app.h). Each word of a flag maps to an enumerator here and nowhere else, and all
+ * commands make their models by these functions, so that a flag means the same in all of them.
+ *
+ * Words that are wrong are reported with the words that exist. A description of the run (which
+ * flags it had) goes into each checkpoint. */
 #include "app/models/models.h"
 
 #include <stdio.h>

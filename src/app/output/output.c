@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* All output of the program (contracts in output.h). A progress line without a newline may be
- * open on the terminal; every other output ends it first (app_end_status_line). */
+/* All output of the program (contracts in output.h). A progress line without a newline may be open
+ * on the terminal; every other output ends it first (app_end_status_line).
+ *
+ *   results   stdout; with --json one object a line
+ *   progress  stderr; nothing with --quiet, and in ranks that are muted
+ *   warnings  stderr, always
+ *
+ * Of a job whose ranks share one console only the first rank shows results and progress
+ * (app_output_mute); an elastic job whose first rank dies shows those of the next one
+ * (app_output_show). Errors of writing to stdout are found at the end and become exit code 4. */
 #include "app/output/output.h"
 
 #include "app/options/flags.h"

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The progress report of a training: a line or a JSON event per step, epoch, evaluation and
- * checkpoint. The functions are callbacks of the training (app_reporter); none of them changes
- * it. */
+ * checkpoint. The functions are callbacks of the training (app_reporter); none of them changes it.
+ *
+ *   step        every --log-every steps, the first one, the last of an epoch or of the run
+ *   status line on a terminal, after every step, in place
+ *   state       when SIGUSR2 asked for it
+ *   membership  of an elastic job: which ranks are there now, and what the change cost
+ *
+ * Times are those since the report before, so that a pause for a checkpoint shows in one line only.
+ */
 #include "app/app.h"
 #include "app/output/record.h"
 

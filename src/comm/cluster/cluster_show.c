@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Access to a resolved cluster: getters, the digest that ranks compare at the rendezvous, and the
- * output of `trireme cluster`. Nothing here changes a cluster, so any thread may call it. */
+ * output of `trireme cluster`, as text or JSON. Nothing here changes a cluster, so any thread may
+ * call it.
+ *
+ * The digest is over what all processes of a job must agree on (size, rank table, roles with their
+ * addresses), not over what differs by process (its own rank and role). An evaluator may be listed
+ * by some and not by others, so it is left out. */
 #include "comm/cluster/cluster_claim.h"
 #include "comm/cluster/cluster_addr.h"
 

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Collectives without a root, composed of the parts of schedule_parts.c. A vector that is summed
- * step by step must be writable: it is in the receive buffer, or in temporary memory if the receive
- * buffer is shorter than the vector. */
+/* Collectives without a root, composed of the parts of schedule_parts.c:
+ *
+ *   all-reduce       scatter part, then gather part; tree and chain: reduce to rank 0, broadcast
+ *   reduce-scatter   scatter part            all-gather   gather part
+ *   all-to-all       direct, pairwise, Bruck
+ *   barrier          dissemination: log2 n rounds, no data
+ *
+ * A vector that is summed step by step must be writable: it is in the receive buffer, or in
+ * temporary memory if the receive buffer is shorter than the vector. Every function appends the
+ * steps of one rank (b->rank) only; the ranks' schedules fit together because all make the same
+ * rounds. */
 #include "comm/schedule/schedule.h"
 
 /* Returns the whole vector, at element `at` of `place`. */

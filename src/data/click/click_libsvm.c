@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Text of the forms "label index:value ..." (libsvm) and "label field:index:value ..." (libffm).
- * The first row with an entry decides which. Rows are ragged and weighted. */
+ * The first row with an entry decides which. Rows are ragged and weighted.
+ *
+ * Opening reads the file once: it indexes the lines and finds the largest field and the longest
+ * row, from which the shapes of batches follow. Then row n is parsed where it is needed, from the
+ * mapped file, by any thread: nothing is kept between rows. A row that is wrong is an error with
+ * file, line and column; limits (FIELDS_MAX, ENTRIES_MAX) are checked before memory is taken. */
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/mapping.h"

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.json: what Hugging Face's `tokenizers` package writes. Whatever would change ids and is
- * not implemented is refused by name; the rest is kept, to be written again. */
+/* tokenizer.json: what Hugging Face's `tokenizers` package writes.
+ *
+ *   read_settings    normalizer, pre_tokenizer, decoder, ...: what changes ids and is not
+ *                    implemented is refused by name, since ignoring it would give other ids
+ *   vocabulary       "token": id, and the list of added tokens
+ *   merges           pairs by falling priority
+ *   keep_settings    the rest is kept as it is, to be written again
+ *
+ * Invariants: the file comes from outside. Memory follows the number of its entries, not its
+ * largest id, so that a small file cannot ask for a huge table; an id or a key that stands there
+ * twice is an error. */
 #include "data/text/tokenizer.h"
 
 #include "base/checked.h"

@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tables of a tokenizer: tokens by id and by text, merges by pair, characters by code point. */
+/* Tables of a tokenizer: tokens by id and by text, merges by pair, characters by code point.
+ *
+ *   by id      t->tokens[id]                   an array
+ *   by text    base/hash/hash_index.h          for special tokens and whole words
+ *   by pair    places of (left, right) -> rank open addressing in one array: encoding looks up each
+ *                                              pair of neighbours and mostly finds none
+ *   by point   sorted code points, and a table for ASCII
+ *
+ * Byte-level tokens spell bytes as printable characters (GPT-2): a byte that is printable in
+ * Latin-1 stands for itself, the n-th other one for U+0100 + n. */
 #include "data/text/tokenizer.h"
 
 #include "base/arguments.h"

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way `strict_blocks` (strict.h): checks its options, takes its memory, and writes fed samples
- * to the rows of their blocks. */
+ * to the rows of their blocks.
+ *
+ *   open      are blocks asked for?  which kernels, which walk, which norms
+ *   plan      number of blocks for the compiler; gradients that must stay whole
+ *   connect   memory for the sums of blocks and for the exchange with other ranks
+ *   begin     the optimiser's tree, communicators
+ *   feed      sample i -> block i mod count, at the block's position in the tree
+ *
+ * strict_sums.c has the sums of a step, strict_norms.c those of norms and losses, strict_groups.c
+ * the ranks that exchange them, tree_sum.c the order of additions. */
 #include "exec/determinism/strict.h"
 
 #include "exec/exec.h"

@@ -1,5 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of softmax and the losses. */
+/* Reference kernels of softmax and the losses. Each one computes in double, row by row, as the
+ * formula above it says; the fast kernels are tested against these.
+ *
+ *   softmax      y = exp(z) / sum of exp(z)
+ *   softmax_xent lse(z) - (1 - s) z_label - s mean(z), the mean over the labels that count
+ *   linear_xent  the same of z = x w^T + b, with its gradients; the logits are never stored
+ *   bce_logits   log(1 + exp(z)) - t z
+ *
+ * A rank may have some of the classes or some of the samples. What a row needs of other ranks (its
+ * log-sum-exp, the label's logit) and what the mean needs (total and count) goes through the
+ * exchange of the operator (trmi_norm_sync); with one rank both return at once. In strict mode the
+ * samples are added by block, and the blocks in the order of the tree. */
 #include "exec/ref/ref.h"
 #include "exec/class_labels.h"
 

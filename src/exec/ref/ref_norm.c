@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of batch norm and its fused forms. Statistics are exchanged over ranks if the
- * operator asks for it. */
+/* Reference kernels of batch norm and its fused forms, one channel after the other, in double:
+ *
+ *   forward    mean and variance of x (two passes, for accuracy), y = gamma x_hat + beta, with
+ *              residual and ReLU where they are fused; running statistics by the unbiased variance
+ *   backward   dz = dy behind the ReLU, dx = gamma / std (dz - mean(dz) - x_hat mean(dz x_hat))
+ *
+ * Statistics are exchanged over ranks if the operator asks for it: moments (mean, sum of squared
+ * distances, count) are combined by the update of Chan et al., never by adding squares, which would
+ * lose digits. In strict mode a rank exchanges the moments of each of its blocks. */
 #include "exec/ref/ref.h"
 
 #include "base/error.h"

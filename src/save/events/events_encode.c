@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Building event records: protobuf messages without a protobuf library, framed as TFRecords. Field
- * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto. */
+ * numbers are those of tensorflow/core/util/event.proto and framework/summary.proto.
+ *
+ *   record   length | checksum | Event {1 wall_time, 2 step, 3 file_version or 5 summary or ...}
+ *   scalars  Summary {1 Value {1 tag, 2 simple_value}}
+ *   histogram, graph: the field numbers stand beside the code that writes them
+ *
+ * Histograms have TensorFlow's bucket limits, and runs of empty buckets are written as one, as
+ * TensorFlow does. Memory that is missing is kept by the text and reported by the caller. */
 #include "save/events/events.h"
 
 #include "base/element.h"

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing .npz archives: stored members, each aligned to 64 bytes so that the file can be mapped.
- * The date is fixed, so equal arrays give equal files. See npz.c for the form of the file. */
+ * See npz.c for the form of the file.
+ *
+ *   [local header | name | padding | .npy header | data] ... [central directory] [end record]
+ *
+ * All names, headers and arrays are checked before the file is created. Data are read twice, first
+ * for the checksum, which stands before them, so that nothing is buffered. The date is fixed, so
+ * equal arrays give equal files. Records with 64-bit numbers are written only where a number does
+ * not fit into 32 bits (zip64_from, which tests lower), because older readers know none. */
 #include "save/formats/npy.h"
 
 #include "base/arguments.h"

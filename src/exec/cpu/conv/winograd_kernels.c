@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/conv/winograd_kernels.c: the functions of a trmi_winograd_isa, compiled for each
- * instruction set (base/simd/isa.h). Two-dimensional transforms are the one-dimensional
- * one along columns, then along rows. */
+ * instruction set (base/simd/isa.h). Two-dimensional transforms are the one-dimensional one along
+ * columns, then along rows:
+ *
+ *   inputs     B' d B    tile of (ry + 2) x (rx + 2) pixels -> points
+ *   weights    G g G'    3 x 3 weights -> points
+ *   outputs    A' m A    products at the points -> ry x rx pixels
+ *   backward   the transposed matrices: A of gradients of outputs, G' of gradients of weights
+ *
+ * Between the transforms, each point is a matrix product of its own over all tiles and channels
+ * (winograd.h), which does most of the work. Channels are the vector lanes: VL of them at a time,
+ * so that no transform mixes lanes. */
 #include "exec/cpu/conv/winograd_isa.h"
 
 #include "base/simd/tile.h"

@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fast back-end (`onednn`): a table from operator kind to kernel functions, the answers to the
  * planner's questions, creation and destruction. A new kernel needs a file and a row here. The name
- * is historical: oneDNN solves only some convolutions; all other kernels are Trireme's. */
+ * is historical: oneDNN solves only some convolutions; all other kernels are Trireme's.
+ *
+ *   bind       makes the kernel of a step
+ *   supports   whether there is one for these types and this layout; else `ref` computes the step
+ *   seconds    how long it takes, where that depends on a choice of algorithms; else the planner
+ *              estimates it
+ *   scratch    bytes that a run needs beside its inputs and outputs
+ *   in_place   whether the output may lie where an input does
+ *
+ * What is measured here (rates of the machine, whether pairs of bfloat16 are faster) is kept in the
+ * tuning file, so that a later process, and a resumed run, decides the same. With blocks (strict
+ * mode) nothing that is measured decides. */
 #include "exec/cpu/conv/conv.h"
 #include "exec/cpu/gemm/gemm_isa.h"
 #include "exec/cpu/gemm/cooperative_gradient.h"

@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/gemm/dense_kernels.c: the tiles of a trmi_dense_isa, compiled for each instruction set
- * (base/simd/isa.h). */
+ * (base/simd/isa.h), for the products of dense.h.
+ *
+ *   tiles      MR x NR sums in registers for all k of a block; at the end add, bias, ReLU and mask
+ *              are applied while the sums are still there
+ *   few        products of 1 to FEW rows: B is read as it lies, once, without packing
+ *
+ * Each number of rows has a function of its own, as in gemm_kernels.c. A tile prefetches what its
+ * end needs (C, the mask), then lines of the next tile, one for each PACE of k.
+ *
+ * Invariant: a sum goes over k in ascending order, so its bits depend neither on its place in a
+ * tile nor on the number of threads. */
 #include "exec/cpu/gemm/dense_isa.h"
 
 #include "base/simd/tile.h"

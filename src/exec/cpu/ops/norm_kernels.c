@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* exec/cpu/ops/norm_kernels.c: the loops of norm_kernels.h, compiled for each instruction set
- * (base/simd/isa.h). */
+ * (base/simd/isa.h).
+ *
+ *   training   statistics --join--> mean, m2 --> apply             forward, two passes over x
+ *              gradient_sums --join--> sums  --> gradient_apply    backward, two over x and dy
+ *
+ * The names show how a loop is made special: `_lanes` works on n <= VL channels of a row, `_rows`
+ * or `_strip` on rows, `_any` chooses whether the type is bfloat16 and whether to stream past the
+ * caches, so that both are constants in the inlined loops. Only the last function of a group is
+ * called from outside.
+ *
+ * Invariant: rows are added in the order of their addresses, whatever thread has the block; sums of
+ * blocks are joined in double by norm.c. */
 #include "exec/cpu/ops/norm_kernels.h"
 
 #include "base/inline.h"

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/pool_body.h: pooling of one output row, a vector of channels at a time. */
+/* exec/cpu/ops/pool_body.h: pooling of one output row, a vector of channels at a time; the body of
+ * memory_kernels.c, compiled for each instruction set (base/simd/isa.h).
+ *
+ *   forward    max or mean over the part of the window that lies inside the image
+ *   backward   max: dy goes to the first element that equals the maximum, as in PyTorch, found by
+ *              comparing again, since no index is kept; mean: dy * scale to all of them
+ *
+ * Windows of 3x3 inside the image, nearly all there are, have constant loop bounds; the others take
+ * the same code with variable ones. Plain images (one channel) are pooled by scalars. */
 
 /* Writes the columns [begin, end) of the window of output column `at` that are inside the image. */
 TRMI_INLINE void window_columns(const trmi_pool_row *r, int64_t at, int64_t *begin, int64_t *end) {
