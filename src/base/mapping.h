@@ -33,7 +33,7 @@ trm_status trmi_mapping_open(const char *path, trmi_mapping *out, trm_error *err
  * both sizes, if the file is shorter now than when it was opened; else `status`, the result of the
  * reader. The shorter file takes precedence over any other error, because a parser that reads zeros
  * reports an error of its own. Costs one stat; call it once for each batch, after the reads.
- *   thread  any */
+ *   threads  any */
 trm_status trmi_mapping_check(const trmi_mapping *mapping, trm_status status, trm_error *err);
 
 /* Unmaps the file. A zeroed mapping is fine. No thread may still read it. */

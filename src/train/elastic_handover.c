@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The newest state of the ranks becomes the state of all (contracts in elastic_state.h). */
+/* The newest state of the ranks becomes the state of all (contracts in elastic_state.h):
+ *
+ *   each rank declares   its step, which parts it has, its position in the data
+ *   some rank is whole   it sends its state to the others
+ *   none is whole        parts of the newest step are put together (join_parts)
+ *   parts are missing    the newest step that is complete counts
+ *
+ * The declarations are exchanged first, so all ranks decide alike without a leader; what takes a
+ * communicator is a collective of the new set of ranks. Memory for a copy of the whole state is
+ * taken by a thread beside the computation (make_copy), because its pages take long to come. */
 #include "train/elastic_state.h"
 
 #include "base/error.h"

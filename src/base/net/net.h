@@ -142,7 +142,7 @@ trm_status trmi_acceptor_create(const int *fds, int count, const trmi_acceptor_o
                                 trmi_acceptor **out, trm_error *err);
 /* Returns the next connection that has proved the token; the caller closes out->fd.
  *   errors  TIMEOUT, CANCELLED (after trmi_acceptor_stop), IO
- *   thread  one at a time */
+ *   threads  one at a time */
 trm_status trmi_acceptor_next(trmi_acceptor *acceptor, double timeout_seconds, trmi_session *out,
                               trm_error *err);
 /* Returns a descriptor that is readable when trmi_acceptor_next has something to do, for poll

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tables of a tokenizer: tokens by id and by text, merges by pair, characters by code point.
  *
- *   by id      t->tokens[id]                   an array
- *   by text    base/hash/hash_index.h          for special tokens and whole words
- *   by pair    places of (left, right) -> rank open addressing in one array: encoding looks up each
- *                                              pair of neighbours and mostly finds none
+ *   by id      t->tokens[id]                    an array
+ *   by text    base/hash/hash_index.h           for special tokens and whole words
+ *   by pair    places of (left, right) -> rank  open addressing: encoding looks up each pair of
+ *                                               neighbours and mostly finds none
  *   by point   sorted code points, and a table for ASCII
  *
  * Byte-level tokens spell bytes as printable characters (GPT-2): a byte that is printable in

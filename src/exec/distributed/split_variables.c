@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Variables and inputs of a split executor as the caller sees them: whole. */
+/* Variables and inputs of a split executor as the caller sees them: whole.
+ *
+ *   read   parts of all ranks --gather--> each copied to its box --> exec->wholes --> trm_exec_read
+ *   feed   whole batch, samples or a part --> where kernels read it; parts are joined first
+ *   norms  squares of each parameter, each part counted by its first owner, summed over all ranks
+ *
+ * Gathers and joins are collectives: all ranks make them in the order of the variables, whether or
+ * not they need the result. Ranks that hold copies of a part write equal values. */
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"

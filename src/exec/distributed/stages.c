@@ -1,5 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way `stages`: options, communicators, memory, and what all stages agree on. */
+/* The way `stages`: options, communicators, memory, and what all stages agree on. stages_run.c
+ * walks the schedule, stages_messages.c sends values between stages, stages_variables.c gathers
+ * variables.
+ *
+ *   ranks of the job    0 1 | 2 3 | 4 5        3 stages of 2 ranks
+ *   `inner`             the ranks of one stage: all that the other ways see (join_stage)
+ *
+ * A stage is an executor of its own program. What one optimiser would know, the stages agree on
+ * once a step: the loss of the last stage, stop flags, norms of all gradients, whether a gradient
+ * is not finite. Invariant: they agree in the same order on every rank, also after an error, so
+ * that no stage waits for one that has failed. */
 #include "exec/distributed/stages.h"
 
 #include "exec/distributed/ranks_state.h"

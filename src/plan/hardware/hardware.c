@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads hardware files and prices what devices do. The file comes from a user, so each number is
- * checked against a range; a message names the line of the member. */
+/* Reads hardware files and prices what devices do (docs/reference/hardware-files.md has the
+ * format).
+ *
+ *   product    FLOPs at the share of the peak rate that a product of this size reaches, or bytes
+ *              at the rate of the memory if those take longer; and a start
+ *   stream     bytes at the rate of the memory, and a start for each operator
+ *   gather     a ring: (n - 1) / n of the bytes at the slowest link of the path, and a latency
+ *   exchange   every pair of devices: the part within a node beside the part between nodes
+ *
+ * The file comes from a user, so each number is checked against a range; a message names the line
+ * of the member. Members with unknown names are refused, because a misspelt one would silently keep
+ * its default. *out is written as a whole or not at all. */
 #include "plan/hardware/hardware.h"
 
 #include "base/error.h"

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plans in words: reading, checking, writing (parallelism.h). */
+/* Plans in words: reading, checking, writing (parallelism.h).
+ *
+ *   "tp=8,pp=4,micro-batch=1,zero=1,recompute=full:3+selective:5"
+ *
+ * Each word stands once; a word that is absent has the value 1 or none. Reading looks at the words
+ * alone. trmi_parallelism_complete then holds the plan against a model and its devices, and fills
+ * in what follows (replicas, micro-batches, blocks), so that no number is given twice. Writing
+ * gives the words that reading accepts. */
 #include "plan/hardware/parallelism.h"
 
 #include "base/error.h"

@@ -284,7 +284,7 @@ typedef struct trmi_plan_options {
 /* Compiles a copy of the graph: differentiates, rewrites, chooses layouts, places buffers.
  *   owns    caller destroys *out
  *   errors  INVALID (broken graph, loss not scalar, plan does not fit), NOMEM
- *   thread  any */
+ *   threads  any */
 trm_status trmi_plan_create(const trm_graph *graph, const trmi_plan_options *options,
                             trm_program **out, trm_error *err);
 /* Frees a program and its graph; NULL is fine. */

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Second walk of the partition, one operator: emits the same operator on local shapes, with its
  * attributes adjusted to the part (padding only at the true border, positions, denominators), the
- * halo exchange before it and the halo sum after it. */
+ * halo exchange before it and the halo sum after it:
+ *
+ *   redistribute_inputs -> localize_attrs -> emit_local -> add_halo -> scale_mean -> check_shape
+ *
+ * Each localize_ function adjusts one family of operators and leaves all others as they are, so
+ * their order does not matter. What a kernel must know of its part beside its shapes is attached to
+ * the operator as a record (plan/partition/part.h).
+ *
+ * Invariant: the local operator's shapes, which its own shape rule computes, are those that the
+ * strategy predicts. A difference is a defect of this file, found here instead of as a wrong
+ * number. */
 #include "plan/partition/partition_state.h"
 
 #include "base/error.h"

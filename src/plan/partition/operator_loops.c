@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop nest of every operator: a function for each group of operators writes the letters of all
- * dimensions (plan/partition/operator_loops.h) and `rules` maps operators to these functions. An
- * operator without a rule is replicated on all ranks. */
+/* The loop nest of every operator. A function for each group of operators writes the letters of all
+ * dimensions (plan/partition/operator_loops.h), and `rules` maps operators to these functions. An
+ * operator without a rule is replicated on all ranks.
+ *
+ *   convolution  x [n c h w], w [k c - -]  ->  y [n k h w]      '-': ranks do not cut it
+ *   LINEAR       x [n c],     w [k c]      ->  y [n k]          c is summed: cut by c, y is partial
+ *   BCE          z [n],       t [n]        ->  loss []
+ *
+ * From the letters alone strategy.c derives spreads, messages and work, so an operator's cuts are
+ * described in one place. A loop belongs here only where ranks can run parts of it and get the
+ * result of one device: what needs a neighbour's elements has a window (conv_windows), what needs
+ * statistics of all ranks is combined by the kernel itself, and the rest has no letter. */
 #include "plan/partition/operator_loops.h"
 
 #include "graph/rows.h"

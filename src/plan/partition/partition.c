@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates the graph of one rank: decides how all operators are cut (choose_cuts.c), then emits
- * them one by one (emit_local.c), then maps the roots and lists the leaves. trmi_partition_graph()
- * is the only entry point. */
+/* Creates the graph of one rank: decides how all operators are cut (choose_cuts.c), then emits them
+ * one by one (emit_local.c), then maps the roots and lists the leaves. trmi_partition_graph() is
+ * the only entry point.
+ *
+ *   graph, plan --take_tables--> names, origins --choose--> letters --emit_all--> local graph
+ *               --map_roots--> loss, outputs, gradients of the local graph --list_leaves--> parts
+ *
+ * Invariant: decisions depend on graph, plan and prices only, never on the rank, so all ranks
+ * decide alike and their programs have the same messages in the same order. */
 #include "plan/partition/partition_state.h"
 
 #include "base/error.h"

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Computes a strategy from its letters: whether it is possible, the spreads of inputs and outputs,
  * the operator's own messages, the work of the busiest rank; and lists all strategies of an
- * operator. */
+ * operator.
+ *
+ *   letters, one a mesh axis    "n." of 2x4: the first axis cuts samples, the second one nothing
+ *      -> letters_fit, groups_fit, windows_fit, reshape_fits    can ranks run it so?
+ *      -> spread_of each input and output                       a loop it lacks: whole or partial
+ *      -> add_statistics, add_halo, add_ring, ...               messages of the operator
+ *      -> fraction_of                                           work of the largest part
+ *
+ * Messages that bring inputs to these spreads are not counted here: they depend on the operators
+ * before, and are the prices of edges (spread_route.c). Pure: the same letters give the same
+ * strategy. */
 #include "plan/lower/program.h"
 #include "plan/partition/operator_loops.h"
 

@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plays schedules of pipelines: each rank is a process that runs its actions in order and waits for
- * messages and for room to send. The outcome does not depend on the order in which ranks take
- * turns, so ranks that wait for each other here would do so in every run.
+ * messages and for room to send.
  *
- * Where each rank has its own cores, an action ends a known time after it begins. Ranks that share
- * cores advance together: let_time_pass moves all that compute to the next moment at which one of
- * them begins or ends. */
+ *   check_rank   each rank alone: every forward and backward once, in order
+ *   play_all     all together: ranks go on in turns until none can
+ *                all done: end times of actions, most values in flight
+ *                not all done: a deadlock, reported with the rank and what it waits for
+ *
+ * The outcome does not depend on the order in which ranks take turns, so ranks that wait for each
+ * other here would do so in every run. The planner prices by the end times; the executor plays its
+ * schedule once before a job begins. */
 #include "plan/pipeline/stage_schedule.h"
 
 #include "base/error.h"

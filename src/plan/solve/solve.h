@@ -68,7 +68,7 @@ typedef struct trmi_solution {
  *   options  NULL = defaults
  *   out      written on success only
  *   errors   INVALID (an index or the start is out of range), NOMEM
- *   thread   any; memory is allocated during the call only */
+ *   threads   any; memory is allocated during the call only */
 trm_status trmi_solve(const trmi_cost_graph *graph, const trmi_solve_options *options,
                       int32_t *choice, trmi_solution *out, trm_error *err);
 /* Returns the cost of `choice` ([nodes] states, in range): the sum of its entries in all tables. */

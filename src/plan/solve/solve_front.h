@@ -87,7 +87,7 @@ typedef struct trmi_front {
 /* Computes the front of `graph`, or the fastest choice within options->limit (NULL: defaults).
  *   owns    points, choices and options lie in `arena`
  *   errors  INVALID (no choice is legal), NOMEM
- *   thread  any */
+ *   threads  any */
 trm_status trmi_front_solve(const trmi_front_graph *graph, const trmi_front_options *options,
                             trmi_arena *arena, trmi_front *out, trm_error *err);
 /* Returns time and memory of a choice ([nodes] states, [nodes] options), summed in double. */

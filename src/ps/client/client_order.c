@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Control requests to all servers: tables, statistics, leases, workers, snapshots, the end of
- * the job. */
+/* Control requests to all servers: tables, statistics, leases, workers, snapshots, the end of the
+ * job.
+ *
+ *   HOLD (all servers) -> carry_steps -> SNAPSHOT (all servers) -> pushes flow again -> manifest
+ *                                                                   -> RELEASE, the files are there
+ *
+ * Server 0 decides what must be one for all: numbers of tables, leases, steps. SNAPSHOT goes to all
+ * servers before the first answer is awaited, so that they write at the same time.
+ *
+ * Invariant: a snapshot is of one moment. While servers hold, no push is applied that others lack;
+ * whoever holds is released, also after an error or when this client dies, as its connection ends.
+ */
 #include "ps/client/client.h"
 
 #include "base/arguments.h"

@@ -16,7 +16,7 @@ void trmi_client_vanish(trm_ps_client *client);
 void trmi_client_set_timeout(trm_ps_client *client, double timeout_seconds);
 
 /* Returns how many clients are connected to a server now; *ever: how many have been.
- *   thread  any */
+ *   threads  any */
 int64_t trmi_server_connections(trm_ps_server *server, int64_t *ever);
 
 #endif

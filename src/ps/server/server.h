@@ -308,7 +308,7 @@ void trmi_request_dispatch(trm_ps_server *server, trmi_request *request);
  * them. Front mutex not held. */
 void trmi_request_start_pulls(trmi_request *list);
 /* Sets the request's error unless it has one.
- *   thread  any */
+ *   threads  any */
 void trmi_request_fail(trmi_request *request, const trm_error *err);
 /* Counts a shard that has finished; the call of the last one answers and frees the request. */
 void trmi_request_finish(trmi_request *request);

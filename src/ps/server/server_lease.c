@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The book of leases on server 0 and its log, FOLDER/leases.log. Only server 0 lends samples. */
+/* The book of leases on server 0 and its log, FOLDER/leases.log. Only server 0 lends samples.
+ *
+ *   lend -> log the event -> take effect -> answer           restart: replay the log, then answer
+ *
+ * An event is logged before it takes effect, so that a server that is started again lends no sample
+ * twice and knows which are used. Where pushes are not logged, the rows go back to the last
+ * snapshot, and so does the book: what was lent later is lent again. In synchronous mode lending
+ * also decides which workers a step waits for. */
 #include "ps/shard/records.h"
 #include "ps/server/server.h"
 

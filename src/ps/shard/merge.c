@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums the gradients of several workers by key, with a hash map that is cleared for each call.
- * The sum of a key is made in the order of the sections or of their tree, so that its bits do not
- * depend on the order of arrival. */
+/* Sums the gradients of several workers by key, with a hash map that is cleared for each call. The
+ * sum of a key is made in the order of the sections or of their tree, so that its bits do not
+ * depend on the order of arrival.
+ *
+ *   in order   the first gradient of a key is copied, later ones are added: one pass
+ *   by tree    number the keys and count --> list the gradients of each key by node --> add them as
+ *              the tree of blocks does on one device (strict determinism)
+ *
+ * Memory is kept from call to call and counted by the account of the server. One thread at a time:
+ * a shard's owner. */
 #include "ps/shard/merge.h"
 
 #include "ps/table/apply.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes the log of a shard (format in shard_record.h). A record is a head with a digest over
- * head and body, then the body. A new log starts with the declared tables and the staged pushes,
- * so that it can be replayed without the log before it. */
+/* Writes the log of a shard (format in shard_record.h). A record is a head with a digest over head
+ * and body, then the body. A new log starts with the declared tables and the staged pushes, so that
+ * it can be replayed without the log before it.
+ *
+ * Invariant: a push is in the log before its worker gets the answer. A record that was not written
+ * whole breaks the shard, because no later record could be read. */
 #include "ps/shard/shard.h"
 #include "ps/shard/shard_record.h"
 #include "ps/wire/table_wire.h"

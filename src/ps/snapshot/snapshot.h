@@ -71,7 +71,7 @@ typedef enum trmi_snapshot_use {
  * and takes over windows and counters. A full file needs an empty shard; differential files
  * follow in their order. `digest`: that of the manifest.
  *   errors  IO, CORRUPT (block and offset), NOMEM, INVALID (another table)
- *   thread  one for each shard */
+ *   threads  one for each shard */
 trm_status trmi_snapshot_load(trmi_shard *shard, const char *path, uint64_t digest,
                               const trmi_snapshot_filter *filter, trmi_snapshot_use use,
                               int64_t *rows, trm_error *err);

@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads the snapshot file of a shard: a chain of blocks, each with a digest, in a fixed order.
- * The digest of the whole file is checked before anything is changed, so that a damaged file
- * never leaves half of its rows. */
+/* Reads the snapshot file of a shard: a chain of blocks, each with a digest, in a fixed order. The
+ * digest of the whole file is checked before anything is changed, so that a damaged file never
+ * leaves half of its rows.
+ *
+ * Blocks are the head, tables, rows, removed keys, admission, windows and spans; their order and
+ * form are in docs/reference/server-snapshot.md.
+ *
+ * A file may be loaded into other shards than wrote it, when the number of servers has changed: the
+ * filter selects the rows whose keys belong here, and of admission counters and windows the maximum
+ * over the old shards counts. Sizes in the file are limited by its length before memory is taken.
+ */
 #include "ps/snapshot/snapshot.h"
 
 #include "base/checked.h"

@@ -15,7 +15,7 @@ typedef struct trmi_account {
 } trmi_account;
 
 /* Returns zeroed memory, NULL if budget or machine have none.
- *   thread  the shard's owner */
+ *   threads  the shard's owner */
 void *trmi_account_alloc(trmi_account *account, size_t bytes);
 /* Frees memory and its charge; `bytes` as given to alloc. NULL memory is accepted. */
 void trmi_account_free(trmi_account *account, void *memory, size_t bytes);

@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rows of a table: guides, finding, inserting, growing and splitting pages (structure and
- * contracts in rows.h). */
+ * contracts in rows.h).
+ *
+ *   hash --first bits--> directory --> page --other bits--> home: the place where a key belongs
+ *   place = guide (where the keys of this home lie) | record (key, values, slots)
+ *
+ *   full page below its largest size    a page of half as much again      resize_page
+ *   full page of the largest size       two pages                         split_page
+ *
+ * Invariants: a key lies at its home or within its guide's reach of it, so that a missing key is
+ * known without a search of the page. Records keep their places while a snapshot reads a page
+ * (may_move). All memory comes from the account; without room the table keeps what it has, and
+ * inserting fails cleanly. One thread owns a table. */
 #include "ps/table/rows.h"
 
 #include "base/checked.h"

@@ -65,7 +65,7 @@ struct trmi_channel {
 
 /* Sends a message that the client keeps: by the channel's send, or by reserve, copy and commit.
  *   errors  as these
- *   thread  as reserve */
+ *   threads  as reserve */
 static inline trm_status trmi_channel_send(trmi_channel *channel, const uint8_t *data, size_t bytes,
                                            double timeout_seconds, trm_error *err) {
     const trmi_channel_table *t = channel->table;
@@ -113,7 +113,7 @@ trm_status trmi_ring_accept(trmi_channel *tcp, trmi_ring_place place, size_t rin
                             trmi_channel **out, trm_error *err);
 /* Sets after how many seconds without acknowledgement a connection counts as broken, also an idle
  * one, which the system probes (trmi_net_set_patience).
- *   thread  any */
+ *   threads  any */
 void trmi_tcp_patience(trmi_channel *tcp, double seconds);
 /* Makes commit never wait for the client; called on a server's end before anything is sent. Data
  * that the socket does not take at once is sent by the thread that calls receive (call it often).

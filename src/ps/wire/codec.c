@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Encodes and decodes messages (format and contracts in codec.h). Everything that arrives is
- * checked here before it is used: kinds, counts and sizes, shard and table numbers, the order of
- * sections. After decoding, keys and values point into the message; nothing is copied. */
+/* Encodes and decodes messages (format and contracts in codec.h):
+ *
+ *   header | table of sections (shard, table, count) | keys | values      each at a multiple of 64
+ *
+ * Everything that arrives is checked here before it is used: kinds, counts and sizes, shard and
+ * table numbers, the order of sections. The size follows from the sections and must be exactly that
+ * of the message. After decoding, keys and values point into the message; nothing is copied, so the
+ * message must live as long as they are used. */
 #include "ps/wire/codec.h"
 
 #include "base/checked.h"

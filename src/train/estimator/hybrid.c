@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Keeps, chooses and broadcasts the dense parameters of hybrid training (life cycle drawn in
- * hybrid.h), and sets the batch with which workers begin together. */
+ * hybrid.h), and sets the batch with which workers begin together.
+ *
+ * Tables are on servers, which know their step; dense parameters are with the workers, any of which
+ * may die. So a worker whose life ends by the death of another one keeps its dense parameters, and
+ * when all begin again, the worker whose copy is nearest to the servers' step broadcasts it.
+ * Without a copy rank 0 offers the newest checkpoint.
+ *
+ * All functions marked collective are called by every worker in the same order. */
 #include "train/estimator/hybrid.h"
 
 #include "train/export/gather.h"

@@ -23,7 +23,7 @@ typedef struct trmi_dense {
 
 /* Copies the model's dense parameters, states and slots into `dense`, in place of an older copy.
  * Without memory nothing is kept, and another worker's copy or the checkpoint is used.
- *   thread  no other thread uses the model */
+ *   threads  no other thread uses the model */
 void trmi_dense_keep(trmi_dense *dense, const trm_model *model);
 /* Frees the copies and zeroes the struct. */
 void trmi_dense_free(trmi_dense *dense);

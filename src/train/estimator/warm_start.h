@@ -21,7 +21,7 @@ trm_status trmi_warm_start_of_job(const trm_estimator *e, const char *folder, tr
                                   trm_error *err);
 /* Writes row `key` of `table` to values[width]; returns false if the file does not have it. It
  * is a trm_ps_source.read; `context` is the warm start.
- *   thread  any */
+ *   threads  any */
 bool trmi_warm_start_row(void *context, const char *table, uint64_t key, int32_t width,
                          float *values);
 /* Checks, for a trainer, that the file's tensors that the model has too are of its shapes, and logs

@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a plan for other engines: plan.json for all of them, and what each one reads. */
+/* Writes a plan for other engines: plan.json for all of them, and what each one reads.
+ *
+ *   torch      a module of Python that applies the plan to a model
+ *   megatron   flags of Megatron-LM, one a line
+ *   mindspore  a file of strategies (strategy_ckpt_config), and the arguments of
+ *              set_auto_parallel_context
+ *
+ * A plan that an engine cannot express is refused with the word that is too much; it is never
+ * weakened. Names of operators and flags are those of the engines' own sources. */
 #include "train/planner/hardware_plan.h"
 
 #include "base/arguments.h"

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gathers the figures of a plan's report: simulates its step, folds equal operators into rows,
- * and adds up messages by kind and axes. Contracts in planner_report.h. */
+/* Gathers the figures of a plan's report: simulates its step, folds equal operators into rows, and
+ * adds up messages by kind and axes. Contracts in planner_report.h.
+ *
+ *   events of the simulated step --first pass---> end of backward
+ *                                --second pass--> rows of operators, lines of messages
+ *
+ * The texts of the certificate's assumptions stand here, because text and JSON print the same ones.
+ * Functions of both reports follow at the end; they compute figures and print nothing. */
 #include "train/planner/planner_report.h"
 
 #include "base/error.h"

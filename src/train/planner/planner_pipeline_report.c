@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prints the stages of a plan: as lines for people, and as the members "pipeline" of the JSON
- * report. */
+ * report.
+ *
+ *   figures   where the seconds of a step go on the rank that ends last: work, waiting, update
+ *   text      the user's plan and what is better; the chosen stages; other shapes with their bounds
+ *   JSON      the same facts, with every action of the played schedule
+ *
+ * Text and JSON read the same structs (parts_of, compare_plans), so they cannot differ. Scripts
+ * read the JSON: members are added, and never renamed. */
 #include "train/planner/planner_report.h"
 
 #include "base/format/json_member.h"

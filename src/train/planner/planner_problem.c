@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Builds what the planner searches: the training graph of a batch, the search space on a mesh,
- * and the program of a plan. */
+/* Builds what the planner searches: the training graph of a batch, the search space on a mesh, and
+ * the program of a plan.
+ *
+ *   model --trmi_planner_forward--> graph --differentiate_graph--> training graph
+ *         --trmi_planner_space--> space --search--> choice --trmi_planner_compiled--> bytes
+ *
+ * Everything here answers one question: what would the job do? So the graph is fused as the back-
+ * end of the job fuses, ranks have slices of the optimiser where the job gives them slices, and
+ * memory is that of the compiled program. A rule of the executor that changes must change here,
+ * too; planner_share_test and the tests of memory compare the two. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Compares a split job with one device, and one device with itself under other rounding
- * (trireme/plan.h). */
+ * (trireme/plan.h).
+ *
+ *   run 1   the split job, on all ranks               loss, gradients, parameters after STEPS steps
+ *   run 2   one device                                the same, on rank 0 alone
+ *   run 3   one device, parameters off by one bit     how far rounding alone takes two runs apart
+ *
+ * A tensor agrees if the difference of runs 1 and 2 is within the tolerance, or within a factor of
+ * that of runs 2 and 3: so no fixed tolerance has to fit all models. In strict mode the bits must
+ * be equal. */
 #include "train/planner/verify.h"
 
 #include "base/arguments.h"

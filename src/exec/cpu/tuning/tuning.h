@@ -9,7 +9,7 @@
  * is damaged or of another version counts as empty and is replaced. Without a file nothing is
  * measured: the built-in model chooses, which gives the same choices in every run (the gain of
  * bfloat16 pairs is rounded to a power of two for this reason, rates.h).
- *   thread  one thread at a time */
+ *   threads  one thread at a time */
 #ifndef TRMI_EXEC_CPU_TUNING_H
 #define TRMI_EXEC_CPU_TUNING_H
 
