@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Mixture of experts (Shazeer et al. 2017; Fedus et al. 2021): the largest numbers of each row, and
- * linear layers in which each row names the expert whose weights it is multiplied by. Router,
- * dispatch, combination and load balance are built from these and from ordinary operators. */
+ * linear layers in which each row names the expert whose weights it is multiplied by.
+ *
+ *   x [..., C] --router--> shares --TOP_K--> weights, experts [..., K]
+ *              --EXPERT_LINEAR twice or three times--> [..., K, C] --weighted sum--> [..., C]
+ *
+ * Router, dispatch, combination and load balance are built from these two and from ordinary
+ * operators. Rows are not moved in the graph: which rows go to which expert is the kernels'
+ * business, and that of a plan that cuts experts. */
 #include "graph/arguments.h"
 #include "graph/graph_ir.h"
 

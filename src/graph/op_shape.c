@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators that move elements and compute nothing: reshape, broadcast, transpose, concat, slice,
- * pad, one_hot. One_hot has no gradient. */
+ * pad, one_hot. One_hot has no gradient.
+ *
+ * Their gradients are operators of this file, too: concat by slices, slice by pad, pad by slice,
+ * broadcast by a sum, transpose and reshape by themselves. Extents come from users, so sums and
+ * products of them are checked for overflow before they become a shape. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How an elastic job trains with another number of ranks than the user has asked for (contracts in
- * elastic_state.h). */
+ * elastic_state.h).
+ *
+ *   batch      as many parts as the user's ranks, or as the ranks that are there (--elastic-batch)
+ *   norms      groups of batch norm that have equally many parts
+ *   pipeline   the user's stages, or one a rank where there are fewer ranks
+ *   split      the user's mesh or plan where it is for these ranks, else a plan is searched anew
+ *
+ * Ranks that no such division has work for are spare: they keep the job's state and wait. The other
+ * ranks wait while a plan is searched, so measuring for it is limited to research_seconds. */
 #include "train/elastic_state.h"
 
 #include "base/error.h"

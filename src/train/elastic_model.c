@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A model becomes one of an elastic job: its options are checked, and its state is made (contracts
- * in rank_changes.h). */
+ * in rank_changes.h).
+ *
+ * A way of training is refused where it belongs to a number of ranks that a job cannot keep
+ * (check_ways). Variables are numbered by the order of their names (trmi_elastic_sort), because
+ * ranks that come later compile other programs, in which the same variables may lie in another
+ * order. A process that makes its model alone, before it has joined, gets its ranks at the next
+ * change. */
 #include "train/elastic_state.h"
 
 #include "base/error.h"

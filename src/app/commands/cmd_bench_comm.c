@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench comm: collectives in the columns of nccl-tests. Every result is checked, and --min-busbw
- * makes a gate for scripts. All ranks measure and have the same results; rank 0 prints. */
+ * makes a gate for scripts.
+ *
+ * All ranks measure and have the same results; rank 0 prints. Sizes are checked before ranks are
+ * started, so that a wrong one costs no job. A result that is wrong ends the measurement with
+ * INTERNAL; a missed gate is DIVERGED, exit code 1. */
 #include "app/commands/bench.h"
 #include "app/jobs/ranks.h"
 

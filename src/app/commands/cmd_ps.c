@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ps inspect and ps export: the content of parameter servers' folders. A folder is read as a
- * restart would: the checkpoint, then the logs since. Running servers are in cmd_ps_live.c. */
+ * restart would: the checkpoint, then the logs since. Running servers are in cmd_ps_live.c.
+ *
+ *   inspect   tables, one row (--key), or the rows with the most updates (--top)
+ *   export    all rows of one table as arrays: .npz or .safetensors, by the file's ending
+ *
+ * Neither changes the folder. Rows that only the logs create need the initial values of the job;
+ * where the job's file is missing, a warning says so. */
 #include "app/commands/cmd_ps.h"
 
 #include "trireme/estimator.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ps inspect HOST:PORT: the state of running parameter servers. The client is none of the
- * workers (worker -1), as an evaluator's: servers never wait for it, and reading changes
- * nothing. */
+/* ps inspect HOST:PORT: the state of running parameter servers, as text, as JSON, or as metrics for
+ * Prometheus (--prometheus).
+ *
+ * The client is none of the workers (worker -1), as an evaluator's: servers never wait for it, and
+ * reading changes nothing, so that a job that trains can be looked at. Figures of a table are sums
+ * over all servers; each server answers at a moment of its own, so they may differ by a step. */
 #include "app/commands/cmd_ps.h"
 
 #include "trireme/dist.h"

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From --data and its flags to a dataset: the kind of data at the path, the settings that follow
- * from it, the shard of this rank (contracts in app.h). */
+ * from it, the shard of this rank (contracts in app.h).
+ *
+ *   app_settle_data   flags that were not given get the numbers of the guide, model or data
+ *   app_dataset       opens it; a role of a job takes its own shard, a rank that splits the graph
+ *                     reads whole batches, every other rank reads its share
+ *
+ * Only the kind of data and the samples are decided here. How a sample becomes fields is the
+ * library's. */
 #include "app/models/models.h"
 
 #include <dirent.h>

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Models of images on the command line: the kinds "images" and "patches of images", and the part of
- * checkpoints that describes a vit (contracts in models.h). */
+ * checkpoints that describes a vit (contracts in models.h).
+ *
+ * Where a number comes from, first to last: a flag, the checkpoint or the Hugging Face folder, the
+ * data (classes, size of an image), the default. Each key that describe_vit writes is read back by
+ * recall_vit, so that eval needs no flags. */
 #include "app/models/models.h"
 
 #include <stdio.h>

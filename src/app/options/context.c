@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Flags of many ranks, and --context, as one trm_context (contracts in app.h). Each option has
- * one value: a flag and --context must not both give it. */
+/* Flags of many ranks, and --context, as one trm_context (contracts in app.h).
+ *
+ *   --context NAME=VALUE;...  -> set_text
+ *   flags with a context name -> set_flag     given twice: INVALID, with both places
+ *   the program's defaults    -> set_defaults
+ *
+ * Each option has one value, from one place. The library checks whether options fit each other and
+ * knows no flags; name_flag adds to its messages the flag that was given. */
 #include "app/app.h"
 
 #include <stdio.h>

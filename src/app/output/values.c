@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reports as text or as JSON (contract and formats in values.h). `report` is the state of the one
  * report that is open. Text and JSON are gathered and written at once, so that lines of several
- * ranks on one console do not mix. */
+ * ranks on one console do not mix.
+ *
+ *   app_begin -> app_put, app_open_object ... app_close -> app_end
+ *      `words`   the text, for stdout or stderr
+ *      `object`  the JSON, for stdout (--json) and for the record of the run (events)
+ *
+ * One thread of the program writes reports. Where memory is missing they are written unbuffered, so
+ * that the report of that very error appears. */
 #include "app/output/values.h"
 
 #include "app/output/output.h"

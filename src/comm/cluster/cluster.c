@@ -30,8 +30,8 @@ const char *trm_role_name(trm_role role) {
     return role >= TRM_ROLE_WORKER && role <= TRM_ROLE_SCHEDULER ? names[role] : "?";
 }
 
-/* Adds the claim of --rank and --world-size, and of the local rank if it is given. Errors:
- * INVALID. */
+/* Adds the claim of --rank and --world-size, and of the local rank if it is given.
+ *   errors  INVALID */
 static trm_status claim_flags(const trm_cluster_flags *flags, trmi_claims *claims, trm_error *err) {
     if (flags->size <= 0) {
         return TRM_OK;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Versions 1.0 and 1.2 of rank tables: server_list, in which each server has a device list; 1.2
- * adds super pods. Ports and addresses that only Ascend uses are checked and not stored. */
+ * adds super pods. Ports and addresses that only Ascend uses are checked and not stored.
+ *
+ * Every mistake is an error with the path of the member ("server_list[1].device[0].rank_id"): a
+ * server that stands there twice, a rank that is missing, a super pod that names no server.
+ * trmi_table_read_ functions of the other versions give the same table. */
 #include "comm/cluster/ranktable.h"
 
 #include "base/error.h"
@@ -56,8 +60,8 @@ static trm_status read_device(trm_rank_table *table, const trmi_cjson_at *at, co
     return trmi_table_add_row(table, row, err);
 }
 
-/* Reads one server with its devices. Each server occurs once, with all of its devices. Errors:
- * INVALID, NOMEM. */
+/* Reads one server with its devices. Each server occurs once, with all of its devices.
+ *   errors  INVALID, NOMEM */
 static trm_status read_server(trm_rank_table *table, const json_t *server, int32_t index,
                               trm_error *err) {
     trmi_cjson_at top = {.name = table->name};

@@ -439,8 +439,9 @@ static trm_status plan_roles(trmi_launch *launch, trm_error *err) {
     return status;
 }
 
-/* Counts the tasks, then plans them. Errors: INVALID (options), NOMEM, IO (no port, no random
- * bytes). The caller frees `launch` in any case. */
+/* Counts the tasks, then plans them.
+ *   errors  INVALID (options), NOMEM, IO (no port, no random bytes)
+ *   owns    the caller frees `launch` in any case */
 trm_status trmi_launch_plan(trmi_launch *launch, trm_error *err) {
     const trm_launch_options *options = launch->options;
     TRMI_TRY(check_options(options, err));

@@ -63,9 +63,9 @@ static size_t frame_seal(uint64_t key, const trmi_net_transfer *t,
     return HEAD_BYTES + (inside ? t->bytes : 0);
 }
 
-/* Checks part 0 of a receiving transfer, and copies a payload that is in it to t->data. Errors:
- * CORRUPT (the frame is damaged or foreign), INVALID (it belongs to another transfer;
- * base->culprit, expected and found describe it). */
+/* Checks part 0 of a receiving transfer, and copies a payload that is in it to t->data.
+ *   errors  CORRUPT (the frame is damaged or foreign), INVALID (it belongs to another transfer;
+ *           base->culprit, expected and found describe it) */
 static trm_status frame_open(uint64_t key, trmi_transport *base, trmi_net_transfer *t,
                              const char *bounce, trm_error *err) {
     const trmi_group *group = &base->group;

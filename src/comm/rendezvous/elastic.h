@@ -72,10 +72,12 @@ bool trmi_process_is_running(const trmi_member *me, const trmi_member *other);
 /* Ends a process of this place for good, so that its death is proven. Returns false elsewhere. */
 bool trmi_process_end(const trmi_member *me, const trmi_member *other);
 
-/* elastic_door.c: opens the door and starts its thread. Errors: IO, NOMEM. */
+/* elastic_door.c: opens the door and starts its thread.
+ *   errors  IO, NOMEM */
 trm_status trmi_door_open(trm_elastic *elastic, const char *address, trm_error *err);
 void trmi_door_close(trm_elastic *elastic);
-/* Binds a socket at a free port of `address`. Errors: IO. */
+/* Binds a socket at a free port of `address`.
+ *   errors  IO */
 trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error *err);
 /* Replaces the present list by a later one; older lists are ignored. Called with the lock held. */
 trm_status trmi_elastic_adopt(trm_elastic *elastic, const trmi_members *list, trm_error *err);
@@ -86,18 +88,21 @@ void trmi_door_refuse_late(trm_elastic *elastic);
 void trmi_guest_send(trmi_join_guest *guest, trmi_frame_type type, const trmi_members *list);
 void trmi_guest_free(trmi_join_guest *guest);
 
-/* elastic_gate.c: opens the gate and starts its thread. Errors: NOMEM. */
+/* elastic_gate.c: opens the gate and starts its thread.
+ *   errors  NOMEM */
 trm_status trmi_gate_open(trm_elastic *elastic, trm_error *err);
 void trmi_gate_close(trm_elastic *elastic);
-/* Reads RUNNING: the job's key, and the present list. Errors: CORRUPT, NOMEM. */
+/* Reads RUNNING: the job's key, and the present list.
+ *   errors  CORRUPT, NOMEM */
 trm_status trmi_gate_read(const trmi_link *link, const trmi_frame *frame, uint8_t key[32],
                           trmi_members *list, trm_error *err);
 
-/* Connects to the door of a member and proves the key. Errors: PEER, INVALID, IO. */
+/* Connects to the door of a member and proves the key.
+ *   errors  PEER, INVALID, IO */
 trm_status trmi_door_call(const trm_elastic *elastic, const trmi_member *to, trmi_link *link,
                           trm_error *err);
 /* Sends JOIN with ballot `ballot`, -1: only the wish to leave. Called with the lock held.
- * Errors: PEER. */
+ *   errors  PEER */
 trm_status trmi_door_send_join(const trm_elastic *elastic, trmi_link *link, int32_t ballot,
                                const trmi_members *present, trm_error *err);
 
@@ -113,8 +118,8 @@ int32_t trmi_elastic_least(const trm_elastic *elastic);
 bool trmi_elastic_may_lose(const trm_elastic *elastic, int64_t ranks);
 
 /* Leaves the present epoch after an error `cause`; until trm_elastic_recover this process is a
- * member of the job with a communicator of its own (membership.rank is -1). Errors: as
- * trm_comm_create. */
+ * member of the job with a communicator of its own (membership.rank is -1).
+ *   errors  as trm_comm_create */
 trm_status trmi_elastic_stand_alone(trm_elastic *elastic, const trm_error *cause, trm_error *err);
 
 /* elastic_decide.c: decides with the other members of the present epoch on the next one. Afterwards

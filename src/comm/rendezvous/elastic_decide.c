@@ -146,8 +146,8 @@ static void note_door(decision *d, int32_t index, trm_status status, const trm_e
 }
 
 /* Sends the list `mine` to the door of a process, which takes it if it is later than its own and
- * has the process. *theirs: the list that the process has then. Errors: PEER if it does not
- * answer. */
+ * has the process. *theirs: the list that the process has then.
+ *   errors  PEER if it does not answer */
 static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const trmi_members *mine,
                                  trmi_members *theirs, trm_error *err) {
     trmi_link link = {.fd = -1};

@@ -55,14 +55,16 @@ typedef struct trmi_members {
 int32_t trmi_members_find(const trmi_members *members, uint64_t id);
 /* Returns whether the process with this id has left the epoch before in order. */
 bool trmi_members_has_left(const trmi_members *members, uint64_t id);
-/* Replaces `to` by a copy of `from`. Errors: NOMEM; `to` is then unchanged. */
+/* Replaces `to` by a copy of `from`.
+ *   errors  NOMEM; `to` is then unchanged */
 trm_status trmi_members_copy(trmi_members *to, const trmi_members *from, trm_error *err);
 void trmi_members_free(trmi_members *members);
 /* Returns the length of a list on the wire. */
 size_t trmi_members_bytes(const trmi_members *members);
 /* Writes the list into trmi_members_bytes bytes. Returns their number. */
 size_t trmi_members_encode(const trmi_members *members, uint8_t *wire);
-/* Reads a list into `out`, whose old list is freed. *used: bytes read. Errors: CORRUPT, NOMEM. */
+/* Reads a list into `out`, whose old list is freed. *used: bytes read.
+ *   errors  CORRUPT, NOMEM */
 trm_status trmi_members_decode(const uint8_t *wire, size_t bytes, trmi_members *out, size_t *used,
                                trm_error *err);
 void trmi_member_encode(const trmi_member *member, uint8_t wire[TRMI_MEMBER_BYTES]);
@@ -77,7 +79,8 @@ typedef struct trmi_vote {
 
 /* Promises to accept nothing below `ballot`; false: a higher one is promised already. */
 bool trmi_vote_promise(trmi_vote *vote, int32_t ballot);
-/* Accepts a list, unless a higher ballot is promised: CANCELLED. Errors: NOMEM. */
+/* Accepts a list, unless a higher ballot is promised: CANCELLED.
+ *   errors  NOMEM */
 trm_status trmi_vote_accept(trmi_vote *vote, const trmi_members *list, trm_error *err);
 
 /* The state of a member, as a coordinator knows it. */
@@ -103,16 +106,19 @@ typedef struct trmi_ballot {
     trmi_members list; /* to propose: ballot -1 until trmi_ballot_propose */
 } trmi_ballot;
 
-/* Begins a ballot. `now` is borrowed; `least` and `most` as in the struct. Errors: NOMEM. */
+/* Begins a ballot. `now` is borrowed; `least` and `most` as in the struct.
+ *   errors  NOMEM */
 trm_status trmi_ballot_begin(const trmi_members *now, int32_t number, int32_t least, int32_t most,
                              trmi_ballot *out, trm_error *err);
 /* Frees what trmi_ballot_begin has allocated. */
 void trmi_ballot_end(trmi_ballot *ballot);
 /* Notes that a member has come; `accepted` is the list that it has accepted (ballot -1: none). Has
- * no effect once the list is proposed. Errors: NOMEM. */
+ * no effect once the list is proposed.
+ *   errors  NOMEM */
 trm_status trmi_ballot_hear(trmi_ballot *ballot, int32_t index, const trmi_member *entry,
                             const trmi_members *accepted, trm_error *err);
-/* Notes that a process that was no member asks to become one. Errors: NOMEM. */
+/* Notes that a process that was no member asks to become one.
+ *   errors  NOMEM */
 trm_status trmi_ballot_hear_newcomer(trmi_ballot *ballot, const trmi_member *entry, trm_error *err);
 /* Notes that the connection to a member is lost; it may have died. */
 void trmi_ballot_lose(trmi_ballot *ballot, int32_t index);
@@ -125,8 +131,8 @@ bool trmi_ballot_is_complete(const trmi_ballot *ballot);
 /* Returns whether the members that have come (or, if `acked`, accepted) are a quorum. */
 bool trmi_ballot_has_quorum(const trmi_ballot *ballot, bool acked);
 /* Makes the list: of those that have come, but for those that leave, and of newcomers. Where fewer
- * than `least` would be left, no member leaves. The caller has seen a quorum come. Errors: NOMEM.
- */
+ * than `least` would be left, no member leaves. The caller has seen a quorum come.
+ *   errors  NOMEM */
 trm_status trmi_ballot_propose(trmi_ballot *ballot, trm_error *err);
 
 #endif

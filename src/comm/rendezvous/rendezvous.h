@@ -24,10 +24,10 @@ typedef struct trmi_bootstrap_table {
     const char *name; /* "shared", "tcp" */
 
     /* Gathers `bytes` from every rank, in rank order. All ranks pass the same number, which may be
-     * 0. Shapes: mine[bytes], all[size * bytes]. Errors: PEER or the first cause if the job is
-     * poisoned; TIMEOUT, naming the missing ranks (the caller then poisons the job, this function
-     * does not). Threads: one caller at a time for each bootstrap; all ranks call in the same
-     * order. */
+     * 0. Shapes: mine[bytes], all[size * bytes].
+     *   errors  PEER or the first cause if the job is poisoned; TIMEOUT, naming the missing ranks
+     *           (the caller then poisons the job, this function does not)
+     *   threads  one caller at a time for each bootstrap; all ranks call in the same order */
     trm_status (*allgather)(trm_bootstrap *bootstrap, const void *mine, size_t bytes, void *all,
                             double timeout_seconds, trm_error *err);
 

@@ -156,7 +156,8 @@ typedef struct trmi_reception {
 } trmi_reception;
 #define TRMI_RECEPTION_CLOSED ((trmi_reception){.listener = {.lock_fd = -1}})
 /* Opens join->place (or takes join->listener), chooses the token if none is given, and accepts
- * connections. Errors: as trmi_listen, NOMEM, IO. */
+ * connections.
+ *   errors  as trmi_listen, NOMEM, IO */
 trm_status trmi_reception_open(trmi_join *join, double deadline, trmi_reception *out,
                                trm_error *err);
 void trmi_reception_close(trmi_reception *reception, const trmi_join *join);
@@ -185,7 +186,7 @@ size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t no
                            uint8_t *wire);
 /* Reads a WELCOME into size, peers and rank; of at least `least` ranks, and at most
  * side->base.size.
- * Errors: CORRUPT, NOMEM. */
+ *   errors  CORRUPT, NOMEM */
 trm_status trmi_welcome_decode(trmi_side *side, const uint8_t *wire, size_t bytes, int32_t least,
                                uint8_t nonce[32], trm_error *err);
 

@@ -94,7 +94,8 @@ static trm_status take_lock(const char *path, trmi_listener *out, trm_error *err
 }
 
 /* Listens at a unix socket in a folder of this user. Other hosts cannot reach it, so the address
- * for peers is the loopback address. Errors: INVALID, IO. */
+ * for peers is the loopback address.
+ *   errors  INVALID, IO */
 static trm_status listen_unix(const char *path, trmi_listener *out, trm_error *err) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     char name[48];
@@ -188,7 +189,8 @@ static int bind_all(struct addrinfo *list, int32_t port, trmi_listener *out) {
 }
 
 /* Listens at the first of `ports` ports that is free, on all addresses of `host`. The name is
- * resolved until `deadline`. Errors: INVALID, TIMEOUT. */
+ * resolved until `deadline`.
+ *   errors  INVALID, TIMEOUT */
 static trm_status listen_tcp(const char *host, int32_t port, int32_t ports, double deadline,
                              trmi_listener *out, trm_error *err) {
     struct addrinfo *list;

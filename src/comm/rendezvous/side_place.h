@@ -20,7 +20,8 @@ typedef struct trmi_place {
     char text[120];     /* the place as given, printable, for messages */
 } trmi_place;
 
-/* Parses `text`. `ports`: consecutive ports that rank 0 may use (0: one). Errors: INVALID. */
+/* Parses `text`. `ports`: consecutive ports that rank 0 may use (0: one).
+ *   errors  INVALID */
 trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, trm_error *err);
 
 /* Rank 0's open place. */
@@ -37,8 +38,8 @@ typedef struct trmi_listener {
 } trmi_listener;
 
 /* Rank 0: opens the place. Host names are resolved again and again until `deadline` (trmi_os_now).
- * Errors: INVALID (the port is taken, the address is not of this host, the path cannot be used),
- * TIMEOUT. trmi_listener_close frees *out. */
+ *   errors  INVALID (the port is taken, the address is not of this host, the path cannot be used),
+ *           TIMEOUT. trmi_listener_close frees *out */
 trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *out,
                        trm_error *err);
 /* Closes the sockets and removes the files. */
@@ -46,8 +47,8 @@ void trmi_listener_close(trmi_listener *listener);
 
 /* Other ranks: makes one attempt, at port number `attempt` (modulo the number of ports) of the
  * place. *fd is a connected, non-blocking socket; `secret` is that of a rendezvous file. Returns
- * TRM_PENDING with the reason in `err` if no process answers yet, at TCP also its sys_errno. Errors:
- * INVALID. */
+ * TRM_PENDING with the reason in `err` if no process answers yet, at TCP also its sys_errno.
+ *   errors  INVALID */
 trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8_t secret[32],
                         trm_error *err);
 

@@ -17,8 +17,8 @@
 
 static const double say_seconds = 10; /* interval of the log messages */
 
-/* Connects to rank 0 until the deadline. Errors: END if no rank 0 was there, else as
- * trmi_side_introduce. */
+/* Connects to rank 0 until the deadline.
+ *   errors  END if no rank 0 was there, else as trmi_side_introduce */
 static trm_status find_root(trmi_join *join, trmi_link *link, trm_error *err) {
     double start = trmi_os_now(), said = start, limit = join->options.timeout_seconds;
     trm_error why;

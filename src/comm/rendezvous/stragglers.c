@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Straggler detection; the method is in the header. The cause is guessed from the system's
- * counters: page faults from disk, time without a CPU (schedstat), time waiting for data. */
+/* Straggler detection; the method is in stragglers.h. Every 50th step the ranks exchange how long
+ * they computed, waited for data and waited for each other; each rank judges all ranks by the same
+ * numbers, so all have the same reports without a leader.
+ *
+ * A rank that is slow makes all others wait, so their steps take equally long: it is found by its
+ * own time (the step without its waiting). The cause is guessed from the system's counters: page
+ * faults from disk, time without a CPU (schedstat), time waiting for data. */
 #include "comm/rendezvous/stragglers.h"
 
 #include "base/error.h"

@@ -50,7 +50,8 @@ const char *trmi_straggler_text(const trmi_straggler_sums *sums, int32_t n, int3
 typedef struct trmi_stragglers trmi_stragglers;
 
 /* Creates the detection. All ranks of `comm` call it together. *out is NULL for one rank or no
- * communicator. Errors: NOMEM. */
+ * communicator.
+ *   errors  NOMEM */
 trm_status trmi_stragglers_create(trm_comm *comm, trmi_stragglers **out, trm_error *err);
 /* Counts a step: its seconds, and those of them in which it waited for data. Every rank calls it
  * after each step; every 50th call is a collective, after which rank 0 logs the reports. Errors as

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The job's token: 32 random bytes in a file that only its owner can read. Public functions for
- * token files (trireme/dist.h), and the files that processes of one host find by address. */
+ * token files (trireme/dist.h), and the files that processes of one host find by address.
+ *
+ *   user's file    trm_token_create, trm_token_read, trm_token_share (ranks with a common folder)
+ *   by address     published by the process that listens, found by those that connect to it
+ *
+ * A file is written under a random name and gets its name when it is complete, so no reader sees
+ * half of a token. Reading checks the open file, not the path: owner, mode and length; a symbolic
+ * link is accepted only for a path that the user has given. */
 #include "comm/rendezvous/token.h"
 
 #include "base/arguments.h"

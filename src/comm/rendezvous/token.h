@@ -16,15 +16,15 @@
 enum { TRMI_TOKEN_PATH_BYTES = 160 };
 
 /* Writes the token for `address` ("127.0.0.1:4000"). A file of a process that has died is replaced.
- * path[TRMI_TOKEN_PATH_BYTES] receives the path, for trmi_token_withdraw. Errors: INVALID (the
- * folder belongs to another user), IO. */
+ * path[TRMI_TOKEN_PATH_BYTES] receives the path, for trmi_token_withdraw.
+ *   errors  INVALID (the folder belongs to another user), IO */
 trm_status trmi_token_publish(const char *address, const uint8_t token[TRM_TOKEN_BYTES], char *path,
                               trm_error *err);
 /* Removes the file, unless another process has replaced it in the meantime. path "" does
  * nothing. */
 void trmi_token_withdraw(const char *path, const uint8_t token[TRM_TOKEN_BYTES]);
 /* Finds the token of the process that listens at `address`, or at its port on all addresses.
- * Errors: INVALID. */
+ *   errors  INVALID */
 trm_status trmi_token_find(const char *address, uint8_t token[TRM_TOKEN_BYTES], trm_error *err);
 
 #endif

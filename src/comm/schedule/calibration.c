@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* links.txt, the file of network figures: parsing, writing, and the agreement of all ranks on them.
- * Rank 0 alone reads and writes the file, so ranks with different caches still use the same
- * figures. */
+ *
+ *   CLUSTER (SHA-256)  ENGINE  seconds of a round, of a byte, ...      one line, the newest last
+ *
+ * Rank 0 alone reads and writes the file and gives the figures to all: ranks with different figures
+ * would choose different algorithms and wait for each other for ever. Figures that no machine can
+ * have are ignored, as the file may be of another version. A file that cannot be written is logged;
+ * the figures are then measured again next time. */
 #include "comm/schedule/calibration.h"
 
 #include "base/error.h"

@@ -22,8 +22,8 @@ enum { TRMI_LINKS_MAX = 256 }; /* lines that are kept; the oldest are removed */
 bool trmi_links_find(const char *text, const uint8_t cluster[32], const char *engine,
                      trmi_model *out);
 /* Appends to `out` the new text of the file: the line of (cluster, engine) is replaced, or added at
- * the end. Lines of another form are left out. The caller frees `out` (trmi_text_free). Errors:
- * NOMEM. */
+ * the end. Lines of another form are left out. The caller frees `out` (trmi_text_free).
+ *   errors  NOMEM */
 trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const char *engine,
                           const trmi_model *model, trmi_text *out, trm_error *err);
 

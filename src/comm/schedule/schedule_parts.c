@@ -1,6 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The halves of an all-reduce, of which the other collectives consist, too: scatter parts sum each
- * block to its rank, gather parts distribute the blocks. n is the number of ranks, r this rank. */
+ * block to its rank, gather parts distribute the blocks. n is the number of ranks, r this rank.
+ *
+ *   part      rounds      elements that a rank sends
+ *   ring      n - 1       (n - 1) / n of the vector, to one neighbour
+ *   Bruck     log2 n      (n - 1) / n, in messages that double or halve
+ *   halving   log2 n      (n - 1) / n; n a power of two (doubling is its way back)
+ *   direct    1           (n - 1) / n, to all ranks at once
+ *
+ * All send the same; they differ in the number of messages and in who receives them
+ * (schedule_cost.c). Sums of `direct` are in rank order; those of the others in the order of the
+ * rounds, which is fixed, too. */
 #include "comm/schedule/schedule.h"
 
 #include "base/checked.h"

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Creation of the engine for the ranks of one host: finding out how many CPUs the ranks share, the
- * layout of the group's shared segment, and the engine's table. The drawing is in shm.h. */
+ * layout of the group's shared segment, and the engine's table. The drawing is in shm.h.
+ *
+ *   exchange_cards -> lay_out -> the segment, mapped by all ranks -> pointers into it
+ *
+ * With fewer CPUs than ranks (`counted`) ranks wait asleep and take work in turns (shm_wait.c);
+ * otherwise they poll. The layout is computed by each rank from the same numbers, so no offsets are
+ * sent. */
 #define _GNU_SOURCE
 #include "comm/shm/shm.h"
 

@@ -310,8 +310,8 @@ static inline char *trmi_shm_stage_of(const trmi_shm *shm, int32_t rank, uint64_
  * trmi_shm_post publishes this rank's slot of operation `posts` + 1, which the caller has filled,
  * and increments `posts`. */
 void trmi_shm_post(trmi_shm *shm);
-/* Waits until all ranks have posted operation `posts`. `op` names the operation in errors. Errors:
- * TIMEOUT, PEER, or the failure of the job. */
+/* Waits until all ranks have posted operation `posts`. `op` names the operation in errors.
+ *   errors  TIMEOUT, PEER, or the failure of the job */
 trm_status trmi_shm_wait_posts(trmi_shm *shm, const trmi_engine_call *op, trm_error *err);
 /* Wakes ranks that went to sleep before they could see this rank's arrivals. Called at the end of
  * an operation and before long computations. */

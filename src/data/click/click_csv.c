@@ -297,8 +297,8 @@ static trm_status placed_columns(csv *set, const trm_column *wanted, int32_t cou
     return TRM_OK;
 }
 
-/* Numbers the dense columns and key fields, and finds the largest number of keys in a row. Errors:
- * INVALID unless there is one label and at least one input. */
+/* Numbers the dense columns and key fields, and finds the largest number of keys in a row.
+ *   errors  INVALID unless there is one label and at least one input */
 static trm_status number_columns(csv *set, trm_error *err) {
     int32_t labels = 0;
     trmi_click_source *click = &set->click;

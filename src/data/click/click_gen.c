@@ -157,8 +157,8 @@ static trm_status generate_row(const trmi_click_source *source, int64_t index, t
 
 /* ---- making it ---- */
 
-/* Fills in the defaults (0 means default, a negative number none) and checks the options. Errors:
- * INVALID. */
+/* Fills in the defaults (0 means default, a negative number none) and checks the options.
+ *   errors  INVALID */
 static trm_status fill_options(const trm_click_generator_options *given,
                                trm_click_generator_options *o, trm_error *err) {
     /* Defaults for what is 0. */

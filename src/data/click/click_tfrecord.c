@@ -96,8 +96,8 @@ static int64_t add_keys(const records *set, const trmi_feature *feature, int32_t
 }
 
 /* Reads one record into a row: looks up all features, then goes through the columns in order. A
- * missing number or key gets the value for missing ones; a missing label is an error. Errors:
- * CORRUPT, IO. */
+ * missing number or key gets the value for missing ones; a missing label is an error.
+ *   errors  CORRUPT, IO */
 static trm_status parse_record(const trmi_click_source *source, int64_t index, trmi_row *row,
                                trm_error *err) {
     const records *set = (const records *)source;

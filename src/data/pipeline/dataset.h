@@ -109,8 +109,8 @@ trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *e
 /* Computes a digest that identifies the data, so that a resume can detect another data set. It
  * covers the counts of samples and classes, and the content of samples spread over the source (256
  * images, 1024 rows, fewer above 64 MB, 64 of callbacks and arrays): two data sets that differ only
- * in other samples have one digest. Shards, order, batches and transforms have no effect. Errors:
- * NOMEM, those of reading a sample of the program's own data. */
+ * in other samples have one digest. Shards, order, batches and transforms have no effect.
+ *   errors  NOMEM, those of reading a sample of the program's own data */
 trm_status trmi_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err);
 /* Checks the pipeline and computes chain, fields and epoch_batches. Does nothing if they are
  * known. */

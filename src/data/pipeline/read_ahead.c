@@ -107,7 +107,7 @@ void trmi_slot_fill(trm_dataset *dataset, trmi_prefetch_worker *worker, int64_t 
 }
 
 /* Allocates a slot's memory: the indices, and a tensor for each field with room for a full batch.
- * Errors: NOMEM; trmi_dataset_drop_buffers frees what there is. */
+ *   errors  NOMEM; trmi_dataset_drop_buffers frees what there is */
 static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot, trm_error *err) {
     trm_tensor tensors[TRM_MAX_BATCH_FIELDS];
     slot->indices = trmi_alloc((size_t)dataset->batch_size * sizeof *slot->indices);
@@ -145,7 +145,8 @@ void trmi_dataset_drop_buffers(trm_dataset *dataset) {
     dataset->slot_count = 0;
 }
 
-/* Allocates the slots of all workers, unless they are there. Errors: NOMEM. */
+/* Allocates the slots of all workers, unless they are there.
+ *   errors  NOMEM */
 static trm_status create_buffers(trm_dataset *dataset, int64_t count, trm_error *err) {
     if (dataset->slots != NULL) {
         TRMI_ASSERT(dataset->slot_count == count);
@@ -206,7 +207,8 @@ static void *prefetch_main(void *argument) {
 }
 
 /* Initialises a worker with `count` slots and, unless the dataset has no threads, starts it. After
- * an error, trmi_dataset_stop frees what the worker has. Errors: NOMEM. */
+ * an error, trmi_dataset_stop frees what the worker has.
+ *   errors  NOMEM */
 static trm_status worker_start(trm_dataset *dataset, trmi_prefetch_worker *worker,
                                trmi_batch_slot *slots, int64_t count, trm_error *err) {
     worker->dataset = dataset;

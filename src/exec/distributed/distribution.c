@@ -1,5 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls the active ways of training, in the order of the table (ways.c). */
+/* Calls the active ways of training, in the order of the table (ways.c), at each place at which
+ * training with ranks may differ from training without:
+ *
+ *   creation   join -> open -> plan -> place, arena -> bind -> connect -> begin
+ *   a step     before_step -> walk (actions) -> finish_forward, finish_backward -> agree -> publish
+ *   state      gather, assemble, hold, bring, input, feed, describe, count;   end: close, leave
+ *
+ * Most hooks are called for all active ways, until one fails. Where one answer is wanted (memory of
+ * an arena, the kernel of a step) the last way of the table that does not answer UNSUPPORTED gives
+ * it, as it is the most special one. finish_backward is called for all ways also after an error, so
+ * that no collective stays open. Without ranks no way is active, and every function here returns at
+ * once.
+ *
+ * Invariant: nothing here knows a way by name; a way finds its state by its key. */
 #include "exec/distributed/distribution.h"
 
 #include "exec/exec.h"

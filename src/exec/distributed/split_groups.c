@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A split program needs, beside its kernels, a communicator for each set of mesh axes over which
- * it communicates, memory in which kernels exchange statistics, and staging for EXCHANGE. */
+/* A split program needs, beside its kernels, a communicator for each set of mesh axes over which it
+ * communicates, memory in which kernels exchange statistics, and staging for EXCHANGE.
+ *
+ *   mesh 2x4, axes mask   01: ranks that differ in axis 0    10: in axis 1    11: all
+ *   groups[mask]          communicator, numbers of each rank, room for the largest exchange
+ *
+ * Making a communicator is collective, so a group exists where any rank needs it, and its room is
+ * the largest that any rank needs: parts of programs may differ by a row. */
 #include "exec/distributed/split.h"
 
 #include "exec/exchange_form.h"

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reference kernels of attention, forward and backward: one query row of one head at a time, in
- * double. Backward computes the probabilities again from the scores and the log-sum-exp that
- * forward wrote. */
+/* Reference kernels of attention, forward and backward, and of rotary positions: one query row of
+ * one head at a time, in double.
+ *
+ *   forward   s = scale q k + mask over the keys that the query may read, y = sum of softmax(s) v
+ *   backward  p again from s and the log-sum-exp that forward wrote, so that no matrix of
+ *             probabilities is kept; dv += p dy, ds = p (dy v - e), dq += ds k, dk += ds q
+ *   join      two results over different keys, weighed by their shares of the whole sum
+ *
+ * A query without any key gives zeros, and gradients of zero. */
 #include "exec/attention.h"
 #include "exec/ref/ref.h"
 

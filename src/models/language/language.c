@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The language models by name, and their options (language.h). */
+/* The language models by name, and their options (language.h). gpt2.c, llama.c, moe.c and bert.c
+ * have a row each: defaults, published sizes, checks, and the function that builds the states.
+ *
+ *   options of the caller --complete_options--> all numbers --check_options--> add_states
+ *      network      logits of all tokens
+ *      loss         the output layer and the loss in one operator, without logits
+ *      next         one token after a cache of keys and values (generation)
+ *
+ * A new model is a row of `models`; nothing else here names one. */
 #include "models/language/language.h"
 
 #include "models/lora.h"

@@ -88,7 +88,8 @@ static int32_t make_table(const trmi_solve_work *w, int32_t slot, int32_t row) {
 }
 
 /* Adds a table [a][b] between two nodes: to their slot if they have one, else in a new slot. *slot:
- * that slot; *fresh: it is new. Errors: NOMEM. */
+ * that slot; *fresh: it is new.
+ *   errors  NOMEM */
 static trm_status add_table(trmi_solve_work *w, int32_t a, int32_t b, int32_t table, int32_t *slot,
                             bool *fresh, trm_error *err) {
     if (a > b) { /* a slot has a < b: exchange the nodes */

@@ -58,8 +58,9 @@ trm_status trmi_checkpoint_list_dir(const char *dir, trmi_checkpoint_list *out, 
 /* Frees the list, which is then empty. */
 void trmi_checkpoint_list_free(trmi_checkpoint_list *list);
 
-/* Reads and checks <path>/manifest.json. Errors: CORRUPT (missing or damaged), UNSUPPORTED (written
- * by a newer version), NOMEM, IO. The caller frees *out with trmi_manifest_free. */
+/* Reads and checks <path>/manifest.json.
+ *   errors  CORRUPT (missing or damaged), UNSUPPORTED (written by a newer version), NOMEM, IO
+ *   owns    the caller: trmi_manifest_free */
 trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manifest *out,
                                          trm_error *err);
 /* Reads every file of the checkpoint and compares it with the manifest.

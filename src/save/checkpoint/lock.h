@@ -20,7 +20,7 @@ typedef struct trmi_lock trmi_lock;
 
 /* Takes <dir>/.trireme.lock, waiting up to `wait_seconds` for its owner; at least 2 s, and 60 s for
  * one that was killed and still ends. A thread then touches the file until trmi_lock_release.
- * Errors: INVALID (with the owner), IO, NOMEM.
+ *   errors  INVALID (with the owner), IO, NOMEM
  *   param   outwait_seconds: how long to wait also for an owner elsewhere that does not touch the
  *           file, until it counts as dead (for a job that begins again after its host has died);
  *           once it touches the file, the call fails. 0 = not at all, TRMI_OUTWAIT_ALL = until it

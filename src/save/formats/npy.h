@@ -30,8 +30,8 @@ typedef struct trmi_npy {
 
 /* Returns whether the data begin with NumPy's signature. */
 bool trmi_npy_starts(const uint8_t *data, size_t bytes);
-/* Parses the header of a .npy. `bytes` must be its exact length; `what` is for messages. Errors:
- * CORRUPT, UNSUPPORTED (Python objects, big-endian, unknown types). */
+/* Parses the header of a .npy. `bytes` must be its exact length; `what` is for messages.
+ *   errors  CORRUPT, UNSUPPORTED (Python objects, big-endian, unknown types) */
 trm_status trmi_npy_parse(const uint8_t *data, size_t bytes, const char *what, trmi_npy *out,
                           trm_error *err);
 /* Appends signature and header for the array as it will be written.

@@ -190,8 +190,8 @@ int64_t trmi_onnx_type_bytes(uint64_t type);
 /* Appends a copy of the node struct. Returns false if there is no memory. */
 bool trmi_onnx_push_node(trmi_onnx_model *model, const trmi_onnx_node *node);
 
-/* Reads a model in memory, which is borrowed. External data are searched beside `path`. Errors:
- * CORRUPT, UNSUPPORTED, INVALID (a path that leaves the folder), NOMEM. */
+/* Reads a model in memory, which is borrowed. External data are searched beside `path`.
+ *   errors  CORRUPT, UNSUPPORTED, INVALID (a path that leaves the folder), NOMEM */
 trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
                            trmi_onnx_model **out, trm_error *err);
 

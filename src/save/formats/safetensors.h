@@ -47,8 +47,8 @@ trm_status trmi_safetensors_lay_out(trmi_safetensors_layout *layout, const char 
                                     const trm_named_tensor *tensors, int64_t count,
                                     const trm_text_pair *metadata, int64_t metadata_count,
                                     trm_error *err);
-/* Writes header and data as laid out; `tensors` are those of trmi_safetensors_lay_out. Errors:
- * those of writing and of layout->read. */
+/* Writes header and data as laid out; `tensors` are those of trmi_safetensors_lay_out.
+ *   errors  those of writing and of layout->read */
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err);

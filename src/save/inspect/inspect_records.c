@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme inspect` of event files and TFRecord files, which have the same framing: length,
  * checksum of the length, data, checksum of the data. The checksums are compared, so a damaged
- * record ends the report with an error. */
+ * record ends the report with an error.
+ *
+ * What was read before a damaged record is reported first. Memory is limited: at most TAGS_MAX
+ * curves are listed, more are only counted, and of TFRecords the features of the first record are
+ * shown. */
 #include "save/inspect/inspect.h"
 
 #include "base/checked.h"

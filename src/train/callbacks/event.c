@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The events of a training as JSON: one function names their members, for trm_run_recorder and for
- * the program, which adds members of its own and what people read. */
+ * the program, which adds members of its own and what people read. So a record and `train --json`
+ * have the same members.
+ *
+ *   step, epoch, eval, checkpoint, membership      names and members: trireme help events
+ *
+ * Losses have 9 significant digits, so that equal bits print equal. Members are added, and never
+ * renamed: scripts read them. */
 #include "train/callbacks/event.h"
 
 #include "base/arguments.h"

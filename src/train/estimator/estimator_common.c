@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Functions that all roles of an estimator use: model and data from the user's functions, waiting,
- * lines for the user, and job.json. */
+ * lines for the user, and job.json.
+ *
+ * job.json, in the model's directory, is how roles that have no connection learn of each other: the
+ * chief writes the job's state (running, done, failed) and how samples were dealt out; evaluators
+ * and workers that come late read it. It is replaced atomically, because the other roles poll it.
+ */
 #include "train/estimator/estimator.h"
 
 #include "train/job/job.h"

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Describes a training job as a flat JSON object and compares two descriptions key by key
- * (job.h). The description is made of hashes and settings only, so that it is small, and
- * comparing it does not need the old data or network. */
+/* Describes a training job as a flat JSON object and compares two descriptions key by key (job.h).
+ * The description is made of hashes and settings only, so that it is small, and comparing it does
+ * not need the old data or network.
+ *
+ *   fixed keys   data, network, precision, backend, optimizer: other values would give other bits
+ *                or weights of other shapes; a difference is INVALID unless changes are accepted
+ *   other keys   learning rate, schedule, clipping, how ranks share a step: one line of the log
+ *
+ * Keys and the words of their values are parts of files and must not change; a key that only one
+ * description has is not compared, so that older checkpoints fit. */
 #include "train/job/job.h"
 
 #include "train/gradient_sink.h"

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records one training job for verify: losses of all steps, outputs of operators, gradients of
- * the first step, final variables. Each is copied as float32 in plain layout under its name, so
- * that recordings of one device and of a split have the same form. */
+/* Records one training job for verify: losses of all steps, outputs of operators, gradients of the
+ * first step, final variables. Each is copied as float32 in plain layout under its name, so that
+ * recordings of one device and of a split have the same form.
+ *
+ *   training   gradients by on_gradients, losses by on_step_end, variables after the last step
+ *   forward    the graph once more, with the outputs of its operators, on the first batch
+ *
+ * Only rank 0 keeps what is recorded. Reading a tensor that is cut is collective, so all ranks
+ * read, and the others drop it. */
 #include "train/planner/verify.h"
 
 #include "base/error.h"

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution steps of the fast back-end. Binding derives a problem (conv_problem.c) from the step,
  * chooses an algorithm (conv_choice.c) and creates its state; running maps the step's buffers to
- * image, weights and result by the direction. All three directions go through this file. */
+ * image, weights and result by the direction. All three directions go through this file:
+ *
+ *   forward   image, weights [, bias] -> result        data      result, weights -> image
+ *   weights   image, result -> weights
+ *
+ * The planner asks the same questions before there is a step (problem_of_op): is there a kernel,
+ * how long does it take, how much scratch does it need. The scratch that was planned is all there
+ * is: an algorithm that needs more is a defect, not a larger allocation. */
 #include "exec/cpu/conv/conv.h"
 
 #include "base/error.h"

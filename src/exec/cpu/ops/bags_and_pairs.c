@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operators of recommendation models: inner products of all pairs of rows (PAIR_DOTS) and pooling
- * of bags of embedding rows (BAG_POOL), with their gradients. Work is shared by samples, or by
- * bags. */
+ * of bags of embedding rows (BAG_POOL), with their gradients.
+ *
+ * Work is shared by samples, or by bags, so a sum is made by one thread and its bits do not depend
+ * on their number. Offsets of bags come from data: they are checked in each run, before rows are
+ * read. With a table that ranks have cut by keys, a rank pools the rows that it has, and the sums
+ * of all ranks are added later; the factor of a mean is therefore computed from all weights of the
+ * bag. */
 #include "exec/cpu/ops/ops.h"
 #include "exec/cpu/ops/memory_kernels.h"
 

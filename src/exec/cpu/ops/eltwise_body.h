@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/eltwise_body.h: loops of elementwise operators; see memory_kernels.h. The flags are
- * constants in each call of the inlined loop, so that no branch is left inside. */
+/* exec/cpu/ops/eltwise_body.h: loops of elementwise operators; the body of memory_kernels.c,
+ * compiled for each instruction set.
+ *
+ *   unary_loop    y[i] = f(x[i])
+ *   binary_loop   y[i] = f(a[i], b[i]), either side may be one number
+ *   swiglu_grad   two gradients in one pass
+ *   dropout_loop  the mask from a counter
+ *
+ * Kind and types are constants in each call of an inlined loop, so that no branch is left inside;
+ * the macros UNARY and BINARY make one function of each. An element's value depends neither on its
+ * place in a vector nor on the thread. */
 
 /* ---- GELU and SiLU: tests hold them against exec/ref/ref_eltwise.c ---- */
 

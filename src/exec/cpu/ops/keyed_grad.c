@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gradient of KEYED_LINEAR (keyed.h): sums of dy by id, one panel of columns at a time. A
- * thread computes whole fields, so that no sum depends on the number of threads. The dense inputs
- * are one more field, in which each sample is a group. */
+/* The gradient of KEYED_LINEAR (keyed.h): sums of dy by id, one panel of columns at a time.
+ *
+ *   dw     [outputs, columns of x] = (rows^T sums)^T: the distinct rows, and dy summed by id
+ *   drows  [ids, width]            = sums w
+ *
+ * A thread computes whole fields, so that no sum depends on the number of threads. The dense inputs
+ * are one more field, in which each sample is a group. Where ids repeat little, grouping costs more
+ * than it saves, and both are plain products over all samples (all_samples). */
 #include "exec/cpu/ops/keyed.h"
 
 #include "base/checked.h"

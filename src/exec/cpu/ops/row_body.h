@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/row_body.h: loops over one row of layer norm, RMS norm, attention and rotary
- * positions; see memory_kernels.h. Uses loss_body.h. */
+/* exec/cpu/ops/row_body.h: loops over the rows of transformers: layer and RMS norms, attention
+ * weights, rotary positions; see memory_kernels.h. Uses loss_body.h.
+ *
+ * A row stays in the nearest cache, so a loop may pass over it several times (mean, squared
+ * distances, output). Attention weights are made block by block with a running maximum and sum
+ * (online softmax), so that no row of all scores is kept. Sums are made lane by lane and then
+ * across lanes, in a fixed order for each instruction set. */
 
 /* Sum of (x - mean)^2. */
 TRMI_INLINE float sum_squares(const void *x, int64_t count, int half, float mean) {
