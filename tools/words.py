@@ -26,7 +26,7 @@ PATH = re.compile(r'(?<![\w/.$~-])(?:src/)?(?:' + ROOMS + r'|trireme|tests|tools
 TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((?:: ?\w+(?:, \w+)*)?)')
 LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
 RATE = re.compile(r'\d (?:images|samples|tokens)/s\b')  # a measurement
-OLD_TAG = re.compile(r'(?:^|\*|   ) *error(?:  |$)|[.;)] +error [A-Z]{2}|\bErrors:')  # STYLE.md: `errors`
+OLD_TAG = re.compile(r'(?:^|\*|   ) *error(?:  |$)|[.;)] +error(?: [A-Z]{2}|$)|\bErrors:')  # STYLE.md: `errors`
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 

@@ -173,7 +173,11 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
         return false;
     }
     v->words[v->word_count] = (vocabulary_word){.hash = hash, .count = 1, .field = field};
-    return index_word(v, v->word_count) && ++v->word_count > 0;
+    if (!index_word(v, v->word_count)) {
+        return false;
+    }
+    v->word_count++;
+    return true;
 }
 
 trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
@@ -273,7 +277,7 @@ trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error
     unsigned long long seed = 0;
     trm_vocabulary *v = NULL;
     trm_status status;
-    /* Write the first line, then the values, then the ids. */
+    /* Read the first line and the values; their order gives the ids. */
     if (strlen(text) != length ||
         sscanf(text, "trireme-vocabulary 1 %7d %20llu%n", &fields, &seed, &consumed) != 2 ||
         text[consumed] != '\n' || fields < 1 || fields > FIELDS_MAX) {

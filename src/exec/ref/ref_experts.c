@@ -49,8 +49,8 @@ trm_status trmi_ref_top_k_grad(const trmi_ref_args *args, trm_error *err) {
     return TRM_OK;
 }
 
-/* Finds the expert of row r among those of this rank; *expert is -1 if it is on another one. error
- * INVALID: no expert has this number */
+/* Finds the expert of row r among those of this rank; *expert is -1 if it is on another one.
+ *   errors  INVALID: no expert has this number */
 static trm_status expert_of(const trmi_ref_args *args, int64_t r, int64_t here, int64_t *expert,
                             trm_error *err) {
     const trmi_op_part *part = trmi_part_of(args->attrs);

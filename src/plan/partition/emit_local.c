@@ -364,8 +364,8 @@ static trm_status check_shape(const emission *e, int32_t local, int output, trm_
 
 /* ---- the operator ---- */
 
-/* Redistributes all inputs to the spreads that the strategy reads, with halos where needed. error
- * INVALID: a state is stored in another spread than its operator writes */
+/* Redistributes all inputs to the spreads that the strategy reads, with halos where needed.
+ *   errors  INVALID: a state is stored in another spread than its operator writes */
 static trm_status redistribute_inputs(emission *e, int32_t *inputs, trm_error *err) {
     trmi_partitioner *s = e->s;
     bool windows = trmi_letters_mask(e->strategy->letters, "hw") != 0 && e->loops.windows;

@@ -21,8 +21,8 @@ typedef struct trmi_pass {
     int32_t *uses; /* value of `from` -> number of operators that read it */
 } trmi_pass;
 
-/* Starts a pass: an empty graph `to`, an empty map, the number of readers of each value. error
- * NOMEM; there is then nothing to free */
+/* Starts a pass: an empty graph `to`, an empty map, the number of readers of each value.
+ *   errors  NOMEM; there is then nothing to free */
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err);
 /* Copies an operator with mapped inputs and maps its outputs. Returns its index in `to`; 0 after an
  * error, which the graph keeps. */
@@ -60,27 +60,41 @@ typedef trm_status (*trmi_pass_function)(trmi_pass *pass, const trmi_plan_option
 trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *options,
                          trm_graph **graph, trmi_roots *roots, trm_error *err);
 
-/* The passes; each is described in its file, plan/passes/. */
+/* ---- the passes, each in its file, plan/passes/pass_NAME.c; most fuse before differentiation, so
+ * that the gradient is one operator, too ---- */
+
+/* Replaces batch norm, addition of a residual and ReLU by NORM_ACT. */
 trm_status trmi_pass_fuse_norm(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
+/* Replaces a softmax cross-entropy of small operators by SOFTMAX_XENT. */
 trm_status trmi_pass_fuse_loss(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
+/* Strict determinism: replaces means over samples by sums, divided by the samples of all
+ * ranks. */
 trm_status trmi_pass_block_means(trmi_pass *pass, const trmi_plan_options *options,
                                  const trmi_roots *roots, trm_error *err);
+/* Replaces a linear layer on looked-up rows by KEYED_LINEAR, which computes once an id. */
 trm_status trmi_pass_fuse_keyed(trmi_pass *pass, const trmi_plan_options *options,
                                 const trmi_roots *roots, trm_error *err);
+/* Makes queries, keys and values of packed attention a dimension, so that ranks can cut heads. */
 trm_status trmi_pass_fold_heads(trmi_pass *pass, const trmi_plan_options *options,
                                 const trmi_roots *roots, trm_error *err);
+/* Mixed precision: inserts casts around operators that compute in bfloat16. */
 trm_status trmi_pass_precision(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
+/* After differentiation: removes casts of gradients of weights, which are then made in float32. */
 trm_status trmi_pass_tidy(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err);
+/* Replaces the addition of two gradients and the operator beside it by that operator. */
 trm_status trmi_pass_fuse_grad_add(trmi_pass *pass, const trmi_plan_options *options,
                                    const trmi_roots *roots, trm_error *err);
+/* Puts ReLU, its gradient and slices of columns into the product before them. */
 trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *options,
                                   const trmi_roots *roots, trm_error *err);
+/* Computes some activations again in backward instead of keeping them. */
 trm_status trmi_pass_recompute(trmi_pass *pass, const trmi_plan_options *options,
                                const trmi_roots *roots, trm_error *err);
+/* Removes operators of which no root needs an output. */
 trm_status trmi_pass_dead(trmi_pass *pass, const trmi_plan_options *options,
                           const trmi_roots *roots, trm_error *err);
 
@@ -101,9 +115,10 @@ trm_status trmi_spread_blocks(trm_graph *graph, int32_t blocks, int64_t samples,
 trm_status trmi_mark_blocks(const trm_graph *graph, int64_t samples, trmi_arena *arena,
                             trmi_block_marks *out, trm_error *err);
 
-/* Lower a program that has its graph, in this order. lower_steps: layouts, reorders, steps. */
+/* ---- lowering a program that has its graph, in this order ---- */
+
+/* Chooses layouts, adds reorders between them and lists the steps. */
 trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *options,
-                            /* layouts, reorders, steps */
                             const trmi_roots *roots, trm_error *err);
 /* Finds the steps that sum over samples, and their blocks, in programs whose samples lie in blocks.
  *   errors  INVALID: an operator mixes samples in another way */

@@ -64,8 +64,8 @@ void trmi_work_close(trmi_solve_work *work);
 /* Eliminates nodes with at most `most` (1 or 2) neighbours until none is left.   errors  NOMEM */
 trm_status trmi_work_reduce(trmi_solve_work *work, int32_t most, trm_error *err);
 /* Fixes a live node in `state` and removes it: its table rows are added to the costs of its
- * neighbours. No step is recorded: the caller keeps the state and adds the node's own cost. error
- * NOMEM */
+ * neighbours. No step is recorded: the caller keeps the state and adds the node's own cost.
+ *   errors  NOMEM */
 trm_status trmi_work_fix(trmi_solve_work *work, int32_t node, int32_t state, trm_error *err);
 /* Derives the states of the eliminated nodes from those of the live ones. inout choice[nodes] */
 void trmi_work_trace(const trmi_solve_work *work, int32_t *choice);

@@ -36,9 +36,13 @@ typedef struct trmi_norm_kernels {
      * square[c] = sum((x - x0)^2). */
     void (*statistics)(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
                        float *first, float *sum, float *square);
+    /* Writes y of rows [begin, end). */
     void (*apply)(const trmi_norm_forward *job, int64_t begin, int64_t end);
+    /* Adds dz and dz (x - mean) of rows [begin, end) to sum[c] and sum_x[c], with dz = dy (+ dy2)
+     * where the ReLU was positive, else 0; writes dz where it is wanted. */
     void (*gradient_sums)(const trmi_norm_backward *job, int64_t begin, int64_t end, float *sum,
                           float *sum_x);
+    /* Writes dx of rows [begin, end). */
     void (*gradient_apply)(const trmi_norm_backward *job, int64_t begin, int64_t end);
     /* Adds a block's statistics of `count` rows to those of the `before` rows before it (Chan et
      * al. 1979). */
