@@ -8,6 +8,7 @@ Texts are the pages (*.md, docs/man) and the comments of all sources. A name tha
 must stand in some code, and so must a name of several words beside an arrow in a comment of a .c file (a drawing of calls), unless a file is
 called so; a path must be a file, from the root, src/ or include/; a test that a page names must be one,
 and its cases, behind a colon, must begin as they are named; a link of a page must lead to a file, and to a heading in it.
+No text has nobody, everybody or whoever as its subject.
 The tag of a function's errors is `errors`, in sources too.
 Measured rates stand in docs/reference/figures.md and in the notes only.
 No source or script has a path of one machine.
@@ -27,6 +28,7 @@ TEST = re.compile(r'\b(' + ROOMS + r'|script|fuzz)/(\w+_(?:test|fuzz))\b(?!\.)((
 LINK = re.compile(r'\]\(([^)\s#:]*)(?:#([^)\s]*))?\)')
 RATE = re.compile(r'\d (?:images|samples|tokens)/s\b')  # a measurement
 OLD_TAG = re.compile(r'(?:^|\*|   ) *error(?:  |$)|[.;)] +error(?: [A-Z]{2}|$)|\bErrors:')  # STYLE.md: `errors`
+IMPERSONAL = re.compile(r'(?<![*"])\b(?:nobody|somebody|everybody|whoever)\b', re.I)  # STYLE.md: the subject is a named thing
 COMMENT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.S)
 
 
@@ -95,6 +97,7 @@ def main():
         for number, line in enumerate(text.split('\n'), 1):
             where = f'{name}:{number}'
             bad += [f'{where}: no code has {word}' for word in NAME.findall(line) if word not in known]
+            bad += [f'{where}: {word}: name the rank, worker, server or process' for word in IMPERSONAL.findall(line)]
             bad += [f'{where}: the tag is called errors' for _ in OLD_TAG.findall(line) if not page]
             drawn = [] if page or not name.endswith('.c') else [word for form in DRAWN for word in form.findall(line)]
             bad += [f'{where}: no code has {word}' for word in drawn if word not in known and word not in stems]

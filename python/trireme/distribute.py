@@ -86,7 +86,7 @@ def stay_apart(job):
 
 
 def _telling(before):
-    """The hook of exceptions that nobody catches: the other ranks are told, then `before` prints."""
+    """The hook of exceptions that no code catches: the other ranks are told, then `before` prints."""
     def hook(kind, error, trace):
         out, me = ctypes.c_void_p(), _c.trm_distribute_rank(None)
         sentence = f'rank {me} has ended with {kind.__name__}: {error}'.replace('\n', ' ').encode()[:180].decode('utf-8', 'ignore')

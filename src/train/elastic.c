@@ -11,7 +11,7 @@
  *
  * Data parallel each rank holds the whole state: parameters, slots, running statistics, position. A
  * step is committed once one survivor has applied its update: gradients are complete on a rank that
- * updates, so its state is that of the step. The newest state of the survivors is everybody's.
+ * updates, so its state is that of the step. The newest state of the survivors is that of all.
  * Other ways of training have parts of it on each rank; these are kept after each step, here and on
  * another rank (elastic_copies.h). Where a part is lost with both, the newest checkpoint serves.
  *

@@ -489,7 +489,7 @@ WRAP(int, mkstemp, (char *path)) {
     return open_file(path, O_RDWR | O_CREAT | O_EXCL);
 }
 
-/* Exclusive locks, which nobody waits for. */
+/* Exclusive locks, for which no caller waits. */
 WRAP(int, flock, (int fd, int operation)) {
     if (sim.current == NULL) {
         return __real_flock(fd, operation);

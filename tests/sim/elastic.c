@@ -123,7 +123,7 @@ static void check_list(const trm_elastic *e, const trmi_members *list) {
     }
 }
 
-/* Ranks that leave are out with the list that says so: nobody gets a state from them any more. */
+/* Ranks that leave are out with the list that says so: no rank gets a state from them any more. */
 static void note_left(const trmi_members *list) {
     for (int i = 0; i < JOB_PROCESSES; i++) {
         bool left =

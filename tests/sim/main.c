@@ -74,7 +74,7 @@ typedef struct run {
     int answer; /* the end of a pipe from which its outcome is read */
 } run;
 
-/* Starts a seed. Nobody reads its trace, so it has none. A run of 60 s ends as a crash does. */
+/* Starts a seed. Its trace is not read, so it has none. A run of 60 s ends as a crash does. */
 static run start_seed(uint64_t seed) {
     int ends[2];
     if (pipe(ends) != 0) {

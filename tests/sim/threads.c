@@ -268,7 +268,7 @@ WRAP(ssize_t, getrandom, (void *data, size_t bytes, unsigned flags)) {
 }
 
 /* The code of a message is a mix of its key and its bytes: HMAC took an eighth of the time of a run.
- * Nobody here forges messages. */
+ * No process here forges messages. */
 WRAP(bool, trmi_hmac_sha256,
      (const uint8_t key[32], const void *data, size_t bytes, uint8_t out[32])) {
     if (sim.current == NULL) {

@@ -117,7 +117,7 @@ def messages():
 
 
 def order():
-    """Started operations end in order, whoever waits for which first."""
+    """Started operations end in order, whatever is waited for first."""
     tensors = [torch.full((1000,), float(k + r)) for k in range(20)]
     works = [dist.all_reduce(t, async_op=True) for t in tensors]
     for w in reversed(works):

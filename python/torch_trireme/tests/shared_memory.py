@@ -372,7 +372,7 @@ def small():
 
 
 def unshared():
-    """Nobody shares: every tensor is as PyTorch makes it."""
+    """No rank shares: every tensor is as PyTorch makes it."""
     t = torch.empty(100000)
     sum_of(t, whole, MODE, 3)
     assert not is_shared(t) and not is_shared(torch.empty(100000))

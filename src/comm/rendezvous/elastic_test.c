@@ -361,7 +361,7 @@ static void ranks_leave(void **state) {
         assert_string_equal(seen->left[3], r == 0 ? "0" : "1");
         assert_string_equal(seen->lost[3], "");
     }
-    /* Below the least nobody leaves. */
+    /* Below the least no rank leaves. */
     seen->leave[2] = 1;
     int32_t epoch = seen->epoch[3];
     double begin = trmi_os_now();
@@ -444,7 +444,7 @@ static void killed_ranks_come_back(void **state) {
     (void)state;
 }
 
-/* Rank 0 comes back while nobody listens: it takes itself for the rank 0 of a new job, until a
+/* Rank 0 comes back while no process listens: it takes itself for the rank 0 of a new job, until a
  * member of the running job tells it. */
 static void a_false_start_is_told(void **state) {
     const elastic_case c = {.ranks = 3};

@@ -17,7 +17,7 @@
  * after it has lost coordinator b.
  *
  * A member that wants to leave votes like the others; a list without it names it after its
- * members, so that everybody knows that it is not lost.
+ * members, so that all of them know that it is not lost.
  *
  * A quorum is a set of members of epoch e that is either more than half of them, or all of them but
  * those whose death is proven. Two quorums have a member in common, or one of them is of dead

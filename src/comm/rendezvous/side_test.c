@@ -230,7 +230,7 @@ static void missing_ranks_are_named(void **state) {
         }
         assert_true(ranks[r].seconds < 2 * check_slack());
     }
-    /* nobody listens */
+    /* no process listens */
     prepare(ranks, 2, fresh("tcp"), 0.3);
     join_rank(&ranks[1]);
     assert_int_equal(ranks[1].status, TRM_TIMEOUT);

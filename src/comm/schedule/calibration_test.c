@@ -92,7 +92,7 @@ static void the_file_stays_small(void **state) {
 
 /* ---- communicators --------------------------------------------------------------------------- */
 typedef struct plan {
-    uint8_t cluster; /* 0: nobody knows which */
+    uint8_t cluster; /* 0: unknown */
     double alpha;    /* expected; 0: measured, whatever it is */
 } plan;
 

@@ -9,7 +9,7 @@
  * servers before the first answer is awaited, so that they write at the same time.
  *
  * Invariant: a snapshot is of one moment. While servers hold, no push is applied that others lack;
- * whoever holds is released, also after an error or when this client dies, as its connection ends.
+ * a server that holds is released, also after an error or when this client dies, as its connection ends.
  */
 #include "ps/client/client.h"
 
