@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Children of a communicator: split by colour. A child is created over its
- * parent: the parent's all-gather is the exchange, so no new connections to the launcher are
- * necessary. */
+/* Children of a communicator: split by colour. A child is created over its parent: the parent's
+ * all-gather is the exchange, so no new connections to the launcher are necessary.
+ *
+ * Ranks of different colours make different children, with different needs to exchange; yet each
+ * all-gather of the parent needs all of its ranks. So exchanges go in rounds of one cell for each
+ * rank (allgather_in_rounds), and a rank that is done takes part until all are (finish_rounds). A
+ * rank without a colour makes a child of its own for the same reason, and destroys it. */
 #include "comm/api/communicator.h"
 
 #include "base/arguments.h"

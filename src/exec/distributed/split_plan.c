@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses the plan of a split executor: the one in its options, one that is searched (by
  * exec->search), or every operator by samples. Then decides whether ranks have slices of the
- * optimiser, which needs a plan that leaves every parameter whole. */
+ * optimiser, which needs a plan that leaves every parameter whole.
+ *
+ *   prepare    mesh, and what a plan of the options says     before the graph is differentiated
+ *   complete   the plan, searched or completed               on the training graph
+ *   settle     slices of the optimiser or not                on the compiled program
+ *   mix        a digest of what all ranks must have in common, compared before the first step
+ *
+ * Invariant: every rank decides alike, as it has the same options and graph, and a plan that rank 0
+ * has searched is sent to all. */
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
 #include "exec/distributed/split.h"

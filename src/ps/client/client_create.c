@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Creates and destroys a client: options, first connections, the beginning of a life. */
+/* Creates and destroys a client: options, first connections, the beginning of a life.
+ *
+ *   join_server (each)   connect, HELLO; a server that is not up yet is awaited and named
+ *   begin_life           a synchronous worker whose earlier life died: do all servers have its last
+ *                        batch?  yes: go on behind it    none, or not in a step: compute it again
+ *                        some: those go back to the rows before it, and all join again
+ *
+ * A life is one process in the place of a worker; servers know it by its incarnation, and refuse
+ * what an earlier one sent after a later one has come. No server is changed before all servers have
+ * answered. */
 #include "ps/client/client.h"
 
 #include "base/arguments.h"

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ps/table/apply_kernels.c: the rules on whole rows, and conversions of values; compiled for each
- * instruction set (base/simd/isa.h). */
+ * instruction set (base/simd/isa.h). The rules themselves are in base/simd/optimizer_rules.h, which
+ * the optimiser of ranks (exec/optimizer/update_kernels.c) uses, too: same rule, same bits.
+ *
+ *   a row in a table   load_ (float32, bfloat16, float16) -> rule -> store_, with rounding that the
+ *                      table asks for (to nearest, or by a random number of the row and the update)
+ *
+ * Invariant: sums over a row have 16 partial sums that are added by halves, in every instruction
+ * set, so that servers on different CPUs hold equal rows. */
 #include "ps/table/apply.h"
 #include "ps/table/lookup_loop.h"
 

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws a plan: as SVG, with the mesh, a legend, and a row for each forward operator that has its
- * cut and its time, or with its stages (stage_picture.c); and as a DOT graph. */
+ * cut and its time, or with its stages (stage_picture.c); and as a DOT graph.
+ *
+ *   head   title, figures, mesh, legend
+ *   rows   name | a chip for each axis, coloured by its letter | bar of computing and of messages
+ *
+ * Nothing is measured or searched here: the picture is that of the planner's chosen plan, and the
+ * longest bar fills the page. Messages of backward belong to the bar of their forward operator. */
 #include "train/planner/picture.h"
 #include "train/planner/planner.h"
 #include "train/planner/planner_report.h"

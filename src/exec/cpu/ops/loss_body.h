@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/loss_body.h: reductions, softmax and losses over one row; see memory_kernels.h. */
+/* exec/cpu/ops/loss_body.h: reductions, softmax and losses over one row; see memory_kernels.h.
+ *
+ * Maxima are found first and subtracted, so that no exponential overflows. NaN is not lost: a
+ * maximum with NaN is NaN, and so is what follows. Sums are made in lanes, then across lanes, in a
+ * fixed order for each instruction set; the rows of a task belong to one thread, so the bits do not
+ * depend on the number of threads. */
 
 /* Lanes beyond n are `fill`. */
 TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
