@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* save/formats/json_cursor.h: a strict pull parser for JSON of a known form: no tree, no recursion,
- * and memory for strings only. The first fault is stored with its offset; all later calls fail. */
+ * and memory for strings only. The first fault is stored with its offset; all later calls fail.
+ *
+ *      trmi_json_take(&json, '{') -> trmi_json_string(&json) -> trmi_json_take(&json, ':') ...
+ *
+ * For headers of safetensors alone; all other JSON is read by jansson. Such a header comes from
+ * strangers and may have 100 MB: a tree of small arrays takes tens of times as much memory as its
+ * text, and positions of faults inside values would be lost. */
 #ifndef TRMI_SAVE_JSON_CURSOR_H
 #define TRMI_SAVE_JSON_CURSOR_H
 
