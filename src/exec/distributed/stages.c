@@ -268,13 +268,22 @@ static trm_status begin_batch(trm_exec *exec, bool training, trm_error *err) {
                                 trmi_stages_of(exec)->options.stages);
 }
 
+/* Adds copies of activations, inputs of micro-batches, and messages. Where the ranks have one copy
+ * of the parameters, the pages of other ranks that this one reads count, too (peers_bytes in
+ * ranks.c): a message is read where its sender keeps it. */
 static void describe_stages(const trm_exec *exec, trm_exec_info *info) {
     const trmi_stages *s = trmi_stages_of(exec);
     const trmi_staged *staged = exec->program->staged;
+    const trmi_parallel *p = trmi_parallel_of(exec);
+    bool reads_peers = p != NULL && p->common && trm_comm_can_map_root(s->pipe);
     info->activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
     info->other_bytes += (int64_t)s->inputs_bytes * s->options.micros;
     for (int32_t e = 0; e < staged->edges_count; e++) {
-        info->other_bytes += (int64_t)s->edges[e].bytes * s->edges[e].slots_count;
+        const trmi_stage_edge *edge = &s->edges[e];
+        bool receives = staged->edges[e].to % s->options.stages == staged->stage;
+        int32_t kept = reads_peers && receives ? staged->messages[e].kept : 0;
+        info->other_bytes += (int64_t)edge->bytes * edge->slots_count;
+        info->overhead_bytes += (int64_t)edge->bytes * kept;
     }
 }
 
