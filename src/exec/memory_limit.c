@@ -72,6 +72,8 @@ static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **
     return trmi_space_create(s->training, mesh, s->costs, NULL, out, err);
 }
 
+/* Compiles a plan of one device and counts the bytes of its program, for the search within the
+ * limit. */
 static trm_status compile_choice(void *context, const trmi_space *space, const trmi_choice *choice,
                                  double *bytes, trm_error *err) {
     const device_search *s = context;

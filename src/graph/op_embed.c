@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+/* Infers table [V, D], ids [...] (int32 or int64) -> [..., D]. */
 static trm_status infer_embedding(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *table = trmi_input_of(graph, op, 0), *ids = trmi_input_of(graph, op, 1);
     if (table == NULL || ids == NULL || table->shape.rank != 2 ||

@@ -95,6 +95,8 @@ static void grad_top_k(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     }
 }
 
+/* Builds the gradients of a layer of experts: rows by the transposed weights of their expert,
+ * weights by sums over the rows of each expert. */
 static void grad_linear(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs data = op->attrs,
                weights = {.expert = {.experts = trmi_input_of(graph, op, 1)->shape.dim[0]}};

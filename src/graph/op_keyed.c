@@ -20,6 +20,7 @@ static bool shapes_fit(const trmi_value *rows, const trmi_value *ids, const trmi
            weights->shape.dim[1] == r[1] * r[2] + more;
 }
 
+/* Infers the layer [N, O], and the groups of equal ids, which backward reads again. */
 static trm_status infer_keyed(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *rows = trmi_input_of(graph, op, 0), *ids = trmi_input_of(graph, op, 1);
     const trmi_value *weights = trmi_input_of(graph, op, 2);
@@ -48,6 +49,8 @@ static trm_status infer_keyed_grad(trm_graph *graph, trmi_op *op, trm_error *err
     return TRM_OK;
 }
 
+/* Builds the gradients: one operator for weights and rows, a sum for the bias. Ids and dense inputs
+ * have none. */
 static void grad_keyed(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {
         dy[0], {op->inputs[0]}, {op->inputs[2]}, {op->inputs[3]}, {op->outputs[1]}};

@@ -84,6 +84,8 @@ static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Adds the operator that makes the gradients of x, gamma and beta from dy, x and the saved
+ * statistics. */
 static void grad_batch_norm(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     if (dy[0].id == 0) {
         return;

@@ -190,6 +190,8 @@ trm_status trmi_net_run_part(trmi_net *net, const trmi_net_part *p, trm_error *e
                                  : trmi_runner_play(&net->runner, &play, err);
 }
 
+/* Runs a whole operation between hosts: one part, with all ranks of the group. Two-level
+ * collectives (levels.c) run several parts. */
 static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_error *err) {
     trmi_net *net = (trmi_net *)(void *)engine;
     /* Run the whole operation as one part. */

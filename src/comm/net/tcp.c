@@ -313,6 +313,7 @@ static trm_status tcp_start(trmi_transport *transport, trmi_net_transfer *t, trm
     return TRM_OK;
 }
 
+/* Moves what the sockets take and have, without waiting, on all links with transfers. */
 static trm_status tcp_progress(trmi_transport *transport, bool *moved, trm_error *err) {
     tcp *self = (tcp *)(void *)transport;
     for (int32_t i = 0; i < self->link_count; i++) {
@@ -330,6 +331,7 @@ static trm_status tcp_progress(trmi_transport *transport, bool *moved, trm_error
     return TRM_OK;
 }
 
+/* Sleeps until a socket with a transfer is ready, the job fails (alarm) or the time is over. */
 static void tcp_wait(trmi_transport *transport, double seconds) {
     tcp *self = (tcp *)(void *)transport;
     nfds_t count = 0;
@@ -348,6 +350,7 @@ static void tcp_wait(trmi_transport *transport, double seconds) {
     poll(self->polls, count, (int)(seconds * 1000) + 1);
 }
 
+/* Closes all links. Transfers that are under way are lost; peers see the end of the connection. */
 static void tcp_destroy(trmi_transport *transport) {
     tcp *self = (tcp *)(void *)transport;
     for (int32_t i = 0; self->links != NULL && i < self->link_count; i++) {

@@ -262,6 +262,7 @@ static void take_rows(const trm_exec *exec, const trmi_partition_leaf *leaf, cha
     }
 }
 
+/* Copies this rank's part of a whole batch to where its kernels read it. */
 static void take_part(trm_exec *exec, int32_t input, const void *whole) {
     const trmi_buffer *b = &exec->program->buffers[exec->program->inputs[input]];
     const trmi_partition_leaf *leaf = trmi_parallel_of(exec)->split->whole_inputs[input].leaf;

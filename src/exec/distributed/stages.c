@@ -111,6 +111,8 @@ static void leave_stage(trm_exec *exec) {
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+/* Makes the way active in a job with stages: it walks the schedule instead of the program, in the
+ * last micro-batch of an update. */
 static trm_status open_stages(trm_exec *exec, const trm_exec_options *options, bool *active,
                               trm_error *err) {
     (void)options;

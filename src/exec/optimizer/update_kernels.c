@@ -59,6 +59,8 @@ static inline void sum_rows_of(const float *from, const uint64_t *keys, const ui
     }
 }
 
+/* Sums the rows of a bucket by group, in the order of the keys: the first row of a group is copied,
+ * later ones are added. Groups are numbered in the order in which they begin. */
 static void sum_rows(const float *from, const uint64_t *keys, const uint32_t *group, int64_t count,
                      int64_t width, float *sums) {
     uint32_t groups = 0;

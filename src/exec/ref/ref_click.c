@@ -33,6 +33,8 @@ static double weight_of(const trm_tensor *weights, int64_t i) {
     return weights->data == NULL ? 1 : trmi_ref_get(weights, i);
 }
 
+/* Returns by what the sum of a bag is multiplied: 1, 1 / sum of weights, or 1 / root of the sum of
+ * squares; 0 for a bag without weight. */
 static double bag_factor(trm_bag_pooling pooling, const trm_tensor *weights, int64_t begin,
                          int64_t end) {
     double sum = 0, squares = 0;

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+/* Applies f to each pair of elements, broadcast to the shape of the output. */
 static trm_status run_binary(const trmi_ref_args *args, double (*f)(double, double)) {
     const trm_tensor *a = &args->inputs[0], *b = &args->inputs[1], *y = &args->outputs[0];
     for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {

@@ -81,6 +81,8 @@ static trm_node add_block(trm_graph *g, trm_node x, const trm_language_options *
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
+/* Builds the model up to its last norm: embedding, blocks, norm. The output layer is the table of
+ * tokens, unless it is untied. */
 static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_language_options *o,
                                          const trmi_language_cache *cache) {
     trm_init init = trm_init_normal(TRMI_BLOCK_DEVIATION);

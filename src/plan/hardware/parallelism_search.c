@@ -137,6 +137,8 @@ typedef struct full_stages {
     int count;
 } full_stages;
 
+/* Lists the stages that can be the fullest one, with what each exceeds `limit` by and what a
+ * recomputed block saves there. */
 static void find_full_stages(const plan_search *s, const trmi_parallelism *plan, double limit,
                              full_stages *out) {
     const trmi_block_price *b = &s->price[0];

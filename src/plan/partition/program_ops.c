@@ -73,6 +73,8 @@ static trm_status infer_exchange(trm_graph *graph, trmi_op *op, trm_error *err) 
     return TRM_OK;
 }
 
+/* Checks that the input is the value that the message is for. The output is a number that no
+ * operator reads. */
 static trm_status infer_send(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     const trmi_transfer *what = trmi_transfer_of(&op->attrs);

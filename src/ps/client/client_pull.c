@@ -134,6 +134,8 @@ static trm_status send_ahead(trm_ps_batch *b, double deadline, trm_error *err) {
     }
 }
 
+/* Takes a place for the batch and sends as many of its parts as may be under way; the rest follow
+ * as answers come. */
 static trm_status start_pull(trm_ps_batch *batch, trm_error *err) {
     trm_ps_client *c = batch->client;
     if (batch->pulling) {

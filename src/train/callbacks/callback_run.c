@@ -180,6 +180,7 @@ static trm_status record_membership(void *context, const trm_progress *p, trm_er
     return TRM_OK;
 }
 
+/* Writes the line "done" at the end of a training that has not failed. */
 static trm_status end_record(void *context, const trm_progress *p, trm_error *err) {
     run_record *r = context;
     (void)err;

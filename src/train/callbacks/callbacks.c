@@ -99,6 +99,7 @@ static trm_status time_epoch(void *context, const trm_progress *p, trm_error *er
     return TRM_OK;
 }
 
+/* Makes a callback that prints a line every so many steps. */
 static trm_callback make_monitor(trm_print print, int64_t every) {
     if (print == NULL) {
         return trmi_callback_unusable();

@@ -53,6 +53,7 @@ trm_mean_step trm_take_mean_step(trm_report_mark *mark, const trm_progress *p) {
     return mean;
 }
 
+/* Puts the members of a step; means since the report before (`mean`) where they are known. */
 static void put_step(trmi_text *to, const trm_progress *p, const trm_mean_step *mean) {
     put_whole(to, "epoch", p->epoch);
     put_whole(to, "step", p->step);

@@ -28,6 +28,8 @@ static void mix_rows(const join_state *s, const void *a, const void *b, void *y,
     }
 }
 
+/* Joins two results of attention over different keys: each counts by its share of the sum of all
+ * exponentials, which follows from both log-sum-exps. */
 static trm_status run_join(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const join_state *s = k->state;

@@ -173,6 +173,7 @@ static const trmi_onednn_row rows[TRMI_OP_KINDS] = {
 
 /* ---- for the planner ----------------------------------------------------------------------- */
 
+/* Answers the planner: is there a kernel for this operator, its types and this layout? */
 static bool target_supports(void *context, const trm_graph *graph, const trmi_op *op,
                             trmi_layout layout) {
     const trmi_onednn_row *row = &rows[op->kind];
@@ -213,6 +214,8 @@ static bool target_rounds(void *context, const trm_graph *graph, const trmi_op *
 
 /* ---- life ---------------------------------------------------------------------------------- */
 
+/* Makes the kernel of a step by its row of the table. UNSUPPORTED: there is none, the reference
+ * computes the step. */
 static trm_status backend_bind(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     const trmi_step *step = kernel->step;
     trmi_onednn_trials_done(backend->state);
@@ -253,6 +256,7 @@ static void backend_destroy(trmi_backend *backend) {
 static const char flops_key[] = "machine flops", bytes_key[] = "machine bytes",
                   pairs_key[] = "machine pairs";
 
+/* Reads the machine's rates from the tuning file. Returns false if one is missing. */
 static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
     const char *name;
     double flops, bytes;

@@ -45,6 +45,7 @@ static trm_status run_pairs(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
+/* Computes dx_i = sum over j of dy(i, j) x_j, sample by sample. */
 static trm_status run_pairs_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const trm_shape *shape = &trmi_kernel_input_buffer(k, 1)->shape;

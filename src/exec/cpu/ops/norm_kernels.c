@@ -340,6 +340,7 @@ static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
+/* Adds a block's statistics, which are relative to its first row, to the mean and m2 so far. */
 static void join_block(const float *first, const float *sum, const float *square, double before,
                        double count, int width, double *restrict mean, double *restrict m2) {
     double share = count / (before + count), each = 1 / count;

@@ -282,6 +282,7 @@ static void max_grad_rows(const reduce_state *s, const void *dy, const void *x, 
     }
 }
 
+/* Spreads dy over the elements that equal the maximum; a job is one kept row and some columns. */
 static trm_status run_max_grad(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const reduce_state *s = k->state;

@@ -155,6 +155,8 @@ bool trmi_onednn_row_norm_in_place(trmi_onednn *state, const trm_graph *graph, c
 
 /* ---- rotary positions ---- */
 
+/* Turns pairs of elements by their position; in the gradient, back. Cosines and sines of the
+ * positions are made at creation. */
 static trm_status run_rotary(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const rows_state *s = k->state;
@@ -215,6 +217,7 @@ trm_status trmi_onednn_bind_rotary(trmi_backend *backend, trmi_kernel *kernel, t
 
 /* ---- gradient of SwiGLU ---- */
 
+/* Computes both gradients of y = silu(gate) up from dy, gate and up, in one pass. */
 static trm_status run_swiglu_grad(const trmi_kernel *k, const trmi_kernel_env *env,
                                   trm_error *err) {
     (void)err;

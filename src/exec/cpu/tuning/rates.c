@@ -60,6 +60,8 @@ static double tile_seconds(const trmi_gemm_isa *isa, int threads) {
     return seconds / threads;
 }
 
+/* Returns the seconds in which all threads together copy `bytes`, each its part: the best of
+ * TRIALS. */
 static double copy_seconds(int threads, int64_t bytes) {
     char *from = trmi_alloc((size_t)bytes), *to = trmi_alloc((size_t)bytes);
     double best = 1;
