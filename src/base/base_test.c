@@ -229,18 +229,23 @@ static void elements_of_every_type(void **state) {
 }
 
 /* Vector loops make the bits of one block at a time, also where counters pass 2^32. */
-static void groups_of_normals_have_the_bits_of_blocks(void **state) {
+static void groups_of_numbers_have_the_bits_of_blocks(void **state) {
     enum { GROUPS = 5 };
-    float groups[GROUPS * TRMI_NORMAL_GROUP], one[4];
+    float groups[GROUPS * TRMI_NORMAL_GROUP], uniforms[GROUPS * TRMI_NORMAL_GROUP], one[4];
     const uint64_t first[] = {0, 12345, ((uint64_t)1 << 32) - 7};
     for (size_t k = 0; k < sizeof first / sizeof first[0]; k++) {
         trmi_normal_groups(3 + k, 77, first[k], GROUPS, groups);
+        trmi_uniform_groups(3 + k, 77, first[k], GROUPS, uniforms);
         for (uint64_t b = 0; b < GROUPS * TRMI_NORMAL_GROUP / 4; b++) {
             uint32_t bits[4];
             trmi_philox(3 + k, 77, first[k] + b, bits);
             trmi_normal_pair(bits, one);
             trmi_normal_pair(bits + 2, one + 2);
             assert_memory_equal(one, groups + 4 * b, sizeof one);
+            for (int i = 0; i < 4; i++) {
+                one[i] = 2 * trmi_unit_float(bits[i]) - 1;
+            }
+            assert_memory_equal(one, uniforms + 4 * b, sizeof one);
         }
     }
 }
@@ -545,7 +550,7 @@ int main(void) {
         cmocka_unit_test(elements_of_every_type),
         cmocka_unit_test(json_text_is_escaped_and_exact),
         cmocka_unit_test(amounts_of_memory_have_units_and_three_digits),
-        cmocka_unit_test(groups_of_normals_have_the_bits_of_blocks),
+        cmocka_unit_test(groups_of_numbers_have_the_bits_of_blocks),
         cmocka_unit_test(arena_is_aligned_and_zeroed),
         cmocka_unit_test(allocation_writes_its_error),
         cmocka_unit_test(replace_file_is_old_or_new),

@@ -165,6 +165,34 @@ void trmi_normal_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t 
     make_normals(seed, stream, block, groups, normal);
 }
 
+/* Makes groups of numbers in [-1, 1), one of each word of Philox. */
+FOR_EACH_ISA
+static void make_uniforms(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
+                          float *uniform) {
+    enum { LANES = TRMI_NORMAL_GROUP / 4 };
+    for (int64_t g = 0; g < groups; g++, block += LANES, uniform += TRMI_NORMAL_GROUP) {
+        float made[4][LANES];
+        for (int l = 0; l < LANES; l++) {
+            uint32_t words[4];
+            compute_philox(seed, stream, block + (uint64_t)l, words);
+            for (int k = 0; k < 4; k++) {
+                /* 24 bits: int32_t has a conversion instruction on every CPU */
+                made[k][l] = 2 * ((float)(int32_t)(words[k] >> 8) * 0x1p-24f) - 1;
+            }
+        }
+        for (int l = 0; l < LANES; l++) {
+            for (int k = 0; k < 4; k++) {
+                uniform[4 * l + k] = made[k][l];
+            }
+        }
+    }
+}
+
+void trmi_uniform_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
+                         float *uniform) {
+    make_uniforms(seed, stream, block, groups, uniform);
+}
+
 uint64_t trmi_mix(uint64_t a, uint64_t b) {
     uint64_t z = a + 0x9E3779B97F4A7C15u * (b + 1);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

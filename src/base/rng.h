@@ -51,6 +51,9 @@ void trmi_normal_pair(const uint32_t bits[2], float normal[2]);
 enum { TRMI_NORMAL_GROUP = 64 };
 void trmi_normal_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
                         float *normal);
+/* Numbers in [-1, 1) of many blocks, in the same way: 2 * trmi_unit_float() - 1 of each word. */
+void trmi_uniform_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
+                         float *uniform);
 
 /* Returns the place of `index` in a permutation of [0, count) that is selected by (seed, stream),
  * without storing the permutation: a Feistel network with cycle walking. */

@@ -227,40 +227,58 @@ trmi_init_rule trmi_init_rule_of(trm_init init, const char *name, const trm_shap
     return rule;
 }
 
-/* Writes elements [begin, begin + count) of a normal leaf to `data`, in chunks that stay in the
+/* Writes elements [begin, begin + count) of a random float32 leaf to `data`, in chunks that stay in the
  * cache until they are scaled; begin is a multiple of four. Returns how many it wrote: all, or none
  * if there are so few that single blocks take less time. */
-static int64_t fill_normals(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
-                            float *data) {
+static int64_t fill_groups(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
+                           float *data) {
     enum { FEW = TRMI_NORMAL_GROUP / 4, CHUNK = 16 * TRMI_NORMAL_GROUP };
     const float scale = (float)rule->scale;
-    float normal[CHUNK];
+    float made[CHUNK];
     for (int64_t at = 0; at < count && count >= FEW; at += CHUNK) {
         int64_t left = count - at < CHUNK ? count - at : CHUNK,
                 groups = (left + TRMI_NORMAL_GROUP - 1) / TRMI_NORMAL_GROUP;
-        trmi_normal_groups(seed, rule->stream, (uint64_t)(begin + at) / 4, groups, normal);
+        uint64_t block = (uint64_t)(begin + at) / 4;
+        if (rule->kind == TRMI_INIT_NORMAL) {
+            trmi_normal_groups(seed, rule->stream, block, groups, made);
+        } else {
+            trmi_uniform_groups(seed, rule->stream, block, groups, made);
+        }
         for (int64_t i = 0; i < left; i++) {
-            data[at + i] = scale * normal[i];
+            data[at + i] = scale * made[i];
         }
     }
     return count >= FEW ? count : 0;
 }
 
+/* Writes `count` equal elements to data[to ...]. */
+static void fill_constant(double value, int64_t count, trm_dtype dtype, void *data, int64_t to) {
+    if (dtype == TRM_FLOAT32) {
+        for (int64_t i = 0; i < count; i++) {
+            ((float *)data)[to + i] = (float)value;
+        }
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        trmi_element_set(data, dtype, to + i, (double)(float)value);
+    }
+}
+
 /* Writes elements [begin, begin + count) of a leaf to data[to ...]. */
 static void fill_run(const trmi_init_rule *rule, uint64_t seed, int64_t begin, int64_t count,
                      trm_dtype dtype, void *data, int64_t to) {
-    for (int64_t i = 0; rule->kind == TRMI_INIT_CONSTANT && i < count; i++) {
-        trmi_element_set(data, dtype, to + i, (double)(float)rule->value);
+    if (rule->kind == TRMI_INIT_CONSTANT) {
+        fill_constant(rule->value, count, dtype, data, to);
+        return;
     }
-    if (rule->kind == TRMI_INIT_NORMAL && dtype == TRM_FLOAT32 && begin % 4 == 0) {
-        int64_t made = fill_normals(rule, seed, begin, count, (float *)data + to);
+    if (dtype == TRM_FLOAT32 && begin % 4 == 0) {
+        int64_t made = fill_groups(rule, seed, begin, count, (float *)data + to);
         begin += made;
         count -= made;
         to += made;
     }
     /* random numbers come in blocks of four; the first and the last block may be partial */
-    for (int64_t block = begin / 4; rule->kind != TRMI_INIT_CONSTANT && block * 4 < begin + count;
-         block++) {
+    for (int64_t block = begin / 4; block * 4 < begin + count; block++) {
         uint32_t bits[4];
         float values[4];
         trmi_philox(seed, rule->stream, (uint64_t)block, bits);
