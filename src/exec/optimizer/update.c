@@ -63,13 +63,17 @@ static trm_status make_blocks(trmi_update *u, trm_error *err) {
     return TRM_OK;
 }
 
-/* Writes the first values of slots that do not begin with zero. */
+/* Writes the first values of slots that do not begin with zero, by all threads: of large tables the
+ * first use of the pages takes longest. */
 static void fill_slots(trmi_update *u) {
     bool accumulates = u->options.kind == TRM_ADAGRAD || u->options.kind == TRM_FTRL;
-    if (accumulates && u->options.initial_accumulator > 0) {
-        for (int64_t i = 0; i < u->count; i++) {
-            u->slots[0][i] = (float)u->options.initial_accumulator;
-        }
+    const float first = (float)u->options.initial_accumulator;
+    if (!accumulates || !(first > 0)) {
+        return;
+    }
+#pragma omp parallel for schedule(static)
+    for (int64_t i = 0; i < u->count; i++) {
+        u->slots[0][i] = first;
     }
 }
 
