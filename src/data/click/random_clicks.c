@@ -117,6 +117,7 @@ static trm_status draw_rows(random_clicks *set, const trm_click_random_options *
     TRMI_TRY(TRMI_NEW(err, set->labels, count, "for %lld random rows", (long long)count));
     int64_t stride = o->own_tables ? 0 : set->vocabulary;
     /* Row i depends on (seed, i) only. */
+#pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < count; i++) {
         draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
         set->labels[i] = draw_unit(&d) < o->click_rate ? 1.0f : 0.0f;
