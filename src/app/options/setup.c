@@ -136,6 +136,12 @@ static void describe_run(const app_options *o, const app_network *n, char *text,
         trm_version(), own);
 }
 
+/* Returns whether a model that is not trained gets all its values from files. Adapters that a folder
+ * of Hugging Face may lack begin with their own. */
+static bool reads_all_values(const app_options *o) {
+    return (o->checkpoint != NULL || o->from != NULL) && o->transformer.lora == NULL;
+}
+
 /* Contract in app.h. A model is made only once in a process: the text of its plan is kept in
  * static memory. */
 trm_status app_model_options(app_context *app, const char *name, trm_dataset *data,
@@ -208,6 +214,7 @@ trm_status app_model_options(app_context *app, const char *name, trm_dataset *da
         .exec.threads = (int)o->threads,
         .exec.seed = (uint64_t)o->seed,
         .exec.fusion = o->no_fusion ? TRM_OFF : TRM_DEFAULT,
+        .exec.initialise = evaluation_only && reads_all_values(o) ? TRM_OFF : TRM_DEFAULT,
         .exec.tuning_file = o->tuning_file,
         .exec.retune_seconds = o->retune_seconds,
         .exec.memory_bytes = o->plan_memory,
