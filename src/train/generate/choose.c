@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses a token from logits (choose.h). The k most probable tokens, and the fewest tokens of a
- * probability, are those whose logit reaches a limit; the limit is found by bisection over the 2^32
+ * probability, are those whose logit reaches a limit. The limit is found digit by digit of the 2^32
  * patterns of a float, so that nothing is sorted and nothing is allocated. */
 #include "train/generate/choose.h"
 
@@ -36,19 +36,34 @@ static double sum_from(const float *logits, int64_t count, uint32_t limit, const
     return sum;
 }
 
-/* Returns the largest limit, from `least` on, above which the tokens have at least this weight. */
+/* Returns the largest limit, from `least` on, above which the tokens have at least this weight;
+ * `least` if all of them have less. Each pass finds the next digit of the limit, from the weights of
+ * the tokens by that digit: three passes, of which the later ones weigh few tokens. */
 static uint32_t find_limit(const float *logits, int64_t count, uint32_t least, const weights *w,
                            double weight) {
-    uint32_t low = least, high = UINT32_MAX; /* low reaches the weight, or is `least` */
-    while (low < high) {
-        uint32_t middle = low + (high - low) / 2 + (high - low) % 2;
-        if (sum_from(logits, count, middle, w) >= weight) {
-            low = middle;
-        } else {
-            high = middle - 1;
+    enum { KEY_BITS = 32, DIGIT_BITS = 11 };
+    uint32_t low = 0, high = UINT32_MAX; /* keys that have the digits found so far */
+    double above = 0;                    /* weight of the keys beyond `high` */
+    for (int bits = KEY_BITS, shift; bits > 0; bits = shift) {
+        double sums[1 << DIGIT_BITS] = {0};
+        shift = bits > DIGIT_BITS ? bits - DIGIT_BITS : 0;
+        for (int64_t i = 0; i < count; i++) {
+            uint32_t key = key_of(logits[i]);
+            if (key >= least && key >= low && key <= high && !isnan(logits[i])) {
+                sums[(key - low) >> shift] += weight_of(w, logits[i]);
+            }
         }
+        uint32_t digit = (high - low) >> shift;
+        for (; digit > 0 && above + sums[digit] < weight; digit--) {
+            above += sums[digit];
+        }
+        if (bits == KEY_BITS && digit == 0 && above + sums[0] < weight) {
+            return least;
+        }
+        low += digit << shift;
+        high = low + (((uint32_t)1 << shift) - 1);
     }
-    return low;
+    return low > least ? low : least;
 }
 
 static int32_t most_probable(const float *logits, int64_t count) {

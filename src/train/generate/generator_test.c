@@ -303,8 +303,61 @@ static void choices_have_the_wanted_frequencies(void **state) {
     assert_true(same < 90);
 }
 
+enum { MANY = 3000 };
+
+/* Orders numbers, the largest first. */
+static int compare_down(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x < y) - (x > y);
+}
+
+/* Returns the smallest logit that top_k and top_p leave, by sorting. */
+static float find_smallest(const float *logits, const trm_sampling *o) {
+    static float sorted[MANY];
+    double all = 0, sum = 0;
+    memcpy(sorted, logits, sizeof sorted);
+    qsort(sorted, MANY, sizeof sorted[0], compare_down);
+    int count = o->top_k > 0 ? o->top_k : MANY;
+    for (; count < MANY && sorted[count] == sorted[count - 1]; count++) {
+    }
+    for (int i = 0; i < count; i++) {
+        all += exp((double)(sorted[i] - sorted[0]) / o->temperature);
+    }
+    for (int i = 0; i < count && o->top_p > 0; i++) {
+        sum += exp((double)(sorted[i] - sorted[0]) / o->temperature);
+        if (sum >= o->top_p * all) {
+            return sorted[i];
+        }
+    }
+    return sorted[count - 1];
+}
+
+/* Compares the tokens that are drawn from many logits, of both signs and with equal ones among them,
+ * with those that sorting leaves: no other is drawn, and the last of few is. */
+static void choices_are_of_the_most_probable_tokens(void **state) {
+    static float logits[MANY];
+    static const trm_sampling cases[] = {{.temperature = 1, .top_k = 3},
+                                         {.temperature = 5, .top_k = 40},
+                                         {.temperature = 5, .top_k = 200, .top_p = 0.5},
+                                         {.temperature = 0.7, .top_p = 0.9},
+                                         {.temperature = 30, .top_p = 0.99}};
+    for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
+        for (uint64_t i = 0; i < MANY; i++) { /* steps of 1/64 from -16 to 16 */
+            logits[i] = (float)(trmi_random_u32(c, TRMI_STREAM_TEST, i) % 2048) / 64 - 16;
+        }
+        const float least = find_smallest(logits, &cases[c]);
+        float lowest = INFINITY;
+        for (uint64_t i = 0; i < 2000; i++) {
+            lowest = fminf(lowest, logits[trmi_choose(logits, MANY, &cases[c], i)]);
+        }
+        assert_true(lowest >= least);
+        assert_true(c > 0 || lowest == least);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(choices_are_of_the_most_probable_tokens),
         cmocka_unit_test(logits_are_those_of_training),
         cmocka_unit_test(a_reset_reads_new_parameters),
         cmocka_unit_test(the_network_must_be_the_models),
