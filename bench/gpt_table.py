@@ -44,7 +44,7 @@ ROWS = [
     ("ddp gpt2 T=256 bf16", "gpt2", "gpt2", "gpt2", 2, 256, True, 2.0, 0.7, 2),
 ]
 GENERATION = "{:22} {:>9} {:>9} {:>6} {:>7} {:>6} {:>6} {:>7}"
-COLUMNS = "{:22} {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>6} {:>7} {:>10} {:>6}"
+COLUMNS = "{:22} {:>9} {:>9} {:>9} {:>6} {:>7} {:>9} {:>6} {:>7} {:>10} {:>6} {:>7} {:>6} {:>6}"
 
 
 # Runs gpt_torch.py (argv[1]) as one rank: its model is wrapped in DistributedDataParallel.
@@ -144,7 +144,8 @@ def measure(args, python, row):
     print(COLUMNS.format(name, f"{rate:.{digits}f}", f"{median(eager, 'rate'):.{digits}f}" if eager else "-",
                          f"{median(compiled, 'rate'):.{digits}f}" if compiled else "-", f"{rate / best:.2f}" if best else "-", f"{wanted:.2f}",
                          f"{peak / 1e6:.0f}", f"{peak / least:.2f}" if least else "-", f"{wanted_memory:.2f}", f"{predicted:.3f}",
-                         f"{median(mine, 'first_step_done_seconds'):.2f}"), flush=True)
+                         f"{median(mine, 'first_step_seconds'):.2f}", "1.00", f"{median(mine, 'first_step_done_seconds'):.2f}",
+                         f"{median(mine, 'median_seconds'):.2f}"), flush=True)
 
 
 def generation(args, python):
@@ -189,8 +190,8 @@ def main():
     if not (os.path.exists(python) and os.path.exists(os.path.join(args.peers, "gpt_torch.py"))):
         python = None
         print(f"without PyTorch: {os.path.expanduser('~/.cache/trireme-peers/oracle')} or {args.peers} is absent", file=sys.stderr)
-    print(f"{args.threads} threads, {args.rounds} rounds in turns, medians; tokens/s, peak MB, seconds to the end of the first step")
-    print(COLUMNS.format("model", "Trireme", "eager", "compile", "ratio", "wanted", "peak MB", "ratio", "wanted", "predicted", "first"))
+    print(f"{args.threads} threads, {args.rounds} rounds in turns, medians; tokens/s, peak MB; seconds from the start to the first step's begin and end, of a step")
+    print(COLUMNS.format("model", "Trireme", "eager", "compile", "ratio", "wanted", "peak MB", "ratio", "wanted", "predicted", "begins", "wanted", "ends", "step"))
     for row in ROWS:
         if args.only in row[0]:
             measure(args, python, row)

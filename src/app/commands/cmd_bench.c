@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { WARM_STEPS = 2, LOSSES = 40, WINDOW = 10 };
 
@@ -19,6 +20,7 @@ typedef struct stopwatch {
     int64_t count, room;
     double first_step, first_step_done; /* its start and end, in seconds since the start of main */
     double program_begin;
+    double cpu_before; /* CPU seconds of all threads until the training begins */
     /* the last losses; end of the warm steps; samples per second since then */
     double loss[LOSSES], warm_seconds, overall;
     int64_t samples;
@@ -110,6 +112,7 @@ static void tell_train(const app_context *app, const char *name, const stopwatch
     app_put_sample(&s, " (median of %d steps", ": %.2f{1e3} ms", "; %.2f{1e3}",
                    " to %.2f{1e3} ms)");
     app_put(app_real("first_step_seconds", w->first_step, "\nfirst step begins after %.2f s"),
+            app_real("first_step_cpu_seconds", w->cpu_before, " (%.2f s of CPU time)"),
             app_real("first_step_done_seconds", w->first_step_done, ", ends after %.2f s"),
             app_int("peak_bytes", peak, "; peak memory %b"),
             app_int("predicted_peak_bytes", predicted, ", predicted %b"),
@@ -185,6 +188,7 @@ int app_run_bench_train(app_context *app) {
             .data = data,
             .until_step = WARM_STEPS + w.room,
             .callbacks = {{.on_step_end = note_step, .context = &w}}};
+        w.cpu_before = (double)clock() / CLOCKS_PER_SEC;
         status = trm_model_train(model, &options, &err);
     }
     if (status == TRM_OK) {
