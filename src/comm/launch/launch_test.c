@@ -426,13 +426,16 @@ static void roles_get_their_tf_config(void **state) {
 
 static void servers_are_started_again(void **state) {
     spoken all;
-    char script[256];
-    sprintf(script, "[ -e %s/once ] && sleep 60; touch %s/once; kill -9 $$", directory, directory);
+    char server[256], worker[256];
+    sprintf(server, "[ -e %s/once ] && { touch %s/again; sleep 60; }; touch %s/once; kill -9 $$",
+            directory, directory, directory);
+    sprintf(worker, "until [ -e %s/again ]; do sleep 0.02; done", directory);
     trm_launch_role roles[] = {
-        {.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 2},
+        {.role = TRM_ROLE_PS, .count = 1, .command = SHELL(server), .restarts = 2},
         {.role = TRM_ROLE_WORKER, .count = 1}};
-    trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.1};
-    trm_launch_result result = launch("sleep 0.5", 0, &all, &more);
+    trm_launch_options more = {
+        .roles = roles, .role_count = 2, .drain_seconds = 0.1, .timeout_seconds = 60};
+    trm_launch_result result = launch(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_true(has(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
     forget(&all);
@@ -448,8 +451,8 @@ static void servers_are_started_again(void **state) {
     launch("exit 2", 0, &all, &more);
     assert_false(has(&all.say, "started again"));
     forget(&all);
-    sprintf(script, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
-    result = launch(script, 0, &all, &more);
+    sprintf(worker, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
+    result = launch(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_true(has(&all.say, "worker 0 ended with exit code 5; started again (1 more times)"));
     forget(&all);
@@ -460,7 +463,7 @@ static void servers_are_started_again(void **state) {
 static void servers_that_leave_early_are_missed(void **state) {
     (void)state;
     spoken all;
-    char script[256];
+    char server[256], worker[256];
     trm_launch_role roles[] = {
         {.role = TRM_ROLE_PS,
          .count = 2,
@@ -476,10 +479,13 @@ static void servers_that_leave_early_are_missed(void **state) {
     assert_true(has(&all.say, "ps 1 ended with exit code 0 before the job was over"));
     forget(&all);
 
-    sprintf(script, "[ -e %s/left ] && sleep 60; touch %s/left", directory, directory);
+    sprintf(server, "[ -e %s/left ] && { touch %s/back; sleep 60; }; touch %s/left", directory,
+            directory, directory);
+    sprintf(worker, "until [ -e %s/back ]; do sleep 0.02; done", directory);
     roles[0] =
-        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 1};
-    result = launch("sleep 1.5", 0, &all, &more);
+        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(server), .restarts = 1};
+    more.timeout_seconds = 60;
+    result = launch(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_true(has(&all.say, "ps 0 ended with exit code 0, but worker 0 still runs"));
     assert_true(has(&all.say, "started again (0 more times)"));
