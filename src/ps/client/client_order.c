@@ -146,7 +146,8 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
 static trm_status send_bye(trm_ps_client *client, bool rests, trm_error *err) {
     trm_status status = TRM_OK;
     for (uint32_t s = 0; s < client->servers; s++) {
-        const trmi_ps_note note = {.value = {TRMI_ORDER_BYE, rests}};
+        const trmi_ps_note note = {
+            .value = {TRMI_ORDER_BYE, rests, (int64_t)client->next_sequence}};
         trm_status one = trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
                                            NULL, 0, status == TRM_OK ? err : NULL);
         status = status == TRM_OK ? one : status;
@@ -167,20 +168,24 @@ trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
     return status;
 }
 
+/* Contract in client.h. It is said again with each request that finds no samples: a server that was
+ * started again, or to which a push came again, would else wait for this worker from then on. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
-    TRMI_TRY(client->resting ? TRM_OK : send_bye(client, true, err));
+    TRMI_TRY(send_bye(client, true, err));
     client->resting = true;
     return TRM_OK;
 }
 
 /* Contract in trireme/ps.h. The request names the newest lease that this worker has received, so
- * that server 0 takes back a lease whose answer was lost. */
+ * that server 0 takes back a lease whose answer was lost, and says whether the worker rests, which
+ * a server that was started again may not know. */
 trm_status trm_ps_lease_take(trm_ps_client *client, const trm_ps_lease_options *options,
                              trm_ps_lease *lease, trm_error *err) {
     TRMI_NEED(err, client, options, lease);
     trmi_ps_note note = {.value = {TRMI_ORDER_LEASE, options->samples, options->lease_samples,
                                    options->epochs, (int64_t)(options->timeout_seconds * 1e3),
-                                   client->last_lease, options->samples_max, options->batch}};
+                                   client->last_lease, options->samples_max, options->batch,
+                                   client->resting}};
     if (client->reader) {
         return TRMI_FAIL(err, TRM_INVALID, "worker -1 only reads: it gets no samples");
     }

@@ -26,11 +26,11 @@ static void start_server(fixture *f) {
     f->options.listen = f->address;
 }
 
-/* Starts the server of a job with these options, and with `kept` a folder of its own that has logs.
- */
+/* Starts a server of a job, the only one unless the options say more, and with `kept` a folder of
+ * its own that has logs. */
 static void begin_job(fixture *f, bool kept, trm_ps_server_options options) {
     *f = (fixture){.options = options};
-    f->options.servers = 1;
+    f->options.servers = options.servers == 0 ? 1 : options.servers;
     f->options.listen = "127.0.0.1:0";
     f->options.memory_bytes = 1 << 24;
     if (kept) {
@@ -77,15 +77,19 @@ static void declare_table(worker *w, trm_ps_client *client) {
     CHECK_OK(trm_ps_batch_create(w->client, &w->batch, &err), err);
 }
 
+/* Lets a worker join the job of the servers f[0], f[1] ... */
 static void join_worker(const fixture *f, worker *w, int number) {
-    const char *address = f->address;
-    const trm_ps_client_options o = {.addresses = &address,
-                                     .servers = 1,
+    const char *addresses[2];
+    const trm_ps_client_options o = {.addresses = addresses,
+                                     .servers = f->options.servers,
                                      .worker = number,
                                      .timeout_seconds = PATIENCE,
                                      .ring_bytes = 1 << 20};
     trm_ps_client *client;
     trm_error err;
+    for (int s = 0; s < f->options.servers; s++) {
+        addresses[s] = f[s].address;
+    }
     CHECK_OK(trm_ps_client_create(&o, &client, &err), err);
     declare_table(w, client);
 }
@@ -493,6 +497,60 @@ static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
     end_job(&f);
 }
 
+/* A server has no room to log that worker 1 has no samples, and is started again: it waits for the
+ * worker only until that asks for samples again. */
+static void check_that_a_rest_is_repeated(int victim) {
+    const trm_ps_lease_options lo = {100, 90, 1, 60 * check_patience(), 0, 10};
+    fixture f[2];
+    trm_ps_lease lease[2], none;
+    worker w[2];
+    trm_error err;
+    for (int s = 0; s < 2; s++) {
+        begin_job(&f[s], true,
+                  (trm_ps_server_options){.server = s,
+                                          .servers = 2,
+                                          .shards = 1,
+                                          .mode = TRM_PS_BOUNDED,
+                                          .staleness = 1,
+                                          .workers = 2});
+    }
+    for (int i = 0; i < 2; i++) {
+        join_worker(f, &w[i], i);
+        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
+    }
+    const trm_ps_push_options last = {.lease = lease[1], .position = lease[1].end};
+    CHECK_OK(pull_rows(&w[1], &err), err);
+    CHECK_OK(trm_ps_push(w[1].batch, &last, &err), err);
+    CHECK_OK(trm_ps_flush(w[1].client, &err), err);
+    const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    assert_true(full >= 0);
+    const int log = swap_log(f[victim].server, full);
+    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    assert_int_equal(swap_log(f[victim].server, log), full);
+    close(full);
+    assert_false(trmi_front_find(f[victim].server, 1)->active);
+    restart_server(&f[victim]);
+    assert_true(trmi_front_find(f[victim].server, 1)->active);
+    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    for (int64_t n = 1; n <= 8; n++) {
+        const trm_ps_push_options po = {.lease = lease[0], .position = lease[0].begin + 10 * n};
+        CHECK_OK(pull_rows(&w[0], &err), err);
+        CHECK_OK(trm_ps_push(w[0].batch, &po, &err), err);
+    }
+    for (int i = 0; i < 2; i++) {
+        leave_job(&w[i]);
+    }
+    for (int s = 0; s < 2; s++) {
+        end_job(&f[s]);
+    }
+}
+
+static void a_rest_is_repeated(void **state) {
+    (void)state;
+    check_that_a_rest_is_repeated(0);
+    check_that_a_rest_is_repeated(1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounded_workers_wait_for_nobody_who_left),
@@ -505,6 +563,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
         cmocka_unit_test(workers_that_rested_together_do_not_wait),
         cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
+        cmocka_unit_test(a_rest_is_repeated),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
 }

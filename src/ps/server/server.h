@@ -66,10 +66,11 @@ typedef enum trmi_order {
     TRMI_ORDER_SNAPSHOT,
     /* 1: the snapshot that is complete, 0 = none, 2: differential   trailer: manifest */
     TRMI_ORDER_RELEASE,
-    TRMI_ORDER_BYE, /* 1: not 0 = only for a while; it keeps its leases */
+    /* 1: not 0 = only for a while; it keeps its leases; 2: its last push */
+    TRMI_ORDER_BYE,
     TRMI_ORDER_STOP,
     TRMI_ORDER_LEASE, /* 1: samples, 2: of a lease, 3: epochs, 4: timeout in ms, 5: last one known,
-                         6: samples_max, 7: batch
+                         6: samples_max, 7: batch, 8: not 0 = the worker rests
                              answer: 1: id, 2: epoch, 3: begin, 4: end, 5: END or PENDING,
                              6: book, 7: batches of the slowest worker if this one has rested */
     TRMI_ORDER_WORKERS, /* answer: trm_ps_worker[] */

@@ -131,8 +131,10 @@ void trmi_server_lease_take(trm_ps_server *server, trmi_request *r) {
         return;
     }
     const trmi_worker *known = trmi_front_find(server, r->header.worker);
-    bool rested = known != NULL && known->incarnation == r->header.incarnation && !known->active &&
-                  server->options.mode == TRM_PS_BOUNDED;
+    const bool inactive =
+        known != NULL && known->incarnation == r->header.incarnation && !known->active;
+    const bool rested =
+        (inactive || r->note.value[8] != 0) && server->options.mode == TRM_PS_BOUNDED;
     trmi_worker *w = trmi_front_worker(server, r->header.worker, r->header.incarnation, &r->err);
     if (w == NULL) {
         return;

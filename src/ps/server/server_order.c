@@ -629,8 +629,10 @@ static bool names_a_table(const trm_ps_server *server, trmi_request *r) {
 /* BYE: the worker is not waited for any more; for good, its leases are free too. It may come
  * from a worker that never pushed. A goodbye for good that cannot be logged is answered with the
  * error: started again, the server would wait for a worker that never comes. One of a worker that
- * rests is not: the server, started again, waits for it until it has samples or says goodbye. */
+ * rests is not: the worker says it again with its next request for samples. One that a broken
+ * connection has delayed behind the worker's next push changes nothing. */
 static void handle_bye(trm_ps_server *server, trmi_request *r) {
+    const bool rests = r->note.value[1] != 0;
     if (r->link != NULL && r->link->worker >= 0) {
         trm_error err = {0};
         (void)!trmi_front_worker(server, r->header.worker, r->header.incarnation, &err);
@@ -639,19 +641,19 @@ static void handle_bye(trm_ps_server *server, trmi_request *r) {
             return;
         }
     }
-    if (r->note.value[1] == 0 && trmi_chief_left(server, r, &r->err) != TRM_OK) {
+    if (!rests && trmi_chief_left(server, r, &r->err) != TRM_OK) {
         return;
     }
-    for (int64_t i = 0; i < server->worker_count; i++) {
-        trmi_worker *w = &server->workers[i];
-        if (w->worker == r->header.worker && w->incarnation == r->header.incarnation) {
-            w->active = false;
-            w->left = r->note.value[1] == 0;
-            (void)!trmi_server_away_set(server, w, true, w->left ? &r->err : NULL);
-            if (server->leases != NULL && r->note.value[1] == 0) {
-                (void)!trmi_lease_drop_worker(server->leases, w->worker, NULL);
-            }
-        }
+    trmi_worker *w = trmi_front_find(server, r->header.worker);
+    if (w == NULL || w->incarnation != r->header.incarnation ||
+        (rests && w->dispatched > (uint64_t)r->note.value[2])) {
+        return;
+    }
+    w->active = false;
+    w->left = !rests;
+    (void)!trmi_server_away_set(server, w, true, w->left ? &r->err : NULL);
+    if (server->leases != NULL && w->left) {
+        (void)!trmi_lease_drop_worker(server->leases, w->worker, NULL);
     }
 }
 
