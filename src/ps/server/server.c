@@ -151,6 +151,10 @@ static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
     if (check_job(server, n, &r->err) != TRM_OK) {
         return;
     }
+    if (!trmi_front_reserve_room(server)) {
+        TRMI_NO_MEMORY(&r->err, "for worker %lld", (long long)n->value[0]);
+        return;
+    }
     link->worker = (int32_t)n->value[0];
     /* A worker that begins anew gets a new life; one that reconnects keeps its own. */
     uint32_t incarnation = 0;

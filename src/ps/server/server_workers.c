@@ -25,6 +25,18 @@ int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) 
     return slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
+/* Contract in server.h. Each connection adds one worker at most. */
+bool trmi_front_reserve_room(trm_ps_server *server) {
+    int64_t links = 0;
+    for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
+        links++;
+    }
+    return trmi_grow((void **)&server->workers, &server->worker_capacity,
+                     server->worker_count + links, sizeof *server->workers) &&
+           trmi_grow((void **)&server->given_up, &server->given_up_capacity,
+                     server->given_up_count + links, sizeof *server->given_up);
+}
+
 /* Contract in server.h. Sequences begin at 0 again with each life, and so does the silence after
  * which nothing waits for the worker. */
 trm_status trmi_front_life(trm_ps_server *server, trmi_worker *w, uint32_t incarnation,

@@ -514,6 +514,35 @@ static void a_refused_push_of_another_worker_is_not_awaited(void **state) {
     end_job(&j);
 }
 
+/* A worker joins when the server has no room for another one: its first push, and that this is refused,
+ * need no memory later. */
+static void a_worker_that_has_joined_has_room(void **state) {
+    static job j, other;
+    begin_job(&j, "room", (trm_ps_server_options){.servers = 1, .shards = 1, .workers = 2}, NULL);
+    take_steps(&j);
+    trm_ps_server *server = j.server[0];
+    pthread_mutex_lock(&server->mutex);
+    server->worker_capacity = server->worker_count;
+    server->given_up_capacity = server->given_up_count;
+    pthread_mutex_unlock(&server->mutex);
+    other = (job){.options = j.options, .server = {server}, .number = 1};
+    join_worker(&other, 0, NULL);
+    const trmi_request refused = {
+        .header = {.kind = TRMI_PS_PUSH, .worker = 1, .incarnation = 1, .sequence = 1}};
+    pthread_mutex_lock(&server->mutex);
+    assert_null(trmi_front_find(server, 1));
+    trmi_alloc_fail_after(1);
+    const bool added = trmi_front_worker(server, 1, 1, NULL) != NULL;
+    trmi_order_note_refused(server, &refused);
+    trmi_alloc_fail_after(0);
+    assert_true(added);
+    assert_int_equal(server->given_up_count, 1);
+    pthread_mutex_unlock(&server->mutex);
+    worker_leave(&other.worker);
+    end_job(&j);
+    (void)state;
+}
+
 /* Server 1 has refused a push of a worker's next life, and never gets the last one of its earlier life:
  * a checkpoint ends. */
 static void a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier(void **state) {
@@ -554,6 +583,7 @@ int main(void) {
         cmocka_unit_test(a_snapshot_that_is_given_up_is_not_taken),
         cmocka_unit_test(a_refused_push_is_in_no_checkpoint),
         cmocka_unit_test(a_refused_push_of_another_worker_is_not_awaited),
+        cmocka_unit_test(a_worker_that_has_joined_has_room),
         cmocka_unit_test(a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier),
         cmocka_unit_test(a_number_that_was_given_up_is_not_used_again),
     };
