@@ -53,9 +53,10 @@ class Comments:
         return '\n'.join(lines).strip()
 
     def before(self, offset):
-        """The comment that ends right before a declaration."""
+        """The comment on lines of its own that ends right before a declaration."""
         for begin, end, text in self.found:
-            if end <= offset and not self.text[end:offset].strip() and self.text[end:offset].count('\n') < 2:
+            alone = not self.text[self.text.rfind('\n', 0, begin) + 1:begin].strip()
+            if alone and end <= offset and not self.text[end:offset].strip() and self.text[end:offset].count('\n') < 2:
                 return self.clean(text)
         return ''
 
@@ -104,17 +105,14 @@ class Headers:
             else:
                 self.constants += members
         elif kind == CursorKind.STRUCT_DECL and cursor.is_definition():
-            members, last = [], ''
+            members = []
             for c in cursor.get_children():
                 if c.kind != CursorKind.FIELD_DECL:
                     continue
-                said = notes.after(c.extent.end.offset) or notes.before(c.extent.start.offset)
-                line = notes.text[:c.extent.end.offset].rfind('\n')
+                said = notes.after(c.extent.end.offset)
                 if not said:  # `int a, b; /* ... */`: the comment is behind the last
-                    rest = re.match(r'[^;\n]*;\s*/\*(.*?)\*/', notes.text[c.extent.end.offset:], re.S)
-                    said = notes.clean('/*' + rest.group(1) + '*/') if rest else ''
-                if not said and line == last[0:1]:
-                    said = last[1]
+                    rest = re.match(r'[^;\n]*;[ \t]*(/\*.*?\*/)', notes.text[c.extent.end.offset:], re.S)
+                    said = notes.clean(rest.group(1)) if rest else notes.before(c.extent.start.offset)
                 members.append((c.spelling, c.type, said))
             self.structs[name] = (members, doc)
             self.order.append(('struct', name))

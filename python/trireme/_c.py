@@ -401,7 +401,7 @@ class trm_tensor(Structure):
 class trm_optimizer_options(Structure):
     """kind: the rule
     momentum: MOMENTUM, NESTEROV, LARS; 0 = none
-    beta1: MOMENTUM, NESTEROV, LARS; 0 = none
+    beta1: ADAM, LAZY_ADAM; 0 = 0.9, 0.999
     beta2: ADAM, LAZY_ADAM; 0 = 0.9, 0.999
     epsilon: 0 = ADAM, LAZY_ADAM 1e-8; LARS 1e-9; else 1e-10
     weight_decay: factor of w that is added to the gradient; 0 = none
@@ -427,7 +427,7 @@ class trm_machine(Structure):
     onednn: version of oneDNN; "" when built without
     omp_threads: OpenMP's default thread count; 0 when built without
     huge_pages: "always", "madvise", "never"; "" = unknown
-    shm_bytes: "always", "madvise", "never"; "" = unknown
+    shm_bytes: of /dev/shm; -1 = none
     shm_free_bytes: of /dev/shm; -1 = none
     cache: the cache directory; "" = none
     host: host name
@@ -445,7 +445,7 @@ class trm_shapes_options(Structure):
 class trm_random_options(Structure):
     """count: samples an epoch; 0 = 50000
     channels: 0 = 3
-    height: 0 = 3
+    height: of an image; must be given
     width: of an image; must be given
     classes: 0 = 10
     channels_last: images are [H, W, C]; false: [C, H, W]
@@ -472,15 +472,15 @@ class trm_data_source(Structure):
 
 class trm_transform(Structure):
     """kind: the step; the other members are used as its function says
-    height: the step; the other members are used as its function says
-    width: the step; the other members are used as its function says
+    height: in pixels
+    width: in pixels
     padding: in pixels
     probability: of a flip, 0 to 1
-    scale: of a flip, 0 to 1
+    scale: of rescaling
     shift: of rescaling
-    mean: of rescaling
+    mean: of channels R, G, B
     std: of channels R, G, B
-    area: of channels R, G, B
+    area: least and greatest: part of the image's area; width / height
     ratio: least and greatest: part of the image's area; width / height
     align: positions that resizing reads
     dtype: of the result of a cast
@@ -508,7 +508,7 @@ class trm_dataset_spec(Structure):
     shard_count: as trm_dataset_shard; count 0 = not set: a model with ranks shards the data
     shard_index: as trm_dataset_shard; count 0 = not set: a model with ranks shards the data
     seed: of order and augmentation
-    prefetch_depth: of order and augmentation
+    prefetch_depth: 0 = 4 batches ahead by one thread; depth TRM_NONE = none
     threads: 0 = 4 batches ahead by one thread; depth TRM_NONE = none
     channels_last: images are [H, W, C]
     augment: TRM_OFF: the training set in the form of the test set, in order
@@ -579,7 +579,7 @@ class trm_clicks_bayes(Structure):
     """auc: expectations
     logloss: expectations
     click_rate: expectations
-    realized_auc: expectations
+    realized_auc: with the labels of the rows
     realized_logloss: with the labels of the rows
     """
 
@@ -594,7 +594,7 @@ class trm_tokenizer_options(Structure):
 
 class trm_tokens(Structure):
     """ids: [count]
-    count: [count]
+    count: ids; room for ids
     capacity: ids; room for ids
     """
 
@@ -616,7 +616,7 @@ class trm_text_options(Structure):
 class trm_cluster_flags(Structure):
     """rank: used when size > 0
     size: used when size > 0
-    local_rank: used when size > 0
+    local_rank: used when local_size > 0
     local_size: used when local_size > 0
     job_name: ps, worker, chief or evaluator
     task_index: number within the role, as text
@@ -932,7 +932,7 @@ class trm_exec_options(Structure):
     host_processes: processes of the job on this host; 0 = the ranks of parallel.comm on it
     loss: scalar node; TRM_NO_NODE: forward only
     outputs: [outputs_count] nodes that trm_exec_output reads after a step
-    outputs_count: [outputs_count] nodes that trm_exec_output reads after a step
+    outputs_count: 
     parameters_of: executor whose parameters and states this one uses (evaluation); NULL = its own. Must outlive this one
     keep_casts: evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept, until trm_exec_write. With `parameters_of` the parameters may not change; that executor's kept conversions serve this one, if it has them all
     updated_elsewhere: parameter servers update the parameters: no slots, and trm_exec_update is refused
@@ -943,7 +943,7 @@ class trm_exec_options(Structure):
 
 class trm_loss_scale_state(Structure):
     """scale: factor of the loss
-    good: factor of the loss
+    good: steps since the scale changed; since an overflow
     bad: steps since the scale changed; since an overflow
     skipped: updates skipped so far
     overflow: the last update was skipped
@@ -986,7 +986,7 @@ class trm_searched_plan(Structure):
 
 class trm_waiting(Structure):
     """step_seconds: forward, backward and update of a step
-    communication_seconds: forward, backward and update of a step
+    communication_seconds: of these, waiting
     imbalance_seconds: of these, waiting
     meetings: synchronisation points that were counted
     """
@@ -1021,7 +1021,7 @@ class trm_machine_peak(Structure):
     float32_flops: per second; bfloat16 pairs: 0 = no such instruction
     bfloat16_flops: per second; bfloat16 pairs: 0 = no such instruction
     memory: [memory_count] by rising working set
-    memory_count: [memory_count] by rising working set
+    memory_count:
     """
 
 
@@ -1086,9 +1086,9 @@ class trm_checkpoint_info(Structure):
 class trm_checkpoint_part(Structure):
     """name: of the part
     tensors: [count]
-    count: [count]
+    count: 
     metadata: [metadata_count]
-    metadata_count: [metadata_count]
+    metadata_count: 
     read: gives tensors whose data are NULL, because they are too large for memory, while the file is written, in order and a few megabytes at a time: rows (of the first dimension) [first, first + rows) into `to`. An error ends the save. Such a checkpoint is not saved in the background. NULL = none
     read_context: for `read`
     """
@@ -1126,7 +1126,7 @@ class trm_graph_event_node(Structure):
     """name: of the node
     op: "Conv2D"
     inputs: [input_count] names of nodes
-    input_count: [input_count] names of nodes
+    input_count: 
     device: "rank:0"; NULL = none
     output_shape: shown on the edges; NULL = unknown
     """
@@ -1178,7 +1178,7 @@ class trm_inspect_options(Structure):
 
 class trm_row_init(Structure):
     """kind: the distribution
-    value: the distribution
+    value: as the kind says
     scale: as the kind says
     stream: not 0: rows are those of a [.., width] array filled element by element from this stream of random numbers, as parameters of a network are, so that a table begins with the values that it has on one device
     """
@@ -1208,7 +1208,7 @@ class trm_placement(Structure):
     parts: parts; 0 = 1. ROUND_ROBIN: parts of the variables before this one
     first: parts; 0 = 1. ROUND_ROBIN: parts of the variables before this one
     rows: of the variable
-    begin: of the variable
+    begin: BY_SIZE: range of this variable in all bytes, within [0, 1]
     end: BY_SIZE: range of this variable in all bytes, within [0, 1]
     """
 
@@ -1252,14 +1252,14 @@ class trm_table_stats(Structure):
     """rows: in memory; in the spill file
     spilled_rows: in memory; in the spill file
     bytes: memory of rows, index, admission
-    reads: memory of rows, index, admission
+    reads: keys
     read_misses: keys
     updates: gradients applied to rows
-    created: gradients applied to rows
+    created: new keys admitted; not (yet) admitted
     refused: new keys admitted; not (yet) admitted
-    expired: new keys admitted; not (yet) admitted
+    expired: rows that left by a rule; by the cap or the memory limit
     evicted: rows that left by a rule; by the cap or the memory limit
-    spilled: rows that left by a rule; by the cap or the memory limit
+    spilled: rows moved to the file; moved back
     unspilled: rows moved to the file; moved back
     no_room: gradients dropped because the memory limit allowed no row
     lags: pushes (each server counts its part) by lag, the table's updates between reading and pushing: 0, 1, 2, up to 4, 8, 16 ... 512, more; and the sum of all lags. Not counted in SYNC mode, which has no lag
@@ -1270,9 +1270,9 @@ class trm_table_stats(Structure):
 
 class trm_row_info(Structure):
     """key: of the row
-    last_tick: of the row
+    last_tick: of the last update: tick, wall-clock second
     last_time: of the last update: tick, wall-clock second
-    count: of the last update: tick, wall-clock second
+    count: updates since creation; changes of the record
     version: updates since creation; changes of the record
     score: of expiry
     spilled: the row is in the spill file
@@ -1329,8 +1329,8 @@ class trm_ps_client_options(Structure):
 
 class trm_ps_lease(Structure):
     """id: 0 = none
-    epoch: 0 = none
-    begin: 0 = none
+    epoch: samples [begin, end) of the epoch
+    begin: samples [begin, end) of the epoch
     end: samples [begin, end) of the epoch
     """
 
@@ -1360,7 +1360,7 @@ class trm_ps_client_stats(Structure):
     resent: pushes; sent again; of these, already applied by the server
     repeated: pushes; sent again; of these, already applied by the server
     reconnects: to servers
-    bytes_sent: to servers
+    bytes_sent: over all connections
     bytes_received: over all connections
     global_step: pushes (SYNC: steps) applied, as of the last answer
     """
@@ -1386,9 +1386,9 @@ class trm_ps_chief(Structure):
 class trm_ps_checkpoint_result(Structure):
     """snapshot: number of the snapshot
     differential: holds changes only
-    rows: holds changes only
+    rows: written by all servers
     bytes: written by all servers
-    seconds: written by all servers
+    seconds: in all; of these, with pushes held back
     hold_seconds: in all; of these, with pushes held back
     """
 
@@ -1405,10 +1405,10 @@ class trm_ps_folder_options(Structure):
 class trm_ps_folder_info(Structure):
     """snapshot: number of the snapshot
     differential: the snapshot holds changes only
-    servers: the snapshot holds changes only
+    servers: of the job; of a server
     shards: of the job; of a server
     tables: number of tables
-    global_step: number of tables
+    global_step: pushes; of these, added from the logs
     logged: pushes; of these, added from the logs
     """
 
@@ -1417,7 +1417,7 @@ class trm_ps_writer(Structure):
     """worker: of the push
     incarnation: of the push
     sequence: of the push, within the incarnation
-    tick: of the push, within the incarnation
+    tick: of the shard; wall-clock second
     time: of the shard; wall-clock second
     """
 
@@ -1482,7 +1482,7 @@ class trm_evaluation(Structure):
     samples: that were evaluated
     seconds: that the evaluation took
     has_top: top1 and top5 are valid: logits [N, K] and integer labels
-    top1: top1 and top5 are valid: logits [N, K] and integer labels
+    top1: fractions of samples, 0 to 1
     top5: fractions of samples, 0 to 1
     has_auc: the next three are valid: logits [N] or [N, 1] and float labels
     auc: as in trm_auc_values
@@ -1620,7 +1620,7 @@ class trm_context_option(Structure):
 
 class trm_input_context(Structure):
     """mode: training or evaluation
-    pipelines: training or evaluation
+    pipelines: number of pipelines; this process's
     index: number of pipelines; this process's
     seed: of the order
     """
@@ -1758,7 +1758,7 @@ class trm_click_inputs(Structure):
 class trm_field_table(Structure):
     """name: parameters are "embedding.NAME.weight" and "wide.NAME.weight"
     fields: [count] numbers of fields from 0; each field is in one table
-    count: [count] numbers of fields from 0; each field is in one table
+    count: 
     rows: 0 = rows of trm_recommender_options
     width: values of a row; 0 = width of trm_recommender_options; DeepFM and DLRM need one width
     init: initial values; 0 = table_init
@@ -1860,8 +1860,8 @@ class trm_planner_info(Structure):
     measured: meshes searched; operators of the graph; costs that were measured
     measurements: measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure
     stages: of the chosen plan; 0 = none. `mesh` is then that of one stage
-    micro_batches: of the chosen plan; 0 = none. `mesh` is then that of one stage
-    chunks: of the chosen plan; 0 = none. `mesh` is then that of one stage
+    micro_batches: 
+    chunks:
     """
 
 
@@ -1964,7 +1964,7 @@ class trm_verify_tensor(Structure):
     error: |split - one device| / |one device|, Euclidean
     largest: difference of an element
     rounding: as error, of the third run against one device; 0 with `bitwise`
-    same_bits: as error, of the third run against one device; 0 with `bitwise`
+    same_bits: all bits are equal; the tensor agrees
     agrees: all bits are equal; the tensor agrees
     """
 
@@ -1972,7 +1972,7 @@ class trm_verify_tensor(Structure):
 class trm_verification(Structure):
     """tensors: [count] in the order of kinds, then of the graph
     count: of tensors
-    agrees: of tensors
+    agrees: of all tensors
     same_bits: of all tensors
     chaos: largest `rounding` of a loss: from about 0.01 on, later steps say little
     """
