@@ -64,6 +64,22 @@ def test_names_and_help(capsys):
     assert 'TRM_ERR' not in _c.trm_error.__doc__ and 'one sentence' in _c.trm_error.__doc__
     with pytest.raises(AttributeError, match="no 'nonsense'"):
         trireme.nonsense
+    with open(os.path.join(os.path.dirname(trireme.__file__), '__init__.pyi')) as f:  # what editors complete
+        assert sorted(re.findall(r'(\w+) as \1\b', f.read())) == sorted(trireme.__all__)
+
+
+def test_help_and_completion_know_all_options():
+    structs = {trireme.Model: _c.trm_model_options, trireme.Exec: _c.trm_exec_options, trireme.Planner: _c.trm_planner_options,
+               trireme.Elastic: _c.trm_elastic_options, trireme.RunConfig: _c.trm_run_config, trireme.Dataset.open: _c.trm_dataset_spec,
+               trireme.Tokenizer.train: _c.trm_tokenizer_options, trireme.EarlyStop: _c.trm_early_stop_options}
+    for function, struct in structs.items():
+        said, names = inspect.getdoc(getattr(function, '__init__', function) if isinstance(function, type) else function), inspect.signature(function).parameters
+        assert [line for line in inspect.cleandoc(struct.__doc__).split('\n') if line not in said] == []
+        assert [name for name, _ in struct._fields_ if name not in names and not name.endswith('_context')] == []
+    assert {'precision', 'recompute', 'augment'} & set(inspect.signature(trireme.Model).parameters) == {'precision', 'recompute'}
+    assert 'Options, exec, loss_scale (trm_loss_scale_options)' in trireme.Model.__init__.__doc__
+    notes = dict(line.split(': ', 1) for line in inspect.cleandoc(_c.trm_dataset_spec.__doc__).split('\n'))  # each its own comment
+    assert notes['seed'] == 'of order and augmentation' and notes['prefetch_depth'] == notes['threads'] and '4 batches ahead' in notes['threads']
 
 
 def test_the_program(tmp_path):

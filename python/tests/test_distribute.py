@@ -11,7 +11,7 @@ from conftest import PROGRAM, run_ranks
 from trireme import distribute
 
 JOB = '''
-import numpy as np
+import numpy as np, trireme
 from trireme import distribute as d
 rank, size = d.rank(), d.size()
 w = np.full(5, rank, 'float32'); v = np.arange(3) + rank
@@ -27,6 +27,14 @@ comm = d.Communicator()
 assert (comm.rank, comm.size) == (rank, size)
 assert np.array_equal(comm.all_gather(np.int32([rank, 7])), [[r, 7] for r in range(size)])
 assert comm.reduce_scatter(np.arange(size, dtype='float32')) == rank * size
+for wrong in (lambda: comm.all_to_all(np.zeros((size + 1, 2))), lambda: comm.reduce_scatter(np.zeros(size + 1)), lambda: comm.all_reduce([1, 2]),
+              lambda: comm.all_reduce(np.zeros(2), 'average'), lambda: comm.broadcast(np.zeros((2, 2))[:, 0])):
+    try:
+        wrong()
+    except trireme.Error:
+        pass
+    else:
+        raise AssertionError('no error')
 assert np.array_equal(comm.all_to_all(np.int64([10 * rank + i for i in range(size)])), [10 * i + rank for i in range(size)])
 comm.barrier()
 half = comm.split(rank % 2)

@@ -38,15 +38,18 @@ class Watch(trireme.Callback):
 
 def tell(**more):
     weights = b''.join(array.tobytes() for array in model.state_dict().values())
-    with open(os.path.join(place, str(os.getpid())), 'w') as f:
+    path = os.path.join(place, str(os.getpid()))
+    with open(path + '.new', 'w') as f:
         json.dump(dict(more, first=first, seen=seen, left=model.left, step=model.global_step, digest=hashlib.sha256(weights).hexdigest()), f)
+    os.rename(path + '.new', path)  # who finds it finds all of it
 
 try:
     model.train(until_step=9 if last else 10 ** 9, callbacks=[after_step, Watch()])
 except SystemExit as end:
     tell(code=end.code)
-    patience = time.monotonic() + 20  # the launcher ends the other rank as soon as this one has ended
-    while case == 'too few' and time.monotonic() < patience and sum(entry.is_file() for entry in os.scandir(place)) < 2:
+    patience = time.monotonic() + 120  # the launcher ends the other rank as soon as this one has ended
+    while case == 'too few' and sum(name.isdigit() for name in os.listdir(place)) < 2:
+        assert time.monotonic() < patience, 'the other rank has not told its end'
         time.sleep(0.01)
     raise
 except trireme.Error as error:  # of the other ranks
@@ -63,7 +66,7 @@ def job(folder, case, code=0, restarts=0):
     (folder / 'job.py').write_text(JOB)
     run([PROGRAM, 'run', '-n', 2, '--elastic', '1:3', '--elastic-restarts', restarts, '--launch-dir', place / 'logs', '--', sys.executable, 'job.py',
          case, place], folder, timeout=200, code=code)
-    return sorted((json.loads(p.read_text()) for p in place.iterdir() if p.is_file()), key=lambda r: r['first']['rank'])
+    return sorted((json.loads(p.read_text()) for p in place.iterdir() if p.name.isdigit()), key=lambda r: r['first']['rank'])
 
 
 def test_a_rank_dies_and_a_rank_leaves(tmp_path):

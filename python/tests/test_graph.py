@@ -142,6 +142,70 @@ def test_modules_have_torchs_names():
     assert len(list(block.modules())) == 9
 
 
+def resnet_names(blocks, convolutions):
+    """The names of torchvision's ResNet, but for the counters of its batch norms, which nothing reads."""
+    def norm(name):
+        return [f'{name}.{part}' for part in ('weight', 'bias', 'running_mean', 'running_var')]
+    names = ['conv1.weight', *norm('bn1'), 'fc.weight', 'fc.bias']
+    for layer, count in enumerate(blocks, 1):
+        for block in range(count):
+            at = f'layer{layer}.{block}'
+            for i in range(1, convolutions + 1):
+                names += [f'{at}.conv{i}.weight', *norm(f'{at}.bn{i}')]
+            if block == 0 and (layer > 1 or convolutions == 3):
+                names += [f'{at}.downsample.0.weight', *norm(f'{at}.downsample.1')]
+    return names
+
+
+@pytest.mark.parametrize('name, blocks, convolutions', [('resnet18', (2, 2, 2, 2), 2), ('resnet50', (3, 4, 6, 3), 3)])
+def test_state_dict_has_torchvisions_names(name, blocks, convolutions):
+    with trireme.Graph(training=False) as g:
+        logits = ops.network_build(name, trireme.input('image', 'float32', (1, 3, 64, 64)), classes=10, stem='imagenet')
+    made = trireme.Exec(g, outputs=[logits])
+    values = made.state_dict()
+    assert sorted(values) == sorted(resnet_names(blocks, convolutions)) and values['layer1.0.conv1.weight'].shape[:2] == (64, 64)
+    try:
+        import torch
+        import torchvision
+    except ImportError:
+        return
+    torch.manual_seed(1)
+    theirs = torchvision.models.resnet.__dict__[name](num_classes=10).eval()
+    made.load_state_dict(theirs.state_dict())
+    image = np.random.default_rng(1).normal(size=(1, 3, 64, 64)).astype('float32')
+    made.feed(image=image)
+    made.forward()
+    with torch.no_grad():
+        assert np.allclose(made.output(), theirs(torch.from_numpy(image)).numpy(), rtol=1e-3, atol=1e-4)
+        missing, _ = theirs.load_state_dict({k: torch.from_numpy(v) for k, v in made.state_dict().items()}, strict=False)
+    assert all(name.endswith('num_batches_tracked') for name in missing)
+
+
+def test_state_dict_has_hugging_faces_names():
+    with trireme.Graph(training=False) as g:
+        logits = ops.language_build('gpt2', trireme.input('tokens', 'int32', (1, 6)), layers=1, width=8, heads=2, context=6, vocabulary=50)
+    made = trireme.Exec(g, outputs=[logits])
+    values = made.state_dict()
+    parts = ('ln_1', 'attn.c_attn', 'attn.c_proj', 'ln_2', 'mlp.c_fc', 'mlp.c_proj')
+    assert sorted(values) == sorted(['wte.weight', 'wpe.weight', 'ln_f.weight', 'ln_f.bias'] +
+                                    [f'h.0.{part}.{kind}' for part in parts for kind in ('weight', 'bias')])
+    assert values['h.0.attn.c_attn.weight'].shape == (8, 24)
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        return
+    torch.manual_seed(1)
+    theirs = transformers.GPT2LMHeadModel(transformers.GPT2Config(n_layer=1, n_embd=8, n_head=2, n_positions=6, vocab_size=50)).eval()
+    made.load_state_dict(theirs.transformer.state_dict())
+    tokens = np.arange(6, dtype='int32')[None] * 7
+    made.feed(tokens=tokens)
+    made.forward()
+    with torch.no_grad():
+        assert np.allclose(made.output(), theirs(torch.from_numpy(tokens).long()).logits.numpy(), rtol=1e-3, atol=1e-4)
+        theirs.transformer.load_state_dict({k: torch.from_numpy(v) for k, v in made.state_dict().items()})
+
+
 def test_planner_reports(tmp_path):
     data = trireme.Dataset.open('synth', batch_size=8, shapes={'train_count': 64})
     plan = trireme.Planner(lambda image: ops.mlp(image, [64], 10), data, ranks=2, measure=False)

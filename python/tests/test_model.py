@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models: the losses of the C programs, networks of every form, callbacks, state, Ctrl-C, what is refused."""
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -95,7 +97,7 @@ def test_wrong_kinds_of_arguments_are_named():
     with pytest.raises(TypeError, match="learning_rate: a number or a dictionary .* expected, found 'fast'"):
         trireme.Model(mlp, small(), learning_rate='fast')
     model = trireme.Model(mlp, small())
-    with pytest.raises(TypeError, match='a callback is a Callback or a function, found 3'):
+    with pytest.raises(TypeError, match='a Callback object or a function expected, found 3'):
         model.train(until_step=1, callbacks=[3])
     with pytest.raises(TypeError, match='data: a Dataset, .* expected, found None'):
         model.evaluate(None)
@@ -287,6 +289,17 @@ def test_library_callbacks(tmp_path, capsys):
     assert len(list((tmp_path / 'run').glob('ckpt-*'))) == 1
 
 
+def test_a_bar_on_a_terminal_and_nowhere_else():
+    class Screen(io.StringIO):
+        def isatty(self):
+            return True
+    screen, file = Screen(), io.StringIO()
+    trireme.Model(mlp, small()).train(until_epoch=2, callbacks=[trireme.ProgressBar(0, screen), trireme.ProgressBar(0, file)])
+    lines = screen.getvalue().split('\n')
+    assert len(lines) == 3 and lines[0].count('\r') == 10 and re.search(r'epoch 2/2 \[={20}\] 10/10 loss \d+\.\d{4} \d+ samples/s$', lines[1])
+    assert file.getvalue() == ''
+
+
 def test_a_callback_that_raises_ends_training_with_its_exception():
     class Broken(trireme.Callback):
         def on_step_end(self, p):
@@ -295,6 +308,9 @@ def test_a_callback_that_raises_ends_training_with_its_exception():
     with pytest.raises(LookupError, match='no such thing'):
         model.train(until_epoch=5, callbacks=[Broken()])
     assert model.global_step == 1
+    for wrong, sentence in ((trireme.LossMonitor, 'where the callbacks are listed'), (trireme.ProgressBar, 'a Callback object or a function expected')):
+        with pytest.raises(TypeError, match=sentence):
+            model.train(until_epoch=5, callbacks=[wrong])
     model.train(until_epoch=1)  # the model is usable
 
 
@@ -368,7 +384,7 @@ def test_a_run_is_recorded_for_reports(tmp_path):
     model = trireme.Model(mlp, small())
     seen = []
     model.train(until_epoch=2, callbacks=[
-        trireme.RunRecorder(tmp_path / 'run', 3), trireme.EvaluateEvery(small(usage='test')), trireme.ModelCheckpoint(tmp_path / 'run', every_epochs=1),
+        trireme.Lambda(), trireme.RunRecorder(tmp_path / 'run', 3), trireme.EvaluateEvery(small(usage='test')), trireme.ModelCheckpoint(tmp_path / 'run', every_epochs=1),
         trireme.Lambda(on_step_end=lambda p: seen.append(p.loss))])
     lines = [json.loads(line) for line in (tmp_path / 'run' / 'run.jsonl').read_text().splitlines()]
     kinds = [line['event'] for line in lines]

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import weakref
-from ctypes import byref, string_at
+from ctypes import byref, c_void_p, string_at
 
 from . import _c
 from ._library import Error
@@ -25,6 +25,20 @@ def call(function, *arguments):
     if status < 0:
         raise_error(status, err)
     return status
+
+
+def take(function, *arguments, run=call):
+    """As call(), for a function whose last output is a pointer, which is returned: an object, or a text for text_of(); None is NULL."""
+    out = c_void_p()
+    run(function, *arguments, byref(out))
+    return out.value
+
+
+def filled(struct, function, *arguments):
+    """The struct that a function without an error fills in."""
+    made = struct()
+    function(*arguments, byref(made))
+    return made
 
 
 def raise_error(status, err):
@@ -89,12 +103,7 @@ class Owner:
     Arrays over the object's memory stay valid then: `held` is what they hold.
     """
 
-    _handle, closed = None, False
-
-    def __new__(cls, *arguments, **more):
-        made = super().__new__(cls)
-        made.process = os.getpid()
-        return made
+    _handle, process, closed = None, None, False
 
     @property
     def handle(self):
@@ -105,11 +114,11 @@ class Owner:
 
     @handle.setter
     def handle(self, value):
-        self._handle = value
+        self._handle, self.process = value, os.getpid()
 
     def in_child(self):
         """Whether this process was forked after the object was made."""
-        return os.getpid() != self.process
+        return self.process not in (None, os.getpid())
 
     def refuse_child(self, what, needs):
         """Raises the Error of a call that a forked child cannot make."""

@@ -2,7 +2,9 @@
 """Values between Python and C: options as keyword arguments, structs as dictionaries, arrays without copies."""
 import ctypes
 import difflib
+import inspect
 import os
+import textwrap
 
 from . import _c
 from ._library import Error
@@ -186,6 +188,35 @@ def set_member(target, name, kind, words, value, keep):
 def options(struct, values, keep):
     """A struct of options, all zero but for `values`."""
     return fill(struct(), values, keep)
+
+
+def _inner(struct):
+    """(name, struct) of the members that are options, or point to them."""
+    for name, (kind, _) in fields_of(struct).items():
+        kind = getattr(kind, '_type_', kind)
+        if isinstance(kind, type) and issubclass(kind, ctypes.Structure) and kind.__name__.endswith(('options', 'strategy', 'learning_rate')):
+            yield name, kind
+
+
+def comments(struct, title):
+    """The comments of the headers for the members of a struct, and of the structs inside."""
+    said = f'{title} ({struct.__name__}):\n' + textwrap.indent(inspect.cleandoc(struct.__doc__), '    ')
+    return '\n'.join([said] + [comments(kind, f'{title}, {name}') for name, kind in _inner(struct)])
+
+
+def takes(*structs):
+    """Marks a function whose `more` are members of structs: help() shows their comments, and Tab completes their names."""
+    def mark(function):
+        own = inspect.signature(function)
+        given, rest = list(own.parameters.values())[:-1], list(own.parameters.values())[-1]
+        inside = [path[-1] for struct in structs for path in paths(struct)]
+        names = [name for struct in structs for name in fields_of(struct)] + [name for name in inside if inside.count(name) == 1]
+        given += [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in dict.fromkeys(names)
+                  if name not in own.parameters and not name.endswith('_context')]
+        function.__signature__ = own.replace(parameters=given + [rest])
+        function.__doc__ = '\n\n'.join(filter(None, [inspect.cleandoc(function.__doc__ or '')] + [comments(struct, 'Options') for struct in structs]))
+        return function
+    return mark
 
 
 def text(value):

@@ -6,7 +6,8 @@ from ctypes import byref
 
 from . import _c
 from ._call import keep_exception
-from ._convert import as_dict, options, text, view
+from ._convert import as_dict, options, takes, text, view
+from ._library import Error
 
 HOOKS = ('on_begin', 'on_epoch_begin', 'on_gradients', 'on_step_end', 'on_epoch_end', 'on_evaluated', 'on_checkpoint', 'on_membership', 'on_end')
 
@@ -82,24 +83,27 @@ class Callback:
 
     def c_callback(self, model, keep):
         """The trm_callback that calls the overridden hooks."""
-        made = _c.trm_callback(last=self.last)
-        for name in HOOKS:
-            method = getattr(self, name)
-            if getattr(type(self), name) is not getattr(Callback, name):
-                hook = _c.trm_hook(hook_of(method, f'{type(self).__name__}.{name}', model))
-                keep.append(hook)
-                setattr(made, name, hook)
-        if not any(getattr(made, name) for name in HOOKS):
-            hook = _c.trm_hook(lambda context, progress, err: 0)
-            keep.append(hook)
-            made.on_begin = hook
-        return made
+        return callback_of({name: (getattr(self, name), f'{type(self).__name__}.{name}') for name in HOOKS
+                            if getattr(type(self), name) is not getattr(Callback, name)}, model, keep, self.last)
+
+
+def callback_of(hooks, model, keep, last=False):
+    """The trm_callback of {hook: (function, its name in errors)}. It has one hook at least: one without ends the library's list."""
+    made = _c.trm_callback(last=last)
+    for name, (function, what) in (hooks or {'on_begin': (lambda progress: None, '')}).items():
+        hook = _c.trm_hook(hook_of(function, what, model))
+        keep.append(hook)
+        setattr(made, name, hook)
+    return made
 
 
 def hook_of(method, what, model):
     def run(context, progress, err):
         try:
-            return _c.TRM_END if method(Progress(progress[0], model)) is True else _c.TRM_OK
+            found = method(Progress(progress[0], model))
+            if isinstance(found, Callback):
+                raise TypeError(f'it made a {type(found).__name__} at each step; call it where the callbacks are listed')
+            return _c.TRM_END if found is True else _c.TRM_OK
         except StopTraining:
             return _c.TRM_END
         except BaseException as error:  # nothing may pass through C
@@ -118,12 +122,18 @@ class Lambda(Callback):
 
     def c_callback(self, model, keep):
         """The trm_callback that calls the functions."""
-        made = _c.trm_callback()
-        for name, function in self.hooks.items():
-            hook = _c.trm_hook(hook_of(function, f'the {name} function', model))
-            keep.append(hook)
-            setattr(made, name, hook)
-        return made
+        return callback_of({name: (function, f'the {name} function') for name, function in self.hooks.items()}, model, keep)
+
+
+def set_callbacks(made, given, model, keep):
+    """Fills in the callbacks of a struct from Callback objects, and functions that are called after each step."""
+    given = list(given)
+    if len(given) > len(made.callbacks):
+        raise Error(f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
+    for i, c in enumerate(given):
+        if isinstance(c, type) or not hasattr(c, 'c_callback') and not callable(c):
+            raise TypeError(f'callbacks: a Callback object or a function expected, found {c!r}')
+        made.callbacks[i] = (c if hasattr(c, 'c_callback') else Lambda(on_step_end=c)).c_callback(model, keep)
 
 
 def _print_line(line):
@@ -154,6 +164,7 @@ def TimeMonitor():
     return _Library(lambda keep: _c.trm_time_monitor(print_line))
 
 
+@takes(_c.trm_model_checkpoint_options)
 def ModelCheckpoint(directory, **more):
     """Saves checkpoints; more: every_steps, every_seconds, every_epochs, keep, keep_every_hours."""
     return _Library(lambda keep: _c.trm_model_checkpoint(byref(options(_c.trm_model_checkpoint_options, dict(more, directory=directory), keep))))
@@ -170,6 +181,7 @@ def EvaluateEvery(data, every_epochs=1):
     return _Library(make)
 
 
+@takes(_c.trm_early_stop_options)
 def EarlyStop(**more):
     """Stops when a value no longer improves; more: watch (evaluation_loss, top1, loss), patience, min_delta."""
     return _Library(lambda keep: _c.trm_early_stop(byref(options(_c.trm_early_stop_options, more, keep))))
@@ -185,6 +197,7 @@ def RunRecorder(directory, every=0):
     return _Library(lambda keep: _c.trm_run_recorder(text(directory), every))
 
 
+@takes(_c.trm_tensorboard_options)
 def TensorBoard(directory, **more):
     """Writes an event file; more: every_steps, histogram_epochs, graph."""
     return _Library(lambda keep: _c.trm_tensorboard(byref(options(_c.trm_tensorboard_options, dict(more, directory=directory), keep))))

@@ -13,11 +13,12 @@ import ctypes
 import json
 import os
 import weakref
+from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, transforms as _transforms
-from ._call import Owner, call, guarded, text_of
-from ._convert import DTYPE_NAMES, dtype_number, enum, np, options, shape, sizes, tensor, text, view
+from ._call import Owner, call, guarded, take, text_of
+from ._convert import DTYPE_NAMES, dtype_number, enum, np, options, shape, sizes, takes, tensor, text, view
 from ._library import Error
 
 # Datasets whose threads may call Python: they end before the interpreter does.
@@ -51,11 +52,10 @@ class Dataset(Owner):
 
     @classmethod
     def _make(cls, function, *arguments, keep=()):
-        out = ctypes.c_void_p()
-        call(function, *arguments, byref(out))
-        return cls(out.value, keep)
+        return cls(take(function, *arguments), keep)
 
     @classmethod
+    @takes(_c.trm_dataset_spec)
     def open(cls, path='auto', usage='train', batch_size=32, **more):
         """A dataset by name or path, with the usual pipeline of its format ("synth": generated shapes).
 
@@ -67,6 +67,8 @@ class Dataset(Owner):
         return cls._make(_c.trm_dataset_open, byref(spec), keep=keep)
 
     @classmethod
+    @takes(_c.trm_click_options, _c.trm_text_options, _c.trm_shapes_options, _c.trm_random_options, _c.trm_click_generator_options,
+           _c.trm_click_random_options)
     def source(cls, kind, path=None, usage='train', **more):
         """A bare source, in its order and without transforms: cifar10, image_folder, tfrecord_imagenet, shapes, random,
         clicks, random_clicks, criteo, avazu, csv, libsvm, slots, click_tfrecord, tokens, text, json_lines.
@@ -93,6 +95,8 @@ class Dataset(Owner):
 
         classes: of an int32 array "label"; 0 = none
         """
+        if not isinstance(arrays, Mapping):
+            raise TypeError(f'Dataset.arrays: a dictionary of arrays by name expected, found {type(arrays).__name__}')
         fields, keep = (_c.trm_batch_field * max(1, len(arrays)))(), []
         for field, (name, array) in zip(fields, arrays.items()):
             made, kept = tensor(array, f'array {name!r}')

@@ -15,12 +15,13 @@ and meets the other ranks; the end of the process ends them.
 """
 import contextlib
 import ctypes
+import math
 import sys
 import weakref
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call
+from ._call import Owner, call, take
 from ._convert import DTYPE_BYTES, described, enum, np, tensor
 from ._library import Error
 
@@ -34,9 +35,7 @@ def _flat(value, what):
     address, number, size, keep, writeable = described(value, what)
     if not writeable:
         raise Error(f'{what}: a value of shape {list(size)} is read-only, and its elements are replaced; pass a copy')
-    count = 1
-    for n in size:
-        count *= n
+    count = math.prod(size)
     flat = _shapes.get(count)
     if flat is None:
         flat = _shapes[count] = _c.trm_shape(1, (count, 0, 0, 0, 0, 0))
@@ -88,11 +87,10 @@ def stay_apart(job):
 def _telling(before):
     """The hook of exceptions that no code catches: the other ranks are told, then `before` prints."""
     def hook(kind, error, trace):
-        out, me = ctypes.c_void_p(), _c.trm_distribute_rank(None)
+        me = _c.trm_distribute_rank(None)
         sentence = f'rank {me} has ended with {kind.__name__}: {error}'.replace('\n', ' ').encode()[:180].decode('utf-8', 'ignore')
         with contextlib.suppress(Error):  # a forked child is no rank: it ends alone
-            call(_c.trm_distribute_comm, None, byref(out))
-            _c.trm_comm_abort(out, byref(_c.trm_error(status=_c.TRM_PEER, rank=me, message=sentence.encode())))
+            _c.trm_comm_abort(take(_c.trm_distribute_comm, None), byref(_c.trm_error(status=_c.TRM_PEER, rank=me, message=sentence.encode())))
         before(kind, error, trace)
     return hook
 
@@ -151,6 +149,8 @@ shard_and_rebatch_dataset = shard_and_rebatch
 
 def _shard(arrays, batch):
     """The rows of this rank, copied: what trm_distribute_shard_arrays moves to the front of each array."""
+    if not arrays:
+        raise Error('shard_and_rebatch: there is no array (found an empty collection)')
     copies = [a.clone() if hasattr(a, 'clone') else np.array(a) for a in arrays]
     samples, batch = ctypes.c_int64(len(copies[0])), ctypes.c_int64(batch)
     made = (_c.trm_tensor * len(copies))(*[tensor(a, 'shard_and_rebatch')[0] for a in copies])
@@ -164,9 +164,7 @@ class Communicator(Owner):
     def __init__(self, handle=None, owned=False, parent=None):
         if handle is None:
             init()
-            out = ctypes.c_void_p()
-            call(_c.trm_distribute_comm, None, byref(out))
-            handle = out.value
+            handle = take(_c.trm_distribute_comm, None)
         self.handle, self.owned, self.parent = handle, owned, parent
         self.process = parent.process if parent is not None else self.process
         self.rank = _c.trm_comm_rank(self.handle) if self.handle else 0
@@ -179,10 +177,6 @@ class Communicator(Owner):
         return self.handle
 
     def _run(self, kind, send, recv, **more):
-        if not self._usable(kind):
-            if send is not None and recv is not None and send is not recv:
-                np.asarray(recv).reshape(-1)[:] = np.asarray(send).reshape(-1)
-            return recv
         op = _c.trm_collective(kind=enum('trm_collective_kind', kind))
         kept = []
         for name, array, write in (('send', send, False), ('recv', recv, True)):
@@ -198,8 +192,17 @@ class Communicator(Owner):
             op.count = tensor_count(recv) if recv is not None and send is not None else op.count // self.size
         for name, value in more.items():
             setattr(op, name, enum('trm_reduction', value) if name == 'reduce' else value)
-        call(_c.trm_comm_run, self.handle, byref(op))
+        if self._usable(kind):
+            call(_c.trm_comm_run, self.handle, byref(op))
+        elif send is not None:  # one rank; the values were checked as those of many are
+            np.asarray(recv).reshape(-1)[:] = np.asarray(send).reshape(-1)
         return recv
+
+    def _rows(self, array, what):
+        array = np.ascontiguousarray(array)
+        if len(array) != self.size:
+            raise Error(f'{what}: the first dimension is {len(array)} (expected {self.size}, the ranks)')
+        return array
 
     def all_reduce(self, array, reduction='sum'):
         """Replaces the array by the sum, mean, prod, max or min over the ranks; returns it."""
@@ -220,14 +223,12 @@ class Communicator(Owner):
 
     def reduce_scatter(self, array, reduction='sum'):
         """Array [size, ...] -> the combined row of this rank."""
-        array = np.ascontiguousarray(array)
-        if len(array) != self.size:
-            raise Error(f'reduce_scatter: the first dimension is {len(array)} (expected {self.size}, the ranks)')
+        array = self._rows(array, 'reduce_scatter')
         return self._run('reduce_scatter', array, np.empty(array.shape[1:], array.dtype), reduce=reduction)
 
     def all_to_all(self, array):
         """Array [size, ...]: row i goes to rank i -> array [size, ...]: row i is from rank i."""
-        array = np.ascontiguousarray(array)
+        array = self._rows(array, 'all_to_all')
         return self._run('alltoall', array, np.empty_like(array))
 
     def barrier(self):
@@ -252,9 +253,8 @@ class Communicator(Owner):
         """A communicator of the ranks that pass the same colour, ordered by key; None for a negative colour."""
         if not self._usable('split'):
             return self if colour >= 0 else None
-        out = ctypes.c_void_p()
-        call(_c.trm_comm_split, self.handle, colour, key, byref(out))
-        return Communicator(out.value, True, self) if out.value else None
+        part = take(_c.trm_comm_split, self.handle, colour, key)
+        return Communicator(part, True, self) if part else None
 
     def close(self):
         """Ends a communicator that split() made."""

@@ -15,13 +15,12 @@ A training loop of its own (each rank all-reduces over job.comm) catches the Err
 An Elastic and its models may be closed in any order: the process leaves the job when the last of them is gone.
 """
 import atexit
-import ctypes
 import weakref
 from ctypes import byref
 
 from . import _c, distribute
-from ._call import Owner, call
-from ._convert import as_dict, options
+from ._call import Owner, call, filled, take
+from ._convert import as_dict, options, takes
 from ._library import Error
 from .estimator import Cluster
 
@@ -45,13 +44,13 @@ class Elastic(Owner):
     more: members of trm_elastic_options and of the structs inside: decision_seconds, deterministic, join={'timeout_seconds': ...}
     """
 
+    @takes(_c.trm_elastic_options)
     def __init__(self, least=1, most=1024, cluster=None, **more):
         self.users, self.keep = 1, []
         distribute.refuse_joined()
         made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
-        cluster, out = cluster or Cluster(), ctypes.c_void_p()
-        call(_c.trm_elastic_create, cluster.handle, byref(made), byref(out))
-        self._handle = out.value
+        cluster = cluster or Cluster()
+        self.handle = take(_c.trm_elastic_create, cluster.handle, byref(made))
         distribute.stay_apart(self)
         _live.add(self)
 
@@ -64,9 +63,7 @@ class Elastic(Owner):
     @property
     def membership(self):
         """The ranks of now: epoch, rank, ranks, lost, left, joined, ... as a dictionary. Epoch 0: this process has not joined yet."""
-        out = _c.trm_membership()
-        _c.trm_elastic_get_membership(self._job, byref(out))
-        return membership_dict(out)
+        return membership_dict(filled(_c.trm_membership, _c.trm_elastic_get_membership, self._job))
 
     @property
     def rank(self):

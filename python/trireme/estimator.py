@@ -13,10 +13,10 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, guarded, stopping, text_of
-from ._convert import as_dict, fill, options, word
+from ._call import Owner, call, guarded, stopping, take, text_of
+from ._convert import as_dict, fill, options, takes, word
 from ._library import Error
-from .callbacks import Lambda, evaluation_dict, print_line
+from .callbacks import evaluation_dict, print_line, set_callbacks
 from .data import Dataset, as_dataset
 from .model import Model, optimizer_options, rate_options
 
@@ -25,6 +25,7 @@ class ParameterServerStrategy:
     """Parameter servers; members of trm_ps_strategy and of the structs inside: mode (async, bounded, sync), tables_only,
     cache_rows, lend, timeout_seconds, server={'staleness': ...}, ..."""
 
+    @takes(_c.trm_ps_strategy)
     def __init__(self, **more):
         self.values = more
 
@@ -43,6 +44,7 @@ class RunConfig:
     NAMES = {'save_checkpoints_steps': 'every_steps', 'save_checkpoints_secs': 'every_seconds', 'keep_checkpoint_max': 'keep',
              'keep_checkpoint_every_n_hours': 'keep_every_hours'}
 
+    @takes(_c.trm_run_config)
     def __init__(self, cluster=None, session_config=None, mix_compile_mode=True, enable_data_pre_proc=None, **more):
         self.cluster, self.prefetch = cluster, enable_data_pre_proc
         self.values = {self.NAMES.get(k, k): v for k, v in more.items()}
@@ -51,6 +53,7 @@ class RunConfig:
 class EstimatorSpec:
     """The result of model_fn: the arguments of Model without its data."""
 
+    @takes(_c.trm_model_options)
     def __init__(self, network, loss='softmax', optimizer='sgd', learning_rate=0.01, **more):
         self.network, self.loss, self.more = network, loss, dict(more, optimizer=optimizer_options(optimizer),
                                                                  learning_rate=rate_options(learning_rate))
@@ -66,6 +69,7 @@ class TrainSpec:
 class EvalSpec:
     """more: members of trm_eval_spec: steps, name, start_delay_secs, throttle_secs, exporters=[{'kind': 'best', ...}]."""
 
+    @takes(_c.trm_eval_spec)
     def __init__(self, input_fn, **more):
         self.input_fn, self.values = input_fn, more
 
@@ -74,11 +78,11 @@ class Cluster:
     """The place of this process in its job, from TF_CONFIG or another launcher's variables, or from `flags`:
     job_name, task_index, ps_hosts, worker_hosts, chief_hosts, evaluator_hosts, rank_table, ..."""
 
+    @takes(_c.trm_cluster_flags)
     def __init__(self, **flags):
-        keep, out = [], ctypes.c_void_p()
+        keep = []
         given = options(_c.trm_cluster_flags, {k: str(v) if k == 'task_index' else v for k, v in flags.items()}, keep)
-        call(_c.trm_cluster_from_env, byref(given), ctypes.cast(None, _c.trm_lookup), None, byref(out))
-        self.handle = out.value
+        self.handle = take(_c.trm_cluster_from_env, byref(given), ctypes.cast(None, _c.trm_lookup), None)
 
     @property
     def info(self):
@@ -86,9 +90,7 @@ class Cluster:
         return as_dict(_c.trm_cluster_get(self.handle)[0])
 
     def __str__(self):
-        out = ctypes.c_void_p()
-        call(_c.trm_cluster_text, self.handle, False, byref(out))
-        return text_of(out.value)
+        return text_of(take(_c.trm_cluster_text, self.handle, False))
 
     def __del__(self):
         if getattr(self, 'handle', None):
@@ -136,9 +138,7 @@ class Estimator(Owner):
         self.model_fn, self.params = model_fn, params
         hook = guarded(_c.trm_model_fn, self._model, 'model_fn')
         self.keep += [hook, made]
-        out = ctypes.c_void_p()
-        call(_c.trm_estimator_create, hook, None, byref(made), byref(out))
-        self.handle = out.value
+        self.handle = take(_c.trm_estimator_create, hook, None, byref(made))
 
     def _model(self, mode, given, params):
         spec = self.model_fn(word('trm_run_mode', mode), self.params)
@@ -151,9 +151,7 @@ class Estimator(Owner):
 
     def plan(self):
         """Describe what this process will do, as text."""
-        out = ctypes.c_void_p()
-        call(_c.trm_estimator_plan, self.handle, False, byref(out))
-        return text_of(out.value)
+        return text_of(take(_c.trm_estimator_plan, self.handle, False))
 
     def request_stop(self):
         """Ends train_and_evaluate() after its step. From any thread."""
@@ -183,9 +181,7 @@ def train_and_evaluate(estimator, train_spec, eval_spec=None):
     train, keep = None, estimator.keep
     if train_spec is not None:
         train = _c.trm_train_spec(_input_hook(train_spec.input_fn, estimator), None, train_spec.max_steps, train_spec.epochs)
-        for i, c in enumerate(train_spec.hooks):
-            c = c if hasattr(c, 'c_callback') else Lambda(on_step_end=c)
-            train.callbacks[i] = c.c_callback(None, keep)
+        set_callbacks(train, train_spec.hooks, None, keep)
         train = byref(train)
     evaluation = None
     if eval_spec is not None:

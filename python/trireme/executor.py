@@ -13,8 +13,8 @@ import json
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, text_of
-from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, tensor, text, view, word
+from ._call import Owner, call, filled, take, text_of
+from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, takes, tensor, text, view, word
 from ._library import Error
 from .model import optimizer_options
 
@@ -32,15 +32,14 @@ class Exec(Owner):
 
     lender = None  # the Model that has this program; its handle changes with the ranks of an elastic job
 
+    @takes(_c.trm_exec_options)
     def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
         self.graph, self.keep = graph, []
         made = _c.trm_exec_options()
         fill(made, dict(more, optimizer=optimizer_options(optimizer), outputs=list(outputs)), self.keep)
         if loss is not None:
             made.loss = loss.c
-        out = ctypes.c_void_p()
-        call(_c.trm_exec_create, graph.handle, byref(made), byref(out))
-        self.handle, self.inputs = out.value, {}
+        self.handle, self.inputs = take(_c.trm_exec_create, graph.handle, byref(made)), {}
         self.keep.append(made)
 
     @classmethod
@@ -56,17 +55,19 @@ class Exec(Owner):
 
     @handle.setter
     def handle(self, value):
-        self._handle = value
+        Owner.handle.fset(self, value)
 
     def held(self):
         return super().held() if self.lender is None else self.lender.held()
 
+    def ranks(self):
+        """The trm_parallel_info: rank, size, ..."""
+        return filled(_c.trm_parallel_info, _c.trm_exec_get_parallel_info, self.handle)
+
     def check_child(self):
         """Raises Error in a forked child of a process that trains with other ranks."""
         if self.in_child():
-            info = _c.trm_parallel_info()
-            _c.trm_exec_get_parallel_info(self.handle, byref(info))
-            if info.size > 1:
+            if self.ranks().size > 1:
                 self.refuse_child('Exec', 'ranks')
 
     def input(self, name):
@@ -197,13 +198,8 @@ class Exec(Owner):
 
     def describe(self):
         """Memory, work and threads of the program, the reduction of gradients, and the searched plan."""
-        found = {}
-        for name, struct in (('program', 'trm_exec_info'), ('parallel', 'trm_parallel_info'), ('plan', 'trm_searched_plan')):
-            made = getattr(_c, struct)()
-            getattr(_c, {'program': 'trm_exec_get_info', 'parallel': 'trm_exec_get_parallel_info',
-                         'plan': 'trm_exec_get_searched_plan'}[name])(self.handle, byref(made))
-            found[name] = as_dict(made)
-        return found
+        return {'program': as_dict(filled(_c.trm_exec_info, _c.trm_exec_get_info, self.handle)), 'parallel': as_dict(self.ranks()),
+                'plan': as_dict(filled(_c.trm_searched_plan, _c.trm_exec_get_searched_plan, self.handle))}
 
     def explain(self, json_form=False):
         """The program as text, or as a dictionary."""

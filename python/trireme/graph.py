@@ -16,7 +16,7 @@ from ctypes import byref
 from typing import Any, Sequence, Union
 
 from . import _c
-from ._call import call, text_of
+from ._call import call, take, text_of
 from ._convert import DTYPE_NAMES, enum, np, options as make_options, shape, sizes, tensor, text
 from ._library import Error
 
@@ -157,11 +157,7 @@ class Graph:
     def __init__(self, training=True, handle=None):
         self.owned = handle is None
         self.keep = []
-        if handle is None:
-            out = ctypes.c_void_p()
-            call(_c.trm_graph_create, _c.trm_graph_options(training), byref(out))
-            handle = out.value
-        self.handle = handle
+        self.handle = handle or take(_c.trm_graph_create, _c.trm_graph_options(training))
 
     @property
     def training(self):

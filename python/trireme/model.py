@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from ctypes import byref
 
 from . import _c, ops
-from ._call import Owner, call, guarded, stopping
-from ._convert import fill, np, options, text, view
+from ._call import Owner, call, guarded, stopping, take
+from ._convert import fill, np, options, takes, text, view
 from ._library import Error
-from .callbacks import Lambda, evaluation_dict
+from .callbacks import evaluation_dict, set_callbacks
 from .data import as_dataset, batch_arrays
 from .graph import Graph, Node
 from .nn import Module
@@ -76,6 +76,7 @@ class Model(Owner):
 
     in_use = None  # while a call of the library runs: what keeps the model's memory and the data's
 
+    @takes(_c.trm_model_options)
     def __init__(self, network, data, loss='softmax', optimizer='sgd', learning_rate=0.01, metrics=(), context=None, **more):
         self.handle, self.keep, self._failure = None, [], None
         self.elastic, self.left = more.get('elastic'), False
@@ -92,9 +93,7 @@ class Model(Owner):
         if parallel is not None:
             made.context = parallel.handle
         self.keep += [made, parallel]
-        out = ctypes.c_void_p()
-        self._call(_c.trm_model_create, byref(made), byref(out))
-        self.handle, self.options_c = out.value, made
+        self.handle, self.options_c = take(_c.trm_model_create, byref(made), run=self._call), made
         if self.elastic is not None:
             self.elastic.hold()
 
@@ -105,9 +104,9 @@ class Model(Owner):
             network = named_network(network, classes or self.data.class_count, stem)
         if not callable(network):
             raise TypeError(f'Model: network: a function, a Module or the name of a network expected, found {network!r}')
-        made.network = _c.trm_network(self._network(network))
+        made.network = _c.trm_network(lambda graph, inputs, context: self._build(graph, inputs, network, ()))
         if not isinstance(loss, str):
-            made.loss = _c.trm_loss(self._loss(loss))
+            made.loss = _c.trm_loss(lambda graph, logits, inputs, context: self._build(graph, inputs, loss, (logits.id,)))
         elif loss in LOSSES:
             made.loss = ctypes.cast(getattr(_c.lib, LOSSES[loss]), _c.trm_loss)
         else:
@@ -133,16 +132,6 @@ class Model(Owner):
             self.in_use = before
             if self.closed and self.elastic is not None and before is None:  # by a callback: the other ranks wait for this one to leave
                 held.end()
-
-    def _network(self, function):
-        def build(graph_handle, inputs_handle, context):
-            return self._build(graph_handle, inputs_handle, function, ())
-        return build
-
-    def _loss(self, function):
-        def build(graph_handle, logits, inputs_handle, context):
-            return self._build(graph_handle, inputs_handle, function, (logits.id,))
-        return build
 
     def _build(self, graph_handle, inputs_handle, function, first):
         try:
@@ -176,14 +165,7 @@ class Model(Owner):
         data = self.data if data is None else as_dataset(data)
         given = _c.trm_train_options(data.handle, until_epoch, until_step, sink)
         given.profile = text(profile)
-        for c in callbacks:
-            if not hasattr(c, 'c_callback') and not callable(c):
-                raise TypeError(f'Model.train: a callback is a Callback or a function, found {c!r}')
-        callbacks = [c if hasattr(c, 'c_callback') else Lambda(on_step_end=c) for c in callbacks]
-        if len(callbacks) > _c.TRM_MAX_CALLBACKS:
-            raise Error(f'Model.train: {len(callbacks)} callbacks, at most {_c.TRM_MAX_CALLBACKS} expected')
-        for i, c in enumerate(callbacks):
-            given.callbacks[i] = c.c_callback(self, keep)
+        set_callbacks(given, callbacks, self, keep)
         with stopping(self.request_stop, self.request_leave if self.elastic is not None else None):
             self.left = self._call(_c.trm_model_train, self.handle, byref(given), data=data) == _c.TRM_END
         return self
@@ -242,9 +224,7 @@ class Model(Owner):
     @property
     def rank(self):
         """This process's rank in the model's training."""
-        info = _c.trm_parallel_info()
-        _c.trm_exec_get_parallel_info(_c.trm_model_exec(self.handle), byref(info))
-        return info.rank
+        return self.exec.ranks().rank
 
     def epoch_steps(self, data=None):
         """Updates in an epoch of the data."""
@@ -260,9 +240,7 @@ class Model(Owner):
 
     def save(self, directory, keep=5):
         """Saves the whole state (parameters, slots, position) as directory/ckpt-STEP. Collective."""
-        writer = ctypes.c_void_p()
-        if self.rank == 0:
-            call(_c.trm_checkpoint_writer_open, text(directory), byref(_c.trm_checkpoint_options(keep=keep)), byref(writer))
+        writer = take(_c.trm_checkpoint_writer_open, text(directory), byref(_c.trm_checkpoint_options(keep=keep))) if self.rank == 0 else None
         try:
             self._call(_c.trm_model_save, self.handle, writer)
         finally:
@@ -310,9 +288,7 @@ class Context:
     """Options of parallel training by MindSpore's names; `trireme help context` lists them."""
 
     def __init__(self, values=()):
-        out = ctypes.c_void_p()
-        call(_c.trm_context_create, byref(out))
-        self.handle = out.value
+        self.handle = take(_c.trm_context_create)
         self.set(**dict(values))
 
     def set(self, **values):

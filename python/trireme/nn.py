@@ -16,6 +16,11 @@ from . import ops
 from .graph import current, parameter, state
 
 
+def pair(value):
+    """(height, width) of one number for both, or of two."""
+    return tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+
+
 class Module:
     """A part of a network: attributes that are Modules, or lists or dictionaries of them, are its parts; forward() adds the operators."""
 
@@ -114,11 +119,11 @@ class Conv2d(Module):
 
     def __init__(self, inputs, outputs, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True, init='he_normal_fan_out'):
         self.inputs, self.outputs, self.bias, self.init = inputs, outputs, bias, init
-        self.kernel = kernel if isinstance(kernel, (tuple, list)) else (kernel, kernel)
+        self.kernel = pair(kernel)
         self.options = {'stride': stride, 'pad': padding, 'dilation': dilation, 'groups': groups}
 
     def forward(self, x):
-        weight = self.parameter('weight', (self.outputs, self.inputs // self.options['groups']) + tuple(self.kernel), self.init)
+        weight = self.parameter('weight', (self.outputs, self.inputs // self.options['groups']) + self.kernel, self.init)
         return ops.conv2d(x, weight, self.parameter('bias', (self.outputs,)) if self.bias else None, **self.options)
 
 

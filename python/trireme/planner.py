@@ -6,13 +6,12 @@
     plan                       # in a notebook: the picture of the operators
     plan.save('plan.txt')      # Model(..., split={'kind': 'planned', 'plan': open('plan.txt').read()})
 """
-import ctypes
 import json
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, text_of
-from ._convert import as_dict, options, text
+from ._call import Owner, call, filled, take, text_of
+from ._convert import as_dict, options, takes, text
 from .model import Model
 
 
@@ -23,21 +22,18 @@ class Planner(Owner):
     more: members of trm_planner_options: ranks, hosts, links, measure_seconds, measure, own_devices, ...
     """
 
+    @takes(_c.trm_planner_options)
     def __init__(self, network, data, model=None, **more):
         self.keep, self.handle = [], None
         # The model's options hold the callbacks; the model itself is small beside the search, and needed by nothing else.
         self.model = Model(network, data, **(model or {}))
-        out = ctypes.c_void_p()
         given = options(_c.trm_planner_options, more, self.keep)
-        self.model._call(_c.trm_planner_create, byref(self.model.options_c), byref(given), byref(out))
-        self.handle = out.value
+        self.handle = take(_c.trm_planner_create, byref(self.model.options_c), byref(given), run=self.model._call)
 
     @property
     def info(self):
         """The chosen plan and its search: mesh, step_seconds, samples_per_second, memory_bytes, lower_bound, gap, ..."""
-        out = _c.trm_planner_info()
-        _c.trm_planner_get_info(self.handle, byref(out))
-        return as_dict(out)
+        return as_dict(filled(_c.trm_planner_info, _c.trm_planner_get_info, self.handle))
 
     def report(self):
         """The whole report as a dictionary."""
@@ -66,11 +62,11 @@ class Planner(Owner):
                 return found
             found.append(dict(as_dict(about), plan=text_of(plan)))
 
+    @takes(_c.trm_simulation_options)
     def simulate(self, **more):
         """Simulates the chosen plan; more: largest, straggler, trace."""
-        out = ctypes.c_void_p()
-        call(_c.trm_planner_simulate, self.handle, byref(options(_c.trm_simulation_options, dict(more, json=True), self.keep)), byref(out))
-        return json.loads(text_of(out.value))
+        given = options(_c.trm_simulation_options, dict(more, json=True), self.keep)
+        return json.loads(text_of(take(_c.trm_planner_simulate, self.handle, byref(given))))
 
     def save(self, path):
         """Writes the chosen plan as a plan file."""
@@ -85,6 +81,6 @@ class Planner(Owner):
 
 def read_plan(path):
     """The content of a plan file as a dictionary; its lines under "text"."""
-    out, lines = _c.trm_plan_info(), ctypes.c_void_p()
-    call(_c.trm_plan_read, text(path), byref(out), byref(lines))
-    return dict(as_dict(out), text=text_of(lines.value))
+    out = _c.trm_plan_info()
+    lines = text_of(take(_c.trm_plan_read, text(path), byref(out)))
+    return dict(as_dict(out), text=lines)

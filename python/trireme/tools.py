@@ -4,8 +4,8 @@ import ctypes
 from ctypes import byref
 
 from . import _c
-from ._call import call
-from ._convert import as_dict, enum, np, options, text, view, word
+from ._call import call, filled, take
+from ._convert import as_dict, enum, np, options, takes, text, view, word
 
 
 class Tokenizer:
@@ -13,21 +13,16 @@ class Tokenizer:
 
     def __init__(self, path=None, handle=None):
         """Reads a tokenizer.json, or a folder with one (or with vocab.json and merges.txt); None: 256 tokens, the bytes."""
-        out = ctypes.c_void_p(handle)
-        if handle is None and path is None:
-            call(_c.trm_tokenizer_bytes, byref(out))
-        elif handle is None:
-            call(_c.trm_tokenizer_open, text(path), byref(out))
-        self.handle = out.value
+        self.handle = handle or (take(_c.trm_tokenizer_bytes) if path is None else take(_c.trm_tokenizer_open, text(path)))
 
     @classmethod
+    @takes(_c.trm_tokenizer_options)
     def train(cls, paths, vocabulary, **more):
         """Learns byte-level BPE from text files; more: min_count, special_tokens."""
-        keep, out = [], ctypes.c_void_p()
+        keep = []
         paths = [paths] if isinstance(paths, (str, bytes)) or hasattr(paths, '__fspath__') else list(paths)
-        call(_c.trm_tokenizer_train, (ctypes.c_char_p * len(paths))(*[text(p) for p in paths]), len(paths),
-             byref(options(_c.trm_tokenizer_options, dict(more, vocabulary=vocabulary), keep)), byref(out))
-        return cls(handle=out.value)
+        return cls(handle=take(_c.trm_tokenizer_train, (ctypes.c_char_p * len(paths))(*[text(p) for p in paths]), len(paths),
+                               byref(options(_c.trm_tokenizer_options, dict(more, vocabulary=vocabulary), keep))))
 
     def save(self, folder):
         """Writes the tokenizer to a folder, from which Tokenizer(folder) reads it."""
@@ -62,9 +57,7 @@ class Tokenizer:
 
 class _File:
     def __init__(self, path):
-        out = ctypes.c_void_p()
-        call(_c.trm_safetensors_open, text(path), byref(out))
-        self.handle = out.value
+        self.handle = take(_c.trm_safetensors_open, text(path))
 
     def __del__(self):
         if getattr(self, 'handle', None):
@@ -82,9 +75,7 @@ def load_safetensors(path):
 
 def machine():
     """Hardware of this machine and features of the library, as a dictionary."""
-    out = _c.trm_machine()
-    _c.trm_machine_get(byref(out))
-    return as_dict(out)
+    return as_dict(filled(_c.trm_machine, _c.trm_machine_get))
 
 
 _sinks = []

@@ -15,7 +15,7 @@ from ...data import Dataset as _Dataset
 from ...graph import as_node, current
 from ...model import Context, Model as _Model
 from ...nn import (AvgPool2d as _AvgPool2d, BatchNorm2d as _BatchNorm2d, Conv2d as _Conv2d, Dropout as _Dropout, Flatten, Linear,
-                   MaxPool2d as _MaxPool2d, Module, ReLU, Sequential)
+                   MaxPool2d as _MaxPool2d, Module, ReLU, Sequential, pair)
 from ... import transforms as _t
 from ..._convert import np
 from ..._library import Error
@@ -107,8 +107,7 @@ def RandomCrop(size, padding=0):
     padding = tuple(padding) if isinstance(padding, (tuple, list)) else (padding,) * 4
     if len(set(padding)) != 1:
         raise Error(f'RandomCrop: one padding for all sides is supported (found {padding})')
-    size = size if isinstance(size, (tuple, list)) else (size, size)
-    return _Operation(_t.random_crop(size[0], size[1], padding[0]))
+    return _Operation(_t.random_crop(*pair(size), padding[0]))
 
 
 def RandomHorizontalFlip(prob=0.5):
@@ -136,7 +135,7 @@ def Decode():
 
 
 def CenterCrop(size):
-    return _Operation(_t.center_crop(*(size if isinstance(size, (tuple, list)) else (size,))))
+    return _Operation(_t.center_crop(*pair(size)))
 
 
 def TypeCast(dtype):
@@ -295,7 +294,7 @@ def Dense(in_channels, out_channels, weight_init=None, bias_init=None, has_bias=
 
 
 def Conv2d(in_channels, out_channels, kernel_size, stride=1, pad_mode='same', padding=0, dilation=1, group=1, has_bias=False, **more):
-    size = kernel_size if isinstance(kernel_size, (tuple, list)) else (kernel_size, kernel_size)
+    size = pair(kernel_size)
     if pad_mode == 'same':
         if any(k % 2 == 0 for k in size) or stride != 1:
             raise Error('Conv2d: pad_mode "same" is supported for odd kernels with stride 1; use "pad" with a padding')
