@@ -5,6 +5,7 @@
 #include "base/trace.h"
 
 #include "base/memory.h"
+#include "base/os.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -154,6 +155,13 @@ void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event) {
         snprintf(r->name, NAME_BYTES, "%s", event->name);
     }
     pthread_mutex_unlock(&trace->lock);
+}
+
+void trmi_trace_add_since(trmi_trace *trace, const char *category, const char *name, double begin) {
+    trmi_trace_add(
+        trace,
+        &(trmi_trace_event){
+            .category = category, .name = name, .begin = begin, .end = trmi_os_now(), .bytes = -1});
 }
 
 int64_t trmi_trace_dropped(const trmi_trace *trace) { return trace->dropped; }

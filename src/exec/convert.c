@@ -99,18 +99,23 @@ void trmi_convert_layout(const void *from, trmi_layout from_layout, void *to, tr
     }
 }
 
+/* One loop for each type: with the choice of the type inside, no compiler would vectorise it. */
+#define CONVERT_EACH(type, convert)                                                                \
+    for (int64_t i = 0; i < count; i++) {                                                          \
+        to[i] = convert(((const type *)from)[i]);                                                  \
+    }                                                                                              \
+    break
+
 void trmi_convert_to_float(const void *from, trm_dtype dtype, float *to, int64_t count) {
-    for (int64_t i = 0; i < count; i++) {
-        switch (dtype) {
-        case TRM_FLOAT32: to[i] = ((const float *)from)[i]; break;
-        case TRM_FLOAT64: to[i] = (float)((const double *)from)[i]; break;
-        case TRM_BFLOAT16: to[i] = trmi_bf16_to_float(((const uint16_t *)from)[i]); break;
-        case TRM_FLOAT16: to[i] = trmi_f16_to_float(((const uint16_t *)from)[i]); break;
-        case TRM_INT32: to[i] = (float)((const int32_t *)from)[i]; break;
-        case TRM_INT64: to[i] = (float)((const int64_t *)from)[i]; break;
-        case TRM_INT8: to[i] = (float)((const int8_t *)from)[i]; break;
-        case TRM_UINT8:
-        case TRM_DTYPE_NONE: to[i] = (float)((const uint8_t *)from)[i]; break;
-        }
+    switch (dtype) {
+    case TRM_FLOAT32: memcpy(to, from, (size_t)count * sizeof *to); break;
+    case TRM_FLOAT64: CONVERT_EACH(double, (float));
+    case TRM_BFLOAT16: CONVERT_EACH(uint16_t, trmi_bf16_to_float);
+    case TRM_FLOAT16: CONVERT_EACH(uint16_t, trmi_f16_to_float);
+    case TRM_INT32: CONVERT_EACH(int32_t, (float));
+    case TRM_INT64: CONVERT_EACH(int64_t, (float));
+    case TRM_INT8: CONVERT_EACH(int8_t, (float));
+    case TRM_UINT8:
+    case TRM_DTYPE_NONE: CONVERT_EACH(uint8_t, (float));
     }
 }

@@ -148,7 +148,8 @@ static void watch_cpus(int threads) {
     double share = (waited - before) / since;
     bool sleep = share > (sleeping ? quiet_share : crowded_share);
     if (sleep != sleeping) {
-        set_barrier_sleep(sleeping = sleep, threads);
+        sleeping = sleep;
+        set_barrier_sleep(sleep, threads);
     }
 }
 #endif

@@ -3,6 +3,8 @@
  * first step. */
 #include "train/diverge.h"
 
+#include "base/error.h"
+
 #include <math.h>
 
 static const double LAST_STEPS = 16, GROWN = 4, LOST = 1e6;
@@ -23,4 +25,11 @@ trmi_course trmi_divergence_note(trmi_divergence *d, double loss) {
     }
     d->said = true;
     return TRMI_COURSE_GROWS;
+}
+
+trm_status trmi_divergence_fail(const trm_progress *progress, trm_error *err) {
+    return TRMI_FAIL(err, TRM_DIVERGED,
+                     "epoch %lld, step %lld: the loss is %g; a lower learning rate or gradient "
+                     "clipping may help",
+                     (long long)progress->epoch, (long long)progress->step, (double)progress->loss);
 }

@@ -3,8 +3,7 @@
 #ifndef TRMI_TRAIN_DIVERGE_H
 #define TRMI_TRAIN_DIVERGE_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "trireme/train.h"
 
 /* State of the check: losses of a run so far; all zero at the beginning. */
 typedef struct trmi_divergence {
@@ -23,5 +22,9 @@ typedef enum trmi_course {
 
 /* Adds the loss of a step, which must be finite, and returns the course. */
 trmi_course trmi_divergence_note(trmi_divergence *d, double loss);
+
+/* Returns DIVERGED, with the epoch, step and loss of `progress` in `err`, for a loss that is not
+ * finite. */
+trm_status trmi_divergence_fail(const trm_progress *progress, trm_error *err);
 
 #endif

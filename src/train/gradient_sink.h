@@ -126,10 +126,5 @@ void trmi_run_waited(trmi_run *run, double since);
  *   errors  INTERNAL: batch `index` of `epoch` is not the one that is due */
 trm_status trmi_run_use(trmi_run *run, int64_t epoch, int64_t index, int64_t samples,
                         trm_error *err);
-/* Adds an event from `begin` (trmi_os_now) until now to the profile's timeline; does nothing
- * without a profile. */
-void trmi_run_record(const trmi_run *run, const char *category, const char *name, double begin);
-/* Returns DIVERGED with the run's epoch, step and loss in `err`. */
-trm_status trmi_run_diverged(const trmi_run *run, trm_error *err);
 
 #endif

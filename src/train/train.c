@@ -26,6 +26,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/os.h"
+#include "base/trace.h"
 #include "exec/exec.h"
 
 #include <math.h>
@@ -118,7 +119,6 @@ trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, 
  * parameters too; otherwise record_progress reports a loss that is not finite. */
 static trm_status check_loss(trmi_run *r, trm_error *err) {
     trmi_divergence *d = &r->divergence;
-    const trmi_gradient_sink *sink = r->sink;
     /* A loss that is not finite is left to record_progress, so that it is reported once. */
     trmi_course course =
         isfinite(r->p.loss) ? trmi_divergence_note(d, (double)r->p.loss) : TRMI_COURSE_FINE;
@@ -127,12 +127,12 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
                  "the loss was %.3g at first and is %.3g now: at batch size %lld a learning rate "
                  "of %g is too high%s",
                  d->first, d->average, (long long)r->model->train.batch, r->p.learning_rate,
-                 sink->is_late != NULL && sink->is_late(r->model)
+                 r->sink->is_late != NULL && r->sink->is_late(r->model)
                      ? "; asynchronous gradients are late: --staleness-aware, a lower rate or "
                        "momentum, a larger batch or --mode sync help"
                      : "");
     }
-    return course == TRMI_COURSE_LOST && sink->others_suffer
+    return course == TRMI_COURSE_LOST && r->sink->others_suffer
                ? TRMI_FAIL(err, TRM_DIVERGED,
                            "epoch %lld, step %lld: the loss was %g at first and is %g now; a lower "
                            "learning rate may help",
@@ -145,15 +145,14 @@ static trm_status check_loss(trmi_run *r, trm_error *err) {
  * adds the gradients up. */
 static trm_status forward_backward(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    const int32_t batches = exec->accumulate;
     double loss = 0;
-    for (int32_t i = 0; i < batches; i++) {
+    for (int32_t i = 0; i < exec->accumulate; i++) {
         TRMI_TRY(r->sink->begin(r, err));
         TRMI_TRY(trm_exec_forward_backward(exec, err));
         loss += (double)trm_exec_loss(exec);
     }
     /* where the last batch runs all of them, its loss is that of all */
-    r->p.loss = exec->together ? trm_exec_loss(exec) : (float)(loss / batches);
+    r->p.loss = exec->together ? trm_exec_loss(exec) : (float)(loss / exec->accumulate);
     return check_loss(r, err);
 }
 
@@ -165,7 +164,7 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
     trm_exec *exec = r->model->train.exec;
     r->p.loss_scale = trm_exec_get_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
     if (!isfinite(r->p.loss)) {
-        return trmi_run_diverged(r, err);
+        return trmi_divergence_fail(&r->p, err);
     }
     r->model->epoch_step++;
     r->model->epoch_samples += r->p.step_samples;
@@ -174,7 +173,7 @@ static trm_status record_progress(trmi_run *r, double begin, double waited, trm_
     r->p.global_step = trm_exec_step(exec);
     char name[32];
     snprintf(name, sizeof name, "step %llu", (unsigned long long)r->p.global_step);
-    trmi_run_record(r, "step", name, begin);
+    trmi_trace_add_since(r->trace, "step", name, begin);
     r->p.step_seconds = now - begin;
     r->p.busy_seconds += now - begin;
     r->p.epoch_seconds = now - r->epoch_begin;
@@ -200,7 +199,7 @@ static trm_status one_step(trmi_run *r, trm_error *err) {
     TRMI_TRY(CALL(r, on_gradients, err));
     double updating = trmi_os_now();
     TRMI_TRY(r->sink->push(r, err));
-    trmi_run_record(r, "compute", "optimizer", updating);
+    trmi_trace_add_since(r->trace, "compute", "optimizer", updating);
     TRMI_TRY(record_progress(r, begin, waited, err));
     return r->changes->end_step(r, err);
 }

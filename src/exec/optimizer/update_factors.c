@@ -9,8 +9,8 @@
 #include "exec/optimizer/update_state.h"
 
 #include "base/checked.h"
-#include "base/format/half.h"
 #include "base/memory.h"
+#include "exec/convert.h"
 #include "plan/lower/program.h"
 
 #include <math.h>
@@ -45,18 +45,14 @@ void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, cons
                          trm_dtype dtype) {
     const trmi_update_segment *s = &u->segments[segment];
     trmi_update_pair *p = &u->pairs[segment];
-    int64_t lefts = s->factors * rows_of(s), rights = s->factors * s->columns;
     p->left = left;
     p->right = right;
     if (left != NULL && dtype != TRM_FLOAT32) {
-        for (int64_t i = 0; i < lefts; i++) {
-            p->copy[i] = trmi_bf16_to_float(((const uint16_t *)left)[i]);
-        }
-        for (int64_t i = 0; i < rights; i++) {
-            p->copy[lefts + i] = trmi_bf16_to_float(((const uint16_t *)right)[i]);
-        }
+        const int64_t count = s->factors * rows_of(s);
+        trmi_convert_to_float(left, dtype, p->copy, count);
+        trmi_convert_to_float(right, dtype, p->copy + count, s->factors * s->columns);
         p->left = p->copy;
-        p->right = p->copy + lefts;
+        p->right = p->copy + count;
     }
 }
 

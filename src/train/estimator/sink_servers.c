@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "base/trace.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -143,7 +144,7 @@ static bool goes_ahead(const trmi_run *r) {
 static trm_status begin_staged(const trmi_run *r, trmi_staged_batch *staged, trm_error *err) {
     double before = trmi_os_now();
     TRMI_TRY(trmi_remote_begin(r->model->remote, staged, err));
-    trmi_run_record(r, "waiting", "rows and variables of the servers", before);
+    trmi_trace_add_since(r->trace, "waiting", "rows and variables of the servers", before);
     return TRM_OK;
 }
 
@@ -166,7 +167,7 @@ static trm_status push_gradients(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     trmi_remote *remote = r->model->remote;
     if (!isfinite(r->p.loss)) {
-        return trmi_run_diverged(r, err); /* must not reach the servers */
+        return trmi_divergence_fail(&r->p, err); /* must not reach the servers */
     }
     TRMI_TRY(trmi_remote_push(remote, r->p.learning_rate, err));
     int64_t limit = r->options->until_step;
@@ -200,7 +201,7 @@ static trm_status push_rows_first(trmi_run *r, trm_error *err) {
 static trm_status push_rows(trmi_run *r, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
     if (!isfinite(r->p.loss)) {
-        return trmi_run_diverged(r, err);
+        return trmi_divergence_fail(&r->p, err);
     }
     if (r->model->train.blocks > 0) {
         return push_rows_first(r, err);
