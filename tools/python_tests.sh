@@ -15,7 +15,7 @@ if [ "$what" = declarations ]; then
     python=$(find_python clang.cindex python3-clang) || exit 77
     exec "$python" "$root/tools/python_declarations.py" "$root" --check
 fi
-build=$3
+build=$(cd "$3" && pwd)
 shift 3
 python=$(find_python "numpy, pytest" "python3-numpy python3-pytest") || exit 77
 export PYTHONPATH=$root/python TRIREME_LIBRARY=$build/libtrireme.so.0 TRIREME=$build/trireme TRIREME_BUILD=$build PYTHONDONTWRITEBYTECODE=1

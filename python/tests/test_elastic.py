@@ -23,6 +23,10 @@ seen, last = [], 9 if case != 'comes back' else None
 def after_step(p):
     if first['rank'] == 1 and p.global_step == 4 and case != 'whole':
         os.kill(os.getpid(), signal.SIGKILL if case in ('dies', 'comes back') else signal.SIGTERM)
+        patience = time.monotonic() + 120  # a thread takes the signal; the few steps that are left could be faster
+        while not job.wants_change:
+            assert time.monotonic() < patience, 'SIGTERM has not become a wish to leave'
+            time.sleep(0.001)
     if case == 'comes back':
         time.sleep(0.01)
     return p.global_step == last  # the same step on all ranks

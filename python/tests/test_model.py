@@ -94,6 +94,29 @@ def test_wrong_kinds_of_arguments_are_named():
         trireme.Model(mlp, small()).train('synth', until_step=1)
     with pytest.raises(ValueError, match='returned 3 numbers, expected 2'):
         trireme.Model(mlp, small(), metrics=[trireme.Metric('m', lambda logits, batch: (1, 2, 3))]).evaluate(small(usage='test'))
+    broken = trireme.Metric('broken', lambda logits, batch: (1, 2), value=lambda sums: 1 / 0)
+    model = trireme.Model(mlp, small(), metrics=[broken])
+    for call in (lambda: model.evaluate(small(usage='test')), lambda: model.train(until_epoch=9, callbacks=[trireme.EvaluateEvery(small(usage='test'))])):
+        with pytest.raises(ZeroDivisionError):
+            call()
+    assert model.global_step == 10  # it ended with its first evaluation
+    with pytest.raises(TypeError, match='of different names'):
+        trireme.Model(mlp, small(), metrics=[broken, broken])
+    for network, words in ((lambda image: image['left'], 'integer'), (lambda image: ops.relu(image).sum('x'), 'integer')):
+        with pytest.raises(TypeError, match=words):
+            trireme.Model(network, small())
+    with pytest.raises(trireme.Error, match='object is not supported'):
+        trireme.Model(lambda image: image + np.array([None]), small())
+    with pytest.raises(TypeError, match="dataset_batch: the argument size cannot be '4'"):
+        small().batch('4')
+    with pytest.raises(TypeError, match='Dataset.map: a transform or a function expected, found 3'):
+        small().map(3)
+    with pytest.raises(TypeError, match='Dataset.arrays: a dictionary'):
+        trireme.Dataset.arrays([np.zeros(3)])
+    with pytest.raises(TypeError, match='Exec: graph'):
+        trireme.Exec(None)
+    with pytest.raises(TypeError, match='on_log'):
+        trireme.on_log(3)
     with pytest.raises(TypeError, match="learning_rate: a number or a dictionary .* expected, found 'fast'"):
         trireme.Model(mlp, small(), learning_rate='fast')
     model = trireme.Model(mlp, small())

@@ -3,10 +3,11 @@
 import atexit
 import contextlib
 import os
+import re
 import signal
 import threading
 import weakref
-from ctypes import byref, c_void_p, string_at
+from ctypes import ArgumentError, byref, c_void_p, string_at
 
 from . import _c
 from ._library import Error
@@ -21,10 +22,19 @@ atexit.register(lambda: [held.end() for held in list(_ending)])
 def call(function, *arguments):
     """Calls a function that returns a trm_status and takes a trm_error at the end. Returns the status, 0 or positive."""
     err = _c.trm_error()
-    status = function(*arguments, byref(err))
+    try:
+        status = function(*arguments, byref(err))
+    except ArgumentError as error:
+        raise wrong_argument(function, arguments, error) from None
     if status < 0:
         raise_error(status, err)
     return status
+
+
+def wrong_argument(function, arguments, error):
+    """The TypeError of a call whose argument C cannot take, with the argument's name."""
+    index = int(re.match(r'argument (\d+)', str(error)).group(1)) - 1
+    return TypeError(f'{function.__name__[4:]}: the argument {function.names[index]} cannot be {arguments[index]!r}')
 
 
 def take(function, *arguments, run=call):

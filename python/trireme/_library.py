@@ -68,7 +68,7 @@ def bind(lib, name, result, arguments, names, doc):
     except AttributeError:
         raise Error(f'{lib._name}: it has no function {name}, the library is of another version than this package; '
                     f'install both from one source') from None
-    function.restype, function.argtypes = result, list(arguments)
+    function.restype, function.argtypes, function.names = result, list(arguments), names.split()
     function.__name__, function.__doc__ = name, f'{name}({", ".join(names.split())})\n\n{doc}'
     return function
 

@@ -278,10 +278,18 @@ class Metric:
                 return 0
             except BaseException as error:  # nothing may pass through C
                 return keep_exception(error, err, f'the metric {self.name}')
+
+        def value(context, sums):
+            try:
+                return float(self.value([sums[i] for i in range(self.sums)]))
+            except BaseException as error:  # there is no error record: the model raises it when the call ends
+                if model is not None:
+                    model.fail(error)
+                return float('nan')
         kinds = dict(_c.trm_metric._fields_)
         made = _c.trm_metric(name=text(self.name), sum_count=self.sums, add=kinds['add'](add))
         if self.value is not None:
-            made.value = kinds['value'](lambda context, sums: float(self.value([sums[i] for i in range(self.sums)])))
+            made.value = kinds['value'](value)
         keep.append(made)
         return made
 

@@ -178,8 +178,10 @@ class Dataset(Owner):
         for step in steps:
             if isinstance(step, _c.trm_transform):
                 call(_c.trm_dataset_map, self.handle, byref(step), 1)
-            else:
+            elif callable(step):
                 self._own_transform(step)
+            else:
+                raise TypeError(f'Dataset.map: a transform or a function expected, found {step!r}')
         return self
 
     def _own_transform(self, function):

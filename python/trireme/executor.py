@@ -16,6 +16,7 @@ from . import _c
 from ._call import Owner, call, filled, take, text_of
 from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, takes, tensor, text, view, word
 from ._library import Error
+from .graph import Graph
 from .model import optimizer_options
 
 
@@ -34,6 +35,8 @@ class Exec(Owner):
 
     @takes(_c.trm_exec_options)
     def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
+        if not isinstance(graph, Graph):
+            raise TypeError(f'Exec: graph: a Graph expected, found {graph!r}')
         self.graph, self.keep = graph, []
         made = _c.trm_exec_options()
         fill(made, dict(more, optimizer=optimizer_options(optimizer), outputs=list(outputs)), self.keep)

@@ -11,12 +11,13 @@ A Model calls functions that build the graph, so that most programs need none of
 """
 import contextlib
 import ctypes
+import operator
 import threading
 from ctypes import byref
 from typing import Any, Sequence, Union
 
 from . import _c
-from ._call import call, take, text_of
+from ._call import call, take, text_of, wrong_argument
 from ._convert import DTYPE_NAMES, enum, np, options as make_options, shape, sizes, tensor, text
 from ._library import Error
 
@@ -109,6 +110,7 @@ class Node:
                 size.append(max(0, last - first))
                 final.append(size[-1])
             else:
+                i = operator.index(i)
                 if not -n <= i < n:
                     raise IndexError(f'index {i} is outside of a dimension of size {n}')
                 begin.append(i % n)
@@ -255,7 +257,7 @@ def as_node(graph, value, like=None):
     if isinstance(value, (int, float)) and like in (None, 'float32'):
         return Node(graph, _c.trm_scalar(graph.handle, float(value)).id)
     array = np.asarray(value)
-    if like is not None:
+    if like is not None and array.dtype.kind in 'biuf':
         array = array.astype(like)
     elif array.dtype == 'float64':
         array = array.astype('float32')
@@ -284,7 +286,7 @@ def operate(name, *arguments):
     try:
         result = function(*passed)
     except ctypes.ArgumentError as error:
-        raise TypeError(f'{name[4:]}: {error}') from None
+        raise wrong_argument(function, passed, error) from None
     if result.id == 0:
         graph.check()
         raise Error(f'{name[4:]}: the operator could not be added')

@@ -74,6 +74,7 @@ class Model(Owner):
     A process that has joined other ranks (trireme.distribute) trains with them: every call is then collective.
     """
 
+    runs = None  # the function of the library that runs, or ran last
     in_use = None  # while a call of the library runs: what keeps the model's memory and the data's
 
     @takes(_c.trm_model_options)
@@ -85,8 +86,8 @@ class Model(Owner):
         self.options_into(made, network, loss, dict(more, optimizer=optimizer_options(optimizer),
                                                     learning_rate=rate_options(learning_rate)))
         made.data = self.data.handle
-        if len(metrics) > len(made.metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
-            raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects expected, found {metrics!r}')
+        if len(metrics) > len(made.metrics) or len({getattr(m, 'name', None) for m in metrics}) < len(metrics) or not all(hasattr(m, 'c_metric') for m in metrics):
+            raise TypeError(f'Model: metrics: at most {len(made.metrics)} Metric objects of different names expected, found {metrics!r}')
         for i, m in enumerate(metrics):
             made.metrics[i] = m.c_metric(self.keep, self)
         parallel = Context(context) if context is not None and not isinstance(context, Context) else context
@@ -115,15 +116,18 @@ class Model(Owner):
         fill(made, values, self.keep)
 
     def _call(self, function, *arguments, data=None):
-        """As call(); an exception of the network or loss function, which has no error record, is raised in its place. A callback may close
+        """As call(); an exception of the network, the loss or a metric's value, which have no error record, is raised in its place. A callback may close
         the model and the data: both stay until the call ends."""
         self._failure = None
         if self.in_child() and self.handle:
             self.exec.check_child()
         held = self.held()
-        before, self.in_use = self.in_use, (held, None if data is None else data.use())
+        before, self.in_use, self.runs = self.in_use, (held, None if data is None else data.use()), function
         try:
-            return call(function, *arguments)
+            status = call(function, *arguments)
+            if self._failure is not None:
+                raise self._failure
+            return status
         except Error:
             if self._failure is not None:
                 raise self._failure from None
@@ -132,6 +136,12 @@ class Model(Owner):
             self.in_use = before
             if self.closed and self.elastic is not None and before is None:  # by a callback: the other ranks wait for this one to leave
                 held.end()
+
+    def fail(self, error):
+        """The call that runs raises this exception; a training ends after its step."""
+        self._failure = error
+        if self.runs is _c.trm_model_train:
+            self.request_stop()
 
     def _build(self, graph_handle, inputs_handle, function, first):
         try:

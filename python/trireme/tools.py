@@ -83,6 +83,8 @@ _sinks = []
 
 def on_log(function, level='warn'):
     """Sends log lines up to `level` (error, warn, info, debug) to function(level, room, line); None drops them."""
+    if function is not None and not callable(function):
+        raise TypeError(f'on_log: a function or None expected, found {function!r}')
     sink = _c.trm_log_sink((lambda context, kind, room, line: function(word('trm_log_level', kind), room.decode(), line.decode('utf-8', 'replace')))
                            if function else 0)
     _sinks.append(sink)  # other threads may be inside the one before
