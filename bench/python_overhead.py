@@ -81,11 +81,24 @@ def import_time(repeats=9):
     return {name: [statistics.median(run[i] for run in runs[1:]) for i in (0, 1)] for name, runs in found.items()}
 
 
-if __name__ == '__main__':
+def row(what, found, unit, most=None, more=''):
+    verdict = '|' if most is None else f'{most} {unit} | {"holds" if found <= most else "too much"}'
+    print(f'| {what} | {found:.3g} {unit} | {verdict} | {more} |', flush=True)
+
+
+def main():
+    load = os.getloadavg()[0]
+    print('| measured | found | at most | | more |\n|---|---|---|---|---|')
     with_hook, without, alone = step_overhead()
-    print(f'step of the mlp, batch 64: {1e6 * without:.0f} us without Python, {1e6 * with_hook:.0f} us with a hook after each step: '
-          f'{1e6 * (with_hook - without):+.1f} us; the hook by itself {1e6 * alone:.1f} us, {100 * alone / without:.2f} % of the step')
+    row('a hook after each step of the mlp, batch 64', 1e6 * alone, 'us', 20,
+        f'the step takes {1e6 * without:.0f} us without Python, {1e6 * (with_hook - without):+.1f} us with the hook, in turns')
+    row('the same, of the step', 100 * alone / without, '%', 0.5)
     for name, seconds in call_overhead().items():
-        print(f'{name} of 4 bytes: {1e6 * seconds:.2f} us')
+        row(f'{name} of 4 bytes', 1e6 * seconds, 'us', 5)
     for name, (wall, cpu) in import_time().items():
-        print(f'{name}: {1e3 * wall:.0f} ms, {1e3 * cpu:.0f} ms of CPU')
+        row(name, 1e3 * wall, 'ms', None if 'numpy' in name.lower() else 50, f'{1e3 * cpu:.0f} ms of CPU')
+    print(f'load {load:.1f} before, {os.getloadavg()[0]:.1f} after')
+
+
+if __name__ == '__main__':
+    main()
