@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int run(trmi_job *job, int rank, int ranks, const long *sizes, int count) {
+static int run_rank(trmi_job *job, int rank, int ranks, const long *sizes, int count) {
     trm_error err;
     trm_bootstrap *boot = NULL;
     trm_comm *comm = NULL;
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
             if (ranks <= sysconf(_SC_NPROCESSORS_ONLN)) {
                 sched_setaffinity(0, sizeof cpus, &cpus);
             }
-            _exit(run(job, rank, ranks, sizes, count > 0 ? count : 6));
+            _exit(run_rank(job, rank, ranks, sizes, count > 0 ? count : 6));
         }
     }
     int failed = 0;

@@ -26,18 +26,18 @@ typedef struct shape {
     int64_t c, o, hw, k, s, times;
 } shape;
 
-static int compare(const void *a, const void *b) {
+static int compare_times(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-static double median(double *t, int count) {
-    qsort(t, (size_t)count, sizeof *t, compare);
+static double median_time(double *t, int count) {
+    qsort(t, (size_t)count, sizeof *t, compare_times);
     return t[count / 2];
 }
 
 /* The 23 different convolutions of ResNet-50, with how often each occurs. */
-static int resnet50(int64_t image, shape *out) {
+static int list_resnet50(int64_t image, shape *out) {
     int64_t hw = image / 4, in = 64;
     int count = 0;
     out[count++] = (shape){3, 64, image, 7, 2, 1};
@@ -58,7 +58,7 @@ static int resnet50(int64_t image, shape *out) {
     return count;
 }
 
-static void *filled(int64_t count) {
+static void *make_filled(int64_t count) {
     uint32_t *v = trmi_alloc((size_t)count * 4), x = 1;
     for (int64_t i = 0; i < count; i++) {
         x = x * 1664525u + 1013904223u;
@@ -74,7 +74,7 @@ typedef struct entry {
     double t[REPEATS];
 } entry;
 
-static int prepare(trmi_onednn *backend, const trmi_conv_problem *p, entry *e) {
+static int prepare_entry(trmi_onednn *backend, const trmi_conv_problem *p, entry *e) {
     int count = 0;
     for (int i = 0; trmi_conv_algorithms[i] != NULL; i++) {
         const trmi_conv_algorithm *a = trmi_conv_algorithms[i];
@@ -90,7 +90,7 @@ static int prepare(trmi_onednn *backend, const trmi_conv_problem *p, entry *e) {
 
 static int cpu_threads; /* 0 = wall clock */
 
-static double now(void) {
+static double read_clock(void) {
     if (cpu_threads == 0) {
         return trmi_os_now();
     }
@@ -101,33 +101,34 @@ static double now(void) {
 
 static double best_total[3], direct_total[3];
 
-static void bench(trmi_onednn *backend, const trmi_conv_problem *p, int64_t times, int repeats) {
+static void bench_conv(trmi_onednn *backend, const trmi_conv_problem *p, int64_t times,
+                       int repeats) {
     entry e[MOST];
     trm_error err;
     char key[320];
-    trmi_conv_args args = {.image = filled(trmi_conv_image_count(p)),
-                           .weights = filled(trmi_conv_weights_count(p)),
-                           .result = filled(trmi_conv_result_count(p))};
-    int count = prepare(backend, p, e);
+    trmi_conv_args args = {.image = make_filled(trmi_conv_image_count(p)),
+                           .weights = make_filled(trmi_conv_weights_count(p)),
+                           .result = make_filled(trmi_conv_result_count(p))};
+    int count = prepare_entry(backend, p, e);
     double flops = trmi_conv_flops(p), best = 1e30;
     int inner = flops < 2e8 ? 10 : flops < 1e9 ? 4 : 1;
     for (int r = -1; r < repeats; r++) {
         for (int i = 0; i < count; i++) {
             args.scratch = e[i].scratch;
-            double t = now();
+            double t = read_clock();
             for (int q = 0; q < inner; q++) {
                 if (e[i].algorithm->run(e[i].state, &args, &err) != TRM_OK) {
                     printf("%s\n", err.message);
                 }
             }
             if (r >= 0) {
-                e[i].t[r] = (now() - t) / inner;
+                e[i].t[r] = (read_clock() - t) / inner;
             }
         }
     }
     printf("%-78s x%ld", trmi_conv_key(p, key, sizeof key), (long)times);
     for (int i = 0; i < count; i++) {
-        double t = median(e[i].t, repeats);
+        double t = median_time(e[i].t, repeats);
         printf("  %s %.0f", e[i].algorithm->name, flops / t * 1e-9);
         best = t < best ? t : best;
         if (strcmp(e[i].algorithm->name, "direct") == 0) {
@@ -157,7 +158,7 @@ int main(int argc, char **argv) {
         return 1;
     }
     shape shapes[32];
-    int count = resnet50(image, shapes);
+    int count = list_resnet50(image, shapes);
     for (int i = 0; i < count; i++) {
         for (int d = 0; d < 3; d++) {
             const shape *s = &shapes[i];
@@ -186,7 +187,7 @@ int main(int argc, char **argv) {
             if (strstr(trmi_conv_key(&p, key, sizeof key), only) == NULL || (i == 0 && d == 1)) {
                 continue;
             }
-            bench(backend->state, &p, s->times, repeats);
+            bench_conv(backend->state, &p, s->times, repeats);
         }
     }
     double b = best_total[0] + best_total[1] + best_total[2];

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-static double now(void) {
+static double read_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
@@ -30,12 +30,12 @@ static double cpu_seconds(void) {
            1e-6 * (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec);
 }
 
-static int fail(const trm_error *err) {
+static int print_failure(const trm_error *err) {
     fprintf(stderr, "%s\n", err->message);
     return 1;
 }
 
-static int run(trmi_job *job, int rank, char **argv) {
+static int run_rank(trmi_job *job, int rank, char **argv) {
     char path[256];
     snprintf(path, sizeof path, "/var/run/netns/%s", argv[3 + 2 * rank]);
     int fd = open(path, O_RDONLY);
@@ -54,11 +54,11 @@ static int run(trmi_job *job, int rank, char **argv) {
     trm_comm *comm = NULL;
     trm_comm_options options = {.engine = argv[1], .plugin_dir = argv[2]};
     if (trmi_bootstrap_shared(job, rank, &boot, &err) != TRM_OK) {
-        return fail(&err);
+        return print_failure(&err);
     }
     boot->address = argv[4 + 2 * rank];
     if (trm_comm_create(boot, &options, &comm, &err) != TRM_OK) {
-        return fail(&err);
+        return print_failure(&err);
     }
     enum { BYTES = 8 << 20, WINDOW = 8, TURNS = 10 };
     char *data = malloc(BYTES);
@@ -66,7 +66,7 @@ static int run(trmi_job *job, int rank, char **argv) {
     double start = 0, cpu = 0;
     for (int i = -1; i < TURNS; i++) {
         if (i == 0) {
-            start = now();
+            start = read_clock();
             cpu = cpu_seconds();
         }
         /* WINDOW at a time, as ucx_perftest keeps several under way */
@@ -79,25 +79,25 @@ static int run(trmi_job *job, int rank, char **argv) {
                                       .dtype = TRM_INT8};
         }
         if (trm_comm_exchange(comm, window, WINDOW, &err) != TRM_OK) {
-            return fail(&err);
+            return print_failure(&err);
         }
     }
     if (trm_comm_barrier(comm, &err) != TRM_OK) {
-        return fail(&err);
+        return print_failure(&err);
     }
-    double message = (now() - start) / (TURNS * WINDOW);
+    double message = (read_clock() - start) / (TURNS * WINDOW);
     cpu = (cpu_seconds() - cpu) / (TURNS * WINDOW);
     if (trm_comm_allreduce(comm, &cpu, 1, TRM_FLOAT64, TRM_REDUCTION_SUM, &err) != TRM_OK) {
-        return fail(&err);
+        return print_failure(&err);
     }
     for (int i = -2; i < 2 * TURNS; i++) {
-        start = i == 0 ? now() : start;
+        start = i == 0 ? read_clock() : start;
         if (trm_comm_allreduce(comm, data, BYTES / 4, TRM_FLOAT32, TRM_REDUCTION_SUM, &err) !=
             TRM_OK) {
-            return fail(&err);
+            return print_failure(&err);
         }
     }
-    double allreduce = (now() - start) / (2 * TURNS);
+    double allreduce = (read_clock() - start) / (2 * TURNS);
     if (rank == 0) {
         printf("{\"engine\":\"%s\",\"bytes\":%d,\"message_gb_s\":%.3f,\"cpu_s_per_gb\":%.3f,"
                "\"allreduce_gb_s\":%.3f}\n",
@@ -118,7 +118,7 @@ int main(int argc, char **argv) {
     }
     for (int rank = 0; rank < 2; rank++) {
         if (fork() == 0) {
-            _exit(run(job, rank, argv));
+            _exit(run_rank(job, rank, argv));
         }
     }
     int failed = 0;

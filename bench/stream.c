@@ -12,13 +12,13 @@
 
 enum { PIECE = 1 << 20 };
 
-static double now(void) {
+static double read_clock(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int fail(const char *what) {
+static int print_failure(const char *what) {
     perror(what);
     return 1;
 }
@@ -35,19 +35,19 @@ int main(int argc, char **argv) {
     if (strcmp(argv[1], "receive") == 0) {
         setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
         if (bind(fd, (struct sockaddr *)&address, sizeof address) != 0 || listen(fd, 1) != 0) {
-            return fail("listen");
+            return print_failure("listen");
         }
         int peer = accept(fd, NULL, NULL);
         double start = 0, bytes = 0;
         for (ssize_t got; (got = recv(peer, piece, PIECE, 0)) > 0; bytes += (double)got) {
-            start = start == 0 ? now() : start;
+            start = start == 0 ? read_clock() : start;
         }
-        printf("%.3f\n", bytes * 1e-9 / (now() - start));
+        printf("%.3f\n", bytes * 1e-9 / (read_clock() - start));
         return 0;
     }
     for (int tries = 0; connect(fd, (struct sockaddr *)&address, sizeof address) != 0; tries++) {
         if (tries == 50) {
-            return fail("connect");
+            return print_failure("connect");
         }
         usleep(100000);
         close(fd);
@@ -56,7 +56,7 @@ int main(int argc, char **argv) {
     for (long left = atol(argv[4]) << 20; left > 0;) {
         ssize_t sent = send(fd, piece, PIECE, MSG_NOSIGNAL);
         if (sent <= 0) {
-            return fail("send");
+            return print_failure("send");
         }
         left -= sent;
     }

@@ -88,8 +88,8 @@ static inline trmi_conv_problem check_random_problem(trmi_conv_direction d) {
 }
 
 /* Index of element (a, b, c, d) of plain dimensions (., B, C, D). */
-static inline int64_t at4(int64_t a, int64_t b, int64_t c, int64_t d, int64_t B, int64_t C,
-                          int64_t D) {
+static inline int64_t index_of(int64_t a, int64_t b, int64_t c, int64_t d, int64_t B, int64_t C,
+                               int64_t D) {
     return ((a * B + b) * C + c) * D + d;
 }
 
@@ -100,7 +100,7 @@ static inline void check_naive(const trmi_conv_problem *p, conv_data *t) {
         for (int64_t o = 0; o < p->o; o++) {
             for (int64_t y = 0; y < p->oh; y++) {
                 for (int64_t x = 0; x < p->ow; x++) {
-                    int64_t r = at4(n, o, y, x, p->o, p->oh, p->ow);
+                    int64_t r = index_of(n, o, y, x, p->o, p->oh, p->ow);
                     double sum = p->direction == TRMI_CONV_FORWARD && p->bias ? t->bias[o] : 0;
                     for (int64_t i = 0; i < ci; i++) {
                         for (int64_t a = 0; a < p->kh; a++) {
@@ -110,8 +110,9 @@ static inline void check_naive(const trmi_conv_problem *p, conv_data *t) {
                                 if (h < 0 || h >= p->h || w < 0 || w >= p->w) {
                                     continue;
                                 }
-                                int64_t g = o / oi, xi = at4(n, g * ci + i, h, w, p->c, p->h, p->w);
-                                int64_t wi = at4(o, i, a, b, ci, p->kh, p->kw);
+                                int64_t g = o / oi,
+                                        xi = index_of(n, g * ci + i, h, w, p->c, p->h, p->w);
+                                int64_t wi = index_of(o, i, a, b, ci, p->kh, p->kw);
                                 if (p->direction == TRMI_CONV_FORWARD) {
                                     sum += t->image[xi] * t->weights[wi];
                                 } else if (p->direction == TRMI_CONV_DATA) {
@@ -140,8 +141,8 @@ static inline int64_t check_place(int64_t i, const int64_t dim[4], trmi_layout l
     }
     int64_t d = i % dim[3], c = i / dim[3] % dim[2], b = i / dim[3] / dim[2] % dim[1];
     int64_t a = i / dim[3] / dim[2] / dim[1];
-    return weights ? at4(c, d, b, a, dim[3], dim[1], dim[0])
-                   : at4(a, c, d, b, dim[2], dim[3], dim[1]);
+    return weights ? index_of(c, d, b, a, dim[3], dim[1], dim[0])
+                   : index_of(a, c, d, b, dim[2], dim[3], dim[1]);
 }
 
 static inline void check_store(const double *from, void *to, trm_dtype type, const int64_t dim[4],

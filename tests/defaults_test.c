@@ -38,7 +38,7 @@ typedef enum way {
     NOT_JOINED
 } way;
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node x = trm_inputs_get(inputs, "image");
     x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {8, 8}});
     x = trm_reshape(g, x, trm_shape_of(-1, 48));
@@ -50,7 +50,7 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     return trm_mlp(g, x, (int64_t[]){16}, 1, 10);
 }
 
-static trm_dataset *shapes(trm_usage usage, int64_t batch) {
+static trm_dataset *open_shapes(trm_usage usage, int64_t batch) {
     const trm_dataset_spec spec = {.path = "synth",
                                    .usage = usage,
                                    .batch_size = batch,
@@ -81,7 +81,7 @@ static void note_line(void *context, trm_log_level level, const char *room, cons
 }
 
 /* Runs this process's part of the job with the public API alone. */
-static trm_status train(way how, record *r, trm_error *err) {
+static trm_status train_part(way how, record *r, trm_error *err) {
     trm_comm *comm = NULL;
     trm_cluster *cluster = NULL;
     trm_bootstrap *bootstrap = NULL;
@@ -94,9 +94,10 @@ static trm_status train(way how, record *r, trm_error *err) {
         TRMI_TRY(trm_distribute_comm(NULL, &comm, err));
     }
     int64_t batch = how == ALONE || how == WHOLE ? RANKS * BATCH : BATCH;
-    trm_dataset *data = shapes(TRM_USAGE_TRAIN, batch), *test = shapes(TRM_USAGE_TEST, BATCH);
+    trm_dataset *data = open_shapes(TRM_USAGE_TRAIN, batch),
+                *test = open_shapes(TRM_USAGE_TEST, BATCH);
     trm_context *context = NULL;
-    trm_model_options options = {.network = network,
+    trm_model_options options = {.network = build_network,
                                  .data = data,
                                  .exec.backend = "ref",
                                  .exec.seed = 3,
@@ -151,7 +152,7 @@ static record *run_ranks(way how) {
     for (int rank = 0; rank < ranks; rank++) {
         pids[rank] = fork();
         if (pids[rank] == 0 && how == ALONE) {
-            exit(train(how, &all[rank], &all[rank].err) == TRM_OK ? 0 : 1);
+            exit(train_part(how, &all[rank], &all[rank].err) == TRM_OK ? 0 : 1);
         }
         if (pids[rank] == 0) {
             char text[160];
@@ -162,7 +163,7 @@ static record *run_ranks(way how) {
             setenv("TRIREME_LOCAL_SIZE", "2", 1);
             snprintf(text, sizeof text, "unix:%s/meet%d", folder, (int)how);
             setenv("TRIREME_RENDEZVOUS", text, 1);
-            exit(train(how, &all[rank], &all[rank].err) == TRM_OK ? 0 : 1);
+            exit(train_part(how, &all[rank], &all[rank].err) == TRM_OK ? 0 : 1);
         }
     }
     for (int rank = 0; rank < ranks; rank++) {

@@ -14,7 +14,7 @@ enum { INPUT_BYTES_MAX = 1 << 16 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static size_t mutate(uint8_t *data, size_t bytes, uint64_t seed, uint64_t run) {
+static size_t mutate_bytes(uint8_t *data, size_t bytes, uint64_t seed, uint64_t run) {
     uint32_t r[4];
     trmi_philox(seed, TRMI_STREAM_TEST, run, r);
     uint32_t edits = 1 + trmi_bounded(r[0], 8);
@@ -53,7 +53,7 @@ static size_t mutate(uint8_t *data, size_t bytes, uint64_t seed, uint64_t run) {
     return bytes;
 }
 
-static int replay(const char *path) {
+static int replay_file(const char *path) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         perror(path);
@@ -69,7 +69,7 @@ int main(int argc, char **argv) {
     if (argc > 1 && strspn(argv[1], "0123456789") != strlen(argv[1])) {
         int bad = 0;
         for (int i = 1; i < argc; i++) {
-            bad |= replay(argv[i]);
+            bad |= replay_file(argv[i]);
         }
         return bad;
     }
@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
         size_t bytes = trireme_fuzz_seed((int)(run % 16), seed_data, INPUT_BYTES_MAX);
         /* An exact-size heap block, so that the address sanitizer sees a read past its end. */
         if (run >= 16) {
-            bytes = mutate(seed_data, bytes, seed, run);
+            bytes = mutate_bytes(seed_data, bytes, seed, run);
         }
         uint8_t *exact = malloc(bytes ? bytes : 1);
         memcpy(exact, seed_data, bytes);

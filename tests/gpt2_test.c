@@ -22,7 +22,7 @@ typedef struct job {
 } job;
 
 /* Returns token i of a periodic text, which a network can learn; some targets are ignored. */
-static void fill(int32_t *ids, int32_t *targets) {
+static void fill_tokens(int32_t *ids, int32_t *targets) {
     for (int32_t i = 0; i < BATCH * CONTEXT; i++) {
         ids[i] = (i * 7 + i / CONTEXT) % VOCABULARY;
         targets[i] = i % 11 == 3 ? -100 : (ids[i] + 7) % VOCABULARY;
@@ -43,7 +43,7 @@ static trm_node loss_of(trm_graph *g, const job *j) {
         &(trm_xent_options){.use_ignore_index = true, .ignore_index = -100});
 }
 
-static void train(const job *j, double losses[STEPS]) {
+static void train_steps(const job *j, double losses[STEPS]) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
@@ -58,7 +58,7 @@ static void train(const job *j, double losses[STEPS]) {
                                 .optimizer = {.kind = TRM_ADAM}};
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);
-    fill(ids, targets);
+    fill_tokens(ids, targets);
     trm_tensor a = {ids, TRM_INT32, trm_shape_of(BATCH, CONTEXT)},
                b = {targets, TRM_INT32, trm_shape_of(BATCH, CONTEXT)};
     for (int i = 0; i < STEPS; i++) {
@@ -71,7 +71,7 @@ static void train(const job *j, double losses[STEPS]) {
     trm_exec_destroy(exec);
 }
 
-static void compare(const double *a, const double *b, double tolerance, const char *what) {
+static void compare_losses(const double *a, const double *b, double tolerance, const char *what) {
     for (int i = 0; i < STEPS; i++) {
         if (!(fabs(a[i] - b[i]) <= tolerance * fabs(b[i]))) {
             fail_msg("%s, step %d: %.9g, %.9g expected", what, i, a[i], b[i]);
@@ -81,17 +81,17 @@ static void compare(const double *a, const double *b, double tolerance, const ch
 
 static void both_back_ends_and_losses_agree(void **state) {
     double slow[STEPS], fast[STEPS], other[STEPS];
-    train(&(job){.backend = "ref", .threads = 1}, slow);
-    train(&(job){.backend = "onednn", .threads = 1}, fast);
+    train_steps(&(job){.backend = "ref", .threads = 1}, slow);
+    train_steps(&(job){.backend = "onednn", .threads = 1}, fast);
     assert_true(fabs(slow[0] - log(VOCABULARY)) < 0.2); /* weights are small: nearly uniform */
     assert_true(slow[STEPS - 1] < 0.7 * slow[0]);
-    compare(fast, slow, 1e-4, "onednn beside ref");
-    train(&(job){.backend = "onednn", .threads = 3}, other);
-    compare(other, fast, 0, "three threads beside one");
-    train(&(job){.backend = "onednn", .threads = 1, .logits = true}, other);
-    compare(other, fast, 1e-4, "logits beside none");
-    train(&(job){.backend = "onednn", .threads = 1, .precision = TRM_PRECISION_MIXED}, other);
-    compare(other, fast, 3e-2, "mixed beside fp32");
+    compare_losses(fast, slow, 1e-4, "onednn beside ref");
+    train_steps(&(job){.backend = "onednn", .threads = 3}, other);
+    compare_losses(other, fast, 0, "three threads beside one");
+    train_steps(&(job){.backend = "onednn", .threads = 1, .logits = true}, other);
+    compare_losses(other, fast, 1e-4, "logits beside none");
+    train_steps(&(job){.backend = "onednn", .threads = 1, .precision = TRM_PRECISION_MIXED}, other);
+    compare_losses(other, fast, 3e-2, "mixed beside fp32");
 }
 
 int main(void) {

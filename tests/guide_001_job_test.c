@@ -17,7 +17,7 @@ static const flags small = {.dtype = "fp32",
                             .warmup_epochs = 5,
                             .base_learning_rate = 0.1};
 
-static void feed(trm_exec *exec, int64_t first, int64_t samples) {
+static void feed_samples(trm_exec *exec, int64_t first, int64_t samples) {
     static float pixels[GLOBAL * 3 * 32 * 32];
     static int32_t labels[GLOBAL];
     trm_error err;
@@ -53,7 +53,7 @@ static void check_decay(const flags *f, int32_t replicas, double times) {
     for (int64_t i = 0; i < count; i++) {
         parameters[i] = 1;
     }
-    feed(exec, 0, 2);
+    feed_samples(exec, 0, 2);
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
     memset(gradients, 0, (size_t)count * sizeof *gradients);
     CHECK_OK(trm_exec_update(exec, 0.5, &err), err);
@@ -94,8 +94,8 @@ static void losses_of_parts_add_up_to_the_mean(void **state) {
     CHECK_OK(make_model(&small, 2, 4, &part, &err), err);
     double sum = 0, mean = 0;
     for (int64_t rank = 0; rank < 4; rank++) {
-        feed(whole, rank * 2, 2);
-        feed(part, rank * 2, 2);
+        feed_samples(whole, rank * 2, 2);
+        feed_samples(part, rank * 2, 2);
         CHECK_OK(trm_exec_forward_backward(whole, &err), err);
         CHECK_OK(trm_exec_forward_backward(part, &err), err);
         mean += (double)trm_exec_loss(whole) / 4;

@@ -49,8 +49,8 @@ typedef struct report {
 } report;
 
 /* Checks what a call with a NULL pointer gave. */
-static void judge(const null_row *row, null_call *c, const trm_error *err, const char *pointer,
-                  report *out) {
+static void judge_call(const null_row *row, null_call *c, const trm_error *err, const char *pointer,
+                       report *out) {
     trm_error kept = {0};
     const char *message = err->message;
     bool sentence = row->has_error;
@@ -97,7 +97,7 @@ static void run_call(const null_row *row, int absent, int plain, bool with_error
         }
         row->call(&c);
         if (absent >= 0 && with_error && plain != 0) {
-            judge(row, &c, &err, row->pointers[absent], shared);
+            judge_call(row, &c, &err, row->pointers[absent], shared);
         } else if (absent < 0 && c.status != TRM_OK && err.message[0] == '\0') {
             snprintf(shared->wrong, sizeof shared->wrong, "returns %s without a sentence",
                      trm_status_name(c.status));

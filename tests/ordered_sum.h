@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 /* Values of very different sizes, so that two orders of additions soon give different bits. */
-static inline float wild(int rank, int64_t i) {
+static inline float wild_value(int rank, int64_t i) {
     uint32_t bits = trmi_random_u32((uint64_t)rank, TRMI_STREAM_TEST, (uint64_t)i);
     return ldexpf(trmi_unit_float(bits) - 0.5f, (int)(bits % 24));
 }
@@ -27,16 +27,17 @@ static inline void check_ordered_sum(rank_context *context, trm_comm *comm, int 
         shared ? trm_comm_alloc_shared(comm, (size_t)count * 4, &err) : malloc((size_t)count * 4);
     uint16_t *half = malloc((size_t)count * 2);
     for (int i = 0; i < count; i++) {
-        data[i] = wild(rank, i);
-        half[i] = trmi_float_to_bf16(wild(rank, i));
+        data[i] = wild_value(rank, i);
+        half[i] = trmi_float_to_bf16(wild_value(rank, i));
     }
     EXPECT_OK(trm_comm_allreduce(comm, data, count, TRM_FLOAT32, TRM_REDUCTION_MEAN, &err), err);
     EXPECT_OK(trm_comm_allreduce(comm, half, count, TRM_BFLOAT16, TRM_REDUCTION_SUM, &err), err);
     for (int i = 0; i < count; i++) {
-        float sum = wild(0, i), wide = trmi_bf16_to_float(trmi_float_to_bf16(wild(0, i)));
+        float sum = wild_value(0, i),
+              wide = trmi_bf16_to_float(trmi_float_to_bf16(wild_value(0, i)));
         for (int r = 1; r < size; r++) {
-            sum += wild(r, i);
-            wide += trmi_bf16_to_float(trmi_float_to_bf16(wild(r, i)));
+            sum += wild_value(r, i);
+            wide += trmi_bf16_to_float(trmi_float_to_bf16(wild_value(r, i)));
         }
         EXPECT(data[i] == sum / (float)size, "element %d: %.9g, %.9g", i, data[i], sum / size);
         EXPECT(half[i] == trmi_float_to_bf16(wide), "bf16 element %d", i);

@@ -19,8 +19,8 @@ static inline trmi_row_table *make_at(const trm_table_options *options,
     return table;
 }
 
-static inline void push(trmi_row_table *table, const uint64_t *keys, int64_t count,
-                        const float *gradients, uint32_t tick) {
+static inline void push_rows(trmi_row_table *table, const uint64_t *keys, int64_t count,
+                             const float *gradients, uint32_t tick) {
     trm_error err;
     CHECK_OK(trmi_row_table_update(table, keys, count, TRM_FLOAT32, gradients,
                                    &(trmi_tick){tick, tick, 1, 1}, &err),
@@ -32,7 +32,7 @@ static inline void push_one(trmi_row_table *table, uint64_t key, float gradient,
     for (int i = 0; i < table->options.width; i++) {
         g[i] = gradient;
     }
-    push(table, &key, 1, g, tick);
+    push_rows(table, &key, 1, g, tick);
 }
 
 #endif

@@ -145,7 +145,7 @@ static trm_status run_once(table_bench *b, int32_t repeat, trm_error *err) {
 }
 
 /* Creates all rows of the table, in order, and measures the rate. */
-static trm_status fill(table_bench *b, trm_error *err) {
+static trm_status fill_table(table_bench *b, trm_error *err) {
     double start = trmi_os_now();
     for (int64_t first = 0; first < b->rows; first += b->batch) {
         int64_t count = trmi_min_i64(b->batch, b->rows - first);
@@ -246,7 +246,7 @@ static trm_status bench_table(const bench_ps_options *options, const bench_say *
     trm_status status;
     TRMI_TRY_GOTO(status, bench_make(options, b, err), done);
     *rows = b->rows;
-    TRMI_TRY_GOTO(status, fill(b, err), done);
+    TRMI_TRY_GOTO(status, fill_table(b, err), done);
     for (int32_t r = 0; r < b->repeats; r++) {
         TRMI_TRY_GOTO(status, run_once(b, r, err), done);
     }

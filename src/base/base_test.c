@@ -366,7 +366,7 @@ static void pipes_are_neither_replaced_nor_waited_for(void **state) {
                 "/tmp: a directory");
 }
 
-static void *produce(void *arg) {
+static void *produce_items(void *arg) {
     for (intptr_t i = 1; i <= 1000; i++) {
         assert_int_equal(trmi_queue_push(arg, (void *)i), TRM_OK);
     }
@@ -381,7 +381,7 @@ static void queue_keeps_order_and_ends(void **state) {
     void *item;
     assert_int_equal(trmi_queue_pop(queue, 0.01, &item), TRM_TIMEOUT);
     pthread_t thread;
-    pthread_create(&thread, NULL, produce, queue);
+    pthread_create(&thread, NULL, produce_items, queue);
     for (intptr_t i = 1; i <= 1000; i++) {
         assert_int_equal(trmi_queue_pop(queue, -1, &item), TRM_OK);
         assert_int_equal((intptr_t)item, i);

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 /* Returns the position, in elements, of element (a, b, y, x): the definition of the layouts. */
-static int64_t position(trmi_layout layout, bool weights, const int64_t *dim, int64_t a, int64_t b,
-                        int64_t y, int64_t x) {
+static int64_t find_position(trmi_layout layout, bool weights, const int64_t *dim, int64_t a,
+                             int64_t b, int64_t y, int64_t x) {
     int64_t A = dim[0], B = dim[1], H = dim[2], W = dim[3], blocks = (B + 15) / 16;
     if (layout == TRMI_CHANNELS_LAST) {
         return weights ? ((y * W + x) * B + b) * A + a : ((a * H + y) * W + x) * B + b;
@@ -38,10 +38,10 @@ static void check_copy(trm_shape shape, trmi_layout from, trmi_layout to, trm_dt
                 for (int64_t x = 0; x < d[3]; x++) {
                     number = number * 6364136223846793005u + 1442695040888963407u;
                     const uint64_t value = number >> 7;
-                    memcpy(source + (size_t)position(from, weights, d, a, b, y, x) * bytes, &value,
-                           bytes);
-                    memcpy(expected + (size_t)position(to, weights, d, a, b, y, x) * bytes, &value,
-                           bytes);
+                    memcpy(source + (size_t)find_position(from, weights, d, a, b, y, x) * bytes,
+                           &value, bytes);
+                    memcpy(expected + (size_t)find_position(to, weights, d, a, b, y, x) * bytes,
+                           &value, bytes);
                 }
             }
         }

@@ -26,7 +26,7 @@ typedef struct pair {
     uint16_t left_half[MOST * ROWS], right_half[MOST * COLUMNS];
 } pair;
 
-static void draw(pair *p, int factors, uint64_t step) {
+static void draw_factors(pair *p, int factors, uint64_t step) {
     for (int i = 0; i < factors * ROWS; i++) {
         p->left_half[i] = trmi_float_to_bf16(random_value(10 + step, i));
         p->left[i] = trmi_bf16_to_float(p->left_half[i]); /* the same numbers in both types */
@@ -37,7 +37,7 @@ static void draw(pair *p, int factors, uint64_t step) {
     }
 }
 
-static void multiply(const pair *p, int factors, float *out) {
+static void multiply_factors(const pair *p, int factors, float *out) {
     for (int r = 0; r < ROWS; r++) {
         for (int c = 0; c < COLUMNS; c++) {
             double sum = 0;
@@ -74,8 +74,8 @@ static void equals_dense(trm_optimizer_kind kind, int factors, bool half) {
         g[i] = random_value(2, i);
     }
     for (uint64_t t = 1; t <= STEPS; t++) {
-        draw(&p, factors, t);
-        multiply(&p, factors, g);
+        draw_factors(&p, factors, t);
+        multiply_factors(&p, factors, g);
         trmi_update_factors(b, 0, half ? (const void *)p.left_half : p.left,
                             half ? (const void *)p.right_half : p.right,
                             half ? TRM_BFLOAT16 : TRM_FLOAT32);
@@ -128,7 +128,7 @@ static void what_is_not_finite_changes_nothing(void **state) {
     /* the last one's product is infinite */
     const float bad[][2] = {{NAN, 1}, {INFINITY, 1}, {1e30f, 1e30f}};
     for (int i = 0; i < 3; i++) {
-        draw(&p, 2, 0);
+        draw_factors(&p, 2, 0);
         p.left[ROWS + 5] = bad[i][0];
         p.right[COLUMNS + 7] = bad[i][1];
         trmi_update_factors(u, 0, p.left, p.right, TRM_FLOAT32);
@@ -136,7 +136,7 @@ static void what_is_not_finite_changes_nothing(void **state) {
                     "NaN or infinite");
         assert_true(w[5 * COLUMNS + 7] == 0);
     }
-    draw(&p, 2, 0); /* large times small is neither */
+    draw_factors(&p, 2, 0); /* large times small is neither */
     p.left[5] = 1e25f;
     memset(p.right, 0, COLUMNS * sizeof *p.right);
     p.right[7] = 1e-25f;
@@ -148,7 +148,7 @@ static void what_is_not_finite_changes_nothing(void **state) {
 
 /* ---- a network ------------------------------------------------------------------------------- */
 
-static trm_exec *make(trm_exec_options options) {
+static trm_exec *make_exec(trm_exec_options options) {
     enum { BATCH = 5, WIDTH = 300, HIDDEN = 420 };
     trm_error err;
     trm_graph *g;
@@ -183,7 +183,7 @@ static int in_factors(const trm_exec *exec) {
     return count;
 }
 
-static void feed(trm_exec *exec, int step) {
+static void feed_step(trm_exec *exec, int step) {
     trm_error err;
     trm_tensor x, label;
     CHECK_OK(trm_exec_input(exec, "x", &x, &err), err);
@@ -197,12 +197,12 @@ static void feed(trm_exec *exec, int step) {
 }
 
 /* Gradients of each step, then the parameters. */
-static void compare(trm_exec *a, trm_exec *b, double tolerance) {
+static void compare_execs(trm_exec *a, trm_exec *b, double tolerance) {
     trm_error err;
     static float x[420 * 420], y[420 * 420];
     for (int step = 0; step < STEPS; step++) {
-        feed(a, step);
-        feed(b, step);
+        feed_step(a, step);
+        feed_step(b, step);
         CHECK_OK(trm_exec_forward_backward(a, &err), err);
         CHECK_OK(trm_exec_forward_backward(b, &err), err);
         for (int32_t v = 0; v < trm_exec_variable_count(a); v++) {
@@ -240,11 +240,11 @@ static void training_is_the_same(void **state) {
                                                   mixed ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32};
             trm_exec_options plain = options;
             plain.fusion = TRM_OFF;
-            trm_exec *a = make(options), *b = make(plain);
+            trm_exec *a = make_exec(options), *b = make_exec(plain);
             assert_int_equal(in_factors(a), 2); /* c.weight is small */
             assert_int_equal(in_factors(b), 0);
             assert_true(a->program->untouched_bytes >= (420 * 420 + 420 * 300) * 4);
-            compare(a, b, mixed ? 2e-3 : 1e-6);
+            compare_execs(a, b, mixed ? 2e-3 : 1e-6);
         }
     }
 }
@@ -257,12 +257,12 @@ static void ranges_show_all_gradients(void **state) {
     trm_error err;
     float *parameters, *gradients;
     int64_t count;
-    trm_exec *a = make((trm_exec_options){.backend = "ref"}),
-             *b = make((trm_exec_options){.backend = "ref"});
+    trm_exec *a = make_exec((trm_exec_options){.backend = "ref"}),
+             *b = make_exec((trm_exec_options){.backend = "ref"});
     trm_exec_ranges(b, &parameters, &gradients, &count);
-    compare(a, b, 1e-6);
-    trm_exec *c = make((trm_exec_options){.backend = "ref"});
-    feed(c, 0);
+    compare_execs(a, b, 1e-6);
+    trm_exec *c = make_exec((trm_exec_options){.backend = "ref"});
+    feed_step(c, 0);
     CHECK_OK(trm_exec_forward_backward(c, &err), err);
     trm_exec_ranges(c, &parameters, &gradients, &count); /* only now */
     double sum = 0;

@@ -15,7 +15,7 @@
 
 enum { SAMPLES = 64, WIDE = 1500, LAYERS = 3, OWN = 16 };
 
-static trm_node network(trm_graph *g) {
+static trm_node build_network(trm_graph *g) {
     static const char *const names[LAYERS] = {"w0", "w1", "w2"};
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(SAMPLES, WIDE));
     for (int i = 0; i < LAYERS; i++) {
@@ -37,7 +37,7 @@ static void grows_as_predicted(void **state) {
     trmi_os_trim();
     int64_t before = trmi_os_own_bytes();
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    const trm_exec_options options = {.loss = network(g),
+    const trm_exec_options options = {.loss = build_network(g),
                                       .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
                                       .threads = 1,
                                       /* what else this machine has measured takes memory, too */

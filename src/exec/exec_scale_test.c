@@ -17,7 +17,7 @@ enum {
     PARAMETERS = IN * HIDDEN + HIDDEN * CLASSES + CLASSES
 };
 
-static trm_exec *make(trm_exec_options options) {
+static trm_exec *make_exec(trm_exec_options options) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
@@ -38,7 +38,7 @@ static trm_exec *make(trm_exec_options options) {
     return exec;
 }
 
-static void feed(trm_exec *exec, int step, float size) {
+static void feed_step(trm_exec *exec, int step, float size) {
     trm_error err;
     float x[BATCH * IN];
     int32_t label[BATCH];
@@ -59,7 +59,7 @@ static void feed(trm_exec *exec, int step, float size) {
 
 static void one_step(trm_exec *exec, int step, float size) {
     trm_error err;
-    feed(exec, step, size);
+    feed_step(exec, step, size);
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
     CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
 }
@@ -85,11 +85,11 @@ static void a_scale_leaves_no_trace(void **state) {
     for (int k = 0; k < 3; k++) {
         for (int accumulate = 1; accumulate <= 2; accumulate++) {
             trm_exec_options o = {.optimizer = kinds[k], .accumulate = accumulate};
-            trm_exec *plain = make(o);
+            trm_exec *plain = make_exec(o);
             o.loss_scale = (trm_loss_scale_options){.on = true, .initial = 1024};
-            trm_exec *fixed = make(o);
+            trm_exec *fixed = make_exec(o);
             o.loss_scale = (trm_loss_scale_options){.on = true, .dynamic = true, .grow_every = 3};
-            trm_exec *dynamic = make(o);
+            trm_exec *dynamic = make_exec(o);
             trm_exec *all[] = {plain, fixed, dynamic};
             float want[4 * PARAMETERS], got[4 * PARAMETERS], gradient[PARAMETERS],
                 other[PARAMETERS];
@@ -97,7 +97,7 @@ static void a_scale_leaves_no_trace(void **state) {
                 for (int e = 0; e < 3; e++) {
                     trm_error err;
                     for (int a = 0; a < accumulate; a++) {
-                        feed(all[e], step * accumulate + a, 2);
+                        feed_step(all[e], step * accumulate + a, 2);
                         CHECK_OK(trm_exec_forward_backward(all[e], &err), err);
                     }
                     CHECK_OK(trm_exec_gradient(all[e], 0, e == 0 ? gradient : other, &err), err);
@@ -126,7 +126,7 @@ static void a_scale_leaves_no_trace(void **state) {
 static void an_overflow_skips_the_update(void **state) {
     trm_loss_scale_state s;
     float before[4 * PARAMETERS], after[4 * PARAMETERS];
-    trm_exec *exec = make((trm_exec_options){
+    trm_exec *exec = make_exec((trm_exec_options){
         .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
         .loss_scale = {.on = true, .dynamic = true, .initial = 0x1p126, .grow_every = 4}});
     one_step(exec, 0, 1e-3f); /* small enough for any scale */
@@ -156,17 +156,17 @@ static void what_is_not_finite_at_scale_one_has_diverged(void **state) {
     trm_error err;
     trm_loss_scale_state s;
     trm_exec *exec =
-        make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .initial = 4}});
+        make_exec((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .initial = 4}});
     for (int step = 0; step < 2; step++) {
         one_step(exec, step, NAN);
         assert_true(trm_exec_get_loss_scale(exec, &s) && s.overflow &&
                     s.scale == (step == 0 ? 2 : 1));
     }
-    feed(exec, 2, NAN);
+    feed_step(exec, 2, NAN);
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
     CHECK_FAILS(trm_exec_update(exec, 0.1, &err), TRM_DIVERGED, err, "");
     trm_exec_destroy(exec);
-    exec = make((trm_exec_options){.loss_scale = {.on = true, .initial = 8}});
+    exec = make_exec((trm_exec_options){.loss_scale = {.on = true, .initial = 8}});
     one_step(exec, 0, NAN);
     assert_true(trm_exec_get_loss_scale(exec, &s) && s.overflow && s.scale == 8 && s.skipped == 1);
     one_step(exec, 1, 1);
@@ -178,7 +178,7 @@ static void a_run_goes_on_with_its_scale(void **state) {
     trm_error err;
     trm_loss_scale_state s = {.scale = 512, .good = 1, .skipped = 7};
     trm_exec *exec =
-        make((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .grow_every = 2}});
+        make_exec((trm_exec_options){.loss_scale = {.on = true, .dynamic = true, .grow_every = 2}});
     CHECK_OK(trm_exec_set_loss_scale(exec, &s, &err), err);
     one_step(exec, 0, 1);
     assert_true(trm_exec_get_loss_scale(exec, &s) && s.scale == 1024 && s.good == 0 &&
@@ -186,7 +186,7 @@ static void a_run_goes_on_with_its_scale(void **state) {
     s.scale = 0.5;
     CHECK_FAILS(trm_exec_set_loss_scale(exec, &s, &err), TRM_INVALID, err, "0.5");
     trm_exec_destroy(exec);
-    exec = make((trm_exec_options){0});
+    exec = make_exec((trm_exec_options){0});
     CHECK_FAILS(trm_exec_set_loss_scale(exec, &s, &err), TRM_INVALID, err, "scales no loss");
     trm_exec_destroy(exec);
 }

@@ -12,7 +12,7 @@
 enum { BATCH = 3, CHANNELS = 4, CLASSES = 5, SIZE = 6, LAYERS = 4 };
 
 /* conv-bn-relu, conv-bn + skip, relu, pool, linear: every pattern of a residual network. */
-static trm_node network(trm_graph *g, bool expanded) {
+static trm_node build_network(trm_graph *g, bool expanded) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
     trm_node skip = TRM_NO_NODE;
@@ -49,12 +49,12 @@ static trm_node network(trm_graph *g, bool expanded) {
     return trm_reduce_mean(g, trm_mul(g, trm_scalar(g, -1), row), &last, 1, false);
 }
 
-static trm_exec *make(bool expanded, trm_exec_options options) {
+static trm_exec *make_exec(bool expanded, trm_exec_options options) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    options.loss = network(g, expanded);
+    options.loss = build_network(g, expanded);
     options.backend = options.backend ? options.backend : "ref";
     options.seed = 7;
     CHECK_OK(trm_graph_check(g, &err), err);
@@ -75,7 +75,7 @@ static trm_exec *make(bool expanded, trm_exec_options options) {
 
 static void gradients_match_finite_differences(void **state) {
     trm_error err;
-    trm_exec *exec = make(false, (trm_exec_options){0});
+    trm_exec *exec = make_exec(false, (trm_exec_options){0});
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
     float analytic[512], values[512];
     for (int32_t v = 0; v < trm_exec_variable_count(exec); v++) {
@@ -143,8 +143,9 @@ static const trm_optimizer_options momentum = {
     .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3};
 
 static void fusion_changes_nothing(void **state) {
-    same_training(make(false, (trm_exec_options){.optimizer = momentum}),
-                  make(false, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}), 2e-5);
+    same_training(make_exec(false, (trm_exec_options){.optimizer = momentum}),
+                  make_exec(false, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}),
+                  2e-5);
 }
 
 /* Lists the kinds of a program's steps in their order. */
@@ -163,12 +164,12 @@ static int32_t kinds_of(trm_exec *exec, const char *kinds[64]) {
 /* Guide 002's loss of small operators becomes the fused one: the same steps, so the same time, and
  * the same bits. */
 static void expanded_loss_equals_fused(void **state) {
-    trm_exec *fused = make(true, (trm_exec_options){.optimizer = momentum});
+    trm_exec *fused = make_exec(true, (trm_exec_options){.optimizer = momentum});
     char *text = trm_exec_explain(fused, false);
     assert_non_null(strstr(text, "softmax_xent"));
     trm_free(text);
     const char *small[64], *whole[64];
-    trm_exec *written_fused = make(false, (trm_exec_options){.optimizer = momentum});
+    trm_exec *written_fused = make_exec(false, (trm_exec_options){.optimizer = momentum});
     int32_t count = kinds_of(fused, small);
     assert_int_equal(count, kinds_of(written_fused, whole));
     for (int32_t i = 0; i < count; i++) {
@@ -176,16 +177,16 @@ static void expanded_loss_equals_fused(void **state) {
     }
     trm_exec_destroy(written_fused);
     trm_exec_destroy(fused);
-    fused = make(true, (trm_exec_options){.optimizer = momentum});
-    same_training(fused, make(true, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}),
-                  2e-5);
-    same_training(make(true, (trm_exec_options){.optimizer = momentum}),
-                  make(false, (trm_exec_options){.optimizer = momentum}), 0);
+    fused = make_exec(true, (trm_exec_options){.optimizer = momentum});
+    same_training(
+        fused, make_exec(true, (trm_exec_options){.optimizer = momentum, .fusion = TRM_OFF}), 2e-5);
+    same_training(make_exec(true, (trm_exec_options){.optimizer = momentum}),
+                  make_exec(false, (trm_exec_options){.optimizer = momentum}), 0);
 }
 
 /* Layers 0, 1 and 3 are made again, 1 from what was made again of 0; 2 is kept. */
 static void every_third_output_is_kept(void **state) {
-    trm_exec *exec = make(false, (trm_exec_options){.optimizer = momentum});
+    trm_exec *exec = make_exec(false, (trm_exec_options){.optimizer = momentum});
     const char *kinds[64];
     int32_t count = kinds_of(exec, kinds), again = 0;
     for (int32_t i = 0; i < count; i++) {
@@ -198,17 +199,18 @@ static void every_third_output_is_kept(void **state) {
 #ifdef TRIREME_ONEDNN
 static void fast_backend_equals_reference(void **state) {
     trm_exec_options fast = {.optimizer = momentum, .backend = "onednn", .tuning_file = ""};
-    same_training(make(false, fast), make(false, (trm_exec_options){.optimizer = momentum}), 1e-4);
+    same_training(make_exec(false, fast),
+                  make_exec(false, (trm_exec_options){.optimizer = momentum}), 1e-4);
 }
 #endif
 
 /* Every gradient of the mixed program is the fp32 one to a few roundings of bfloat16. */
 static void mixed_gradients_are_close(const char *backend) {
     trm_error err;
-    trm_exec *full = make(false, (trm_exec_options){.backend = backend, .tuning_file = ""});
-    trm_exec *mixed =
-        make(false, (trm_exec_options){
-                        .backend = backend, .tuning_file = "", .precision = TRM_PRECISION_MIXED});
+    trm_exec *full = make_exec(false, (trm_exec_options){.backend = backend, .tuning_file = ""});
+    trm_exec *mixed = make_exec(false, (trm_exec_options){.backend = backend,
+                                                          .tuning_file = "",
+                                                          .precision = TRM_PRECISION_MIXED});
     CHECK_OK(trm_exec_forward_backward(full, &err), err);
     CHECK_OK(trm_exec_forward_backward(mixed, &err), err);
     CHECK_CLOSE(trm_exec_loss(mixed), trm_exec_loss(full), 2e-2);
@@ -246,8 +248,8 @@ static void mixed_precision_keeps_the_gradients(void **state) {
 
 static void accumulation_averages(void **state) {
     trm_error err;
-    trm_exec *exec = make(false, (trm_exec_options){.accumulate = 2});
-    trm_exec *single = make(false, (trm_exec_options){0});
+    trm_exec *exec = make_exec(false, (trm_exec_options){.accumulate = 2});
+    trm_exec *single = make_exec(false, (trm_exec_options){0});
     int32_t v = trm_exec_find(exec, "fc.weight");
     float twice[CLASSES * CHANNELS], once[CLASSES * CHANNELS];
     CHECK_OK(trm_exec_forward_backward(exec, &err), err);
@@ -308,7 +310,7 @@ static void decay_takes_what_it_is_told(void **state) {
                  {{.kind = TRM_SGD, .weight_decay = 0.5, .decay_all = true}, true, true}};
     trm_error err;
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        trm_exec *exec = make(c == 1, (trm_exec_options){.optimizer = cases[c].options});
+        trm_exec *exec = make_exec(c == 1, (trm_exec_options){.optimizer = cases[c].options});
         for (int32_t v = 0; v < trm_exec_variable_count(exec); v++) {
             trm_variable variable = trm_exec_variable(exec, v);
             float ones[512], gradient[512];
@@ -347,9 +349,9 @@ static void recomputed_segments_keep_the_bits(void **state) {
                                     .tuning_file = "",
                                     .precision = k % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32,
                                     .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9}};
-        trm_exec *kept = make(false, options);
+        trm_exec *kept = make_exec(false, options);
         options.recompute = true;
-        trm_exec *again = make(false, options);
+        trm_exec *again = make_exec(false, options);
         int32_t repeated = 0;
         for (int32_t i = 0; i < again->program->steps_count; i++) {
             const char *name = again->program->steps[i].name;
@@ -378,7 +380,7 @@ static trm_exec *make_frozen(bool all, trm_exec_options options, trm_error *err)
     trm_graph *g;
     trm_exec *exec = NULL;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, err), *err);
-    options.loss = network(g, false);
+    options.loss = build_network(g, false);
     options.backend = "ref";
     options.seed = 7;
     for (int64_t i = 1, n = 0; i < g->ops_count; i++) {
@@ -397,7 +399,7 @@ static trm_exec *make_frozen(bool all, trm_exec_options options, trm_error *err)
 static void frozen_parameters_stay(void **state) {
     trm_error err;
     trm_exec_info info[2];
-    trm_exec *all = make(false, (trm_exec_options){.optimizer = {.kind = TRM_ADAM}}),
+    trm_exec *all = make_exec(false, (trm_exec_options){.optimizer = {.kind = TRM_ADAM}}),
              *half = make_frozen(false, (trm_exec_options){.optimizer = {.kind = TRM_ADAM}}, &err);
     (void)state;
     trm_tensor from, to;
@@ -450,7 +452,7 @@ static void frozen_parameters_stay(void **state) {
 }
 
 static void buffers_do_not_overlap(void **state) {
-    trm_exec *exec = make(false, (trm_exec_options){0});
+    trm_exec *exec = make_exec(false, (trm_exec_options){0});
     const trm_program *p = exec->program;
     for (int32_t i = 1; i < p->buffers_count; i++) {
         for (int32_t j = i + 1; j < p->buffers_count; j++) {
@@ -501,7 +503,7 @@ static void gradients_of_the_caller_are_outputs(void **state) {
 
 static void wrong_feeds_are_named(void **state) {
     trm_error err;
-    trm_exec *exec = make(false, (trm_exec_options){0});
+    trm_exec *exec = make_exec(false, (trm_exec_options){0});
     float pixel = 0;
     trm_tensor small = {.data = &pixel, .dtype = TRM_FLOAT32, .shape = trm_shape_of(1)};
     CHECK_FAILS(trm_exec_feed(exec, "picture", &small, &err), TRM_INVALID, err, "image, label");
@@ -511,7 +513,7 @@ static void wrong_feeds_are_named(void **state) {
 
 static void nan_names_the_input(void **state) {
     trm_error err;
-    trm_exec *exec = make(false, (trm_exec_options){0});
+    trm_exec *exec = make_exec(false, (trm_exec_options){0});
     trm_tensor image;
     CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
     ((float *)image.data)[5] = NAN;
@@ -522,11 +524,11 @@ static void nan_names_the_input(void **state) {
 
 static void evaluation_shares_parameters(void **state) {
     trm_error err;
-    trm_exec *train = make(false, (trm_exec_options){.optimizer = momentum});
+    trm_exec *train = make_exec(false, (trm_exec_options){.optimizer = momentum});
     trm_graph *g;
     trm_exec *eval;
     CHECK_OK(trm_graph_create(NULL, &g, &err), err);
-    trm_node loss = network(g, false);
+    trm_node loss = build_network(g, false);
     CHECK_OK(trm_exec_create(
                  g, &(trm_exec_options){.loss = loss, .backend = "ref", .parameters_of = train},
                  &eval, &err),
@@ -634,8 +636,9 @@ static void kept_casts_are_shared(void **state) {
 static void variables_begin_as_zeros_on_request(void **state) {
     trm_error err;
     (void)state;
-    trm_exec *usual = make(false, (trm_exec_options){.optimizer = momentum});
-    trm_exec *empty = make(false, (trm_exec_options){.optimizer = momentum, .initialise = TRM_OFF});
+    trm_exec *usual = make_exec(false, (trm_exec_options){.optimizer = momentum});
+    trm_exec *empty =
+        make_exec(false, (trm_exec_options){.optimizer = momentum, .initialise = TRM_OFF});
     float values[4096], zeros[4096] = {0};
     const int32_t count = trm_exec_variable_count(usual);
     assert_int_equal(trm_exec_variable_count(empty), count);
@@ -709,7 +712,7 @@ static void precisions_are_what_they_say(void **state) {
     trm_error err;
     float loss[3];
     for (int i = 0; i < 3; i++) {
-        trm_exec *exec = make(false, (trm_exec_options){.precision = precisions[i]});
+        trm_exec *exec = make_exec(false, (trm_exec_options){.precision = precisions[i]});
         int halves = 0, casts = 0;
         for (int32_t b = 1; b < exec->program->buffers_count; b++) {
             const trmi_buffer *buffer = &exec->program->buffers[b];

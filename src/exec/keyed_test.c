@@ -13,7 +13,7 @@
 
 enum { SAMPLES = 300, FIELDS = 3, WIDTH = 5, DENSE = 4, ROWS = 900, STEPS = 4 };
 
-static trm_node network(trm_graph *g, bool with_dense) {
+static trm_node build_network(trm_graph *g, bool with_dense) {
     trm_node keys = trm_input(g, "keys", TRM_INT64, trm_shape_of(SAMPLES, FIELDS));
     trm_node dense = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(SAMPLES, DENSE));
     trm_node label = trm_input(g, "label", TRM_FLOAT32, trm_shape_of(SAMPLES));
@@ -30,7 +30,7 @@ static trm_node network(trm_graph *g, bool with_dense) {
     return trm_bce_with_logits(g, trm_reshape(g, x, trm_shape_of(SAMPLES)), label);
 }
 
-static void feed(trm_exec *exec, const char *name, int64_t limit) {
+static void feed_ids(trm_exec *exec, const char *name, int64_t limit) {
     trm_error err;
     trm_tensor to;
     if (trm_exec_input(exec, name, &to, &err) != TRM_OK || to.data == NULL) {
@@ -55,13 +55,13 @@ static bool has_step(const trm_exec *exec, trmi_op_kind kind) {
     return found;
 }
 
-static trm_exec *make(const char *backend, bool with_dense, bool plain, int64_t ids,
-                      trm_optimizer_kind kind) {
+static trm_exec *make_exec(const char *backend, bool with_dense, bool plain, int64_t ids,
+                           trm_optimizer_kind kind) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    const trm_exec_options options = {.loss = network(g, with_dense),
+    const trm_exec_options options = {.loss = build_network(g, with_dense),
                                       .backend = backend,
                                       .threads = 2,
                                       .seed = 3,
@@ -70,9 +70,9 @@ static trm_exec *make(const char *backend, bool with_dense, bool plain, int64_t 
     CHECK_OK(trm_graph_check(g, &err), err);
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);
-    feed(exec, "keys", ids);
-    feed(exec, "dense", 1);
-    feed(exec, "label", 2);
+    feed_ids(exec, "keys", ids);
+    feed_ids(exec, "dense", 1);
+    feed_ids(exec, "label", 2);
     assert_true(has_step(exec, TRMI_OP_KEYED_LINEAR) == !plain);
     assert_true(has_step(exec, TRMI_OP_KEYED_LINEAR_GRAD) == !plain);
     return exec;
@@ -97,8 +97,8 @@ static void compare_variables(const trm_exec *a, const trm_exec *b) {
 
 static void train_both(const char *backend, bool with_dense, int64_t ids, trm_optimizer_kind kind) {
     trm_error err;
-    trm_exec *fused = make(backend, with_dense, false, ids, kind),
-             *plain = make(backend, with_dense, true, ids, kind);
+    trm_exec *fused = make_exec(backend, with_dense, false, ids, kind),
+             *plain = make_exec(backend, with_dense, true, ids, kind);
     for (uint64_t step = 0; step < STEPS; step++) {
         CHECK_OK(trm_exec_forward_backward(fused, &err), err);
         CHECK_OK(trm_exec_forward_backward(plain, &err), err);

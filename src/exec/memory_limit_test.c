@@ -22,7 +22,7 @@ enum {
 };
 
 /* Outputs of tanh and exp are read by backward, and can be made again. */
-static trm_exec *make(int64_t limit, trm_parallel_options parallel, trm_error *err) {
+static trm_exec *make_exec(int64_t limit, trm_parallel_options parallel, trm_error *err) {
     trm_graph *g;
     trm_exec *exec = NULL;
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
@@ -54,7 +54,7 @@ static int64_t bytes_of(const trm_exec *exec) {
     return trmi_limit_bytes(exec, exec->program, NULL);
 }
 
-static void train(trm_exec *exec, float *values) {
+static void train_steps(trm_exec *exec, float *values) {
     trm_error err;
     trm_tensor x, label;
     for (int step = 0; step < STEPS; step++) {
@@ -85,26 +85,26 @@ static void one_device_makes_again_what_does_not_fit(void **state) {
     trm_error err;
     static float free_values[PARAMETERS], tight_values[PARAMETERS];
     const trm_parallel_options none = {.comm = NULL};
-    trm_exec *exec = make(0, none, &err);
+    trm_exec *exec = make_exec(0, none, &err);
     assert_non_null(exec);
     int64_t whole = bytes_of(exec), kept = exec->program->arena_bytes[TRMI_ARENA_ACTIVATION];
-    train(exec, free_values);
+    train_steps(exec, free_values);
     trm_exec_destroy(exec);
-    exec = make(whole, none, &err); /* fits as it is */
+    exec = make_exec(whole, none, &err); /* fits as it is */
     assert_non_null(exec);
     assert_null(exec->alone);
     trm_exec_destroy(exec);
     int64_t limit = whole - kept / 9;
-    exec = make(limit, none, &err);
+    exec = make_exec(limit, none, &err);
     if (exec == NULL) {
         fail_msg("%s", err.message);
     }
     assert_non_null(exec->alone);
     assert_true(bytes_of(exec) <= limit);
-    train(exec, tight_values);
+    train_steps(exec, tight_values);
     trm_exec_destroy(exec);
     assert_memory_equal(free_values, tight_values, sizeof free_values);
-    exec = make(100000, none, &err);
+    exec = make_exec(100000, none, &err);
     assert_null(exec);
     assert_int_equal(err.status, TRM_NOMEM);
     assert_non_null(strstr(err.message, "the smallest plan"));
@@ -123,7 +123,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     trm_error err = {.status = TRM_OK};
     trm_exec *exec =
-        make(all->limit, (trm_parallel_options){.comm = comm, .split.kind = all->split}, &err);
+        make_exec(all->limit, (trm_parallel_options){.comm = comm, .split.kind = all->split}, &err);
     all->status[context->rank] = exec != NULL ? TRM_OK : err.status;
     all->bytes[context->rank] = exec != NULL ? bytes_of(exec) : 0;
     snprintf(all->message[context->rank], sizeof all->message[0], "%s",
@@ -155,7 +155,7 @@ static void check_ranks(trm_split_kind split, int64_t limit, trm_status expected
 static void many_ranks_keep_within_it_or_say_what_the_least_takes(void **state) {
     (void)state;
     trm_error err;
-    trm_exec *exec = make(0, (trm_parallel_options){.comm = NULL}, &err);
+    trm_exec *exec = make_exec(0, (trm_parallel_options){.comm = NULL}, &err);
     assert_non_null(exec);
     int64_t whole = bytes_of(exec);
     trm_exec_destroy(exec);

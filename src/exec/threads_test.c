@@ -30,7 +30,7 @@ static trm_graph *make_graph(int64_t batch, int64_t width, trm_node *loss) {
     return g;
 }
 
-static int choose(int64_t batch, int64_t width, trm_exec_options options) {
+static int choose_threads(int64_t batch, int64_t width, trm_exec_options options) {
     trm_graph *g = make_graph(batch, width, &options.loss);
     int threads = trmi_threads_choose(g, &options, 1);
     trm_graph_destroy(g);
@@ -66,16 +66,16 @@ static void the_environment_and_the_host_limit_threads(void **state) {
 
 static void a_step_has_the_threads_that_it_is_worth(void **state) {
     setenv("OMP_NUM_THREADS", "8", 1);
-    assert_int_equal(choose(16, 32, (trm_exec_options){0}), 1);
-    assert_int_equal(choose(512, 1024, (trm_exec_options){0}), 8);
-    assert_int_equal(choose(16, 32, (trm_exec_options){.threads = 5}), 5);
-    int some = choose(64, 256, (trm_exec_options){0});
+    assert_int_equal(choose_threads(16, 32, (trm_exec_options){0}), 1);
+    assert_int_equal(choose_threads(512, 1024, (trm_exec_options){0}), 8);
+    assert_int_equal(choose_threads(16, 32, (trm_exec_options){.threads = 5}), 5);
+    int some = choose_threads(64, 256, (trm_exec_options){0});
     assert_in_range(some, 1, 8);
-    assert_int_equal(choose(64, 256, (trm_exec_options){0}), some);
+    assert_int_equal(choose_threads(64, 256, (trm_exec_options){0}), some);
     setenv("OMP_NUM_THREADS", "2", 1);
-    assert_int_equal(choose(512, 1024, (trm_exec_options){0}), 2);
+    assert_int_equal(choose_threads(512, 1024, (trm_exec_options){0}), 2);
     unsetenv("OMP_NUM_THREADS");
-    assert_int_equal(choose(512, 1024, (trm_exec_options){.host_processes = 1000}), 1);
+    assert_int_equal(choose_threads(512, 1024, (trm_exec_options){.host_processes = 1000}), 1);
 }
 
 /* ---- waiting ---------------------------------------------------------------------------------- */

@@ -6,8 +6,8 @@
 #include "graph/graph_ir.h"
 #include "trireme/nn.h"
 
-static void count(const char *name, int64_t classes, int64_t size, trm_stem stem, int64_t *elements,
-                  int64_t *tensors, trm_shape *out) {
+static void count_parameters(const char *name, int64_t classes, int64_t size, trm_stem stem,
+                             int64_t *elements, int64_t *tensors, trm_shape *out) {
     trm_error err;
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
@@ -36,7 +36,7 @@ static void counts_are_torchvisions(void **state) {
     for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
         int64_t elements, tensors;
         trm_shape out;
-        count(known[i].name, 1000, 224, TRM_STEM_IMAGENET, &elements, &tensors, &out);
+        count_parameters(known[i].name, 1000, 224, TRM_STEM_IMAGENET, &elements, &tensors, &out);
         assert_int_equal(elements, known[i].elements);
         assert_int_equal(tensors, known[i].tensors);
         assert_int_equal(out.dim[1], 1000);
@@ -46,13 +46,13 @@ static void counts_are_torchvisions(void **state) {
 static void small_models_take_small_images(void **state) {
     int64_t elements, tensors;
     trm_shape out;
-    count("lenet", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
+    count_parameters("lenet", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
     assert_int_equal(elements, 62006); /* the usual LeNet-5 with three input channels */
-    count("mlp", 7, 8, TRM_STEM_IMAGENET, &elements, &tensors, &out);
+    count_parameters("mlp", 7, 8, TRM_STEM_IMAGENET, &elements, &tensors, &out);
     assert_int_equal(out.dim[1], 7);
-    count("vit", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
+    count_parameters("vit", 10, 32, TRM_STEM_IMAGENET, &elements, &tensors, &out);
     assert_int_equal(out.dim[1], 10);
-    count("resnet18", 10, 32, TRM_STEM_CIFAR, &elements, &tensors, &out);
+    count_parameters("resnet18", 10, 32, TRM_STEM_CIFAR, &elements, &tensors, &out);
     assert_int_equal(elements, 11173962);
 }
 

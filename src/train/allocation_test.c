@@ -43,7 +43,7 @@ static int note_object(struct dl_phdr_info *object, size_t size, void *context) 
     return 0;
 }
 
-static void note(size_t bytes, const void *caller) {
+static void note_allocation(size_t bytes, const void *caller) {
     if (!atomic_load_explicit(&counting, memory_order_relaxed)) {
         return;
     }
@@ -61,28 +61,28 @@ static void note(size_t bytes, const void *caller) {
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 __attribute__((visibility("default"))) void *malloc(size_t bytes) {
-    note(bytes, __builtin_return_address(0));
+    note_allocation(bytes, __builtin_return_address(0));
     return __libc_malloc(bytes);
 }
 __attribute__((visibility("default"))) void *calloc(size_t count, size_t bytes) {
-    note(count * bytes, __builtin_return_address(0));
+    note_allocation(count * bytes, __builtin_return_address(0));
     return __libc_calloc(count, bytes);
 }
 __attribute__((visibility("default"))) void *realloc(void *old, size_t bytes) {
-    note(bytes, __builtin_return_address(0));
+    note_allocation(bytes, __builtin_return_address(0));
     return __libc_realloc(old, bytes);
 }
 __attribute__((visibility("default"))) void *memalign(size_t alignment, size_t bytes) {
-    note(bytes, __builtin_return_address(0));
+    note_allocation(bytes, __builtin_return_address(0));
     return __libc_memalign(alignment, bytes);
 }
 __attribute__((visibility("default"))) void *aligned_alloc(size_t alignment, size_t bytes) {
-    note(bytes, __builtin_return_address(0));
+    note_allocation(bytes, __builtin_return_address(0));
     return __libc_memalign(alignment, bytes);
 }
 __attribute__((visibility("default"))) int posix_memalign(void **out, size_t alignment,
                                                           size_t bytes) {
-    note(bytes, __builtin_return_address(0));
+    note_allocation(bytes, __builtin_return_address(0));
     *out = __libc_memalign(alignment, bytes);
     return *out == NULL ? 12 : 0;
 }
@@ -109,7 +109,7 @@ typedef struct setup {
     trm_dtype wire;
 } setup;
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     const setup *s = context;
     return trm_network_build(g, s->model, trm_inputs_get(inputs, "image"),
                              &(trm_network_options){.classes = 10, .stem = TRM_STEM_CIFAR});
@@ -127,12 +127,12 @@ static trm_status at_step(void *context, const trm_progress *p, trm_error *err) 
 }
 
 static int printed;
-static int print(const char *line) {
+static int print_nothing(const char *line) {
     printed += line != NULL;
     return 0;
 }
 
-static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
+static trm_status train_rank(const setup *s, trm_comm *comm, int rank, trm_error *err) {
     trm_dataset *data = NULL;
     trm_model *model = NULL;
     const trm_dataset_spec spec = {.path = "synth",
@@ -143,7 +143,7 @@ static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
                                        &(trm_shapes_options){.train_count = 512, .test_count = 16}};
     trm_status status = trm_dataset_open(&spec, &data, err);
     const trm_model_options options = {
-        .network = network,
+        .network = build_network,
         .network_context = (void *)(uintptr_t)s,
         .data = data,
         .exec.threads = s->threads,
@@ -158,7 +158,7 @@ static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
     const trm_train_options training = {
         .data = data,
         .until_step = STEPS + 1,
-        .callbacks = {trm_loss_monitor(1, print), {.on_step_end = at_step}}};
+        .callbacks = {trm_loss_monitor(1, print_nothing), {.on_step_end = at_step}}};
     status = status == TRM_OK ? trm_model_train(model, &training, err) : status;
     trm_model_destroy(model);
     trm_dataset_destroy(data);
@@ -167,11 +167,11 @@ static trm_status go(const setup *s, trm_comm *comm, int rank, trm_error *err) {
 
 static void rank_main(rank_context *context, trm_comm *comm) {
     trm_error err;
-    trm_status status = go(context->arg, comm, context->rank, &err);
+    trm_status status = train_rank(context->arg, comm, context->rank, &err);
     EXPECT(status == TRM_OK, "%s", err.message);
 }
 
-static void check(setup s) {
+static void check_allocations(setup s) {
 #if COUNTS
     trm_error err;
     atomic_store(&allocations, 0);
@@ -179,7 +179,7 @@ static void check(setup s) {
     atomic_store(&of_libraries, 0);
     s.size = s.size > 0 ? s.size : 1;
     if (s.size == 1) {
-        CHECK_OK(go(&s, NULL, 0, &err), err);
+        CHECK_OK(train_rank(&s, NULL, 0, &err), err);
     } else {
         ranks_run_joined(s.size, false, rank_main, &s, "ranks");
     }
@@ -215,26 +215,28 @@ static void allocations_are_seen(void **state) {
 }
 
 static void one_rank(void **state) {
-    check((setup){.model = "resnet18", .optimizer = TRM_MOMENTUM, .threads = 1});
-    check((setup){.model = "resnet18",
-                  .optimizer = TRM_MOMENTUM,
-                  .threads = 2,
-                  .precision = TRM_PRECISION_MIXED,
-                  .loss_scale = true});
-    check((setup){.model = "mlp", .optimizer = TRM_ADAM, .threads = 2, .accumulate = 2});
-    check((setup){
+    check_allocations((setup){.model = "resnet18", .optimizer = TRM_MOMENTUM, .threads = 1});
+    check_allocations((setup){.model = "resnet18",
+                              .optimizer = TRM_MOMENTUM,
+                              .threads = 2,
+                              .precision = TRM_PRECISION_MIXED,
+                              .loss_scale = true});
+    check_allocations(
+        (setup){.model = "mlp", .optimizer = TRM_ADAM, .threads = 2, .accumulate = 2});
+    check_allocations((setup){
         .model = "lenet", .optimizer = TRM_LARS, .threads = 1, .precision = TRM_PRECISION_MIXED});
 }
 
 static void two_ranks(void **state) {
-    check((setup){.model = "lenet", .optimizer = TRM_MOMENTUM, .threads = 1, .size = 2});
-    check((setup){.model = "lenet",
-                  .optimizer = TRM_MOMENTUM,
-                  .threads = 1,
-                  .size = 2,
-                  .precision = TRM_PRECISION_MIXED,
-                  .shard_optimizer = true,
-                  .wire = TRM_BFLOAT16});
+    check_allocations(
+        (setup){.model = "lenet", .optimizer = TRM_MOMENTUM, .threads = 1, .size = 2});
+    check_allocations((setup){.model = "lenet",
+                              .optimizer = TRM_MOMENTUM,
+                              .threads = 1,
+                              .size = 2,
+                              .precision = TRM_PRECISION_MIXED,
+                              .shard_optimizer = true,
+                              .wire = TRM_BFLOAT16});
 }
 
 int main(void) {

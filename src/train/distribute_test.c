@@ -9,7 +9,7 @@
 
 enum { LARGE = 3 << 20 };
 
-static trm_tensor vector(void *data, trm_dtype dtype, int64_t count) {
+static trm_tensor vector_of(void *data, trm_dtype dtype, int64_t count) {
     return (trm_tensor){.data = data, .dtype = dtype, .shape = trm_shape_of(count)};
 }
 
@@ -22,9 +22,9 @@ static void check_values(rank_context *context, trm_distribute *d) {
     for (int i = 0; i < LARGE; i++) {
         large[i] = (float)(r + i % 5);
     }
-    const trm_tensor all[] = {vector(a, TRM_FLOAT32, 3), vector(NULL, TRM_FLOAT32, 9),
-                              vector(b, TRM_FLOAT32, 2), vector(c, TRM_INT32, 2),
-                              vector(large, TRM_FLOAT32, LARGE)};
+    const trm_tensor all[] = {vector_of(a, TRM_FLOAT32, 3), vector_of(NULL, TRM_FLOAT32, 9),
+                              vector_of(b, TRM_FLOAT32, 2), vector_of(c, TRM_INT32, 2),
+                              vector_of(large, TRM_FLOAT32, LARGE)};
     EXPECT_OK(trm_distribute_all_reduce(d, all, 5, TRM_REDUCTION_SUM, &err), err);
     float ranks = (float)(n * (n - 1) / 2);
     EXPECT(a[0] == ranks && a[1] == (float)n && a[2] == -ranks, "%g %g", (double)a[0],
@@ -73,11 +73,12 @@ static void check_types(rank_context *context, trm_distribute *d) {
         uint8_t u8 = (uint8_t)(r + 1);
         uint16_t bf16 = trmi_float_to_bf16((float)(r + 1)), f16 = trmi_float_to_f16((float)(r + 1));
         float f32 = (float)(r + 1);
-        const trm_tensor all[] = {vector(f64, TRM_FLOAT64, 2),  vector(&i64, TRM_INT64, 1),
-                                  vector(NULL, TRM_INT8, 4),    vector(i8, TRM_INT8, 3),
-                                  vector(&u8, TRM_UINT8, 1),    vector(&bf16, TRM_BFLOAT16, 1),
-                                  vector(&f16, TRM_FLOAT16, 1), vector(NULL, TRM_FLOAT32, 11),
-                                  vector(&f32, TRM_FLOAT32, 1)};
+        const trm_tensor all[] = {
+            vector_of(f64, TRM_FLOAT64, 2),  vector_of(&i64, TRM_INT64, 1),
+            vector_of(NULL, TRM_INT8, 4),    vector_of(i8, TRM_INT8, 3),
+            vector_of(&u8, TRM_UINT8, 1),    vector_of(&bf16, TRM_BFLOAT16, 1),
+            vector_of(&f16, TRM_FLOAT16, 1), vector_of(NULL, TRM_FLOAT32, 11),
+            vector_of(&f32, TRM_FLOAT32, 1)};
         EXPECT_OK(trm_distribute_all_reduce(d, all, 9, kinds[k], &err), err);
         float wanted = kinds[k] == TRM_REDUCTION_MEAN ? (float)sum / (float)n : (float)expected[k];
         EXPECT(f64[1] == (double)sum / n ||
@@ -124,7 +125,8 @@ static void check_arrays(rank_context *context, trm_distribute *d) {
         for (int i = 0; i < total; i++) {
             rows[i][0] = (float)i, rows[i][1] = (float)-i, labels[i] = 100 + i;
         }
-        const trm_tensor arrays[] = {TRM_FLOATS(rows, 2 * total), vector(labels, TRM_INT64, total)};
+        const trm_tensor arrays[] = {TRM_FLOATS(rows, 2 * total),
+                                     vector_of(labels, TRM_INT64, total)};
         EXPECT_OK(trm_distribute_shard_arrays(d, arrays, 2, &samples, &batch, &err), err);
         EXPECT(batch == 2 && samples == (total + n - 1) / n, "%d rows, %d", (int)samples,
                (int)batch);
@@ -177,8 +179,8 @@ static void other_list(rank_context *context, trm_comm *comm) {
     bool short_one = context->arg != NULL, other = context->rank == 1;
     EXPECT_OK(trm_distribute_over(comm, &d, &err), err);
     const trm_tensor all[] = {
-        vector(other && !short_one ? NULL : a, TRM_FLOAT32, other && short_one ? 2 : 3),
-        vector(b, TRM_FLOAT32, 2)};
+        vector_of(other && !short_one ? NULL : a, TRM_FLOAT32, other && short_one ? 2 : 3),
+        vector_of(b, TRM_FLOAT32, 2)};
     EXPECT(trm_distribute_all_reduce(d, all, 2, TRM_REDUCTION_SUM, &err) == TRM_INVALID,
            "lists differ");
     EXPECT(strstr(err.message, "ranks disagree") != NULL &&
@@ -200,7 +202,7 @@ static void one_device_changes_nothing(void **state) {
     trm_distribute *d;
     rank_context context = {.size = 1};
     float a[2] = {3, 4};
-    const trm_tensor values = vector(a, TRM_FLOAT32, 2);
+    const trm_tensor values = vector_of(a, TRM_FLOAT32, 2);
     CHECK_OK(trm_distribute_over(NULL, &d, &err), err);
     assert_int_equal(trm_distribute_size(d), 1);
     CHECK_OK(trm_distribute_broadcast(d, &values, 1, 0, &err), err);

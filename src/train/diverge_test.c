@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-static int told(const double *losses, int count, trmi_course *last) {
+static int count_warnings(const double *losses, int count, trmi_course *last) {
     trmi_divergence d = {0};
     int said = 0;
     for (int i = 0; i < count; i++) {
@@ -28,14 +28,14 @@ static void growth_is_told_once(void **state) {
     for (int i = 0; i < 60; i++) {
         explodes[i] = 2.3 * pow(4, i);
     }
-    assert_int_equal(told(grows, 200, &last), 1);
-    assert_int_equal(told(learns, 200, &last), 0);
-    assert_int_equal(told(jumps, 200, &last), 0);
-    assert_int_equal(told(small, 200, &last), 0);
+    assert_int_equal(count_warnings(grows, 200, &last), 1);
+    assert_int_equal(count_warnings(learns, 200, &last), 0);
+    assert_int_equal(count_warnings(jumps, 200, &last), 0);
+    assert_int_equal(count_warnings(small, 200, &last), 0);
     assert_int_equal(last, TRMI_COURSE_FINE);
-    assert_int_equal(told(explodes, 60, &last), 1);
+    assert_int_equal(count_warnings(explodes, 60, &last), 1);
     assert_int_equal(last, TRMI_COURSE_LOST);
-    assert_int_equal(told(explodes, 9, &last), 1); /* long before */
+    assert_int_equal(count_warnings(explodes, 9, &last), 1); /* long before */
 }
 
 int main(void) {

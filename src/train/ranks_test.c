@@ -30,7 +30,7 @@ typedef struct plan {
     outcome of[4];
 } plan;
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node x =
         trm_avg_pool(g, trm_inputs_get(inputs, "image"), &(trm_pool_options){.kernel = {8, 8}});
     x = trm_reshape(g, x, trm_shape_of(-1, 48));
@@ -38,7 +38,8 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     return trm_linear(g, x, w, trm_parameter(g, "fc.bias", trm_shape_of(10), TRM_INIT_ZERO));
 }
 
-static trm_status shapes(trm_usage usage, int size, int rank, trm_dataset **out, trm_error *err) {
+static trm_status open_shapes(trm_usage usage, int size, int rank, trm_dataset **out,
+                              trm_error *err) {
     const trm_dataset_spec spec = {.kind = "auto",
                                    .path = "synth",
                                    .usage = usage,
@@ -99,22 +100,23 @@ static trm_status add_hits(void *context, const trm_tensor *logits, int64_t samp
     return TRM_OK;
 }
 
-static double percent(void *context, const double *sums) { return 100 * sums[0] / sums[1]; }
+static double percent_of(void *context, const double *sums) { return 100 * sums[0] / sums[1]; }
 
-static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, trm_error *err) {
+static trm_status train_rank(plan *p, trm_comm *comm, int size, int rank, outcome *o,
+                             trm_error *err) {
     trm_dataset *train = NULL, *test = NULL;
     trm_model *model = NULL;
-    trm_status status = shapes(TRM_USAGE_TRAIN, size, rank, &train, err);
-    status = status == TRM_OK ? shapes(TRM_USAGE_TEST, size, rank, &test, err) : status;
+    trm_status status = open_shapes(TRM_USAGE_TRAIN, size, rank, &train, err);
+    status = status == TRM_OK ? open_shapes(TRM_USAGE_TEST, size, rank, &test, err) : status;
     const trm_model_options options = {
-        .network = network,
+        .network = build_network,
         .data = train,
         .exec.backend = "ref",
         .exec.seed = SEED,
         .exec.threads = 1,
         .learning_rate = {.base = 0.03},
         .exec.optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9},
-        .metrics = {{"hits", 2, add_hits, NULL, NULL}, {"percent", 2, add_hits, percent, NULL}},
+        .metrics = {{"hits", 2, add_hits, NULL, NULL}, {"percent", 2, add_hits, percent_of, NULL}},
         .exec.parallel = {.comm = comm, .shard_optimizer = p->shard}};
     status = status == TRM_OK ? trm_model_create(&options, &model, err) : status;
     if (status == TRM_OK && p->resume) {
@@ -147,30 +149,30 @@ static trm_status go(plan *p, trm_comm *comm, int size, int rank, outcome *o, tr
 static void rank_main(rank_context *context, trm_comm *comm) {
     plan *p = context->arg;
     outcome *o = &p->of[context->rank];
-    o->status = go(p, comm, context->size, context->rank, o, &o->error);
+    o->status = train_rank(p, comm, context->size, context->rank, o, &o->error);
 }
 
-static plan *play(const plan *given, int ranks) {
+static plan *play_plan(const plan *given, int ranks) {
     plan *p = mmap(NULL, sizeof *p, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     *p = *given;
     if (ranks == 1) {
-        p->of[0].status = go(p, NULL, 1, 0, &p->of[0], &p->of[0].error);
+        p->of[0].status = train_rank(p, NULL, 1, 0, &p->of[0], &p->of[0].error);
     } else {
         ranks_run_joined(ranks, false, rank_main, p, "ranks");
     }
     return p;
 }
-static void drop(plan *p) { munmap(p, sizeof *p); }
+static void free_plan(plan *p) { munmap(p, sizeof *p); }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 static void ranks_train_and_evaluate_as_one(void **state) {
     const plan given = {.epochs = 2};
-    plan *one = play(&given, 1);
+    plan *one = play_plan(&given, 1);
     CHECK_OK(one->of[0].status, one->of[0].error);
     assert_int_equal(one->of[0].steps, 2 * EPOCH_STEPS);
     for (int n = 2; n <= 4; n += 2) {
-        plan *many = play(&given, n);
+        plan *many = play_plan(&given, n);
         for (int r = 0; r < n; r++) {
             CHECK_OK(many->of[r].status, many->of[r].error);
             assert_int_equal(many->of[r].steps, one->of[0].steps);
@@ -185,9 +187,9 @@ static void ranks_train_and_evaluate_as_one(void **state) {
             CHECK_CLOSE(e->metrics[0].value, e->top1, 1e-12);
             CHECK_CLOSE(e->metrics[1].value, 100 * e->top1, 1e-12);
         }
-        drop(many);
+        free_plan(many);
     }
-    drop(one);
+    free_plan(one);
 }
 
 /* Rank 1 asks; all stop after the same step, rank 0 has saved, and all go on with the same bits. */
@@ -195,11 +197,11 @@ static void ranks_stop_and_resume_together(void **state) {
     for (int shard = 0; shard < 2; shard++) {
         make_folder(NULL);
         plan given = {.epochs = 2, .shard = shard};
-        plan *straight = play(&given, 2);
+        plan *straight = play_plan(&given, 2);
         CHECK_OK(straight->of[0].status, straight->of[0].error);
         strcpy(given.folder, folder);
         given.stop_at = 20;
-        plan *stopped = play(&given, 2);
+        plan *stopped = play_plan(&given, 2);
         for (int r = 0; r < 2; r++) {
             assert_int_equal(stopped->of[r].status, TRM_CANCELLED);
             assert_int_equal(stopped->of[r].steps, 21);
@@ -207,43 +209,43 @@ static void ranks_stop_and_resume_together(void **state) {
         }
         given.stop_at = 0;
         given.resume = true;
-        plan *resumed = play(&given, 2);
+        plan *resumed = play_plan(&given, 2);
         for (int r = 0; r < 2; r++) {
             CHECK_OK(resumed->of[r].status, resumed->of[r].error);
             assert_int_equal(resumed->of[r].steps, 2 * EPOCH_STEPS - 21);
             assert_memory_equal(resumed->of[r].weights, straight->of[r].weights,
                                 490 * sizeof(float));
         }
-        drop(stopped);
-        drop(resumed);
+        free_plan(stopped);
+        free_plan(resumed);
         /* One rank with the whole batch goes on from what two have saved. */
         given.epochs = 3;
-        plan *alone = play(&given, 1);
+        plan *alone = play_plan(&given, 1);
         CHECK_OK(alone->of[0].status, alone->of[0].error);
         assert_int_equal(alone->of[0].steps, EPOCH_STEPS);
-        drop(alone);
-        drop(straight);
+        free_plan(alone);
+        free_plan(straight);
         remove_folder(NULL);
     }
 }
 
 static void a_failing_rank_stops_the_others(void **state) {
     const plan given = {.epochs = 2, .lonely = true};
-    plan *all = play(&given, 3);
+    plan *all = play_plan(&given, 3);
     assert_int_equal(all->of[1].status, TRM_IO);
     for (int r = 0; r < 3; r += 2) {
         assert_true(all->of[r].status != TRM_OK);
         assert_non_null(strstr(all->of[r].error.message, "a callback of rank 1 fails"));
     }
-    drop(all);
+    free_plan(all);
 }
 
 static void a_checkpoint_that_one_rank_lacks_is_refused(void **state) {
     plan given = {.epochs = 1, .resume = true};
     strcpy(given.folder, "/tmp/trireme-no-such-folder");
-    plan *all = play(&given, 2);
+    plan *all = play_plan(&given, 2);
     assert_true(all->of[0].status == all->of[1].status && all->of[0].status != TRM_OK);
-    drop(all);
+    free_plan(all);
 }
 
 int main(void) {

@@ -15,7 +15,7 @@
 
 /* ---- a small problem ------------------------------------------------------------------------- */
 
-static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
+static trm_node add_dense(trm_graph *g, const char *name, trm_node x, int64_t in, int64_t out) {
     trm_graph_push_scope(g, "%s", name);
     trm_node w = trm_parameter(g, "weight", trm_shape_of(out, in), TRM_INIT_LINEAR);
     trm_node b = trm_parameter(g, "bias", trm_shape_of(out), TRM_INIT_ZERO);
@@ -25,18 +25,18 @@ static trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t in, in
 }
 
 /* 3 x 32 x 32 -> pool 8 -> 48 -> 24 -> 10, with dropout when `context` is not NULL. */
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node x = trm_inputs_get(inputs, "image");
     x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {8, 8}});
     x = trm_reshape(g, x, trm_shape_of(-1, 48));
-    x = trm_relu(g, dense(g, "fc1", x, 48, 24));
+    x = trm_relu(g, add_dense(g, "fc1", x, 48, 24));
     if (context != NULL) {
         x = trm_dropout(g, x, 0.25);
     }
-    return dense(g, "fc2", x, 24, 10);
+    return add_dense(g, "fc2", x, 24, 10);
 }
 
-static trm_dataset *shapes(trm_usage usage, int64_t batch, uint64_t seed) {
+static trm_dataset *open_shapes(trm_usage usage, int64_t batch, uint64_t seed) {
     static const double mean[3] = {0.5, 0.5, 0.5}, std[3] = {0.25, 0.25, 0.25};
     const trm_shapes_options options = {.train_count = 260, .test_count = 70, .seed = 3};
     trm_error err;
@@ -67,9 +67,9 @@ typedef struct job {
 
 static job begin_with(trm_model_options options, int64_t batch) {
     trm_error err;
-    job j = {.train = shapes(TRM_USAGE_TRAIN, batch, SEED),
-             .test = shapes(TRM_USAGE_TEST, 32, SEED)};
-    options.network = network;
+    job j = {.train = open_shapes(TRM_USAGE_TRAIN, batch, SEED),
+             .test = open_shapes(TRM_USAGE_TEST, 32, SEED)};
+    options.network = build_network;
     options.data = j.train;
     options.exec.backend = "ref";
     options.exec.seed = options.exec.seed == 0 ? SEED : options.exec.seed;
@@ -81,9 +81,9 @@ static job begin_with(trm_model_options options, int64_t batch) {
     CHECK_OK(trm_model_create(&options, &j.model, &err), err);
     return j;
 }
-static job begin(void) { return begin_with((trm_model_options){0}, BATCH); }
+static job begin_job(void) { return begin_with((trm_model_options){0}, BATCH); }
 
-static void end(job *j) {
+static void end_job(job *j) {
     trm_model_destroy(j->model);
     trm_dataset_destroy(j->train);
     trm_dataset_destroy(j->test);
@@ -112,9 +112,10 @@ static void assert_same_bits(const job *a, const job *b) {
 
 static void it_learns_and_evaluates(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     trm_evaluation before, after, other;
-    trm_dataset *learned = shapes(TRM_USAGE_TRAIN, 20, SEED); /* so few can be learnt by heart */
+    trm_dataset *learned =
+        open_shapes(TRM_USAGE_TRAIN, 20, SEED); /* so few can be learnt by heart */
     CHECK_OK(trm_model_evaluate(j.model, learned, &before, &err), err);
     CHECK_OK(
         trm_model_train(j.model, &(trm_train_options){.data = j.train, .until_epoch = 40}, &err),
@@ -130,21 +131,21 @@ static void it_learns_and_evaluates(void **state) {
     assert_true(after.top1 > 0.6 && after.top5 > after.top1);
     assert_true(after.loss < 0.6 * before.loss);
     trm_dataset_destroy(learned);
-    end(&j);
+    end_job(&j);
 }
 
 /* 70 samples in batches of 32, 7 and 1: the padding of the last batch must not count. */
 static void padding_does_not_count(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     trm_evaluation padded, exact;
-    trm_dataset *sevens = shapes(TRM_USAGE_TEST, 7, SEED);
+    trm_dataset *sevens = open_shapes(TRM_USAGE_TEST, 7, SEED);
     CHECK_OK(trm_model_evaluate(j.model, j.test, &padded, &err), err);
     CHECK_OK(trm_model_evaluate(j.model, sevens, &exact, &err), err);
     CHECK_CLOSE(padded.loss, exact.loss, 1e-6);
     assert_true(padded.top1 == exact.top1 && padded.top5 == exact.top5);
     trm_dataset_destroy(sevens);
-    end(&j);
+    end_job(&j);
 }
 
 static void accumulation_is_a_larger_batch(void **state) {
@@ -162,15 +163,15 @@ static void accumulation_is_a_larger_batch(void **state) {
     CHECK_OK(trm_model_evaluate(whole.model, whole.test, &a, &err), err);
     CHECK_OK(trm_model_evaluate(parts.model, parts.test, &b, &err), err);
     CHECK_CLOSE(a.loss, b.loss, 1e-4);
-    end(&whole);
-    end(&parts);
+    end_job(&whole);
+    end_job(&parts);
 }
 
 /* ---- sink mode and callbacks ----------------------------------------------------------------- */
 
 static void sink_mode_gives_the_same_bits(void **state) {
     trm_error err;
-    job a = begin(), b = begin();
+    job a = begin_job(), b = begin_job();
     CHECK_OK(
         trm_model_train(a.model, &(trm_train_options){.data = a.train, .until_epoch = 3}, &err),
         err);
@@ -179,8 +180,8 @@ static void sink_mode_gives_the_same_bits(void **state) {
                              &err),
              err);
     assert_same_bits(&a, &b);
-    end(&a);
-    end(&b);
+    end_job(&a);
+    end_job(&b);
 }
 
 static char lines[64][128];
@@ -192,7 +193,7 @@ static int keep_line(const char *line) {
 
 static void monitors_print_the_guides_lines(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     lines_count = 0;
     CHECK_OK(trm_model_train(j.model,
                              &(trm_train_options){.data = j.train,
@@ -213,14 +214,14 @@ static void monitors_print_the_guides_lines(void **state) {
     CHECK_CLOSE(total / each, EPOCH_STEPS, 0.02);
     assert_int_equal(sscanf(lines[2], "epoch: %ld", &epoch), 1);
     assert_int_equal(epoch, 2);
-    end(&j);
+    end_job(&j);
 }
 
 /* An epoch of 16 steps that ends after 5: the run's last step is printed. */
 static void the_loss_of_the_last_step_is_printed(void **state) {
     for (int sink = 0; sink < 2; sink++) {
         trm_error err;
-        job j = begin();
+        job j = begin_job();
         lines_count = 0;
         const trm_train_options options = {.data = j.train,
                                            .until_step = EPOCH_STEPS + 5,
@@ -230,7 +231,7 @@ static void the_loss_of_the_last_step_is_printed(void **state) {
         assert_int_equal(lines_count, 2);
         assert_non_null(strstr(lines[0], "epoch: 1 step: 16,"));
         assert_non_null(strstr(lines[1], "epoch: 2 step: 5,"));
-        end(&j);
+        end_job(&j);
     }
 }
 
@@ -238,7 +239,7 @@ static trm_node scoped_network(trm_graph *g, const trm_inputs *inputs, void *con
     trm_graph_push_scope(g, "body.%d", 1);
     trm_node x = trm_inputs_get(inputs, "image");
     x = trm_avg_pool(g, x, &(trm_pool_options){.kernel = {8, 8}});
-    x = dense(g, "fc", trm_reshape(g, x, trm_shape_of(-1, 48)), 48, 10);
+    x = add_dense(g, "fc", trm_reshape(g, x, trm_shape_of(-1, 48)), 48, 10);
     trm_graph_pop_scope(g);
     return x;
 }
@@ -247,7 +248,7 @@ static trm_node scoped_network(trm_graph *g, const trm_inputs *inputs, void *con
 static void inputs_are_asked_for_inside_a_scope(void **state) {
     trm_error err;
     trm_model *model;
-    job j = begin();
+    job j = begin_job();
     trm_model_options options = j.options;
     options.network = scoped_network;
     CHECK_OK(trm_model_create(&options, &model, &err), err);
@@ -255,7 +256,7 @@ static void inputs_are_asked_for_inside_a_scope(void **state) {
              err);
     assert_true(trm_exec_find(trm_model_exec(model), "body.1.fc.weight") >= 0);
     trm_model_destroy(model);
-    end(&j);
+    end_job(&j);
 }
 
 typedef struct witness {
@@ -297,7 +298,7 @@ static trm_callback watch_with(witness *w) {
 
 static void callbacks_are_called_in_turn(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     witness w = {0};
     CHECK_OK(trm_model_train(
                  j.model,
@@ -314,12 +315,12 @@ static void callbacks_are_called_in_turn(void **state) {
     assert_int_equal(w.evaluated, 1);
     assert_int_equal(w.ends, 1);
     assert_int_equal(w.destroyed, 1);
-    end(&j);
+    end_job(&j);
 }
 
 static void callbacks_stop_and_fail(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     witness stop = {.stop_at = 5}, request = {.stop_at = 2, .request = true}, fail = {.fail_at = 1};
     CHECK_OK(trm_model_train(j.model,
                              &(trm_train_options){.data = j.train,
@@ -344,7 +345,7 @@ static void callbacks_stop_and_fail(void **state) {
                      TRM_TIMEOUT);
     assert_int_equal(fail.ends, 0);
     assert_int_equal(fail.destroyed, 1);
-    end(&j);
+    end_job(&j);
 }
 
 /* Two calls that stop in the middle are one call. */
@@ -363,8 +364,8 @@ static void training_continues_where_it_was(void **state) {
                  err);
     }
     assert_same_bits(&a, &b);
-    end(&a);
-    end(&b);
+    end_job(&a);
+    end_job(&b);
 }
 
 static void divergence_is_named(void **state) {
@@ -374,7 +375,7 @@ static void divergence_is_named(void **state) {
         trm_model_train(j.model, &(trm_train_options){.data = j.train, .until_epoch = 3}, &err),
         TRM_DIVERGED, err, "");
     assert_true(strstr(err.message, "fc") != NULL);
-    end(&j);
+    end_job(&j);
 }
 
 static void early_stop_ends_training(void **state) {
@@ -392,7 +393,7 @@ static void early_stop_ends_training(void **state) {
     assert_int_equal(trm_model_global_step(j.model), 3 * EPOCH_STEPS);
     double bad;
     assert_true(trm_model_get_note(j.model, "early_stop.without_improvement", &bad) && bad == 2);
-    end(&j);
+    end_job(&j);
 }
 
 /* Callbacks have an error to write to, whether the caller wants it or not; and are destroyed,
@@ -403,7 +404,7 @@ static trm_status fail_at_once(void *context, const trm_progress *p, trm_error *
 }
 static void count_destroyed(void *context) { ++*(int *)context; }
 static void callbacks_are_served_without_an_error_record(void **state) {
-    job j = begin();
+    job j = begin_job();
     int destroyed = 0;
     trm_callback c = {.on_begin = fail_at_once, .destroy = count_destroyed, .context = &destroyed};
     assert_int_equal(
@@ -415,13 +416,13 @@ static void callbacks_are_served_without_an_error_record(void **state) {
         trm_model_train(j.model, &(trm_train_options){.data = j.train, .callbacks = {c}}, NULL),
         TRM_INVALID);
     assert_int_equal(destroyed, 2);
-    end(&j);
+    end_job(&j);
 }
 
 static void wrong_use_is_refused(void **state) {
     trm_error err;
     trm_model *model;
-    job j = begin();
+    job j = begin_job();
     trm_model_options o = j.options;
     o.network = NULL;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "network");
@@ -460,30 +461,30 @@ static void wrong_use_is_refused(void **state) {
                 &err),
             TRM_INVALID, err, "NULL for its directory");
     }
-    trm_dataset *wide = shapes(TRM_USAGE_TRAIN, 64, SEED);
+    trm_dataset *wide = open_shapes(TRM_USAGE_TRAIN, 64, SEED);
     CHECK_FAILS(
         trm_model_train(j.model, &(trm_train_options){.data = wide, .until_epoch = 1}, &err),
         TRM_INVALID, err, "compiled for");
     trm_dataset_destroy(wide);
-    end(&j);
+    end_job(&j);
 }
 
-static trm_node greedy(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_greedy(trm_graph *g, const trm_inputs *inputs, void *context) {
     return trm_inputs_get(inputs, "sound");
 }
 static void unknown_field_is_named(void **state) {
     trm_error err;
     trm_model *model;
-    job j = begin();
+    job j = begin_job();
     trm_model_options o = j.options;
-    o.network = greedy;
+    o.network = build_greedy;
     CHECK_FAILS(trm_model_create(&o, &model, &err), TRM_INVALID, err, "image, label");
-    end(&j);
+    end_job(&j);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
 
-static trm_callback saver(int64_t every) {
+static trm_callback make_saver(int64_t every) {
     return trm_model_checkpoint(&(trm_model_checkpoint_options){
         .directory = folder, .writer.keep = 3, .every_steps = every});
 }
@@ -498,19 +499,19 @@ static trm_status note_saved(void *context, const trm_progress *p, trm_error *er
 /* No epoch of 16 steps ends at a multiple of 20 before the fifth. */
 static void sink_mode_saves_in_the_epoch_in_which_it_is_due(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     saved_count = 0;
     CHECK_OK(trm_model_train(
                  j.model,
                  &(trm_train_options){.data = j.train,
                                       .until_epoch = 4,
                                       .sink = true,
-                                      .callbacks = {saver(20), {.on_checkpoint = note_saved}}},
+                                      .callbacks = {make_saver(20), {.on_checkpoint = note_saved}}},
                  &err),
              err);
     assert_true(saved_count >= 3 && saved_at[0] == 2 * EPOCH_STEPS &&
                 saved_at[1] == 3 * EPOCH_STEPS && saved_at[2] == 4 * EPOCH_STEPS);
-    end(&j);
+    end_job(&j);
 }
 
 /* The disk is full from the third step on, for one call or for ever. */
@@ -525,7 +526,7 @@ static trm_status fill_disk(void *kind, const trm_progress *p, trm_error *err) {
 }
 
 static trm_status train_and_save(fault_kind kind, trm_error *err) {
-    job j = begin();
+    job j = begin_job();
     const trm_model_checkpoint_options options = {.directory = folder, .every_steps = 4};
     const trmi_os *os = fault_arm(&disk, FAULT_NONE, 0, "");
     const trm_train_options training = {.data = j.train,
@@ -536,7 +537,7 @@ static trm_status train_and_save(fault_kind kind, trm_error *err) {
     saved_count = 0;
     trm_status status = trm_model_train(j.model, &training, err);
     assert_int_equal(trm_model_global_step(j.model), 8);
-    end(&j);
+    end_job(&j);
     return status;
 }
 
@@ -566,11 +567,12 @@ static void resumed_equals_uninterrupted(void **state) {
     for (size_t i = 0; i < sizeof stops / sizeof stops[0]; i++) {
         job first = begin_with(o, 8), second = begin_with(o, 8);
         witness w = {.stop_at = stops[i], .request = i % 2 == 0};
-        trm_status status = trm_model_train(
-            first.model,
-            &(trm_train_options){
-                .data = first.train, .until_epoch = 3, .callbacks = {watch_with(&w), saver(1000)}},
-            &err);
+        trm_status status =
+            trm_model_train(first.model,
+                            &(trm_train_options){.data = first.train,
+                                                 .until_epoch = 3,
+                                                 .callbacks = {watch_with(&w), make_saver(1000)}},
+                            &err);
         assert_int_equal(status, w.request ? TRM_CANCELLED : TRM_OK);
         CHECK_OK(trm_model_resume(second.model, folder, &err), err);
         assert_same_bits(&first, &second);
@@ -579,24 +581,24 @@ static void resumed_equals_uninterrupted(void **state) {
                                  &err),
                  err);
         assert_same_bits(&straight, &second);
-        end(&first);
-        end(&second);
+        end_job(&first);
+        end_job(&second);
         CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
     }
-    end(&straight);
+    end_job(&straight);
 }
 
 static void epoch_end_is_done_once(void **state) {
     trm_error err;
-    job first = begin(), second = begin();
+    job first = begin_job(), second = begin_job();
     witness a = {0}, b = {0};
-    CHECK_OK(
-        trm_model_train(first.model,
-                        &(trm_train_options){.data = first.train,
-                                             .until_epoch = 1,
-                                             .callbacks = {saver(EPOCH_STEPS), watch_with(&a)}},
-                        &err),
-        err);
+    CHECK_OK(trm_model_train(
+                 first.model,
+                 &(trm_train_options){.data = first.train,
+                                      .until_epoch = 1,
+                                      .callbacks = {make_saver(EPOCH_STEPS), watch_with(&a)}},
+                 &err),
+             err);
     /* Saved after the last step, and again after on_epoch_end with the next epoch's position. */
     CHECK_OK(trm_model_resume(second.model, folder, &err), err);
     CHECK_OK(trm_model_train(second.model,
@@ -608,8 +610,8 @@ static void epoch_end_is_done_once(void **state) {
     assert_int_equal(a.epoch_ends, 1);
     assert_int_equal(b.epoch_ends, 1);
     assert_int_equal(b.steps, EPOCH_STEPS);
-    end(&first);
-    end(&second);
+    end_job(&first);
+    end_job(&second);
 }
 
 static void refuses_to_resume(trm_model_options o, const char *text) {
@@ -627,11 +629,11 @@ static void refuses_to_resume(trm_model_options o, const char *text) {
 /* Other data have the same shapes and counts. */
 static void another_job_is_refused(void **state) {
     trm_error err;
-    job j = begin(), same = begin();
-    CHECK_OK(trm_model_train(
-                 j.model,
-                 &(trm_train_options){.data = j.train, .until_epoch = 1, .callbacks = {saver(0)}},
-                 &err),
+    job j = begin_job(), same = begin_job();
+    CHECK_OK(trm_model_train(j.model,
+                             &(trm_train_options){
+                                 .data = j.train, .until_epoch = 1, .callbacks = {make_saver(0)}},
+                             &err),
              err);
     trm_model_options o = j.options;
     o.exec.backend = "onednn";
@@ -662,33 +664,33 @@ static void another_job_is_refused(void **state) {
     CHECK_OK(trm_model_resume(meant.model, folder, &err), err);
     CHECK_OK(trm_model_train(meant.model, &training, &err), err);
     trm_dataset_destroy(data);
-    end(&j);
-    end(&same);
-    end(&meant);
+    end_job(&j);
+    end_job(&same);
+    end_job(&meant);
 }
 
 /* Checkpoints of version 0.2.0 name the optimiser by a number. */
 static void optimizers_of_older_checkpoints_are_known(void **state) {
     trm_error err;
-    job j = begin(); /* momentum */
+    job j = begin_job(); /* momentum */
     CHECK_OK(trmi_job_compare(j.model, NULL, "{\"optimizer\":\"kind 1\"}", "old", &err), err);
     CHECK_FAILS(
         trmi_job_compare(j.model, NULL, "{\"optimizer\":\"kind 3 decoupled\"}", "old", &err),
         TRM_INVALID, err, "optimizer differs (found adam decoupled, expected momentum)");
     CHECK_FAILS(trmi_job_compare(j.model, NULL, "{\"optimizer\":\"kind 7\"}", "old", &err),
                 TRM_INVALID, err, "found kind 7, expected momentum");
-    end(&j);
+    end_job(&j);
 }
 
 static void other_runs_are_refused(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     CHECK_FAILS(trm_model_resume(j.model, folder, &err), TRM_END, err, "");
     CHECK_OK(trm_model_set_note(j.model, "mine", 0.1, &err), err);
-    CHECK_OK(trm_model_train(
-                 j.model,
-                 &(trm_train_options){.data = j.train, .until_epoch = 1, .callbacks = {saver(0)}},
-                 &err),
+    CHECK_OK(trm_model_train(j.model,
+                             &(trm_train_options){
+                                 .data = j.train, .until_epoch = 1, .callbacks = {make_saver(0)}},
+                             &err),
              err);
     job seed = begin_with((trm_model_options){.exec.seed = 12}, BATCH);
     CHECK_FAILS(trm_model_resume(seed.model, folder, &err), TRM_INVALID, err,
@@ -697,26 +699,26 @@ static void other_runs_are_refused(void **state) {
     CHECK_FAILS(trm_model_resume(batch.model, folder, &err), TRM_INVALID, err, "batch size 16");
     job sgd = begin_with((trm_model_options){.learning_rate = {.base = 1}}, BATCH);
     CHECK_FAILS(trm_model_resume(sgd.model, folder, &err), TRM_INVALID, err, "slots");
-    job same = begin();
+    job same = begin_job();
     CHECK_OK(trm_model_resume(same.model, folder, &err), err);
     double note;
     assert_true(trm_model_get_note(same.model, "mine", &note) && note == 0.1);
     assert_false(trm_model_get_note(same.model, "yours", &note));
-    end(&j);
-    end(&seed);
-    end(&batch);
-    end(&sgd);
-    end(&same);
+    end_job(&j);
+    end_job(&seed);
+    end_job(&batch);
+    end_job(&sgd);
+    end_job(&same);
 }
 
 static void weights_load_into_an_evaluation_model(void **state) {
     trm_error err;
-    job j = begin();
+    job j = begin_job();
     trm_evaluation trained, loaded;
-    CHECK_OK(trm_model_train(
-                 j.model,
-                 &(trm_train_options){.data = j.train, .until_epoch = 2, .callbacks = {saver(0)}},
-                 &err),
+    CHECK_OK(trm_model_train(j.model,
+                             &(trm_train_options){
+                                 .data = j.train, .until_epoch = 2, .callbacks = {make_saver(0)}},
+                             &err),
              err);
     CHECK_OK(trm_model_evaluate(j.model, j.test, &trained, &err), err);
     trm_model_options o = j.options;
@@ -736,7 +738,7 @@ static void weights_load_into_an_evaluation_model(void **state) {
     snprintf(path, sizeof path, "%s/nowhere", folder);
     CHECK_FAILS(trm_model_load(model, path, false, NULL, &err), TRM_IO, err, "no checkpoint");
     trm_model_destroy(model);
-    end(&j);
+    end_job(&j);
 }
 
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, remove_folder)

@@ -15,7 +15,7 @@ struct trmi_interpreter {
     trm_tensor *inputs; /* of the operator that runs */
 };
 
-static bool floating(trm_dtype dtype) {
+static bool is_floating(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
            dtype == TRM_FLOAT16;
 }
@@ -34,8 +34,8 @@ static trm_status take_values(trmi_interpreter *run, trm_error *err) {
     for (int64_t v = 1; v < g->values_count; v++) {
         trm_tensor *t = &run->values[v];
         t->shape = g->values[v].shape;
-        t->dtype = run->options.in_double && floating(g->values[v].dtype) ? TRM_FLOAT64
-                                                                          : g->values[v].dtype;
+        t->dtype = run->options.in_double && is_floating(g->values[v].dtype) ? TRM_FLOAT64
+                                                                             : g->values[v].dtype;
         t->data = trmi_alloc((size_t)trm_tensor_bytes(t));
         if (t->data == NULL) {
             return TRMI_NO_MEMORY(err, "to interpret a graph");

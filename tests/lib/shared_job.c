@@ -182,7 +182,7 @@ static trm_status shared_check(trm_bootstrap *bootstrap, trm_error *err) {
     return status;
 }
 
-static trm_status missing(shared_bootstrap *self, double seconds, trm_error *err) {
+static trm_status describe_missing(shared_bootstrap *self, double seconds, trm_error *err) {
     char list[96] = "";
     size_t used = 0;
     for (int32_t r = 0; r < self->base.size && used < sizeof list - 8; r++) {
@@ -195,7 +195,7 @@ static trm_status missing(shared_bootstrap *self, double seconds, trm_error *err
                      used > 0 ? "; never seen:" : "; all had come before", list);
 }
 
-static trm_status gate(shared_bootstrap *self, double timeout_seconds, trm_error *err) {
+static trm_status await_ranks(shared_bootstrap *self, double timeout_seconds, trm_error *err) {
     trmi_job *job = self->job;
     TRMI_TRY(first_cause(self, err));
     uint32_t generation = atomic_load(&job->generation);
@@ -213,14 +213,14 @@ static trm_status gate(shared_bootstrap *self, double timeout_seconds, trm_error
         }
         TRMI_TRY(shared_check(&self->base, err));
         if (timeout_seconds >= 0 && trmi_os_now() - start > timeout_seconds) {
-            return missing(self, timeout_seconds, err);
+            return describe_missing(self, timeout_seconds, err);
         }
     }
     return TRM_OK;
 }
 
 static trm_status shared_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
-    return gate(self_of(bootstrap), timeout_seconds, err);
+    return await_ranks(self_of(bootstrap), timeout_seconds, err);
 }
 
 static trm_status shared_allgather(trm_bootstrap *bootstrap, const void *mine, size_t bytes,
@@ -231,12 +231,12 @@ static trm_status shared_allgather(trm_bootstrap *bootstrap, const void *mine, s
         size_t piece = bytes - done < EXCHANGE_BYTES ? bytes - done : EXCHANGE_BYTES;
         memcpy(job->blobs + (size_t)bootstrap->rank * EXCHANGE_BYTES, (const char *)mine + done,
                piece);
-        TRMI_TRY(gate(self, timeout_seconds, err));
+        TRMI_TRY(await_ranks(self, timeout_seconds, err));
         for (int32_t r = 0; r < bootstrap->size; r++) {
             memcpy((char *)all + (size_t)r * bytes + done, job->blobs + (size_t)r * EXCHANGE_BYTES,
                    piece);
         }
-        TRMI_TRY(gate(self, timeout_seconds, err));
+        TRMI_TRY(await_ranks(self, timeout_seconds, err));
         done += piece;
         if (piece == 0) {
             break;

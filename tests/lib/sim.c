@@ -140,7 +140,7 @@ static trm_status sim_start(trmi_transport *transport, trmi_net_transfer *t, trm
 }
 
 /* ---- receiving ------------------------------------------------------------------------------- */
-static trm_status deliver(sim *self, trmi_net_transfer *t, const frame *f, trm_error *err) {
+static trm_status deliver_frame(sim *self, trmi_net_transfer *t, const frame *f, trm_error *err) {
     const trmi_group *group = &self->base.group;
     self->base.culprit = t->peer;
     if (f->bytes != t->bytes || memcmp(&f->tag, &t->tag, sizeof f->tag) != 0) {
@@ -214,7 +214,7 @@ static trm_status sim_progress(trmi_transport *transport, bool *moved, trm_error
             self->receives_tail = at;
         }
         *moved = true;
-        trm_status status = deliver(self, t, f, err);
+        trm_status status = deliver_frame(self, t, f, err);
         free(f);
         TRMI_TRY(status);
     }

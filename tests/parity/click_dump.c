@@ -115,7 +115,8 @@ static void write_batches(const batches *b, const char *dir) {
     TRY(trm_safetensors_write(path, tensors, b->bags ? 5 : 3, NULL, 0, &err));
 }
 
-static trm_exec *build(const char *model, const char *optimizer, const char *variant, bool bags) {
+static trm_exec *build_exec(const char *model, const char *optimizer, const char *variant,
+                            bool bags) {
     static const int64_t hidden[] = {32, 16}, bottom[] = {16};
     trm_error err;
     trm_graph *g;
@@ -169,7 +170,7 @@ int main(int argc, char **argv) {
     batches b = {.steps = atoi(argv[3]), .bags = strcmp(variant, "bags") == 0};
     read_batches(&b);
     write_batches(&b, dir);
-    trm_exec *exec = build(argv[1], argv[2], variant, b.bags);
+    trm_exec *exec = build_exec(argv[1], argv[2], variant, b.bags);
     write_weights(exec, dir, "init");
     char path[512];
     snprintf(path, sizeof path, "%s/losses.txt", dir);

@@ -17,14 +17,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void stop(const trm_error *err) {
+static void print_and_exit(const trm_error *err) {
     fprintf(stderr, "parity_dump: %s\n", err->message);
     exit(1);
 }
 #define TRY(call)                                                                                  \
     do {                                                                                           \
         if ((call) != TRM_OK) {                                                                    \
-            stop(&err);                                                                            \
+            print_and_exit(&err);                                                                  \
         }                                                                                          \
     } while (0)
 

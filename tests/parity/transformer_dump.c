@@ -63,16 +63,16 @@ static void write_tensors(trm_exec *exec, const char *dir, const char *name) {
 
 /* ---- inputs: of all steps, one behind the other ---------------------------------------------- */
 
-static uint32_t draw(int64_t i) { return trmi_random_u32(6, TRMI_STREAM_TEST, (uint64_t)i); }
+static uint32_t draw_id(int64_t i) { return trmi_random_u32(6, TRMI_STREAM_TEST, (uint64_t)i); }
 
-static bool is(const char *name) { return strcmp(model, name) == 0; }
-static int inputs_of_model(void) { return is("bert") ? 3 : 2; }
+static bool is_model(const char *name) { return strcmp(model, name) == 0; }
+static int inputs_of_model(void) { return is_model("bert") ? 3 : 2; }
 
 /* Makes the inputs of `steps` steps; the first dimension of each is the step. bert: the last eight
  * tokens of every second sample are padding. */
 static void make_inputs(int64_t steps, trm_named_tensor *inputs) {
     enum { PADDING = 8 };
-    bool image = is("vit");
+    bool image = is_model("vit");
     const trm_tensor ids = {NULL, TRM_INT32, trm_shape_of(steps, BATCH, CONTEXT)};
     const trm_tensor shapes[2][INPUTS] = {
         {ids, ids, ids},
@@ -88,7 +88,7 @@ static void make_inputs(int64_t steps, trm_named_tensor *inputs) {
     if (image) {
         float *pixels = inputs[0].tensor.data;
         for (int64_t i = 0; i < trm_shape_count(&inputs[0].tensor.shape); i++) {
-            pixels[i] = (float)trmi_bounded(draw(i), 2001) / 1000 - 1;
+            pixels[i] = (float)trmi_bounded(draw_id(i), 2001) / 1000 - 1;
         }
         for (int64_t i = 0; i < count; i++) {
             labels[i] = (int32_t)(i * 5 % CLASSES);
@@ -97,10 +97,10 @@ static void make_inputs(int64_t steps, trm_named_tensor *inputs) {
     }
     int32_t *tokens = inputs[0].tensor.data;
     for (int64_t i = 0; i < count; i++) {
-        tokens[i] = (int32_t)trmi_bounded(draw(i), VOCABULARY);
+        tokens[i] = (int32_t)trmi_bounded(draw_id(i), VOCABULARY);
         labels[i] = i % 13 == 5 ? -100 : (tokens[i] * 3 + 1) % VOCABULARY;
     }
-    for (int64_t i = 0; is("bert") && i < count; i++) {
+    for (int64_t i = 0; is_model("bert") && i < count; i++) {
         int32_t *mask = inputs[2].tensor.data;
         mask[i] = i / CONTEXT % 2 == 0 || i % CONTEXT < CONTEXT - PADDING;
         labels[i] = mask[i] && i % 7 == 3 ? labels[i] : -100;
@@ -124,12 +124,13 @@ static trm_node loss_of(trm_graph *g, const trm_named_tensor *inputs) {
         x[i] = trm_input(g, inputs[i].name, t.dtype, t.shape);
     }
     network.mask = x[2];
-    return is("vit") ? trm_softmax_cross_entropy(g, trm_vit(g, x[0], CLASSES, &patches), x[1], NULL)
-                     : trm_language_loss(g, model, x[0], x[1], &network);
+    return is_model("vit")
+               ? trm_softmax_cross_entropy(g, trm_vit(g, x[0], CLASSES, &patches), x[1], NULL)
+               : trm_language_loss(g, model, x[0], x[1], &network);
 }
 
-static trm_exec *create(trm_optimizer_kind kind, const char *precision,
-                        const trm_named_tensor *inputs) {
+static trm_exec *create_exec(trm_optimizer_kind kind, const char *precision,
+                             const trm_named_tensor *inputs) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
@@ -179,11 +180,11 @@ int main(int argc, char **argv) {
             : strncmp(model, "bert", 4) == 0 ? "bert"
             : strncmp(model, "vit", 3) == 0  ? "vit"
                                              : model;
-    network.kv_heads = is("llama") ? 3 : 0;
+    network.kv_heads = is_model("llama") ? 3 : 0;
     make_inputs(steps, inputs);
     snprintf(path, sizeof path, "%s/batches.safetensors", dir);
     TRY(trm_safetensors_write(path, inputs, inputs_of_model(), NULL, 0, &err));
-    trm_exec *exec = create(TRM_SGD, argv[3], inputs);
+    trm_exec *exec = create_exec(TRM_SGD, argv[3], inputs);
     write_tensors(exec, dir, "init");
     train_step(exec, inputs, 0, RATE);
     write_tensors(exec, dir, "sgd");
@@ -194,7 +195,7 @@ int main(int argc, char **argv) {
         perror(path);
         return 1;
     }
-    exec = create(TRM_ADAM, argv[3], inputs);
+    exec = create_exec(TRM_ADAM, argv[3], inputs);
     for (int64_t s = 0; s < steps; s++) {
         fprintf(out, "%.9g\n", train_step(exec, inputs, s, 0.001));
     }

@@ -35,7 +35,7 @@ static const app_group GROUP = {
 static const app_group OWN = {"", "width@number", FLAGS, "numbers"};
 static const app_group *const GROUPS[] = {&GROUP, &OWN, NULL};
 
-static trm_status parse(char **argv, options *o, app_parsed *p, trm_error *err) {
+static trm_status parse_flags(char **argv, options *o, app_parsed *p, trm_error *err) {
     int argc = 0;
     while (argv[argc] != NULL) {
         argc++;
@@ -51,7 +51,7 @@ static void both_spellings_and_arguments(void **state) {
     trm_error err;
     char **argv = ARGV("mlp", "--epochs=3", "--learning-rate", "1e-2", "--json", "--data", "d",
                        "-n", "4", "--memory=4GB", "--", "--epochs");
-    CHECK_OK(parse(argv, &o, &p, &err), err);
+    CHECK_OK(parse_flags(argv, &o, &p, &err), err);
     assert_int_equal(o.epochs, 3);
     CHECK_CLOSE(o.rate, 0.01, 0);
     assert_true(o.json);
@@ -68,14 +68,15 @@ static void an_optional_value_may_be_left_out(void **state) {
     app_parsed p;
     trm_error err;
     options o = {0};
-    CHECK_OK(parse(ARGV("--deterministic", "strict", "mlp"), &o, &p, &err), err);
+    CHECK_OK(parse_flags(ARGV("--deterministic", "strict", "mlp"), &o, &p, &err), err);
     assert_string_equal(o.deterministic, "strict");
-    CHECK_OK(parse(ARGV("--deterministic", "mlp"), &o, &p, &err), err);
+    CHECK_OK(parse_flags(ARGV("--deterministic", "mlp"), &o, &p, &err), err);
     assert_string_equal(o.deterministic, "true");
     assert_int_equal(p.arguments_count, 1);
-    CHECK_OK(parse(ARGV("mlp", "--deterministic"), &o, &p, &err), err);
+    CHECK_OK(parse_flags(ARGV("mlp", "--deterministic"), &o, &p, &err), err);
     assert_string_equal(o.deterministic, "true");
-    CHECK_FAILS(parse(ARGV("--deterministic=maybe"), &o, &p, &err), TRM_INVALID, err, "one of");
+    CHECK_FAILS(parse_flags(ARGV("--deterministic=maybe"), &o, &p, &err), TRM_INVALID, err,
+                "one of");
 }
 
 static void a_kind_of_models_has_its_own_row(void **state) {
@@ -97,26 +98,33 @@ static void wrong_use_is_named(void **state) {
     options o = {0};
     app_parsed p;
     trm_error err;
-    CHECK_FAILS(parse(ARGV("--epoch", "3"), &o, &p, &err), TRM_INVALID, err, "nearest is --epochs");
-    CHECK_FAILS(parse(ARGV("--leraning-rate=1"), &o, &p, &err), TRM_INVALID, err,
+    CHECK_FAILS(parse_flags(ARGV("--epoch", "3"), &o, &p, &err), TRM_INVALID, err,
+                "nearest is --epochs");
+    CHECK_FAILS(parse_flags(ARGV("--leraning-rate=1"), &o, &p, &err), TRM_INVALID, err,
                 "--learning-rate");
-    CHECK_FAILS(parse(ARGV("--zzzzzz"), &o, &p, &err), TRM_INVALID, err,
+    CHECK_FAILS(parse_flags(ARGV("--zzzzzz"), &o, &p, &err), TRM_INVALID, err,
                 "see trireme train --help");
-    CHECK_FAILS(parse(ARGV("--json", "--json"), &o, &p, &err), TRM_INVALID, err,
+    CHECK_FAILS(parse_flags(ARGV("--json", "--json"), &o, &p, &err), TRM_INVALID, err,
                 "--json is given twice");
-    CHECK_FAILS(parse(ARGV("--json=1"), &o, &p, &err), TRM_INVALID, err, "takes no value");
-    CHECK_FAILS(parse(ARGV("--data"), &o, &p, &err), TRM_INVALID, err, "--data needs a value: DIR");
-    CHECK_FAILS(parse(ARGV("--data", "--json"), &o, &p, &err), TRM_INVALID, err, "needs a value");
-    CHECK_FAILS(parse(ARGV("--data="), &o, &p, &err), TRM_INVALID, err, "empty");
-    CHECK_FAILS(parse(ARGV("--epochs", "0"), &o, &p, &err), TRM_INVALID, err, "from 1 to 1000");
-    CHECK_FAILS(parse(ARGV("--epochs", "3x"), &o, &p, &err), TRM_INVALID, err, "integer");
-    CHECK_FAILS(parse(ARGV("--epochs", "99999999999999999999"), &o, &p, &err), TRM_INVALID, err,
-                "integer");
-    CHECK_FAILS(parse(ARGV("--learning-rate", "nan"), &o, &p, &err), TRM_INVALID, err, "number");
-    CHECK_FAILS(parse(ARGV("--backend", "one"), &o, &p, &err), TRM_INVALID, err, "onednn|ref");
-    CHECK_FAILS(parse(ARGV("--backend", "onednn|ref"), &o, &p, &err), TRM_INVALID, err, "one of");
-    CHECK_FAILS(parse(ARGV("--memory", "4XB"), &o, &p, &err), TRM_INVALID, err, "bytes");
-    CHECK_FAILS(parse(ARGV("--memory", "-4"), &o, &p, &err), TRM_INVALID, err, "bytes");
+    CHECK_FAILS(parse_flags(ARGV("--json=1"), &o, &p, &err), TRM_INVALID, err, "takes no value");
+    CHECK_FAILS(parse_flags(ARGV("--data"), &o, &p, &err), TRM_INVALID, err,
+                "--data needs a value: DIR");
+    CHECK_FAILS(parse_flags(ARGV("--data", "--json"), &o, &p, &err), TRM_INVALID, err,
+                "needs a value");
+    CHECK_FAILS(parse_flags(ARGV("--data="), &o, &p, &err), TRM_INVALID, err, "empty");
+    CHECK_FAILS(parse_flags(ARGV("--epochs", "0"), &o, &p, &err), TRM_INVALID, err,
+                "from 1 to 1000");
+    CHECK_FAILS(parse_flags(ARGV("--epochs", "3x"), &o, &p, &err), TRM_INVALID, err, "integer");
+    CHECK_FAILS(parse_flags(ARGV("--epochs", "99999999999999999999"), &o, &p, &err), TRM_INVALID,
+                err, "integer");
+    CHECK_FAILS(parse_flags(ARGV("--learning-rate", "nan"), &o, &p, &err), TRM_INVALID, err,
+                "number");
+    CHECK_FAILS(parse_flags(ARGV("--backend", "one"), &o, &p, &err), TRM_INVALID, err,
+                "onednn|ref");
+    CHECK_FAILS(parse_flags(ARGV("--backend", "onednn|ref"), &o, &p, &err), TRM_INVALID, err,
+                "one of");
+    CHECK_FAILS(parse_flags(ARGV("--memory", "4XB"), &o, &p, &err), TRM_INVALID, err, "bytes");
+    CHECK_FAILS(parse_flags(ARGV("--memory", "-4"), &o, &p, &err), TRM_INVALID, err, "bytes");
 }
 
 int main(void) {

@@ -43,7 +43,7 @@ static void print_lines(void) {
 }
 
 /* Returns what `print` writes to stdout. */
-static char *printed(void (*print)(void), bool json) {
+static char *capture_stdout(void (*print)(void), bool json) {
     static char text[4096];
     char path[] = "/tmp/app_values.XXXXXX";
     int file = mkstemp(path), kept = dup(STDOUT_FILENO);
@@ -63,13 +63,13 @@ static char *printed(void (*print)(void), bool json) {
 }
 
 static void text_has_the_formats_of_its_values(void **state) {
-    assert_string_equal(printed(print_all, false),
+    assert_string_equal(capture_stdout(print_all, false),
                         "a\"b\xff|    |32x32|18446744073709551615| 12.50 ms|50 %|1.53 GB|1:02:03|"
                         "yes|words|0,1\n");
 }
 
 static void json_has_all_values_with_their_types(void **state) {
-    assert_string_equal(printed(print_all, true),
+    assert_string_equal(capture_stdout(print_all, true),
                         "{\"event\":\"test\",\"name\":\"a\\\"b\\ufffd\",\"none\":null,\"size\":32,"
                         "\"key\":-1,\"seconds\":0.0125,\"infinite\":null,\"share\":0.5,"
                         "\"bytes\":1530000000,\"time\":3723,\"yes\":true,\"no\":false,"
@@ -78,8 +78,8 @@ static void json_has_all_values_with_their_types(void **state) {
 }
 
 static void each_text_is_whole_lines(void **state) {
-    assert_string_equal(printed(print_lines, false), "ends\nn 2\n");
-    assert_string_equal(printed(print_lines, true),
+    assert_string_equal(capture_stdout(print_lines, false), "ends\nn 2\n");
+    assert_string_equal(capture_stdout(print_lines, true),
                         "{\"event\":\"one\",\"text\":\"ends\\u000a\"}\n"
                         "{\"event\":\"two\",\"silent\":1}\n{\"n\":2}\n");
 }

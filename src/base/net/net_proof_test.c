@@ -43,7 +43,7 @@ static void open_gate(gate *g, const char *(*refuses)(void *context, bool is_loc
     CHECK_OK(trmi_acceptor_create(&fd, 1, &options, &g->acceptor, &err), err);
 }
 
-static void *serve(void *context) {
+static void *serve_one(void *context) {
     gate *g = context;
     trmi_session session;
     trm_status status;
@@ -57,32 +57,32 @@ static void *serve(void *context) {
     return NULL;
 }
 
-static void start(gate *g) {
+static void start_gate(gate *g) {
     open_gate(g, NULL);
-    assert_int_equal(pthread_create(&g->thread, NULL, serve, g), 0);
+    assert_int_equal(pthread_create(&g->thread, NULL, serve_one, g), 0);
 }
 
-static void stop(gate *g) {
+static void stop_gate(gate *g) {
     trmi_acceptor_stop(g->acceptor);
     pthread_join(g->thread, NULL);
     trmi_acceptor_destroy(g->acceptor);
 }
 
-static trmi_wait_limit within(double seconds) {
+static trmi_wait_limit limit_of(double seconds) {
     return (trmi_wait_limit){.deadline = trmi_os_now() + seconds};
 }
 
 static int connect_to(const gate *g) {
     trm_error err;
     int fd;
-    const trmi_wait_limit patience = within(10);
+    const trmi_wait_limit patience = limit_of(10);
     CHECK_OK(trmi_net_connect(g->host, g->port, &patience, &fd, &err), err);
     return fd;
 }
 
-static trm_status introduce(const gate *g, trmi_credentials mine, trmi_session *out,
-                            trm_error *err) {
-    const trmi_wait_limit patience = within(10);
+static trm_status prove_to_gate(const gate *g, trmi_credentials mine, trmi_session *out,
+                                trm_error *err) {
+    const trmi_wait_limit patience = limit_of(10);
     trmi_session session;
     int fd = connect_to(g);
     trm_status status =
@@ -93,7 +93,7 @@ static trm_status introduce(const gate *g, trmi_credentials mine, trmi_session *
     return status;
 }
 
-static trmi_credentials credentials(const uint8_t *own) {
+static trmi_credentials make_credentials(const uint8_t *own) {
     trmi_credentials mine = {.service = TRMI_SERVICE_PARAMETERS,
                              .version = VERSION,
                              .detail = "rank 3",
@@ -109,8 +109,8 @@ static void both_ends_prove_the_token(void **state) {
     gate g;
     trm_error err;
     trmi_session mine;
-    start(&g);
-    CHECK_OK(introduce(&g, credentials(token), &mine, &err), err);
+    start_gate(&g);
+    CHECK_OK(prove_to_gate(&g, make_credentials(token), &mine, &err), err);
     while (g.accepted == 0) {
         usleep(1000);
     }
@@ -124,17 +124,19 @@ static void both_ends_prove_the_token(void **state) {
 
     static const uint8_t other[TRMI_TOKEN_BYTES] = "the token of another job",
                          zeros[TRMI_TOKEN_BYTES];
-    CHECK_FAILS(introduce(&g, credentials(other), NULL, &err), TRM_INVALID, err, "tokens differ");
-    CHECK_FAILS(introduce(&g, credentials(zeros), NULL, &err), TRM_INVALID, err, "tokens differ");
-    trmi_credentials old = credentials(token);
+    CHECK_FAILS(prove_to_gate(&g, make_credentials(other), NULL, &err), TRM_INVALID, err,
+                "tokens differ");
+    CHECK_FAILS(prove_to_gate(&g, make_credentials(zeros), NULL, &err), TRM_INVALID, err,
+                "tokens differ");
+    trmi_credentials old = make_credentials(token);
     old.version = VERSION - 1;
-    CHECK_FAILS(introduce(&g, old, NULL, &err), TRM_UNSUPPORTED, err,
+    CHECK_FAILS(prove_to_gate(&g, old, NULL, &err), TRM_UNSUPPORTED, err,
                 "version 3, this process version 2");
-    trmi_credentials elsewhere = credentials(token);
+    trmi_credentials elsewhere = make_credentials(token);
     elsewhere.service = TRMI_SERVICE_COLLECTIVES;
-    CHECK_FAILS(introduce(&g, elsewhere, NULL, &err), TRM_PEER, err, "does not answer");
+    CHECK_FAILS(prove_to_gate(&g, elsewhere, NULL, &err), TRM_PEER, err, "does not answer");
     assert_int_equal(g.accepted, 1);
-    stop(&g);
+    stop_gate(&g);
 }
 
 /* After a valid HELLO only the PROOF is accepted: a CHALLENGE that is sent back is refused. */
@@ -143,8 +145,8 @@ static void a_wrong_proof_is_refused(void **state) {
     gate g;
     trm_error err;
     uint8_t hello[TRMI_HELLO_HEAD] = "TRIREME", answer[TRMI_CHALLENGE_BYTES], byte;
-    const trmi_wait_limit patience = within(10);
-    start(&g);
+    const trmi_wait_limit patience = limit_of(10);
+    start_gate(&g);
     hello[8] = VERSION;
     hello[10] = TRMI_SERVICE_PARAMETERS;
     int fd = connect_to(&g);
@@ -159,7 +161,7 @@ static void a_wrong_proof_is_refused(void **state) {
     CHECK_FAILS(trmi_net_receive(fd, &byte, 1, &patience, &err), TRM_PEER, err, "closed");
     close(fd);
     assert_int_equal(g.accepted, 0);
-    stop(&g);
+    stop_gate(&g);
 }
 
 static const char *refuse_all(void *context, bool is_local) {
@@ -189,8 +191,8 @@ static void idle_connections_cost_nothing(void **state) {
     gate g;
     trm_error err;
     int idle[IDLE], open_ends = 0;
-    start(&g);
-    CHECK_OK(introduce(&g, credentials(token), NULL, &err), err);
+    start_gate(&g);
+    CHECK_OK(prove_to_gate(&g, make_credentials(token), NULL, &err), err);
     int64_t before = trmi_os_resident_bytes();
     int threads = count_threads();
     for (int i = 0; i < IDLE; i++) {
@@ -198,7 +200,7 @@ static void idle_connections_cost_nothing(void **state) {
     }
     for (int i = 0; i < 20; i++) {
         double begun = trmi_os_now();
-        CHECK_OK(introduce(&g, credentials(token), NULL, &err), err);
+        CHECK_OK(prove_to_gate(&g, make_credentials(token), NULL, &err), err);
         assert_true(trmi_os_now() - begun < 2 * check_patience());
     }
     assert_int_equal(count_threads(), threads);
@@ -222,7 +224,7 @@ static void idle_connections_cost_nothing(void **state) {
     for (int i = 0; i < IDLE; i++) {
         close(idle[i]);
     }
-    stop(&g);
+    stop_gate(&g);
 }
 
 static void addresses_are_checked(void **state) {
@@ -239,7 +241,7 @@ static void addresses_are_checked(void **state) {
         CHECK_FAILS(trmi_net_split(wrong[i], host, &port, &err), TRM_INVALID, err,
                     "HOST:PORT expected");
     }
-    const trmi_wait_limit patience = within(1);
+    const trmi_wait_limit patience = limit_of(1);
     int fd;
     CHECK_FAILS(trmi_net_connect("127.0.0.1", 1, &patience, &fd, &err), TRM_PEER, err,
                 "cannot connect");

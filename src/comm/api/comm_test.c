@@ -8,7 +8,7 @@
 
 #include <dirent.h>
 
-static void everywhere(rank_body *body, rank_setup *given, const char *what) {
+static void run_everywhere(rank_body *body, rank_setup *given, const char *what) {
     static const int sizes[] = {1, 2, 3, 5};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int forked = 0; forked < 2; forked++) {
@@ -68,10 +68,10 @@ static void all_pairs(rank_context *context) {
 static void messages(void **state) {
     for (int mode = 0; mode < 2; mode++) {
         rank_setup given = {.mode = mode};
-        everywhere(all_pairs, &given, "all pairs");
+        run_everywhere(all_pairs, &given, "all pairs");
     }
     rank_setup staged = {.options = {.direct = TRM_OFF}};
-    everywhere(all_pairs, &staged, "all pairs, staged");
+    run_everywhere(all_pairs, &staged, "all pairs, staged");
 }
 
 /* A ring of plain sends and receives, started in the wrong order for anything that is not
@@ -112,7 +112,7 @@ static void started_ring(rank_context *context) {
 
 static void requests_in_order(void **state) {
     rank_setup given = {.mode = 0};
-    everywhere(started_ring, &given, "started ring");
+    run_everywhere(started_ring, &given, "started ring");
 }
 
 /* Many operations in flight, blocking ones between them, requests reused. */
@@ -158,11 +158,11 @@ static void many_started(rank_context *context) {
 
 static void many_requests(void **state) {
     rank_setup given = {.mode = 0};
-    everywhere(many_started, &given, "many started");
+    run_everywhere(many_started, &given, "many started");
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
-static void splitting(rank_context *context) {
+static void split_groups(rank_context *context) {
     OPEN_COMM();
     trm_comm *half = NULL, *again = NULL, *group = NULL;
     EXPECT_OK(trm_comm_split(comm, rank % 2 == 0 ? 3 : -1, -rank, &half, &err), err);
@@ -204,7 +204,7 @@ static void splitting(rank_context *context) {
 
 static void groups(void **state) {
     rank_setup given = {.mode = 0};
-    everywhere(splitting, &given, "splitting");
+    run_everywhere(split_groups, &given, "splitting");
 }
 
 /* ---- the order of sums ----------------------------------------------------------------------- */
@@ -219,12 +219,12 @@ static void strict_order(void **state) {
         rank_setup given = {.mode = mode,
                             .options = {.deterministic = TRM_DETERMINISTIC_STRICT,
                                         .staging_bytes = mode ? 0 : 10000}};
-        everywhere(ordered_sum, &given, "ordered sum");
+        run_everywhere(ordered_sum, &given, "ordered sum");
     }
 }
 
 /* ---- disagreement ---------------------------------------------------------------------------- */
-static void disagreeing(rank_context *context) {
+static void create_disagreeing(rank_context *context) {
     OPEN_COMM();
     float data[6000] = {1};
     const float before = data[0];
@@ -268,8 +268,8 @@ static void disagreement(void **state) {
     for (int mode = 0; mode < 6; mode++) {
         rank_setup given = {.mode = mode};
         for (int size = 2; size <= 3; size++) {
-            ranks_run(size, 0, false, disagreeing, &given, "disagreeing threads");
-            ranks_run(size, 0, true, disagreeing, &given, "disagreeing processes");
+            ranks_run(size, 0, false, create_disagreeing, &given, "disagreeing threads");
+            ranks_run(size, 0, true, create_disagreeing, &given, "disagreeing processes");
         }
     }
 }
@@ -378,7 +378,7 @@ static void arguments(void **state) {
 }
 
 /* ---- a rank goes away ------------------------------------------------------------------------ */
-static void leaving(rank_context *context) {
+static void leave_early(rank_context *context) {
     OPEN_COMM();
     EXPECT_OK(trm_comm_barrier(comm, &err), err);
     if (rank != 1) {
@@ -391,12 +391,12 @@ static void leaving(rank_context *context) {
 
 static void a_rank_leaves(void **state) {
     rank_setup given = {.mode = 0};
-    ranks_run(3, 0, false, leaving, &given, "leaving");
-    ranks_run(3, 0, true, leaving, &given, "leaving");
+    ranks_run(3, 0, false, leave_early, &given, "leaving");
+    ranks_run(3, 0, true, leave_early, &given, "leaving");
 }
 
 /* Reduces for ever; the parent kills or stops a rank. */
-static void endless(rank_context *context) {
+static void reduce_forever(rank_context *context) {
     OPEN_COMM();
     int64_t count = 1 << 20;
     float *data = trm_comm_alloc_shared(comm, (size_t)count * 4, &err);
@@ -451,7 +451,7 @@ static int count_entries(const char *path) {
     return count;
 }
 
-static void hurt(int size, int number, int mode) {
+static void hurt_rank(int size, int number, int mode) {
     trm_error err;
     trmi_job *job = NULL;
     int files = count_entries("/proc/self/fd"), shm = count_entries("/dev/shm");
@@ -464,7 +464,7 @@ static void hurt(int size, int number, int mode) {
     int expected = number == SIGKILL ? TRM_PEER : TRM_TIMEOUT;
     const char *text = number == SIGKILL ? "died" : "waited ";
     CHECK_OK(trmi_job_create(size, 0, &job, &err), err);
-    rank_context *contexts = ranks_fork(job, size, endless, &given);
+    rank_context *contexts = ranks_fork(job, size, reduce_forever, &given);
     ranks_wait(contexts, size, 2);
     double start = trmi_os_now();
     kill(contexts[1].pid, number);
@@ -551,14 +551,14 @@ static void killed_before_it_was_reached(void **state) {
 
 static void killed(void **state) {
     for (int mode = 0; mode < 2; mode++) {
-        hurt(2, SIGKILL, mode);
-        hurt(5, SIGKILL, mode);
+        hurt_rank(2, SIGKILL, mode);
+        hurt_rank(5, SIGKILL, mode);
     }
 }
 
 static void stopped(void **state) {
-    hurt(2, SIGSTOP, 0);
-    hurt(4, SIGSTOP, 1);
+    hurt_rank(2, SIGSTOP, 0);
+    hurt_rank(4, SIGSTOP, 1);
 }
 
 /* ---- memory and descriptors ------------------------------------------------------------------ */

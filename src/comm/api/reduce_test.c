@@ -11,7 +11,7 @@
 
 enum { MAX_SOURCES = 9, MAX_COUNT = 1000 };
 
-static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
+static void fill_values(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
     for (int64_t i = 0; i < count; i++) {
         uint32_t bits = trmi_random_u32(seed, TRMI_STREAM_TEST, (uint64_t)i);
         float value = trmi_unit_float(bits) * 4 - 2;
@@ -58,8 +58,8 @@ static void fill(void *data, trm_dtype dtype, int64_t count, uint64_t seed) {
                                                           : (type)pick;                            \
     }
 
-static void reference(void *out, const void *const *sources, int n, int64_t count, trm_dtype dtype,
-                      trm_reduction reduce) {
+static void reduce_plainly(void *out, const void *const *sources, int n, int64_t count,
+                           trm_dtype dtype, trm_reduction reduce) {
     switch (dtype) {
     case TRM_FLOAT32: FLOAT_REFERENCE(float, float, , ) break;
     case TRM_FLOAT64: FLOAT_REFERENCE(double, double, , ) break;
@@ -87,9 +87,9 @@ static void check_table(const trmi_reduce_table *table, const char *name) {
                     size_t shift = c % 2 ? bytes : 0; /* unaligned, too */
                     for (int s = 0; s < n; s++) {
                         sources[s] = data[s] + shift;
-                        fill(data[s] + shift, dtype, count, (uint64_t)(s + 10 * n));
+                        fill_values(data[s] + shift, dtype, count, (uint64_t)(s + 10 * n));
                     }
-                    reference(expected, sources, n, count, dtype, reduce);
+                    reduce_plainly(expected, sources, n, count, dtype, reduce);
                     void *targets[2] = {other + shift, data[0] + shift}; /* the second in place */
                     (*table)[dtype - 1][reduce - 1](targets, 2, sources, n, count, n);
                     for (int t = 0; t < 2; t++) {
@@ -135,7 +135,7 @@ static void far_vectors_are_summed_alike(void **state) {
                 void *target = expected, *targets[MAX_SOURCES];
                 for (int s = 0; s < n; s++) {
                     sources[s] = targets[s] = data[s];
-                    fill(data[s], dtype, count, (uint64_t)(s + 10 * n));
+                    fill_values(data[s], dtype, count, (uint64_t)(s + 10 * n));
                 }
                 trmi_reduce_find(dtype, reduce)(&target, 1, sources, n, count, n);
                 trmi_reduce_in_blocks(&what, targets, n, sources, n, count);

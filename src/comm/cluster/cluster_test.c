@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* An environment as "NAME=value" strings, ended by NULL. */
-static const char *lookup(void *context, const char *name) {
+static const char *look_up(void *context, const char *name) {
     size_t length = strlen(name);
     for (const char *const *one = context; *one != NULL; one++) {
         if (strncmp(*one, name, length) == 0 && (*one)[length] == '=') {
@@ -25,10 +25,10 @@ static const char *lookup(void *context, const char *name) {
 }
 #define ENV(...) ((void *)(uintptr_t)(const char *const[]){__VA_ARGS__, NULL})
 
-static trm_cluster *from(const trm_cluster_flags *flags, void *env) {
+static trm_cluster *resolve_cluster(const trm_cluster_flags *flags, void *env) {
     trm_error err;
     trm_cluster *cluster = NULL;
-    CHECK_OK(trm_cluster_from_env(flags, lookup, env, &cluster, &err), err);
+    CHECK_OK(trm_cluster_from_env(flags, look_up, env, &cluster, &err), err);
     return cluster;
 }
 
@@ -48,14 +48,15 @@ static void nothing_is_a_single_process(void **state) {
     assert_true(trm_cluster_get(cluster)->is_chief);
     trm_cluster_destroy(cluster);
     /* An allocation without a step, and anybody's RANK, are not a job. */
-    cluster = from(NULL, ENV("SLURM_JOB_ID=7", "SLURM_NTASKS=8", "SLURM_PROCID=0", "RANK=3"));
+    cluster =
+        resolve_cluster(NULL, ENV("SLURM_JOB_ID=7", "SLURM_NTASKS=8", "SLURM_PROCID=0", "RANK=3"));
     CHECK_RANK(cluster, 0, 1);
     trm_cluster_destroy(cluster);
-    cluster = from(NULL, ENV("TF_CONFIG={}"));
+    cluster = resolve_cluster(NULL, ENV("TF_CONFIG={}"));
     CHECK_RANK(cluster, 0, 1);
     trm_cluster_destroy(cluster);
     /* nor is half of what makes a rank, which is told */
-    cluster = from(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1"));
+    cluster = resolve_cluster(NULL, ENV("RANK_ID=3", "DEVICE_ID=3", "PMI_RANK=1"));
     CHECK_RANK(cluster, 0, 1);
     assert_int_equal(cluster->info.warning_count, 2);
     assert_string_equal(cluster->info.warnings[0],
@@ -68,8 +69,9 @@ static void nothing_is_a_single_process(void **state) {
 
 static void both_dialects_are_read(void **state) {
     /* dialect B: no chief, worker 0 acts; ranks are the workers */
-    trm_cluster *cluster = from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS
-                                          "},\"task\":{\"type\":\"worker\",\"index\":1}}"));
+    trm_cluster *cluster =
+        resolve_cluster(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS
+                                  "},\"task\":{\"type\":\"worker\",\"index\":1}}"));
     const trm_cluster_info *info = trm_cluster_get(cluster);
     CHECK_RANK(cluster, 1, 2);
     assert_false(info->is_chief);
@@ -83,9 +85,9 @@ static void both_dialects_are_read(void **state) {
     trm_cluster_destroy(cluster);
 
     /* dialect A: chief first, then the workers */
-    cluster =
-        from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"chief\":[\"e:1\"]},"
-                       "\"task\":{\"type\":\"worker\",\"index\":\"0\"},\"model_dir\":\"/m\"}"));
+    cluster = resolve_cluster(
+        NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"chief\":[\"e:1\"]},"
+                  "\"task\":{\"type\":\"worker\",\"index\":\"0\"},\"model_dir\":\"/m\"}"));
     CHECK_RANK(cluster, 1, 3);
     assert_false(trm_cluster_get(cluster)->is_chief);
     assert_string_equal(trm_cluster_get(cluster)->rendezvous, "e:1");
@@ -93,16 +95,16 @@ static void both_dialects_are_read(void **state) {
     trm_cluster_destroy(cluster);
 
     /* TF1: master is a chief that evaluates */
-    cluster =
-        from(NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"master\":[\"e:1\"]},"
-                       "\"task\":{\"type\":\"master\",\"index\":0},\"environment\":\"cloud\"}"));
+    cluster = resolve_cluster(
+        NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS ",\"master\":[\"e:1\"]},"
+                  "\"task\":{\"type\":\"master\",\"index\":0},\"environment\":\"cloud\"}"));
     CHECK_RANK(cluster, 0, 3);
     assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_CHIEF);
     assert_true(trm_cluster_get(cluster)->is_chief && trm_cluster_get(cluster)->also_evaluates);
     trm_cluster_destroy(cluster);
 
     /* ps and evaluator are outside the world, the evaluator listed or not */
-    cluster = from(
+    cluster = resolve_cluster(
         NULL, ENV("TF_CONFIG={\"cluster\":{" HOSTS "},\"task\":{\"type\":\"ps\",\"index\":1}}"));
     CHECK_RANK(cluster, -1, 2);
     assert_int_equal(trm_cluster_get(cluster)->task_index, 1);
@@ -114,7 +116,7 @@ static void both_dialects_are_read(void **state) {
                 "TF_CONFIG={\"cluster\":{" HOSTS "%s},\"task\":{\"type\":\"evaluator\","
                 "\"index\":0}}",
                 evaluators[i]);
-        cluster = from(NULL, ENV(text));
+        cluster = resolve_cluster(NULL, ENV(text));
         CHECK_RANK(cluster, -1, 2);
         assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_EVALUATOR);
         trm_cluster_destroy(cluster);
@@ -122,18 +124,18 @@ static void both_dialects_are_read(void **state) {
 }
 
 static void sparse_worker_maps_are_read(void **state) {
-    trm_cluster *cluster =
-        from(NULL, ENV("TF_CONFIG={\"cluster\":{\"worker\":{\"3\":\"w3:1\"},\"ps\":[\"p0:1\","
-                       "\"p1:1\"]},\"task\":{\"type\":\"worker\",\"index\":3},"
-                       "\"environment\":\"cloud\"}"));
+    trm_cluster *cluster = resolve_cluster(
+        NULL, ENV("TF_CONFIG={\"cluster\":{\"worker\":{\"3\":\"w3:1\"},\"ps\":[\"p0:1\","
+                  "\"p1:1\"]},\"task\":{\"type\":\"worker\",\"index\":3},"
+                  "\"environment\":\"cloud\"}"));
     CHECK_RANK(cluster, 3, 0);
     assert_true(trm_cluster_get(cluster)->sparse_workers);
     assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_WORKER, 3), "w3:1");
     assert_null(trm_cluster_task_address(cluster, TRM_ROLE_WORKER, 0));
     trm_cluster_destroy(cluster);
     /* a ps is told only about itself */
-    cluster = from(NULL, ENV("TF_CONFIG={\"cluster\":{\"worker\":{},\"ps\":[\"p1:1\"]},"
-                             "\"task\":{\"type\":\"ps\",\"index\":1}}"));
+    cluster = resolve_cluster(NULL, ENV("TF_CONFIG={\"cluster\":{\"worker\":{},\"ps\":[\"p1:1\"]},"
+                                        "\"task\":{\"type\":\"ps\",\"index\":1}}"));
     assert_string_equal(trm_cluster_task_address(cluster, TRM_ROLE_PS, 1), "p1:1");
     trm_cluster_destroy(cluster);
 }
@@ -151,7 +153,7 @@ static void who_is_reached_from_other_hosts(void **state) {
                                    .worker_hosts = "127.0.0.1:2",
                                    .job_name = "worker",
                                    .task_index = "0"};
-        trm_cluster *cluster = from(&flags, ENV("HOME=/"));
+        trm_cluster *cluster = resolve_cluster(&flags, ENV("HOME=/"));
         assert_int_equal(trm_cluster_beyond_loopback(cluster), cases[i].beyond);
         trm_cluster_destroy(cluster);
     }
@@ -166,7 +168,7 @@ static void guide_000_flags_are_read(void **state) {
                                .evaluator_hosts = "",
                                .job_name = "worker",
                                .task_index = "3"};
-    trm_cluster *cluster = from(&flags, ENV("HOME=/"));
+    trm_cluster *cluster = resolve_cluster(&flags, ENV("HOME=/"));
     const trm_cluster_info *info = trm_cluster_get(cluster);
     CHECK_RANK(cluster, 3, 4);
     assert_int_equal(info->local_rank, 1);
@@ -188,7 +190,7 @@ static void guide_000_flags_are_read(void **state) {
 
     /* the task alone completes a TF_CONFIG that says only the cluster */
     trm_cluster_flags task = {.job_name = "ps", .task_index = "1", .needs_ps = true};
-    cluster = from(&task, ENV("TF_CONFIG={\"cluster\":{" HOSTS "}}"));
+    cluster = resolve_cluster(&task, ENV("TF_CONFIG={\"cluster\":{" HOSTS "}}"));
     assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_PS);
     assert_string_equal(trm_cluster_get(cluster)->source, "TF_CONFIG (task from --job_name)");
     trm_cluster_destroy(cluster);
@@ -198,7 +200,7 @@ static void guide_000_flags_are_read(void **state) {
                                .chief_hosts = "x:1",
                                .worker_hosts = "y:1",
                                .ps_hosts = "z:1"};
-    cluster = from(&task, ENV("HOME=/"));
+    cluster = resolve_cluster(&task, ENV("HOME=/"));
     CHECK_RANK(cluster, 0, 2);
     assert_true(trm_cluster_get(cluster)->is_chief);
     trm_cluster_destroy(cluster);
@@ -310,8 +312,8 @@ static void every_bad_tf_config_has_its_message(void **state) {
         char *text = malloc(strlen(bad_configs[c].text) + 16);
         sprintf(text, "TF_CONFIG=%s", bad_configs[c].text);
         trm_cluster *cluster = NULL;
-        CHECK_FAILS(trm_cluster_from_env(NULL, lookup, ENV(text), &cluster, &err), TRM_INVALID, err,
-                    bad_configs[c].message);
+        CHECK_FAILS(trm_cluster_from_env(NULL, look_up, ENV(text), &cluster, &err), TRM_INVALID,
+                    err, bad_configs[c].message);
         assert_true(strlen(err.message) < sizeof err.message - 1);
         free(text);
     }
@@ -323,7 +325,7 @@ static void every_bad_tf_config_has_its_message(void **state) {
     memset(big + strlen(big), 'x', bytes - strlen(big));
     big[bytes] = '\0';
     trm_cluster *cluster;
-    CHECK_FAILS(trm_cluster_from_env(NULL, lookup, ENV(big), &cluster, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_cluster_from_env(NULL, look_up, ENV(big), &cluster, &err), TRM_INVALID, err,
                 "at most 4194304 expected");
     free(big);
 }
@@ -365,7 +367,7 @@ static void bad_flags_have_their_message(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         trm_cluster *cluster;
         CHECK_FAILS(
-            trm_cluster_from_env(&cases[c].flags, lookup, ENV(cases[c].env), &cluster, &err),
+            trm_cluster_from_env(&cases[c].flags, look_up, ENV(cases[c].env), &cluster, &err),
             TRM_INVALID, err, cases[c].message);
     }
 }
@@ -444,7 +446,7 @@ static void launchers_are_read(void **state) {
     };
     /* clang-format on */
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        trm_cluster *cluster = from(NULL, (void *)(uintptr_t)cases[c].env);
+        trm_cluster *cluster = resolve_cluster(NULL, (void *)(uintptr_t)cases[c].env);
         const trm_cluster_info *info = trm_cluster_get(cluster);
         CHECK_RANK(cluster, cases[c].rank, cases[c].size);
         assert_string_equal(info->source, cases[c].source);
@@ -468,16 +470,17 @@ static void launchers_are_read(void **state) {
 /* msrun over several hosts without --node_rank: the workers get their numbers when they meet. */
 static void workers_of_msrun_need_no_number(void **state) {
     trm_cluster *cluster =
-        from(NULL, ENV("MS_ROLE=MS_WORKER", "MS_WORKER_NUM=4", "RANK_SIZE=4",
-                       "MS_SCHED_HOST=127.0.0.1", "MS_SCHED_PORT=8118", "DEVICE_ID=1"));
+        resolve_cluster(NULL, ENV("MS_ROLE=MS_WORKER", "MS_WORKER_NUM=4", "RANK_SIZE=4",
+                                  "MS_SCHED_HOST=127.0.0.1", "MS_SCHED_PORT=8118", "DEVICE_ID=1"));
     const trm_cluster_info *info = trm_cluster_get(cluster);
     CHECK_RANK(cluster, -1, 4);
     assert_true(info->rank_later);
     assert_string_equal(info->rendezvous, "127.0.0.1:8118");
     assert_int_equal(info->device_id, 1);
     trm_cluster_destroy(cluster);
-    cluster = from(NULL, ENV("MS_ROLE=MS_SCHED", "MS_WORKER_NUM=4", "RANK_SIZE=4",
-                             "MS_NODE_ID=sched", "MS_SCHED_HOST=127.0.0.1", "MS_SCHED_PORT=8118"));
+    cluster = resolve_cluster(NULL, ENV("MS_ROLE=MS_SCHED", "MS_WORKER_NUM=4", "RANK_SIZE=4",
+                                        "MS_NODE_ID=sched", "MS_SCHED_HOST=127.0.0.1",
+                                        "MS_SCHED_PORT=8118"));
     assert_string_equal(trm_cluster_get(cluster)->rendezvous, "127.0.0.1:8118");
     assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_SCHEDULER);
     trm_cluster_destroy(cluster);
@@ -499,15 +502,16 @@ static void hccl_variables_are_read(void **state) {
     trm_error err;
     trm_cluster *cluster;
     for (size_t b = 0; b < sizeof bad / sizeof bad[0]; b++) {
-        CHECK_FAILS(trm_cluster_from_env(NULL, lookup,
+        CHECK_FAILS(trm_cluster_from_env(NULL, look_up,
                                          ENV("TRIREME_RANK=0", "TRIREME_SIZE=2", bad[b].variable),
                                          &cluster, &err),
                     TRM_INVALID, err, bad[b].message);
     }
-    cluster = from(NULL, ENV("TRIREME_RANK=0", "TRIREME_SIZE=2", "HCCL_CONNECT_TIMEOUT=600",
-                             "HCCL_EXEC_TIMEOUT=68", "HCCL_DETERMINISTIC=strict",
-                             "HCCL_SOCKET_IFNAME==lo", "HCCL_SOCKET_FAMILY=AF_INET",
-                             "HCCL_BUFFSIZE=200", "HCCL_RDMA_TC=132", "HCCL_WHITELIST_DISABLE=0"));
+    cluster = resolve_cluster(NULL, ENV("TRIREME_RANK=0", "TRIREME_SIZE=2",
+                                        "HCCL_CONNECT_TIMEOUT=600", "HCCL_EXEC_TIMEOUT=68",
+                                        "HCCL_DETERMINISTIC=strict", "HCCL_SOCKET_IFNAME==lo",
+                                        "HCCL_SOCKET_FAMILY=AF_INET", "HCCL_BUFFSIZE=200",
+                                        "HCCL_RDMA_TC=132", "HCCL_WHITELIST_DISABLE=0"));
     assert_true(cluster->hccl.connect_seconds == 600 && cluster->hccl.exec_seconds == 68);
     assert_int_equal(cluster->hccl.deterministic, 2);
     assert_string_equal(cluster->hccl.address, "127.0.0.1");
@@ -518,13 +522,14 @@ static void hccl_variables_are_read(void **state) {
         "Ascend's devices and network; the job's token decides which hosts may join "
         "(TRIREME_TOKEN_FILE)");
     trm_cluster_destroy(cluster);
-    cluster = from(
+    cluster = resolve_cluster(
         NULL, ENV("TRIREME_RANK=0", "TRIREME_SIZE=2", "HCCL_EXEC_TIMEOUT=0", "HCCL_IF_IP=127.0.0.3",
                   "HCCL_SOCKET_IFNAME==nosuch0")); /* the address counts before the interface */
     assert_true(cluster->hccl.exec_seconds > 1e6);
     assert_string_equal(cluster->hccl.address, "127.0.0.3");
     trm_cluster_destroy(cluster);
-    cluster = from(NULL, ENV("HCCL_CONNECT_TIMEOUT=x")); /* a single process has no peers */
+    cluster =
+        resolve_cluster(NULL, ENV("HCCL_CONNECT_TIMEOUT=x")); /* a single process has no peers */
     trm_cluster_destroy(cluster);
 }
 
@@ -553,8 +558,9 @@ static void ranks_meet_by_the_tables_content(void **state) {
     copy_file(path, copy);
     sprintf(first, "RANK_TABLE_FILE=%s", path);
     sprintf(second, "RANK_TABLE_FILE=%s", copy);
-    trm_cluster *a = from(NULL, ENV(first, "RANK_ID=0")), *b = from(NULL, ENV(second, "RANK_ID=1"));
-    trm_cluster *c = from(NULL, ENV(second, "RANK_ID=1", "JOB_ID=7"));
+    trm_cluster *a = resolve_cluster(NULL, ENV(first, "RANK_ID=0")),
+                *b = resolve_cluster(NULL, ENV(second, "RANK_ID=1"));
+    trm_cluster *c = resolve_cluster(NULL, ENV(second, "RANK_ID=1", "JOB_ID=7"));
     snprintf(other, sizeof other, "%s", trm_cluster_get(a)->rendezvous);
     assert_string_equal(trm_cluster_get(b)->rendezvous, other);
     assert_string_not_equal(trm_cluster_get(c)->rendezvous,
@@ -567,12 +573,12 @@ static void ranks_meet_by_the_tables_content(void **state) {
 }
 
 static void schedulers_are_no_ranks(void **state) {
-    trm_cluster *cluster = from(NULL, ENV("MS_ROLE=MS_SCHED", "MS_WORKER_NUM=8"));
+    trm_cluster *cluster = resolve_cluster(NULL, ENV("MS_ROLE=MS_SCHED", "MS_WORKER_NUM=8"));
     assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_SCHEDULER);
     CHECK_RANK(cluster, -1, 8);
     trm_cluster_destroy(cluster);
-    cluster = from(NULL, ENV("SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=4",
-                             "SLURM_PTY_PORT=777"));
+    cluster = resolve_cluster(NULL, ENV("SLURM_STEP_ID=0", "SLURM_PROCID=0",
+                                        "SLURM_STEP_NUM_TASKS=4", "SLURM_PTY_PORT=777"));
     CHECK_RANK(cluster, 0, 1);
     trm_cluster_destroy(cluster);
 }
@@ -629,7 +635,7 @@ static void bad_environments_name_both_sides(void **state) {
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
         trm_cluster *cluster;
         CHECK_FAILS(
-            trm_cluster_from_env(NULL, lookup, (void *)(uintptr_t)cases[c].env, &cluster, &err),
+            trm_cluster_from_env(NULL, look_up, (void *)(uintptr_t)cases[c].env, &cluster, &err),
             TRM_INVALID, err, cases[c].message);
     }
 }
@@ -652,7 +658,7 @@ static void tables_and_environment_agree(void **state) {
     close(mkstemp(path));
     sprintf(variable, "RANK_TABLE_FILE=%s", path);
     write_table(path, "completed", "node2");
-    cluster = from(NULL, ENV(variable, "RANK_ID=1", "RANK_SIZE=2", "DEVICE_ID=5"));
+    cluster = resolve_cluster(NULL, ENV(variable, "RANK_ID=1", "RANK_SIZE=2", "DEVICE_ID=5"));
     CHECK_RANK(cluster, 1, 2);
     assert_int_equal(trm_cluster_get(cluster)->device_id, 5);
     assert_string_equal(trm_cluster_get(cluster)->rendezvous, "127.0.0.1:60000");
@@ -663,7 +669,8 @@ static void tables_and_environment_agree(void **state) {
     trmi_cluster_digest(cluster, a);
     trm_cluster_destroy(cluster);
     /* mpirun gives the rank where the table alone does not */
-    cluster = from(NULL, ENV(variable, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"));
+    cluster =
+        resolve_cluster(NULL, ENV(variable, "OMPI_COMM_WORLD_RANK=0", "OMPI_COMM_WORLD_SIZE=2"));
     CHECK_RANK(cluster, 0, 2);
     assert_int_equal(trm_cluster_get(cluster)->device_id, 4);
     trmi_cluster_digest(cluster, b);
@@ -680,25 +687,25 @@ static void tables_and_environment_agree(void **state) {
         {"RANK_ID=one", "B=", "RANK_ID: a whole number"},
     };
     for (size_t c = 0; c < sizeof cases / sizeof cases[0]; c++) {
-        CHECK_FAILS(trm_cluster_from_env(NULL, lookup, ENV(variable, cases[c].one, cases[c].two),
+        CHECK_FAILS(trm_cluster_from_env(NULL, look_up, ENV(variable, cases[c].one, cases[c].two),
                                          &cluster, &err),
                     TRM_INVALID, err, cases[c].message);
     }
     CHECK_FAILS(
-        trm_cluster_from_env(NULL, lookup,
+        trm_cluster_from_env(NULL, look_up,
                              ENV(variable, "RANK_ID=1", "RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=h"),
                              &cluster, &err),
         TRM_INVALID, err, "rank 1 of 2, but PyTorchJob");
     write_table(path, "completed", "203.0.113.7");
-    CHECK_FAILS(trm_cluster_from_env(NULL, lookup, ENV(variable, "RANK_ID=1"), &cluster, &err),
+    CHECK_FAILS(trm_cluster_from_env(NULL, look_up, ENV(variable, "RANK_ID=1"), &cluster, &err),
                 TRM_INVALID, err,
                 "203.0.113.7 in the rank table, but this host has no such address");
     trm_cluster_flags any = {.any_address = true};
-    cluster = from(&any, ENV(variable, "RANK_ID=1"));
+    cluster = resolve_cluster(&any, ENV(variable, "RANK_ID=1"));
     trm_cluster_destroy(cluster);
     write_table(path, "initializing", "node2");
     trm_cluster_flags no_wait = {.table_wait_seconds = -1};
-    CHECK_FAILS(trm_cluster_from_env(&no_wait, lookup, ENV(variable, "RANK_ID=1"), &cluster, &err),
+    CHECK_FAILS(trm_cluster_from_env(&no_wait, look_up, ENV(variable, "RANK_ID=1"), &cluster, &err),
                 TRM_TIMEOUT, err, "still \"initializing\"");
     unlink(path);
 }

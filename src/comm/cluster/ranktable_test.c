@@ -55,7 +55,7 @@ static const char v2[] =
     "\"net_instance_id\":\"az0\"}]}]}";
 
 /* `base` with the first `from` replaced by `to`. */
-static char *edit(const char *base, const char *from, const char *to) {
+static char *replace_first(const char *base, const char *from, const char *to) {
     const char *at = strstr(base, from);
     assert_non_null(at);
     char *out = malloc(strlen(base) + strlen(to) + 1);
@@ -63,7 +63,7 @@ static char *edit(const char *base, const char *from, const char *to) {
     return out;
 }
 
-static trm_rank_table *good(const char *text) {
+static trm_rank_table *read_good(const char *text) {
     trm_error err;
     trm_rank_table *table = NULL;
     CHECK_OK(trmi_table_parse("t.json", text, strlen(text), &table, &err), err);
@@ -71,7 +71,7 @@ static trm_rank_table *good(const char *text) {
 }
 
 static void every_spelling_is_read(void **state) {
-    trm_rank_table *table = good(lab);
+    trm_rank_table *table = read_good(lab);
     assert_int_equal(table->form, TRM_RANK_TABLE_GROUPS);
     assert_int_equal(trm_rank_table_size(table), 2);
     trm_rank_entry entry = trm_rank_table_entry(table, 1);
@@ -80,7 +80,7 @@ static void every_spelling_is_read(void **state) {
     assert_string_equal(entry.device_ip, "192.168.101.101");
     trm_rank_table_destroy(table);
 
-    table = good(pods);
+    table = read_good(pods);
     int32_t first = -1, count = -1;
     assert_int_equal(table->form, TRM_RANK_TABLE_TEMPLATE2);
     assert_true(trmi_table_pod(table, "p1", &first, &count));
@@ -90,7 +90,7 @@ static void every_spelling_is_read(void **state) {
     assert_int_equal(trm_rank_table_entry(table, 3).device_id, 5);
     trm_rank_table_destroy(table);
 
-    table = good(v1);
+    table = read_good(v1);
     assert_int_equal(table->server_count, 2);
     assert_string_equal(trm_rank_table_entry(table, 0).host, "10.0.0.1");
     assert_string_equal(trm_rank_table_entry(table, 3).host, "node2");
@@ -99,24 +99,24 @@ static void every_spelling_is_read(void **state) {
     assert_int_equal(table->warning_count, 0);
     trm_rank_table_destroy(table);
 
-    trm_rank_table_destroy(good(v12));
+    trm_rank_table_destroy(read_good(v12));
     /* one server needs no levels */
-    char *bare = edit(v2, "\"level_list\":[{\"net_layer\":0,\"net_instance_id\":\"az0\"}]",
-                      "\"level_list\":[]");
-    char *all_bare = edit(bare,
-                          "[{\"net_layer\":0,\"net_instance_id\":\"az0\",\"net_type\":"
-                          "\"TOPO_FILE_DESC\",\"net_attr\":\"\",\"rank_addr_list\":[{"
-                          "\"addr_type\":\"IPV4\",\"addr\":\"10.0.0.1\",\"ports\":["
-                          "\"1/0\"]}]},{\"net_layer\":1,\"net_instance_id\":\"all\","
-                          "\"net_type\":\"CLOS\"}]",
-                          "[]");
-    table = good(all_bare);
+    char *bare = replace_first(v2, "\"level_list\":[{\"net_layer\":0,\"net_instance_id\":\"az0\"}]",
+                               "\"level_list\":[]");
+    char *all_bare = replace_first(bare,
+                                   "[{\"net_layer\":0,\"net_instance_id\":\"az0\",\"net_type\":"
+                                   "\"TOPO_FILE_DESC\",\"net_attr\":\"\",\"rank_addr_list\":[{"
+                                   "\"addr_type\":\"IPV4\",\"addr\":\"10.0.0.1\",\"ports\":["
+                                   "\"1/0\"]}]},{\"net_layer\":1,\"net_instance_id\":\"all\","
+                                   "\"net_type\":\"CLOS\"}]",
+                                   "[]");
+    table = read_good(all_bare);
     assert_int_equal(trm_rank_table_size(table), 2);
     assert_int_equal(table->server_count, 1);
     trm_rank_table_destroy(table);
     free(bare);
     free(all_bare);
-    table = good(v2);
+    table = read_good(v2);
     assert_int_equal(table->form, TRM_RANK_TABLE_V2);
     assert_string_equal(trm_rank_table_entry(table, 1).server_id, "az0");
     trm_rank_table_destroy(table);
@@ -234,7 +234,7 @@ static const bad_case bad_cases[] = {
 static void every_rule_has_its_message(void **state) {
     trm_error err;
     for (size_t c = 0; c < sizeof bad_cases / sizeof bad_cases[0]; c++) {
-        char *text = edit(bad_cases[c].base, bad_cases[c].from, bad_cases[c].to);
+        char *text = replace_first(bad_cases[c].base, bad_cases[c].from, bad_cases[c].to);
         trm_rank_table *table = NULL;
         CHECK_FAILS(trmi_table_parse("t.json", text, strlen(text), &table, &err), TRM_INVALID, err,
                     bad_cases[c].message);
@@ -249,9 +249,9 @@ static void every_rule_has_its_message(void **state) {
 static void interleaved_servers_are_refused(void **state) {
     trm_error err;
     trm_rank_table *table;
-    char *one = edit(v1, "\"rank_id\":\"1\"", "\"rank_id\":\"9\"");
-    char *two = edit(one, "\"rank_id\":\"3\"", "\"rank_id\":\"1\"");
-    char *three = edit(two, "\"rank_id\":\"9\"", "\"rank_id\":\"3\"");
+    char *one = replace_first(v1, "\"rank_id\":\"1\"", "\"rank_id\":\"9\"");
+    char *two = replace_first(one, "\"rank_id\":\"3\"", "\"rank_id\":\"1\"");
+    char *three = replace_first(two, "\"rank_id\":\"9\"", "\"rank_id\":\"3\"");
     CHECK_FAILS(trmi_table_parse("t", three, strlen(three), &table, &err), TRM_INVALID, err,
                 "rank 3 is on server \"node1\", whose ranks are 0 to 0");
     free(one);
@@ -279,31 +279,31 @@ static void documents_are_bounded(void **state) {
     free(wide);
     CHECK_FAILS(trm_rank_table_read("/nowhere/table.json", &table, &err), TRM_INVALID, err,
                 "No such file or directory");
-    char *pending = edit(v1, "completed", "initializing");
+    char *pending = replace_first(v1, "completed", "initializing");
     CHECK_FAILS(trmi_table_parse("t", pending, strlen(pending), &table, &err), TRM_PENDING, err,
                 "\"initializing\"");
     free(pending);
 }
 
 static void odd_tables_warn(void **state) {
-    char *text = edit(lab, "\"910\"", "\"950\"");
-    trm_rank_table *table = good(text);
+    char *text = replace_first(lab, "\"910\"", "\"950\"");
+    trm_rank_table *table = read_good(text);
     assert_int_equal(table->warning_count, 1);
     assert_non_null(strstr(table->warnings[0], "chip_info is \"950\""));
     trm_rank_table_destroy(table);
     free(text);
-    text = edit(lab, "\"device_id\":\"1\"", "\"device_id\":\"5\"");
-    table = good(text);
+    text = replace_first(lab, "\"device_id\":\"1\"", "\"device_id\":\"5\"");
+    table = read_good(text);
     assert_non_null(strstr(table->warnings[0], "both halves"));
     trm_rank_table_destroy(table);
     free(text);
-    text = edit(v1, "\"server_count\":\"2\",", "");
-    table = good(text);
+    text = replace_first(v1, "\"server_count\":\"2\",", "");
+    table = read_good(text);
     assert_non_null(strstr(table->warnings[0], "server_count is missing"));
     trm_rank_table_destroy(table);
     free(text);
-    text = edit(v1, "node1", "zzz");
-    table = good(text);
+    text = replace_first(v1, "node1", "zzz");
+    table = read_good(text);
     assert_non_null(strstr(table->warnings[0], "dictionary order"));
     trm_rank_table_destroy(table);
     free(text);
@@ -311,17 +311,17 @@ static void odd_tables_warn(void **state) {
 
 static void digest_is_of_the_meaning(void **state) {
     uint8_t a[32], b[32];
-    trm_rank_table *table = good(v1);
+    trm_rank_table *table = read_good(v1);
     trmi_table_digest(table, a);
     trm_rank_table_destroy(table);
-    char *spaced = edit(v1, "\"server_count\":\"2\"", " \"server_count\" :\n \"2\"");
-    table = good(spaced);
+    char *spaced = replace_first(v1, "\"server_count\":\"2\"", " \"server_count\" :\n \"2\"");
+    table = read_good(spaced);
     trmi_table_digest(table, b);
     trm_rank_table_destroy(table);
     assert_memory_equal(a, b, 32);
     free(spaced);
-    char *other = edit(v1, "10.1.0.4", "10.1.0.5");
-    table = good(other);
+    char *other = replace_first(v1, "10.1.0.4", "10.1.0.5");
+    table = read_good(other);
     trmi_table_digest(table, b);
     trm_rank_table_destroy(table);
     assert_memory_not_equal(a, b, 32);
@@ -348,7 +348,7 @@ static void make_and_merge_round_trip(void **state) {
         CHECK_OK(trm_rank_table_make(&one, 1, form, &json, &err), err);
         write_file(a, json);
         /* the same hosts are the same job, however they are spelled */
-        trm_rank_table *first = good(json);
+        trm_rank_table *first = read_good(json);
         trmi_table_digest(first, digest[form == TRM_RANK_TABLE_V1]);
         trm_rank_table_destroy(first);
         trm_free(json);
@@ -357,7 +357,7 @@ static void make_and_merge_round_trip(void **state) {
         trm_free(json);
         /* argument order decides, not names */
         CHECK_OK(trm_rank_table_merge((const char *const[]){b, a}, 2, &json, &err), err);
-        trm_rank_table *table = good(json);
+        trm_rank_table *table = read_good(json);
         assert_int_equal(table->form, form);
         assert_int_equal(trm_rank_table_size(table), 5);
         assert_string_equal(trm_rank_table_entry(table, 0).server_id, "node\"2");
@@ -403,7 +403,7 @@ static void hccn_conf_gives_addresses(void **state) {
     CHECK_OK(trm_rank_table_make(&host, 1, TRM_RANK_TABLE_GROUPS, &json, &err), err);
     assert_non_null(strstr(json, "\"chip_info\": \"910\""));
     assert_non_null(strstr(json, "\"device_ip\": \"192.168.101.101\""));
-    trm_rank_table_destroy(good(json));
+    trm_rank_table_destroy(read_good(json));
     trm_free(json);
     trm_free((void *)(uintptr_t)ips);
     write_file(path, "address_1=192.168.100.101\n");

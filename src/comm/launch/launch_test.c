@@ -20,7 +20,8 @@ typedef struct spoken {
     trmi_text out, err, say;
 } spoken;
 
-static void collect(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
+static void collect_output(void *context, trm_launch_stream stream, const char *data,
+                           size_t bytes) {
     spoken *all = context;
     trmi_text *text = stream == TRM_LAUNCH_OUT   ? &all->out
                       : stream == TRM_LAUNCH_ERR ? &all->err
@@ -31,7 +32,7 @@ static void collect(void *context, trm_launch_stream stream, const char *data, s
     }
 }
 
-static void forget(spoken *all) {
+static void free_output(spoken *all) {
     trmi_text_free(&all->out);
     trmi_text_free(&all->err);
     trmi_text_free(&all->say);
@@ -41,8 +42,8 @@ static void forget(spoken *all) {
 static const char *const path_only[] = {"PATH=/usr/bin:/bin", NULL};
 #define SHELL(text) ((const char *const[]){"sh", "-c", (text), NULL})
 
-static trm_launch_result launch(const char *script, int ranks, spoken *all,
-                                const trm_launch_options *more) {
+static trm_launch_result launch_script(const char *script, int ranks, spoken *all,
+                                       const trm_launch_options *more) {
     trm_launch_options options = more ? *more : (trm_launch_options){0};
     trm_launch_result result;
     trm_error err;
@@ -50,14 +51,14 @@ static trm_launch_result launch(const char *script, int ranks, spoken *all,
     options.ranks = ranks;
     options.environment = options.environment ? options.environment : path_only;
     options.directory = directory;
-    options.write = collect;
+    options.write = collect_output;
     options.context = all;
     memset(all, 0, sizeof *all);
     CHECK_OK(trm_launch(&options, &result, &err), err);
     return result;
 }
 
-static char *slurp(const char *name) {
+static char *read_text(const char *name) {
     static char text[65536];
     char path[128];
     snprintf(path, sizeof path, "%s/%s", directory, name);
@@ -71,7 +72,7 @@ static char *slurp(const char *name) {
     return text;
 }
 
-static bool has(const trmi_text *text, const char *part) {
+static bool has_part(const trmi_text *text, const char *part) {
     return text->data != NULL && strstr(text->data, part) != NULL;
 }
 
@@ -114,15 +115,15 @@ static void ranks_run_as_in_guide_002(void **state) {
                                              "TF_CONFIG=x", "MY_PASSWORD=hush", "KEPT=yes", NULL},
         .extra = (const char *const[]){"MORE=1", "KEPT=no", NULL}};
     trm_launch_result result =
-        launch("echo out of $RANK_ID; echo err of $RANK_ID >&2; echo see "
-               "$RANK_ID,$RANK_SIZE,$DEVICE_ID,$RANK,$OMPI_COMM_WORLD_RANK,$SLURM_PROCID,"
-               "$TF_CONFIG,$KEPT,$MORE,$TRIREME_RANK/$TRIREME_SIZE,$OMP_WAIT_POLICY,"
-               "$OMP_NUM_THREADS",
-               8, &all, &more);
+        launch_script("echo out of $RANK_ID; echo err of $RANK_ID >&2; echo see "
+                      "$RANK_ID,$RANK_SIZE,$DEVICE_ID,$RANK,$OMPI_COMM_WORLD_RANK,$SLURM_PROCID,"
+                      "$TF_CONFIG,$KEPT,$MORE,$TRIREME_RANK/$TRIREME_SIZE,$OMP_WAIT_POLICY,"
+                      "$OMP_NUM_THREADS",
+                      8, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_int_equal(result.failed_rank, -1);
-    assert_true(has(&all.say, "start training for device 7\n"));
-    assert_true(has(&all.say, "training success\n"));
+    assert_true(has_part(&all.say, "start training for device 7\n"));
+    assert_true(has_part(&all.say, "training success\n"));
     assert_string_equal(all.err.data, "err of 0\n"); /* rank 0 on the console, the others not */
     assert_memory_equal(all.out.data, "out of 0\nsee 0,8,0,", 19);
     assert_null(strstr(all.out.data, "out of 1"));
@@ -130,40 +131,40 @@ static void ranks_run_as_in_guide_002(void **state) {
     char expected[128];
     sprintf(expected, "out of 3\nerr of 3\nsee 3,8,3,,,,,no,1,3/8,%s,%d\n", policy,
             trmi_os_cpu_count() < 16 ? 1 : trmi_os_cpu_count() / 8);
-    assert_string_equal(slurp("device3/train.log3"), expected);
-    assert_non_null(strstr(slurp("device0/train.log0"), "out of 0"));
-    const char *env = slurp("device5/env5.log");
+    assert_string_equal(read_text("device3/train.log3"), expected);
+    assert_non_null(strstr(read_text("device0/train.log0"), "out of 0"));
+    const char *env = read_text("device5/env5.log");
     assert_non_null(strstr(env, "RANK_ID=5\n"));
     assert_non_null(strstr(env, "TRIREME_RENDEZVOUS=unix:/tmp/trireme-"));
     assert_non_null(strstr(env, "MY_PASSWORD=(not shown)\n"));
     assert_null(strstr(env, "hush"));
-    forget(&all);
+    free_output(&all);
 }
 
 static void failures_end_the_others_and_are_named(void **state) {
     spoken all;
-    trm_launch_result result = launch(
+    trm_launch_result result = launch_script(
         "if [ $RANK_ID = 2 ]; then echo the disk is gone >&2; exit 3; fi; sleep 30", 4, &all, NULL);
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_rank, 2);
     assert_int_equal(result.failed_code, 3);
     assert_true(result.seconds < 8);
-    assert_true(has(&all.say, "rank 2 ended with exit code 3"));
-    assert_true(has(&all.say, "device2/train.log2:\n| the disk is gone\n"));
-    assert_true(has(&all.say, "training failed\n"));
-    forget(&all);
+    assert_true(has_part(&all.say, "rank 2 ended with exit code 3"));
+    assert_true(has_part(&all.say, "device2/train.log2:\n| the disk is gone\n"));
+    assert_true(has_part(&all.say, "training failed\n"));
+    free_output(&all);
     /* guide 002 looked at rank 0 only and never waited for the others */
-    result =
-        launch("if [ $RANK_ID = 0 ]; then exit 0; fi; sleep 0.2; exit $RANK_ID", 2, &all, NULL);
+    result = launch_script("if [ $RANK_ID = 0 ]; then exit 0; fi; sleep 0.2; exit $RANK_ID", 2,
+                           &all, NULL);
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_rank, 1);
-    forget(&all);
-    result = launch("[ $RANK_ID = 1 ] && kill -9 $$; sleep 30", 3, &all, NULL);
+    free_output(&all);
+    result = launch_script("[ $RANK_ID = 1 ] && kill -9 $$; sleep 30", 3, &all, NULL);
     assert_int_equal(result.exit_code, 128 + SIGKILL);
     assert_int_equal(result.failed_rank, 1);
     assert_int_equal(result.failed_signal, SIGKILL);
-    assert_true(has(&all.say, "rank 1 died of signal 9 (Killed)"));
-    forget(&all);
+    assert_true(has_part(&all.say, "rank 1 died of signal 9 (Killed)"));
+    free_output(&all);
     /* the rank that caused the failure, not the ranks that noticed it (exit code 5: a peer
      * failed) */
     char script[400];
@@ -172,10 +173,10 @@ static void failures_end_the_others_and_are_named(void **state) {
              "if [ $RANK_ID = 0 ]; then until [ -e %s/about ]; do sleep 0.01; done; exit 5; fi; "
              "sleep 30",
              directory, directory);
-    result = launch(script, 3, &all, NULL);
+    result = launch_script(script, 3, &all, NULL);
     assert_int_equal(result.failed_rank, 2);
     assert_int_equal(result.failed_code, 7);
-    forget(&all);
+    free_output(&all);
 }
 
 static void wrong_programs_are_refused(void **state) {
@@ -244,32 +245,32 @@ static void grandchildren_do_not_outlive_the_job(void **state) {
     sprintf(script, "sleep 7%d & setsid sleep 7%d & sleep 0.1; exit 0", getpid(), getpid());
     char mark[32];
     sprintf(mark, "7%d", getpid());
-    trm_launch_result result = launch(script, 3, &all, NULL);
+    trm_launch_result result = launch_script(script, 3, &all, NULL);
     assert_int_equal(result.exit_code, 0);
     assert_true(nobody_left(mark));
-    forget(&all);
+    free_output(&all);
     /* those that ignore SIGTERM are killed after the grace */
     snprintf(script, sizeof script,
              "trap '' TERM; if [ $RANK_ID = 1 ]; then until [ -e %s/deaf ]; do sleep 0.01; done; "
              "exit 1; fi; touch %s/deaf; sleep 7%d; sleep 7%d",
              directory, directory, getpid(), getpid());
-    result = launch(script, 2, &all, &(trm_launch_options){.grace_seconds = 0.3});
+    result = launch_script(script, 2, &all, &(trm_launch_options){.grace_seconds = 0.3});
     assert_int_equal(result.exit_code, 2);
     assert_true(result.seconds < 8);
-    assert_true(has(&all.say, "killed"));
+    assert_true(has_part(&all.say, "killed"));
     assert_true(nobody_left(mark));
-    forget(&all);
+    free_output(&all);
 }
 
 static void time_limits_end_the_job(void **state) {
     spoken all;
-    trm_launch_result result = launch("[ $RANK_ID = 0 ] && exit 0; sleep 30", 2, &all,
-                                      &(trm_launch_options){.timeout_seconds = 1.5});
+    trm_launch_result result = launch_script("[ $RANK_ID = 0 ] && exit 0; sleep 30", 2, &all,
+                                             &(trm_launch_options){.timeout_seconds = 1.5});
     assert_int_equal(result.exit_code, 5);
     assert_true(result.seconds < 8);
-    assert_true(has(&all.say, "rank 1 still runs after"));
-    assert_false(has(&all.say, "rank 0 still runs"));
-    forget(&all);
+    assert_true(has_part(&all.say, "rank 1 still runs after"));
+    assert_false(has_part(&all.say, "rank 0 still runs"));
+    free_output(&all);
 }
 
 /* Runs the launcher in a process of its own and sends it `first` (and `second`) once both ranks
@@ -282,7 +283,7 @@ static int launcher_under_signal(const char *script, int first, int second, doub
     if (pid == 0) {
         spoken all;
         alarm(30);
-        trm_launch_result result = launch(script, 2, &all, NULL);
+        trm_launch_result result = launch_script(script, 2, &all, NULL);
         _exit(result.exit_code);
     }
     wait_until_ready(2);
@@ -303,7 +304,7 @@ static void signals_are_forwarded(void **state) {
     sprintf(script, "trap 'echo saved; exit 0' INT TERM; echo ready; sleep 8%d & wait", getpid());
     assert_int_equal(launcher_under_signal(script, SIGINT, 0, &seconds), 130);
     assert_true(seconds < 8); /* the grace is 10 */
-    assert_non_null(strstr(slurp("device1/train.log1"), "saved"));
+    assert_non_null(strstr(read_text("device1/train.log1"), "saved"));
     assert_int_equal(launcher_under_signal(script, SIGTERM, 0, &seconds), 143);
     /* the second signal does not wait for the grace */
     sprintf(script, "trap '' INT TERM; echo ready; while :; do sleep 0.05; done");
@@ -312,7 +313,7 @@ static void signals_are_forwarded(void **state) {
     sprintf(script, "trap 'echo user' USR1; echo ready; for i in 1 2 3 4 5 6 7 8 9; do sleep 0.1; "
                     "done; exit 0");
     assert_int_equal(launcher_under_signal(script, SIGUSR1, 0, &seconds), 0);
-    assert_non_null(strstr(slurp("device1/train.log1"), "user"));
+    assert_non_null(strstr(read_text("device1/train.log1"), "user"));
     assert_true(nobody_left(mark));
 }
 
@@ -348,10 +349,10 @@ static void a_dead_guardian_is_started_again(void **state) {
         pid_t launcher = fork();
         if (launcher == 0) {
             spoken all;
-            trm_launch_result result = launch(script, 2, &all, NULL);
-            _exit(has(&all.say, "guardian process has died; started again\n") &&
-                          has(&all.say, "training stopped by signal 15 (Terminated)\n") &&
-                          !has(&all.say, "training failed")
+            trm_launch_result result = launch_script(script, 2, &all, NULL);
+            _exit(has_part(&all.say, "guardian process has died; started again\n") &&
+                          has_part(&all.say, "training stopped by signal 15 (Terminated)\n") &&
+                          !has_part(&all.say, "training failed")
                       ? result.exit_code
                       : 99);
         }
@@ -395,19 +396,19 @@ static void roles_get_their_tf_config(void **state) {
         {.role = TRM_ROLE_WORKER, .count = 3},
         {.role = TRM_ROLE_EVALUATOR, .count = 1, .command = SHELL("exit 4")}};
     trm_launch_options more = {.roles = roles, .role_count = 3, .drain_seconds = 0.2};
-    trm_launch_result result = launch("echo $TF_CONFIG; sleep 0.3", 0, &all, &more);
+    trm_launch_result result = launch_script("echo $TF_CONFIG; sleep 0.3", 0, &all, &more);
     /* the launcher ends the server when the workers are done, which is success. The evaluator's
      * failure ends no process, but the job has failed. */
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_role, TRM_ROLE_EVALUATOR);
-    assert_true(has(&all.say, "training goes on without it"));
-    assert_true(has(&all.say, "sending SIGTERM to the parameter servers"));
+    assert_true(has_part(&all.say, "training goes on without it"));
+    assert_true(has_part(&all.say, "sending SIGTERM to the parameter servers"));
     trm_cluster *cluster;
     trm_error err;
     for (int i = 0; i < 3; i++) {
         char name[64], value[4096];
         sprintf(name, "device%d/train.log%d", i, i);
-        snprintf(value, sizeof value, "%s", slurp(name));
+        snprintf(value, sizeof value, "%s", read_text(name));
         setenv("TF_CONFIG", value, 1);
         CHECK_OK(trm_cluster_from_env(NULL, NULL, NULL, &cluster, &err), err);
         assert_int_equal(trm_cluster_get(cluster)->rank, i);
@@ -416,12 +417,13 @@ static void roles_get_their_tf_config(void **state) {
         trm_cluster_destroy(cluster);
     }
     unsetenv("TF_CONFIG");
-    assert_non_null(strstr(slurp("ps1/train.log1"), "\"task\": {\"type\": \"ps\", \"index\": 1}"));
-    forget(&all);
+    assert_non_null(
+        strstr(read_text("ps1/train.log1"), "\"task\": {\"type\": \"ps\", \"index\": 1}"));
+    free_output(&all);
     more.role_count = 2;
-    result = launch("sleep 0.1", 0, &all, &more);
+    result = launch_script("sleep 0.1", 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
-    forget(&all);
+    free_output(&all);
 }
 
 static void servers_are_started_again(void **state) {
@@ -433,29 +435,29 @@ static void servers_are_started_again(void **state) {
     trm_launch_role roles[] = {
         {.role = TRM_ROLE_PS, .count = 1, .command = SHELL(server), .restarts = 2},
         {.role = TRM_ROLE_WORKER, .count = 1}};
-    trm_launch_options more = {
-        .roles = roles, .role_count = 2, .drain_seconds = 0.1, .timeout_seconds = 60};
-    trm_launch_result result = launch(worker, 0, &all, &more);
+    trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.1};
+    trm_launch_result result = launch_script("sleep 0.5", 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
-    assert_true(has(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
-    forget(&all);
+    assert_true(has_part(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
+    free_output(&all);
     /* A process whose loss diverged is not started again, because it would diverge again; a process
      * that ended because a peer failed is. */
     roles[1].restarts = 2;
     more.roles = roles;
-    result = launch("exit 1", 0, &all, &more);
+    result = launch_script("exit 1", 0, &all, &more);
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_code, 1);
-    assert_false(has(&all.say, "worker 0 ended with exit code 1; started again"));
-    forget(&all);
-    launch("exit 2", 0, &all, &more);
-    assert_false(has(&all.say, "started again"));
-    forget(&all);
-    sprintf(worker, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
-    result = launch(worker, 0, &all, &more);
+    assert_false(has_part(&all.say, "worker 0 ended with exit code 1; started again"));
+    free_output(&all);
+    launch_script("exit 2", 0, &all, &more);
+    assert_false(has_part(&all.say, "started again"));
+    free_output(&all);
+    sprintf(script, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
+    result = launch_script(script, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
-    assert_true(has(&all.say, "worker 0 ended with exit code 5; started again (1 more times)"));
-    forget(&all);
+    assert_true(
+        has_part(&all.say, "worker 0 ended with exit code 5; started again (1 more times)"));
+    free_output(&all);
 }
 
 /* A server that ends with code 0 while the job runs is an error that names it, or it is started
@@ -471,32 +473,31 @@ static void servers_that_leave_early_are_missed(void **state) {
         {.role = TRM_ROLE_WORKER, .count = 1}};
     trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.3};
     double begun = trmi_os_now();
-    trm_launch_result result = launch("sleep 60", 0, &all, &more);
+    trm_launch_result result = launch_script("sleep 60", 0, &all, &more);
     assert_true(trmi_os_now() - begun < 30);
     assert_int_equal(result.exit_code, 2);
     assert_int_equal(result.failed_role, TRM_ROLE_PS);
     assert_int_equal(result.failed_rank, 1);
-    assert_true(has(&all.say, "ps 1 ended with exit code 0 before the job was over"));
-    forget(&all);
+    assert_true(has_part(&all.say, "ps 1 ended with exit code 0 before the job was over"));
+    free_output(&all);
 
     sprintf(server, "[ -e %s/left ] && { touch %s/back; sleep 60; }; touch %s/left", directory,
             directory, directory);
     sprintf(worker, "until [ -e %s/back ]; do sleep 0.02; done", directory);
     roles[0] =
-        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(server), .restarts = 1};
-    more.timeout_seconds = 60;
-    result = launch(worker, 0, &all, &more);
+        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 1};
+    result = launch_script("sleep 1.5", 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
-    assert_true(has(&all.say, "ps 0 ended with exit code 0, but worker 0 still runs"));
-    assert_true(has(&all.say, "started again (0 more times)"));
-    forget(&all);
+    assert_true(has_part(&all.say, "ps 0 ended with exit code 0, but worker 0 still runs"));
+    assert_true(has_part(&all.say, "started again (0 more times)"));
+    free_output(&all);
 
     roles[0].command = SHELL("exit 0");
     roles[0].restarts = 0;
-    result = launch("sleep 1", 0, &all, &more);
+    result = launch_script("sleep 1", 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
-    assert_true(has(&all.say, "all parameter servers have ended, but worker 0 still runs"));
-    forget(&all);
+    assert_true(has_part(&all.say, "all parameter servers have ended, but worker 0 still runs"));
+    free_output(&all);
 }
 
 static void dry_runs_change_nothing(void **state) {
@@ -504,15 +505,15 @@ static void dry_runs_change_nothing(void **state) {
     trm_error err;
     assert_int_equal(trmi_os_remove_tree(NULL, directory, &err), TRM_OK);
     trm_launch_result result =
-        launch("touch /tmp/never", 2, &all, &(trm_launch_options){.dry_run = true});
+        launch_script("touch /tmp/never", 2, &all, &(trm_launch_options){.dry_run = true});
     assert_int_equal(result.exit_code, 0);
-    assert_true(has(&all.say, "rank 1  log"));
-    assert_true(has(&all.say, "env   RANK_ID=1"));
-    assert_true(has(&all.say, "runs  sh -c touch /tmp/never"));
+    assert_true(has_part(&all.say, "rank 1  log"));
+    assert_true(has_part(&all.say, "env   RANK_ID=1"));
+    assert_true(has_part(&all.say, "runs  sh -c touch /tmp/never"));
     assert_int_equal(access(directory, F_OK), -1);
     assert_int_equal(access("/tmp/never", F_OK), -1);
     assert_int_equal(trmi_os_make_dirs(NULL, directory, &err), TRM_OK);
-    forget(&all);
+    free_output(&all);
 }
 
 static void tables_give_the_devices(void **state) {
@@ -530,13 +531,13 @@ static void tables_give_the_devices(void **state) {
     }
     fclose(file);
     trm_free(json);
-    trm_launch_result result = launch("echo $RANK_TABLE_FILE $DEVICE_ID", 2, &all,
-                                      &(trm_launch_options){.rank_table = path});
+    trm_launch_result result = launch_script("echo $RANK_TABLE_FILE $DEVICE_ID", 2, &all,
+                                             &(trm_launch_options){.rank_table = path});
     assert_int_equal(result.exit_code, 0);
     char expected[128];
     snprintf(expected, sizeof expected, "%s 6\n", path);
-    assert_string_equal(slurp("device1/train.log1"), expected);
-    forget(&all);
+    assert_string_equal(read_text("device1/train.log1"), expected);
+    free_output(&all);
     trm_launch_options wrong = {
         .ranks = 3, .command = SHELL("true"), .rank_table = path, .directory = directory};
     CHECK_FAILS(trm_launch(&wrong, &result, &err), TRM_INVALID, err,
@@ -568,7 +569,7 @@ static void launched_ranks_meet(void **state) {
                                   .command = (const char *const[]){"/proc/self/exe", "rank", NULL},
                                   .environment = path_only,
                                   .directory = directory,
-                                  .write = collect,
+                                  .write = collect_output,
                                   .context = &all};
     char self[256];
     ssize_t bytes = readlink("/proc/self/exe", self, sizeof self - 1);
@@ -579,9 +580,9 @@ static void launched_ranks_meet(void **state) {
     if (result.exit_code != 0) {
         fail_msg("%s%s", all.say.data, all.err.data ? all.err.data : "");
     }
-    assert_string_equal(slurp("device7/train.log7"), "trireme run: rank 7 of 8\n");
+    assert_string_equal(read_text("device7/train.log7"), "trireme run: rank 7 of 8\n");
     print_message("8 ranks started, met and left in %.2f s\n", result.seconds);
-    forget(&all);
+    free_output(&all);
 }
 
 static void cores_are_shared_out(void **state) {
@@ -593,17 +594,18 @@ static void cores_are_shared_out(void **state) {
         print_message("skipped: one core, or a quota below the cores\n");
         skip();
     }
-    trm_launch_result result = launch("grep Cpus_allowed_list /proc/self/status", 2, &all, NULL);
+    trm_launch_result result =
+        launch_script("grep Cpus_allowed_list /proc/self/status", 2, &all, NULL);
     assert_int_equal(result.exit_code, 0);
     char first[256];
-    snprintf(first, sizeof first, "%s", slurp("device0/train.log0"));
-    assert_string_not_equal(first, slurp("device1/train.log1"));
-    forget(&all);
-    result = launch("grep Cpus_allowed_list /proc/self/status", 2, &all,
-                    &(trm_launch_options){.bind = TRM_OFF});
-    snprintf(first, sizeof first, "%s", slurp("device0/train.log0"));
-    assert_string_equal(first, slurp("device1/train.log1"));
-    forget(&all);
+    snprintf(first, sizeof first, "%s", read_text("device0/train.log0"));
+    assert_string_not_equal(first, read_text("device1/train.log1"));
+    free_output(&all);
+    result = launch_script("grep Cpus_allowed_list /proc/self/status", 2, &all,
+                           &(trm_launch_options){.bind = TRM_OFF});
+    snprintf(first, sizeof first, "%s", read_text("device0/train.log0"));
+    assert_string_equal(first, read_text("device1/train.log1"));
+    free_output(&all);
 }
 
 static int make_directory(void **state) { return mkdtemp(directory) == NULL; }

@@ -12,7 +12,7 @@
 static char spaces[2][32];
 static const char *const addresses[2] = {"10.78.0.1", "10.78.0.2"};
 
-static int command(const char *format, ...) {
+static int run_command(const char *format, ...) {
     char line[256];
     va_list args;
     va_start(args, format);
@@ -23,7 +23,7 @@ static int command(const char *format, ...) {
 
 static int remove_hosts(void **state) {
     for (int h = 0; h < 2 && spaces[h][0] != '\0'; h++) {
-        command("ip netns del %s 2>/dev/null", spaces[h]);
+        run_command("ip netns del %s 2>/dev/null", spaces[h]);
     }
     return 0;
 }
@@ -45,20 +45,20 @@ static int make_hosts(void **state) {
     for (int h = 0; h < 2; h++) {
         sprintf(spaces[h], "trmhosts%d-%d", h, (int)getpid());
     }
-    bool made =
-        command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
-                spaces[1]) == 0 &&
-        command("ip -n %s link add w type veth peer name w netns %s", spaces[0], spaces[1]) == 0;
+    bool made = run_command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
+                            spaces[1]) == 0 &&
+                run_command("ip -n %s link add w type veth peer name w netns %s", spaces[0],
+                            spaces[1]) == 0;
     for (int h = 0; made && h < 2; h++) {
-        made = command("ip -n %s addr add %s/24 dev w && ip -n %s link set lo up", spaces[h],
-                       addresses[h], spaces[h]) == 0;
+        made = run_command("ip -n %s addr add %s/24 dev w && ip -n %s link set lo up", spaces[h],
+                           addresses[h], spaces[h]) == 0;
     }
-    made = made &&
-           command("ip -n %s link set w up && ip -n %s link set w up", spaces[0], spaces[1]) == 0;
+    made = made && run_command("ip -n %s link set w up && ip -n %s link set w up", spaces[0],
+                               spaces[1]) == 0;
     made = made && can_enter();
     for (int i = 0; made && i < 100; i++) { /* UCX looks for links that are up */
-        if (command("ip -n %s link show w | grep -q 'state UP'", spaces[0]) == 0 &&
-            command("ip -n %s link show w | grep -q 'state UP'", spaces[1]) == 0) {
+        if (run_command("ip -n %s link show w | grep -q 'state UP'", spaces[0]) == 0 &&
+            run_command("ip -n %s link show w | grep -q 'state UP'", spaces[1]) == 0) {
             return 0;
         }
         usleep(20000);

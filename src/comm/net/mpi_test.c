@@ -12,7 +12,8 @@ static const int64_t counts[] = {0, 1021, -1};
 static const int64_t large[] = {300000, -1}; /* 2.4 MB of int64: blocks and a rest */
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
-static void disagree(rank_context *context, trm_bootstrap *boot, const trm_comm_options *options) {
+static void create_disagreeing(rank_context *context, trm_bootstrap *boot,
+                               const trm_comm_options *options) {
     trm_error err = {.status = 0};
     trm_comm *comm = NULL;
     float data[9] = {0};
@@ -48,7 +49,7 @@ static int rank_main(bool fails) {
     }
     if (fails) {
         const trm_comm_options options = {.engine = "mpi", .plugin_dir = PLUGINS};
-        disagree(&context, boot, &options);
+        create_disagreeing(&context, boot, &options);
     }
     printf("rank %d of %d: %s\n", boot->rank, boot->size,
            context.failure[0] != '\0' ? context.failure : "good");
@@ -64,7 +65,7 @@ static int rank_main(bool fails) {
 /* ---- the test -------------------------------------------------------------------------------- */
 static char self[512];
 
-static void under(const char *family, const char *mpirun, const char *role) {
+static void run_under(const char *family, const char *mpirun, const char *role) {
     char line[1200], text[256];
     snprintf(line, sizeof line, PLUGINS "/trireme_comm_mpi_%s.so", family);
     snprintf(text, sizeof text, "command -v %s > /dev/null", mpirun);
@@ -97,12 +98,14 @@ static void under(const char *family, const char *mpirun, const char *role) {
     }
 }
 
-static void open_mpi(void **state) { under("openmpi", "mpirun.openmpi --oversubscribe", "rank"); }
-static void mpich(void **state) { under("mpich", "mpirun.mpich", "rank"); }
-static void open_mpi_disagreement(void **state) {
-    under("openmpi", "mpirun.openmpi --oversubscribe", "fails");
+static void open_mpi(void **state) {
+    run_under("openmpi", "mpirun.openmpi --oversubscribe", "rank");
 }
-static void mpich_disagreement(void **state) { under("mpich", "mpirun.mpich", "fails"); }
+static void mpich(void **state) { run_under("mpich", "mpirun.mpich", "rank"); }
+static void open_mpi_disagreement(void **state) {
+    run_under("openmpi", "mpirun.openmpi --oversubscribe", "fails");
+}
+static void mpich_disagreement(void **state) { run_under("mpich", "mpirun.mpich", "fails"); }
 
 int main(int argc, char **argv) {
     if (argc > 1) {

@@ -95,7 +95,7 @@ static void one_order(rank_context *context) {
             bool same = memcmp(&net->model, &fixed, sizeof fixed) == 0;
             EXPECT(same == (orders[o] != TRM_DETERMINISTIC_FALSE), "order %d: figures", o);
             for (int i = 0; i < COUNT; i++) {
-                bits[o][turn][i] = wild(context->rank, i);
+                bits[o][turn][i] = wild_value(context->rank, i);
             }
             EXPECT_OK(trm_comm_allreduce(comm, bits[o][turn], COUNT, TRM_FLOAT32, TRM_REDUCTION_SUM,
                                          &err),
@@ -108,9 +108,9 @@ static void one_order(rank_context *context) {
     EXPECT(memcmp(bits[2][0], bits[2][1], sizeof bits[2][0]) == 0, "strict: other bits");
     EXPECT(memcmp(bits[1][0], bits[2][0], sizeof bits[1][0]) != 0, "a ring sums in rank order?");
     for (int i = 0; i < COUNT; i++) {
-        float sum = wild(0, i);
+        float sum = wild_value(0, i);
         for (int r = 1; r < context->size; r++) {
-            sum += wild(r, i);
+            sum += wild_value(r, i);
         }
         EXPECT(bits[2][0][i] == sum, "strict: element %d", i);
     }
@@ -280,7 +280,7 @@ static void faults_are_named(void **state) {
               TRM_TIMEOUT);
 }
 
-static void disagreeing(rank_context *context) {
+static void create_disagreeing(rank_context *context) {
     OPEN_COMM();
     int32_t data[100] = {1};
     trm_collective op = {.kind = TRM_ALLREDUCE,
@@ -308,13 +308,13 @@ static void disagreement(void **state) {
         for (int e = 0; e < 3; e++) {
             rank_setup given = {.options = {.engine = engines[e], .algorithm = "ring"},
                                 .mode = mode};
-            ranks_run(2, 1, false, disagreeing, &given, "two disagree");
-            ranks_run(4, 2, false, disagreeing, &given, "four disagree");
+            ranks_run(2, 1, false, create_disagreeing, &given, "two disagree");
+            ranks_run(4, 2, false, create_disagreeing, &given, "four disagree");
         }
     }
 }
 
-static void endless(rank_context *context) {
+static void reduce_forever(rank_context *context) {
     OPEN_COMM();
     float *data = malloc(400000);
     trm_status status = TRM_OK;
@@ -336,7 +336,7 @@ static void killed_over_tcp(void **state) {
             double patience = check_patience(), limit = 1.5 * patience;
             rank_setup given = {.options = {.timeout_seconds = limit}};
             CHECK_OK(trmi_job_create(4, per_host, &job, &err), err);
-            rank_context *contexts = ranks_fork(job, 4, endless, &given);
+            rank_context *contexts = ranks_fork(job, 4, reduce_forever, &given);
             ranks_wait(contexts, 4, 2);
             double start = trmi_os_now();
             kill(contexts[2].pid, number == 0 ? SIGKILL : SIGSTOP);
@@ -366,7 +366,7 @@ static void killed_over_tcp(void **state) {
 }
 
 /* For longer than a host may be silent, and with more data waiting than the sockets take. */
-static void late(rank_context *context) {
+static void come_late(rank_context *context) {
     OPEN_COMM();
     enum { COUNT = 4 << 20 };
     float *data = malloc(COUNT * sizeof *data);
@@ -384,7 +384,7 @@ static void late(rank_context *context) {
 
 static void a_late_rank_is_waited_for(void **state) {
     rank_setup given = {.options = {.engine = "tcp"}};
-    ranks_run(2, 1, true, late, &given, "late");
+    ranks_run(2, 1, true, come_late, &given, "late");
 }
 
 /* ---- options --------------------------------------------------------------------------------- */

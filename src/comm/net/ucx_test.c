@@ -8,12 +8,12 @@
 
 #define PLUGINS TRIREME_BUILD_DIR "/plugins"
 
-static bool built(void) { return access(PLUGINS "/trireme_comm_ucx.so", R_OK) == 0; }
+static bool has_ucx(void) { return access(PLUGINS "/trireme_comm_ucx.so", R_OK) == 0; }
 
 static const int64_t counts[] = {0, 1, 1000, 20011, -1};
 
 static void collectives(void **state) {
-    if (!built()) {
+    if (!has_ucx()) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
     }
@@ -27,7 +27,7 @@ static void collectives(void **state) {
 
 enum { LARGE = 4 << 20 }; /* 16 MB: by rendezvous */
 
-static void misbehaves(rank_context *context) {
+static void send_wrongly(rank_context *context) {
     const rank_setup *given = context->arg;
     trm_error err = {.status = 0};
     trm_bootstrap *boot = NULL;
@@ -65,18 +65,18 @@ static void misbehaves(rank_context *context) {
 }
 
 static void faults(void **state) {
-    if (!built()) {
+    if (!has_ucx()) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
     }
     rank_setup given = {.options = {.engine = "ucx", .plugin_dir = PLUGINS}};
-    ranks_run(2, 1, true, misbehaves, &given, "disagreement");
+    ranks_run(2, 1, true, send_wrongly, &given, "disagreement");
     setenv("UCX_TLS", "tcp", 1); /* as between hosts: not the memory that these ranks could share */
     for (given.mode = 1; given.mode <= 2; given.mode++) {
         trm_error err;
         trmi_job *job = NULL;
         CHECK_OK(trmi_job_create(3, 1, &job, &err), err);
-        rank_context *contexts = ranks_fork(job, 3, misbehaves, &given);
+        rank_context *contexts = ranks_fork(job, 3, send_wrongly, &given);
         for (int r = 0; r < 3; r++) {
             waitpid(contexts[r].pid, NULL, 0);
         }

@@ -96,7 +96,7 @@ typedef struct plan {
     double alpha;    /* expected; 0: measured, whatever it is */
 } plan;
 
-static void join(rank_context *context) {
+static void join_calibration(rank_context *context) {
     const plan *expected = context->arg;
     trm_error err = {.status = TRM_OK};
     trm_bootstrap *boot = NULL;
@@ -131,9 +131,9 @@ static void measured_once_per_cluster(void **state) {
     setenv("XDG_CACHE_HOME", folder, 1);
     snprintf(path, sizeof path, "%s/trireme/links.txt", folder);
     plan unknown = {0}, first = {.cluster = 7}, kept = {.cluster = 7}, others = {.cluster = 8};
-    ranks_run(3, 1, false, join, &unknown, "a cluster without a name");
+    ranks_run(3, 1, false, join_calibration, &unknown, "a cluster without a name");
     assert_int_not_equal(access(path, F_OK), 0);
-    ranks_run(3, 1, false, join, &first, "first time");
+    ranks_run(3, 1, false, join_calibration, &first, "first time");
     CHECK_OK(trmi_os_read_file(path, 1 << 20, &text, &bytes, &err), err);
     assert_true(trmi_links_find((char *)text, (uint8_t[32]){7}, "tcp", &found));
     /* an implausible figure shows that the file's figures are used */
@@ -142,8 +142,8 @@ static void measured_once_per_cluster(void **state) {
     CHECK_OK(trmi_links_put((char *)text, (uint8_t[32]){7}, "tcp", &found, &edited, &err), err);
     CHECK_OK(trmi_os_replace_file(NULL, path, edited.data, strlen(edited.data), &err), err);
     kept.alpha = 0.125;
-    ranks_run(3, 1, false, join, &kept, "second time");
-    ranks_run(3, 1, false, join, &others, "another cluster");
+    ranks_run(3, 1, false, join_calibration, &kept, "second time");
+    ranks_run(3, 1, false, join_calibration, &others, "another cluster");
     trmi_free(text);
     CHECK_OK(trmi_os_read_file(path, 1 << 20, &text, &bytes, &err), err);
     assert_true(trmi_links_find((char *)text, (uint8_t[32]){7}, "tcp", &found));
@@ -155,7 +155,7 @@ static void measured_once_per_cluster(void **state) {
     /* a cache that cannot be written is no error */
     CHECK_OK(trmi_os_remove_tree(NULL, folder, &err), err);
     setenv("XDG_CACHE_HOME", "/proc/nowhere", 1);
-    ranks_run(2, 1, false, join, &first, "no cache");
+    ranks_run(2, 1, false, join_calibration, &first, "no cache");
 }
 
 int main(void) {

@@ -24,7 +24,7 @@ typedef struct wire {
 } wire;
 static wire wires[MAX_RANKS][MAX_RANKS];
 
-static int64_t value(int rank, int64_t i) { return (rank + 1) * 1000003 + i * 7; }
+static int64_t value_of(int rank, int64_t i) { return (rank + 1) * 1000003 + i * 7; }
 
 static int64_t *range_of(player *p, trmi_schedule_place place, int64_t at, int64_t count,
                          const char *what) {
@@ -58,7 +58,7 @@ static void play_local(player *p, int round, const char *what) {
     }
 }
 
-static bool cross(const trmi_schedule_step *a, const trmi_schedule_step *b) {
+static bool do_cross(const trmi_schedule_step *a, const trmi_schedule_step *b) {
     trmi_schedule_place ap = a->kind == TRMI_SEND ? a->from_place : a->to_place;
     trmi_schedule_place bp = b->kind == TRMI_SEND ? b->from_place : b->to_place;
     int64_t x = a->kind == TRMI_SEND ? a->from : a->to, y = b->kind == TRMI_SEND ? b->from : b->to;
@@ -75,7 +75,7 @@ static void send_round(int rank, int round, const char *what) {
             break;
         }
         for (int64_t k = first; k < p->at; k++) {
-            if (cross(s, &p->schedule.steps[k])) {
+            if (do_cross(s, &p->schedule.steps[k])) {
                 fail_msg("%s: rank %d round %d: steps %d and %d touch the same elements", what,
                          rank, round, (int)k, (int)p->at);
             }
@@ -118,13 +118,13 @@ static void receive_round(int rank, int round, const char *what) {
     }
 }
 
-static int64_t varied(int64_t count, int r) { return r % 3 == 1 ? 0 : (count + r) / (r + 1); }
+static int64_t vary_count(int64_t count, int r) { return r % 3 == 1 ? 0 : (count + r) / (r + 1); }
 static int64_t pair_count(int64_t count, int from, int to) {
     return (from + 2 * to) % 3 == 2 ? 0 : count / (from + to + 1);
 }
 
-static void prepare(int n, int rank, trmi_algorithm algorithm, trm_collective_kind kind, int root,
-                    int64_t count, bool in_place, const char *what) {
+static void prepare_rank(int n, int rank, trmi_algorithm algorithm, trm_collective_kind kind,
+                         int root, int64_t count, bool in_place, const char *what) {
     player *p = &players[rank];
     bool v = kind == TRM_ALLGATHERV || kind == TRM_REDUCE_SCATTERV, vv = kind == TRM_ALLTOALLV;
     bool full = kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_BROADCAST;
@@ -137,7 +137,7 @@ static void prepare(int n, int rank, trmi_algorithm algorithm, trm_collective_ki
                                      .piece_count = 300};
     int64_t total = 0, sent = 0, received = 0;
     for (int r = 0; r < n; r++) {
-        p->counts[0][r] = v ? varied(count, r) : pair_count(count, rank, r);
+        p->counts[0][r] = v ? vary_count(count, r) : pair_count(count, rank, r);
         p->counts[1][r] = v ? total : sent;
         p->counts[2][r] = pair_count(count, r, rank);
         p->counts[3][r] = received;
@@ -161,7 +161,7 @@ static void prepare(int n, int rank, trmi_algorithm algorithm, trm_collective_ki
     for (int k = 0; k < 3; k++) {
         p->buffer[k] = malloc((size_t)p->length[k] * 8 + 8);
         for (int64_t i = 0; i < p->length[k]; i++) {
-            p->buffer[k][i] = k == 0 ? value(rank, i) : -77777;
+            p->buffer[k][i] = k == 0 ? value_of(rank, i) : -77777;
         }
     }
     if (in_place) {
@@ -174,7 +174,7 @@ static void prepare(int n, int rank, trmi_algorithm algorithm, trm_collective_ki
 static int64_t total_value(int n, int64_t i) {
     int64_t sum = 0;
     for (int r = 0; r < n; r++) {
-        sum += value(r, i);
+        sum += value_of(r, i);
     }
     return sum;
 }
@@ -201,7 +201,7 @@ static void check_result(int n, int rank, trm_collective_kind kind, int root, in
         break;
     case TRM_BROADCAST:
         for (int64_t i = 0; i < count; i++) {
-            check_element(rank, i, value(root, i), what);
+            check_element(rank, i, value_of(root, i), what);
         }
         break;
     case TRM_REDUCE_SCATTER:
@@ -212,7 +212,7 @@ static void check_result(int n, int rank, trm_collective_kind kind, int root, in
         break;
     case TRM_SCATTER:
         for (int64_t i = 0; i < count; i++) {
-            check_element(rank, i, value(root, start + i), what);
+            check_element(rank, i, value_of(root, start + i), what);
         }
         break;
     default:
@@ -225,7 +225,7 @@ static void check_result(int n, int rank, trm_collective_kind kind, int root, in
                            : kind == TRM_ALLTOALLV ? players[r].counts[1][rank]
                                                    : 0;
             for (int64_t i = 0; i < length; i++) {
-                check_element(rank, at++, value(r, from + i), what);
+                check_element(rank, at++, value_of(r, from + i), what);
             }
         }
     }
@@ -258,8 +258,8 @@ static void check_cost(int n, trmi_algorithm algorithm, trm_collective_kind kind
     }
 }
 
-static void play(int n, trmi_algorithm algorithm, trm_collective_kind kind, int64_t count,
-                 bool in_place) {
+static void play_schedule(int n, trmi_algorithm algorithm, trm_collective_kind kind, int64_t count,
+                          bool in_place) {
     int root = (int)(count % n);
     char what[128];
     snprintf(what, sizeof what, "%s by %s, n = %d, count %lld, root %d%s",
@@ -267,7 +267,7 @@ static void play(int n, trmi_algorithm algorithm, trm_collective_kind kind, int6
              in_place ? ", in place" : "");
     int rounds = 0;
     for (int r = 0; r < n; r++) {
-        prepare(n, r, algorithm, kind, root, count, in_place, what);
+        prepare_rank(n, r, algorithm, kind, root, count, in_place, what);
         rounds = players[r].schedule.rounds > rounds ? players[r].schedule.rounds : rounds;
     }
     for (int round = 0; round <= rounds; round++) {
@@ -315,10 +315,10 @@ static void every_schedule(void **state) {
                 for (size_t c = 0; c < sizeof counts / sizeof *counts; c++) {
                     bool in_place =
                         kind == TRM_ALLREDUCE || kind == TRM_BROADCAST || kind == TRM_REDUCE;
-                    play(n, algorithm, kind, counts[c], false);
+                    play_schedule(n, algorithm, kind, counts[c], false);
                     played++;
                     if (in_place) {
-                        play(n, algorithm, kind, counts[c], true);
+                        play_schedule(n, algorithm, kind, counts[c], true);
                     }
                 }
             }

@@ -15,7 +15,7 @@
 
 enum { BYTES = 1 << 20 };
 
-static void refuses(int64_t pid, int fd, const char *why) {
+static void expect_refusal(int64_t pid, int fd, const char *why) {
     trm_error err;
     int opened;
     CHECK_FAILS(trmi_shared_open(pid, fd, BYTES, &opened, &err), TRM_CORRUPT, err, why);
@@ -61,27 +61,27 @@ static void other_files_are_refused(void **state) {
     int file = mkstemp(path);
     assert_true(file >= 0 && ftruncate(file, BYTES) == 0);
     unlink(path);
-    refuses(getpid(), file, "its size is not sealed");
+    expect_refusal(getpid(), file, "its size is not sealed");
     close(file);
 
     int loose = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_true(loose >= 0 && fchmod(loose, 0600) == 0 && ftruncate(loose, BYTES) == 0);
-    refuses(getpid(), loose, "its size is not sealed");
+    expect_refusal(getpid(), loose, "its size is not sealed");
     assert_int_equal(fcntl(loose, F_ADD_SEALS, F_SEAL_GROW), 0); /* it may still become shorter */
-    refuses(getpid(), loose, "its size is not sealed");
+    expect_refusal(getpid(), loose, "its size is not sealed");
     close(loose);
 
     int made;
     CHECK_OK(trmi_shared_create("test", BYTES / 2, &made, &err), err);
-    refuses(getpid(), made, "another size");
+    expect_refusal(getpid(), made, "another size");
     close(made);
     CHECK_OK(trmi_shared_create("test", BYTES, &made, &err), err);
     assert_int_equal(fchmod(made, 0644), 0);
-    refuses(getpid(), made, "its mode is not 0600");
+    expect_refusal(getpid(), made, "its mode is not 0600");
     close(made);
 
     assert_int_equal(pipe(ends), 0);
-    refuses(getpid(), ends[1], "no memory file");
+    expect_refusal(getpid(), ends[1], "no memory file");
     close(ends[0]);
     close(ends[1]);
     CHECK_FAILS(trmi_shared_open(getpid(), 100000, BYTES, &opened, &err), TRM_PEER, err,
@@ -125,7 +125,7 @@ static void another_owner_is_refused(void **state) {
     }
     assert_int_equal(read(told[0], &fd, sizeof fd), sizeof fd);
     assert_true(fd >= 0);
-    refuses(child, fd, "another user");
+    expect_refusal(child, fd, "another user");
     close(done[1]);
     assert_int_equal(waitpid(child, NULL, 0), child);
 }

@@ -32,7 +32,7 @@ static void rewrite_slot(trmi_shm *shm, attack what, uint64_t i) {
     }
 }
 
-static void *rewrite(void *context) {
+static void *rewrite_post(void *context) {
     attacker *a = context;
     trmi_shm *shm = a->shm;
     for (uint64_t i = 0; !atomic_load(&a->stop); i++) {
@@ -55,7 +55,8 @@ static void *rewrite(void *context) {
 }
 
 /* One operation of each kind that the attack is about.   errors  those of the communicator */
-static trm_status play(trm_comm *comm, attack what, float *send, float *recv, trm_error *err) {
+static trm_status play_attack(trm_comm *comm, attack what, float *send, float *recv,
+                              trm_error *err) {
     const int64_t counts[PAIR] = {FLOATS / 2, FLOATS / 2};
     const trm_collective sum = {.kind = TRM_ALLREDUCE,
                                 .send = send,
@@ -76,7 +77,7 @@ static trm_status play(trm_comm *comm, attack what, float *send, float *recv, tr
                                     : trm_comm_recv(comm, recv, FLOATS, TRM_FLOAT32, 1, err);
 }
 
-static void body(rank_context *context) {
+static void run_rank(rank_context *context) {
     OPEN_COMM();
     const attack what = (attack)given->mode;
     attacker a = {.shm = (trmi_shm *)(void *)comm->shm, .what = what};
@@ -85,10 +86,10 @@ static void body(rank_context *context) {
     float *recv = trm_comm_alloc_shared(comm, FLOATS * sizeof *recv, &err);
     EXPECT(send != NULL && recv != NULL, "%s", err.message);
     memset(send, 0, FLOATS * sizeof *send);
-    EXPECT(rank == 0 || pthread_create(&thread, NULL, rewrite, &a) == 0, "no thread");
+    EXPECT(rank == 0 || pthread_create(&thread, NULL, rewrite_post, &a) == 0, "no thread");
     trm_status status = TRM_OK;
     for (int i = 0; i < ROUNDS && status == TRM_OK; i++) {
-        status = play(comm, what, send, recv, &err);
+        status = play_attack(comm, what, send, recv, &err);
     }
     if (rank == 1) {
         atomic_store(&a.stop, true);
@@ -112,7 +113,7 @@ static void nobody_crashes(void **state) {
     static const char *const names[ATTACKS] = {"places", "regions", "cells", "shares"};
     for (int what = 0; what < ATTACKS; what++) {
         rank_setup given = {.options = {.engine = "shm", .timeout_seconds = 5}, .mode = what};
-        ranks_run(PAIR, 0, true, body, &given, names[what]);
+        ranks_run(PAIR, 0, true, run_rank, &given, names[what]);
     }
 }
 

@@ -34,13 +34,13 @@ static const trm_batch *first_batch(trm_dataset *data, int64_t size) {
     return batch;
 }
 
-static const void *field(const trm_batch *batch, const char *name) {
+static const void *field_of(const trm_batch *batch, const char *name) {
     const trm_tensor *tensor = trm_batch_tensor(batch, name);
     assert_non_null(tensor);
     return tensor->data;
 }
 
-static int64_t key(int32_t f, const char *text, int64_t buckets) {
+static int64_t key_of(int32_t f, const char *text, int64_t buckets) {
     trmi_keyer keyer = {.buckets = buckets};
     return trmi_key_of_text(&keyer, f, text, strlen(text));
 }
@@ -102,11 +102,11 @@ static void keys_are_bounded_and_missing_is_zero(void **state) {
     assert_int_equal(trmi_key_of_text(&keyer, 3, "", 0), 0);
     keyer.shared = true;
     assert_int_equal(trmi_key_of_text(&keyer, 3, "", 0), 300);
-    assert_int_equal(trmi_key_of_text(&keyer, 3, "5", 1), 300 + key(3, "5", 100));
+    assert_int_equal(trmi_key_of_text(&keyer, 3, "5", 1), 300 + key_of(3, "5", 100));
     keyer = (trmi_keyer){0};
     assert_true(trmi_key_missing(&keyer, 0) != trmi_key_missing(&keyer, 1));
     assert_true(trmi_key_of_text(&keyer, 0, "x", 1) >= 0);
-    assert_true(key(0, "x", 0) != key(1, "x", 0));
+    assert_true(key_of(0, "x", 0) != key_of(1, "x", 0));
     assert_int_equal(trmi_key_of_number(&keyer, 1, 77), 77);
 }
 
@@ -114,12 +114,12 @@ static void keys_are_bounded_and_missing_is_zero(void **state) {
 static void fields_are_keyed_alike(void **state) {
     static const int32_t same[] = {0, 1, 0}, wrong[] = {0, 2, 0};
     trmi_keyer keyer = {.buckets = 100, .same_as = same, .same_as_count = 3};
-    assert_int_equal(trmi_key_of_text(&keyer, 2, "x", 1), key(0, "x", 100));
+    assert_int_equal(trmi_key_of_text(&keyer, 2, "x", 1), key_of(0, "x", 100));
     assert_int_equal(trmi_key_of_number(&keyer, 2, 5), trmi_key_of_number(&keyer, 0, 5));
-    assert_int_equal(trmi_key_of_text(&keyer, 1, "x", 1), key(1, "x", 100));
-    assert_int_equal(trmi_key_of_text(&keyer, 3, "x", 1), key(3, "x", 100));
+    assert_int_equal(trmi_key_of_text(&keyer, 1, "x", 1), key_of(1, "x", 100));
+    assert_int_equal(trmi_key_of_text(&keyer, 3, "x", 1), key_of(3, "x", 100));
     keyer.shared = true;
-    assert_int_equal(trmi_key_of_text(&keyer, 2, "x", 1), key(0, "x", 100));
+    assert_int_equal(trmi_key_of_text(&keyer, 2, "x", 1), key_of(0, "x", 100));
     const char *path = text_file("same.csv", "label,a,b,c\n1,x,y,z\n0,z,y,x\n");
     trm_click_options options = {.same_as = same, .same_as_count = 3};
     trm_vocabulary *v;
@@ -129,7 +129,7 @@ static void fields_are_keyed_alike(void **state) {
     assert_int_equal(trm_vocabulary_rows(v, 2), 1);
     options.vocabulary = v;
     CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
-    const int64_t *keys = field(first_batch(data, 2), "keys");
+    const int64_t *keys = field_of(first_batch(data, 2), "keys");
     assert_true(keys[0] == 1 && keys[2] == 2 && keys[3] == 2 && keys[5] == 1);
     trm_dataset_destroy(data);
     trm_vocabulary_destroy(v);
@@ -152,8 +152,8 @@ static void criteo_rows_are_parsed(void **state) {
     assert_int_equal(trm_dataset_sample_count(data), 2);
     const trm_batch *batch = first_batch(data, 4);
     assert_int_equal(batch->samples, 2);
-    const float *label = field(batch, "label"), *dense = field(batch, "dense");
-    const int64_t *keys = field(batch, "keys");
+    const float *label = field_of(batch, "label"), *dense = field_of(batch, "dense");
+    const int64_t *keys = field_of(batch, "keys");
     assert_true(label[0] == 1 && label[1] == 0 && label[2] == 0);
     CHECK_CLOSE(dense[0], log(2), 1e-6);
     assert_true(dense[1] == 0 && dense[2] == -1 && dense[13] == -1);
@@ -161,7 +161,7 @@ static void criteo_rows_are_parsed(void **state) {
     char one[2] = "a";
     for (int c = 0; c < 26; c++) {
         one[0] = (char)('a' + c);
-        assert_int_equal(keys[c], c == 22 ? key(22, "", 0) : key(c, one, 0));
+        assert_int_equal(keys[c], c == 22 ? key_of(22, "", 0) : key_of(c, one, 0));
         assert_int_equal(keys[26 + c], keys[c]);
         assert_int_equal(keys[52 + c], 0);
     }
@@ -170,10 +170,10 @@ static void criteo_rows_are_parsed(void **state) {
     trm_click_options raw = {.dense = TRM_DENSE_RAW, .buckets = 1000};
     CHECK_OK(trm_dataset_click_file("criteo", path, &raw, &data, &err), err);
     batch = first_batch(data, 1);
-    dense = field(batch, "dense");
-    keys = field(batch, "keys");
+    dense = field_of(batch, "dense");
+    keys = field_of(batch, "keys");
     assert_true(dense[1] == -3 && dense[5] == 1382 && dense[2] == 0);
-    assert_true(keys[22] == 0 && keys[0] == key(0, "a", 1000));
+    assert_true(keys[22] == 0 && keys[0] == key_of(0, "a", 1000));
     trm_dataset_destroy(data);
     /* Line and column in messages. */
     static const struct {
@@ -231,7 +231,7 @@ static void real_criteo_and_avazu_are_read(void **state) {
         double clicks = 0;
         trm_status status;
         while ((status = trm_dataset_next(data, &batch, &err)) == TRM_OK) {
-            const float *label = field(batch, "label");
+            const float *label = field_of(batch, "label");
             assert_int_equal(trm_batch_tensor(batch, "keys")->shape.dim[1], sets[i].keys);
             assert_int_equal(trm_batch_tensor(batch, "dense") != NULL, sets[i].dense > 0);
             for (int64_t k = 0; k < batch->samples; k++) {
@@ -257,7 +257,7 @@ static void real_criteo_and_avazu_are_read(void **state) {
         CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
         assert_int_equal(trm_dataset_sample_count(data), 100000);
         const trm_batch *batch = first_batch(data, 100000);
-        const float *label = field(batch, "label");
+        const float *label = field_of(batch, "label");
         double clicks = 0;
         for (int i = 0; i < 100000; i++) {
             clicks += (double)label[i];
@@ -283,19 +283,19 @@ static void csv_with_header_quotes_and_bags(void **state) {
     CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 3);
     const trm_batch *batch = first_batch(data, 4);
-    const float *dense = field(batch, "dense"), *label = field(batch, "label");
-    const int64_t *keys = field(batch, "keys"), *offsets = field(batch, "offsets");
+    const float *dense = field_of(batch, "dense"), *label = field_of(batch, "label");
+    const int64_t *keys = field_of(batch, "keys"), *offsets = field_of(batch, "offsets");
     static const int64_t expected[] = {0, 1, 3, 4, 4, 5, 8, 8, 8};
     assert_memory_equal(offsets, expected, sizeof expected);
     assert_int_equal(trm_batch_tensor(batch, "keys")->shape.dim[0], 8);
     assert_true(label[0] == 1 && label[1] == 0 && label[2] == 1);
     assert_true(dense[0] == 2.5f && dense[1] == 0 && dense[2] == -10);
-    assert_int_equal(keys[0], key(0, "07", 0));
-    assert_int_equal(keys[3], key(0, "08", 0));
+    assert_int_equal(keys[0], key_of(0, "07", 0));
+    assert_int_equal(keys[3], key_of(0, "08", 0));
     assert_int_equal(keys[4], keys[0]);
-    assert_int_equal(keys[1], key(1, "red", 0));
-    assert_int_equal(keys[2], key(1, "green", 0));
-    assert_int_equal(keys[7], key(1, "z", 0));
+    assert_int_equal(keys[1], key_of(1, "red", 0));
+    assert_int_equal(keys[2], key_of(1, "green", 0));
+    assert_int_equal(keys[7], key_of(1, "z", 0));
     trm_dataset_destroy(data);
     static const struct {
         const char *text, *message;
@@ -328,7 +328,7 @@ static void csv_with_header_quotes_and_bags(void **state) {
     CHECK_OK(trm_dataset_click_file("csv", text_file("b.csv", "y,b,c\n1,p,q\n"), NULL, &data, &err),
              err);
     batch = first_batch(data, 1);
-    assert_int_equal(((const int64_t *)field(batch, "keys"))[1], key(1, "q", 0));
+    assert_int_equal(((const int64_t *)field_of(batch, "keys"))[1], key_of(1, "q", 0));
     trm_dataset_destroy(data);
 }
 
@@ -349,7 +349,7 @@ static void many_lines_are_indexed(void **state) {
     CHECK_OK(trm_dataset_prefetch(data, 4, 3, &err), err);
     bool seen[1000] = {false};
     const trm_batch *batch = first_batch(data, 1000);
-    const float *dense = field(batch, "dense"), *label = field(batch, "label");
+    const float *dense = field_of(batch, "dense"), *label = field_of(batch, "label");
     for (int i = 0; i < 1000; i++) {
         int value = (int)dense[i];
         assert_false(seen[value]);
@@ -369,9 +369,9 @@ static void libsvm_and_libffm_are_read(void **state) {
              err);
     const trm_batch *batch = first_batch(data, 5);
     static const int64_t offsets[] = {0, 2, 3, 3, 6, 6}, keys[] = {3, 10, 7, 1, 2, 3};
-    assert_memory_equal(field(batch, "offsets"), offsets, sizeof offsets);
-    assert_memory_equal(field(batch, "keys"), keys, sizeof keys);
-    const float *values = field(batch, "values"), *label = field(batch, "label");
+    assert_memory_equal(field_of(batch, "offsets"), offsets, sizeof offsets);
+    assert_memory_equal(field_of(batch, "keys"), keys, sizeof keys);
+    const float *values = field_of(batch, "values"), *label = field_of(batch, "label");
     assert_true(values[0] == 0.5f && values[1] == 2 && values[5] == 1);
     assert_true(label[0] == 1 && label[1] == 0 && label[2] == 0 && label[3] == 1);
     assert_null(trm_batch_tensor(batch, "dense"));
@@ -382,7 +382,7 @@ static void libsvm_and_libffm_are_read(void **state) {
              err);
     batch = first_batch(data, 2);
     static const int64_t field_offsets[] = {0, 1, 1, 2, 2, 4, 4};
-    assert_memory_equal(field(batch, "offsets"), field_offsets, sizeof field_offsets);
+    assert_memory_equal(field_of(batch, "offsets"), field_offsets, sizeof field_offsets);
     trm_dataset_destroy(data);
     static const char *const bad[][2] = {{"1 3:x\n", "line 1, column 3: '3:x', index:value"},
                                          {"1 1:1\nabc 3:1\n", "line 2, column 1: 'abc', label"},
@@ -411,10 +411,10 @@ static void slots_are_read_in_any_order(void **state) {
     const trm_batch *batch = first_batch(data, 2);
     /* Fields 2 and 10: by number, not by letter. */
     static const int64_t offsets[] = {0, 2, 3, 4, 5};
-    assert_memory_equal(field(batch, "offsets"), offsets, sizeof offsets);
-    const int64_t *keys = field(batch, "keys");
+    assert_memory_equal(field_of(batch, "offsets"), offsets, sizeof offsets);
+    const int64_t *keys = field_of(batch, "keys");
     assert_true(keys[0] != keys[1] && keys[1] == keys[3] && keys[2] != keys[4]);
-    const float *dense = field(batch, "dense"), *label = field(batch, "label");
+    const float *dense = field_of(batch, "dense"), *label = field_of(batch, "label");
     assert_true(dense[0] == 0.5f && dense[1] == 2 && dense[2] == 1 && dense[3] == -1 &&
                 label[0] == 0 && label[1] == 1);
     trm_dataset_destroy(data);
@@ -427,7 +427,7 @@ static void slots_are_read_in_any_order(void **state) {
              err);
     batch = first_batch(data, 2);
     static const int64_t chosen[] = {0, 1, 3, 4, 5};
-    assert_memory_equal(field(batch, "offsets"), chosen, sizeof chosen);
+    assert_memory_equal(field_of(batch, "offsets"), chosen, sizeof chosen);
     assert_null(trm_batch_tensor(batch, "dense"));
     trm_dataset_destroy(data);
     static const char *const bad[][2] = {
@@ -469,7 +469,7 @@ static const uint8_t example[] = {
     17, 10, 4,  'u', 's', 'e', 'r', 18,  9,   10,  7,   10, 5,  'a', 'n',  'n', 'a',  'h',  10,
     15, 10, 4,  't', 'a', 'g', 's', 18,  7,   26,  5,   8,  5,  8,   0xAC, 2};
 
-static size_t frame(uint8_t *out, const uint8_t *data, uint64_t bytes) {
+static size_t frame_record(uint8_t *out, const uint8_t *data, uint64_t bytes) {
     uint32_t crc = trmi_crc32c_mask(trmi_crc32c(0, &bytes, 8));
     memcpy(out, &bytes, 8);
     memcpy(out + 8, &crc, 4);
@@ -486,19 +486,19 @@ static void examples_are_read(void **state) {
                             {"absent", TRM_COLUMN_DENSE, 0}, {"user", TRM_COLUMN_KEY, 0},
                             {"tags", TRM_COLUMN_BAG, 0},     {"nobody", TRM_COLUMN_KEY, 0}};
     trm_click_options options = {.columns = columns, .column_count = 6, .missing_dense = 9};
-    size_t bytes = frame(file, example, sizeof example);
-    bytes += frame(file + bytes, example, sizeof example);
+    size_t bytes = frame_record(file, example, sizeof example);
+    bytes += frame_record(file + bytes, example, sizeof example);
     const char *path = file_with("x.tfrecord", file, bytes);
     CHECK_OK(trm_dataset_click_file("tfrecord-clicks", path, &options, &data, &err), err);
     assert_int_equal(trm_dataset_sample_count(data), 2);
     const trm_batch *batch = first_batch(data, 2);
     static const int64_t offsets[] = {0, 1, 3, 4, 5, 7, 8};
-    assert_memory_equal(field(batch, "offsets"), offsets, sizeof offsets);
-    const int64_t *keys = field(batch, "keys");
-    const float *dense = field(batch, "dense");
+    assert_memory_equal(field_of(batch, "offsets"), offsets, sizeof offsets);
+    const int64_t *keys = field_of(batch, "keys");
+    const float *dense = field_of(batch, "dense");
     assert_true(dense[0] == 2.5f && dense[1] == 9);
-    assert_int_equal(keys[0], key(0, "annah", 0));
-    assert_true(keys[1] == 5 && keys[2] == 300 && keys[3] == key(2, "", 0));
+    assert_int_equal(keys[0], key_of(0, "annah", 0));
+    assert_true(keys[1] == 5 && keys[2] == 300 && keys[3] == key_of(2, "", 0));
     trm_dataset_destroy(data);
     /* A key feature with two values; a label that is bytes; no columns. */
     columns[4].role = TRM_COLUMN_KEY;
@@ -536,7 +536,7 @@ static void vocabularies_number_values(void **state) {
                                                 {1, 4, 2, 4, 1, 3, 0, 3, 2, 3}};
         CHECK_OK(trm_dataset_click_file("csv", path, &options, &data, &err), err);
         const trm_batch *batch = first_batch(data, 5);
-        assert_memory_equal(field(batch, "keys"), expected[shared], sizeof expected[0]);
+        assert_memory_equal(field_of(batch, "keys"), expected[shared], sizeof expected[0]);
         trm_dataset_destroy(data);
     }
     trm_click_options other = {.vocabulary = v};
@@ -587,9 +587,9 @@ static void generated_rows_are_functions_of_their_index(void **state) {
     CHECK_OK(trm_dataset_shard(b, 4, 3, 0, &err), err);
     CHECK_OK(trm_dataset_prefetch(b, 3, 2, &err), err);
     const trm_batch *x = first_batch(a, 1000), *y = first_batch(b, 250);
-    const float *dense_x = field(x, "dense"), *dense_y = field(y, "dense");
-    const int64_t *keys_x = field(x, "keys"), *keys_y = field(y, "keys");
-    const float *label_x = field(x, "label"), *label_y = field(y, "label");
+    const float *dense_x = field_of(x, "dense"), *dense_y = field_of(y, "dense");
+    const int64_t *keys_x = field_of(x, "keys"), *keys_y = field_of(y, "keys");
+    const float *label_x = field_of(x, "label"), *label_y = field_of(y, "label");
     int tail = 0;
     for (int i = 0; i < 250; i++) {
         assert_memory_equal(dense_y + i * 6, dense_x + (i * 4 + 3) * 6, 24);
@@ -598,7 +598,7 @@ static void generated_rows_are_functions_of_their_index(void **state) {
         tail += keys_y[i * 5] >= 4096;
     }
     assert_true(tail > 5); /* keys beyond the tabulated ones */
-    const float *other = field(first_batch(test, 100), "dense");
+    const float *other = field_of(first_batch(test, 100), "dense");
     assert_true(memcmp(other, dense_x, 24) != 0);
     trm_dataset_destroy(a);
     trm_dataset_destroy(b);
@@ -619,7 +619,7 @@ static void keys_follow_zipf(void **state) {
         CHECK_OK(trm_dataset_clicks(&options, 0, &data, &err), err);
         const trm_batch *batch = first_batch(data, N);
         assert_null(trm_batch_tensor(batch, "dense"));
-        const int64_t *keys = field(batch, "keys");
+        const int64_t *keys = field_of(batch, "keys");
         int counts[1000] = {0};
         for (int i = 0; i < N; i++) {
             assert_in_range(keys[i], 0, 999);
@@ -651,7 +651,7 @@ static void bayes_auc_equals_the_integral(void **state) {
     CHECK_OK(trm_clicks_measure(&options, 0, &bayes, &err), err);
     CHECK_OK(trm_dataset_clicks(&options, TRM_USAGE_TEST, &data, &err), err);
     const trm_batch *batch = first_batch(data, N);
-    const float *x = field(batch, "dense"), *label = field(batch, "label");
+    const float *x = field_of(batch, "dense"), *label = field_of(batch, "label");
     /* Bias and slope from the data, by Newton's method. */
     double bias = 0, slope = 0, mean = 0;
     for (int round = 0; round < 20; round++) {

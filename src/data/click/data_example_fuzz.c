@@ -50,7 +50,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void walk(const trmi_feature *feature) {
+static void walk_feature(const trmi_feature *feature) {
     trmi_feature_walk bytes = trmi_feature_begin(feature), floats = bytes, whole = bytes;
     const uint8_t *data;
     size_t length, sum = 0;
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trmi_feature features[3];
     if (trmi_example_find(data, bytes, names, 3, features, &err) == TRM_OK) {
         for (int i = 0; i < 3; i++) {
-            walk(&features[i]);
+            walk_feature(&features[i]);
         }
     }
     /* the same bytes as a file of records, and as an image */

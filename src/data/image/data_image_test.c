@@ -158,7 +158,7 @@ static void jpeg_is_decoded_by_content(void **state) {
 }
 
 /* Puts `count` bytes before the end marker. */
-static void *padded(const unsigned char *jpeg, unsigned long bytes, int count) {
+static void *pad_jpeg(const unsigned char *jpeg, unsigned long bytes, int count) {
     uint8_t *longer = calloc(1, bytes + (size_t)count);
     memcpy(longer, jpeg, bytes - 2);
     memcpy(longer + bytes - 2 + count, jpeg + bytes - 2, 2);
@@ -173,7 +173,7 @@ static void damaged_scans_are_refused(void **state) {
     trm_transform steps[] = {trm_transform_decode(true), trm_transform_center_crop(40, 60),
                              trm_transform_type_cast(TRM_FLOAT32)};
     unsigned char *jpeg = make_jpeg(200, 200, TJPF_RGB, TJSAMP_420, 0, &bytes);
-    void *few = padded(jpeg, bytes, 3), *many = padded(jpeg, bytes, 40);
+    void *few = pad_jpeg(jpeg, bytes, 3), *many = pad_jpeg(jpeg, bytes, 40);
     CHECK_OK(run_jpeg(steps, 3, few, bytes + 3, &err), err);
     CHECK_FAILS(run_jpeg(steps, 3, many, bytes + 40, &err), TRM_CORRUPT, err,
                 " extraneous bytes before marker 0xd9");
@@ -417,7 +417,7 @@ typedef struct bytes {
     size_t count;
 } bytes;
 
-static void put(bytes *b, const void *data, size_t count) {
+static void put_bytes(bytes *b, const void *data, size_t count) {
     memcpy(b->data + b->count, data, count);
     b->count += count;
 }
@@ -432,7 +432,7 @@ static void put_varint(bytes *b, uint64_t value) {
 static void put_message(bytes *b, int field, const void *data, size_t count) {
     put_varint(b, (uint64_t)field << 3 | 2);
     put_varint(b, count);
-    put(b, data, count);
+    put_bytes(b, data, count);
 }
 
 static void put_feature(bytes *features, const char *name, int kind, const void *list,
@@ -448,11 +448,11 @@ static void put_feature(bytes *features, const char *name, int kind, const void 
 static void put_record(bytes *file, const bytes *record) {
     uint64_t length = record->count;
     uint32_t crc = trmi_crc32c_mask(trmi_crc32c(0, &length, 8));
-    put(file, &length, 8);
-    put(file, &crc, 4);
-    put(file, record->data, record->count);
+    put_bytes(file, &length, 8);
+    put_bytes(file, &crc, 4);
+    put_bytes(file, record->data, record->count);
     crc = trmi_crc32c_mask(trmi_crc32c(0, record->data, record->count));
-    put(file, &crc, 4);
+    put_bytes(file, &crc, 4);
 }
 
 static void make_example(bytes *example, const void *jpeg, size_t jpeg_bytes, int64_t label,

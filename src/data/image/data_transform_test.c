@@ -23,7 +23,7 @@ static uint8_t byte_at(int key, int y, int x, int c) {
                                     (uint64_t)((y * SIDE_MAX + x) * 3 + c));
 }
 
-static void noise(picture *p, int key, int height, int width) {
+static void fill_noise(picture *p, int key, int height, int width) {
     p->height = height;
     p->width = width;
     for (int y = 0; y < height; y++) {
@@ -35,7 +35,7 @@ static void noise(picture *p, int key, int height, int width) {
     }
 }
 
-static uint32_t dice(int step, int64_t key, int word) {
+static uint32_t throw_dice(int step, int64_t key, int word) {
     uint32_t bits[4];
     trmi_philox(SEED, TRMI_STREAM_AUGMENT, (uint64_t)key << 8 | (uint64_t)step << 4, bits);
     return bits[word];
@@ -136,8 +136,8 @@ static trmi_sample sample_of(int key, trmi_form form, int height, int width) {
 
 static float result[SIDE_MAX * SIDE_MAX * 3];
 
-static void run(const trm_transform *steps, int count, trmi_form form, int key, int height,
-                int width, trmi_chain *chain) {
+static void run_chain(const trm_transform *steps, int count, trmi_form form, int key, int height,
+                      int width, trmi_chain *chain) {
     trm_error err;
     trmi_picture_scratch scratch = {0};
     trmi_source source = {.ops = &test_ops, .form = form, .height = height, .width = width};
@@ -147,7 +147,7 @@ static void run(const trm_transform *steps, int count, trmi_form form, int key, 
     trmi_scratch_free(&scratch);
 }
 
-static void compare(const trmi_chain *chain, const picture *p, double tolerance, int key) {
+static void compare_pixels(const trmi_chain *chain, const picture *p, double tolerance, int key) {
     assert_int_equal(chain->height, p->height);
     assert_int_equal(chain->width, p->width);
     for (int y = 0; y < p->height; y++) {
@@ -173,16 +173,17 @@ static void guide_chain_matches_its_twin(void **state) {
     for (int key = 0; key < 300; key++) {
         bool planar = key % 3 != 0, first = key % 2 == 0;
         trmi_chain chain;
-        run(steps, first ? 5 : 4, planar ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, 32, 32, &chain);
-        noise(&p, key, 32, 32);
-        int top = (int)trmi_bounded(dice(0, key, 0), 9);
-        twin_crop(&p, top - 4, (int)trmi_bounded(dice(0, key, 1), 9) - 4, 32, 32);
-        if (dice(1, key, 0) * 0x1p-32 < 0.5) {
+        run_chain(steps, first ? 5 : 4, planar ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, 32, 32,
+                  &chain);
+        fill_noise(&p, key, 32, 32);
+        int top = (int)trmi_bounded(throw_dice(0, key, 0), 9);
+        twin_crop(&p, top - 4, (int)trmi_bounded(throw_dice(0, key, 1), 9) - 4, 32, 32);
+        if (throw_dice(1, key, 0) * 0x1p-32 < 0.5) {
             twin_flip(&p);
             flips++;
         }
         twin_finish(&p);
-        compare(&chain, &p, 2e-6, key);
+        compare_pixels(&chain, &p, 2e-6, key);
         tops |= 1 << top;
     }
     assert_true(flips > 110 && flips < 190);
@@ -196,25 +197,25 @@ static void crops_compose(void **state) {
                              trm_transform_type_cast(TRM_FLOAT32)};
     for (int key = 0; key < 40; key++) {
         trmi_chain chain;
-        run(steps, 5, key & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, 32, 30, &chain);
-        noise(&p, key, 32, 30);
+        run_chain(steps, 5, key & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, 32, 30, &chain);
+        fill_noise(&p, key, 32, 30);
         twin_flip(&p);
         twin_crop(&p, 6, 8, 20, 14);
-        twin_crop(&p, (int)trmi_bounded(dice(2, key, 0), 13) - 16,
-                  (int)trmi_bounded(dice(2, key, 1), 7) - 16, 40, 40);
+        twin_crop(&p, (int)trmi_bounded(throw_dice(2, key, 0), 13) - 16,
+                  (int)trmi_bounded(throw_dice(2, key, 1), 7) - 16, 40, 40);
         twin_flip(&p);
-        compare(&chain, &p, 0, key);
+        compare_pixels(&chain, &p, 0, key);
     }
     /* A window that can lie wholly in the padding. */
     trm_transform far[] = {trm_transform_random_crop(8, 8, 40), trm_transform_hwc2chw(),
                            trm_transform_type_cast(TRM_FLOAT32)};
     for (int key = 0; key < 60; key++) {
         trmi_chain chain;
-        run(far, 3, TRMI_FORM_PLANAR, key, 16, 16, &chain);
-        noise(&p, key, 16, 16);
-        twin_crop(&p, (int)trmi_bounded(dice(0, key, 0), 89) - 40,
-                  (int)trmi_bounded(dice(0, key, 1), 89) - 40, 8, 8);
-        compare(&chain, &p, 0, key);
+        run_chain(far, 3, TRMI_FORM_PLANAR, key, 16, 16, &chain);
+        fill_noise(&p, key, 16, 16);
+        twin_crop(&p, (int)trmi_bounded(throw_dice(0, key, 0), 89) - 40,
+                  (int)trmi_bounded(throw_dice(0, key, 1), 89) - 40, 8, 8);
+        compare_pixels(&chain, &p, 0, key);
     }
 }
 
@@ -231,15 +232,15 @@ static void resize_matches_its_twin(void **state) {
                     trm_transform_resize(sizes[s][2], sizes[s][3], (trm_resize_align)align),
                     trm_transform_type_cast(TRM_FLOAT32)};
                 trmi_chain chain;
-                run(steps, 3, s & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, s, sizes[s][0], sizes[s][1],
-                    &chain);
-                noise(&p, s, sizes[s][0], sizes[s][1]);
+                run_chain(steps, 3, s & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, s, sizes[s][0],
+                          sizes[s][1], &chain);
+                fill_noise(&p, s, sizes[s][0], sizes[s][1]);
                 if (flip) {
                     twin_flip(&p);
                 }
                 twin_resize(&p, sizes[s][2], sizes[s][3], (trm_resize_align)align);
                 /* One grey level where rounding ties fall differently. */
-                compare(&chain, &p, 1, s * 100 + align);
+                compare_pixels(&chain, &p, 1, s * 100 + align);
             }
         }
     }
@@ -253,8 +254,8 @@ static void resized_crops_match_their_twin(void **state) {
     for (int key = 0; key < 60; key++) {
         trmi_chain chain;
         int height = 20 + key % 50, width = 90 - key;
-        run(steps, 2, key & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, height, width, &chain);
-        noise(&p, key, height, width);
+        run_chain(steps, 2, key & 1 ? TRMI_FORM_PLANAR : TRMI_FORM_HWC, key, height, width, &chain);
+        fill_noise(&p, key, height, width);
         int top = 0, left = 0, h = 0, w = 0;
         for (uint32_t attempt = 0; attempt < 10 && h == 0; attempt++) {
             uint32_t bits[4];
@@ -275,16 +276,16 @@ static void resized_crops_match_their_twin(void **state) {
         }
         twin_crop(&p, top, left, h, w);
         twin_resize(&p, 24, 20, TRM_RESIZE_HALF_PIXEL);
-        compare(&chain, &p, 1, key);
+        compare_pixels(&chain, &p, 1, key);
     }
     assert_true(fallbacks < 15);
     trmi_chain chain_of_sliver;
     /* No window of that ratio fits into a sliver: the largest central one is taken. */
-    run(steps, 2, TRMI_FORM_HWC, 1, 2, 90, &chain_of_sliver);
-    noise(&p, 1, 2, 90);
+    run_chain(steps, 2, TRMI_FORM_HWC, 1, 2, 90, &chain_of_sliver);
+    fill_noise(&p, 1, 2, 90);
     twin_crop(&p, 0, 43, 2, 3);
     twin_resize(&p, 24, 20, TRM_RESIZE_HALF_PIXEL);
-    compare(&chain_of_sliver, &p, 1, 1);
+    compare_pixels(&chain_of_sliver, &p, 1, 1);
 }
 
 static void shorter_sides_match_their_twin(void **state) {
@@ -300,13 +301,13 @@ static void shorter_sides_match_their_twin(void **state) {
             steps[1] = trm_transform_center_crop(17, 20);
         }
         trmi_chain chain;
-        run(steps, 3, TRMI_FORM_HWC, k, sizes[s][0], sizes[s][1], &chain);
-        noise(&p, k, sizes[s][0], sizes[s][1]);
+        run_chain(steps, 3, TRMI_FORM_HWC, k, sizes[s][0], sizes[s][1], &chain);
+        fill_noise(&p, k, sizes[s][0], sizes[s][1]);
         twin_resize(&p, sizes[s][2], sizes[s][3], (trm_resize_align)align);
         if (crop) {
             twin_crop(&p, (p.height - 17) / 2, (p.width - 20) / 2, 17, 20);
         }
-        compare(&chain, &p, 1, k);
+        compare_pixels(&chain, &p, 1, k);
     }
 }
 
@@ -347,11 +348,11 @@ static void random_resized_crop_stays_in_bounds(void **state) {
 
 static void results_can_be_bytes_and_halves(void **state) {
     static picture p;
-    noise(&p, 5, 20, 24);
+    fill_noise(&p, 5, 20, 24);
     trmi_chain chain;
     for (int first = 0; first < 2; first++) {
         trm_transform steps[] = {trm_transform_center_crop(10, 12), trm_transform_hwc2chw()};
-        run(steps, 1 + first, TRMI_FORM_PLANAR, 5, 20, 24, &chain);
+        run_chain(steps, 1 + first, TRMI_FORM_PLANAR, 5, 20, 24, &chain);
         assert_int_equal(chain.dtype, TRM_UINT8);
         const uint8_t *bytes = (const uint8_t *)result;
         for (int i = 0; i < 10 * 12 * 3; i++) {
@@ -363,7 +364,7 @@ static void results_can_be_bytes_and_halves(void **state) {
     for (int h = 0; h < 2; h++) {
         trm_transform steps[] = {trm_transform_rescale(0.5, -1),
                                  trm_transform_type_cast(halves[h])};
-        run(steps, 2, TRMI_FORM_HWC, 5, 20, 24, &chain);
+        run_chain(steps, 2, TRMI_FORM_HWC, 5, 20, 24, &chain);
         const uint16_t *words = (const uint16_t *)result;
         for (int i = 0; i < 20 * 24 * 3; i++) {
             float value = (float)(p.at[i / 72][i / 3 % 24][i % 3] * 0.5 - 1);

@@ -15,7 +15,7 @@ static const double mean[3] = {0.4914, 0.4822, 0.4465}, deviation[3] = {0.2023, 
 
 /* ---- the same images through the library's source, arrays and a function -------------------------- */
 
-static void draw(int64_t index, uint8_t *pixels, int32_t *label) {
+static void draw_image(int64_t index, uint8_t *pixels, int32_t *label) {
     uint8_t planar[PIXELS];
     trmi_shape_draw(SEED, index, planar);
     for (int i = 0; i < PIXELS; i++) {
@@ -27,7 +27,7 @@ static void draw(int64_t index, uint8_t *pixels, int32_t *label) {
 static trm_status read_image(void *context, int64_t index, const trm_tensor *fields,
                              trm_error *err) {
     atomic_fetch_add((atomic_int *)context, 1);
-    draw(index, fields[0].data, fields[1].data);
+    draw_image(index, fields[0].data, fields[1].data);
     return TRM_OK;
 }
 
@@ -43,7 +43,7 @@ static trm_dataset *open_images(int form) {
         CHECK_OK(trm_dataset_shapes(&options, TRM_USAGE_TRAIN, &data, &err), err);
     } else if (form == 1) {
         for (int i = 0; i < SAMPLES; i++) {
-            draw(i, pixels[i], &labels[i]);
+            draw_image(i, pixels[i], &labels[i]);
         }
         const trm_batch_field arrays[] = {
             {"image", {pixels, TRM_UINT8, trm_shape_of(SAMPLES, 32, 32, 3)}},
@@ -59,7 +59,7 @@ static trm_dataset *open_images(int form) {
 }
 
 /* A shard with all verbs; `threads` 0: the caller's thread fills. */
-static trm_dataset *refine(trm_dataset *data, int64_t shard, int64_t threads) {
+static trm_dataset *add_verbs(trm_dataset *data, int64_t shard, int64_t threads) {
     trm_error err;
     trm_transform steps[] = {trm_transform_random_crop(32, 32, 4), trm_transform_random_flip(0.5),
                              trm_transform_rescale(1 / 255.0, 0),
@@ -73,7 +73,7 @@ static trm_dataset *refine(trm_dataset *data, int64_t shard, int64_t threads) {
     return data;
 }
 
-static const trm_batch *next(trm_dataset *data) {
+static const trm_batch *read_next(trm_dataset *data) {
     trm_error err;
     const trm_batch *batch;
     trm_status status = trm_dataset_next(data, &batch, &err);
@@ -100,15 +100,15 @@ static void check_equal(const trm_batch *a, const trm_batch *b) {
 static void own_images_are_as_the_librarys(void **state) {
     for (int form = 1; form < 3; form++) {
         for (int shard = 0; shard < 2; shard++) {
-            trm_dataset *theirs = refine(open_images(0), shard, 0);
-            trm_dataset *own = refine(open_images(form), shard, 3);
+            trm_dataset *theirs = add_verbs(open_images(0), shard, 0);
+            trm_dataset *own = add_verbs(open_images(form), shard, 3);
             for (int i = 0; i < 12; i++) { /* into the third epoch of five batches */
-                check_equal(next(theirs), next(own));
+                check_equal(read_next(theirs), read_next(own));
             }
             trm_error err;
             CHECK_OK(trm_dataset_seek(theirs, 1, 3, &err), err);
             CHECK_OK(trm_dataset_seek(own, 1, 3, &err), err);
-            check_equal(next(theirs), next(own));
+            check_equal(read_next(theirs), read_next(own));
             trm_dataset_destroy(theirs);
             trm_dataset_destroy(own);
         }
@@ -144,9 +144,9 @@ static void rows_are_batches_and_padding(void **state) {
     trm_dataset *data = open_rows();
     assert_int_equal(trm_dataset_sample_count(data), 7);
     assert_int_equal(trm_dataset_class_count(data), 3);
-    const trm_batch *batch = next(data);
+    const trm_batch *batch = read_next(data);
     assert_memory_equal(trm_batch_tensor(batch, "x")->data, values, 4 * sizeof values[0]);
-    batch = next(data);
+    batch = read_next(data);
     const trm_tensor *x = trm_batch_tensor(batch, "x"), *w = trm_batch_tensor(batch, "weight");
     static const float zeros[6];
     assert_true(x->shape.rank == 3 && x->shape.dim[0] == 4 && x->shape.dim[2] == 3);
@@ -180,8 +180,8 @@ static void transforms_change_samples(void **state) {
     CHECK_OK(trm_dataset_prefetch(two, 4, 3, &err), err);
     float seeds[3];
     for (int i = 0; i < 6; i++) {
-        const trm_batch *batch = next(one);
-        check_equal(batch, next(two));
+        const trm_batch *batch = read_next(one);
+        check_equal(batch, read_next(two));
         const float *x = trm_batch_tensor(batch, "x")->data;
         if (batch->index == 0) {
             assert_true(x[4] == values[0][1][1] + more);
@@ -204,8 +204,8 @@ static trm_status fail_at_five(void *context, int64_t index, const trm_tensor *f
     return index == 5 ? TRM_CORRUPT : TRM_OK;
 }
 
-static trm_status refuse(void *context, int64_t index, uint64_t seed, const trm_tensor *fields,
-                         trm_error *err) {
+static trm_status refuse_sample(void *context, int64_t index, uint64_t seed,
+                                const trm_tensor *fields, trm_error *err) {
     return TRM_UNSUPPORTED;
 }
 
@@ -227,7 +227,7 @@ static void errors_name_the_sample(void **state) {
         trm_dataset_destroy(data);
     }
     trm_dataset *data = open_rows();
-    CHECK_OK(trm_dataset_transform(data, refuse, NULL, &err), err);
+    CHECK_OK(trm_dataset_transform(data, refuse_sample, NULL, &err), err);
     CHECK_FAILS(trm_dataset_next(data, &batch, &err), TRM_UNSUPPORTED, err,
                 "sample 0: a transform");
     trm_dataset_destroy(data);
@@ -267,7 +267,7 @@ static void streams_are_read_in_order(void **state) {
         CHECK_OK(trm_dataset_prefetch(data, 2, wrong == 2 ? 2 : 1, &err), err);
         assert_int_equal(trm_dataset_check(data, &err), wrong == 0 ? TRM_OK : TRM_INVALID);
         for (int batch = 0; wrong == 0 && batch < 6; batch++) {
-            const trm_batch *got = next(data);
+            const trm_batch *got = read_next(data);
             assert_int_equal(*(int64_t *)got->fields[0].tensor.data, batch % 3 * 4);
             /* A fingerprint in the middle of an epoch reads nothing. */
             CHECK_OK(trmi_dataset_fingerprint(data, &print, &err), err);
@@ -296,9 +296,10 @@ static void wrong_use_is_refused(void **state) {
     CHECK_FAILS(trm_dataset_callback(&source, &data, &err), TRM_INVALID, err, "a type");
     data = open_rows();
     for (int i = 0; i < 4; i++) {
-        CHECK_OK(trm_dataset_transform(data, refuse, NULL, &err), err);
+        CHECK_OK(trm_dataset_transform(data, refuse_sample, NULL, &err), err);
     }
-    CHECK_FAILS(trm_dataset_transform(data, refuse, NULL, &err), TRM_INVALID, err, "at most 4");
+    CHECK_FAILS(trm_dataset_transform(data, refuse_sample, NULL, &err), TRM_INVALID, err,
+                "at most 4");
     trm_dataset_destroy(data);
 }
 

@@ -27,7 +27,7 @@ typedef struct setup {
     bool shuffled, drop, plain; /* drop: the last short batch; plain: without transforms */
 } setup;
 
-static trm_dataset *make(const setup *s) {
+static trm_dataset *open_dataset(const setup *s) {
     trm_error err;
     trm_dataset *data;
     CHECK_OK(trm_dataset_shapes(&(trm_shapes_options){.train_count = s->samples, .seed = 3},
@@ -59,7 +59,7 @@ static uint64_t batch_hash(const trm_batch *batch) {
 }
 
 /* Hashes of `count` batches; a TRM_END is 0. */
-static void collect(trm_dataset *data, uint64_t *hashes, int count) {
+static void collect_hashes(trm_dataset *data, uint64_t *hashes, int count) {
     trm_error err;
     const trm_batch *batch;
     for (int i = 0; i < count; i++) {
@@ -76,14 +76,14 @@ static void threads_change_nothing(void **state) {
     uint64_t expected[COUNT], got[COUNT];
     for (int64_t window = 0; window <= 10; window += 10) {
         setup s = {.samples = 150, .batch = 16, .shuffled = true, .window = window};
-        trm_dataset *data = make(&s);
-        collect(data, expected, COUNT);
+        trm_dataset *data = open_dataset(&s);
+        collect_hashes(data, expected, COUNT);
         trm_dataset_destroy(data);
         assert_int_equal(expected[10], 0);
         for (s.threads = 1; s.threads <= 4; s.threads++) {
             for (s.depth = 1; s.depth <= 5; s.depth += 2) {
-                data = make(&s);
-                collect(data, got, COUNT);
+                data = open_dataset(&s);
+                collect_hashes(data, got, COUNT);
                 trm_dataset_destroy(data);
                 assert_memory_equal(got, expected, sizeof got);
             }
@@ -103,26 +103,26 @@ static void seek_continues_bit_for_bit(void **state) {
                .depth = 3,
                .shards = 2,
                .shard = 1};
-    trm_dataset *data = make(&s);
-    collect(data, straight, COUNT);
+    trm_dataset *data = open_dataset(&s);
+    collect_hashes(data, straight, COUNT);
     trm_dataset_destroy(data);
     for (int stop = 0; stop < COUNT; stop++) {
         int64_t epoch, index;
-        data = make(&s);
-        collect(data, got, stop);
+        data = open_dataset(&s);
+        collect_hashes(data, got, stop);
         trm_dataset_position(data, &epoch, &index);
         trm_dataset_destroy(data);
         s.threads = stop % 3; /* also another number of threads */
-        data = make(&s);
+        data = open_dataset(&s);
         CHECK_OK(trm_dataset_seek(data, epoch, index, &err), err);
-        collect(data, got + stop, COUNT - stop);
+        collect_hashes(data, got + stop, COUNT - stop);
         assert_memory_equal(got, straight, sizeof got);
         CHECK_OK(trm_dataset_seek(data, 0, 0, &err), err); /* and back, on the same object */
-        collect(data, got, COUNT);
+        collect_hashes(data, got, COUNT);
         assert_memory_equal(got, straight, sizeof got);
         trm_dataset_destroy(data);
     }
-    data = make(&s);
+    data = open_dataset(&s);
     const trm_batch *kept;
     CHECK_OK(trm_dataset_next(data, &kept, &err), err);
     const trm_tensor *image = trm_batch_tensor(kept, "image");
@@ -168,7 +168,7 @@ static void shards_divide_one_epoch(void **state) {
     for (int epoch = 0; epoch < 2; epoch++) {
         trm_error err;
         setup s = {.samples = N, .batch = 8, .shuffled = true, .shards = 1};
-        trm_dataset *data = make(&s);
+        trm_dataset *data = open_dataset(&s);
         CHECK_OK(trm_dataset_seek(data, epoch, 0, &err), err);
         assert_int_equal(epoch_samples(data, whole), N);
         trm_dataset_destroy(data);
@@ -182,7 +182,7 @@ static void shards_divide_one_epoch(void **state) {
                 for (s.shard = 0; s.shard < s.shards; s.shard++) {
                     s.mode = (trm_shard_mode)mode;
                     s.window = s.shards % 2 ? 10 : 0;
-                    data = make(&s);
+                    data = open_dataset(&s);
                     assert_true(batches == -1 || batches == trm_dataset_epoch_batches(data));
                     batches = trm_dataset_epoch_batches(data);
                     CHECK_OK(trm_dataset_seek(data, epoch, 0, &err), err);
@@ -215,12 +215,12 @@ static void shards_divide_one_epoch(void **state) {
 static void shards_interleave_one_order(void **state) {
     uint64_t whole[30], part[10];
     setup s = {.samples = 30, .batch = 5, .shuffled = true};
-    trm_dataset *data = make(&s);
+    trm_dataset *data = open_dataset(&s);
     assert_int_equal(epoch_samples(data, whole), 30);
     trm_dataset_destroy(data);
     s.shards = 3;
     for (s.shard = 0; s.shard < 3; s.shard++) {
-        data = make(&s);
+        data = open_dataset(&s);
         assert_int_equal(epoch_samples(data, part), 10);
         for (int k = 0; k < 10; k++) {
             assert_int_equal(part[k], whole[k * 3 + s.shard]);
@@ -234,7 +234,7 @@ static void epochs_end_and_repeat(void **state) {
     const trm_batch *batch;
     setup s = {.samples = 20, .batch = 8, .threads = 1, .depth = 2};
     for (int passes = 0; passes <= 3; passes++) {
-        trm_dataset *data = make(&s);
+        trm_dataset *data = open_dataset(&s);
         CHECK_OK(trm_dataset_repeat(data, passes, &err), err);
         assert_int_equal(trm_dataset_epoch_batches(data), 3);
         for (int i = 0; i < 18; i++) {
@@ -255,7 +255,7 @@ static void epochs_end_and_repeat(void **state) {
         trm_dataset_destroy(data);
     }
     s.drop = true;
-    trm_dataset *data = make(&s);
+    trm_dataset *data = open_dataset(&s);
     assert_int_equal(trm_dataset_epoch_batches(data), 2);
     trm_dataset_destroy(data);
 }
@@ -265,7 +265,7 @@ static void unshuffled_is_sequential_and_epochs_differ(void **state) {
     trm_error err;
     const trm_batch *batch;
     setup s = {.samples = 40, .batch = 40, .plain = true};
-    trm_dataset *data = make(&s);
+    trm_dataset *data = open_dataset(&s);
     CHECK_OK(trm_dataset_next(data, &batch, &err), err);
     const uint8_t *pixels = trm_batch_tensor(batch, "image")->data;
     const int32_t *label = trm_batch_tensor(batch, "label")->data;
@@ -280,7 +280,7 @@ static void unshuffled_is_sequential_and_epochs_differ(void **state) {
     trm_dataset_destroy(data);
     s.shuffled = true;
     s.batch = 8;
-    data = make(&s);
+    data = open_dataset(&s);
     assert_int_equal(epoch_samples(data, first), 40);
     assert_int_equal(epoch_samples(data, second), 40);
     int same = 0;
@@ -296,11 +296,11 @@ static void a_window_alone_moves_samples_little(void **state) {
      * output at place k comes from a place below k + window. */
     uint64_t order[200], windowed[200];
     setup s = {.samples = 200, .batch = 10, .shuffled = true};
-    trm_dataset *data = make(&s);
+    trm_dataset *data = open_dataset(&s);
     epoch_samples(data, order);
     trm_dataset_destroy(data);
     s.window = 10;
-    data = make(&s);
+    data = open_dataset(&s);
     epoch_samples(data, windowed);
     trm_dataset_destroy(data);
     int moved = 0;
@@ -320,7 +320,7 @@ static void after_the_first_batch_nothing_is_allocated(void **state) {
     trm_error err;
     const trm_batch *batch;
     setup s = {.samples = 64, .batch = 8, .shuffled = true, .window = 5};
-    trm_dataset *data = make(&s);
+    trm_dataset *data = open_dataset(&s);
     CHECK_OK(trm_dataset_next(data, &batch, &err), err);
     trmi_alloc_fail_after(1);
     for (int i = 1; i < 24; i++) {
@@ -504,7 +504,7 @@ static void describe_tells_the_pipeline(void **state) {
                .shard = 2,
                .depth = 3,
                .threads = 2};
-    trm_dataset *data = make(&s);
+    trm_dataset *data = open_dataset(&s);
     char *text = trm_dataset_json(data);
     assert_non_null(text);
     static const char *const parts[] = {
@@ -537,7 +537,7 @@ static void wrong_use_is_refused(void **state) {
     trm_error err;
     trm_dataset *data;
     setup s = {.samples = 10, .batch = 4};
-    data = make(&s);
+    data = open_dataset(&s);
     CHECK_FAILS(trm_dataset_shard(data, 4, 4, 0, &err), TRM_INVALID, err, "shard 4 of 4");
     CHECK_FAILS(trm_dataset_shard(data, 4, 1, 7, &err), TRM_INVALID, err, "shard mode 7");
     CHECK_FAILS(trm_dataset_shuffle(data, -1, &err), TRM_INVALID, err, "window -1");

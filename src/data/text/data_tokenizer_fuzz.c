@@ -44,7 +44,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void use(trm_tokenizer *t) {
+static void use_tokenizer(trm_tokenizer *t) {
     static const char text[] = "abab <e> e>b\303\251a";
     trm_error err;
     trm_tokens tokens = {0};
@@ -64,14 +64,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     trm_tokenizer *t;
     trmi_token_file file;
     if (trmi_tokenizer_parse("fuzz", (const char *)data, bytes, &t, &err) == TRM_OK) {
-        use(t);
+        use_tokenizer(t);
     }
     const uint8_t *zero = bytes > 0 ? memchr(data, 0, bytes) : NULL;
     size_t first = zero != NULL ? (size_t)(zero - data) : bytes;
     size_t rest = zero != NULL ? bytes - first - 1 : 0;
     if (trmi_tokenizer_parse_pair((const char *)data, first, (const char *)data + bytes - rest,
                                   rest, &t, &err) == TRM_OK) {
-        use(t);
+        use_tokenizer(t);
     }
     if (trmi_token_file_parse("fuzz", data, bytes, &file, &err) == TRM_OK &&
         (file.count < 1 || (size_t)(file.offset + file.count * TRMI_TOKEN_BYTES) != bytes)) {

@@ -30,8 +30,8 @@ static void check_close(const char *name, const float *w, const double *expected
     }
 }
 
-static void follow(const char *name, trm_optimizer_options options, double rate,
-                   const double *expected) {
+static void follow_steps(const char *name, trm_optimizer_options options, double rate,
+                         const double *expected) {
     trm_error err;
     const trmi_update_segment segments[] = {{.offset = 0, .count = 6, .decay = true},
                                             {.offset = 6, .count = 3}};
@@ -52,37 +52,42 @@ static void follow(const char *name, trm_optimizer_options options, double rate,
 }
 
 static void trajectories_are_pytorchs(void **state) {
-    follow("sgd", (trm_optimizer_options){.kind = TRM_SGD, .weight_decay = 0.01}, 0.1, golden_sgd);
-    follow("momentum",
-           (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01},
-           0.1, golden_momentum);
-    follow("momentum_clip",
-           (trm_optimizer_options){
-               .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01, .clip_norm = 0.75},
-           0.1, golden_momentum_clip);
-    follow("nesterov",
-           (trm_optimizer_options){.kind = TRM_NESTEROV, .momentum = 0.9, .weight_decay = 0.01},
-           0.1, golden_nesterov);
-    follow(
+    follow_steps("sgd", (trm_optimizer_options){.kind = TRM_SGD, .weight_decay = 0.01}, 0.1,
+                 golden_sgd);
+    follow_steps(
+        "momentum",
+        (trm_optimizer_options){.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01}, 0.1,
+        golden_momentum);
+    follow_steps(
+        "momentum_clip",
+        (trm_optimizer_options){
+            .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 0.01, .clip_norm = 0.75},
+        0.1, golden_momentum_clip);
+    follow_steps(
+        "nesterov",
+        (trm_optimizer_options){.kind = TRM_NESTEROV, .momentum = 0.9, .weight_decay = 0.01}, 0.1,
+        golden_nesterov);
+    follow_steps(
         "adam",
         (trm_optimizer_options){
             .kind = TRM_ADAM, .beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-6, .weight_decay = 0.05},
         0.02, golden_adam);
-    follow("adamw",
-           (trm_optimizer_options){.kind = TRM_ADAM, .weight_decay = 0.05, .decoupled = true}, 0.02,
-           golden_adamw);
-    follow("adagrad",
-           (trm_optimizer_options){
-               .kind = TRM_ADAGRAD, .weight_decay = 0.01, .initial_accumulator = 0.1},
-           0.1, golden_adagrad);
-    follow("lars",
-           (trm_optimizer_options){
-               .kind = TRM_LARS, .momentum = 0.9, .weight_decay = 0.01, .trust_coefficient = 0.02},
-           0.5, golden_lars);
-    follow("ftrl",
-           (trm_optimizer_options){
-               .kind = TRM_FTRL, .l1 = 0.2, .l2 = 0.05, .initial_accumulator = 0.1},
-           0.1, golden_ftrl);
+    follow_steps("adamw",
+                 (trm_optimizer_options){.kind = TRM_ADAM, .weight_decay = 0.05, .decoupled = true},
+                 0.02, golden_adamw);
+    follow_steps("adagrad",
+                 (trm_optimizer_options){
+                     .kind = TRM_ADAGRAD, .weight_decay = 0.01, .initial_accumulator = 0.1},
+                 0.1, golden_adagrad);
+    follow_steps(
+        "lars",
+        (trm_optimizer_options){
+            .kind = TRM_LARS, .momentum = 0.9, .weight_decay = 0.01, .trust_coefficient = 0.02},
+        0.5, golden_lars);
+    follow_steps("ftrl",
+                 (trm_optimizer_options){
+                     .kind = TRM_FTRL, .l1 = 0.2, .l2 = 0.05, .initial_accumulator = 0.1},
+                 0.1, golden_ftrl);
 }
 
 /* elements of the larger segment: several blocks; elements of a piece; pieces, also of whole blocks */

@@ -26,7 +26,7 @@ typedef struct bench {
     int count;
 } bench;
 
-static int64_t draw(bench *b, int64_t low, int64_t high) {
+static int64_t draw_number(bench *b, int64_t low, int64_t high) {
     return low + (int64_t)trmi_bounded(trmi_random_u32(b->seed, TRMI_STREAM_TEST, b->drawn++),
                                        (uint32_t)(high - low + 1));
 }
@@ -41,25 +41,25 @@ static trm_node leaf_of(bench *b, trm_dtype dtype, trm_shape shape, values kind,
     b->count++;
     return node;
 }
-static trm_node var(bench *b, trm_shape shape) {
+static trm_node add_variable(bench *b, trm_shape shape) {
     return leaf_of(b, TRM_FLOAT32, shape, ANY, false);
 }
 static trm_node of_kind(bench *b, trm_shape shape, values kind) {
     return leaf_of(b, TRM_FLOAT32, shape, kind, false);
 }
-static trm_node ids(bench *b, trm_shape shape, int64_t limit, trm_dtype dtype) {
+static trm_node add_ids(bench *b, trm_shape shape, int64_t limit, trm_dtype dtype) {
     b->limit[b->count] = limit;
     return leaf_of(b, dtype, shape, IDS, true);
 }
 static trm_shape random_shape(bench *b, int low, int high, int64_t most) {
-    trm_shape shape = {.rank = (int32_t)draw(b, low, high)};
+    trm_shape shape = {.rank = (int32_t)draw_number(b, low, high)};
     for (int32_t i = 0; i < shape.rank; i++) {
-        shape.dim[i] = draw(b, 1, most);
+        shape.dim[i] = draw_number(b, 1, most);
     }
     return shape;
 }
 
-static void fill(bench *b, trmi_interpreter *run) {
+static void fill_leaves(bench *b, trmi_interpreter *run) {
     for (int i = 0; i < b->count; i++) {
         int64_t count = trm_shape_count(&trmi_interpreter_value(run, b->leaves[i])->shape);
         for (int64_t j = 0; j < count; j++) {
@@ -83,21 +83,23 @@ static void fill(bench *b, trmi_interpreter *run) {
 
 typedef trm_node (*builder)(bench *b);
 
-static trm_node binary(bench *b, trm_node (*f)(trm_graph *, trm_node, trm_node), values second) {
+static trm_node build_binary(bench *b, trm_node (*f)(trm_graph *, trm_node, trm_node),
+                             values second) {
     trm_shape x = random_shape(b, 0, 4, 3), y = x;
-    int drop = (int)draw(b, 0, x.rank); /* y lacks the first `drop` dimensions, others may be 1 */
+    int drop =
+        (int)draw_number(b, 0, x.rank); /* y lacks the first `drop` dimensions, others may be 1 */
     y.rank = x.rank - drop;
     for (int32_t i = 0; i < y.rank; i++) {
-        y.dim[i] = draw(b, 0, 2) == 0 ? 1 : x.dim[i + drop];
+        y.dim[i] = draw_number(b, 0, 2) == 0 ? 1 : x.dim[i + drop];
     }
     trm_node wide = of_kind(b, x, second == POSITIVE ? POSITIVE : ANY);
     trm_node narrow = of_kind(b, y, second);
-    return draw(b, 0, 1) ? f(b->graph, wide, narrow) : f(b->graph, narrow, wide);
+    return draw_number(b, 0, 1) ? f(b->graph, wide, narrow) : f(b->graph, narrow, wide);
 }
-static trm_node add(bench *b) { return binary(b, trm_add, ANY); }
-static trm_node sub(bench *b) { return binary(b, trm_sub, ANY); }
-static trm_node mul(bench *b) { return binary(b, trm_mul, ANY); }
-static trm_node divide(bench *b) { return binary(b, trm_div, POSITIVE); }
+static trm_node add(bench *b) { return build_binary(b, trm_add, ANY); }
+static trm_node sub(bench *b) { return build_binary(b, trm_sub, ANY); }
+static trm_node mul(bench *b) { return build_binary(b, trm_mul, ANY); }
+static trm_node build_divide(bench *b) { return build_binary(b, trm_div, POSITIVE); }
 
 #define UNARY(name, kind)                                                                          \
     static trm_node b_##name(bench *b) {                                                           \
@@ -110,119 +112,131 @@ UNARY(exp, ANY)
 UNARY(log, POSITIVE)
 UNARY(sqrt, POSITIVE)
 static trm_node b_softmax(bench *b) {
-    return trm_softmax(b->graph, var(b, random_shape(b, 1, 4, 4)));
+    return trm_softmax(b->graph, add_variable(b, random_shape(b, 1, 4, 4)));
 }
 static trm_node scale(bench *b) {
-    return trm_scale(b->graph, var(b, random_shape(b, 0, 3, 4)), -1.7);
+    return trm_scale(b->graph, add_variable(b, random_shape(b, 0, 3, 4)), -1.7);
 }
 static trm_node cast(bench *b) {
-    trm_node half = trm_cast(b->graph, var(b, random_shape(b, 1, 3, 4)), TRM_BFLOAT16);
+    trm_node half = trm_cast(b->graph, add_variable(b, random_shape(b, 1, 3, 4)), TRM_BFLOAT16);
     return trm_cast(b->graph, half, TRM_FLOAT32);
 }
 static trm_node dropout(bench *b) {
-    return trm_dropout(b->graph, var(b, random_shape(b, 1, 3, 5)), 0.3);
+    return trm_dropout(b->graph, add_variable(b, random_shape(b, 1, 3, 5)), 0.3);
 }
 
 static trm_node conv(bench *b) {
-    int64_t groups = draw(b, 1, 2);
+    int64_t groups = draw_number(b, 1, 2);
     trm_conv_options o = {.groups = groups};
     for (int i = 0; i < 2; i++) {
-        o.stride[i] = draw(b, 1, 2);
-        o.dilation[i] = draw(b, 1, 2);
+        o.stride[i] = draw_number(b, 1, 2);
+        o.dilation[i] = draw_number(b, 1, 2);
     }
     for (int i = 0; i < 4; i++) {
-        o.pad[i] = draw(b, 0, 2);
+        o.pad[i] = draw_number(b, 0, 2);
     }
-    trm_node x =
-        var(b, trm_shape_of(draw(b, 1, 2), groups * draw(b, 1, 2), draw(b, 5, 7), draw(b, 5, 7)));
-    int64_t in = trm_node_shape(b->graph, x).dim[1] / groups, out = groups * draw(b, 1, 2);
-    trm_node w = var(b, trm_shape_of(out, in, draw(b, 1, 3), draw(b, 1, 3)));
-    trm_node bias = draw(b, 0, 1) ? var(b, trm_shape_of(out)) : TRM_NO_NODE;
+    trm_node x = add_variable(b, trm_shape_of(draw_number(b, 1, 2), groups * draw_number(b, 1, 2),
+                                              draw_number(b, 5, 7), draw_number(b, 5, 7)));
+    int64_t in = trm_node_shape(b->graph, x).dim[1] / groups, out = groups * draw_number(b, 1, 2);
+    trm_node w = add_variable(b, trm_shape_of(out, in, draw_number(b, 1, 3), draw_number(b, 1, 3)));
+    trm_node bias = draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(out)) : TRM_NO_NODE;
     return trm_conv2d(b->graph, x, w, bias, &o);
 }
 static trm_node linear(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
-    int64_t in = shape.dim[shape.rank - 1], out = draw(b, 1, 4);
-    trm_node x = var(b, shape), w = var(b, trm_shape_of(out, in));
-    trm_node bias = draw(b, 0, 1) ? var(b, trm_shape_of(out)) : TRM_NO_NODE;
+    int64_t in = shape.dim[shape.rank - 1], out = draw_number(b, 1, 4);
+    trm_node x = add_variable(b, shape), w = add_variable(b, trm_shape_of(out, in));
+    trm_node bias = draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(out)) : TRM_NO_NODE;
     return trm_linear(b->graph, x, w, bias);
 }
 static trm_node matmul(bench *b) {
-    bool ta = draw(b, 0, 1), tb = draw(b, 0, 1);
-    int64_t batch = draw(b, 0, 2), m = draw(b, 1, 4), k = draw(b, 1, 4), n = draw(b, 1, 4);
+    bool ta = draw_number(b, 0, 1), tb = draw_number(b, 0, 1);
+    int64_t batch = draw_number(b, 0, 2), m = draw_number(b, 1, 4), k = draw_number(b, 1, 4),
+            n = draw_number(b, 1, 4);
     int64_t p[] = {batch, ta ? k : m, ta ? m : k}, q[] = {batch, tb ? n : k, tb ? k : n};
-    trm_node x = var(b, batch ? trm_shape_make(3, p) : trm_shape_make(2, p + 1));
-    trm_node y = var(b, batch ? trm_shape_make(3, q) : trm_shape_make(2, q + 1));
+    trm_node x = add_variable(b, batch ? trm_shape_make(3, p) : trm_shape_make(2, p + 1));
+    trm_node y = add_variable(b, batch ? trm_shape_make(3, q) : trm_shape_make(2, q + 1));
     return trm_matmul(b->graph, x, y, ta, tb);
 }
 
 /* Leading dimensions of both, of one only, or of 1. */
 static trm_node matmul_any(bench *b) {
-    bool ta = draw(b, 0, 1), tb = draw(b, 0, 1);
-    int64_t m = draw(b, 1, 3), k = draw(b, 1, 3), n = draw(b, 1, 3);
+    bool ta = draw_number(b, 0, 1), tb = draw_number(b, 0, 1);
+    int64_t m = draw_number(b, 1, 3), k = draw_number(b, 1, 3), n = draw_number(b, 1, 3);
     trm_shape p = trm_shape_of(2, 3, ta ? k : m, ta ? m : k),
               q = trm_shape_of(tb ? n : k, tb ? k : n);
-    if (draw(b, 0, 1)) {
-        q = trm_shape_of(draw(b, 0, 1) ? 1 : 2, draw(b, 0, 1) ? 1 : 3, q.dim[0], q.dim[1]);
+    if (draw_number(b, 0, 1)) {
+        q = trm_shape_of(draw_number(b, 0, 1) ? 1 : 2, draw_number(b, 0, 1) ? 1 : 3, q.dim[0],
+                         q.dim[1]);
     }
-    trm_node x = var(b, p), y = var(b, q);
+    trm_node x = add_variable(b, p), y = add_variable(b, q);
     return trm_matmul(b->graph, x, y, ta, tb);
 }
 static trm_node linear_by_inputs(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
-    int64_t in = shape.dim[shape.rank - 1], out = draw(b, 1, 4);
-    trm_node x = var(b, shape), w = var(b, trm_shape_of(in, out));
-    return trm_linear_by_inputs(b->graph, x, w,
-                                draw(b, 0, 1) ? var(b, trm_shape_of(out)) : TRM_NO_NODE);
+    int64_t in = shape.dim[shape.rank - 1], out = draw_number(b, 1, 4);
+    trm_node x = add_variable(b, shape), w = add_variable(b, trm_shape_of(in, out));
+    return trm_linear_by_inputs(
+        b->graph, x, w, draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(out)) : TRM_NO_NODE);
 }
 static trm_node layer_norm(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 4);
-    shape.dim[shape.rank - 1] = draw(b, 3, 6);
+    shape.dim[shape.rank - 1] = draw_number(b, 3, 6);
     trm_shape channels = trm_shape_of(shape.dim[shape.rank - 1]);
-    trm_node x = var(b, shape), gamma = var(b, channels), beta = var(b, channels);
+    trm_node x = add_variable(b, shape), gamma = add_variable(b, channels),
+             beta = add_variable(b, channels);
     return trm_layer_norm(b->graph, x, gamma, beta, 1e-2);
 }
 static trm_node rms_norm(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 4);
-    trm_node x = var(b, shape), gamma = var(b, trm_shape_of(shape.dim[shape.rank - 1]));
+    trm_node x = add_variable(b, shape),
+             gamma = add_variable(b, trm_shape_of(shape.dim[shape.rank - 1]));
     return trm_rms_norm(b->graph, x, gamma, 1e-2);
 }
 static trm_node gelu(bench *b) {
-    return trm_gelu(b->graph, trm_scale(b->graph, var(b, random_shape(b, 0, 4, 4)), 3),
+    return trm_gelu(b->graph, trm_scale(b->graph, add_variable(b, random_shape(b, 0, 4, 4)), 3),
                     TRM_GELU_ERF);
 }
 static trm_node gelu_tanh(bench *b) {
-    return trm_gelu(b->graph, trm_scale(b->graph, var(b, random_shape(b, 0, 4, 4)), 3),
+    return trm_gelu(b->graph, trm_scale(b->graph, add_variable(b, random_shape(b, 0, 4, 4)), 3),
                     TRM_GELU_TANH);
 }
 static trm_node silu(bench *b) {
-    return trm_silu(b->graph, trm_scale(b->graph, var(b, random_shape(b, 0, 4, 4)), 3));
+    return trm_silu(b->graph, trm_scale(b->graph, add_variable(b, random_shape(b, 0, 4, 4)), 3));
 }
 static trm_node swiglu(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
-    trm_node gate = var(b, shape), up = var(b, shape);
+    trm_node gate = add_variable(b, shape), up = add_variable(b, shape);
     return trm_swiglu(b->graph, gate, up);
 }
 static trm_node rotary(bench *b) {
-    trm_shape shape = trm_shape_of(draw(b, 1, 2), draw(b, 1, 4), draw(b, 1, 2), 2 * draw(b, 1, 3));
-    return trm_rotary(b->graph, var(b, shape), draw(b, 0, 1) ? 0 : 100, draw(b, 0, 5));
+    trm_shape shape = trm_shape_of(draw_number(b, 1, 2), draw_number(b, 1, 4), draw_number(b, 1, 2),
+                                   2 * draw_number(b, 1, 3));
+    return trm_rotary(b->graph, add_variable(b, shape), draw_number(b, 0, 1) ? 0 : 100,
+                      draw_number(b, 0, 5));
 }
 static trm_node attention(bench *b) {
-    int64_t batch = draw(b, 1, 2), queries = draw(b, 1, 4), keys = queries + draw(b, 0, 2);
-    int64_t kv_heads = draw(b, 1, 2), heads = kv_heads * draw(b, 1, 2), width = draw(b, 1, 3);
-    trm_node q = var(b, trm_shape_of(batch, queries, heads, width));
-    trm_node k = var(b, trm_shape_of(batch, keys, kv_heads, width));
-    trm_node v = var(b, trm_shape_of(batch, keys, kv_heads, width));
-    trm_node mask = draw(b, 0, 1) ? ids(b, trm_shape_of(batch, keys), 2, TRM_INT32) : TRM_NO_NODE;
-    const trm_attention_options o = {.causal = draw(b, 0, 1), .scale = draw(b, 0, 1) ? 0 : 1.5};
+    int64_t batch = draw_number(b, 1, 2), queries = draw_number(b, 1, 4),
+            keys = queries + draw_number(b, 0, 2);
+    int64_t kv_heads = draw_number(b, 1, 2), heads = kv_heads * draw_number(b, 1, 2),
+            width = draw_number(b, 1, 3);
+    trm_node q = add_variable(b, trm_shape_of(batch, queries, heads, width));
+    trm_node k = add_variable(b, trm_shape_of(batch, keys, kv_heads, width));
+    trm_node v = add_variable(b, trm_shape_of(batch, keys, kv_heads, width));
+    trm_node mask =
+        draw_number(b, 0, 1) ? add_ids(b, trm_shape_of(batch, keys), 2, TRM_INT32) : TRM_NO_NODE;
+    const trm_attention_options o = {.causal = draw_number(b, 0, 1),
+                                     .scale = draw_number(b, 0, 1) ? 0 : 1.5};
     return trm_attention(b->graph, q, k, v, mask, &o);
 }
 static trm_node attention_packed(bench *b) {
-    int64_t batch = draw(b, 1, 2), keys = draw(b, 1, 4), kv_heads = draw(b, 1, 2),
-            heads = kv_heads * draw(b, 1, 2);
-    trm_node qkv = var(b, trm_shape_of(batch, keys, (heads + 2 * kv_heads) * draw(b, 1, 3)));
-    trm_node mask = draw(b, 0, 1) ? ids(b, trm_shape_of(batch, keys), 2, TRM_INT32) : TRM_NO_NODE;
-    const trm_attention_options o = {.causal = draw(b, 0, 1)};
+    int64_t batch = draw_number(b, 1, 2), keys = draw_number(b, 1, 4),
+            kv_heads = draw_number(b, 1, 2), heads = kv_heads * draw_number(b, 1, 2);
+    trm_node qkv =
+        add_variable(b, trm_shape_of(batch, keys, (heads + 2 * kv_heads) * draw_number(b, 1, 3)));
+    trm_node mask =
+        draw_number(b, 0, 1) ? add_ids(b, trm_shape_of(batch, keys), 2, TRM_INT32) : TRM_NO_NODE;
+    const trm_attention_options o = {.causal = draw_number(b, 0, 1)};
     return trm_attention_packed(b->graph, qkv, heads, kv_heads, mask, &o);
 }
 
@@ -230,26 +244,28 @@ static trm_node top_k(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     trm_node columns;
     return trm_top_values(b->graph, of_kind(b, shape, DISTINCT),
-                          draw(b, 1, shape.dim[shape.rank - 1]), &columns);
+                          draw_number(b, 1, shape.dim[shape.rank - 1]), &columns);
 }
 static trm_node expert_linear(bench *b) {
     trm_shape rows = random_shape(b, 0, 2, 3), shape = rows;
-    int64_t experts = draw(b, 1, 3);
-    shape.dim[shape.rank++] = draw(b, 1, 3);
-    trm_node x = var(b, shape),
-             w = var(b, trm_shape_of(experts, draw(b, 1, 3), shape.dim[shape.rank - 1]));
-    return trm_expert_linear(b->graph, x, w, ids(b, rows, experts, TRM_INT32));
+    int64_t experts = draw_number(b, 1, 3);
+    shape.dim[shape.rank++] = draw_number(b, 1, 3);
+    trm_node x = add_variable(b, shape),
+             w = add_variable(
+                 b, trm_shape_of(experts, draw_number(b, 1, 3), shape.dim[shape.rank - 1]));
+    return trm_expert_linear(b->graph, x, w, add_ids(b, rows, experts, TRM_INT32));
 }
 static trm_node experts(bench *b) {
-    int64_t count = draw(b, 2, 3), width = draw(b, 1, 3), hidden = draw(b, 1, 3);
-    trm_node x = var(b, trm_shape_of(draw(b, 1, 2), 2, width)), balance;
-    trm_experts e = {.router = var(b, trm_shape_of(count, width)),
-                     .up = var(b, trm_shape_of(count, hidden, width)),
-                     .down = var(b, trm_shape_of(count, width, hidden)),
-                     .top_k = draw(b, 1, 2),
-                     .normalize = draw(b, 0, 1) ? TRM_OFF : TRM_DEFAULT};
-    if (draw(b, 0, 1)) {
-        e.gate = var(b, trm_shape_of(count, hidden, width));
+    int64_t count = draw_number(b, 2, 3), width = draw_number(b, 1, 3),
+            hidden = draw_number(b, 1, 3);
+    trm_node x = add_variable(b, trm_shape_of(draw_number(b, 1, 2), 2, width)), balance;
+    trm_experts e = {.router = add_variable(b, trm_shape_of(count, width)),
+                     .up = add_variable(b, trm_shape_of(count, hidden, width)),
+                     .down = add_variable(b, trm_shape_of(count, width, hidden)),
+                     .top_k = draw_number(b, 1, 2),
+                     .normalize = draw_number(b, 0, 1) ? TRM_OFF : TRM_DEFAULT};
+    if (draw_number(b, 0, 1)) {
+        e.gate = add_variable(b, trm_shape_of(count, hidden, width));
     }
     trm_node y = trm_mixture_of_experts(b->graph, x, &e, &balance);
     return trm_add(b->graph, y, balance);
@@ -257,14 +273,14 @@ static trm_node experts(bench *b) {
 
 static trm_node norm_inputs(bench *b, trm_node inputs[6], bool residual) {
     trm_shape shape = random_shape(b, 2, 4, 4);
-    shape.dim[0] = draw(b, 3, 4);
+    shape.dim[0] = draw_number(b, 3, 4);
     trm_shape channels = trm_shape_of(shape.dim[1]);
-    inputs[0] = var(b, shape);
+    inputs[0] = add_variable(b, shape);
     inputs[1] = of_kind(b, channels, POSITIVE);
-    inputs[2] = var(b, channels);
+    inputs[2] = add_variable(b, channels);
     inputs[3] = leaf_of(b, TRM_FLOAT32, channels, ANY, true);
     inputs[4] = leaf_of(b, TRM_FLOAT32, channels, POSITIVE, true);
-    inputs[5] = residual ? var(b, shape) : TRM_NO_NODE;
+    inputs[5] = residual ? add_variable(b, shape) : TRM_NO_NODE;
     return inputs[0];
 }
 static trm_node batch_norm(bench *b) {
@@ -291,17 +307,19 @@ static trm_node norm_act_relu(bench *b) { return norm_act_of(b, true, false); }
 static trm_node norm_act_residual(bench *b) { return norm_act_of(b, true, true); }
 
 static trm_pool_options random_pool(bench *b) {
-    trm_pool_options o = {.count_padding = draw(b, 0, 1)};
+    trm_pool_options o = {.count_padding = draw_number(b, 0, 1)};
     for (int i = 0; i < 2; i++) {
-        o.kernel[i] = draw(b, 1, 3);
-        o.stride[i] = draw(b, 0, 2);
-        o.pad[2 * i] = draw(b, 0, o.kernel[i] - 1);
-        o.pad[2 * i + 1] = draw(b, 0, o.kernel[i] - 1);
+        o.kernel[i] = draw_number(b, 1, 3);
+        o.stride[i] = draw_number(b, 0, 2);
+        o.pad[2 * i] = draw_number(b, 0, o.kernel[i] - 1);
+        o.pad[2 * i + 1] = draw_number(b, 0, o.kernel[i] - 1);
     }
     return o;
 }
 static trm_node image(bench *b, values kind) {
-    return of_kind(b, trm_shape_of(draw(b, 1, 2), draw(b, 1, 2), draw(b, 3, 6), draw(b, 3, 6)),
+    return of_kind(b,
+                   trm_shape_of(draw_number(b, 1, 2), draw_number(b, 1, 2), draw_number(b, 3, 6),
+                                draw_number(b, 3, 6)),
                    kind);
 }
 static trm_node max_pool(bench *b) {
@@ -315,7 +333,8 @@ static trm_node avg_pool(bench *b) {
 static trm_node global_avg_pool(bench *b) { return trm_global_avg_pool(b->graph, image(b, ANY)); }
 
 static trm_node reshape(bench *b) {
-    return trm_reshape(b->graph, var(b, trm_shape_of(2, 3, draw(b, 1, 4))), trm_shape_of(-1, 2));
+    return trm_reshape(b->graph, add_variable(b, trm_shape_of(2, 3, draw_number(b, 1, 4))),
+                       trm_shape_of(-1, 2));
 }
 static trm_node transpose(bench *b) {
     trm_shape shape = random_shape(b, 1, 5, 3);
@@ -323,38 +342,39 @@ static trm_node transpose(bench *b) {
     for (int32_t i = 0; i < shape.rank; i++) {
         order[i] = (int32_t)trmi_permute(b->seed, 8, (uint64_t)shape.rank, (uint64_t)i);
     }
-    return trm_transpose(b->graph, var(b, shape), order);
+    return trm_transpose(b->graph, add_variable(b, shape), order);
 }
 static trm_node concat(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 3);
-    int32_t axis = (int32_t)draw(b, 0, shape.rank - 1), count = (int32_t)draw(b, 1, 4);
+    int32_t axis = (int32_t)draw_number(b, 0, shape.rank - 1),
+            count = (int32_t)draw_number(b, 1, 4);
     trm_node nodes[4];
     for (int32_t i = 0; i < count; i++) {
-        shape.dim[axis] = draw(b, 1, 3);
-        nodes[i] = var(b, shape);
+        shape.dim[axis] = draw_number(b, 1, 3);
+        nodes[i] = add_variable(b, shape);
     }
-    return trm_concat(b->graph, nodes, count, draw(b, 0, 1) ? axis : axis - shape.rank);
+    return trm_concat(b->graph, nodes, count, draw_number(b, 0, 1) ? axis : axis - shape.rank);
 }
 static trm_node slice(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 4);
     int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape.rank; i++) {
-        begin[i] = draw(b, 0, shape.dim[i] - 1);
-        size[i] = draw(b, 1, shape.dim[i] - begin[i]);
+        begin[i] = draw_number(b, 0, shape.dim[i] - 1);
+        size[i] = draw_number(b, 1, shape.dim[i] - begin[i]);
     }
-    return trm_slice(b->graph, var(b, shape), begin, size);
+    return trm_slice(b->graph, add_variable(b, shape), begin, size);
 }
 static trm_node pad(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 3);
     int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape.rank; i++) {
-        before[i] = draw(b, 0, 2);
-        after[i] = draw(b, 0, 2);
+        before[i] = draw_number(b, 0, 2);
+        after[i] = draw_number(b, 0, 2);
     }
-    return trm_pad(b->graph, var(b, shape), before, after, 0.5);
+    return trm_pad(b->graph, add_variable(b, shape), before, after, 0.5);
 }
 static trm_node broadcast(bench *b) {
-    trm_node x = var(b, trm_shape_of(draw(b, 1, 3), 1));
+    trm_node x = add_variable(b, trm_shape_of(draw_number(b, 1, 3), 1));
     trmi_attrs attrs = {.shape = {.shape = trm_shape_of(2, trm_node_shape(b->graph, x).dim[0], 4)}};
     return trmi_graph_add1(b->graph, TRMI_OP_BROADCAST, NULL, &x, 1, &attrs);
 }
@@ -363,83 +383,87 @@ static trm_node reduce(bench *b, values kind,
     trm_shape shape = random_shape(b, 1, 4, 4);
     int32_t axes[TRM_MAX_RANK], count = 0;
     for (int32_t i = 0; i < shape.rank; i++) {
-        if (draw(b, 0, 1)) {
-            axes[count++] = draw(b, 0, 1) ? i : i - shape.rank;
+        if (draw_number(b, 0, 1)) {
+            axes[count++] = draw_number(b, 0, 1) ? i : i - shape.rank;
         }
     }
-    return f(b->graph, of_kind(b, shape, kind), axes, count, draw(b, 0, 1));
+    return f(b->graph, of_kind(b, shape, kind), axes, count, draw_number(b, 0, 1));
 }
 static trm_node reduce_sum(bench *b) { return reduce(b, ANY, trm_reduce_sum); }
 static trm_node reduce_mean(bench *b) { return reduce(b, ANY, trm_reduce_mean); }
 static trm_node reduce_max(bench *b) { return reduce(b, DISTINCT, trm_reduce_max); }
 
 static trm_node xent(bench *b) {
-    int64_t rows = draw(b, 1, 5), classes = draw(b, 2, 5);
-    trm_xent_options o = {.label_smoothing = draw(b, 0, 1) ? 0.1 : 0,
-                          .use_ignore_index = draw(b, 0, 1),
+    int64_t rows = draw_number(b, 1, 5), classes = draw_number(b, 2, 5);
+    trm_xent_options o = {.label_smoothing = draw_number(b, 0, 1) ? 0.1 : 0,
+                          .use_ignore_index = draw_number(b, 0, 1),
                           .ignore_index = 1};
-    trm_node z = var(b, trm_shape_of(rows, classes));
-    return trm_softmax_cross_entropy(b->graph, z, ids(b, trm_shape_of(rows), classes, TRM_INT32),
-                                     &o);
+    trm_node z = add_variable(b, trm_shape_of(rows, classes));
+    return trm_softmax_cross_entropy(b->graph, z,
+                                     add_ids(b, trm_shape_of(rows), classes, TRM_INT32), &o);
 }
 static trm_node linear_xent(bench *b) {
     trm_shape labels = random_shape(b, 0, 2, 3), shape = labels;
-    int64_t classes = draw(b, 2, 5);
-    shape.dim[shape.rank++] = draw(b, 1, 4);
-    trm_node x = var(b, shape), w = var(b, trm_shape_of(classes, shape.dim[shape.rank - 1]));
-    trm_xent_options o = {.use_ignore_index = draw(b, 0, 1), .ignore_index = 1};
-    o.bias = draw(b, 0, 1) ? var(b, trm_shape_of(classes)) : TRM_NO_NODE;
-    return trm_linear_cross_entropy(b->graph, x, w, ids(b, labels, classes, TRM_INT32), &o);
+    int64_t classes = draw_number(b, 2, 5);
+    shape.dim[shape.rank++] = draw_number(b, 1, 4);
+    trm_node x = add_variable(b, shape),
+             w = add_variable(b, trm_shape_of(classes, shape.dim[shape.rank - 1]));
+    trm_xent_options o = {.use_ignore_index = draw_number(b, 0, 1), .ignore_index = 1};
+    o.bias = draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(classes)) : TRM_NO_NODE;
+    return trm_linear_cross_entropy(b->graph, x, w, add_ids(b, labels, classes, TRM_INT32), &o);
 }
 /* One parameter as table and as output layer: its two gradients are added. */
 static trm_node tied(bench *b) {
-    int64_t rows = draw(b, 2, 5), width = draw(b, 1, 4), count = draw(b, 1, 4);
-    trm_node table = var(b, trm_shape_of(rows, width));
-    trm_node x = trm_embedding(b->graph, table, ids(b, trm_shape_of(count), rows, TRM_INT32));
+    int64_t rows = draw_number(b, 2, 5), width = draw_number(b, 1, 4), count = draw_number(b, 1, 4);
+    trm_node table = add_variable(b, trm_shape_of(rows, width));
+    trm_node x = trm_embedding(b->graph, table, add_ids(b, trm_shape_of(count), rows, TRM_INT32));
     return trm_linear_cross_entropy(b->graph, trm_tanh(b->graph, x), table,
-                                    ids(b, trm_shape_of(count), rows, TRM_INT32), NULL);
+                                    add_ids(b, trm_shape_of(count), rows, TRM_INT32), NULL);
 }
 static trm_node bce(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
-    trm_node z = var(b, shape);
+    trm_node z = add_variable(b, shape);
     return trm_bce_with_logits(b->graph, z, leaf_of(b, TRM_FLOAT32, shape, POSITIVE, true));
 }
 static trm_node embedding(bench *b) {
-    int64_t rows = draw(b, 2, 5);
-    trm_node table = var(b, trm_shape_of(rows, draw(b, 1, 4)));
-    trm_dtype dtype = draw(b, 0, 1) ? TRM_INT32 : TRM_INT64;
-    return trm_embedding(b->graph, table, ids(b, random_shape(b, 1, 2, 4), rows, dtype));
+    int64_t rows = draw_number(b, 2, 5);
+    trm_node table = add_variable(b, trm_shape_of(rows, draw_number(b, 1, 4)));
+    trm_dtype dtype = draw_number(b, 0, 1) ? TRM_INT32 : TRM_INT64;
+    return trm_embedding(b->graph, table, add_ids(b, random_shape(b, 1, 2, 4), rows, dtype));
 }
 /* Bags of 2, 0, 1, ... rows; rows behind the last bag belong to none. */
 static trm_node bag_pool(bench *b) {
-    int64_t ends[6] = {0}, bags = draw(b, 1, 5), used = 0;
+    int64_t ends[6] = {0}, bags = draw_number(b, 1, 5), used = 0;
     for (int64_t i = 0; i < bags; i++) {
-        ends[i + 1] = used += draw(b, 0, 3);
+        ends[i + 1] = used += draw_number(b, 0, 3);
     }
-    int64_t rows = used + draw(b, 1, 2);
+    int64_t rows = used + draw_number(b, 1, 2);
     trm_tensor tensor = {.data = ends, .dtype = TRM_INT64, .shape = trm_shape_of(bags + 1)};
     trm_node offsets = trm_constant(b->graph, &tensor);
-    trm_node weights =
-        draw(b, 0, 1) ? leaf_of(b, TRM_FLOAT32, trm_shape_of(rows), POSITIVE, true) : TRM_NO_NODE;
-    trm_node x = var(b, trm_shape_of(rows, draw(b, 1, 4)));
-    return trm_bag_pool(b->graph, x, offsets, weights, (trm_bag_pooling)draw(b, 0, 2));
+    trm_node weights = draw_number(b, 0, 1)
+                           ? leaf_of(b, TRM_FLOAT32, trm_shape_of(rows), POSITIVE, true)
+                           : TRM_NO_NODE;
+    trm_node x = add_variable(b, trm_shape_of(rows, draw_number(b, 1, 4)));
+    return trm_bag_pool(b->graph, x, offsets, weights, (trm_bag_pooling)draw_number(b, 0, 2));
 }
 static trm_node pair_dots(bench *b) {
     return trm_pair_dots(b->graph,
-                         var(b, trm_shape_of(draw(b, 1, 3), draw(b, 2, 5), draw(b, 1, 4))));
+                         add_variable(b, trm_shape_of(draw_number(b, 1, 3), draw_number(b, 2, 5),
+                                                      draw_number(b, 1, 4))));
 }
 
 static trm_node keyed_linear(bench *b) {
-    int64_t samples = draw(b, 1, 6), fields = draw(b, 1, 3), width = draw(b, 1, 3),
-            dense = draw(b, 0, 2);
-    trm_node table = var(b, trm_shape_of(4, width));
-    trm_node keys = ids(b, trm_shape_of(samples, fields), 4, draw(b, 0, 1) ? TRM_INT32 : TRM_INT64);
-    int64_t outputs = draw(b, 1, 3);
+    int64_t samples = draw_number(b, 1, 6), fields = draw_number(b, 1, 3),
+            width = draw_number(b, 1, 3), dense = draw_number(b, 0, 2);
+    trm_node table = add_variable(b, trm_shape_of(4, width));
+    trm_node keys =
+        add_ids(b, trm_shape_of(samples, fields), 4, draw_number(b, 0, 1) ? TRM_INT32 : TRM_INT64);
+    int64_t outputs = draw_number(b, 1, 3);
     return trmi_graph_keyed_linear(
         b->graph, trm_embedding(b->graph, table, keys), keys,
-        var(b, trm_shape_of(outputs, fields * width + dense)),
+        add_variable(b, trm_shape_of(outputs, fields * width + dense)),
         dense > 0 ? leaf_of(b, TRM_FLOAT32, trm_shape_of(samples, dense), ANY, true) : TRM_NO_NODE,
-        draw(b, 0, 1) ? var(b, trm_shape_of(outputs)) : TRM_NO_NODE);
+        draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(outputs)) : TRM_NO_NODE);
 }
 
 /* y = x^2 + x z by hand. */
@@ -469,14 +493,14 @@ static const trm_custom_op square_plus = {.name = "square_plus",
                                           .gradient = custom_gradient};
 static trm_node custom(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
-    trm_node in[] = {var(b, shape), var(b, shape)}, out;
+    trm_node in[] = {add_variable(b, shape), add_variable(b, shape)}, out;
     trm_custom(b->graph, &square_plus, in, 2, &out);
     return out;
 }
 
 /* A value used twice, and a chain: the sums of the reverse sweep. */
 static trm_node diamond(bench *b) {
-    trm_node x = var(b, trm_shape_of(2, 3)), y = trm_sigmoid(b->graph, x);
+    trm_node x = add_variable(b, trm_shape_of(2, 3)), y = trm_sigmoid(b->graph, x);
     return trm_mul(b->graph, trm_add(b->graph, y, trm_exp(b->graph, x)), trm_sub(b->graph, x, y));
 }
 
@@ -485,17 +509,18 @@ static trm_node diamond(bench *b) {
 static double loss_at(bench *b, trmi_interpreter *run, trm_node loss, trm_node x, int64_t i,
                       double by) {
     trm_error err;
-    fill(b, run); /* states too: batch-norm moves them */
+    fill_leaves(b, run); /* states too: batch-norm moves them */
     trmi_interpreter_set(run, x, i, trmi_interpreter_get(run, x, i) + by);
     CHECK_OK(trmi_interpreter_run(run, &err), err);
     return trmi_interpreter_get(run, loss, 0);
 }
 
-static void probe(const char *name, bench *b, trmi_interpreter *run, trm_node loss, trm_node x,
-                  const double *gradient, int64_t count, int *kinks, int *probes) {
+static void probe_gradient(const char *name, bench *b, trmi_interpreter *run, trm_node loss,
+                           trm_node x, const double *gradient, int64_t count, int *kinks,
+                           int *probes) {
     const double h = 1e-5;
     for (int p = 0; p < PROBES; p++) {
-        int64_t i = count <= PROBES ? p : draw(b, 0, count - 1);
+        int64_t i = count <= PROBES ? p : draw_number(b, 0, count - 1);
         if (i >= count) {
             break;
         }
@@ -546,7 +571,7 @@ static void check_gradient(const char *name, builder build, uint64_t seed, int *
         for (int64_t j = 0; j < elements; j++) {
             gradient[j] = trmi_interpreter_get(run, grads[i], j);
         }
-        probe(name, &b, run, loss, asked[i], gradient, elements, kinks, probes);
+        probe_gradient(name, &b, run, loss, asked[i], gradient, elements, kinks, probes);
         free(gradient);
     }
     trmi_interpreter_destroy(run);
@@ -562,7 +587,7 @@ typedef struct entry {
 static const entry entries[] = {E(add),
                                 E(sub),
                                 E(mul),
-                                E(divide),
+                                E(build_divide),
                                 {"relu", b_relu},
                                 {"sigmoid", b_sigmoid},
                                 {"tanh", b_tanh},

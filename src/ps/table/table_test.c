@@ -75,7 +75,7 @@ static void a_million_operations_match_a_naive_map(void **state) {
             }
             map->there[k] = 1;
         }
-        push(table, keys, BATCH, gradients[0], round);
+        push_rows(table, keys, BATCH, gradients[0], round);
         for (int64_t i = 0; i < BATCH / 3; i++) {
             int64_t k = trmi_bounded(trmi_random_u32(round, TRMI_STREAM_TEST, (uint64_t)i), KEYS);
             assert_int_equal(trmi_row_table_remove(table, key_of(k)), map->there[k]);
@@ -122,7 +122,7 @@ static void learn_so(trm_optimizer_kind rule, int32_t width, const trmi_apply_ke
                 err);
         }
         if (!one_by_one) {
-            push(table, keys, ROWS, g, p);
+            push_rows(table, keys, ROWS, g, p);
         }
     }
     trm_row_info info;
@@ -174,7 +174,7 @@ static void pages_split_and_every_kernel_finds_all(void **state) {
                 g[i * 16 + j] = (float)-(first + i);
             }
         }
-        push(table, keys, BATCH, g, 1);
+        push_rows(table, keys, BATCH, g, 1);
     }
     assert_true(table->rows.page_count > 4);
     const trmi_lookup *lookups[] = {
@@ -301,12 +301,12 @@ static void faint_rows_expire(void **state) {
         float g[70] = {0};
         for (uint64_t key = 0; key < 500; key++) {
             g[69] = key % 2 == 0 ? 0.05f : 0.5f; /* behind the first 64 */
-            push(table, &key, 1, g, 1);
+            push_rows(table, &key, 1, g, 1);
         }
         assert_int_equal(table->rows.count, 500);
         g[69] = 0;
         for (uint32_t tick = 2; tick < 400; tick++) {
-            push(table, &(uint64_t){8}, 1, g, tick); /* faint, but in use */
+            push_rows(table, &(uint64_t){8}, 1, g, tick); /* faint, but in use */
         }
         assert_int_equal(table->rows.count, 251);
         assert_int_equal(table->stats.expired, 249);
@@ -388,7 +388,7 @@ static void the_budget_is_never_exceeded_by_eviction(void **state) {
             /* Half of every push is the same 500 keys. */
             keys[i] = i < 500 ? (uint64_t)i : (uint64_t)tick * 1000 + (uint64_t)i;
         }
-        push(table, keys, 1000, g, tick);
+        push_rows(table, keys, 1000, g, tick);
         assert_true(account.used <= account.limit);
     }
     assert_true(account.peak <= account.limit && account.peak > account.limit / 3);
@@ -426,7 +426,7 @@ static void spilled_rows_lose_nothing(void **state) {
         }
         /* Only pushes that created or found their row count. */
         char there[100];
-        push(table, keys, 100, g, tick);
+        push_rows(table, keys, 100, g, tick);
         for (int i = 0; i < 100; i++) {
             there[i] = trmi_row_table_peek(table, keys[i], NULL, NULL, NULL);
             expected[keys[i]] -= there[i] ? (float)(tick % 5) : 0;
@@ -473,7 +473,7 @@ static void spilled_rows_expire(void **state) {
             for (uint64_t i = 0; i < ALIVE; i++) {
                 keys[i] = first + i;
             }
-            push(table, keys, ALIVE, ones, tick);
+            push_rows(table, keys, ALIVE, ones, tick);
             trmi_row_table_get_stats(table, &stats);
             assert_true(stats.rows <= (rule == 3 ? 3000 : ROWS));
         }
@@ -485,7 +485,7 @@ static void spilled_rows_expire(void **state) {
             continue;
         }
         for (uint32_t end = tick + 12 * AGE; tick < end; tick++) { /* the last 100 live on */
-            push(table, keys, ALIVE, ones, tick);
+            push_rows(table, keys, ALIVE, ones, tick);
         }
         trmi_row_table_get_stats(table, &stats);
         assert_int_equal(stats.spilled_rows, 0);

@@ -40,8 +40,8 @@ enum { STEP_OF_SWEEP = TRMI_THREAD_SANITIZER ? 7 : 1 };
 enum { COUNT = 20000 }; /* 80 KB: gathered pieces and direct ones */
 
 /* Opens a writer on `table`, saves step `step` with `value` everywhere, closes. */
-static trm_status save(const trmi_os *table, int64_t step, float value, bool background,
-                       trm_error *err) {
+static trm_status save_step(const trmi_os *table, int64_t step, float value, bool background,
+                            trm_error *err) {
     static float values[COUNT];
     for (int i = 0; i < COUNT; i++) {
         values[i] = value;
@@ -67,7 +67,7 @@ static trm_status save(const trmi_os *table, int64_t step, float value, bool bac
 }
 
 /* The value that loads, found to be everywhere; 0 for no checkpoint. */
-static int load(void) {
+static int load_value(void) {
     trm_checkpoint *found;
     trm_error err;
     trm_status status = trm_checkpoint_open(dir, NULL, &found, &err);
@@ -100,27 +100,28 @@ static const scenario scenarios[] = {
     {false, 2, false}, {true, 2, false}, {true, 1, false}, {true, 2, true}, {true, 1, true}};
 enum { SCENARIOS = sizeof scenarios / sizeof scenarios[0] };
 
-static void prepare(const scenario *s) {
+static void prepare_scenario(const scenario *s) {
     trm_error err;
     fresh_dir();
     if (s->first) {
-        CHECK_OK(save(NULL, 1, 1, false, &err), err);
+        CHECK_OK(save_step(NULL, 1, 1, false, &err), err);
     }
 }
 
 static int calls_of(const scenario *s) {
     trm_error err;
-    prepare(s);
-    CHECK_OK(save(fault_arm(&os, FAULT_NONE, 0, ""), s->second_step, 2, s->background, &err), err);
-    assert_int_equal(load(), 2);
+    prepare_scenario(s);
+    CHECK_OK(save_step(fault_arm(&os, FAULT_NONE, 0, ""), s->second_step, 2, s->background, &err),
+             err);
+    assert_int_equal(load_value(), 2);
     return os.calls;
 }
 
 /* Afterwards a save by a new writer works, and nothing is left lying about. */
-static void recover(void) {
+static void check_recovery(void) {
     trm_error err;
-    CHECK_OK(save(NULL, 3, 3, false, &err), err);
-    assert_int_equal(load(), 3);
+    CHECK_OK(save_step(NULL, 3, 3, false, &err), err);
+    assert_int_equal(load_value(), 3);
     DIR *stream = opendir(dir);
     for (struct dirent *entry; (entry = readdir(stream)) != NULL;) {
         const char *name = entry->d_name;
@@ -140,7 +141,7 @@ static int save_in_child(const trmi_os *table, const scenario *s, int *calls) {
     pid_t child = fork();
     if (child == 0) {
         trm_error err = {0};
-        trm_status status = save(table, s->second_step, 2, s->background, &err);
+        trm_status status = save_step(table, s->second_step, 2, s->background, &err);
         (void)!write(pipe_fd[1], &os.calls, sizeof os.calls);
         _exit(status == TRM_OK && err.message[0] == '\0'   ? 0
               : status != TRM_OK && err.message[0] == '\0' ? 100
@@ -161,13 +162,13 @@ static void failing_calls(fault_kind kind, int error) {
         int calls = calls_of(s), failures = 0, made;
         assert_in_range(calls, 25, 200);
         for (int k = 1; k <= calls; k += STEP_OF_SWEEP) {
-            prepare(s);
+            prepare_scenario(s);
             const trmi_os *table = fault_arm(&os, kind, k, "");
             os.error = error;
             int outcome = save_in_child(table, s, &made);
             assert_true(WIFEXITED(outcome) && made >= k);
             trm_status status = (trm_status)-WEXITSTATUS(outcome);
-            int loaded = load();
+            int loaded = load_value();
             if (status == TRM_OK) {
                 assert_int_equal(loaded, 2);
             } else {
@@ -177,7 +178,7 @@ static void failing_calls(fault_kind kind, int error) {
                 assert_true(kind != FAULT_ONCE || loaded != 0 || access(dir, F_OK) != 0);
                 assert_int_equal(status, error == ENOSPC ? TRM_NOSPACE : TRM_IO);
             }
-            recover();
+            check_recovery();
         }
         /* Calls whose failure does no harm: closing, clearing away. All others are reported. */
         assert_true(failures >= calls / STEP_OF_SWEEP / 3);
@@ -197,22 +198,22 @@ static void age_lock(void) {
     utimensat(AT_FDCWD, path, before, 0);
 }
 
-static void dying(fault_kind kind) {
+static void check_deaths(fault_kind kind) {
     for (int i = 0; i < SCENARIOS; i++) {
         const scenario *s = &scenarios[i];
         int calls = calls_of(s), seen_old = 0, seen_new = 0;
         for (int k = 1; k <= calls; k += STEP_OF_SWEEP) {
-            prepare(s);
+            prepare_scenario(s);
             int made, outcome = save_in_child(fault_arm(&os, kind, k, scratch), s, &made);
             if (kind == FAULT_POWER_CUT) {
                 age_lock(); /* starting again takes longer than writing a lock */
             }
             assert_true(WIFSIGNALED(outcome) && WTERMSIG(outcome) == SIGKILL);
-            int loaded = load();
+            int loaded = load_value();
             assert_true(loaded == 2 || loaded == (s->first ? 1 : 0));
             seen_old += loaded != 2;
             seen_new += loaded == 2;
-            recover();
+            check_recovery();
         }
         assert_true(seen_old > 0 && seen_new > 0);
         print_message("scenario %d: killed at each of %d calls: %d times the old, %d the new\n", i,
@@ -220,8 +221,8 @@ static void dying(fault_kind kind) {
     }
 }
 
-static void killed_at_every_call(void **state) { dying(FAULT_KILL); }
-static void power_cut_at_every_call(void **state) { dying(FAULT_POWER_CUT); }
+static void killed_at_every_call(void **state) { check_deaths(FAULT_KILL); }
+static void power_cut_at_every_call(void **state) { check_deaths(FAULT_POWER_CUT); }
 
 /* Training goes on after a failed save: the same writer saves the next time. */
 static void a_writer_outlives_its_failures(void **state) {
@@ -259,8 +260,8 @@ static void a_writer_outlives_its_failures(void **state) {
 static void short_writes_and_interrupts_do_not_matter(void **state) {
     trm_error err;
     fresh_dir();
-    CHECK_OK(save(fault_arm(&os, FAULT_SHORT_WRITES, 0, ""), 1, 2, false, &err), err);
-    assert_int_equal(load(), 2);
+    CHECK_OK(save_step(fault_arm(&os, FAULT_SHORT_WRITES, 0, ""), 1, 2, false, &err), err);
+    assert_int_equal(load_value(), 2);
 }
 
 int main(void) {

@@ -44,12 +44,13 @@ static const char *in_dir(const char *format, ...) {
     return path[turn];
 }
 
-static bool exists(const char *path) { return access(path, F_OK) == 0; }
+static bool path_exists(const char *path) { return access(path, F_OK) == 0; }
 
 enum { COUNT = 1500000 }; /* 6 MB: two blocks */
 
 /* A model of one large and one small tensor, all set from `value`. */
-static trm_status save(trm_checkpoint_writer *writer, int64_t step, float value, trm_error *err) {
+static trm_status save_step(trm_checkpoint_writer *writer, int64_t step, float value,
+                            trm_error *err) {
     static float large[COUNT];
     float slot[3] = {value, value, value};
     for (int i = 0; i < COUNT; i++) {
@@ -92,13 +93,13 @@ static void save_steps(int32_t keep, int from, int to) {
     trm_checkpoint_writer *writer = open_writer(keep);
     trm_error err;
     for (int step = from; step <= to; step++) {
-        CHECK_OK(save(writer, step, (float)step, &err), err);
+        CHECK_OK(save_step(writer, step, (float)step, &err), err);
     }
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
 }
 
 /* The step that loads, with all its values right; -1 for none. */
-static int64_t load(void) {
+static int64_t load_step(void) {
     trm_checkpoint *found;
     trm_error err;
     trm_status status = trm_checkpoint_open(dir, NULL, &found, &err);
@@ -149,7 +150,7 @@ static void everything_comes_back(void **state) {
     const trm_safetensors *model = trm_checkpoint_part_of(found, "model");
     assert_string_equal(trm_safetensors_metadata(model, "format"), "pt");
     trm_checkpoint_close(found);
-    assert_int_equal(load(), 100);
+    assert_int_equal(load_step(), 100);
     CHECK_OK(trm_checkpoint_open(in_dir("ckpt-100/"), NULL, &found, &err), err);
     trm_checkpoint_close(found);
     CHECK_FAILS(trm_checkpoint_open(in_dir("ckpt-7"), NULL, &found, &err), TRM_INVALID, err,
@@ -185,7 +186,7 @@ static void damage_is_named_and_skipped(void **state) {
     CHECK_FAILS(trm_checkpoint_open(in_dir("ckpt-3"), NULL, &found, &err), TRM_CORRUPT, err,
                 "block 1");
     assert_int_equal(truncate(in_dir("ckpt-2/optimizer.safetensors"), 40), 0);
-    assert_int_equal(load(), 1);
+    assert_int_equal(load_step(), 1);
     assert_non_null(strstr(logged, "optimizer.safetensors: 40 bytes,"));
     /* Only damaged ones are left: never a silent fresh start. */
     assert_int_equal(unlink(in_dir("ckpt-1/manifest.json")), 0);
@@ -208,7 +209,7 @@ static void some_are_kept_for_ever(void **state) {
         const trm_checkpoint_options options = {.keep = 1, .keep_every_hours = hours};
         CHECK_OK(trm_checkpoint_writer_open(dir, &options, &writer, &err), err);
         for (int i = 0; i < 8; i++, step++) {
-            CHECK_OK(save(writer, step, (float)step, &err), err);
+            CHECK_OK(save_step(writer, step, (float)step, &err), err);
             usleep(100000);
         }
         CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
@@ -224,7 +225,7 @@ static void some_are_kept_for_ever(void **state) {
     /* 16 saves, at least 1.6 s: one in 0.4 s, the newest, and never all. A slow machine keeps more.
      */
     assert_true(kept >= 2 && kept <= 15 && there == kept + 1);
-    assert_int_equal(load(), 16);
+    assert_int_equal(load_step(), 16);
     save_steps(1, 17, 17); /* for ever: also when the setting is gone */
     int after = 0;
     for (int step = 1; step <= 16; step++) {
@@ -295,9 +296,9 @@ static void a_damaged_manifest_is_named(void **state) {
 
 static void old_ones_are_pruned(void **state) {
     save_steps(2, 1, 5);
-    assert_false(exists(in_dir("ckpt-3")));
-    assert_true(exists(in_dir("ckpt-4")));
-    assert_int_equal(load(), 5);
+    assert_false(path_exists(in_dir("ckpt-3")));
+    assert_true(path_exists(in_dir("ckpt-4")));
+    assert_int_equal(load_step(), 5);
     trm_error err;
     uint8_t *text;
     size_t bytes;
@@ -323,20 +324,20 @@ static void two_good_ones_always_stay(void **state) {
     save_steps(-1, 1, 3);
     change_byte(in_dir("ckpt-3/model.safetensors"), 100000);
     save_steps(2, 4, 4); /* 4 and 3 would stay; 3 is damaged, so 2 stays too */
-    assert_true(exists(in_dir("ckpt-2")));
-    assert_false(exists(in_dir("ckpt-1")));
-    assert_true(exists(in_dir("ckpt-4")));
+    assert_true(path_exists(in_dir("ckpt-2")));
+    assert_false(path_exists(in_dir("ckpt-1")));
+    assert_true(path_exists(in_dir("ckpt-4")));
     /* One in use stays as well, until its reader has closed it. */
     trm_checkpoint *found;
     trm_checkpoint_open_options mark = {.mark_in_use = true};
     CHECK_OK(trm_checkpoint_open(in_dir("ckpt-2"), &mark, &found, &err), err);
     save_steps(1, 5, 6);
-    assert_true(exists(in_dir("ckpt-2")));
-    assert_false(exists(in_dir("ckpt-4")));
+    assert_true(path_exists(in_dir("ckpt-2")));
+    assert_false(path_exists(in_dir("ckpt-4")));
     trm_checkpoint_close(found);
     save_steps(1, 7, 7);
-    assert_false(exists(in_dir("ckpt-2")));
-    assert_int_equal(load(), 7);
+    assert_false(path_exists(in_dir("ckpt-2")));
+    assert_int_equal(load_step(), 7);
 }
 
 static void marks_of_dead_readers_do_not_count(void **state) {
@@ -351,14 +352,14 @@ static void marks_of_dead_readers_do_not_count(void **state) {
     waitpid(child, &outcome, 0);
     assert_int_equal(outcome, 0);
     save_steps(1, 2, 2);
-    assert_false(exists(in_dir("ckpt-1")));
+    assert_false(path_exists(in_dir("ckpt-1")));
 }
 
 static void the_newest_is_the_last_saved(void **state) {
     save_steps(2, 8, 9);
     save_steps(2, 3, 3); /* a run that went back to step 2 */
-    assert_int_equal(load(), 3);
-    assert_false(exists(in_dir("ckpt-8")));
+    assert_int_equal(load_step(), 3);
+    assert_false(path_exists(in_dir("ckpt-8")));
     int64_t step;
     trm_error err;
     CHECK_OK(trm_checkpoint_latest(dir, &step, &err), err);
@@ -368,17 +369,17 @@ static void the_newest_is_the_last_saved(void **state) {
 static void a_step_can_be_saved_again(void **state) {
     trm_error err;
     trm_checkpoint_writer *writer = open_writer(1);
-    CHECK_OK(save(writer, 5, 1, &err), err);
-    CHECK_OK(save(writer, 5, 5, &err), err);
-    assert_int_equal(load(), 5);
-    assert_false(exists(in_dir("ckpt-5.old")));
+    CHECK_OK(save_step(writer, 5, 1, &err), err);
+    CHECK_OK(save_step(writer, 5, 5, &err), err);
+    assert_int_equal(load_step(), 5);
+    assert_false(path_exists(in_dir("ckpt-5.old")));
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
     /* Interrupted between the two renames: the old one gets its name back. */
     assert_int_equal(rename(in_dir("ckpt-5"), in_dir("ckpt-5.old")), 0);
-    assert_int_equal(load(), 5);
+    assert_int_equal(load_step(), 5);
     CHECK_OK(trm_checkpoint_writer_close(open_writer(1), &err), err);
-    assert_true(exists(in_dir("ckpt-5")));
-    assert_int_equal(load(), 5);
+    assert_true(path_exists(in_dir("ckpt-5")));
+    assert_int_equal(load_step(), 5);
 }
 
 static void saving_in_the_background(void **state) {
@@ -387,22 +388,22 @@ static void saving_in_the_background(void **state) {
     trm_checkpoint_options options = {.keep = 2, .background = true};
     CHECK_OK(trm_checkpoint_writer_open(dir, &options, &writer, &err), err);
     for (int step = 1; step <= 4; step++) {
-        CHECK_OK(save(writer, step, (float)step, &err), err);
+        CHECK_OK(save_step(writer, step, (float)step, &err), err);
     }
     CHECK_OK(trm_checkpoint_wait(writer, &err), err);
     CHECK_OK(trm_checkpoint_wait(writer, &err), err);
-    assert_int_equal(load(), 4);
+    assert_int_equal(load_step(), 4);
     /* An error comes out once, at the next call, which still saves. */
     assert_int_equal(mkdir(in_dir("checkpoint.d"), 0777), 0);
     assert_int_equal(unlink(in_dir("checkpoint")), 0);
     assert_int_equal(mkdir(in_dir("checkpoint"), 0777), 0);
-    CHECK_OK(save(writer, 5, 5, &err), err);
-    CHECK_FAILS(save(writer, 6, 6, &err), TRM_IO, err, "the save before step 6");
+    CHECK_OK(save_step(writer, 5, 5, &err), err);
+    CHECK_FAILS(save_step(writer, 6, 6, &err), TRM_IO, err, "the save before step 6");
     CHECK_FAILS(trm_checkpoint_wait(writer, &err), TRM_IO, err, "checkpoint: a directory");
     assert_int_equal(rmdir(in_dir("checkpoint")), 0);
-    CHECK_OK(save(writer, 7, 7, &err), err);
+    CHECK_OK(save_step(writer, 7, 7, &err), err);
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
-    assert_int_equal(load(), 7);
+    assert_int_equal(load_step(), 7);
 }
 
 static void full_disks_are_seen_before_writing(void **state) {
@@ -513,7 +514,7 @@ static void bad_input_is_refused(void **state) {
     info.global_step = -1;
     CHECK_FAILS(trm_checkpoint_save(writer, &info, parts, 1, &err), TRM_INVALID, err, "negative");
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
-    assert_int_equal(load(), -1);
+    assert_int_equal(load_step(), -1);
 }
 
 static void one_writer_at_a_time(void **state) {
@@ -524,9 +525,9 @@ static void one_writer_at_a_time(void **state) {
     CHECK_FAILS(trm_checkpoint_writer_open(dir, NULL, &second, &err), TRM_INVALID, err, pid);
     /* Taken away: it saves no more, and leaves the other's lock alone. */
     CHECK_OK(trmi_os_replace_file(NULL, in_dir(TRMI_LOCK_NAME), "x", 1, &err), err);
-    CHECK_FAILS(save(first, 1, 1, &err), TRM_INVALID, err, "the lock is gone");
+    CHECK_FAILS(save_step(first, 1, 1, &err), TRM_INVALID, err, "the lock is gone");
     CHECK_OK(trm_checkpoint_writer_close(first, &err), err);
-    assert_true(exists(in_dir(TRMI_LOCK_NAME)));
+    assert_true(path_exists(in_dir(TRMI_LOCK_NAME)));
 }
 
 static void write_lock(const char *host, long pid, const char *machine, double age) {
@@ -553,7 +554,7 @@ static void locks_of_the_dead_are_taken_over(void **state) {
     int outcome;
     waitpid(child, &outcome, 0);
     assert_int_equal(outcome, 0);
-    assert_true(exists(in_dir(TRMI_LOCK_NAME)));
+    assert_true(path_exists(in_dir(TRMI_LOCK_NAME)));
     CHECK_OK(trm_checkpoint_writer_close(open_writer(1), &err), err);
     /* On another machine, silence decides. */
     write_lock("elsewhere", 17, "other-boot/pid:[1]", 10);
@@ -561,7 +562,7 @@ static void locks_of_the_dead_are_taken_over(void **state) {
                 "pid 17 on elsewhere writes here since 2023-11-14");
     write_lock("elsewhere", 17, "other-boot/pid:[1]", 90);
     CHECK_OK(trm_checkpoint_writer_close(open_writer(1), &err), err);
-    assert_false(exists(in_dir(TRMI_LOCK_NAME)));
+    assert_false(path_exists(in_dir(TRMI_LOCK_NAME)));
 }
 
 /* An owner elsewhere that lives. */
@@ -621,7 +622,7 @@ static void a_silent_lock_is_outwaited_within_the_limit(void **state) {
     const char *gone = strstr(err.message, "counts as gone in ");
     assert_non_null(gone);
     assert_in_range(atoi(gone + strlen("counts as gone in ")), 10, 47);
-    assert_true(exists(in_dir(TRMI_LOCK_NAME))); /* it is still the owner's */
+    assert_true(path_exists(in_dir(TRMI_LOCK_NAME))); /* it is still the owner's */
 }
 
 /* In a container whose first process does not reap, a killed process stays a zombie. */
@@ -637,7 +638,7 @@ static void a_zombie_does_not_hold_a_lock(void **state) {
     assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT),
                      0); /* it is not reaped */
     assert_int_equal(info.si_status, 0);
-    assert_true(exists(in_dir(TRMI_LOCK_NAME)));
+    assert_true(path_exists(in_dir(TRMI_LOCK_NAME)));
     CHECK_OK(trm_checkpoint_writer_open(dir, NULL, &writer, &err), err);
     CHECK_OK(trm_checkpoint_writer_close(writer, &err), err);
     waitpid(child, NULL, 0);
@@ -705,10 +706,10 @@ static void left_overs_are_cleared(void **state) {
     assert_int_equal(mkdir(in_dir("ckpt-2.tmp.1-1"), 0777), 0);
     assert_int_equal(mkdir(in_dir(".trash-ckpt-0-1-1"), 0777), 0);
     CHECK_OK(trmi_os_replace_file(NULL, in_dir("ckpt-2.tmp.1-1/manifest.json"), "{", 1, &err), err);
-    assert_int_equal(load(), 1);
+    assert_int_equal(load_step(), 1);
     CHECK_OK(trm_checkpoint_writer_close(open_writer(1), &err), err);
-    assert_false(exists(in_dir("ckpt-2.tmp.1-1")));
-    assert_false(exists(in_dir(".trash-ckpt-0-1-1")));
+    assert_false(path_exists(in_dir("ckpt-2.tmp.1-1")));
+    assert_false(path_exists(in_dir(".trash-ckpt-0-1-1")));
 }
 
 #define TEST(name) cmocka_unit_test_setup(name, fresh_dir)

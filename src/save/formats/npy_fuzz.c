@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void make(int kind, uint8_t **file, size_t *bytes) {
+static void make_file(int kind, uint8_t **file, size_t *bytes) {
     float values[4] = {1, 2, 3, 4};
     trm_named_tensor arrays[] = {{"a", {values, TRM_FLOAT32, trm_shape_of(4)}},
                                  {"b", {values, TRM_FLOAT32, trm_shape_of(2, 2)}}};
@@ -29,7 +29,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     static size_t bytes[3];
     int kind = index % 3;
     if (file[kind] == NULL) {
-        make(kind, &file[kind], &bytes[kind]);
+        make_file(kind, &file[kind], &bytes[kind]);
     }
     (void)capacity;
     memcpy(data, file[kind], bytes[kind]);

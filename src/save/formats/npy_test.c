@@ -109,7 +109,7 @@ static void damaged_archives_are_refused(void **state) {
     }
 }
 
-static trm_status parse(const char *dict, size_t data_bytes, trmi_npy *out, trm_error *err) {
+static trm_status parse_header(const char *dict, size_t data_bytes, trmi_npy *out, trm_error *err) {
     uint8_t bytes[400] = "\x93NUMPY\x01\x00";
     size_t length = strlen(dict);
     bytes[8] = (uint8_t)length;
@@ -121,11 +121,13 @@ static trm_status parse(const char *dict, size_t data_bytes, trmi_npy *out, trm_
 static void headers_are_read_strictly(void **state) {
     trmi_npy array;
     trm_error err;
-    CHECK_OK(parse("{'shape': (), 'fortran_order': True, 'descr': '|b1'}\n", 1, &array, &err), err);
-    assert_int_equal(array.dtype, TRM_DTYPE_NONE);
     CHECK_OK(
-        parse("{\"descr\": \"<c16\", 'fortran_order': False, 'shape': (2,), }", 32, &array, &err),
+        parse_header("{'shape': (), 'fortran_order': True, 'descr': '|b1'}\n", 1, &array, &err),
         err);
+    assert_int_equal(array.dtype, TRM_DTYPE_NONE);
+    CHECK_OK(parse_header("{\"descr\": \"<c16\", 'fortran_order': False, 'shape': (2,), }", 32,
+                          &array, &err),
+             err);
     assert_int_equal(array.dims[0], 2);
     static const struct {
         const char *dict, *message;
@@ -155,8 +157,8 @@ static void headers_are_read_strictly(void **state) {
         {"", "a dict of", 4, TRM_CORRUPT},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        CHECK_FAILS(parse(cases[i].dict, cases[i].data_bytes, &array, &err), cases[i].status, err,
-                    cases[i].message);
+        CHECK_FAILS(parse_header(cases[i].dict, cases[i].data_bytes, &array, &err), cases[i].status,
+                    err, cases[i].message);
     }
     CHECK_FAILS(trmi_npy_parse((const uint8_t *)"\x93NUMPY\x09\x00", 8, "x", &array, &err),
                 TRM_UNSUPPORTED, err, "version 9.0");

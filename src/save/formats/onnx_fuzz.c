@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static void make(uint8_t **file, size_t *bytes) {
+static void make_file(uint8_t **file, size_t *bytes) {
     char path[64];
     float weight[6] = {1, 2, 3, 4, 5, 6};
     int64_t axes[2] = {0, 1};
@@ -56,7 +56,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     (void)index;
     (void)capacity;
     if (file == NULL) {
-        make(&file, &bytes);
+        make_file(&file, &bytes);
     }
     memcpy(data, file, bytes);
     return bytes;

@@ -13,7 +13,7 @@ static float weight[300 * 4];
 static int64_t axes[2] = {2, 3};
 
 /* x[N, 4] -> Gemm(w, b) -> Relu -> y[N, 300] */
-static trmi_onnx_model *build(void) {
+static trmi_onnx_model *build_model(void) {
     trmi_onnx_model *model;
     trm_error err;
     CHECK_OK(trmi_onnx_create("mlp", &model, &err), err);
@@ -92,7 +92,7 @@ static void check_model(const trmi_onnx_model *model) {
 
 static void what_is_written_is_read(void **state) {
     trm_error err;
-    trmi_onnx_model *model = build(), *back;
+    trmi_onnx_model *model = build_model(), *back;
     CHECK_OK(trmi_onnx_write(model, in_folder("a.onnx"), NULL, &err), err);
     trmi_onnx_destroy(model);
     CHECK_OK(trmi_onnx_open(in_folder("a.onnx"), &back, &err), err);
@@ -112,7 +112,7 @@ static void what_is_written_is_read(void **state) {
 
 static void large_data_live_beside_the_model(void **state) {
     trm_error err;
-    trmi_onnx_model *model = build(), *back;
+    trmi_onnx_model *model = build_model(), *back;
     trmi_onnx_write_options options = {.external_from = 4000};
     CHECK_OK(trmi_onnx_write(model, in_folder("c.onnx"), &options, &err), err);
     trmi_onnx_destroy(model);
@@ -237,7 +237,7 @@ static void broken_tensors_are_refused(void **state) {
 /* Every prefix and every flipped bit of a model: an error with a sentence, or a model. */
 static void damaged_models_do_no_harm(void **state) {
     trm_error err;
-    trmi_onnx_model *model = build(), *back;
+    trmi_onnx_model *model = build_model(), *back;
     CHECK_OK(trmi_onnx_write(model, in_folder("d.onnx"), NULL, &err), err);
     trmi_onnx_destroy(model);
     uint8_t *data;

@@ -32,7 +32,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void look(void *context, const trmi_record_event *event) {
+static void look_at_event(void *context, const trmi_record_event *event) {
     for (size_t i = 0; i < event->tag_bytes; i++) {
         *(unsigned *)context += (unsigned char)event->tag[i];
     }
@@ -52,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     }
     /* The checksums stop nearly everything; events are also tried without them. */
     for (size_t start = 0; start < bytes && start < 64; start += 7) {
-        if (trmi_event_decode(data + start, bytes - start, "fuzz", 0, look, &sum, &err) != TRM_OK &&
+        if (trmi_event_decode(data + start, bytes - start, "fuzz", 0, look_at_event, &sum, &err) !=
+                TRM_OK &&
             err.message[0] == '\0') {
             abort();
         }

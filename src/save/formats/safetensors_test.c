@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 /* A file in memory: length, header, `data_bytes` of data counting up. */
-static size_t build(uint8_t *out, const char *header, size_t data_bytes) {
+static size_t build_file(uint8_t *out, const char *header, size_t data_bytes) {
     uint64_t length = strlen(header);
     memcpy(out, &length, 8);
     memcpy(out + 8, header, length);
@@ -138,7 +138,7 @@ static void reader_accepts_what_the_format_allows(void **state) {
         uint8_t bytes[512];
         trm_safetensors *file;
         trm_error err;
-        size_t size = build(bytes, headers[i], data_bytes[i]);
+        size_t size = build_file(bytes, headers[i], data_bytes[i]);
         CHECK_OK(trmi_safetensors_parse(bytes, size, "memory", &file, &err), err);
         if (i == 5) { /* rank 8: known to the file, not to trm_tensor */
             const trm_safetensors_entry *entry = trm_safetensors_find(file, "b");
@@ -202,7 +202,7 @@ static void reader_refuses_each_broken_rule(void **state) {
         uint8_t bytes[512];
         trm_safetensors *file;
         trm_error err;
-        size_t size = build(bytes, cases[i].header, cases[i].data_bytes);
+        size_t size = build_file(bytes, cases[i].header, cases[i].data_bytes);
         CHECK_FAILS(trmi_safetensors_parse(bytes, size, "memory", &file, &err), TRM_CORRUPT, err,
                     cases[i].message);
     }
@@ -264,7 +264,7 @@ static void reading_converts_floating_types_only(void **state) {
 static void lack_of_memory_is_an_error(void **state) {
     uint8_t bytes[512];
     size_t size =
-        build(bytes, "{\"__metadata__\":{\"a\":\"b\"}," ENTRY("a", "U8", "1", "0,1") "}", 1);
+        build_file(bytes, "{\"__metadata__\":{\"a\":\"b\"}," ENTRY("a", "U8", "1", "0,1") "}", 1);
     trm_error err;
     bool failed = true;
     for (int64_t k = 1; failed && k < 100; k++) {

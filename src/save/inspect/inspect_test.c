@@ -17,7 +17,7 @@
 
 static char text[65536];
 
-static void collect(void *context, const char *line) {
+static void collect_line(void *context, const char *line) {
     size_t used = strlen(text);
     snprintf(text + used, sizeof text - used, "%s\n", line);
 }
@@ -26,13 +26,13 @@ static void collect(void *context, const char *line) {
 static void check_good(const char *path, const char *kind, const char *words) {
     trm_error err;
     text[0] = '\0';
-    CHECK_OK(trm_inspect(path, NULL, collect, NULL, &err), err);
+    CHECK_OK(trm_inspect(path, NULL, collect_line, NULL, &err), err);
     if (strstr(text, words) == NULL) {
         fail_msg("'%s' is not in:\n%s", words, text);
     }
     text[0] = '\0';
     trm_inspect_options options = {.json = true};
-    CHECK_OK(trm_inspect(path, &options, collect, NULL, &err), err);
+    CHECK_OK(trm_inspect(path, &options, collect_line, NULL, &err), err);
     json_error_t problem;
     json_t *object = json_loads(text, JSON_REJECT_DUPLICATES, &problem);
     if (object == NULL) {
@@ -47,9 +47,9 @@ static void check_good(const char *path, const char *kind, const char *words) {
 static void check_bad(const char *path, trm_status status, const char *message) {
     trm_error err;
     trm_inspect_options options = {.json = true};
-    CHECK_FAILS(trm_inspect(path, NULL, collect, NULL, &err), status, err, message);
+    CHECK_FAILS(trm_inspect(path, NULL, collect_line, NULL, &err), status, err, message);
     text[0] = '\0';
-    CHECK_FAILS(trm_inspect(path, &options, collect, NULL, &err), status, err, message);
+    CHECK_FAILS(trm_inspect(path, &options, collect_line, NULL, &err), status, err, message);
     if (strstr(message, "none of") != NULL) { /* of no kind: there is nothing to tell */
         assert_string_equal(text, "");
         return;
@@ -60,7 +60,7 @@ static void check_bad(const char *path, trm_status status, const char *message) 
     json_decref(object);
 }
 
-static void flip(const char *path, long offset) {
+static void flip_byte(const char *path, long offset) {
     FILE *file = fopen(path, "r+b");
     fseek(file, offset, SEEK_SET);
     int c = fgetc(file);
@@ -78,11 +78,11 @@ static void tensors_and_arrays(void **state) {
     CHECK_OK(trm_safetensors_write(in_folder("w"), &named, 1, &pair, 1, &err), err);
     check_good(in_folder("w"), "safetensors", "F32    [2, 3]");
     assert_int_equal(rename(in_folder("w"), in_folder("w.safetensors")), 0);
-    flip(in_folder("w.safetensors"), 3); /* recognised by its name now */
+    flip_byte(in_folder("w.safetensors"), 3); /* recognised by its name now */
     check_bad(in_folder("w.safetensors"), TRM_CORRUPT, "a header of 1073741");
     CHECK_OK(trm_npz_write(in_folder("z"), &named, 1, &err), err);
     check_good(in_folder("z"), "npz", "<f4    [2, 3]");
-    flip(in_folder("z"), 200);
+    flip_byte(in_folder("z"), 200);
     check_bad(in_folder("z"), TRM_CORRUPT, "is damaged: crc32");
     CHECK_OK(trm_npy_write(in_folder("y"), &named.tensor, &err), err);
     check_good(in_folder("y"), "npy", "1 array");
@@ -104,7 +104,7 @@ static void checkpoints(void **state) {
     check_good(in_folder("out"), "checkpoints", "  ckpt-2: verified\n  ckpt-1: verified\n");
     check_good(in_folder("out/ckpt-2"), "checkpoint",
                "  model.safetensors: 1 tensors, 24 bytes, verified\n");
-    flip(in_folder("out/ckpt-1/model.safetensors"), 20);
+    flip_byte(in_folder("out/ckpt-1/model.safetensors"), 20);
     check_bad(in_folder("out/ckpt-1"), TRM_CORRUPT, "block 0");
     check_bad(in_folder("out"), TRM_CORRUPT, "block 0");
     assert_non_null(strstr(text, "\"name\":\"ckpt-2\",\"global_step\":2,\"valid\":true"));
@@ -139,7 +139,7 @@ static void records(void **state) {
     CHECK_OK(trmi_os_replace_file(NULL, in_folder("r"), file.data, file.length, &err), err);
     check_good(in_folder("r"), "tfrecord",
                "2 good records of 1 to 31 bytes\n  image/class/label: int64");
-    flip(in_folder("r"), (long)file.length - 1);
+    flip_byte(in_folder("r"), (long)file.length - 1);
     check_bad(in_folder("r"), TRM_CORRUPT, "record 1 at offset 47: the checksum of its data");
     trmi_text_free(&file);
 }
@@ -207,18 +207,18 @@ static void unknown_files_and_more_kinds(void **state) {
     CHECK_OK(trmi_os_replace_file(NULL, in_folder("p"), "PLAN 1", 6, &err), err);
     check_bad(in_folder("p"), TRM_CORRUPT, "unknown content, none of: checkpoint, directory of");
     const trm_inspect_options others = {.other_kinds = "rank table"};
-    CHECK_FAILS(trm_inspect(in_folder("p"), &others, collect, NULL, &err), TRM_CORRUPT, err,
+    CHECK_FAILS(trm_inspect(in_folder("p"), &others, collect_line, NULL, &err), TRM_CORRUPT, err,
                 "cifar10, rank table");
     const trm_recogniser more = {"plan", NULL, is_plan, describe_plan};
     trm_inspect_options options = {.more = &more, .more_count = 1};
     text[0] = '\0';
-    CHECK_OK(trm_inspect(in_folder("p"), &options, collect, NULL, &err), err);
+    CHECK_OK(trm_inspect(in_folder("p"), &options, collect_line, NULL, &err), err);
     assert_string_equal(text, "a plan\n");
     CHECK_OK(trmi_os_replace_file(NULL, in_folder("empty"), "", 0, &err), err);
     check_bad(in_folder("empty"), TRM_CORRUPT, "empty, none of");
-    CHECK_FAILS(trm_inspect(in_folder("missing"), NULL, collect, NULL, &err), TRM_IO, err,
+    CHECK_FAILS(trm_inspect(in_folder("missing"), NULL, collect_line, NULL, &err), TRM_IO, err,
                 "No such");
-    CHECK_FAILS(trm_inspect("/dev/null", NULL, collect, NULL, &err), TRM_INVALID, err,
+    CHECK_FAILS(trm_inspect("/dev/null", NULL, collect_line, NULL, &err), TRM_INVALID, err,
                 "neither a file nor a directory");
 }
 

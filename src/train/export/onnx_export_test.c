@@ -22,13 +22,13 @@ static char folder[128];
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-static trm_node named(trm_graph *g, const trm_inputs *in, void *context) {
+static trm_node build_named(trm_graph *g, const trm_inputs *in, void *context) {
     return trm_network_build(g, context, trm_inputs_get(in, "image"),
                              &(trm_network_options){.classes = CLASSES});
 }
 
 /* Each operator that has a form in ONNX, once at least. */
-static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
+static trm_node build_everything(trm_graph *g, const trm_inputs *in, void *context) {
     trm_node x = trm_inputs_get(in, "image");
     trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(8, 3, 3, 5), TRM_INIT_HE_UNIFORM);
     trm_node b = trm_parameter(g, "conv.bias", trm_shape_of(8), TRM_INIT_LINEAR);
@@ -67,7 +67,7 @@ static trm_node everything(trm_graph *g, const trm_inputs *in, void *context) {
 }
 
 /* The operators of transformers, on an image as 48 tokens of 64 numbers. */
-static trm_node transformer(trm_graph *g, const trm_inputs *in, void *context) {
+static trm_node build_transformer(trm_graph *g, const trm_inputs *in, void *context) {
     trm_shape c = trm_shape_of(64);
     trm_node x = trm_reshape(g, trm_inputs_get(in, "image"), trm_shape_of(BATCH, 48, 64));
     x = trm_layer_norm(g, x, trm_parameter(g, "ln.weight", c, TRM_INIT_LINEAR),
@@ -103,7 +103,7 @@ static trm_node transformer(trm_graph *g, const trm_inputs *in, void *context) {
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static void randomise(float *values, int64_t count, uint64_t stream, float low, float high) {
+static void fill_random(float *values, int64_t count, uint64_t stream, float low, float high) {
     for (int64_t i = 0; i < count; i++) {
         values[i] = low + (high - low) * trmi_unit_float(trmi_random_u32(stream, TRMI_STREAM_TEST,
                                                                          (uint64_t)i));
@@ -118,14 +118,14 @@ static void randomise_states(trm_exec *exec) {
             int64_t count = trm_shape_count(&v.shape);
             float *values = malloc((size_t)count * sizeof *values);
             bool mean = strstr(v.name, "mean") != NULL;
-            randomise(values, count, (uint64_t)i, mean ? -0.2f : 0.5f, mean ? 0.2f : 1.5f);
+            fill_random(values, count, (uint64_t)i, mean ? -0.2f : 0.5f, mean ? 0.2f : 1.5f);
             trm_exec_write(exec, i, values);
             free(values);
         }
     }
 }
 
-static trm_node clicks(trm_graph *g, const trm_inputs *in, void *context) {
+static trm_node build_clicks(trm_graph *g, const trm_inputs *in, void *context) {
     const trm_click_inputs inputs = {
         .keys = trm_inputs_get(in, "keys"), .dense = trm_inputs_get(in, "dense"), .batch = BATCH};
     return trm_recommender_build(
@@ -140,7 +140,7 @@ static void fill_input(trm_tensor *t, uint64_t stream) {
             trmi_random_u32(stream, TRMI_STREAM_TEST, (uint64_t)i) % (uint32_t)ROWS;
     }
     if (t->dtype == TRM_FLOAT32) {
-        randomise(t->data, count, stream, -2, 2);
+        fill_random(t->data, count, stream, -2, 2);
     }
 }
 
@@ -190,7 +190,7 @@ static void write_case(const char *name, trm_network network, void *context) {
 
 static void write_clicks(const char *name) {
     trm_error err;
-    trm_model_options options = {.network = clicks,
+    trm_model_options options = {.network = build_clicks,
                                  .network_context = (void *)(uintptr_t)name,
                                  .loss = trm_loss_logistic,
                                  .evaluation_only = true,
@@ -202,10 +202,10 @@ static void write_clicks(const char *name) {
 }
 
 static void models_are_written(void **state) {
-    write_case("lenet", named, "lenet");
-    write_case("mlp", named, "mlp");
-    write_case("resnet18", named, "resnet18");
-    write_case("resnet50", named, "resnet50");
+    write_case("lenet", build_named, "lenet");
+    write_case("mlp", build_named, "mlp");
+    write_case("resnet18", build_named, "resnet18");
+    write_case("resnet50", build_named, "resnet50");
 }
 
 static void recommenders_are_written(void **state) {
@@ -216,8 +216,8 @@ static void recommenders_are_written(void **state) {
 }
 
 static void every_operator_is_written(void **state) {
-    write_case("everything", everything, NULL);
-    write_case("transformer", transformer, NULL);
+    write_case("everything", build_everything, NULL);
+    write_case("transformer", build_transformer, NULL);
 }
 
 /* Defines an operator without a form in ONNX: the export's error must name it, and no file may

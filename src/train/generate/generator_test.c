@@ -63,7 +63,7 @@ static trm_status read_sample(void *context, int64_t index, const trm_tensor *fi
     return TRM_OK;
 }
 
-static trm_node build(trm_graph *graph, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *graph, const trm_inputs *inputs, void *context) {
     const setting *s = context;
     return trm_language_loss(graph, s->model, trm_inputs_get(inputs, "tokens"),
                              trm_inputs_get(inputs, "targets"), &s->network);
@@ -89,7 +89,7 @@ static trm_model *trained_model(const setting *s, const char *backend, trm_preci
                                     .read = read_sample};
     CHECK_OK(trm_dataset_callback(&source, &data, &err), err);
     CHECK_OK(trm_dataset_batch(data, 2, true, &err), err);
-    const trm_model_options options = {.network = build,
+    const trm_model_options options = {.network = build_network,
                                        .network_context = (void *)(uintptr_t)s,
                                        .loss = as_it_is,
                                        .data = data,
@@ -137,8 +137,8 @@ static void expect_logits(const setting *s, trm_model *model, const char *backen
     trm_graph_destroy(g);
 }
 
-static void compare(const float *found, const float *expected, double tolerance, const char *what,
-                    int64_t row) {
+static void compare_logits(const float *found, const float *expected, double tolerance,
+                           const char *what, int64_t row) {
     assert_non_null(found);
     for (int i = 0; i < VOCABULARY; i++) {
         if (!(fabs((double)found[i] - (double)expected[i]) <= tolerance)) {
@@ -164,7 +164,8 @@ static void check_setting(const setting *s, const char *backend, trm_precision p
     for (int i = 0; i < CONTEXT; i++) {
         int32_t id = token_at(i);
         CHECK_OK(trm_generator_read(generator, &id, 1, &err), err);
-        compare(trm_generator_logits(generator), expected + i * VOCABULARY, tolerance, s->model, i);
+        compare_logits(trm_generator_logits(generator), expected + i * VOCABULARY, tolerance,
+                       s->model, i);
     }
     trm_generator_reset(generator);
     int32_t ids[CONTEXT];
@@ -173,8 +174,9 @@ static void check_setting(const setting *s, const char *backend, trm_precision p
             ids[i] = token_at(at + i);
         }
         CHECK_OK(trm_generator_read(generator, ids, pieces[p], &err), err);
-        compare(trm_generator_logits(generator), expected + (at + pieces[p] - 1) * VOCABULARY,
-                tolerance, "in pieces", at + pieces[p] - 1);
+        compare_logits(trm_generator_logits(generator),
+                       expected + (at + pieces[p] - 1) * VOCABULARY, tolerance, "in pieces",
+                       at + pieces[p] - 1);
     }
     /* beyond the context: the last half is read again, and then CONTEXT / 2 tokens behind it */
     for (int i = CONTEXT; i < CONTEXT + CONTEXT / 2; i++) {
@@ -182,8 +184,8 @@ static void check_setting(const setting *s, const char *backend, trm_precision p
         CHECK_OK(trm_generator_read(generator, &id, 1, &err), err);
     }
     expect_logits(s, model, backend, precision, CONTEXT / 2, expected);
-    compare(trm_generator_logits(generator), expected + (CONTEXT - 1) * VOCABULARY, tolerance,
-            "beyond the context", CONTEXT - 1);
+    compare_logits(trm_generator_logits(generator), expected + (CONTEXT - 1) * VOCABULARY,
+                   tolerance, "beyond the context", CONTEXT - 1);
     trm_generator_destroy(generator);
     trm_model_destroy(model);
     free(expected);
@@ -231,8 +233,8 @@ static void a_reset_reads_new_parameters(void **state) {
         }
         for (int i = 0, count = FIRST; i < FIRST + 2; i += count, count = 1) {
             CHECK_OK(trm_generator_read(generator, next + i, count, &err), err);
-            compare(trm_generator_logits(generator), expected + (i + count - 1) * VOCABULARY, 3e-2,
-                    "after a reset", i + count - 1);
+            compare_logits(trm_generator_logits(generator), expected + (i + count - 1) * VOCABULARY,
+                           3e-2, "after a reset", i + count - 1);
         }
     }
     ids[1] = VOCABULARY;

@@ -21,7 +21,7 @@ static int teardown(void **state) {
 }
 
 /* oneDNN 2 has few bfloat16 convolutions for CPUs without AVX-512, and says so only when one is
- * made. The step then takes another algorithm, which check() compares. */
+ * made. The step then takes another algorithm, which check_conv() compares. */
 static bool may_be_unsupported(const trmi_conv_problem *p, trm_status status) {
     return status == TRM_UNSUPPORTED && p->image_type == TRM_BFLOAT16 && !trmi_cpu()->avx512;
 }
@@ -51,7 +51,7 @@ static void check_algorithms(const trmi_conv_problem *p, double tolerance) {
     check_free(&want);
 }
 
-static void check(const trmi_conv_problem *p, double tolerance) {
+static void check_conv(const trmi_conv_problem *p, double tolerance) {
     check_algorithms(p, tolerance);
     trm_error err = {0};
     char key[256];
@@ -85,7 +85,7 @@ static void random_shapes(void **state) {
         trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
         p.layout = i / 3 % 2 ? TRMI_PLAIN : TRMI_CHANNELS_LAST;
         p.weights_layout = p.layout;
-        check(&p, 2e-6);
+        check_conv(&p, 2e-6);
     }
 }
 
@@ -95,7 +95,7 @@ static void mixed_layouts(void **state) {
         trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
         p.layout = i / 3 % 2 ? TRMI_PLAIN : TRMI_CHANNELS_LAST;
         p.weights_layout = i / 3 % 2 ? TRMI_CHANNELS_LAST : TRMI_PLAIN;
-        check(&p, 2e-6);
+        check_conv(&p, 2e-6);
     }
 }
 
@@ -108,7 +108,7 @@ static void bfloat16(void **state) {
         p.weights_type = i / 3 % 2 ? TRM_BFLOAT16 : TRM_FLOAT32;
         p.layout = i / 6 % 2 ? TRMI_PLAIN : TRMI_CHANNELS_LAST;
         p.weights_layout = p.layout;
-        check(&p, 1e-2);
+        check_conv(&p, 1e-2);
     }
 }
 
@@ -148,9 +148,9 @@ static void resnet_kinds(void **state) {
             const int64_t *s = shapes[i];
             trmi_conv_problem p =
                 check_problem((trmi_conv_direction)d, s[0], s[1], s[2], s[3], s[4], s[5], s[6]);
-            check(&p, 3e-5);
+            check_conv(&p, 3e-5);
             p.image_type = p.result_type = TRM_BFLOAT16;
-            check(&p, 1e-2);
+            check_conv(&p, 1e-2);
         }
     }
 }
@@ -245,9 +245,9 @@ static void tuned(void **state) {
         assert_true(backend->target.bytes_per_second > 1e8);
         for (int d = 0; d < 3; d++) {
             trmi_conv_problem p = check_problem((trmi_conv_direction)d, 9, 32, 9, 64, 3, 1, 1);
-            check(&p, 3e-5);
+            check_conv(&p, 3e-5);
             p = check_problem((trmi_conv_direction)d, 9, 32, 9, 64, 1, 1, 0);
-            check(&p, 3e-5);
+            check_conv(&p, 3e-5);
         }
         lines = trmi_tuning_count(trmi_onednn_of(backend)->tuning);
         /* beside the machine's; on a busy machine the trial time may be over before */

@@ -24,12 +24,12 @@ static int teardown(void **state) {
     return 0;
 }
 
-static int64_t between(int64_t low, int64_t high) {
+static int64_t draw_between(int64_t low, int64_t high) {
     uint32_t r = trmi_random_u32(3, TRMI_STREAM_TEST, counter++);
     return low + trmi_bounded(r, (uint32_t)(high - low + 1));
 }
 
-static void *values(int64_t count, trm_dtype type) {
+static void *draw_values(int64_t count, trm_dtype type) {
     float *v = trmi_alloc((size_t)count * 4);
     for (int64_t i = 0; i < count; i++) {
         float f = trmi_unit_float(trmi_random_u32(4, TRMI_STREAM_TEST, counter++)) * 2 - 1;
@@ -42,7 +42,7 @@ static void *values(int64_t count, trm_dtype type) {
     return v;
 }
 
-static double at(const void *v, trm_dtype type, int64_t i) {
+static double value_at(const void *v, trm_dtype type, int64_t i) {
     return type == TRM_BFLOAT16 ? (double)trmi_bf16_to_float(((const uint16_t *)v)[i])
                                 : (double)((const float *)v)[i];
 }
@@ -64,17 +64,17 @@ static double relative_error(const shape *s, const void *a, const void *b, const
     for (int64_t q = 0; q < s->batch; q++) {
         for (int64_t i = 0; i < s->m; i++) {
             for (int64_t j = 0; j < s->n; j++) {
-                double sum = s->bias ? at(bias, TRM_FLOAT32, j) : 0;
+                double sum = s->bias ? value_at(bias, TRM_FLOAT32, j) : 0;
                 for (int64_t p = 0; p < s->k; p++) {
                     int64_t ia = q * s->m * s->k + (s->ta ? p * s->m + i : i * s->k + p);
                     int64_t ib = q * s->k * width +
                                  (s->tb ? (s->begin + j) * s->k + p : p * width + s->begin + j);
-                    double right = at(b, s->whole_b ? TRM_FLOAT32 : s->type, ib);
-                    sum += at(a, s->type, ia) * right;
+                    double right = value_at(b, s->whole_b ? TRM_FLOAT32 : s->type, ib);
+                    sum += value_at(a, s->type, ia) * right;
                 }
                 sum = s->relu && sum < 0 ? 0 : sum;
                 sum = s->mask && mask[i * s->n + j] <= 0 ? 0 : sum;
-                double d = at(c, s->type, (q * s->m + i) * s->n + j) - sum;
+                double d = value_at(c, s->type, (q * s->m + i) * s->n + j) - sum;
                 difference += d * d;
                 size += sum * sum;
             }
@@ -83,14 +83,14 @@ static double relative_error(const shape *s, const void *a, const void *b, const
     return sqrt(difference / size);
 }
 
-static void check(const shape *given) {
+static void check_product(const shape *given) {
     shape filled = *given, *s = &filled;
     s->type = s->type == TRM_DTYPE_NONE ? TRM_FLOAT32 : s->type;
     int64_t width = s->width > 0 ? s->width : s->n;
-    void *a = values(s->batch * s->m * s->k, s->type),
-         *b = values(s->batch * s->k * width, s->whole_b ? TRM_FLOAT32 : s->type);
-    float *mask = values(s->m * s->n, TRM_FLOAT32);
-    void *bias = values(s->n, TRM_FLOAT32), *c = values(s->batch * s->m * s->n, s->type);
+    void *a = draw_values(s->batch * s->m * s->k, s->type),
+         *b = draw_values(s->batch * s->k * width, s->whole_b ? TRM_FLOAT32 : s->type);
+    float *mask = draw_values(s->m * s->n, TRM_FLOAT32);
+    void *bias = draw_values(s->n, TRM_FLOAT32), *c = draw_values(s->batch * s->m * s->n, s->type);
     trm_shape sa = trm_shape_of(s->batch, s->ta ? s->k : s->m, s->ta ? s->m : s->k);
     trm_shape sb = trm_shape_of(s->batch, s->tb ? width : s->k, s->tb ? s->k : width);
     trm_shape sc = trm_shape_of(s->batch, s->m, s->n);
@@ -156,26 +156,26 @@ static void check(const shape *given) {
 
 static void matmul(void **state) {
     for (int i = 0; i < 64; i++) {
-        check(&(shape){.batch = between(1, 3),
-                       .m = between(1, 70),
-                       .n = between(1, 70),
-                       .k = between(1, i % 8 == 0 ? 700 : 70),
-                       .ta = i & 1,
-                       .tb = i >> 1 & 1,
-                       .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
+        check_product(&(shape){.batch = draw_between(1, 3),
+                               .m = draw_between(1, 70),
+                               .n = draw_between(1, 70),
+                               .k = draw_between(1, i % 8 == 0 ? 700 : 70),
+                               .ta = i & 1,
+                               .tb = i >> 1 & 1,
+                               .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
     }
 }
 
 static void linear(void **state) {
     for (int i = 0; i < 24; i++) {
-        check(&(shape){.batch = 1,
-                       .m = between(1, 400),
-                       .n = between(1, 100),
-                       .k = between(1, 300),
-                       .tb = true,
-                       .linear = true,
-                       .bias = i & 1,
-                       .type = i >> 1 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(1, 400),
+                               .n = draw_between(1, 100),
+                               .k = draw_between(1, 300),
+                               .tb = true,
+                               .linear = true,
+                               .bias = i & 1,
+                               .type = i >> 1 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
     }
 }
 
@@ -183,15 +183,15 @@ static void linear(void **state) {
  * k. */
 static void rounded_weights(void **state) {
     for (int i = 0; i < 24; i++) {
-        check(&(shape){.batch = 1,
-                       .m = between(5, i % 3 == 0 ? 700 : 90),
-                       .n = between(1, 100),
-                       .k = 2 * between(1, i % 4 == 0 ? 400 : 60),
-                       .tb = i & 1,
-                       .linear = i & 1,
-                       .bias = i >> 1 & i & 1,
-                       .type = TRM_BFLOAT16,
-                       .whole_b = true});
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(5, i % 3 == 0 ? 700 : 90),
+                               .n = draw_between(1, 100),
+                               .k = 2 * draw_between(1, i % 4 == 0 ? 400 : 60),
+                               .tb = i & 1,
+                               .linear = i & 1,
+                               .bias = i >> 1 & i & 1,
+                               .type = TRM_BFLOAT16,
+                               .whole_b = true});
     }
 }
 
@@ -212,17 +212,17 @@ static void pairs(void **state) {
     }
     for (int i = 0; i < 32; i++) {
         bool weights = i & 1, half_b = i >> 1 & 1;
-        trmi_dense_problem p = {.m = between(1, 90),
-                                .n = between(1, 140),
-                                .k = between(1, i % 8 < 2 ? 700 : 90),
+        trmi_dense_problem p = {.m = draw_between(1, 90),
+                                .n = draw_between(1, 140),
+                                .k = draw_between(1, i % 8 < 2 ? 700 : 90),
                                 .transpose_a = weights,
                                 .transpose_b = !weights && (i >> 2 & 1),
                                 .add = i >> 3 & 1};
         p.b_stride = p.transpose_b ? p.k : p.n;
-        float *a = values(p.m * p.k, TRM_FLOAT32), *b = values(p.k * p.n, TRM_FLOAT32);
-        float *c = values(p.m * p.n, TRM_FLOAT32), *d = values(p.m * p.n, TRM_FLOAT32);
-        uint16_t *small_a = values(p.m * p.k, TRM_BFLOAT16),
-                 *small_b = values(p.k * p.n, TRM_BFLOAT16);
+        float *a = draw_values(p.m * p.k, TRM_FLOAT32), *b = draw_values(p.k * p.n, TRM_FLOAT32);
+        float *c = draw_values(p.m * p.n, TRM_FLOAT32), *d = draw_values(p.m * p.n, TRM_FLOAT32);
+        uint16_t *small_a = draw_values(p.m * p.k, TRM_BFLOAT16),
+                 *small_b = draw_values(p.k * p.n, TRM_BFLOAT16);
         memcpy(d, c, (size_t)(p.m * p.n) * sizeof *c);
         round_to_bf16(a, p.m * p.k, small_a);
         round_to_bf16(b, p.k * p.n, small_b);
@@ -249,28 +249,28 @@ static void pairs(void **state) {
 /* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
 static void dense(void **state) {
     for (int i = 0; i < 16; i++) {
-        check(&(shape){.batch = 1,
-                       .m = between(256, 700),
-                       .n = between(1, 140),
-                       .k = between(1, i % 8 == 0 ? 1700 : 90),
-                       .tb = true,
-                       .linear = true,
-                       .bias = i & 1,
-                       .relu = i >> 1 & 1});
-        int64_t n = between(1, 70), width = n + between(0, 40);
-        check(&(shape){.batch = 1,
-                       .m = between(1, 400),
-                       .n = n,
-                       .k = between(1, 300),
-                       .tb = i & 1,
-                       .mask = i >> 1 & 1,
-                       .width = i >> 2 & 1 ? width : 0,
-                       .begin = i >> 2 & 1 ? between(0, width - n) : 0});
-        check(&(shape){.batch = 1,
-                       .m = between(1, i % 8 == 1 ? 1200 : 60),
-                       .n = between(1, i % 8 == 3 ? 1100 : 60),
-                       .k = between(256, i % 8 == 5 ? 5000 : 900),
-                       .ta = true});
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(256, 700),
+                               .n = draw_between(1, 140),
+                               .k = draw_between(1, i % 8 == 0 ? 1700 : 90),
+                               .tb = true,
+                               .linear = true,
+                               .bias = i & 1,
+                               .relu = i >> 1 & 1});
+        int64_t n = draw_between(1, 70), width = n + draw_between(0, 40);
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(1, 400),
+                               .n = n,
+                               .k = draw_between(1, 300),
+                               .tb = i & 1,
+                               .mask = i >> 1 & 1,
+                               .width = i >> 2 & 1 ? width : 0,
+                               .begin = i >> 2 & 1 ? draw_between(0, width - n) : 0});
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(1, i % 8 == 1 ? 1200 : 60),
+                               .n = draw_between(1, i % 8 == 3 ? 1100 : 60),
+                               .k = draw_between(256, i % 8 == 5 ? 5000 : 900),
+                               .ta = true});
     }
 }
 
@@ -278,27 +278,27 @@ static void dense(void **state) {
  * threads share it. */
 static void few(void **state) {
     for (int i = 0; i < 24; i++) {
-        int64_t n = i % 6 == 0 ? between(64, 100) : between(100, 700);
-        check(&(shape){.batch = 1,
-                       .m = between(8, 32),
-                       .n = n,
-                       .k = (1 << 18) / n + between(1, 200),
-                       .mask = i & 1});
+        int64_t n = i % 6 == 0 ? draw_between(64, 100) : draw_between(100, 700);
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(8, 32),
+                               .n = n,
+                               .k = (1 << 18) / n + draw_between(1, 200),
+                               .mask = i & 1});
     }
 }
 
 /* narrow.c: one to four rows, weights of both forms, sizes that are no multiples of anything. */
 static void narrow(void **state) {
     for (int i = 0; i < 48; i++) {
-        check(&(shape){.batch = 1,
-                       .m = between(1, 4),
-                       .n = between(128, 500),
-                       .k = between(i % 6 == 0 ? 1 : 128, 500),
-                       .tb = i & 1,
-                       .inputs_first = !(i & 1),
-                       .linear = true,
-                       .bias = i >> 1 & 1,
-                       .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(1, 4),
+                               .n = draw_between(128, 500),
+                               .k = draw_between(i % 6 == 0 ? 1 : 128, 500),
+                               .tb = i & 1,
+                               .inputs_first = !(i & 1),
+                               .linear = true,
+                               .bias = i >> 1 & 1,
+                               .type = i >> 2 & 1 ? TRM_BFLOAT16 : TRM_FLOAT32});
     }
 }
 

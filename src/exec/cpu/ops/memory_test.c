@@ -35,94 +35,95 @@ typedef struct world {
     int count;
 } world;
 
-static int64_t draw(world *w, int64_t low, int64_t high) {
+static int64_t any_int(world *w, int64_t low, int64_t high) {
     return low + (int64_t)trmi_bounded(trmi_random_u32(w->seed, TRMI_STREAM_TEST, w->drawn++),
                                        (uint32_t)(high - low + 1));
 }
-static trm_node leaf(world *w, trm_dtype dtype, trm_shape shape, int64_t limit) {
+static trm_node new_leaf(world *w, trm_dtype dtype, trm_shape shape, int64_t limit) {
     char name[16];
     snprintf(name, sizeof name, "x%d", w->count);
     w->limits[w->count] = limit;
     return w->leaves[w->count++] = trm_input(w->graph, name, dtype, shape);
 }
-static trm_node var(world *w, trm_shape shape) { return leaf(w, TRM_FLOAT32, shape, 0); }
-static trm_node positive(world *w, trm_shape shape) { return leaf(w, TRM_FLOAT32, shape, -1); }
+static trm_node new_var(world *w, trm_shape shape) { return new_leaf(w, TRM_FLOAT32, shape, 0); }
+static trm_node above_0(world *w, trm_shape shape) { return new_leaf(w, TRM_FLOAT32, shape, -1); }
 
 static trm_shape any_shape(world *w, int low, int high) {
-    trm_shape shape = {.rank = (int32_t)draw(w, low, high)};
+    trm_shape shape = {.rank = (int32_t)any_int(w, low, high)};
     for (int32_t i = 0; i < shape.rank; i++) {
-        shape.dim[i] = draw(w, 0, 5) == 0 ? 1 : draw(w, 1, shape.rank > 3 ? 9 : 40);
+        shape.dim[i] = any_int(w, 0, 5) == 0 ? 1 : any_int(w, 1, shape.rank > 3 ? 9 : 40);
     }
     return shape;
 }
 static trm_shape image_shape(world *w) {
-    return trm_shape_of(draw(w, 1, 3), draw(w, 1, 3) == 1 ? draw(w, 1, 5) : draw(w, 14, 80),
-                        draw(w, 3, 11), draw(w, 3, 11));
+    return trm_shape_of(any_int(w, 1, 3),
+                        any_int(w, 1, 3) == 1 ? any_int(w, 1, 5) : any_int(w, 14, 80),
+                        any_int(w, 3, 11), any_int(w, 3, 11));
 }
 
 static trm_node narrow_of(world *w, trm_shape x, bool over_zero) {
-    int drop = (int)draw(w, 0, x.rank);
+    int drop = (int)any_int(w, 0, x.rank);
     trm_shape y = {.rank = x.rank - drop};
     for (int32_t i = 0; i < y.rank; i++) {
-        y.dim[i] = draw(w, 0, 2) == 0 ? 1 : x.dim[i + drop];
+        y.dim[i] = any_int(w, 0, 2) == 0 ? 1 : x.dim[i + drop];
     }
-    return over_zero ? positive(w, y) : var(w, y);
+    return over_zero ? above_0(w, y) : new_var(w, y);
 }
 
-static trm_node arithmetic(world *w) {
+static trm_node add_arithmetic(world *w) {
     trm_graph *g = w->graph;
-    trm_shape shape = draw(w, 0, 1) ? image_shape(w) : any_shape(w, 0, 5);
-    trm_node x = var(w, shape);
+    trm_shape shape = any_int(w, 0, 1) ? image_shape(w) : any_shape(w, 0, 5);
+    trm_node x = new_var(w, shape);
     trm_node sum = trm_add(g, narrow_of(w, shape, false), x);
     trm_node product = trm_mul(g, sum, narrow_of(w, shape, false));
     trm_node quotient = trm_div(g, product, narrow_of(w, shape, true));
     return trm_sub(g, trm_scale(g, quotient, 0.3), trm_sub(g, x, narrow_of(w, shape, false)));
 }
-static trm_node activations(world *w) {
+static trm_node add_activations(world *w) {
     trm_graph *g = w->graph;
-    trm_shape shape = draw(w, 0, 1) ? image_shape(w) : any_shape(w, 0, 4);
-    trm_node x = trm_scale(g, var(w, shape), 3);
+    trm_shape shape = any_int(w, 0, 1) ? image_shape(w) : any_shape(w, 0, 4);
+    trm_node x = trm_scale(g, new_var(w, shape), 3);
     trm_node y = trm_add(g, trm_sigmoid(g, x), trm_tanh(g, x));
     y = trm_add(g, y, trm_exp(g, trm_relu(g, x)));
-    trm_node p = positive(w, shape);
+    trm_node p = above_0(w, shape);
     y = trm_add(g, y, trm_mul(g, trm_log(g, p), trm_sqrt(g, p)));
     return trm_cast(g, trm_cast(g, y, TRM_BFLOAT16), TRM_FLOAT32);
 }
-static trm_node dropped(world *w) {
-    return trm_dropout(w->graph, var(w, any_shape(w, 1, 3)), draw(w, 0, 9) == 0 ? 0 : 0.37);
+static trm_node add_dropout(world *w) {
+    return trm_dropout(w->graph, new_var(w, any_shape(w, 1, 3)), any_int(w, 0, 9) == 0 ? 0 : 0.37);
 }
-static trm_node moves(world *w) {
+static trm_node add_moves(world *w) {
     trm_graph *g = w->graph;
-    trm_shape shape = draw(w, 0, 1) ? image_shape(w) : any_shape(w, 1, 5);
-    trm_node x = var(w, shape);
-    int32_t order[TRM_MAX_RANK], axis = (int32_t)draw(w, 0, shape.rank - 1);
+    trm_shape shape = any_int(w, 0, 1) ? image_shape(w) : any_shape(w, 1, 5);
+    trm_node x = new_var(w, shape);
+    int32_t order[TRM_MAX_RANK], axis = (int32_t)any_int(w, 0, shape.rank - 1);
     int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK], before[TRM_MAX_RANK], after[TRM_MAX_RANK];
     trm_shape other = shape;
-    other.dim[axis] = draw(w, 1, 9);
-    trm_node joined = trm_concat(g, (trm_node[]){x, var(w, other), x}, 3, axis);
+    other.dim[axis] = any_int(w, 1, 9);
+    trm_node joined = trm_concat(g, (trm_node[]){x, new_var(w, other), x}, 3, axis);
     shape = trm_node_shape(g, joined);
     for (int32_t i = 0; i < shape.rank; i++) {
         order[i] = (int32_t)trmi_permute(w->seed, 8, (uint64_t)shape.rank, (uint64_t)i);
-        begin[i] = draw(w, 0, shape.dim[i] - 1);
-        size[i] = draw(w, 1, shape.dim[i] - begin[i]);
-        before[i] = draw(w, 0, 2);
-        after[i] = draw(w, 0, 2);
+        begin[i] = any_int(w, 0, shape.dim[i] - 1);
+        size[i] = any_int(w, 1, shape.dim[i] - begin[i]);
+        before[i] = any_int(w, 0, 2);
+        after[i] = any_int(w, 0, 2);
     }
     trm_node cut = trm_slice(g, joined, begin, size);
     return trm_transpose(g, trm_pad(g, cut, before, after, -0.75), order);
 }
-static trm_node reductions(world *w) {
+static trm_node add_reductions(world *w) {
     trm_graph *g = w->graph;
-    trm_shape shape = draw(w, 0, 1) ? image_shape(w) : any_shape(w, 1, 5);
-    trm_node x = var(w, shape), sum = trm_scalar(g, 0);
+    trm_shape shape = any_int(w, 0, 1) ? image_shape(w) : any_shape(w, 1, 5);
+    trm_node x = new_var(w, shape), sum = trm_scalar(g, 0);
     for (int kind = 0; kind < 3; kind++) {
         int32_t axes[TRM_MAX_RANK], count = 0;
         for (int32_t i = 0; i < shape.rank; i++) {
-            if (draw(w, 0, 1)) {
+            if (any_int(w, 0, 1)) {
                 axes[count++] = i;
             }
         }
-        bool keep = draw(w, 0, 1);
+        bool keep = any_int(w, 0, 1);
         trm_node y = kind == 0   ? trm_reduce_sum(g, x, axes, count, keep)
                      : kind == 1 ? trm_reduce_mean(g, x, axes, count, keep)
                                  : trm_reduce_max(g, x, axes, count, keep);
@@ -132,9 +133,9 @@ static trm_node reductions(world *w) {
 }
 static trm_node long_reductions(world *w) {
     trm_graph *g = w->graph;
-    trm_node rows = var(w, trm_shape_of(draw(w, 900, 2000), draw(w, 1, 40)));
-    trm_node run = var(w, trm_shape_of(draw(w, 1, 3), draw(w, 9000, 20000)));
-    trm_node wide = var(w, trm_shape_of(draw(w, 2, 40), draw(w, 2040, 5000)));
+    trm_node rows = new_var(w, trm_shape_of(any_int(w, 900, 2000), any_int(w, 1, 40)));
+    trm_node run = new_var(w, trm_shape_of(any_int(w, 1, 3), any_int(w, 9000, 20000)));
+    trm_node wide = new_var(w, trm_shape_of(any_int(w, 2, 40), any_int(w, 2040, 5000)));
     int32_t first = 0, last = 1;
     trm_node a = trm_reduce_sum(g, rows, &first, 1, false),
              b = trm_reduce_mean(g, run, &last, 1, true);
@@ -144,128 +145,130 @@ static trm_node long_reductions(world *w) {
         trm_add(g, trm_reduce_sum(g, a, NULL, 0, false), trm_reduce_sum(g, b, NULL, 0, false));
     return trm_add(g, trm_add(g, sums, d), trm_reduce_sum(g, c, NULL, 0, false));
 }
-static trm_node windows(world *w) {
+static trm_node add_windows(world *w) {
     trm_graph *g = w->graph;
-    trm_node x = trm_relu(g, var(w, image_shape(w))); /* ties at zero */
-    trm_pool_options o = {.count_padding = draw(w, 0, 1)};
+    trm_node x = trm_relu(g, new_var(w, image_shape(w))); /* ties at zero */
+    trm_pool_options o = {.count_padding = any_int(w, 0, 1)};
     for (int i = 0; i < 2; i++) {
-        o.kernel[i] = draw(w, 1, 3);
-        o.stride[i] = draw(w, 1, 4);
-        o.pad[2 * i] = draw(w, 0, o.kernel[i] - 1);
-        o.pad[2 * i + 1] = draw(w, 0, o.kernel[i] - 1);
+        o.kernel[i] = any_int(w, 1, 3);
+        o.stride[i] = any_int(w, 1, 4);
+        o.pad[2 * i] = any_int(w, 0, o.kernel[i] - 1);
+        o.pad[2 * i + 1] = any_int(w, 0, o.kernel[i] - 1);
     }
     trm_node most = trm_reduce_sum(g, trm_max_pool(g, x, &o), NULL, 0, false);
     trm_node mean = trm_reduce_sum(g, trm_avg_pool(g, x, &o), NULL, 0, false);
     trm_node all = trm_global_avg_pool(g, x);
     trm_node weighted =
-        trm_reduce_sum(g, trm_mul(g, all, var(w, trm_node_shape(g, all))), NULL, 0, false);
+        trm_reduce_sum(g, trm_mul(g, all, new_var(w, trm_node_shape(g, all))), NULL, 0, false);
     return trm_add(g, trm_add(g, most, mean), weighted);
 }
-static trm_node losses(world *w) {
+static trm_node add_losses(world *w) {
     trm_graph *g = w->graph;
-    int64_t rows = draw(w, 1, 40), classes = draw(w, 1, 70);
-    trm_node z = trm_scale(g, var(w, trm_shape_of(rows, classes)), 4);
-    trm_node labels = leaf(w, TRM_INT32, trm_shape_of(rows), classes);
-    trm_xent_options o = {.label_smoothing = draw(w, 0, 1) ? 0.1 : 0,
-                          .use_ignore_index = draw(w, 0, 1),
+    int64_t rows = any_int(w, 1, 40), classes = any_int(w, 1, 70);
+    trm_node z = trm_scale(g, new_var(w, trm_shape_of(rows, classes)), 4);
+    trm_node labels = new_leaf(w, TRM_INT32, trm_shape_of(rows), classes);
+    trm_xent_options o = {.label_smoothing = any_int(w, 0, 1) ? 0.1 : 0,
+                          .use_ignore_index = any_int(w, 0, 1),
                           .ignore_index = 0};
     trm_node loss = trm_softmax_cross_entropy(g, z, labels, &o);
     trm_node hot = trm_one_hot(g, labels, classes, 0.9, 0.1);
     loss = trm_add(g, loss, trm_bce_with_logits(g, z, hot));
     return trm_add(g, loss, trm_reduce_sum(g, trm_mul(g, trm_softmax(g, z), hot), NULL, 0, false));
 }
-static trm_node embeddings(world *w) {
-    int64_t rows = draw(w, 1, 50), width = draw(w, 1, 70);
-    trm_node table = var(w, trm_shape_of(rows, width));
-    trm_node ids = leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, any_shape(w, 1, 3), rows);
+static trm_node add_embeddings(world *w) {
+    int64_t rows = any_int(w, 1, 50), width = any_int(w, 1, 70);
+    trm_node table = new_var(w, trm_shape_of(rows, width));
+    trm_node ids = new_leaf(w, any_int(w, 0, 1) ? TRM_INT32 : TRM_INT64, any_shape(w, 1, 3), rows);
     trm_node gathered = trm_embedding(w->graph, table, ids);
-    if (draw(w, 0, 1)) { /* a gradient of the table that is added to another one */
+    if (any_int(w, 0, 1)) { /* a gradient of the table that is added to another one */
         trmi_attrs attrs = {.embed = {.rows = rows}};
         trmi_graph_add1(w->graph, TRMI_OP_EMBEDDING_GRAD, NULL,
-                        (trm_node[]){gathered, ids, var(w, trm_shape_of(rows, width))}, 3, &attrs);
+                        (trm_node[]){gathered, ids, new_var(w, trm_shape_of(rows, width))}, 3,
+                        &attrs);
     }
     return gathered;
 }
 
-static trm_node pairs(world *w) {
-    return trm_pair_dots(w->graph,
-                         var(w, trm_shape_of(draw(w, 1, 4), draw(w, 2, 40), draw(w, 1, 40))));
+static trm_node add_pairs(world *w) {
+    return trm_pair_dots(
+        w->graph, new_var(w, trm_shape_of(any_int(w, 1, 4), any_int(w, 2, 40), any_int(w, 1, 40))));
 }
-static trm_node bags(world *w) {
-    int64_t ends[41] = {draw(w, 0, 2)}, count = draw(w, 1, 40), weighted = draw(w, 0, 1);
+static trm_node add_bags(world *w) {
+    int64_t ends[41] = {any_int(w, 0, 2)}, count = any_int(w, 1, 40), weighted = any_int(w, 0, 1);
     for (int64_t i = 0; i < count; i++) {
-        ends[i + 1] = ends[i] + draw(w, 0, 5);
+        ends[i + 1] = ends[i] + any_int(w, 0, 5);
     }
-    int64_t rows = ends[count] + draw(w, 1, 5);
+    int64_t rows = ends[count] + any_int(w, 1, 5);
     trm_tensor tensor = {.data = ends, .dtype = TRM_INT64, .shape = trm_shape_of(count + 1)};
-    trm_node offsets = trm_constant(w->graph, &tensor);
-    trm_node weights = weighted ? positive(w, trm_shape_of(rows)) : TRM_NO_NODE;
-    return trm_bag_pool(w->graph, var(w, trm_shape_of(rows, draw(w, 1, 40))), offsets, weights,
-                        (trm_bag_pooling)draw(w, 0, 2));
+    trm_node weights = weighted ? above_0(w, trm_shape_of(rows)) : TRM_NO_NODE;
+    return trm_bag_pool(w->graph, new_var(w, trm_shape_of(rows, any_int(w, 1, 40))),
+                        trm_constant(w->graph, &tensor), weights,
+                        (trm_bag_pooling)any_int(w, 0, 2));
 }
 
 static trm_node transformer_parts(world *w) {
     trm_graph *g = w->graph;
     trm_shape shape = any_shape(w, 2, 4);
-    shape.dim[shape.rank - 1] = draw(w, 2, 90);
+    shape.dim[shape.rank - 1] = any_int(w, 2, 90);
     trm_shape channels = trm_shape_of(shape.dim[shape.rank - 1]);
-    trm_node x = trm_scale(g, var(w, shape), 3);
-    trm_node y = trm_layer_norm(g, x, var(w, channels), var(w, channels), 0);
-    y = trm_add(g, y, trm_rms_norm(g, x, var(w, channels), 0));
+    trm_node x = trm_scale(g, new_var(w, shape), 3);
+    trm_node y = trm_layer_norm(g, x, new_var(w, channels), new_var(w, channels), 0);
+    y = trm_add(g, y, trm_rms_norm(g, x, new_var(w, channels), 0));
     y = trm_add(g, y, trm_gelu(g, x, TRM_GELU_ERF));
     y = trm_add(g, y, trm_gelu(g, x, TRM_GELU_TANH));
     y = trm_add(g, y, trm_silu(g, x));
-    return trm_add(g, y, trm_swiglu(g, x, var(w, shape)));
+    return trm_add(g, y, trm_swiglu(g, x, new_var(w, shape)));
 }
-static trm_node rotations(world *w) {
-    return trm_rotary(
-        w->graph,
-        var(w, trm_shape_of(draw(w, 1, 3), draw(w, 1, 40), draw(w, 1, 3), 2 * draw(w, 1, 20))), 0,
-        draw(w, 0, 30));
+static trm_node add_rotations(world *w) {
+    trm_shape shape =
+        trm_shape_of(any_int(w, 1, 3), any_int(w, 1, 40), any_int(w, 1, 3), 2 * any_int(w, 1, 20));
+    return trm_rotary(w->graph, new_var(w, shape), 0, any_int(w, 0, 30));
 }
 /* More keys than a block and more queries than a task, sometimes. */
-static trm_node attentions(world *w) {
-    int64_t batch = draw(w, 1, 2),
-            queries = draw(w, 0, 2) == 0 ? draw(w, 190, 260) : draw(w, 1, 90);
-    int64_t keys = queries + draw(w, 0, 1) * draw(w, 1, 80), kv_heads = draw(w, 1, 2),
-            heads = kv_heads * draw(w, 1, 2), width = draw(w, 1, 36);
-    const trm_attention_options o = {.causal = draw(w, 0, 1)};
-    bool masked = draw(w, 0, 1);
-    if (draw(w, 0, 1)) {
-        trm_node mask = masked ? leaf(w, TRM_INT32, trm_shape_of(batch, queries), 2) : TRM_NO_NODE;
+static trm_node add_attentions(world *w) {
+    int64_t batch = any_int(w, 1, 2),
+            queries = any_int(w, 0, 2) == 0 ? any_int(w, 190, 260) : any_int(w, 1, 90);
+    int64_t keys = queries + any_int(w, 0, 1) * any_int(w, 1, 80), kv_heads = any_int(w, 1, 2),
+            heads = kv_heads * any_int(w, 1, 2), width = any_int(w, 1, 36);
+    const trm_attention_options o = {.causal = any_int(w, 0, 1)};
+    bool masked = any_int(w, 0, 1), packed = any_int(w, 0, 1);
+    trm_shape shape = trm_shape_of(batch, packed ? queries : keys);
+    trm_node mask = masked ? new_leaf(w, TRM_INT32, shape, 2) : TRM_NO_NODE;
+    if (packed) {
         return trm_attention_packed(
-            w->graph, var(w, trm_shape_of(batch, queries, (heads + 2 * kv_heads) * width)), heads,
-            kv_heads, mask, &o);
+            w->graph, new_var(w, trm_shape_of(batch, queries, (heads + 2 * kv_heads) * width)),
+            heads, kv_heads, mask, &o);
     }
-    trm_node mask = masked ? leaf(w, TRM_INT32, trm_shape_of(batch, keys), 2) : TRM_NO_NODE;
     trm_shape kv = trm_shape_of(batch, keys, kv_heads, width);
-    return trm_attention(w->graph, var(w, trm_shape_of(batch, queries, heads, width)), var(w, kv),
-                         var(w, kv), mask, &o);
+    return trm_attention(w->graph, new_var(w, trm_shape_of(batch, queries, heads, width)),
+                         new_var(w, kv), new_var(w, kv), mask, &o);
 }
 /* Experts with many rows and with none. */
 static trm_node expert_layers(world *w) {
-    int64_t count = draw(w, 1, 6), ins = draw(w, 1, 70), outs = draw(w, 1, 70);
-    trm_shape rows = draw(w, 0, 1) ? trm_shape_of(draw(w, 1, 400)) : trm_shape_of(3, draw(w, 1, 9));
+    int64_t count = any_int(w, 1, 6), ins = any_int(w, 1, 70), outs = any_int(w, 1, 70);
+    trm_shape rows =
+        any_int(w, 0, 1) ? trm_shape_of(any_int(w, 1, 400)) : trm_shape_of(3, any_int(w, 1, 9));
     trm_shape shape = rows;
     shape.dim[shape.rank++] = ins;
-    trm_node ids = leaf(w, TRM_INT32, rows, draw(w, 1, count));
-    return trm_expert_linear(w->graph, var(w, shape), var(w, trm_shape_of(count, outs, ins)), ids);
+    trm_node ids = new_leaf(w, TRM_INT32, rows, any_int(w, 1, count));
+    return trm_expert_linear(w->graph, new_var(w, shape),
+                             new_var(w, trm_shape_of(count, outs, ins)), ids);
 }
 /* Labels are below `most`: label 0 is ignored. */
 static trm_node output_loss_of(world *w, int64_t rows, int64_t classes, int64_t width,
                                int64_t most) {
-    trm_node x = var(w, trm_shape_of(1, rows, width)),
-             weights = var(w, trm_shape_of(classes, width));
+    trm_node x = new_var(w, trm_shape_of(1, rows, width)),
+             weights = new_var(w, trm_shape_of(classes, width));
     const trm_xent_options o = {.use_ignore_index = true,
                                 .ignore_index = 0,
-                                .bias =
-                                    draw(w, 0, 1) ? var(w, trm_shape_of(classes)) : TRM_NO_NODE};
+                                .bias = any_int(w, 0, 1) ? new_var(w, trm_shape_of(classes))
+                                                         : TRM_NO_NODE};
     return trm_linear_cross_entropy(w->graph, x, weights,
-                                    leaf(w, TRM_INT32, trm_shape_of(1, rows), most), &o);
+                                    new_leaf(w, TRM_INT32, trm_shape_of(1, rows), most), &o);
 }
 static trm_node output_losses(world *w) {
-    int64_t classes = draw(w, 0, 1) ? draw(w, 2, 70) : draw(w, 500, 1300);
-    return output_loss_of(w, draw(w, 1, 90), classes, draw(w, 1, 40), classes);
+    int64_t classes = any_int(w, 0, 1) ? any_int(w, 2, 70) : any_int(w, 500, 1300);
+    return output_loss_of(w, any_int(w, 1, 90), classes, any_int(w, 1, 40), classes);
 }
 /* Of few rows in several hundred, or of none. */
 /* In graphs for evaluation the operator predicts classes. */
@@ -276,8 +279,8 @@ static trm_node output_predictions(world *w) {
     return loss;
 }
 static trm_node output_losses_of_few(world *w) {
-    int64_t classes = draw(w, 3, 700);
-    return output_loss_of(w, draw(w, 1, 300), classes, draw(w, 1, 40), draw(w, 1, 2));
+    int64_t classes = any_int(w, 3, 700);
+    return output_loss_of(w, any_int(w, 1, 300), classes, any_int(w, 1, 40), any_int(w, 1, 2));
 }
 /* So many blocks of classes that each thread takes some of its own. */
 static trm_node output_loss_of_threads(world *w) { return output_loss_of(w, 70, 7001, 33, 7001); }
@@ -285,18 +288,18 @@ static trm_node output_loss_of_threads(world *w) { return output_loss_of(w, 70, 
 static trm_node output_loss_in_chunks(world *w) { return output_loss_of(w, 65, 270000, 1, 270000); }
 
 /* Few ids and many, so that both ways are taken. */
-static trm_node keyed(world *w) {
-    int64_t samples = draw(w, 1, 90), fields = draw(w, 1, 5), width = draw(w, 1, 40),
-            vocabulary = draw(w, 0, 1) ? 5 : 3000;
-    int64_t outputs = draw(w, 1, 3) == 1 ? draw(w, 1, 9) : draw(w, 97, 140),
-            dense = draw(w, 0, 2) * draw(w, 1, 20);
-    trm_node ids =
-        leaf(w, draw(w, 0, 1) ? TRM_INT32 : TRM_INT64, trm_shape_of(samples, fields), vocabulary);
-    trm_node rows = trm_embedding(w->graph, var(w, trm_shape_of(vocabulary, width)), ids);
-    trm_node weights = var(w, trm_shape_of(outputs, fields * width + dense));
-    return trmi_graph_keyed_linear(w->graph, rows, ids, weights,
-                                   dense > 0 ? var(w, trm_shape_of(samples, dense)) : TRM_NO_NODE,
-                                   draw(w, 0, 1) ? var(w, trm_shape_of(outputs)) : TRM_NO_NODE);
+static trm_node add_keyed(world *w) {
+    int64_t samples = any_int(w, 1, 90), fields = any_int(w, 1, 5), width = any_int(w, 1, 40),
+            vocabulary = any_int(w, 0, 1) ? 5 : 3000;
+    int64_t outputs = any_int(w, 1, 3) == 1 ? any_int(w, 1, 9) : any_int(w, 97, 140),
+            dense = any_int(w, 0, 2) * any_int(w, 1, 20);
+    trm_node ids = new_leaf(w, any_int(w, 0, 1) ? TRM_INT32 : TRM_INT64,
+                            trm_shape_of(samples, fields), vocabulary);
+    trm_node rows = trm_embedding(w->graph, new_var(w, trm_shape_of(vocabulary, width)), ids);
+    trm_node weights = new_var(w, trm_shape_of(outputs, fields * width + dense));
+    trm_node more = dense > 0 ? new_var(w, trm_shape_of(samples, dense)) : TRM_NO_NODE;
+    trm_node bias = any_int(w, 0, 1) ? new_var(w, trm_shape_of(outputs)) : TRM_NO_NODE;
+    return trmi_graph_keyed_linear(w->graph, rows, ids, weights, more, bias);
 }
 
 /* ---- one operator, fast and slow ------------------------------------------------------------- */
@@ -358,7 +361,7 @@ static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, in
     return i;
 }
 
-static void convert(const trm_tensor *from, trm_dtype dtype, void *to) {
+static void convert_tensor(const trm_tensor *from, trm_dtype dtype, void *to) {
     int64_t count = trm_shape_count(&from->shape);
     if (from->dtype == TRM_FLOAT32 && dtype == TRM_BFLOAT16) {
         for (int64_t i = 0; i < count; i++) {
@@ -379,7 +382,7 @@ static void run_reference(bench *b, char *memory) {
         if (b->in[i] != 0) {
             in[i] = (trm_tensor){
                 .data = malloc((size_t)f->bytes + 1), .dtype = f->dtype, .shape = f->shape};
-            convert(b->seen[b->in[i]], f->dtype, in[i].data);
+            convert_tensor(b->seen[b->in[i]], f->dtype, in[i].data);
             trmi_convert_layout(in[i].data, TRMI_PLAIN, memory + f->offset, f->layout, f->dtype,
                                 &f->shape, false);
         }
@@ -429,8 +432,8 @@ static trm_status run_fast(bench *b, char *memory, int threads, trm_error *err) 
     return status;
 }
 
-static void compare(const bench *b, int32_t buffer, const char *fast, const char *slow,
-                    const char *how) {
+static void compare_buffer(const bench *b, int32_t buffer, const char *fast, const char *slow,
+                           const char *how) {
     const trmi_buffer *f = &b->buffers[buffer];
     int64_t count = trm_shape_count(&f->shape);
     if (f->dtype == TRM_INT32) {
@@ -516,7 +519,7 @@ static void check_in_place(bench *b, const trm_graph *graph, const trmi_op *op, 
         char *moved = trmi_alloc((size_t)b->bytes + 64);
         memcpy(moved + offset, memory + x->offset, (size_t)y->bytes);
         y->offset = offset;
-        compare(b, b->out[0], moved, slow, "in place");
+        compare_buffer(b, b->out[0], moved, slow, "in place");
         trmi_free(memory);
         trmi_free(moved);
     }
@@ -559,7 +562,7 @@ static void check_op(world *w, trmi_interpreter *run, const trmi_op *op, bool ha
     }
     for (int i = 0; i < op->outputs_count; i++) {
         const trmi_buffer *f = &b.buffers[b.out[i]];
-        compare(&b, b.out[i], one, slow, "alone");
+        compare_buffer(&b, b.out[i], one, slow, "alone");
         assert_memory_equal(one + f->offset, three + f->offset, (size_t)f->bytes);
     }
     check_in_place(&b, w->graph, op, slow);
@@ -574,7 +577,7 @@ static bool is_leaf(trmi_op_kind kind) {
     return kind == TRMI_OP_INPUT || kind == TRMI_OP_CONSTANT || kind == TRMI_OP_RESHAPE;
 }
 
-static void fill(world *w, trmi_interpreter *run) {
+static void fill_leaves(world *w, trmi_interpreter *run) {
     for (int i = 0; i < w->count; i++) {
         int64_t count = trm_shape_count(&trmi_interpreter_value(run, w->leaves[i])->shape);
         for (int64_t j = 0; j < count; j++) {
@@ -597,7 +600,7 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
     CHECK_OK(trm_graph_check(w.graph, &err), err);
     trm_shape shape = trm_node_shape(w.graph, y);
     if (shape.rank != 0) {
-        loss = trm_reduce_sum(w.graph, trm_mul(w.graph, y, var(&w, shape)), NULL, 0, false);
+        loss = trm_reduce_sum(w.graph, trm_mul(w.graph, y, new_var(&w, shape)), NULL, 0, false);
     }
     trm_node grads[LEAVES_MAX];
     trm_gradients(w.graph, loss, w.leaves, w.count, grads);
@@ -606,7 +609,7 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
     CHECK_OK(trmi_interpreter_create(w.graph, &(trmi_interpret_options){.seed = SEED, .step = STEP},
                                      &run, &err),
              err);
-    fill(&w, run);
+    fill_leaves(&w, run);
     CHECK_OK(trmi_interpreter_run(run, &err), err);
     for (int64_t i = 1; i < w.graph->ops_count; i++) {
         for (int half = 0; half < 2 && !is_leaf(w.graph->ops[i].kind); half++) {
@@ -619,15 +622,12 @@ static void check_graph(trm_node (*build)(world *), uint64_t seed) {
 }
 
 static void fast_kernels_are_the_reference_ones(void **state) {
-    trm_node (*const builders[])(world *) = {arithmetic,    activations,
-                                             dropped,       moves,
-                                             reductions,    windows,
-                                             losses,        embeddings,
-                                             pairs,         bags,
-                                             keyed,         transformer_parts,
-                                             rotations,     attentions,
-                                             output_losses, output_losses_of_few,
-                                             expert_layers, output_predictions};
+    trm_node (*const builders[])(world *) = {
+        add_arithmetic, add_activations,   add_dropout,   add_moves,
+        add_reductions, add_windows,       add_losses,    add_embeddings,
+        add_pairs,      add_bags,          add_keyed,     transformer_parts,
+        add_rotations,  add_attentions,    output_losses, output_losses_of_few,
+        expert_layers,  output_predictions};
     for (uint64_t seed = 1; seed <= 14; seed++) {
         for (size_t i = 0; i < sizeof builders / sizeof builders[0]; i++) {
             check_graph(builders[i], seed * 100 + i);
@@ -718,9 +718,9 @@ static void reorders_are_the_reference_ones(void **state) {
         bench b = {
             .step = {
                 .kind = TRMI_STEP_REORDER, .name = "r", .inputs_count = 1, .outputs_count = 1}};
-        trm_shape shape =
-            trm_shape_of(draw(&w, 1, 3), draw(&w, 1, 70), draw(&w, 1, 40), draw(&w, 1, 9));
-        bool weights = draw(&w, 0, 1), back = draw(&w, 0, 1), copy = draw(&w, 0, 7) == 0;
+        trm_shape shape = trm_shape_of(any_int(&w, 1, 3), any_int(&w, 1, 70), any_int(&w, 1, 40),
+                                       any_int(&w, 1, 9));
+        bool weights = any_int(&w, 0, 1), back = any_int(&w, 0, 1), copy = any_int(&w, 0, 7) == 0;
         trm_dtype dtype = dtypes[round % 4];
         int64_t bytes = trm_shape_count(&shape) * (int64_t)trm_dtype_bytes(dtype);
         for (int i = 1; i <= 2; i++) {

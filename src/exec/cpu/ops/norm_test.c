@@ -20,13 +20,13 @@ typedef struct setup {
 } setup;
 
 static uint64_t counter;
-static double uniform(void) {
+static double draw_uniform(void) {
     return (double)trmi_unit_float(trmi_random_u32(3, TRMI_STREAM_TEST, counter++)) * 2 - 1;
 }
 
-static void fill(void *data, trm_dtype dtype, int64_t count, double middle, double spread) {
+static void fill_values(void *data, trm_dtype dtype, int64_t count, double middle, double spread) {
     for (int64_t i = 0; i < count; i++) {
-        float v = (float)(middle + spread * uniform());
+        float v = (float)(middle + spread * draw_uniform());
         if (dtype == TRM_BFLOAT16) {
             ((uint16_t *)data)[i] = trmi_float_to_bf16(v);
         } else {
@@ -47,7 +47,7 @@ typedef struct bench {
     int64_t bytes;
 } bench;
 
-static int32_t add(bench *b, const trm_shape *shape, trm_dtype dtype) {
+static int32_t add_buffer(bench *b, const trm_shape *shape, trm_dtype dtype) {
     int32_t i = ++b->program.buffers_count;
     trmi_buffer *buffer = &b->buffers[i];
     *buffer = (trmi_buffer){.name = "t",
@@ -116,7 +116,7 @@ static void run_reference(bench *b, char *memory) {
     }
 }
 
-static void compare(const bench *b, const char *fast, const char *slow, double tolerance) {
+static void compare_arenas(const bench *b, const char *fast, const char *slow, double tolerance) {
     for (int32_t i = 1; i <= b->program.buffers_count; i++) {
         const trmi_buffer *f = &b->buffers[i];
         int64_t count = trm_shape_count(&f->shape);
@@ -139,7 +139,7 @@ static void compare(const bench *b, const char *fast, const char *slow, double t
     }
 }
 
-static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool two) {
+static void check_norm(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool two) {
     bench b = {.step = {.kind = TRMI_STEP_OP, .op_kind = kind, .name = "norm"}};
     trm_shape channels = trm_shape_of(s->shape.dim[1]);
     bool grad = kind == TRMI_OP_NORM_ACT_GRAD || kind == TRMI_OP_BATCH_NORM_GRAD;
@@ -151,35 +151,35 @@ static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool
     b.attrs.norm.from_y = grad && s->relu && s->residual;
     int n = 0;
     if (grad) {
-        b.in[n++] = add(&b, &s->shape, s->dtype);
-        b.in[n++] = add(&b, &s->shape, s->dtype);
+        b.in[n++] = add_buffer(&b, &s->shape, s->dtype);
+        b.in[n++] = add_buffer(&b, &s->shape, s->dtype);
         if (!plain) {
-            b.in[n++] = b.attrs.norm.from_y ? add(&b, &s->shape, s->dtype) : 0;
+            b.in[n++] = b.attrs.norm.from_y ? add_buffer(&b, &s->shape, s->dtype) : 0;
         }
         for (int i = 0; i < (plain ? 3 : 4); i++) {
-            b.in[n++] = add(&b, &channels, TRM_FLOAT32);
+            b.in[n++] = add_buffer(&b, &channels, TRM_FLOAT32);
         }
         if (b.attrs.norm.from_y && two) {
-            b.in[n++] = add(&b, &s->shape, s->dtype);
+            b.in[n++] = add_buffer(&b, &s->shape, s->dtype);
         }
     } else {
-        b.in[n++] = add(&b, &s->shape, s->dtype);
+        b.in[n++] = add_buffer(&b, &s->shape, s->dtype);
         for (int i = 0; i < 4; i++) {
-            b.in[n++] = add(&b, &channels, TRM_FLOAT32);
+            b.in[n++] = add_buffer(&b, &channels, TRM_FLOAT32);
         }
         if (s->residual) {
-            b.in[n++] = add(&b, &s->shape, s->dtype);
+            b.in[n++] = add_buffer(&b, &s->shape, s->dtype);
         }
     }
     b.step.inputs_count = n;
     int outs = 0;
-    b.out[outs++] = add(&b, &s->shape, s->dtype);
+    b.out[outs++] = add_buffer(&b, &s->shape, s->dtype);
     bool vectors = grad || kind == TRMI_OP_NORM_ACT || kind == TRMI_OP_BATCH_NORM;
     for (int i = 0; i < 2 && vectors; i++) {
-        b.out[outs++] = add(&b, &channels, TRM_FLOAT32);
+        b.out[outs++] = add_buffer(&b, &channels, TRM_FLOAT32);
     }
     if (grad && s->residual && !plain) {
-        b.out[outs++] = add(&b, &s->shape, s->dtype);
+        b.out[outs++] = add_buffer(&b, &s->shape, s->dtype);
     }
     b.step.outputs_count = outs;
     b.step.inputs = b.in;
@@ -192,8 +192,8 @@ static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool
         const trmi_buffer *f = &b.buffers[b.in[i]];
         if (b.in[i] != 0) {
             bool positive = f->shape.rank == 1;
-            fill(fast + f->offset, f->dtype, trm_shape_count(&f->shape), positive ? 1.2 : 0.3,
-                 positive ? 0.5 : 2);
+            fill_values(fast + f->offset, f->dtype, trm_shape_count(&f->shape),
+                        positive ? 1.2 : 0.3, positive ? 0.5 : 2);
         }
     }
     memcpy(slow, fast, (size_t)b.bytes);
@@ -204,7 +204,7 @@ static void check(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool
     run_fast(backend, &b, again);
     assert_memory_equal(fast, again, (size_t)b.bytes);
     run_reference(&b, slow);
-    compare(&b, fast, slow, s->dtype == TRM_BFLOAT16 ? 1e-2 : 3e-5);
+    compare_arenas(&b, fast, slow, s->dtype == TRM_BFLOAT16 ? 1e-2 : 3e-5);
     trmi_free(fast);
     trmi_free(slow);
     trmi_free(again);
@@ -233,8 +233,8 @@ static void all_kinds_equal_the_reference(void **state) {
                              !(kinds[k] == TRMI_OP_NORM_ACT_APPLY && s.residual) &&
                              !(s.residual && !s.relu);
                 if (legal) {
-                    check(backend, kinds[k], &s, false);
-                    check(backend, kinds[k], &s, true);
+                    check_norm(backend, kinds[k], &s, false);
+                    check_norm(backend, kinds[k], &s, true);
                 }
             }
         }
@@ -249,11 +249,11 @@ static void large_outputs(void **state) {
     CHECK_OK(trmi_backend_onednn(2, NULL, &backend, &err), err);
     setup s = {
         .shape = trm_shape_of(9, 64, 87, 90), .relu = true, .residual = true, .dtype = TRM_FLOAT32};
-    check(backend, TRMI_OP_NORM_ACT, &s, false);
-    check(backend, TRMI_OP_NORM_ACT_GRAD, &s, true);
+    check_norm(backend, TRMI_OP_NORM_ACT, &s, false);
+    check_norm(backend, TRMI_OP_NORM_ACT_GRAD, &s, true);
     s.shape = trm_shape_of(18, 64, 87, 90);
     s.dtype = TRM_BFLOAT16;
-    check(backend, TRMI_OP_NORM_ACT_GRAD, &s, false);
+    check_norm(backend, TRMI_OP_NORM_ACT_GRAD, &s, false);
     backend->destroy(backend);
 }
 

@@ -27,14 +27,15 @@ static int teardown(void **state) {
     return 0;
 }
 
-static trmi_tuning *opened(int threads) {
+static trmi_tuning *open_tuning(int threads) {
     trm_error err;
     trmi_tuning *t = NULL;
     CHECK_OK(trmi_tuning_create(path, threads, "lib 1", "isa", &t, &err), err);
     return t;
 }
 
-static void expect(trmi_tuning *t, const char *problem, const char *algorithm, double seconds) {
+static void expect_seconds(trmi_tuning *t, const char *problem, const char *algorithm,
+                           double seconds) {
     const char *found = NULL;
     double s = -1;
     assert_true(trmi_tuning_find(t, problem, &found, &s));
@@ -46,26 +47,26 @@ static void survives(void **state) {
     trm_error err;
     const char *name;
     double s;
-    trmi_tuning *t = opened(2);
+    trmi_tuning *t = open_tuning(2);
     assert_false(trmi_tuning_find(t, "conv a", &name, &s));
     trmi_tuning_add(t, "conv a", "direct", 0.5);
     trmi_tuning_add(t, "conv a", "gemm", 0.25);
     trmi_tuning_add(t, "conv b", "winograd4x3", 0.125);
-    expect(t, "conv a", "gemm", 0.25);
+    expect_seconds(t, "conv a", "gemm", 0.25);
     CHECK_OK(trmi_tuning_save(t, &err), err);
     trmi_tuning_destroy(t);
 
-    t = opened(2);
+    t = open_tuning(2);
     assert_int_equal(trmi_tuning_count(t), 2);
-    expect(t, "conv a", "gemm", 0.25);
-    expect(t, "conv b", "winograd4x3", 0.125);
+    expect_seconds(t, "conv a", "gemm", 0.25);
+    expect_seconds(t, "conv b", "winograd4x3", 0.125);
     trmi_tuning_destroy(t);
 }
 
 /* A guess that is guessed again is no reason to write the file. */
 static void what_is_known_is_not_written(void **state) {
     trm_error err;
-    trmi_tuning *t = opened(2);
+    trmi_tuning *t = open_tuning(2);
     trmi_tuning_add(t, "conv a", "~direct", 0.123456);
     CHECK_OK(trmi_tuning_save(t, &err), err);
     assert_int_equal(unlink(path), 0);
@@ -83,16 +84,16 @@ static void merges(void **state) {
     trm_error err;
     const char *name;
     double s;
-    trmi_tuning *one = opened(1), *two = opened(2);
+    trmi_tuning *one = open_tuning(1), *two = open_tuning(2);
     trmi_tuning_add(one, "p", "a", 1);
     trmi_tuning_add(two, "p", "b", 2);
     CHECK_OK(trmi_tuning_save(one, &err), err);
     CHECK_OK(trmi_tuning_save(two, &err), err);
     trmi_tuning_destroy(one);
     trmi_tuning_destroy(two);
-    one = opened(1), two = opened(2);
-    expect(one, "p", "a", 1);
-    expect(two, "p", "b", 2);
+    one = open_tuning(1), two = open_tuning(2);
+    expect_seconds(one, "p", "a", 1);
+    expect_seconds(two, "p", "b", 2);
     assert_false(trmi_tuning_find(one, "q", &name, &s));
     trmi_tuning_destroy(one);
     trmi_tuning_destroy(two);
@@ -127,12 +128,12 @@ static void concurrent_writers(void **state) {
         assert_int_equal(status, 0);
     }
     for (int w = 0; w < WRITERS; w++) {
-        trmi_tuning *t = opened(w % 2);
+        trmi_tuning *t = open_tuning(w % 2);
         assert_int_equal(trmi_tuning_count(t), WRITERS * SAVES);
         for (int i = 0; i < SAVES; i++) {
             char problem[32];
             snprintf(problem, sizeof problem, "conv %d.%d", w, i);
-            expect(t, problem, "gemm", 1 + w + i);
+            expect_seconds(t, problem, "gemm", 1 + w + i);
         }
         trmi_tuning_destroy(t);
     }
@@ -164,7 +165,7 @@ static void another_machine(void **state) {
 static void many_lines(void **state) {
     enum { LINES = 5000 };
     trm_error err;
-    trmi_tuning *t = opened(2);
+    trmi_tuning *t = open_tuning(2);
     for (int i = 0; i < LINES; i++) {
         char problem[32];
         snprintf(problem, sizeof problem, "p%d", i);
@@ -172,10 +173,10 @@ static void many_lines(void **state) {
     }
     CHECK_OK(trmi_tuning_save(t, &err), err);
     trmi_tuning_destroy(t);
-    t = opened(2);
+    t = open_tuning(2);
     assert_int_equal(trmi_tuning_count(t), LINES);
-    expect(t, "p0", "a", 0);
-    expect(t, "p4999", "a", 4999);
+    expect_seconds(t, "p0", "a", 0);
+    expect_seconds(t, "p4999", "a", 4999);
     trmi_tuning_destroy(t);
 }
 
@@ -191,13 +192,13 @@ static void damaged_is_empty(void **state) {
         fputs(bad[i], f);
         fclose(f);
         trm_error err;
-        trmi_tuning *t = opened(2);
+        trmi_tuning *t = open_tuning(2);
         assert_int_equal(trmi_tuning_count(t), 0);
         trmi_tuning_add(t, "p", "a", 1);
         CHECK_OK(trmi_tuning_save(t, &err), err);
         trmi_tuning_destroy(t);
-        t = opened(2);
-        expect(t, "p", "a", 1);
+        t = open_tuning(2);
+        expect_seconds(t, "p", "a", 1);
         trmi_tuning_destroy(t);
     }
 }
