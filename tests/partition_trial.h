@@ -58,12 +58,12 @@ typedef struct shared {
     outcome of[RANKS];
 } shared;
 
-static inline int64_t pick(uint64_t variant, uint64_t what, int64_t from, int64_t to) {
+static inline int64_t pick_number(uint64_t variant, uint64_t what, int64_t from, int64_t to) {
     return from +
            (int64_t)(trmi_random_u32(variant, TRMI_STREAM_TEST, what) % (uint32_t)(to - from + 1));
 }
 
-static inline int64_t trials(int64_t usual) {
+static inline int64_t count_trials(int64_t usual) {
     const char *more = getenv("TRIREME_SHARD_TRIALS");
     return more != NULL ? atoll(more) : usual;
 }
@@ -71,7 +71,7 @@ static inline int64_t trials(int64_t usual) {
 /* ---- one job --------------------------------------------------------------------------------- */
 
 /* Blocks of samples lie in an order of their own: `copies` feeds batches by copying. */
-static inline void feed(trm_exec *exec, int step, bool copies) {
+static inline void feed_step(trm_exec *exec, int step, bool copies) {
     trm_error err;
     static const char *const names[] = {"image", "label", "ids", "dense", "target"};
     for (int n = 0; n < 5; n++) {
@@ -128,7 +128,7 @@ static inline trm_status run_trial(const trial *t, trm_comm *comm, outcome *o, t
     for (int step = 0; status == TRM_OK && step < STEPS; step++) {
         double sum = 0;
         for (int32_t part = 0; status == TRM_OK && part < parts; part++) {
-            feed(exec, step + part * STEPS, t->blocks > 0);
+            feed_step(exec, step + part * STEPS, t->blocks > 0);
             status = trm_exec_forward_backward(exec, err);
             sum += (double)trm_exec_loss(exec);
         }
@@ -276,7 +276,7 @@ static inline void draw_plan(trial *t, uint64_t seed) {
     backend->destroy(backend);
 }
 
-static inline double apart(const float *a, const float *b, int64_t count) {
+static inline double distance_of(const float *a, const float *b, int64_t count) {
     double difference = 0, size = 0;
     for (int64_t i = 0; i < count; i++) {
         difference += ((double)a[i] - (double)b[i]) * ((double)a[i] - (double)b[i]);
@@ -323,7 +323,8 @@ static inline double apart_each(const outcome *o, const outcome *one) {
     }
     for (int32_t k = 0; k < one->parameters && k < PARAMETERS; k++) {
         int64_t begin = k > 0 ? one->gradient_end[k - 1] : 0, count = one->gradient_end[k] - begin;
-        double own = 0, difference = apart(o->gradients + begin, one->gradients + begin, count);
+        double own = 0,
+               difference = distance_of(o->gradients + begin, one->gradients + begin, count);
         for (int64_t i = begin; i < begin + count; i++) {
             own += (double)one->gradients[i] * (double)one->gradients[i];
         }
@@ -333,12 +334,12 @@ static inline double apart_each(const outcome *o, const outcome *one) {
     return worst;
 }
 
-static inline void compare(const shared *all, const outcome *one, int ranks, uint64_t seed,
-                           double tolerance) {
+static inline void compare_outcomes(const shared *all, const outcome *one, int ranks, uint64_t seed,
+                                    double tolerance) {
     for (int r = 0; r < ranks; r++) {
         const outcome *o = &all->of[r];
         const char *where = "losses";
-        double worst = apart(o->loss, one->loss, STEPS);
+        double worst = distance_of(o->loss, one->loss, STEPS);
         if (o->status != TRM_OK) {
             fail_msg("seed %d, mesh %s: rank %d: %s (%s:%d)\n%s", (int)seed, all->trial.mesh, r,
                      o->error.message, o->error.file, o->error.line, all->trial.plan);
@@ -346,7 +347,7 @@ static inline void compare(const shared *all, const outcome *one, int ranks, uin
         assert_int_equal(o->values_count, one->values_count);
         assert_int_equal(o->gradients_count, one->gradients_count);
         double gradients = apart_each(o, one);
-        double values = apart(o->values, one->values, one->values_count);
+        double values = distance_of(o->values, one->values, one->values_count);
         where = gradients > worst ? "gradients" : where;
         worst = fmax(worst, gradients);
         where = values > worst ? "variables" : where;
@@ -365,7 +366,7 @@ static inline void compare(const shared *all, const outcome *one, int ranks, uin
 /* The batch of a variant; in strict trials that of the trial, whose blocks meshes can share. */
 static int64_t strict_batch;
 static inline int64_t batch_of(uint64_t v, int64_t from, int64_t to) {
-    return strict_batch > 0 ? strict_batch : pick(v, 0, from, to);
+    return strict_batch > 0 ? strict_batch : pick_number(v, 0, from, to);
 }
 
 /* Random plans of a network, `count` from seed `first` on. */
@@ -394,7 +395,7 @@ static inline void try_all(network_function network, uint64_t first, int count, 
         draw_plan(&all->trial, seed);
         CHECK_OK(run_trial(&all->trial, NULL, &one, &err), err);
         run_ranks(all, trmi_mesh_ranks(&mesh), seed % 3 == 1);
-        compare(all, &one, trmi_mesh_ranks(&mesh), seed, tolerance);
+        compare_outcomes(all, &one, trmi_mesh_ranks(&mesh), seed, tolerance);
     }
     munmap(all, sizeof *all);
 }

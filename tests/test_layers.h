@@ -6,7 +6,7 @@
 #include "trireme/graph.h"
 
 /* Adds a linear layer of `out` outputs in a scope of this name: NAME.weight, NAME.bias. */
-static inline trm_node dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
+static inline trm_node add_dense(trm_graph *g, const char *name, trm_node x, int64_t out) {
     trm_shape s = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     x = trm_linear(

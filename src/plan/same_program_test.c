@@ -12,7 +12,7 @@
 
 enum { SAMPLES = 4, RANKS = 2 };
 
-static trm_node norm(trm_graph *g, trm_node x, int n, const char *name, bool relu) {
+static trm_node add_norm(trm_graph *g, trm_node x, int n, const char *name, bool relu) {
     char scale[32], shift[32], mean[32], variance[32];
     snprintf(scale, sizeof scale, "%s.weight", name);
     snprintf(shift, sizeof shift, "%s.bias", name);
@@ -26,28 +26,30 @@ static trm_node norm(trm_graph *g, trm_node x, int n, const char *name, bool rel
     return relu ? trm_relu(g, y) : y;
 }
 
-static trm_node conv(trm_graph *g, trm_node x, int in, int out, const char *name) {
+static trm_node add_conv(trm_graph *g, trm_node x, int in, int out, const char *name) {
     trm_node w = trm_parameter(g, name, trm_shape_of(out, in, 3, 3), TRM_INIT_HE_NORMAL_FAN_OUT);
     return trm_conv2d(g, x, w, TRM_NO_NODE,
                       &(trm_conv_options){.stride = {1, 1}, .pad = {1, 1, 1, 1}});
 }
 
 /* A stem and three residual blocks, so that some outputs of a chain are kept. */
-static trm_graph *network(int64_t samples, trm_node *loss) {
+static trm_graph *build_network(int64_t samples, trm_node *loss) {
     trm_graph *g;
     trm_error err;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
-    trm_node x = norm(
-        g,
-        conv(g, trm_input(g, "image", TRM_FLOAT32, trm_shape_of(samples, 3, 8, 8)), 3, 16, "stem"),
-        16, "bn", true);
+    trm_node x =
+        add_norm(g,
+                 add_conv(g, trm_input(g, "image", TRM_FLOAT32, trm_shape_of(samples, 3, 8, 8)), 3,
+                          16, "stem"),
+                 16, "bn", true);
     for (int b = 0; b < 3; b++) {
         char name[4][16];
         for (int k = 0; k < 4; k++) {
             snprintf(name[k], sizeof name[k], "b%d.%d", b, k);
         }
-        trm_node y = norm(g, conv(g, x, 16, 16, name[0]), 16, name[1], true);
-        x = trm_relu(g, trm_add(g, norm(g, conv(g, y, 16, 16, name[2]), 16, name[3], false), x));
+        trm_node y = add_norm(g, add_conv(g, x, 16, 16, name[0]), 16, name[1], true);
+        x = trm_relu(
+            g, trm_add(g, add_norm(g, add_conv(g, y, 16, 16, name[2]), 16, name[3], false), x));
     }
     trm_node logits =
         trm_linear(g, trm_global_avg_pool(g, x),
@@ -85,8 +87,8 @@ static void by_samples_is_data_parallel(void **state) {
     (void)state;
     trm_error err;
     trm_node alone, together;
-    trm_graph *own = network(SAMPLES, &alone), *all = network(RANKS * SAMPLES, &together),
-              *training;
+    trm_graph *own = build_network(SAMPLES, &alone),
+              *all = build_network(RANKS * SAMPLES, &together), *training;
     const trmi_target target = {.name = "test",
                                 .threads = 1,
                                 .fuse_norm_act = true,

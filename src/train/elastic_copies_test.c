@@ -71,7 +71,7 @@ static trm_status make_exec(const trial *t, trm_comm *comm, trm_exec **out, trm_
 }
 
 /* Fills `values` with those of a variable after a step. No two elements of the state are equal. */
-static void fill(float *values, int64_t begin, int64_t count, int step) {
+static void fill_variable(float *values, int64_t begin, int64_t count, int step) {
     for (int64_t i = 0; i < count; i++) {
         values[i] = (float)(begin + i) + (float)step / 4;
     }
@@ -85,7 +85,7 @@ static int64_t visit_state(trm_exec *exec, const int64_t *begins, int step, cons
         trm_variable v = trm_exec_variable(exec, i);
         int64_t count = trm_shape_count(&v.shape);
         float *values = trmi_alloc((size_t)count * sizeof *values);
-        fill(values, begins[i], count, step);
+        fill_variable(values, begins[i], count, step);
         if (whole == NULL) {
             trm_exec_write(exec, i, values);
         } else if (memcmp(values, whole + begins[i], (size_t)count * sizeof *values) != 0) {

@@ -224,7 +224,7 @@ static pid_t start_rank(const elastic_case *c, int32_t rank) {
 }
 
 /* Starts all ranks at a place of their own. */
-static void start(const elastic_case *c, pid_t pids[RANKS_MAX]) {
+static void start_ranks(const elastic_case *c, pid_t pids[RANKS_MAX]) {
     static int count;
     memset(seen, 0, sizeof *seen);
     if (c->port > 0) {
@@ -262,7 +262,7 @@ static double wait_for_rounds(const bool *alive, int32_t all, int32_t ranks) {
     return trmi_os_now() - begin;
 }
 
-static void finish(const bool *alive, const pid_t *pids, int32_t all) {
+static void await_ranks(const bool *alive, const pid_t *pids, int32_t all) {
     seen->stop = 1;
     for (int32_t r = 0; r < all; r++) {
         int status = 0;
@@ -278,7 +278,7 @@ static void finish(const bool *alive, const pid_t *pids, int32_t all) {
 static void kill_in_order(const elastic_case *c, const int32_t *order, int32_t kills) {
     bool alive[RANKS_MAX] = {false};
     pid_t pids[RANKS_MAX];
-    start(c, pids);
+    start_ranks(c, pids);
     for (int32_t r = 0; r < c->ranks; r++) {
         alive[r] = true;
     }
@@ -289,7 +289,7 @@ static void kill_in_order(const elastic_case *c, const int32_t *order, int32_t k
         kill(pids[order[k]], SIGKILL);
         wait_for_rounds(alive, c->ranks, c->ranks - k - 1);
     }
-    finish(alive, pids, c->ranks);
+    await_ranks(alive, pids, c->ranks);
 }
 
 static void survivors_go_on(void **state) {
@@ -318,13 +318,13 @@ static void two_die_at_once(void **state) {
     const elastic_case c = {.ranks = 5};
     bool alive[RANKS_MAX] = {true, true, true, true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 5, 5);
     alive[0] = alive[1] = false;
     kill(pids[0], SIGKILL);
     kill(pids[1], SIGKILL);
     wait_for_rounds(alive, 5, 3);
-    finish(alive, pids, 5);
+    await_ranks(alive, pids, 5);
     (void)state;
 }
 
@@ -333,14 +333,14 @@ static void a_stopped_rank_is_given_up(void **state) {
     const elastic_case c = {.ranks = 3, .stall_seconds = 1};
     bool alive[RANKS_MAX] = {true, true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 3, 3);
     alive[1] = false;
     kill(pids[1], SIGSTOP);
     wait_for_rounds(alive, 3, 2);
     assert_string_equal(seen->lost[0], "1");
     kill(pids[1], SIGCONT);
-    finish(alive, pids, 3);
+    await_ranks(alive, pids, 3);
     (void)state;
 }
 
@@ -349,7 +349,7 @@ static void ranks_leave(void **state) {
     const elastic_case c = {.ranks = 4, .least = 2};
     bool alive[RANKS_MAX] = {true, true, true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 4, 4);
     for (int32_t r = 0; r < 2; r++) {
         int status;
@@ -371,7 +371,7 @@ static void ranks_leave(void **state) {
     assert_string_equal(seen->left[3], "");
     assert_int_equal(seen->ranks[3], 2);
     pids[0] = pids[1] = -1;
-    finish(alive, pids, 4);
+    await_ranks(alive, pids, 4);
     (void)state;
 }
 
@@ -382,7 +382,7 @@ static void a_rank_that_leaves_brings_the_list(void **state) {
     bool alive[RANKS_MAX] = {true, true};
     pid_t pids[RANKS_MAX];
     int status;
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 2, 2);
     seen->loses_list[1] = 1;
     seen->leave[0] = 1;
@@ -391,7 +391,7 @@ static void a_rank_that_leaves_brings_the_list(void **state) {
     assert_int_equal(waitpid(pids[0], &status, 0), pids[0]);
     assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 11);
     pids[0] = -1;
-    finish(alive, pids, 2);
+    await_ranks(alive, pids, 2);
     (void)state;
 }
 
@@ -400,7 +400,7 @@ static void a_late_ballot_is_refused(void **state) {
     const elastic_case c = {.ranks = 2, .hosts = true, .engine = "tcp"};
     bool alive[RANKS_MAX] = {true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 2, 2);
     seen->late_ballot = 1;
     seen->leave[1] = 1;
@@ -417,7 +417,7 @@ static void a_late_ballot_is_refused(void **state) {
 static void replace_ranks(const elastic_case *c) {
     bool alive[RANKS_MAX] = {true, true, true};
     pid_t pids[RANKS_MAX];
-    start(c, pids);
+    start_ranks(c, pids);
     wait_for_rounds(alive, 3, 3);
     static const int32_t order[] = {1, 0, 2, 0};
     for (int32_t k = 0; k < 4; k++) {
@@ -434,7 +434,7 @@ static void replace_ranks(const elastic_case *c) {
         wait_for_rounds(alive, 3, 3);
         assert_int_equal(seen->came_later[rank], 1);
     }
-    finish(alive, pids, 3);
+    await_ranks(alive, pids, 3);
 }
 
 static void killed_ranks_come_back(void **state) {
@@ -450,7 +450,7 @@ static void a_false_start_is_told(void **state) {
     const elastic_case c = {.ranks = 3};
     bool alive[RANKS_MAX] = {true, true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 3, 3);
     for (int32_t r = 0; r < 3; r++) {
         kill(pids[r], SIGSTOP); /* none of them can open the place */
@@ -463,7 +463,7 @@ static void a_false_start_is_told(void **state) {
     kill(pids[2], SIGCONT);
     wait_for_rounds(alive, 3, 3);
     assert_int_equal(seen->came_later[0], 1);
-    finish(alive, pids, 3);
+    await_ranks(alive, pids, 3);
     (void)state;
 }
 
@@ -472,7 +472,7 @@ static void newcomers_wait_for_room(void **state) {
     const elastic_case c = {.ranks = 3, .most = 4};
     bool alive[RANKS_MAX] = {true, true, true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 3, 3);
     pids[3] = start_rank(&(elastic_case){.ranks = 5, .most = 4}, 3);
     wait_for_rounds(alive, 4, 4);
@@ -487,7 +487,7 @@ static void newcomers_wait_for_room(void **state) {
     wait_for_rounds(alive, 5, 4);
     assert_string_equal(seen->left[0], "1");
     assert_string_equal(seen->joined[0], "4");
-    finish(alive, pids, 5);
+    await_ranks(alive, pids, 5);
     (void)state;
 }
 
@@ -497,7 +497,7 @@ static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
     const elastic_case c = {.ranks = 2, .most = 2};
     bool alive[RANKS_MAX] = {true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 2, 2);
     pids[2] = start_rank(&(elastic_case){.ranks = 3, .most = 2}, 2);
     poll(NULL, 0, 3500);
@@ -506,7 +506,7 @@ static void a_newcomer_outlasts_the_rank_of_its_door(void **state) {
     alive[2] = true;
     wait_for_rounds(alive, 3, 2);
     assert_string_equal(seen->joined[1], "2");
-    finish(alive, pids, 3);
+    await_ranks(alive, pids, 3);
     (void)state;
 }
 
@@ -517,7 +517,7 @@ static void a_newcomers_first_meeting_fails(void **state) {
     for (int32_t dies = 0; dies < 3; dies++) {
         bool alive[RANKS_MAX] = {true, true, true, true};
         pid_t pids[RANKS_MAX];
-        start(&c, pids);
+        start_ranks(&c, pids);
         wait_for_rounds(alive, 3, 3);
         seen->dies[dies] = 1;
         pids[3] = start_rank(&(elastic_case){.ranks = 4, .most = 4}, 3);
@@ -526,7 +526,7 @@ static void a_newcomers_first_meeting_fails(void **state) {
         alive[dies] = false;
         wait_for_rounds(alive, 4, 3);
         assert_int_equal(seen->epoch[3], 3);
-        finish(alive, pids, 4);
+        await_ranks(alive, pids, 4);
     }
     (void)state;
 }
@@ -544,14 +544,14 @@ static void a_rank_that_does_not_come_is_left_out(void **state) {
     bool alive[RANKS_MAX] = {true, true, true, false};
     pid_t pids[RANKS_MAX];
     const double begin = trmi_os_now();
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 4, 3);
     assert_true(trmi_os_now() - begin > 2);
     alive[3] = true;
     pids[3] = start_rank(&c, 3);
     wait_for_rounds(alive, 4, 4);
     assert_int_equal(seen->came_later[3], 1);
-    finish(alive, pids, 4);
+    await_ranks(alive, pids, 4);
     (void)state;
 }
 
@@ -563,7 +563,7 @@ static void start_second_process(int32_t rank) {
     bool alive[RANKS_MAX] = {true, true, true, false, false, false, false};
     const int32_t number = c.ranks + rank; /* among the processes of this test */
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     for (int32_t i = c.ranks; i <= number; i++) {
         pids[i] = -1;
     }
@@ -572,7 +572,7 @@ static void start_second_process(int32_t rank) {
     poll(NULL, 0, 500);
     pids[2] = start_rank(&c, 2);
     wait_for_rounds(alive, number + 1, 4);
-    finish(alive, pids, number + 1);
+    await_ranks(alive, pids, number + 1);
 }
 
 static void a_second_process_with_a_rank_joins_later(void **state) {
@@ -594,7 +594,7 @@ static void half_of_the_ranks_does_not_begin(void **state) {
                             .absent = 2,
                             .timeout_seconds = 3};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     for (int32_t r = 0; r < 2; r++) {
         int status;
         assert_int_equal(waitpid(pids[r], &status, 0), pids[r]);
@@ -609,7 +609,7 @@ static void too_few_are_left(void **state) {
     const elastic_case c = {.ranks = 3, .least = 3};
     bool alive[RANKS_MAX] = {true, true, true};
     pid_t pids[RANKS_MAX];
-    start(&c, pids);
+    start_ranks(&c, pids);
     wait_for_rounds(alive, 3, 3);
     kill(pids[0], SIGKILL);
     for (int32_t r = 0; r < 3; r++) {

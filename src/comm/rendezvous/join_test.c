@@ -39,7 +39,7 @@ static void choose_port(void) {
     snprintf(port, sizeof port, "%d", ntohs(address.sin_port));
 }
 
-static void *join(void *context) {
+static void *join_job(void *context) {
     member *m = context;
     trm_cluster *cluster;
     const trm_cluster_flags flags = {.rendezvous = m->place};
@@ -54,7 +54,7 @@ static void *join(void *context) {
     return NULL;
 }
 
-static void *leave(void *context) {
+static void *leave_job(void *context) {
     trm_cluster_leave(((member *)context)->bootstrap);
     return NULL;
 }
@@ -62,7 +62,7 @@ static void *leave(void *context) {
 static void leave_all(member *members, int n) {
     pthread_t threads[4];
     for (int r = 0; r < n; r++) {
-        pthread_create(&threads[r], NULL, leave, &members[r]);
+        pthread_create(&threads[r], NULL, leave_job, &members[r]);
     }
     for (int r = 0; r < n; r++) {
         pthread_join(threads[r], NULL);
@@ -90,7 +90,7 @@ static void msruns_workers_number_themselves(void **state) {
     choose_port();
     for (int r = 3; r >= 0; r--) {
         members[r] = (member){.lookup = ms_lookup, .number = devices[r], .timeout = 20};
-        pthread_create(&threads[r], NULL, join, &members[r]);
+        pthread_create(&threads[r], NULL, join_job, &members[r]);
         usleep(r == 3 ? 200000 : 0); /* msrun starts the scheduler first */
     }
     for (int r = 0; r < 3; r++) {
@@ -115,7 +115,7 @@ static void msruns_workers_number_themselves(void **state) {
 static void a_scheduler_without_a_job_ends(void **state) {
     member one = {.lookup = ms_lookup, .number = "-1", .timeout = 0.3};
     choose_port();
-    join(&one);
+    join_job(&one);
     assert_int_equal(one.status, TRM_END);
     assert_non_null(strstr(one.err.message, "no rank 0 answered at 127.0.0.1:"));
 }
@@ -140,7 +140,7 @@ static void hccl_says_how_a_rank_is_reached(void **state) {
     for (int r = 0; r < 2; r++) {
         members[r] =
             (member){.lookup = hccl_lookup, .number = numbers[r], .place = place, .timeout = 20};
-        pthread_create(&threads[r], NULL, join, &members[r]);
+        pthread_create(&threads[r], NULL, join_job, &members[r]);
     }
     for (int r = 0; r < 2; r++) {
         pthread_join(threads[r], NULL);
@@ -195,7 +195,7 @@ typedef struct brought {
     char text[8];
 } brought;
 
-static void bring(void *context, trmi_link *link) {
+static void bring_link(void *context, trmi_link *link) {
     const brought *what = context;
     (void)trmi_link_put(link, what->type, 0, what->text, strlen(what->text));
     (void)trmi_link_flush(link);
@@ -218,7 +218,7 @@ static void a_herald_brings_the_doors(void **state) {
         for (int tries = 0; tries < 3000 && !ended; tries++) { /* until it listens */
             prepare_rank(where, 1, &herald);
             herald.hello.rank = TRMI_HERALD;
-            (void)!trmi_side_ask_running(&herald, bring, &what, &err);
+            (void)!trmi_side_ask_running(&herald, bring_link, &what, &err);
             usleep(20000);
             ended = pthread_tryjoin_np(thread, NULL) == 0;
         }

@@ -22,7 +22,7 @@ typedef struct run {
     trmi_members choice; /* with these members; every later winner must have the same */
 } run;
 
-static uint32_t draw(run *r, uint32_t below) {
+static uint32_t draw_number(run *r, uint32_t below) {
     uint64_t x = r->seed * 0x9E3779B97F4A7C15u + ++r->drawn * 0xBF58476D1CE4E5B9u;
     x ^= x >> 31;
     x *= 0x94D049BB133111EBu;
@@ -30,20 +30,20 @@ static uint32_t draw(run *r, uint32_t below) {
     return (uint32_t)(x >> 33) % below;
 }
 
-static void begin(run *r, uint64_t seed) {
+static void begin_run(run *r, uint64_t seed) {
     *r = (run){.seed = seed, .now.ballot = -1, .choice.ballot = -1};
-    r->n = 1 + (int32_t)draw(r, MOST);
+    r->n = 1 + (int32_t)draw_number(r, MOST);
     r->now.epoch = 4;
     r->now.count = r->n;
     r->now.list = trmi_alloc((size_t)r->n * sizeof *r->now.list);
     for (int32_t i = 0; i < r->n; i++) {
-        r->now.list[i] =
-            (trmi_member){.id = 100 + (uint64_t)i, .number = 2 * i, .leaves = draw(r, 4) == 0};
+        r->now.list[i] = (trmi_member){
+            .id = 100 + (uint64_t)i, .number = 2 * i, .leaves = draw_number(r, 4) == 0};
         r->votes[i] = TRMI_VOTE_NONE;
     }
 }
 
-static void end(run *r) {
+static void end_run(run *r) {
     for (int32_t i = 0; i < r->n; i++) {
         trmi_members_free(&r->votes[i].accepted);
         if (r->begun[i]) {
@@ -54,7 +54,7 @@ static void end(run *r) {
     trmi_members_free(&r->choice);
 }
 
-static bool same(const trmi_members *a, const trmi_members *b) {
+static bool same_members(const trmi_members *a, const trmi_members *b) {
     bool equal = a->count == b->count && a->left == b->left && a->epoch == b->epoch;
     for (int32_t i = 0; equal && i < a->count + a->left; i++) {
         equal = a->list[i].id == b->list[i].id && a->list[i].number == b->list[i].number;
@@ -73,10 +73,10 @@ static bool is_in_use(const run *r, const trmi_members *list) {
     return false;
 }
 
-static void choose(run *r, const trmi_members *list) {
+static void choose_list(run *r, const trmi_members *list) {
     trm_error err;
     if (r->chosen && is_in_use(r, &r->choice)) {
-        if (!same(&r->choice, list)) {
+        if (!same_members(&r->choice, list)) {
             fail_msg("seed %llu: two lists of one epoch", (unsigned long long)r->seed);
         }
         return;
@@ -86,11 +86,12 @@ static void choose(run *r, const trmi_members *list) {
 }
 
 /* One event of the run. */
-static void step(run *r) {
+static void play_event(run *r) {
     trm_error err;
-    int32_t b = (int32_t)draw(r, (uint32_t)r->n), m = (int32_t)draw(r, (uint32_t)r->n);
+    int32_t b = (int32_t)draw_number(r, (uint32_t)r->n),
+            m = (int32_t)draw_number(r, (uint32_t)r->n);
     trmi_ballot *ballot = &r->ballots[b];
-    if (draw(r, 60) == 0) {
+    if (draw_number(r, 60) == 0) {
         r->dead[m] = true;
     }
     if (r->dead[b] || r->dead[m]) {
@@ -99,7 +100,7 @@ static void step(run *r) {
         }
         return;
     }
-    switch (draw(r, 4)) {
+    switch (draw_number(r, 4)) {
     case 0: /* JOIN from m to b */
         if (!r->begun[b]) {
             assert_int_equal(trmi_ballot_begin(&r->now, b, 1, MOST, ballot, &err), TRM_OK);
@@ -118,13 +119,13 @@ static void step(run *r) {
         break;
     case 2: /* PROPOSE to m, and its ACK */
         if (r->proposed[b] && trmi_vote_accept(&r->votes[m], &ballot->list, &err) == TRM_OK &&
-            draw(r, 3) != 0) {
+            draw_number(r, 3) != 0) {
             trmi_ballot_ack(ballot, m);
         }
         break;
     default:
         if (r->proposed[b] && trmi_ballot_has_quorum(ballot, true)) {
-            choose(r, &ballot->list);
+            choose_list(r, &ballot->list);
         }
         break;
     }
@@ -134,12 +135,12 @@ static void one_list_is_chosen(void **state) {
     int64_t chosen = 0;
     for (uint64_t seed = 1; seed <= 20000; seed++) {
         run r;
-        begin(&r, seed);
+        begin_run(&r, seed);
         for (int32_t i = 0; i < 400; i++) {
-            step(&r);
+            play_event(&r);
         }
         chosen += r.chosen;
-        end(&r);
+        end_run(&r);
     }
     assert_true(chosen > 5000);
     (void)state;
@@ -149,7 +150,7 @@ static void one_list_is_chosen(void **state) {
 static void half_needs_proof(void **state) {
     trm_error err;
     run r = {.n = 4, .now.ballot = -1};
-    begin(&r, 1);
+    begin_run(&r, 1);
     trmi_members_free(&r.now);
     r.n = r.now.count = 4;
     r.now.epoch = 1;
@@ -179,7 +180,7 @@ static void half_needs_proof(void **state) {
     assert_int_equal(ballot.list.epoch, 2);
     assert_int_equal(ballot.list.list[2].number, 7);
     trmi_ballot_end(&ballot);
-    end(&r);
+    end_run(&r);
     (void)state;
 }
 

@@ -38,7 +38,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void frames(const uint8_t *data, size_t bytes) {
+static void read_frames(const uint8_t *data, size_t bytes) {
     trmi_link link = {.fd = -1};
     trmi_frame frame;
     trm_error err;
@@ -75,7 +75,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) {
     if (trmi_net_check_hello(&proof, have, &mine, &wanted) == NULL && wanted > sizeof proof.hello) {
         abort();
     }
-    frames(data, bytes);
+    read_frames(data, bytes);
     /* a welcome of any bytes */
     static trmi_peer peers[8];
     trmi_side side = {.base.size = 8, .peers = peers};

@@ -69,7 +69,7 @@ static void on_all(rank_case *ranks, int n, void *(*what)(void *)) {
 
 static char directory[] = "/tmp/sidetestXXXXXX";
 
-static const char *fresh(const char *kind) {
+static const char *fresh_place(const char *kind) {
     static char text[96];
     static int count;
     if (strcmp(kind, "tcp") == 0) {
@@ -88,7 +88,7 @@ static const char *fresh(const char *kind) {
     return text;
 }
 
-static void prepare(rank_case *ranks, int n, const char *place, double timeout) {
+static void prepare_ranks(rank_case *ranks, int n, const char *place, double timeout) {
     memset(ranks, 0, (size_t)n * sizeof *ranks);
     for (int r = 0; r < n; r++) {
         ranks[r].flags = (trm_cluster_flags){.rank = r, .size = n, .rendezvous = place};
@@ -153,7 +153,7 @@ static void ranks_meet_in_every_place(void **state) {
     for (int k = 0; k < 3; k++) {
         rank_case ranks[RANKS_MAX];
         uint8_t a[32], b[32];
-        prepare(ranks, 5, fresh(kinds[k]), 20);
+        prepare_ranks(ranks, 5, fresh_place(kinds[k]), 20);
         on_all(ranks, 5, join_rank);
         all_joined(ranks, 5);
         for (int r = 0; r < 5; r++) {
@@ -203,7 +203,7 @@ static void one_rank_costs_nothing(void **state) {
 static void hosts_are_numbered_by_rank(void **state) {
     rank_case ranks[RANKS_MAX];
     static const char *const hosts[] = {"b", "b", "a", "a", "a"};
-    prepare(ranks, 5, fresh("unix"), 20);
+    prepare_ranks(ranks, 5, fresh_place("unix"), 20);
     for (int r = 0; r < 5; r++) {
         ranks[r].options.host_name = hosts[r];
     }
@@ -220,7 +220,7 @@ static void hosts_are_numbered_by_rank(void **state) {
 
 static void missing_ranks_are_named(void **state) {
     rank_case ranks[RANKS_MAX];
-    prepare(ranks, 6, fresh("unix"), 0.7);
+    prepare_ranks(ranks, 6, fresh_place("unix"), 0.7);
     ranks[3].flags.rank = 4; /* ranks 0, 1, 2 and 4 come */
     on_all(ranks, 4, join_rank);
     for (int r = 0; r < 4; r++) {
@@ -231,29 +231,29 @@ static void missing_ranks_are_named(void **state) {
         assert_true(ranks[r].seconds < 2 * check_slack());
     }
     /* no process listens */
-    prepare(ranks, 2, fresh("tcp"), 0.3);
+    prepare_ranks(ranks, 2, fresh_place("tcp"), 0.3);
     join_rank(&ranks[1]);
     assert_int_equal(ranks[1].status, TRM_TIMEOUT);
     assert_non_null(strstr(ranks[1].err.message, "Connection refused"));
-    prepare(ranks, 2, "nosuchhost.invalid:5", 0.3);
+    prepare_ranks(ranks, 2, "nosuchhost.invalid:5", 0.3);
     join_rank(&ranks[1]);
     assert_int_equal(ranks[1].status, TRM_TIMEOUT);
     assert_non_null(strstr(ranks[1].err.message, "\"nosuchhost.invalid\" is not known"));
-    prepare(ranks, 2, "203.0.113.1:5", 0.3);
+    prepare_ranks(ranks, 2, "203.0.113.1:5", 0.3);
     join_rank(&ranks[0]);
     assert_int_equal(ranks[0].status, TRM_INVALID);
     assert_non_null(strstr(ranks[0].err.message, "this host has no such address"));
-    prepare(ranks, 2, NULL, 0.3);
+    prepare_ranks(ranks, 2, NULL, 0.3);
     join_rank(&ranks[0]);
     assert_non_null(strstr(ranks[0].err.message, "no address of rank 0 is set"));
-    prepare(ranks, 2, "unix:relative", 0.3);
+    prepare_ranks(ranks, 2, "unix:relative", 0.3);
     join_rank(&ranks[0]);
     assert_non_null(strstr(ranks[0].err.message, "an absolute path"));
 }
 
 static void disagreement_names_both_sides(void **state) {
     rank_case ranks[RANKS_MAX];
-    prepare(ranks, 2, fresh("unix"), 5);
+    prepare_ranks(ranks, 2, fresh_place("unix"), 5);
     ranks[1].flags.size = 3;
     on_all(ranks, 2, join_rank);
     for (int r = 0; r < 2; r++) {
@@ -272,7 +272,7 @@ static void disagreement_names_both_sides(void **state) {
                 r + 1);
         fclose(file);
     }
-    prepare(ranks, 2, fresh("unix"), 5);
+    prepare_ranks(ranks, 2, fresh_place("unix"), 5);
     for (int r = 0; r < 2; r++) {
         ranks[r].flags.rank_table = paths[r];
     }
@@ -283,7 +283,7 @@ static void disagreement_names_both_sides(void **state) {
         unlink(paths[r]);
     }
     /* the same rank twice: the second is refused, the job goes on waiting for the missing one */
-    prepare(ranks, 3, fresh("unix"), 1);
+    prepare_ranks(ranks, 3, fresh_place("unix"), 1);
     ranks[2].flags.rank = 1;
     on_all(ranks, 3, join_rank);
     assert_int_equal(ranks[0].status, TRM_TIMEOUT);
@@ -301,7 +301,7 @@ static void tokens_decide(void **state) {
     sprintf(b, "%s/b.token", directory);
     CHECK_OK(trm_token_create(a, &err), err);
     CHECK_OK(trm_token_create(b, &err), err);
-    prepare(ranks, 3, fresh("tcp"), 10);
+    prepare_ranks(ranks, 3, fresh_place("tcp"), 10);
     for (int r = 0; r < 3; r++) {
         ranks[r].flags.token_file = a;
     }
@@ -311,7 +311,7 @@ static void tokens_decide(void **state) {
     on_all(ranks, 3, leave_rank);
     /* another token, and none */
     for (int wrong = 0; wrong < 2; wrong++) {
-        prepare(ranks, 2, fresh("tcp"), 1);
+        prepare_ranks(ranks, 2, fresh_place("tcp"), 1);
         ranks[0].flags.token_file = a;
         ranks[1].flags.token_file = wrong ? b : NULL;
         on_all(ranks, 2, join_rank);
@@ -321,7 +321,7 @@ static void tokens_decide(void **state) {
         assert_non_null(strstr(ranks[1].err.message, "has another token than this rank"));
     }
     chmod(a, 0644);
-    prepare(ranks, 2, fresh("tcp"), 1);
+    prepare_ranks(ranks, 2, fresh_place("tcp"), 1);
     ranks[0].flags.token_file = a;
     join_rank(&ranks[0]);
     assert_int_equal(ranks[0].status, TRM_INVALID);
@@ -331,7 +331,7 @@ static void tokens_decide(void **state) {
 }
 
 /* Strangers that connect to the port do not disturb the ranks of the job. */
-static void *pester(void *context) {
+static void *pester_port(void *context) {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int port, silent[20];
     sscanf(context, "127.0.0.1:%d", &port);
@@ -363,12 +363,12 @@ static void *pester(void *context) {
 static void strangers_do_not_disturb(void **state) {
     rank_case ranks[RANKS_MAX];
     pthread_t stranger, root;
-    prepare(ranks, 3, fresh("tcp"), 20);
+    prepare_ranks(ranks, 3, fresh_place("tcp"), 20);
     char place[64];
     strcpy(place, ranks[0].flags.rendezvous);
     pthread_create(&root, NULL, join_rank, &ranks[0]);
     usleep(50000);
-    pthread_create(&stranger, NULL, pester, place);
+    pthread_create(&stranger, NULL, pester_port, place);
     usleep(100000);
     on_all(ranks + 1, 2, join_rank);
     pthread_join(root, NULL);
@@ -386,7 +386,7 @@ static void another_user_stays_out(void **state) {
     if (geteuid() != 0) {
         skip();
     }
-    prepare(ranks, 2, fresh("tcp"), 20);
+    prepare_ranks(ranks, 2, fresh_place("tcp"), 20);
     pthread_create(&root, NULL, join_rank, &ranks[0]);
     usleep(100000);
     pid_t stranger = fork();
@@ -410,13 +410,13 @@ static void two_jobs_do_not_mix(void **state) {
     /* same port, different jobs: told apart by their key; the second root is refused the place */
     rank_case ranks[4];
     char place[64];
-    prepare(ranks, 2, fresh("unix"), 10);
+    prepare_ranks(ranks, 2, fresh_place("unix"), 10);
     strcpy(place, ranks[0].flags.rendezvous);
     pthread_t root;
     ranks[0].flags.rendezvous = place;
     pthread_create(&root, NULL, join_rank, &ranks[0]);
     usleep(100000);
-    prepare(ranks + 2, 2, place, 1);
+    prepare_ranks(ranks + 2, 2, place, 1);
     join_rank(&ranks[2]);
     assert_int_equal(ranks[2].status, TRM_INVALID);
     assert_non_null(strstr(ranks[2].err.message, "another job of yours already meets"));
@@ -426,7 +426,7 @@ static void two_jobs_do_not_mix(void **state) {
     all_joined(ranks, 2);
     on_all(ranks, 2, leave_rank);
     /* a taken port */
-    prepare(ranks, 2, fresh("tcp"), 1);
+    prepare_ranks(ranks, 2, fresh_place("tcp"), 1);
     int fd = socket(AF_INET, SOCK_STREAM, 0), port;
     sscanf(ranks[0].flags.rendezvous, "127.0.0.1:%d", &port);
     struct sockaddr_in address = {.sin_family = AF_INET,
@@ -444,7 +444,7 @@ static void exchanges_fail_with_reasons(void **state) {
     rank_case ranks[RANKS_MAX];
     trm_error err;
     char mine[16] = "x", all[64];
-    prepare(ranks, 3, fresh("unix"), 10);
+    prepare_ranks(ranks, 3, fresh_place("unix"), 10);
     on_all(ranks, 3, join_rank);
     all_joined(ranks, 3);
     trm_bootstrap *zero = ranks[0].bootstrap, *one = ranks[1].bootstrap;
@@ -464,7 +464,7 @@ static void exchanges_fail_with_reasons(void **state) {
     assert_true(trmi_bootstrap_healthy(zero));
     on_all(ranks, 2, leave_rank);
     /* different lengths */
-    prepare(ranks, 2, fresh("unix"), 10);
+    prepare_ranks(ranks, 2, fresh_place("unix"), 10);
     on_all(ranks, 2, join_rank);
     all_joined(ranks, 2);
     gather_case thread = {.bootstrap = ranks[1].bootstrap, .rounds = 1};
@@ -481,7 +481,7 @@ static void first_cause_reaches_everybody(void **state) {
     for (int from = 0; from < 3; from++) {
         rank_case ranks[RANKS_MAX];
         trm_error cause, err;
-        prepare(ranks, 3, fresh("unix"), 10);
+        prepare_ranks(ranks, 3, fresh_place("unix"), 10);
         on_all(ranks, 3, join_rank);
         all_joined(ranks, 3);
         TRMI_FAIL(&cause, TRM_NOSPACE, "disk of rank %d is full", from);
@@ -534,7 +534,7 @@ static void ranks_may_be_given_later(void **state) {
     static const char *const devices[] = {"2", "5", "3"};
     static const int expected[] = {0, 2, 1};
     rank_case ranks[3];
-    prepare(ranks, 3, fresh("tcp"), 10);
+    prepare_ranks(ranks, 3, fresh_place("tcp"), 10);
     pthread_t threads[3];
     for (int r = 0; r < 3; r++) {
         ranks[r].flags = (trm_cluster_flags){.rendezvous = ranks[r].flags.rendezvous};
@@ -610,7 +610,7 @@ static void killed_ranks_are_named_within_a_second(void **state) {
             pid_t pids[RANKS_MAX];
             int status;
             char text[32];
-            prepare(ranks, 4, fresh(kinds[k]), 20);
+            prepare_ranks(ranks, 4, fresh_place(kinds[k]), 20);
             report *shared = start_processes(ranks, 4, pids);
             shared->fault_time = trmi_os_now();
             kill(pids[victim], SIGKILL);
@@ -635,7 +635,7 @@ static void stopped_ranks_are_told_from_dead_ones(void **state) {
     rank_case ranks[RANKS_MAX];
     pid_t pids[RANKS_MAX];
     int status;
-    prepare(ranks, 3, fresh("unix"), 20);
+    prepare_ranks(ranks, 3, fresh_place("unix"), 20);
     for (int r = 0; r < 3; r++) {
         ranks[r].options.heartbeat_seconds = 0.1;
         ranks[r].options.stall_seconds = 3;
@@ -668,7 +668,7 @@ static void stopped_ranks_are_told_from_dead_ones(void **state) {
 
 static char spaces[2][32];
 
-static int command(const char *format, ...) {
+static int run_command(const char *format, ...) {
     char line[256];
     va_list args;
     va_start(args, format);
@@ -679,7 +679,7 @@ static int command(const char *format, ...) {
 
 static void remove_hosts(void) {
     for (int h = 0; h < 2 && spaces[h][0] != '\0'; h++) {
-        command("ip netns del %s 2>/dev/null", spaces[h]);
+        run_command("ip netns del %s 2>/dev/null", spaces[h]);
         spaces[h][0] = '\0';
     }
 }
@@ -689,14 +689,14 @@ static bool make_hosts(void) {
     for (int h = 0; h < 2; h++) {
         sprintf(spaces[h], "trmside%d-%d", h, (int)getpid());
     }
-    bool made =
-        command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
-                spaces[1]) == 0 &&
-        command("ip -n %s link add w type veth peer name w netns %s", spaces[0], spaces[1]) == 0;
+    bool made = run_command("ip netns add %s 2>/dev/null && ip netns add %s 2>/dev/null", spaces[0],
+                            spaces[1]) == 0 &&
+                run_command("ip -n %s link add w type veth peer name w netns %s", spaces[0],
+                            spaces[1]) == 0;
     for (int h = 0; made && h < 2; h++) {
-        made = command("ip -n %s addr add 10.77.0.%d/24 dev w && ip -n %s link set w up && "
-                       "ip -n %s link set lo up",
-                       spaces[h], h + 1, spaces[h], spaces[h]) == 0;
+        made = run_command("ip -n %s addr add 10.77.0.%d/24 dev w && ip -n %s link set w up && "
+                           "ip -n %s link set lo up",
+                           spaces[h], h + 1, spaces[h], spaces[h]) == 0;
     }
     if (!made) {
         remove_hosts();
@@ -740,7 +740,7 @@ static void hosts_without_token_are_refused(void **state) {
     if (!make_hosts()) {
         skip();
     }
-    prepare(ranks, 3, "10.77.0.1:7070", 2);
+    prepare_ranks(ranks, 3, "10.77.0.1:7070", 2);
     report *shared = start_on_hosts(ranks, 3, pids, 0);
     for (int r = 0; r < 3; r++) {
         waitpid(pids[r], &status, 0);
@@ -764,7 +764,7 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
     }
     sprintf(token, "%s/host.token", directory);
     CHECK_OK(trm_token_create(token, &err), err);
-    prepare(ranks, 3, "10.77.0.1:7070", 20);
+    prepare_ranks(ranks, 3, "10.77.0.1:7070", 20);
     for (int r = 0; r < 3; r++) {
         ranks[r].flags.token_file = token;
     }
@@ -772,10 +772,11 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
     assert_int_equal(shared->ready, 3);
     /* route packets to each other to an address that no host has */
     for (int h = 0; h < 2; h++) {
-        assert_int_equal(command("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev w "
-                                 "nud permanent",
-                                 spaces[h], 2 - h),
-                         0);
+        assert_int_equal(
+            run_command("ip -n %s neigh replace 10.77.0.%d lladdr 02:00:00:00:00:99 dev w "
+                        "nud permanent",
+                        spaces[h], 2 - h),
+            0);
     }
     shared->fault_time = trmi_os_now();
     for (int r = 0; r < 3; r++) {

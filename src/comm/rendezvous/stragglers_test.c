@@ -7,7 +7,7 @@
 
 #include <time.h>
 
-static trmi_straggler_sums card(double computing_ms, double data_ms) {
+static trmi_straggler_sums make_card(double computing_ms, double data_ms) {
     return (trmi_straggler_sums){.elapsed = 2,
                                  .computing = 0.1 * computing_ms,
                                  .data = 0.1 * data_ms,
@@ -20,7 +20,8 @@ static void judges_by_the_median(void **state) {
     (void)state;
     trmi_straggler_history histories[4] = {{0}};
     trmi_straggler_report reports[4];
-    trmi_straggler_sums sums[4] = {card(10, 0), card(10.5, 1), card(14, 0), card(9, 0)};
+    trmi_straggler_sums sums[4] = {make_card(10, 0), make_card(10.5, 1), make_card(14, 0),
+                                   make_card(9, 0)};
     for (int window = 1; window <= 5; window++) { /* rank 2: 1.4 times the lower median of 10 */
         trmi_stragglers_judge(sums, 4, histories, reports);
         for (int r = 0; r < 4; r++) {
@@ -28,7 +29,7 @@ static void judges_by_the_median(void **state) {
                              r == 2 && window == 3 ? TRMI_STRAGGLER_SLOW : TRMI_STRAGGLER_NOTHING);
         }
     }
-    sums[2] = card(10, 0);
+    sums[2] = make_card(10, 0);
     trmi_stragglers_judge(sums, 4, histories, reports);
     assert_int_equal(reports[2], TRMI_STRAGGLER_RECOVERED);
     trmi_stragglers_judge(sums, 4, histories, reports);
@@ -40,7 +41,7 @@ static void one_bad_window_is_nothing(void **state) {
     trmi_straggler_history histories[2] = {{0}};
     trmi_straggler_report reports[2];
     for (int window = 0; window < 30; window++) { /* a stop of seconds, a noisy pair of windows */
-        trmi_straggler_sums sums[2] = {card(10, 0), card(window % 3 != 0 ? 300 : 10, 0)};
+        trmi_straggler_sums sums[2] = {make_card(10, 0), make_card(window % 3 != 0 ? 300 : 10, 0)};
         trmi_stragglers_judge(sums, 2, histories, reports);
         assert_int_equal(reports[0] + reports[1], 2 * TRMI_STRAGGLER_NOTHING);
     }
@@ -49,7 +50,7 @@ static void one_bad_window_is_nothing(void **state) {
 static void says_the_cause(void **state) {
     (void)state;
     char text[400];
-    trmi_straggler_sums sums[2] = {card(10, 0), card(30, 0)};
+    trmi_straggler_sums sums[2] = {make_card(10, 0), make_card(30, 0)};
     trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "rank 1 (h pid 7) is slow"));
     assert_non_null(strstr(text, "30 ms a step, their median is 10"));
@@ -60,7 +61,7 @@ static void says_the_cause(void **state) {
     sums[1].faults = 500;
     trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: memory (5 pages a step"));
-    sums[1] = card(10, 20);
+    sums[1] = make_card(10, 20);
     trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_SLOW, text, sizeof text);
     assert_non_null(strstr(text, "cause: data (it waits 20 ms a step"));
     trmi_straggler_text(sums, 2, 1, TRMI_STRAGGLER_RECOVERED, text, sizeof text);
@@ -71,7 +72,7 @@ static void says_the_cause(void **state) {
 static char said[2000];
 static int lines;
 
-static void keep(void *context, trm_log_level level, const char *room, const char *line) {
+static void keep_line(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context, (void)level, (void)room;
     snprintf(said + strlen(said), sizeof said - strlen(said), "%s\n", line);
     lines++;
@@ -90,7 +91,7 @@ static void keep(void *context, trm_log_level level, const char *room, const cha
 
 /* Steps are said to last 21 ms, so that a window is one gathering; those of the slow rank twice as
  * long. */
-static void play(rank_context *context) {
+static void play_windows(rank_context *context) {
     OPEN();
     trmi_stragglers *stragglers = NULL;
     EXPECT_OK(trmi_stragglers_create(comm, &stragglers, &err), err);
@@ -112,8 +113,8 @@ static void ranks_hear_of_slow_ones(void **state) {
         snprintf(name, sizeof name, "rank %d (", slow);
         said[0] = '\0';
         lines = 0;
-        trm_log_set_sink(keep, NULL, TRM_LOG_WARN);
-        ranks_run(3, 0, false, play, &slow, "steps");
+        trm_log_set_sink(keep_line, NULL, TRM_LOG_WARN);
+        ranks_run(3, 0, false, play_windows, &slow, "steps");
         trm_log_set_sink(NULL, NULL, TRM_LOG_WARN);
         assert_int_equal(lines, slow < 0 ? 0 : 1);
         assert_true(slow < 0 || strstr(said, name) != NULL);

@@ -50,8 +50,8 @@ static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **
     return trmi_space_create(t->graph, mesh, &costs, NULL, out, error);
 }
 
-static trm_status compile(void *context, const trmi_space *space, const trmi_choice *choice,
-                          double *bytes, trm_error *error) {
+static trm_status compile_choice(void *context, const trmi_space *space, const trmi_choice *choice,
+                                 double *bytes, trm_error *error) {
     trial *t = context;
     trmi_measure measure;
     t->compiled++;
@@ -116,7 +116,7 @@ static void search_within(trial *t, int64_t bytes, trmi_auto_mesh *meshes, trmi_
     static const char *const texts[MESHES] = {"4", "2x2", "2"};
     *d = (trmi_plan_search){.memory_bytes = bytes,
                             .make_space = make_space,
-                            .compile = compile,
+                            .compile = compile_choice,
                             .context = t,
                             .meshes = meshes,
                             .meshes_count = MESHES};

@@ -27,7 +27,7 @@ static const char samples[] = "trireme-plan 1\nmesh 2\nop linear0 n\nop linear1 
                   classes[] = "trireme-plan 1\nmesh 2\nop linear0 n\nop linear1 k\n",
                   hidden[] = "trireme-plan 1\nmesh 2\nop linear0 k\nop linear1 c\n";
 
-static void body(rank_context *context, trm_comm *comm) {
+static void run_rank(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     trm_error err;
     trm_graph *g;
@@ -76,7 +76,7 @@ static shared *run_limited(double seconds, double fine, bool one_at_a_time, int3
     all->fine = fine;
     all->one_at_a_time = one_at_a_time;
     all->useful = useful;
-    ranks_run_joined(RANKS, false, body, all, "benchmark");
+    ranks_run_joined(RANKS, false, run_rank, all, "benchmark");
     for (int r = 0; r < RANKS; r++) {
         CHECK_OK(all->status[r], all->error);
     }
@@ -226,7 +226,7 @@ static void plans_by_hand_are_not_alike(void **state) {
     free(t);
 }
 
-static int taken(double best, double other, double parallel, double resolution) {
+static int decide_plan(double best, double other, double parallel, double resolution) {
     static const double predicted[] = {1, 1.02, 1.1};
     static const bool simple[] = {false, false, true};
     trmi_near_ties *t = make_selection(predicted, simple, 3);
@@ -245,14 +245,14 @@ static int taken(double best, double other, double parallel, double resolution) 
 
 static void what_runs_cannot_tell_apart_is_decided_by_simplicity(void **state) {
     (void)state;
-    assert_int_equal(taken(0, 0.03, 0.05, 0.01), 0);
+    assert_int_equal(decide_plan(0, 0.03, 0.05, 0.01), 0);
     /* another one is faster than was predicted */
-    assert_int_equal(taken(0.03, 0, 0.05, 0.01), 1);
-    assert_int_equal(taken(0.005, 0, 0.05, 0.01), 0); /* not by more than chance */
-    assert_int_equal(taken(0, 0.03, 0.005, 0.01), 2); /* data parallel is as fast */
-    assert_int_equal(taken(0.05, 0.04, 0, 0.01), 2);
+    assert_int_equal(decide_plan(0.03, 0, 0.05, 0.01), 1);
+    assert_int_equal(decide_plan(0.005, 0, 0.05, 0.01), 0); /* not by more than chance */
+    assert_int_equal(decide_plan(0, 0.03, 0.005, 0.01), 2); /* data parallel is as fast */
+    assert_int_equal(decide_plan(0.05, 0.04, 0, 0.01), 2);
     /* on a busy machine 5 % are not given away */
-    assert_int_equal(taken(0, 0.04, 0.05, 0.5), 0);
+    assert_int_equal(decide_plan(0, 0.04, 0.05, 0.5), 0);
 }
 
 int main(void) {

@@ -10,8 +10,8 @@
 
 static char calls[256]; /* a letter for each call */
 
-static void note(const char *what) { strncat(calls, what, sizeof calls - strlen(calls) - 1); }
-static void forget(void) { calls[0] = '\0'; }
+static void note_call(const char *what) { strncat(calls, what, sizeof calls - strlen(calls) - 1); }
+static void forget_calls(void) { calls[0] = '\0'; }
 
 /* ---- two ways, and one that the options do not ask for --------------------------------------- */
 
@@ -27,54 +27,55 @@ static trm_status open_idle(trm_exec *exec, const trm_exec_options *o, bool *act
                             trm_error *err) {
     return TRM_OK;
 }
-static void close_a(trm_exec *exec) { note("a"); }
-static void close_b(trm_exec *exec) { note("b"); }
+static void close_a(trm_exec *exec) { note_call("a"); }
+static void close_b(trm_exec *exec) { note_call("b"); }
 static trm_status before_a(trm_exec *exec, bool training, trm_error *err) {
-    note(training ? "A" : "a");
+    note_call(training ? "A" : "a");
     return TRM_OK;
 }
 static trm_status before_b(trm_exec *exec, bool training, trm_error *err) {
-    note(training ? "B" : "b");
+    note_call(training ? "B" : "b");
     return TRM_OK;
 }
 static trm_status before_idle(trm_exec *exec, bool training, trm_error *err) {
-    note("?");
+    note_call("?");
     return TRM_OK;
 }
 static trm_status finish_a(trm_exec *exec, trm_status status, trm_error *err) {
-    note(status == TRM_OK ? "a" : "x");
+    note_call(status == TRM_OK ? "a" : "x");
     return status;
 }
 static trm_status finish_b(trm_exec *exec, trm_status status, trm_error *err) {
-    note(status == TRM_OK ? "b" : "y");
+    note_call(status == TRM_OK ? "b" : "y");
     return status;
 }
 static trm_status arena_a(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
-    note("a");
+    note_call("a");
     return arena == TRMI_ARENA_GRAD ? TRM_OK : TRM_UNSUPPORTED;
 }
 static trm_status arena_b(trm_exec *exec, trmi_arena_id arena, size_t bytes, trm_error *err) {
-    note("b");
+    note_call("b");
     return arena == TRMI_ARENA_PARAM ? TRM_OK : TRM_UNSUPPORTED;
 }
 
-static trm_status act(trm_exec *exec, int32_t item, trm_error *err) {
+static trm_status note_action(trm_exec *exec, int32_t item, trm_error *err) {
     const char name[2] = {(char)('0' + item), '\0'};
-    note(name);
+    note_call(name);
     return item == 9 ? TRMI_FAIL(err, TRM_PEER, "action 9") : TRM_OK;
 }
 
 static bool fails; /* does way b add an action that fails? */
 
 static void schedule_a(trm_exec *exec) {
-    trmi_distribution_add(exec, (trmi_action){.before = 4, .run = act, .item = 1});
-    trmi_distribution_add(exec,
-                          (trmi_action){.before = 2, .run = act, .item = 2, .last_only = true});
+    trmi_distribution_add(exec, (trmi_action){.before = 4, .run = note_action, .item = 1});
+    trmi_distribution_add(
+        exec, (trmi_action){.before = 2, .run = note_action, .item = 2, .last_only = true});
 }
 static void schedule_b(trm_exec *exec) {
-    trmi_distribution_add(exec, (trmi_action){.before = 2, .run = act, .item = 3});
-    trmi_distribution_add(exec, (trmi_action){.before = 0, .run = act, .item = 4});
-    trmi_distribution_add(exec, (trmi_action){.before = 6, .run = act, .item = fails ? 9 : 5});
+    trmi_distribution_add(exec, (trmi_action){.before = 2, .run = note_action, .item = 3});
+    trmi_distribution_add(exec, (trmi_action){.before = 0, .run = note_action, .item = 4});
+    trmi_distribution_add(exec,
+                          (trmi_action){.before = 6, .run = note_action, .item = fails ? 9 : 5});
 }
 
 static const trmi_distribution way_a = {.name = "a",
@@ -96,10 +97,10 @@ static const trmi_distribution way_b = {.name = "b",
 static const trmi_distribution *const table[] = {&way_a, &way_idle, &way_b};
 
 /* Steps are noted as "[begin-end)". */
-static trm_status walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
+static trm_status note_walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
     char text[16];
     snprintf(text, sizeof text, "[%d-%d)", (int)begin, (int)end);
-    note(text);
+    note_call(text);
     return TRM_OK;
 }
 
@@ -113,11 +114,11 @@ static void open_fixture(fixture *f) {
     memset(f, 0, sizeof *f);
     f->program.steps_count = 6;
     f->exec.program = &f->program;
-    f->exec.walk = walk;
+    f->exec.walk = note_walk;
     f->exec.accumulate = 2;
     CHECK_OK(trmi_distribution_open(&f->exec, table, 3, &(trm_exec_options){0}, &err), err);
     CHECK_OK(trmi_distribution_begin(&f->exec, &err), err);
-    forget();
+    forget_calls();
 }
 
 static void close_fixture(fixture *f) {
@@ -135,7 +136,7 @@ static void active_ways_are_called_in_order(void **state) {
     CHECK_OK(trmi_distribution_before_step(&f.exec, true, &err), err);
     CHECK_OK(trmi_distribution_before_step(&f.exec, false, &err), err);
     assert_string_equal(calls, "ABab");
-    forget();
+    forget_calls();
     close_fixture(&f);
     assert_string_equal(calls, "ba");
 }
@@ -146,7 +147,7 @@ static void the_last_way_that_takes_an_arena_has_it(void **state) {
     open_fixture(&f);
     CHECK_OK(trmi_distribution_arena(&f.exec, TRMI_ARENA_PARAM, 1, &err), err);
     assert_string_equal(calls, "b");
-    forget();
+    forget_calls();
     CHECK_OK(trmi_distribution_arena(&f.exec, TRMI_ARENA_GRAD, 1, &err), err);
     assert_string_equal(calls, "ba");
     assert_int_equal(trmi_distribution_arena(&f.exec, TRMI_ARENA_STATE, 1, &err), TRM_UNSUPPORTED);
@@ -163,7 +164,7 @@ static void actions_run_between_steps(void **state) {
     CHECK_OK(trmi_exec_walk_program(&f.exec, &err), err);
     assert_string_equal(calls, "4[0-2)3[2-4)1[4-6)5");
     f.exec.accumulated = 1;
-    forget();
+    forget_calls();
     CHECK_OK(trmi_exec_walk_program(&f.exec, &err), err);
     assert_string_equal(calls, "4[0-2)23[2-4)1[4-6)5");
     trmi_distribution_reschedule(&f.exec);
@@ -179,7 +180,7 @@ static void failures_reach_every_way(void **state) {
     open_fixture(&f);
     trm_status status = trmi_exec_walk_program(&f.exec, &err);
     assert_int_equal(status, TRM_PEER);
-    forget();
+    forget_calls();
     assert_int_equal(trmi_distribution_finish_backward(&f.exec, status, &err), TRM_PEER);
     assert_string_equal(calls, "xy");
     assert_string_equal(err.message, "action 9");
@@ -195,7 +196,7 @@ static void a_refused_way_is_closed(void **state) {
     assert_int_equal(
         trmi_distribution_open(&f.exec, table, 3, &(trm_exec_options){.blocks = 1}, &err),
         TRM_INVALID);
-    forget();
+    forget_calls();
     close_fixture(&f);
     assert_string_equal(calls, "ba");
 }

@@ -20,7 +20,7 @@ typedef struct job {
     float loss[RANKS][STEPS];
 } job;
 
-static trm_node network(trm_graph *g) {
+static trm_node build_network(trm_graph *g) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(SAMPLES, 2, 6, 8));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(SAMPLES));
     trm_node w = trm_parameter(g, "conv", trm_shape_of(4, 2, 3, 3), TRM_INIT_HE_UNIFORM);
@@ -63,7 +63,7 @@ static trm_status run_steps(const job *all, trm_comm *comm, int32_t rank, float 
     trm_graph *g;
     trm_exec *exec = NULL;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, err), *err);
-    trm_exec_options options = {.loss = network(g),
+    trm_exec_options options = {.loss = build_network(g),
                                 .threads = 1,
                                 .seed = 3,
                                 .tuning_file = "",

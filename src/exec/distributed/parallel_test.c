@@ -52,7 +52,7 @@ typedef struct shared {
     outcome of[RANKS];
 } shared;
 
-static trm_node network(trm_graph *g, int64_t batch, bool norm) {
+static trm_node build_network(trm_graph *g, int64_t batch, bool norm) {
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, SIZE, SIZE));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     trm_node skip = TRM_NO_NODE;
@@ -64,9 +64,9 @@ static trm_node network(trm_graph *g, int64_t batch, bool norm) {
         trm_graph_pop_scope(g);
     }
     x = trm_global_avg_pool(g, x);
-    x = trm_relu(g, dense(g, "fc1", x, HIDDEN));
-    x = trm_relu(g, dense(g, "fc2", x, HIDDEN));
-    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, CLASSES), label, NULL);
+    x = trm_relu(g, add_dense(g, "fc1", x, HIDDEN));
+    x = trm_relu(g, add_dense(g, "fc2", x, HIDDEN));
+    return trm_softmax_cross_entropy(g, add_dense(g, "fc3", x, CLASSES), label, NULL);
 }
 
 static trm_node small_network(trm_graph *g, int64_t batch) {
@@ -81,7 +81,7 @@ static trm_node small_network(trm_graph *g, int64_t batch) {
                                  TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     x = trm_global_avg_pool(g, trm_relu(g, x));
-    return trm_softmax_cross_entropy(g, dense(g, "fc", x, CLASSES), label, NULL);
+    return trm_softmax_cross_entropy(g, add_dense(g, "fc", x, CLASSES), label, NULL);
 }
 
 /* The weights of pixels, fc1 and fc2 are made jointly; the input of fc1 is a view of what pooling
@@ -99,13 +99,13 @@ static trm_node large_network(trm_graph *g, int64_t batch) {
                                  TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
     x = trm_global_avg_pool(g, trm_relu(g, x));
-    x = trm_relu(g, dense(g, "fc1", x, 4 * LARGE));
-    x = trm_relu(g, dense(g, "fc2", x, LARGE));
-    return trm_softmax_cross_entropy(g, dense(g, "fc3", x, CLASSES), label, NULL);
+    x = trm_relu(g, add_dense(g, "fc1", x, 4 * LARGE));
+    x = trm_relu(g, add_dense(g, "fc2", x, LARGE));
+    return trm_softmax_cross_entropy(g, add_dense(g, "fc3", x, CLASSES), label, NULL);
 }
 
-static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, trm_exec **out,
-                       trm_error *err) {
+static trm_status make_exec(const setup *s, trm_comm *comm, int rank, int64_t batch, trm_exec **out,
+                            trm_error *err) {
     trm_graph *g;
     trm_status status = trm_graph_create(&(trm_graph_options){.training = true}, &g, err);
     if (status != TRM_OK) {
@@ -114,7 +114,7 @@ static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, 
     trm_exec_options options = s->options;
     options.loss = s->large   ? large_network(g, batch)
                    : s->small ? small_network(g, batch)
-                              : network(g, batch, !s->no_norm);
+                              : build_network(g, batch, !s->no_norm);
     options.seed = s->own_seeds ? (uint64_t)(7 + rank) : 7;
     options.threads = 1;
     options.tuning_file = "";
@@ -127,7 +127,7 @@ static trm_status make(const setup *s, trm_comm *comm, int rank, int64_t batch, 
 }
 
 /* Samples [first, first + batch) of step `step`. */
-static void feed(trm_exec *exec, int step, int64_t first, int64_t batch) {
+static void feed_samples(trm_exec *exec, int step, int64_t first, int64_t batch) {
     trm_tensor image, label;
     trm_error err;
     if (trm_exec_input(exec, "image", &image, &err) != TRM_OK ||
@@ -150,7 +150,7 @@ static trm_status step_all(trm_exec *exec, const setup *s, int rank, int64_t bat
     int32_t accumulate = s->options.accumulate > 1 ? s->options.accumulate : 1;
     for (int step = 0; step < (s->steps > 0 ? s->steps : STEPS); step++) {
         for (int32_t a = 0; a < accumulate; a++) {
-            feed(exec, step * accumulate + a, rank * batch, batch);
+            feed_samples(exec, step * accumulate + a, rank * batch, batch);
             if (s->poison && rank == 1 && step == 2) {
                 trm_tensor image;
                 (void)!trm_exec_input(exec, "image", &image, err);
@@ -182,10 +182,10 @@ static void take_values(trm_exec *exec, bool states, outcome *o) {
     }
 }
 
-static void train(const setup *s, trm_comm *comm, int rank, int64_t batch, outcome *o) {
+static void train_rank(const setup *s, trm_comm *comm, int rank, int64_t batch, outcome *o) {
     trm_exec *exec = NULL;
     *o = (outcome){0};
-    o->status = make(s, comm, rank, batch, &exec, &o->error);
+    o->status = make_exec(s, comm, rank, batch, &exec, &o->error);
     if (o->status == TRM_OK) {
         o->status = step_all(exec, s, rank, batch, o, &o->error);
     }
@@ -203,27 +203,27 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     shared *all = context->arg;
     /* every rank feeds the whole batch */
     bool split = all->setup.options.parallel.split.kind != TRM_SPLIT_NONE;
-    train(&all->setup, comm, split ? 0 : context->rank, split ? SAMPLES : SAMPLES / context->size,
-          &all->of[context->rank]);
+    train_rank(&all->setup, comm, split ? 0 : context->rank,
+               split ? SAMPLES : SAMPLES / context->size, &all->of[context->rank]);
 }
 
 /* The outcomes of `ranks`; freed by drop. */
-static shared *play(setup s, int ranks, bool forked) {
+static shared *play_job(setup s, int ranks, bool forked) {
     shared *all =
         mmap(NULL, sizeof *all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     all->setup = s;
     if (ranks == 1) {
-        train(&s, NULL, s.only > 0 ? s.only - 1 : 0, s.only > 0 ? SAMPLES / 2 : SAMPLES,
-              &all->of[0]);
+        train_rank(&s, NULL, s.only > 0 ? s.only - 1 : 0, s.only > 0 ? SAMPLES / 2 : SAMPLES,
+                   &all->of[0]);
     } else {
         ranks_run_joined(ranks, forked, rank_main, all, "ranks");
     }
     return all;
 }
-static void drop(shared *all) { munmap(all, sizeof *all); }
+static void free_outcomes(shared *all) { munmap(all, sizeof *all); }
 
 static shared *play_ok(setup s, int ranks) {
-    shared *all = play(s, ranks, false);
+    shared *all = play_job(s, ranks, false);
     for (int r = 0; r < ranks; r++) {
         CHECK_OK(all->of[r].status, all->of[r].error);
     }
@@ -262,7 +262,7 @@ static double largest_difference(const shared *a, const shared *b, int ranks) {
     return worst;
 }
 
-static setup momentum(const char *backend) {
+static setup setup_of_momentum(const char *backend) {
     setup s = {.options = {
                    .backend = backend,
                    .optimizer = {.kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3},
@@ -275,7 +275,7 @@ static setup momentum(const char *backend) {
 static void ranks_are_one_big_batch(void **state) {
     static const char *const backends[] = {"ref", NULL};
     for (int b = 0; b < 2; b++) {
-        setup s = momentum(backends[b]);
+        setup s = setup_of_momentum(backends[b]);
         shared *one = play_ok(s, 1);
         assert_true(one->of[0].loss[0] > 0.5f && one->of[0].loss[STEPS - 1] != one->of[0].loss[0]);
         for (int n = 2; n <= RANKS; n++) {
@@ -283,21 +283,21 @@ static void ranks_are_one_big_batch(void **state) {
             double worst = largest_difference(one, many, n);
             printf("%s, %d ranks: largest difference %.2g\n", b ? "fast" : "ref", n, worst);
             assert_true(worst < 1e-5);
-            drop(many);
+            free_outcomes(many);
         }
-        drop(one);
+        free_outcomes(one);
     }
 }
 
 static void processes_and_groups_and_sums(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     shared *one = play_ok(s, 1);
-    shared *many = play(s, 2, true);
+    shared *many = play_job(s, 2, true);
     CHECK_OK(many->of[0].status, many->of[0].error);
     CHECK_OK(many->of[1].status, many->of[1].error);
     assert_true(largest_difference(one, many, 2) < 1e-5);
-    drop(many);
-    drop(one);
+    free_outcomes(many);
+    free_outcomes(one);
     /* Two groups of two ranks normalise as two ranks of twice the batch do by themselves. */
     s.options.parallel.sync_batch_norm = 2;
     many = play_ok(s, 4);
@@ -310,9 +310,9 @@ static void processes_and_groups_and_sums(void **state) {
     }
     shared *apart = play_ok(s, 4);
     assert_true(fabs((double)(apart->of[0].loss[STEPS - 1] - pairs->of[0].loss[STEPS - 1])) > 1e-5);
-    drop(apart);
-    drop(pairs);
-    drop(many);
+    free_outcomes(apart);
+    free_outcomes(pairs);
+    free_outcomes(many);
     /* Summed gradients of two ranks at half the rate are their mean, to the bit. */
     s.options.optimizer.weight_decay = 0;
     shared *mean = play_ok(s, 2);
@@ -320,12 +320,12 @@ static void processes_and_groups_and_sums(void **state) {
     shared *sum = play_ok(s, 2);
     assert_true(mean->of[0].loss[0] == sum->of[0].loss[0] &&
                 mean->of[0].loss[1] != sum->of[0].loss[1]);
-    drop(sum);
+    free_outcomes(sum);
     s.rate = 0.05 / 2;
     sum = play_ok(s, 2);
     assert_memory_equal(mean->of[0].loss, sum->of[0].loss, sizeof sum->of[0].loss);
-    drop(mean);
-    drop(sum);
+    free_outcomes(mean);
+    free_outcomes(sum);
 }
 
 static void a_sharded_optimizer_has_the_same_bits(void **state) {
@@ -336,40 +336,40 @@ static void a_sharded_optimizer_has_the_same_bits(void **state) {
         {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1, .clip_norm = 0.5}};
     for (size_t i = 0; i < sizeof optimizers / sizeof optimizers[0]; i++) {
         for (int n = 2; n <= RANKS; n++) {
-            setup s = momentum(NULL);
+            setup s = setup_of_momentum(NULL);
             s.options.optimizer = optimizers[i];
             s.options.parallel.bucket = i % 2 ? TRM_BUCKET_OFF : TRM_BUCKET_AUTO;
             shared *whole = play_ok(s, n);
             s.options.parallel.shard_optimizer = true;
             shared *slices = play_ok(s, n);
             same_bits(whole, slices, n, "sharded");
-            drop(whole);
-            drop(slices);
+            free_outcomes(whole);
+            free_outcomes(slices);
         }
     }
 }
 
 /* Processes have one copy of the parameters, which threads have not: neither changes a bit. */
 static void processes_share_parameters(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.options.optimizer.clip_norm = 0.3;
     s.options.accumulate = 2;
     shared *whole = play_ok(s, 3);
     s.options.parallel.shard_optimizer = true;
     s.own_seeds = true; /* rank 0's values count */
-    shared *slices = play(s, 3, true);
+    shared *slices = play_job(s, 3, true);
     for (int r = 0; r < 3; r++) {
         CHECK_OK(slices->of[r].status, slices->of[r].error);
     }
     assert_true(slices->of[2].info.one_copy && !whole->of[0].info.one_copy);
     same_bits(whole, slices, 3, "one copy");
-    drop(slices);
+    free_outcomes(slices);
     s.poison = true;
-    slices = play(s, 2, true);
+    slices = play_job(s, 2, true);
     assert_int_equal(slices->of[0].status, TRM_DIVERGED);
     assert_int_equal(slices->of[1].status, TRM_DIVERGED);
-    drop(slices);
-    drop(whole);
+    free_outcomes(slices);
+    free_outcomes(whole);
 }
 
 /* Of mixed precision they have one bfloat16 copy, too, which all make together behind the update.
@@ -380,28 +380,28 @@ static void processes_share_casts(void **state) {
         {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true, .clip_norm = 0.1},
         {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3}};
     for (int i = 0; i < 6; i++) {
-        setup s = momentum(NULL);
+        setup s = setup_of_momentum(NULL);
         s.options.optimizer = optimizers[i % 3];
         s.options.precision = TRM_PRECISION_MIXED;
         s.options.accumulate = 1 + i / 3;
         shared *whole = play_ok(s, 3);
         s.options.parallel.shard_optimizer = true;
         s.own_seeds = true;
-        shared *slices = play(s, 3, true);
+        shared *slices = play_job(s, 3, true);
         for (int r = 0; r < 3; r++) {
             CHECK_OK(slices->of[r].status, slices->of[r].error);
         }
         assert_true(slices->of[1].info.casts >= 3 && whole->of[1].info.casts == 0);
         same_bits(whole, slices, 3, "one copy of the casts");
-        drop(slices);
-        drop(whole);
+        free_outcomes(slices);
+        free_outcomes(whole);
     }
 }
 
 static void every_cut_has_the_same_bits(void **state) {
     static const int32_t list[] = {2, 3, 7};
     for (int n = 2; n <= 3; n++) {
-        setup s = momentum(NULL);
+        setup s = setup_of_momentum(NULL);
         shared *automatic = play_ok(s, n);
         assert_true(automatic->of[0].info.buckets >= 1);
         assert_int_equal(automatic->of[0].info.size, n);
@@ -416,16 +416,16 @@ static void every_cut_has_the_same_bits(void **state) {
             shared *other = play_ok(s, n);
             same_bits(automatic, other, n, "cut");
             assert_true(buckets[i] == 0 || other->of[0].info.buckets == buckets[i]);
-            drop(other);
+            free_outcomes(other);
         }
-        drop(automatic);
+        free_outcomes(automatic);
     }
 }
 
 /* Taps that meet only padding have no gradient to send; they are updated (decay) and saved as
  * others are. */
 static void still_gradients_do_not_travel(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.small = true;
     shared *one = play_ok(s, 1);
     for (int n = 2; n <= 3; n++) {
@@ -435,15 +435,15 @@ static void still_gradients_do_not_travel(void **state) {
         assert_true(still >= 2 * (1 << 16) * 4 && all >= (int64_t)sizeof(float) * 9 * WIDE * WIDE);
         assert_true(n == 3 || largest_difference(one, whole, n) < 1e-5);
         s.options.parallel.shard_optimizer = true;
-        shared *slices = play(s, n, true);
+        shared *slices = play_job(s, n, true);
         CHECK_OK(slices->of[0].status, slices->of[0].error);
         assert_true(slices->of[0].info.always_zero_bytes == still && slices->of[0].info.one_copy);
         same_bits(whole, slices, n, "still");
         s.options.parallel.shard_optimizer = false;
-        drop(slices);
-        drop(whole);
+        free_outcomes(slices);
+        free_outcomes(whole);
     }
-    drop(one);
+    free_outcomes(one);
 }
 
 /* Trains as one device does, and as summed gradients do, twice and with any divisor of the
@@ -459,16 +459,16 @@ static void ranks_make_gradients_jointly(void **state) {
         {.kind = TRM_LARS, .momentum = 0.9, .weight_decay = 1e-3}};
     for (int i = 0; i < 12; i++) {
         int n = 2 + i % 3;
-        setup s = momentum(NULL);
+        setup s = setup_of_momentum(NULL);
         s.large = true;
         s.options.optimizer = optimizers[i / 2 % 3];
         s.options.precision = i < 6 ? TRM_PRECISION_FP32 : TRM_PRECISION_MIXED;
         s.options.parallel.sum = i % 4 == 3;
         s.options.loss_scale = (trm_loss_scale_options){.on = i % 6 == 5, .dynamic = true};
         s.options.parallel.shard_optimizer = true;
-        shared *summed = play(s, n, true), *one = play_ok(s, 1);
+        shared *summed = play_job(s, n, true), *one = play_ok(s, 1);
         s.options.parallel.cooperative = TRM_COOPERATIVE_ALL;
-        shared *cooperative = play(s, n, true), *again = play(s, n, true);
+        shared *cooperative = play_job(s, n, true), *again = play_job(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(summed->of[r].status, summed->of[r].error);
             CHECK_OK(cooperative->of[r].status, cooperative->of[r].error);
@@ -484,41 +484,41 @@ static void ranks_make_gradients_jointly(void **state) {
                worst);
         assert_true(differs > 0 && differs < close && worst < close);
         same_bits(cooperative, again, n, "once more");
-        drop(summed);
-        drop(cooperative);
-        drop(again);
-        drop(one);
+        free_outcomes(summed);
+        free_outcomes(cooperative);
+        free_outcomes(again);
+        free_outcomes(one);
     }
 }
 
 /* Of taps that meet only padding there is nothing to make. */
 static void cooperative_gradients_may_be_still(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.small = true;
     shared *one = play_ok(s, 1);
     s.options.parallel.shard_optimizer = true;
     s.options.parallel.cooperative = TRM_COOPERATIVE_CONV;
     for (int n = 2; n <= 3; n++) {
-        shared *cooperative = play(s, n, true);
+        shared *cooperative = play_job(s, n, true);
         CHECK_OK(cooperative->of[0].status, cooperative->of[0].error);
         assert_true(cooperative->of[0].info.always_zero_bytes >= 2 * (1 << 16) * 4 &&
                     cooperative->of[0].info.cooperative_bytes > 0);
         assert_true(largest_difference(one, cooperative, n) < 1e-5);
-        drop(cooperative);
+        free_outcomes(cooperative);
     }
-    drop(one);
+    free_outcomes(one);
 }
 
 /* Where a plan cuts samples only. */
 static void split_graphs_make_gradients_jointly(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.large = true;
     shared *one = play_ok(s, 1);
     s.options.parallel.split.kind = TRM_SPLIT_PLANNED;
     s.options.parallel.shard_optimizer = true;
     s.options.parallel.cooperative = TRM_COOPERATIVE_ALL;
     for (int n = 2; n <= 4; n++) {
-        shared *cooperative = play(s, n, true);
+        shared *cooperative = play_job(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(cooperative->of[r].status, cooperative->of[r].error);
         }
@@ -527,14 +527,14 @@ static void split_graphs_make_gradients_jointly(void **state) {
                (long long)cooperative->of[0].info.cooperative_bytes);
         assert_true(worst < 1e-5 && cooperative->of[0].info.cooperative_bytes ==
                                         (int64_t)sizeof(float) * LARGE * LARGE * (9 + 4 + 4));
-        drop(cooperative);
+        free_outcomes(cooperative);
     }
-    drop(one);
+    free_outcomes(one);
 }
 
 /* So do their taps that meet only padding: nothing of them travels, the updates are the same. */
 static void split_graphs_have_still_gradients(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.small = true;
     shared *one = play_ok(s, 1);
     s.options.parallel.split.kind = TRM_SPLIT_PLANNED;
@@ -542,35 +542,35 @@ static void split_graphs_have_still_gradients(void **state) {
         int n = 2 + i % 2;
         s.options.parallel.shard_optimizer = i >= 2;
         s.options.parallel.cooperative = i >= 4 ? TRM_COOPERATIVE_CONV : TRM_COOPERATIVE_OFF;
-        shared *split = play(s, n, true);
+        shared *split = play_job(s, n, true);
         for (int r = 0; r < n; r++) {
             CHECK_OK(split->of[r].status, split->of[r].error);
         }
         assert_true(split->of[0].info.always_zero_bytes >= 2 * (1 << 16) * 4 &&
                     (split->of[0].info.cooperative_bytes > 0) == (i >= 4));
         assert_true(largest_difference(one, split, n) < 1e-5);
-        drop(split);
+        free_outcomes(split);
     }
-    drop(one);
+    free_outcomes(one);
 }
 
 static void cooperative_gradients_that_are_not_finite_stop_all_ranks(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.large = s.poison = true;
     s.options.parallel.shard_optimizer = true;
     s.options.parallel.cooperative = TRM_COOPERATIVE_CONV;
     s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
-    shared *all = play(s, 3, true);
+    shared *all = play_job(s, 3, true);
     for (int r = 0; r < 3; r++) {
         assert_int_equal(all->of[r].status, TRM_DIVERGED);
     }
     assert_non_null(strstr(all->of[1].error.message, "input 'image'"));
     assert_non_null(strstr(all->of[2].error.message, "rank 1"));
-    drop(all);
+    free_outcomes(all);
 }
 
 static void half_precision_travels_nearly_as_well(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     shared *full = play_ok(s, 2);
     for (int i = 0; i < 4; i++) {
         s.options.parallel.wire = i % 2 ? TRM_FLOAT16 : TRM_BFLOAT16;
@@ -583,26 +583,26 @@ static void half_precision_travels_nearly_as_well(void **state) {
         assert_true(worst < 0.02 && worst > 0);
         assert_int_equal(half->of[0].info.bytes * 2, full->of[0].info.bytes);
         same_bits(half, half, 2, "ranks agree");
-        drop(half);
+        free_outcomes(half);
     }
-    drop(full);
+    free_outcomes(full);
 }
 
 static void accumulated_gradients_travel_once(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.options.accumulate = 3;
     shared *one = play_ok(s, 1), *many = play_ok(s, 2);
     assert_true(largest_difference(one, many, 2) < 1e-5);
     s.options.parallel.shard_optimizer = true;
     shared *slices = play_ok(s, 2);
     same_bits(many, slices, 2, "sharded");
-    drop(one);
-    drop(many);
-    drop(slices);
+    free_outcomes(one);
+    free_outcomes(many);
+    free_outcomes(slices);
 }
 
 static void ranks_begin_as_rank_0(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     shared *same = play_ok(s, 2);
     s.own_seeds = true;
     shared *seeds = play_ok(s, 2);
@@ -610,14 +610,14 @@ static void ranks_begin_as_rank_0(void **state) {
     s.options.parallel.broadcast = TRM_OFF;
     shared *apart = play_ok(s, 2);
     assert_true(memcmp(apart->of[0].values, apart->of[1].values, 1000 * sizeof(float)) != 0);
-    drop(same);
-    drop(seeds);
-    drop(apart);
+    free_outcomes(same);
+    free_outcomes(seeds);
+    free_outcomes(apart);
 }
 
 /* fc3 is each rank's own; everything else stays equal. */
 static void layerwise_parameters_stay(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.layerwise = "fc3";
     s.own_seeds = true;
     for (int shard = 0; shard < 2; shard++) {
@@ -632,14 +632,14 @@ static void layerwise_parameters_stay(void **state) {
         }
         int64_t own = 2 * (HIDDEN * CLASSES + CLASSES); /* parameters and momentum */
         assert_true(different > own / 2 && different <= own);
-        drop(all);
+        free_outcomes(all);
     }
 }
 
 /* After one step fc3 of each rank is what its own samples alone make of it; all else is the mean's.
  */
 static void layerwise_gradients_are_the_ranks_own(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
     s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     s.no_norm = true;
@@ -663,10 +663,10 @@ static void layerwise_gradients_are_the_ranks_own(void **state) {
                                 (size_t)own * sizeof(float));
             assert_memory_not_equal(all->of[r].values + rest, alone->of[0].values + rest,
                                     (size_t)own * sizeof(float));
-            drop(alone);
+            free_outcomes(alone);
         }
-        drop(all);
-        drop(hybrid);
+        free_outcomes(all);
+        free_outcomes(hybrid);
     }
 }
 
@@ -680,13 +680,13 @@ static void take_gradient(setup s, int32_t only, const float *from, int64_t begi
     for (int64_t i = begin; i < end; i++) {
         out[i] = (double)from[i] - (double)one->of[0].values[i];
     }
-    drop(one);
+    free_outcomes(one);
 }
 
 /* One device has all gradients: those of what is shared by the whole batch, those of fc3 by each
  * half of it. The norm is of the shared ones once and of fc3's twice, and cuts all of them. */
 static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.options.optimizer = (trm_optimizer_options){.kind = TRM_SGD};
     s.options.parallel.sync_batch_norm = TRM_NORM_LOCAL;
     s.no_norm = true;
@@ -710,7 +710,7 @@ static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
         double limit = (turn < 4 ? 0.25 : 4) * sqrt(squares); /* cuts, or does not */
         s.options.optimizer.clip_norm = limit;
         s.options.parallel.shard_optimizer = turn & 1;
-        shared *many = play(s, 2, turn & 2);
+        shared *many = play_job(s, 2, turn & 2);
         double worst = 0, factor = fmin(1, limit / sqrt(squares));
         for (int r = 0; r < 2; r++) {
             CHECK_OK(many->of[r].status, many->of[r].error);
@@ -723,48 +723,48 @@ static void one_norm_clips_what_is_shared_and_what_is_not(void **state) {
         assert_true(worst < 2e-6);
         assert_memory_equal(many->of[0].values, many->of[1].values,
                             (size_t)(count - own) * sizeof(float));
-        drop(many);
+        free_outcomes(many);
     }
     free(gradient[0]);
     free(gradient[1]);
-    drop(start);
+    free_outcomes(start);
 }
 
 static void a_nan_stops_all_ranks(void **state) {
     for (int shard = 0; shard < 2; shard++) {
-        setup s = momentum(NULL);
+        setup s = setup_of_momentum(NULL);
         s.poison = true;
         s.options.parallel.shard_optimizer = shard;
         s.options.parallel.sync_batch_norm = shard ? 0 : TRM_NORM_LOCAL;
-        shared *all = play(s, 3, false);
+        shared *all = play_job(s, 3, false);
         for (int r = 0; r < 3; r++) {
             assert_int_equal(all->of[r].status, TRM_DIVERGED);
         }
         assert_non_null(strstr(all->of[1].error.message, "input 'image'"));
         assert_true(shard || strstr(all->of[0].error.message, "rank 1") != NULL);
-        drop(all);
+        free_outcomes(all);
     }
 }
 
 static void impossible_options_are_refused(void **state) {
-    setup s = momentum(NULL);
+    setup s = setup_of_momentum(NULL);
     s.options.parallel.sync_batch_norm = 3;
-    shared *all = play(s, 2, false);
+    shared *all = play_job(s, 2, false);
     assert_int_equal(all->of[0].status, TRM_INVALID);
     assert_non_null(strstr(all->of[0].error.message, "groups of 3"));
-    drop(all);
-    s = momentum(NULL);
+    free_outcomes(all);
+    s = setup_of_momentum(NULL);
     s.layerwise = "fc3";
     s.layerwise = "fc";
-    all = play(s, 2, false);
+    all = play_job(s, 2, false);
     assert_int_equal(all->of[1].status, TRM_INVALID);
     assert_non_null(strstr(all->of[1].error.message, "layerwise parameter 'fc'"));
-    drop(all);
-    s = momentum(NULL);
+    free_outcomes(all);
+    s = setup_of_momentum(NULL);
     s.options.parallel.wire = TRM_INT32;
-    all = play(s, 2, false);
+    all = play_job(s, 2, false);
     assert_int_equal(all->of[1].status, TRM_INVALID);
-    drop(all);
+    free_outcomes(all);
 }
 
 int main(void) {

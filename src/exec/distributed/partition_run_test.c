@@ -6,8 +6,8 @@
 
 /* ---- networks -------------------------------------------------------------------------------- */
 
-static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
-                     int64_t stride, int64_t dilation, int64_t groups, bool bias) {
+static trm_node add_conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
+                         int64_t stride, int64_t dilation, int64_t groups, bool bias) {
     trm_shape s = trm_node_shape(g, x);
     trm_graph_push_scope(g, "%s", name);
     int64_t pad = dilation * (kernel - 1) / 2;
@@ -24,7 +24,7 @@ static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, in
     return y;
 }
 
-static trm_node norm(trm_graph *g, const char *name, trm_node x) {
+static trm_node add_norm(trm_graph *g, const char *name, trm_node x) {
     int64_t c = trm_node_shape(g, x).dim[1];
     trm_graph_push_scope(g, "%s", name);
     x = trm_batch_norm(g, x, trm_parameter(g, "weight", trm_shape_of(c), TRM_INIT_ONE),
@@ -38,26 +38,27 @@ static trm_node norm(trm_graph *g, const char *name, trm_node x) {
 
 /* Stem, pool, a residual block with a projection, global pool, classes: sizes, strides and kernels
  * by variant. */
-static trm_node images(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v, 4, 6), size = pick(v, 1, 13, 19), classes = pick(v, 2, 8, 11);
+static trm_node build_images(trm_graph *g, uint64_t v) {
+    int64_t batch = batch_of(v, 4, 6), size = pick_number(v, 1, 13, 19),
+            classes = pick_number(v, 2, 8, 11);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size + 2));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    x = trm_relu(
-        g, norm(g, "bn1",
-                conv(g, "stem", x, 8, 2 * pick(v, 3, 0, 3) + 1, pick(v, 4, 1, 2), 1, 1, v % 2)));
+    x = trm_relu(g, add_norm(g, "bn1",
+                             add_conv(g, "stem", x, 8, 2 * pick_number(v, 3, 0, 3) + 1,
+                                      pick_number(v, 4, 1, 2), 1, 1, v % 2)));
     const trm_pool_options pool = {.kernel = {3, 3},
-                                   .stride = {pick(v, 5, 1, 2), 2},
+                                   .stride = {pick_number(v, 5, 1, 2), 2},
                                    .pad = {1, 1, 1, 1},
                                    .count_padding = v % 3 == 0};
     x = v % 2 ? trm_avg_pool(g, x, &pool) : trm_max_pool(g, x, &pool);
-    trm_node y = trm_relu(
-        g,
-        norm(g, "bn2", conv(g, "conv2", x, 8, 3, 1, pick(v, 6, 1, 2), v % 3 == 1 ? 4 : 1, false)));
-    y = norm(g, "bn3", conv(g, "conv3", y, 12, 1, 1, 1, 1, false));
-    trm_node side = norm(g, "bn4", conv(g, "project", x, 12, 1, 1, 1, 1, false));
+    trm_node y = trm_relu(g, add_norm(g, "bn2",
+                                      add_conv(g, "conv2", x, 8, 3, 1, pick_number(v, 6, 1, 2),
+                                               v % 3 == 1 ? 4 : 1, false)));
+    y = add_norm(g, "bn3", add_conv(g, "conv3", y, 12, 1, 1, 1, 1, false));
+    trm_node side = add_norm(g, "bn4", add_conv(g, "project", x, 12, 1, 1, 1, 1, false));
     y = trm_relu(g, trm_add(g, y, side));
-    y = trm_relu(g, conv(g, "conv5", y, 8, 3, 2, 1, 1, true));
-    trm_node logits = dense(g, "fc", trm_dropout(g, trm_global_avg_pool(g, y), 0.3), classes);
+    y = trm_relu(g, add_conv(g, "conv5", y, 8, 3, 2, 1, 1, true));
+    trm_node logits = add_dense(g, "fc", trm_dropout(g, trm_global_avg_pool(g, y), 0.3), classes);
     return trm_softmax_cross_entropy(g, logits, label,
                                      &(trm_xent_options){.label_smoothing = v % 2 ? 0.1 : 0,
                                                          .use_ignore_index = v % 3 == 2,
@@ -65,17 +66,17 @@ static trm_node images(trm_graph *g, uint64_t v) {
 }
 
 /* Tables, towers, a bottom of concatenated features, losses of both kinds, means and maxima. */
-static trm_node clicks(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v, 5, 9), fields = 3, width = 4, rows = pick(v, 1, 11, 17);
+static trm_node build_clicks(trm_graph *g, uint64_t v) {
+    int64_t batch = batch_of(v, 5, 9), fields = 3, width = 4, rows = pick_number(v, 1, 11, 17);
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, fields));
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 6));
     trm_node label = trm_input(g, "target", TRM_FLOAT32, trm_shape_of(batch, 1));
     trm_node e = trm_embedding(
         g, trm_parameter(g, "table", trm_shape_of(rows, width), TRM_INIT_NORMAL_001), ids);
     e = trm_reshape(g, e, trm_shape_of(batch, fields * width));
-    x = trm_tanh(g, dense(g, "bottom", x, 8));
+    x = trm_tanh(g, add_dense(g, "bottom", x, 8));
     trm_node all = trm_concat(g, (trm_node[]){e, x}, 2, 1);
-    trm_node h = trm_dropout(g, trm_relu(g, dense(g, "top1", all, 9)), 0.2);
+    trm_node h = trm_dropout(g, trm_relu(g, add_dense(g, "top1", all, 9)), 0.2);
     trm_node w = trm_parameter(g, "mix", trm_shape_of(9, 6), TRM_INIT_LINEAR);
     h = trm_sigmoid(g, trm_matmul(g, h, w, false, false));
     trm_node spread = trm_sub(g, h, trm_reduce_mean(g, h, (const int32_t[]){0}, 1, true));
@@ -87,22 +88,23 @@ static trm_node clicks(trm_graph *g, uint64_t v) {
                                      -1)));
     trm_node soft = trm_softmax(g, spread);
     trm_node top = trm_reduce_max(g, spread, (const int32_t[]){1}, 1, true);
-    trm_node z = trm_add(g, dense(g, "out", trm_add(g, spread, soft), 1), top);
+    trm_node z = trm_add(g, add_dense(g, "out", trm_add(g, spread, soft), 1), top);
     trm_node extra = trm_reduce_mean(g, trm_mul(g, soft, soft), NULL, 0, false);
     return trm_add(g, trm_bce_with_logits(g, z, label), extra);
 }
 
 /* Matrices whose gradients stay in factors, a half of them too, where no sum over ranks is due. */
-static trm_node wide(trm_graph *g, uint64_t v) {
-    int64_t batch = pick(v, 0, 4, 6), hidden = pick(v, 1, 300, 320), classes = pick(v, 2, 440, 460);
+static trm_node build_wide(trm_graph *g, uint64_t v) {
+    int64_t batch = pick_number(v, 0, 4, 6), hidden = pick_number(v, 1, 300, 320),
+            classes = pick_number(v, 2, 440, 460);
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 9));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
-    x = trm_relu(g, dense(g, "a", x, hidden));
-    return trm_softmax_cross_entropy(g, dense(g, "b", x, classes), label, NULL);
+    x = trm_relu(g, add_dense(g, "a", x, hidden));
+    return trm_softmax_cross_entropy(g, add_dense(g, "b", x, classes), label, NULL);
 }
 
 /* A layer of a transformer with experts, tied words, and a loss of which logits do not exist. */
-static trm_node tokens(trm_graph *g, uint64_t v) {
+static trm_node build_tokens(trm_graph *g, uint64_t v) {
     enum { LENGTH = 5, WIDTH = 8, HEADS = 2, WORDS = 11 };
     int64_t batch = batch_of(v, 4, 6);
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, LENGTH));
@@ -116,18 +118,19 @@ static trm_node tokens(trm_graph *g, uint64_t v) {
             ? trm_rms_norm(g, x, gamma, 0)
             : trm_layer_norm(g, x, gamma,
                              trm_parameter(g, "norm.bias", trm_shape_of(WIDTH), TRM_INIT_ZERO), 0);
-    y = trm_attention_packed(g, dense(g, "qkv", y, 3 * WIDTH), HEADS, 0, TRM_NO_NODE,
+    y = trm_attention_packed(g, add_dense(g, "qkv", y, 3 * WIDTH), HEADS, 0, TRM_NO_NODE,
                              &(trm_attention_options){.causal = true});
-    x = trm_add(g, x, dense(g, "out", y, WIDTH));
+    x = trm_add(g, x, add_dense(g, "out", y, WIDTH));
     const trm_experts e = {
         .router = trm_parameter(g, "router", trm_shape_of(4, WIDTH), TRM_INIT_LINEAR),
         .up = trm_parameter(g, "up", trm_shape_of(4, 6, WIDTH), TRM_INIT_NORMAL_001),
         .down = trm_parameter(g, "down", trm_shape_of(4, WIDTH, 6), TRM_INIT_NORMAL_001),
         .top_k = 2};
     x = trm_add(g, x, trm_mixture_of_experts(g, x, &e, &balance));
-    x = trm_add(
-        g, x,
-        dense(g, "second", trm_gelu(g, dense(g, "first", x, 12), (trm_gelu_form)(v % 2)), WIDTH));
+    x = trm_add(g, x,
+                add_dense(g, "second",
+                          trm_gelu(g, add_dense(g, "first", x, 12), (trm_gelu_form)(v % 2)),
+                          WIDTH));
     return trm_linear_cross_entropy(g, x, words, next, NULL);
 }
 
@@ -159,12 +162,12 @@ static const trm_custom_op twice = {.name = "twice",
                                     .gradient = twice_gradient};
 
 /* An operator without a rule, between two that are cut. */
-static trm_node strange(trm_graph *g, uint64_t v) {
-    trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(pick(v, 0, 5, 9), 6));
+static trm_node build_strange(trm_graph *g, uint64_t v) {
+    trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(pick_number(v, 0, 5, 9), 6));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(trm_node_shape(g, x).dim[0]));
-    trm_node h = trm_tanh(g, dense(g, "a", x, 9)), y;
+    trm_node h = trm_tanh(g, add_dense(g, "a", x, 9)), y;
     trm_custom(g, &twice, &h, 1, &y);
-    return trm_softmax_cross_entropy(g, dense(g, "b", y, 8), label, NULL);
+    return trm_softmax_cross_entropy(g, add_dense(g, "b", y, 8), label, NULL);
 }
 
 enum { STRICT_BATCH = 8 };
@@ -212,7 +215,7 @@ static void compare_slices(network_function network, const char *mesh,
  * measures that once, and where it lies between two answers (a sanitizer's build) ranks choose
  * differently. Ranks that are forked after this know it. */
 static void measure_pairs_here(void) {
-    const trial mixed = {.network = images,
+    const trial mixed = {.network = build_images,
                          .variant = 1,
                          .mesh = "1",
                          .optimizer = {.kind = TRM_SGD},
@@ -231,19 +234,19 @@ static void one_copy_in_slices_has_the_same_bits(void **state) {
     measure_pairs_here();
     for (int i = 0; i < 6; i++) {
         trm_precision precision = i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32;
-        compare_slices(images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false,
+        compare_slices(build_images, i % 3 == 1 ? "2x2" : "2", optimizers[i % 3], precision, false,
                        1 + i / 3, false);
-        compare_slices(images, i % 3 == 1 ? "4" : "2", optimizers[i % 3], precision, true,
+        compare_slices(build_images, i % 3 == 1 ? "4" : "2", optimizers[i % 3], precision, true,
                        1 + i / 3, false);
     }
     for (int i = 0; i < 4; i++) {
-        compare_slices(images, i == 1 ? "3" : "2", optimizers[i % 3],
+        compare_slices(build_images, i == 1 ? "3" : "2", optimizers[i % 3],
                        i % 2 ? TRM_PRECISION_MIXED : TRM_PRECISION_FP32, i >= 2, 1 + i / 2, true);
     }
 }
 
 static int warned;
-static void listen(void *context, trm_log_level level, const char *room, const char *line) {
+static void keep_warning(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context, (void)room;
     warned += level == TRM_LOG_WARN && strstr(line, "runs whole on each of") != NULL &&
               strstr(line, "custom operator") != NULL;
@@ -252,22 +255,24 @@ static void listen(void *context, trm_log_level level, const char *room, const c
 static void images_cut_at_random(void **state) {
     (void)state;
     const char *first = getenv("TRIREME_SHARD_FIRST");
-    try_all(images, first != NULL ? (uint64_t)atoll(first) : 1, (int)trials(6), "onednn", 1, 2e-4);
+    try_all(build_images, first != NULL ? (uint64_t)atoll(first) : 1, (int)count_trials(6),
+            "onednn", 1, 2e-4);
 }
 static void images_by_the_reference(void **state) {
     (void)state;
-    try_all(images, 1000, (int)trials(2), "ref", 1, 2e-4);
+    try_all(build_images, 1000, (int)count_trials(2), "ref", 1, 2e-4);
 }
 static void clicks_cut_at_random(void **state) {
     (void)state;
-    try_all(clicks, 2000, (int)trials(8), "onednn", 1, 2e-4);
+    try_all(build_clicks, 2000, (int)count_trials(8), "onednn", 1, 2e-4);
 }
 
 static void wide_layers_cut_at_random(void **state) {
     (void)state;
-    try_all(wide, 4000, (int)trials(6), "onednn", 1, 2e-4);
-    try_all(wide, 4100, (int)trials(2), "ref", 1, 2e-4);
-    try_all(wide, 4200, (int)trials(4), "onednn", 2, 2e-4); /* micro-batches: gradients are whole */
+    try_all(build_wide, 4000, (int)count_trials(6), "onednn", 1, 2e-4);
+    try_all(build_wide, 4100, (int)count_trials(2), "ref", 1, 2e-4);
+    try_all(build_wide, 4200, (int)count_trials(4), "onednn", 2,
+            2e-4); /* micro-batches: gradients are whole */
 }
 
 /* Checks that rank 0's program of a plan keeps in factors the gradients that the search expects. */
@@ -283,7 +288,7 @@ static void check_factors(bool factored, int expected) {
     CHECK_OK(trmi_backend_ref(1, &backend, &err), err);
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trmi_plan_options options = {.target = &backend->target,
-                                 .loss = wide(g, 1),
+                                 .loss = build_wide(g, 1),
                                  .dense_gradients = true,
                                  .factored_gradients = factored};
     CHECK_OK(trmi_training_graph(g, &options, &training, &roots, &arena, &err), err);
@@ -342,12 +347,12 @@ static void norm_rank(rank_context *context, trm_comm *comm) {
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(rows, NORM_WIDTH));
     trm_shape c = trm_shape_of(9);
-    x = trm_batch_norm(g, dense(g, "a", x, 9), trm_parameter(g, "gamma", c, TRM_INIT_ONE),
+    x = trm_batch_norm(g, add_dense(g, "a", x, 9), trm_parameter(g, "gamma", c, TRM_INIT_ONE),
                        trm_parameter(g, "beta", c, TRM_INIT_ZERO),
                        trm_state(g, "mean", TRM_FLOAT32, c, TRM_INIT_ZERO),
                        trm_state(g, "variance", TRM_FLOAT32, c, TRM_INIT_ONE), NULL);
     trm_node loss =
-        trm_softmax_cross_entropy(g, dense(g, "b", trm_relu(g, x), 8),
+        trm_softmax_cross_entropy(g, add_dense(g, "b", trm_relu(g, x), 8),
                                   trm_input(g, "label", TRM_INT32, trm_shape_of(rows)), NULL);
     const trm_exec_options options = {
         .loss = loss,
@@ -388,7 +393,8 @@ static void norm_rank(rank_context *context, trm_comm *comm) {
 static double norms_apart(normed *a, normed *b) {
     ranks_run_joined(2, false, norm_rank, a, "norms");
     ranks_run_joined(2, false, norm_rank, b, "norms");
-    return fmax(apart(a->values[0], b->values[0], NORM_VALUES), fabs(a->loss[0] - b->loss[0]));
+    return fmax(distance_of(a->values[0], b->values[0], NORM_VALUES),
+                fabs(a->loss[0] - b->loss[0]));
 }
 
 static void norms_of_each_ranks_samples_are_those_of_data_parallel(void **state) {
@@ -414,33 +420,40 @@ static const trm_optimizer_options lars = {
 
 static void images_bit_for_bit(void **state) {
     (void)state;
-    try_bits(&(bits){images, 1, "ref", 8, 8, momentum, TRM_PRECISION_FP32}, (int)trials(9));
-    try_bits(&(bits){images, 1, "onednn", 8, 4, momentum, TRM_PRECISION_FP32}, (int)trials(16));
-    assert_true(plans_with_repeats > trials(25) / 2);
+    try_bits(&(bits){build_images, 1, "ref", 8, 8, momentum, TRM_PRECISION_FP32},
+             (int)count_trials(9));
+    try_bits(&(bits){build_images, 1, "onednn", 8, 4, momentum, TRM_PRECISION_FP32},
+             (int)count_trials(16));
+    assert_true(plans_with_repeats > count_trials(25) / 2);
 }
 static void images_with_groups_and_ignored_labels_bit_for_bit(void **state) {
     (void)state;
-    try_bits(&(bits){images, 4, "onednn", 12, 12, lars, TRM_PRECISION_FP32}, (int)trials(9));
-    try_bits(&(bits){images, 5, "onednn", 8, 8, momentum, TRM_PRECISION_MIXED}, (int)trials(9));
+    try_bits(&(bits){build_images, 4, "onednn", 12, 12, lars, TRM_PRECISION_FP32},
+             (int)count_trials(9));
+    try_bits(&(bits){build_images, 5, "onednn", 8, 8, momentum, TRM_PRECISION_MIXED},
+             (int)count_trials(9));
 }
 static void clicks_bit_for_bit(void **state) {
     (void)state;
     const trm_optimizer_options adam = {.kind = TRM_ADAM, .clip_norm = 0.1};
-    try_bits(&(bits){clicks, 2, "onednn", 8, 8, adam, TRM_PRECISION_FP32}, (int)trials(9));
-    try_bits(&(bits){clicks, 2, "ref", 16, 8, adam, TRM_PRECISION_FP32}, (int)trials(9));
+    try_bits(&(bits){build_clicks, 2, "onednn", 8, 8, adam, TRM_PRECISION_FP32},
+             (int)count_trials(9));
+    try_bits(&(bits){build_clicks, 2, "ref", 16, 8, adam, TRM_PRECISION_FP32},
+             (int)count_trials(9));
 }
 
 static void tokens_bit_for_bit(void **state) {
     (void)state;
     const trm_optimizer_options adam = {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true};
-    try_bits(&(bits){tokens, 2, "onednn", 8, 8, adam, TRM_PRECISION_FP32}, (int)trials(12));
-    try_bits(&(bits){tokens, 3, "ref", 8, 4, adam, TRM_PRECISION_FP32}, (int)trials(9));
+    try_bits(&(bits){build_tokens, 2, "onednn", 8, 8, adam, TRM_PRECISION_FP32},
+             (int)count_trials(12));
+    try_bits(&(bits){build_tokens, 3, "ref", 8, 4, adam, TRM_PRECISION_FP32}, (int)count_trials(9));
 }
 
 static void an_operator_without_a_rule_runs_whole_and_says_its_price(void **state) {
     (void)state;
-    trm_log_set_sink(listen, NULL, TRM_LOG_WARN);
-    try_all(strange, 3000, 3, "onednn", 1, 2e-4);
+    trm_log_set_sink(keep_warning, NULL, TRM_LOG_WARN);
+    try_all(build_strange, 3000, 3, "onednn", 1, 2e-4);
     trm_log_set_sink(NULL, NULL, TRM_LOG_WARN);
     assert_int_equal(warned, 3); /* rank 0 of each job */
 }

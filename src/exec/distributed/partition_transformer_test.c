@@ -30,7 +30,7 @@ static void try_plan_on(bool hosts, network_function network, const char *mesh, 
     if (blocks > 0) {
         compare_bits(all, &one, trmi_mesh_ranks(&parsed), 0);
     } else {
-        compare(all, &one, trmi_mesh_ranks(&parsed), 0, tolerance);
+        compare_outcomes(all, &one, trmi_mesh_ranks(&parsed), 0, tolerance);
     }
     munmap(all, sizeof *all);
 }
@@ -46,30 +46,36 @@ static trm_node ids_of(trm_graph *g, int64_t batch, int64_t tokens) {
 }
 
 /* A published model with sizes that meshes cut unevenly, too. */
-static trm_node language(trm_graph *g, uint64_t v, const char *model, bool shared_keys) {
-    int64_t batch = batch_of(v, 4, 6), tokens = pick(v, 1, 5, 9), heads = 2 * pick(v, 2, 1, 2);
-    const trm_language_options o = {.layers = pick(v, 3, 1, 2),
-                                    .width = heads * 2 * pick(v, 4, 1, 3),
+static trm_node build_language(trm_graph *g, uint64_t v, const char *model, bool shared_keys) {
+    int64_t batch = batch_of(v, 4, 6), tokens = pick_number(v, 1, 5, 9),
+            heads = 2 * pick_number(v, 2, 1, 2);
+    const trm_language_options o = {.layers = pick_number(v, 3, 1, 2),
+                                    .width = heads * 2 * pick_number(v, 4, 1, 3),
                                     .heads = heads,
                                     .kv_heads = shared_keys && v % 2 ? heads / 2 : heads,
-                                    .hidden = pick(v, 5, 5, 12),
+                                    .hidden = pick_number(v, 5, 5, 12),
                                     .context = tokens + (int64_t)(v % 3),
-                                    .vocabulary = pick(v, 6, 11, 19),
+                                    .vocabulary = pick_number(v, 6, 11, 19),
                                     .dropout = v % 2 ? 0.2 : 0,
                                     .untied = v % 4 == 1};
     trm_node ids = ids_of(g, batch, tokens);
     return trm_language_loss(g, model, ids,
                              trm_input(g, "label", TRM_INT32, trm_shape_of(batch, tokens)), &o);
 }
-static trm_node llama(trm_graph *g, uint64_t v) { return language(g, v, "llama", true); }
-static trm_node gpt2(trm_graph *g, uint64_t v) { return language(g, v, "gpt2", v % 3 == 0); }
-static trm_node bert(trm_graph *g, uint64_t v) { return language(g, v, "bert", false); }
+static trm_node build_llama(trm_graph *g, uint64_t v) {
+    return build_language(g, v, "llama", true);
+}
+static trm_node build_gpt2(trm_graph *g, uint64_t v) {
+    return build_language(g, v, "gpt2", v % 3 == 0);
+}
+static trm_node build_bert(trm_graph *g, uint64_t v) { return build_language(g, v, "bert", false); }
 
 /* Words, a norm and the fused loss with ignored labels: nothing but the vocabulary. */
-static trm_node words(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v, 4, 6), tokens = pick(v, 1, 3, 7), width = pick(v, 2, 4, 9);
+static trm_node build_words(trm_graph *g, uint64_t v) {
+    int64_t batch = batch_of(v, 4, 6), tokens = pick_number(v, 1, 3, 7),
+            width = pick_number(v, 2, 4, 9);
     trm_node table =
-        trm_parameter(g, "words", trm_shape_of(pick(v, 3, 11, 23), width), TRM_INIT_LINEAR);
+        trm_parameter(g, "words", trm_shape_of(pick_number(v, 3, 11, 23), width), TRM_INIT_LINEAR);
     trm_node x = trm_embedding(g, table, ids_of(g, batch, tokens));
     x = trm_rms_norm(g, x, trm_parameter(g, "norm", trm_shape_of(width), TRM_INIT_ONE), 0);
     return trm_linear_cross_entropy(
@@ -95,21 +101,21 @@ static void chunks_of_uneven_vocabularies_are_alike(void **state) {
 
 static void words_cut_at_random(void **state) {
     (void)state;
-    try_all(words, 5000, (int)trials(6), "onednn", 1, 1e-5);
-    try_all(words, 5500, (int)trials(3), "ref", 1, 1e-5);
+    try_all(build_words, 5000, (int)count_trials(6), "onednn", 1, 1e-5);
+    try_all(build_words, 5500, (int)count_trials(3), "ref", 1, 1e-5);
 }
 static void llama_cut_at_random(void **state) {
     (void)state;
-    try_all(llama, 6000, (int)trials(8), "onednn", 1, 1e-5);
+    try_all(build_llama, 6000, (int)count_trials(8), "onednn", 1, 1e-5);
 }
 static void gpt2_cut_at_random(void **state) {
     (void)state;
-    try_all(gpt2, 7000, (int)trials(8), "onednn", 1, 1e-5);
-    try_all(gpt2, 7500, (int)trials(2), "ref", 1, 1e-5);
+    try_all(build_gpt2, 7000, (int)count_trials(8), "onednn", 1, 1e-5);
+    try_all(build_gpt2, 7500, (int)count_trials(2), "ref", 1, 1e-5);
 }
 static void bert_cut_at_random(void **state) {
     (void)state;
-    try_all(bert, 8000, (int)trials(4), "onednn", 1, 1e-5);
+    try_all(build_bert, 8000, (int)count_trials(4), "onednn", 1, 1e-5);
 }
 
 /* ---- the plans of the literature ------------------------------------------------------------- */
@@ -142,7 +148,7 @@ static char letter_of(const trmi_op *op, form form) {
 }
 
 /* A model of one block with even sizes. */
-static trm_node even(trm_graph *g, const char *model) {
+static trm_node build_even(trm_graph *g, const char *model) {
     enum { BATCH = 2, TOKENS = 16 };
     const trm_language_options o = {.layers = 1,
                                     .width = 16,
@@ -155,11 +161,11 @@ static trm_node even(trm_graph *g, const char *model) {
     return trm_language_loss(g, model, ids,
                              trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)), &o);
 }
-static trm_node even_gpt2(trm_graph *g, uint64_t v) { return (void)v, even(g, "gpt2"); }
-static trm_node even_llama(trm_graph *g, uint64_t v) { return (void)v, even(g, "llama"); }
+static trm_node even_gpt2(trm_graph *g, uint64_t v) { return (void)v, build_even(g, "gpt2"); }
+static trm_node even_llama(trm_graph *g, uint64_t v) { return (void)v, build_even(g, "llama"); }
 
 /* A model of one block whose heads and tokens no mesh divides. */
-static trm_node uneven(trm_graph *g, const char *model, int64_t kv_heads) {
+static trm_node build_uneven(trm_graph *g, const char *model, int64_t kv_heads) {
     enum { BATCH = 2, TOKENS = 15 };
     const trm_language_options o = {.layers = 1,
                                     .width = 12,
@@ -172,10 +178,18 @@ static trm_node uneven(trm_graph *g, const char *model, int64_t kv_heads) {
     return trm_language_loss(g, model, ids,
                              trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH, TOKENS)), &o);
 }
-static trm_node uneven_gpt2(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "gpt2", 3); }
-static trm_node grouped_gpt2(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "gpt2", 1); }
-static trm_node uneven_llama(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "llama", 1); }
-static trm_node uneven_bert(trm_graph *g, uint64_t v) { return (void)v, uneven(g, "bert", 3); }
+static trm_node uneven_gpt2(trm_graph *g, uint64_t v) {
+    return (void)v, build_uneven(g, "gpt2", 3);
+}
+static trm_node grouped_gpt2(trm_graph *g, uint64_t v) {
+    return (void)v, build_uneven(g, "gpt2", 1);
+}
+static trm_node uneven_llama(trm_graph *g, uint64_t v) {
+    return (void)v, build_uneven(g, "llama", 1);
+}
+static trm_node uneven_bert(trm_graph *g, uint64_t v) {
+    return (void)v, build_uneven(g, "bert", 3);
+}
 
 /* Writes the plan's lines, and counts the messages of activations that it needs. Returns the bytes
  * of activations of rank 0. */
@@ -566,8 +580,10 @@ static void a_strict_ring_gathers(void **state) {
 static void bit_for_bit(void **state) {
     (void)state;
     const trm_optimizer_options adam = {.kind = TRM_ADAM, .weight_decay = 1e-2, .decoupled = true};
-    try_bits(&(bits){llama, 3, "onednn", 8, 8, adam, TRM_PRECISION_FP32}, (int)trials(9));
-    try_bits(&(bits){gpt2, 2, "onednn", 8, 4, adam, TRM_PRECISION_FP32}, (int)trials(9));
+    try_bits(&(bits){build_llama, 3, "onednn", 8, 8, adam, TRM_PRECISION_FP32},
+             (int)count_trials(9));
+    try_bits(&(bits){build_gpt2, 2, "onednn", 8, 4, adam, TRM_PRECISION_FP32},
+             (int)count_trials(9));
 }
 
 int main(void) {

@@ -48,7 +48,8 @@ static void wait_in_turns(rank_context *context, trm_comm *comm) {
     EXPECT_OK(status, err);
 }
 
-static void check(const trm_waiting *w, int64_t meetings, double communication, double imbalance) {
+static void check_waiting(const trm_waiting *w, int64_t meetings, double communication,
+                          double imbalance) {
     double step = (double)meetings / MEETINGS * STEP_SECONDS;
     assert_int_equal(w->meetings, meetings);
     assert_true(fabs(w->step_seconds - (meetings < MEETINGS ? STEP_SECONDS : step)) < 1e-6 * step);
@@ -67,8 +68,8 @@ static void waiting_is_communication_or_for_another_rank(void **state) {
         assert_true(steps[i] < 100 ? kept == MEETINGS * steps[i]
                                    : kept > 400 && kept <= TRMI_WAITS_MOST && kept % MEETINGS == 0);
         for (int r = 0; r < RANKS; r++) {
-            check(&all->of[r].first, kept, 2.0 * (double)kept, 1.5 * (double)kept);
-            check(&all->of[r].anew, 1, 2, 1);
+            check_waiting(&all->of[r].first, kept, 2.0 * (double)kept, 1.5 * (double)kept);
+            check_waiting(&all->of[r].anew, 1, 2, 1);
         }
         munmap(all, sizeof *all);
     }

@@ -10,8 +10,8 @@
 /* ---- networks -------------------------------------------------------------------------------- */
 
 /* Layers of random widths, some with dropout, and a value that the last layer reads again. */
-static trm_node layers(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v, 4, 6), depth = pick(v, 1, 5, 9);
+static trm_node build_layers(trm_graph *g, uint64_t v) {
+    int64_t batch = batch_of(v, 4, 6), depth = pick_number(v, 1, 5, 9);
     trm_node x = trm_input(g, "dense", TRM_FLOAT32, trm_shape_of(batch, 6));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     trm_node first = TRM_NO_NODE;
@@ -19,13 +19,13 @@ static trm_node layers(trm_graph *g, uint64_t v) {
         bool last = i + 1 == depth;
         char name[24];
         snprintf(name, sizeof name, "layer%d", (int)i);
-        x = dense(g, name, x, last || i == 0 ? 9 : pick(v, (uint64_t)(10 + i), 5, 14));
-        x = pick(v, (uint64_t)(30 + i), 0, 2) == 0 ? trm_tanh(g, x) : trm_relu(g, x);
-        x = pick(v, (uint64_t)(50 + i), 0, 3) == 0 ? trm_dropout(g, x, 0.2) : x;
+        x = add_dense(g, name, x, last || i == 0 ? 9 : pick_number(v, (uint64_t)(10 + i), 5, 14));
+        x = pick_number(v, (uint64_t)(30 + i), 0, 2) == 0 ? trm_tanh(g, x) : trm_relu(g, x);
+        x = pick_number(v, (uint64_t)(50 + i), 0, 3) == 0 ? trm_dropout(g, x, 0.2) : x;
         first = i == 0 ? x : first;
     }
-    x = pick(v, 2, 0, 1) == 1 ? trm_add(g, x, first) : x;
-    return trm_softmax_cross_entropy(g, dense(g, "out", x, 8), label,
+    x = pick_number(v, 2, 0, 1) == 1 ? trm_add(g, x, first) : x;
+    return trm_softmax_cross_entropy(g, add_dense(g, "out", x, 8), label,
                                      &(trm_xent_options){.label_smoothing = v % 2 ? 0.1 : 0});
 }
 
@@ -33,7 +33,7 @@ static trm_node layers(trm_graph *g, uint64_t v) {
  * the loss. */
 static trm_node blocks_of_tokens(trm_graph *g, uint64_t v) {
     enum { LENGTH = 5, WIDTH = 8, HEADS = 2, WORDS = 11 };
-    int64_t batch = batch_of(v, 4, 6), depth = pick(v, 1, 2, 4);
+    int64_t batch = batch_of(v, 4, 6), depth = pick_number(v, 1, 2, 4);
     trm_node ids = trm_input(g, "ids", TRM_INT32, trm_shape_of(batch, LENGTH));
     trm_node next = trm_input(g, "label", TRM_INT32, trm_shape_of(batch, LENGTH));
     trm_node words = trm_parameter(g, "words", trm_shape_of(WORDS, WIDTH), TRM_INIT_LINEAR);
@@ -48,19 +48,19 @@ static trm_node blocks_of_tokens(trm_graph *g, uint64_t v) {
                 : trm_layer_norm(g, x, gamma,
                                  trm_parameter(g, "norm.bias", trm_shape_of(WIDTH), TRM_INIT_ZERO),
                                  0);
-        y = trm_attention_packed(g, dense(g, "qkv", y, 3 * WIDTH), HEADS, 0, TRM_NO_NODE,
+        y = trm_attention_packed(g, add_dense(g, "qkv", y, 3 * WIDTH), HEADS, 0, TRM_NO_NODE,
                                  &(trm_attention_options){.causal = true});
-        x = trm_add(g, x, dense(g, "out", y, WIDTH));
-        y = trm_gelu(g, dense(g, "first", x, 12), (trm_gelu_form)(v % 2));
-        x = trm_add(g, x, trm_dropout(g, dense(g, "second", y, WIDTH), v % 3 ? 0.1 : 0));
+        x = trm_add(g, x, add_dense(g, "out", y, WIDTH));
+        y = trm_gelu(g, add_dense(g, "first", x, 12), (trm_gelu_form)(v % 2));
+        x = trm_add(g, x, trm_dropout(g, add_dense(g, "second", y, WIDTH), v % 3 ? 0.1 : 0));
         trm_graph_pop_scope(g);
     }
     return trm_linear_cross_entropy(g, x, words, next, NULL);
 }
 
 /* Convolutions with norms over the samples of a micro-batch, and a residual. */
-static trm_node images(trm_graph *g, uint64_t v) {
-    int64_t batch = batch_of(v, 4, 6), size = pick(v, 1, 9, 12);
+static trm_node build_images(trm_graph *g, uint64_t v) {
+    int64_t batch = batch_of(v, 4, 6), size = pick_number(v, 1, 9, 12);
     trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(batch, 3, size, size));
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(batch));
     trm_node before = TRM_NO_NODE;
@@ -80,7 +80,8 @@ static trm_node images(trm_graph *g, uint64_t v) {
         before = i == 0 ? x : before;
         trm_graph_pop_scope(g);
     }
-    return trm_softmax_cross_entropy(g, dense(g, "fc", trm_global_avg_pool(g, x), 8), label, NULL);
+    return trm_softmax_cross_entropy(g, add_dense(g, "fc", trm_global_avg_pool(g, x), 8), label,
+                                     NULL);
 }
 
 /* ---- stages ---------------------------------------------------------------------------------- */
@@ -132,9 +133,9 @@ static void try_one(trial *t, uint64_t seed, mode how, double tolerance) {
     int inner = how == ALONE ? 1 : 2;
     int32_t most = how == ALONE ? 4 : 2;
     t->pipeline.schedule = (trm_schedule)(seed % 3);
-    t->pipeline.stages = (int32_t)pick(seed, 90, 2, most);
+    t->pipeline.stages = (int32_t)pick_number(seed, 90, 2, most);
     t->pipeline.chunks = t->pipeline.schedule == TRM_SCHEDULE_INTERLEAVED ? 2 : 0;
-    t->accumulate = (int32_t)pick(seed, 91, 1, 5);
+    t->accumulate = (int32_t)pick_number(seed, 91, 1, 5);
     t->mesh = how == PLAN ? "2" : NULL;
     t->whole_graphs = how != PLAN;
     int32_t runs = t->pipeline.stages * (t->pipeline.chunks > 0 ? t->pipeline.chunks : 1);
@@ -152,7 +153,7 @@ static void try_one(trial *t, uint64_t seed, mode how, double tolerance) {
     if (t->blocks > 0) {
         compare_bits(all, &one, t->pipeline.stages * inner, seed);
     } else {
-        compare(all, &one, t->pipeline.stages * inner, seed, tolerance);
+        compare_outcomes(all, &one, t->pipeline.stages * inner, seed, tolerance);
     }
     munmap(all, sizeof *all);
 }
@@ -173,29 +174,29 @@ static void try_network(network_function network, uint64_t first, int64_t count,
 
 static void stages_alone(void **state) {
     (void)state;
-    try_network(layers, 1, trials(9), ALONE);
-    try_network(blocks_of_tokens, 300, trials(9), ALONE);
-    try_network(images, 600, trials(3), ALONE);
+    try_network(build_layers, 1, count_trials(9), ALONE);
+    try_network(blocks_of_tokens, 300, count_trials(9), ALONE);
+    try_network(build_images, 600, count_trials(3), ALONE);
 }
 
 static void stages_of_data_parallel_ranks(void **state) {
     (void)state;
-    try_network(layers, 1000, trials(4), DATA);
-    try_network(blocks_of_tokens, 1300, trials(6), DATA);
+    try_network(build_layers, 1000, count_trials(4), DATA);
+    try_network(blocks_of_tokens, 1300, count_trials(6), DATA);
 }
 
 static void stages_of_split_graphs(void **state) {
     (void)state;
-    try_network(layers, 2000, trials(4), PLAN);
-    try_network(blocks_of_tokens, 2300, trials(6), PLAN);
+    try_network(build_layers, 2000, count_trials(4), PLAN);
+    try_network(blocks_of_tokens, 2300, count_trials(6), PLAN);
 }
 
 static void strict_stages(void **state) {
     static trial t;
     (void)state;
     strict_batch = 8;
-    for (uint64_t seed = 1; seed <= (uint64_t)trials(12); seed++) {
-        t = (trial){.network = seed % 2 ? layers : blocks_of_tokens,
+    for (uint64_t seed = 1; seed <= (uint64_t)count_trials(12); seed++) {
+        t = (trial){.network = seed % 2 ? build_layers : blocks_of_tokens,
                     .variant = seed / 2,
                     .backend = "onednn",
                     .blocks = 8,
@@ -215,8 +216,8 @@ static trm_node wrong_ids(trm_graph *g, uint64_t v) {
     trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(4));
     trm_node table = trm_parameter(g, "table", trm_shape_of(2, 6), TRM_INIT_LINEAR);
     trm_node x = trm_reshape(g, trm_embedding(g, table, ids), trm_shape_of(4, 18));
-    x = trm_relu(g, dense(g, "first", x, 12));
-    return trm_softmax_cross_entropy(g, dense(g, "second", x, 8), label, NULL);
+    x = trm_relu(g, add_dense(g, "first", x, 12));
+    return trm_softmax_cross_entropy(g, add_dense(g, "second", x, 8), label, NULL);
 }
 
 static void a_failure_ends_all_stages(void **state) {
@@ -245,14 +246,14 @@ typedef struct refusal {
 } refusal;
 
 /* Options that do not fit a pipeline, on two ranks. */
-static void refuse(rank_context *context, trm_comm *comm) {
+static void refuse_options(rank_context *context, trm_comm *comm) {
     const refusal *r = context->arg;
     trm_error err;
     trm_graph *g;
     trm_exec *exec = NULL;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
     trm_exec_options options = r->options;
-    options.loss = layers(g, 1);
+    options.loss = build_layers(g, 1);
     options.optimizer.kind = TRM_SGD;
     options.tuning_file = "";
     options.threads = 1;
@@ -272,7 +273,7 @@ static void what_does_not_fit_is_refused(void **state) {
          "at least 180 are needed"}};
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        ranks_run_joined(2, false, refuse, &cases[i], "ranks");
+        ranks_run_joined(2, false, refuse_options, &cases[i], "ranks");
     }
 }
 

@@ -36,7 +36,7 @@ typedef struct enumeration {
     double best;
 } enumeration;
 
-static double phase(const trmi_block_price *b, int i) {
+static double phase_seconds(const trmi_block_price *b, int i) {
     return b->products[i] + b->attention[i] + b->elementwise[i] + b->tensor[i] + b->context[i] +
            b->expert[i];
 }
@@ -54,11 +54,11 @@ static void add_decision(enumeration *e, const trmi_parallelism *p) {
     assert_true(e->count <= DECISIONS);
     *d = (decision){.plan = *p};
     trmi_block_price_of(e->q, p, &d->block, &d->head);
-    d->forward = phase(&d->block, 0);
-    d->backward =
-        phase(&d->block, 1) + (p->recompute == TRMI_RECOMPUTE_FULL        ? d->block.full
-                               : p->recompute == TRMI_RECOMPUTE_SELECTIVE ? d->block.selective
-                                                                          : 0);
+    d->forward = phase_seconds(&d->block, 0);
+    d->backward = phase_seconds(&d->block, 1) + (p->recompute == TRMI_RECOMPUTE_FULL ? d->block.full
+                                                 : p->recompute == TRMI_RECOMPUTE_SELECTIVE
+                                                     ? d->block.selective
+                                                     : 0);
     d->kept = p->recompute == TRMI_RECOMPUTE_FULL        ? d->block.kept_full
               : p->recompute == TRMI_RECOMPUTE_SELECTIVE ? d->block.kept_selective
                                                          : d->block.kept;
@@ -117,7 +117,7 @@ static void add_message(const trmi_plan_problem *q, const trmi_parallelism *p,
     }
 }
 
-static double exposed(double message, double window, double hide) {
+static double exposed_seconds(double message, double window, double hide) {
     return message - hide * fmin(message, window);
 }
 
@@ -151,10 +151,10 @@ static double price_parameters(const trmi_plan_problem *q, const trmi_parallelis
                    d->block.experts / (p->zero > 0 ? (double)same.ranks : 1);
     }
     double beside = 1 - 1.0 / count, more = (double)shape->micro_count - 1;
-    return more * (exposed(each[0], beside * forward, h->hide_data) +
-                   exposed(each[1], beside * backward, h->hide_data)) +
-           exposed(each[0] + once[0], beside * forward, h->hide_data) +
-           exposed(each[1] + once[1], beside * backward, h->hide_data) +
+    return more * (exposed_seconds(each[0], beside * forward, h->hide_data) +
+                   exposed_seconds(each[1], beside * backward, h->hide_data)) +
+           exposed_seconds(each[0] + once[0], beside * forward, h->hide_data) +
+           exposed_seconds(each[1] + once[1], beside * backward, h->hide_data) +
            trmi_hardware_stream(h, 30 * updated, 1);
 }
 
@@ -183,8 +183,8 @@ static double price_plan(const enumeration *e, const decision *const *blocks) {
         if (bytes > q->memory) {
             return INFINITY;
         }
-        forward += last * phase(&end->head, 0);
-        backward += last * phase(&end->head, 1);
+        forward += last * phase_seconds(&end->head, 0);
+        backward += last * phase_seconds(&end->head, 1);
         total += forward + backward;
         if (forward + backward > busiest) {
             busiest = forward + backward;

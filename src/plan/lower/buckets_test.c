@@ -10,7 +10,7 @@
 
 enum { MOST = 11 };
 
-static double draw(uint64_t *counter) {
+static double draw_number(uint64_t *counter) {
     return (double)trmi_unit_float(trmi_random_u32(5, TRMI_STREAM_TEST, (*counter)++));
 }
 
@@ -64,12 +64,13 @@ static void the_cut_is_optimal(void **state) {
     for (int round = 0; round < 400; round++) {
         trmi_bucket_item items[MOST];
         trmi_bucket out[MOST];
-        int32_t n = 1 + (int32_t)(draw(&counter) * MOST);
-        double at = 0, alpha = draw(&counter) * 0.3, beta = draw(&counter) * 0.01, end;
+        int32_t n = 1 + (int32_t)(draw_number(&counter) * MOST);
+        double at = 0, alpha = draw_number(&counter) * 0.3, beta = draw_number(&counter) * 0.01,
+               end;
         for (int32_t i = 0; i < n; i++) {
-            at += draw(&counter) * 0.2;
-            items[i] = (trmi_bucket_item){(int64_t)(draw(&counter) * 100), at,
-                                          round % 2 == 1 && draw(&counter) < 0.2};
+            at += draw_number(&counter) * 0.2;
+            items[i] = (trmi_bucket_item){(int64_t)(draw_number(&counter) * 100), at,
+                                          round % 2 == 1 && draw_number(&counter) < 0.2};
         }
         int32_t count = trmi_buckets_optimal(items, n, alpha, beta, out, &end);
         covers_every_item_once(items, n, out, count);

@@ -21,7 +21,7 @@ typedef struct sketch {
     int32_t input;
 } sketch;
 
-static void begin(sketch *s, int32_t steps, int32_t buffers) {
+static void begin_sketch(sketch *s, int32_t steps, int32_t buffers) {
     memset(s, 0, sizeof *s);
     s->input = 1;
     s->program = (trm_program){.steps = s->steps,
@@ -42,7 +42,7 @@ static void begin(sketch *s, int32_t steps, int32_t buffers) {
     s->buffers[1].arena = TRMI_ARENA_INPUT;
 }
 
-static void live(sketch *s, int32_t buffer, int64_t units, int32_t first, int32_t last) {
+static void add_life(sketch *s, int32_t buffer, int64_t units, int32_t first, int32_t last) {
     s->buffers[buffer] = (trmi_buffer){.shape = trm_shape_of(IMAGES, units),
                                        .arena = TRMI_ARENA_ACTIVATION,
                                        .bytes = units * PIXELS,
@@ -70,7 +70,7 @@ static void check_apart(const sketch *s, int64_t bytes) {
     }
 }
 
-static int32_t draw(uint64_t *drawn, int32_t below) {
+static int32_t draw_number(uint64_t *drawn, int32_t below) {
     return (int32_t)(trmi_random_u32(7, TRMI_STREAM_TEST, (*drawn)++) % (uint32_t)below);
 }
 
@@ -78,10 +78,11 @@ static void lives_do_not_overlap(void **state) {
     sketch s;
     uint64_t drawn = 0;
     for (int round = 0; round < 50; round++) {
-        begin(&s, STEPS, BUFFERS);
+        begin_sketch(&s, STEPS, BUFFERS);
         for (int32_t i = 2; i <= BUFFERS; i++) {
-            int32_t first = draw(&drawn, STEPS), last = first + draw(&drawn, STEPS / 2);
-            live(&s, i, 1 + draw(&drawn, 40), first, last < STEPS ? last : STEPS);
+            int32_t first = draw_number(&drawn, STEPS),
+                    last = first + draw_number(&drawn, STEPS / 2);
+            add_life(&s, i, 1 + draw_number(&drawn, 40), first, last < STEPS ? last : STEPS);
         }
         int64_t least = bytes_of(&s, 1);
         check_apart(&s, least);
@@ -98,12 +99,12 @@ static void lives_do_not_overlap(void **state) {
  * to the offset of the first. */
 static void threads_stay_where_they_were(void **state) {
     sketch s;
-    begin(&s, STEPS, 6);
-    live(&s, 2, 128, 10, 10);
-    live(&s, 3, 64, 60, 61);
-    live(&s, 4, 32, 62, 63);
-    live(&s, 5, 32, 64, 65);
-    live(&s, 6, 64, 66, 66);
+    begin_sketch(&s, STEPS, 6);
+    add_life(&s, 2, 128, 10, 10);
+    add_life(&s, 3, 64, 60, 61);
+    add_life(&s, 4, 32, 62, 63);
+    add_life(&s, 5, 32, 64, 65);
+    add_life(&s, 6, 64, 66, 66);
     bytes_of(&s, 1);
     assert_int_equal(s.buffers[4].offset, 0); /* lowest offset */
     bytes_of(&s, 2);

@@ -26,7 +26,7 @@ size_t trireme_fuzz_seed(int index, uint8_t *data, size_t capacity) {
     return bytes;
 }
 
-static void fail(const char *what, const char *text) {
+static void end_fuzz(const char *what, const char *text) {
     fprintf(stderr, "%s:\n%s\n", what, text);
     abort();
 }
@@ -40,11 +40,11 @@ static void try_plan(const char *text, size_t length) {
     char *written = trmi_partition_plan_text(plan);
     if (written == NULL ||
         trmi_partition_plan_parse(written, strlen(written), "written", &again, &err) != TRM_OK) {
-        fail("a plan that was taken is not read back", written != NULL ? written : text);
+        end_fuzz("a plan that was taken is not read back", written != NULL ? written : text);
     }
     char *twice = trmi_partition_plan_text(again);
     if (twice == NULL || strcmp(written, twice) != 0) {
-        fail("a plan changes when it is written and read", written);
+        end_fuzz("a plan changes when it is written and read", written);
     }
     trm_free(written);
     trm_free(twice);

@@ -75,7 +75,7 @@ static bool first_of_partials(const world *w, const trmi_spread *s, int32_t rank
 }
 
 /* Returns a and b combined as the partial axes of the test are: sum, maximum or minimum. */
-static double combined(const world *w, double a, double b) {
+static double combine_values(const world *w, double a, double b) {
     return w->partial == TRMI_PARTIAL_SUM   ? a + b
            : w->partial == TRMI_PARTIAL_MAX ? fmax(a, b)
                                             : fmin(a, b);
@@ -83,8 +83,8 @@ static double combined(const world *w, double a, double b) {
 
 /* Returns a value for a maximum or minimum: one rank of each group, a different one for each
  * element, has the extreme; the others have less, or more. */
-static double extreme(const world *w, uint32_t partial, int32_t rank, int64_t element,
-                      double less) {
+static double extreme_value(const world *w, uint32_t partial, int32_t rank, int64_t element,
+                            double less) {
     int32_t place = 0;
     for (int32_t r = 0; r < rank; r++) {
         place += same_group(&w->mesh, partial, r, rank);
@@ -95,7 +95,7 @@ static double extreme(const world *w, uint32_t partial, int32_t rank, int64_t el
 
 /* Fills the parts: for sums every rank gets a random share and the first one the remainder (sums of
  * small integers are exact). */
-static void fill(world *w, const trmi_spread *s, uint64_t *counter) {
+static void fill_parts(world *w, const trmi_spread *s, uint64_t *counter) {
     uint32_t partial = 0;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
         partial |= trmi_is_partial(s->at[i]) ? 1u << i : 0;
@@ -112,7 +112,7 @@ static void fill(world *w, const trmi_spread *s, uint64_t *counter) {
             int64_t g = global_index(&w->shape, &box, i);
             double value = partial == 0 ? w->global[g] : share[r][g];
             if (partial != 0 && w->partial != TRMI_PARTIAL_SUM) {
-                value = extreme(w, partial, r, g, share[r][g] + 1);
+                value = extreme_value(w, partial, r, g, share[r][g] + 1);
             } else if (partial != 0 && first_of_partials(w, s, r)) {
                 value = w->global[g];
                 for (int32_t o = 0; o < w->ranks; o++) {
@@ -125,7 +125,7 @@ static void fill(world *w, const trmi_spread *s, uint64_t *counter) {
 }
 
 /* Plays one move on all ranks: exchanges, reductions, local copies. */
-static void play(world *w, const trmi_spread *from, const trmi_route_step *step) {
+static void play_move(world *w, const trmi_spread *from, const trmi_route_step *step) {
     static double next[RANKS][ELEMENTS];
     bool combines = step->move == TRMI_MOVE_ALL_REDUCE || step->move == TRMI_MOVE_REDUCE_SCATTER;
     for (int32_t r = 0; r < w->ranks; r++) {
@@ -147,7 +147,7 @@ static void play(world *w, const trmi_spread *from, const trmi_route_step *step)
                 int64_t there =
                     same_group(&w->mesh, step->axes, r, o) ? local_index(&w->shape, &has, g) : -1;
                 if (there >= 0) {
-                    value = combines && found ? combined(w, value, w->part[o][there])
+                    value = combines && found ? combine_values(w, value, w->part[o][there])
                                               : w->part[o][there];
                     found = true;
                 }
@@ -171,7 +171,7 @@ static void check_parts(world *w, const trmi_spread *s) {
             double value = w->part[r][i];
             for (int32_t o = 0; o < w->ranks; o++) {
                 value = o != r && same_group(&w->mesh, partial, r, o)
-                            ? combined(w, value, w->part[o][i])
+                            ? combine_values(w, value, w->part[o][i])
                             : value;
             }
             assert_true(value == w->global[global_index(&w->shape, &box, i)]);
@@ -270,8 +270,8 @@ static int axes_apart(const world *w, const trmi_spread *a, const trmi_spread *b
 
 /* Returns whether a move leads towards the target: exchanges along several axes go to the target's
  * cuts, in its order. */
-static bool reaches(const world *w, const trmi_spread *a, const trmi_spread *b,
-                    const trmi_spread *target) {
+static bool leads_to(const world *w, const trmi_spread *a, const trmi_spread *b,
+                     const trmi_spread *target) {
     bool same = true;
     for (int32_t i = 0; i < w->mesh.axes; i++) {
         same = same && (trmi_is_partial(a->at[i]) || b->at[i] == target->at[i]);
@@ -318,7 +318,7 @@ static void compare_prices(const world *w, trmi_router *router, const trmi_price
             for (int32_t a = 0; a < count; a++) {
                 bool allowed = !boxes_only(w, &list[a], &list[near]) ||
                                axes_apart(w, &list[a], &list[near]) == 1 ||
-                               reaches(w, &list[a], &list[near], &list[target]);
+                               leads_to(w, &list[a], &list[near], &list[target]);
                 /* zeros are allowed only where the target is partial */
                 for (int32_t i = 0; i < w->mesh.axes; i++) {
                     bool made = list[near].at[i] == w->partial && list[a].at[i] != w->partial;
@@ -400,10 +400,10 @@ static void all_pairs_of(const char *mesh, trm_shape shape, bool latency, uint8_
             CHECK_OK(
                 trmi_route_find(router, &shape, TRM_FLOAT32, &list[a], &list[b], 0, &route, &err),
                 err);
-            fill(&w, &list[a], &counter);
+            fill_parts(&w, &list[a], &counter);
             double seconds = 0;
             for (int32_t i = 0; i < route.count; i++) {
-                play(&w, &at, &route.steps[i]);
+                play_move(&w, &at, &route.steps[i]);
                 at = route.steps[i].to;
                 seconds += route.steps[i].seconds;
             }

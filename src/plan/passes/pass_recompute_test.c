@@ -23,7 +23,7 @@ static trm_node add_layer(trm_graph *g, trm_node x, const char *name, int64_t ou
 }
 
 /* x + layers(norm(x)), several times. */
-static trm_graph *network(trm_node *loss) {
+static trm_graph *build_network(trm_node *loss) {
     trm_error err;
     trm_graph *g;
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
@@ -41,10 +41,10 @@ static trm_graph *network(trm_node *loss) {
     return g;
 }
 
-static trm_program *compile(const trmi_target *target, trmi_plan_options options) {
+static trm_program *compile_network(const trmi_target *target, trmi_plan_options options) {
     trm_error err;
     trm_program *program;
-    trm_graph *g = network(&options.loss);
+    trm_graph *g = build_network(&options.loss);
     options.target = target;
     CHECK_OK(trmi_plan_create(g, &options, &program, &err), err);
     trm_graph_destroy(g);
@@ -66,8 +66,8 @@ static void cheap_values_are_recomputed(void **state) {
     (void)state;
     const trmi_target keeps = {.name = "test", .threads = 1},
                       repeats = {.name = "test", .threads = 1, .recompute_cheap = true};
-    trm_program *kept = compile(&keeps, (trmi_plan_options){0}),
-                *again = compile(&repeats, (trmi_plan_options){0});
+    trm_program *kept = compile_network(&keeps, (trmi_plan_options){0}),
+                *again = compile_network(&repeats, (trmi_plan_options){0});
     static const trmi_op_kind cheap[] = {TRMI_OP_GELU, TRMI_OP_LAYER_NORM};
     for (int i = 0; i < 2; i++) {
         assert_int_equal(steps_of(kept, cheap[i], TRMI_FORWARD), BLOCKS);
@@ -106,7 +106,8 @@ static void weights_need_no_casts(void **state) {
     const trmi_plan_options cast = {.precision = TRM_PRECISION_MIXED};
     trmi_plan_options rounded = cast;
     rounded.readers_round = true;
-    trm_program *with = compile(&target, cast), *without = compile(&target, rounded);
+    trm_program *with = compile_network(&target, cast),
+                *without = compile_network(&target, rounded);
     assert_int_equal(steps_of(with, TRMI_OP_CAST, TRMI_FORWARD) -
                          steps_of(without, TRMI_OP_CAST, TRMI_FORWARD),
                      2 * BLOCKS);
@@ -133,7 +134,7 @@ static void search_counts_the_casts_that_are_made(void **state) {
     const trmi_target target = {.name = "test", .threads = 1, .rounds = rounds_matrices};
     const trmi_mesh mesh = {.axes = 0};
     trmi_plan_options options = {.target = &target, .precision = TRM_PRECISION_MIXED};
-    trm_graph *g = network(&options.loss), *training;
+    trm_graph *g = build_network(&options.loss), *training;
     trmi_arena arena = {0};
     trmi_roots roots;
     trmi_measure m[2];

@@ -12,7 +12,7 @@
 enum { STAGES = 8, MICROS = 16, CHUNKS = 4, EDGES = 2 * STAGES * CHUNKS + 4 };
 
 /* Micro-batches in flight of a virtual stage, at most, by theory. */
-static int32_t bound(const trmi_pipeline *p, int32_t rank) {
+static int32_t bound_in_flight(const trmi_pipeline *p, int32_t rank) {
     int32_t most = p->micros;
     switch (p->order) {
     case TRMI_ORDER_1F1B: most = p->stages - rank; break;
@@ -36,7 +36,7 @@ static void play_one(trmi_pipeline_order order, int32_t stages, int32_t micros, 
     trmi_pipeline_play play = {.in_flight = in_flight, .waiting = waiting};
     CHECK_OK(trmi_pipeline_run(&p, edges, last > 0 ? count : 0, &play, &err), err);
     for (int32_t v = 0; v < stages * chunks; v++) {
-        assert_in_range(in_flight[v], 1, bound(&p, v % stages));
+        assert_in_range(in_flight[v], 1, bound_in_flight(&p, v % stages));
     }
     /* Forward 1 and backward 2 a virtual stage: each rank is busy 3 * micros * chunks, and the
      * first micro-batch alone needs 3 a virtual stage. */

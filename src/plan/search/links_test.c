@@ -5,7 +5,7 @@
 
 #include "plan/search/links.h"
 
-static trmi_links parsed(const char *text) {
+static trmi_links parse_links(const char *text) {
     trmi_links links;
     trm_error err;
     CHECK_OK(trmi_links_parse(text, &links, &err), err);
@@ -16,12 +16,13 @@ static trmi_links parsed(const char *text) {
 static void the_median_of_each_point(void **state) {
     (void)state;
     const trmi_links measurements[3] = {
-        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
-               "4096:1 65536:8\noverhead 30\ncores 2\n"),
-        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
-               "65536:9\noverhead 10\n"),
-        parsed("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 "
-               "65536:4\noverhead 20\n"),
+        parse_links(
+            "level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:90\npoints update 1 "
+            "4096:1 65536:8\noverhead 30\ncores 2\n"),
+        parse_links("level host 2 5 4\npoints allreduce 2 4096:30 65536:31\npoints update 1 4096:3 "
+                    "65536:9\noverhead 10\n"),
+        parse_links("level host 2 5 4\npoints allreduce 2 4096:12 65536:60\npoints update 1 4096:2 "
+                    "65536:4\noverhead 20\n"),
     };
     trmi_links middle;
     trmi_links_middle(measurements, 3, &middle);
@@ -45,9 +46,9 @@ static void the_median_of_each_point(void **state) {
 static void more_bytes_are_never_cheaper(void **state) {
     (void)state;
     const trmi_links measurements[3] = {
-        parsed("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:25\n"),
-        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:40\n"),
-        parsed("level host 2 5 4\npoints allreduce 2 4096:30 65536:50\n")};
+        parse_links("level host 2 5 4\npoints allreduce 2 4096:10 65536:20 1048576:25\n"),
+        parse_links("level host 2 5 4\npoints allreduce 2 4096:30 65536:40\n"),
+        parse_links("level host 2 5 4\npoints allreduce 2 4096:30 65536:50\n")};
     trmi_links middle;
     trmi_links_middle(measurements, 3, &middle);
     CHECK_CLOSE(middle.curves[0].seconds[2], 40e-6, 1e-12);
@@ -66,11 +67,11 @@ static double seconds_on(trmi_links *links, const char *mesh_text, trmi_move mov
  * and groups that do not divide the ranks get none. */
 static void groups_of_another_number_of_ranks(void **state) {
     (void)state;
-    trmi_links links = parsed("level host 4 5 4\n"
-                              "points allreduce 2 4096:10 65536:20\n"
-                              "points allreduce 4 4096:30 65536:40\n"
-                              "points allgather 2 4096:50 65536:60\n"
-                              "points copy 1 4096:1 65536:2\n");
+    trmi_links links = parse_links("level host 4 5 4\n"
+                                   "points allreduce 2 4096:10 65536:20\n"
+                                   "points allreduce 4 4096:30 65536:40\n"
+                                   "points allgather 2 4096:50 65536:60\n"
+                                   "points copy 1 4096:1 65536:2\n");
     trmi_links_add_groups(&links, 4);
     assert_int_equal(links.curves_count, 5); /* allgather of 4 is new */
     CHECK_CLOSE(seconds_on(&links, "4", TRMI_MOVE_ALL_REDUCE), 40e-6, 1e-12);

@@ -83,7 +83,8 @@ static trm_status make_space(void *context, const trmi_mesh *mesh, int32_t micro
     return trmi_space_create(graph_of(n, micros), mesh, &costs, NULL, out, e);
 }
 
-static double message(void *context, int32_t stages, int32_t from, int32_t to, double bytes) {
+static double message_seconds(void *context, int32_t stages, int32_t from, int32_t to,
+                              double bytes) {
     (void)context;
     (void)stages;
     (void)from;
@@ -169,7 +170,7 @@ static void price_all(const trmi_pipe_options *o, const trmi_pipe_found *found, 
     }
 }
 
-static int64_t bounded(int64_t k, uint64_t what, int64_t least, int64_t most) {
+static int64_t draw_bounded(int64_t k, uint64_t what, int64_t least, int64_t most) {
     return least +
            (int64_t)trmi_bounded(trmi_random_u32(11, TRMI_STREAM_TEST, (uint64_t)k * 64 + what),
                                  (uint32_t)(most - least + 1));
@@ -183,28 +184,27 @@ static void finds_the_optimum_of_small_cases(void **state) {
     for (int64_t k = 0; k < CASES; k++) {
         bool meshes = k % 6 == 0; /* 4 ranks: stages of 2 ranks; few operators */
         net n = {.batch = 8,
-                 .layers = meshes ? 2 - (k % 4 == 0) : (int32_t)bounded(k, 1, 3, 5),
+                 .layers = meshes ? 2 - (k % 4 == 0) : (int32_t)draw_bounded(k, 1, 3, 5),
                  .tied = k % 4 == 1,
                  .parts = meshes && k % 4 == 0,
                  .overlap = k % 5 == 0 ? 0.5 : 0,
                  .shared = k % 2 == 1};
         for (int32_t i = 0; i <= n.layers; i++) {
-            n.widths[i] = bounded(k, 2 + (uint64_t)i, 8, 400);
+            n.widths[i] = draw_bounded(k, 2 + (uint64_t)i, 8, 400);
         }
         if (n.tied) {
             n.widths[n.layers] = n.widths[1];
             n.widths[n.layers - 1] = n.widths[0];
         }
-        trmi_pipe_options o = {
-            .ranks = meshes ? 4 : 2 + 2 * (int32_t)(k % 2),
-            .batch = n.batch,
-            .stages = meshes ? 2 : 0,
-            .micros = meshes ? 2 + 2 * (int32_t)(k % 2) : 0,
-            .chunks = 0,
-            .one_order = meshes || k % 2 == 0,
-            .costs = {.message = message, .overhead = 1e-5, .crowding = k % 3 == 2 ? 2 : 0},
-            .make_space = make_space,
-            .context = &n};
+        trmi_pipe_options o = {.ranks = meshes ? 4 : 2 + 2 * (int32_t)(k % 2),
+                               .batch = n.batch,
+                               .stages = meshes ? 2 : 0,
+                               .micros = meshes ? 2 + 2 * (int32_t)(k % 2) : 0,
+                               .chunks = 0,
+                               .one_order = meshes || k % 2 == 0,
+                               .costs = {.message = message_seconds, .overhead = 1e-5},
+                               .make_space = make_space,
+                               .context = &n};
         trmi_mesh one = {0};
         o.mesh = meshes ? NULL : &one;
         o.stages = meshes ? 2 : o.ranks;
@@ -258,7 +258,7 @@ static void micro_batches_divide_what_a_rank_reads(void **state) {
     trmi_pipe_options o = {.ranks = 4,
                            .batch = 8,
                            .one_order = true,
-                           .costs = {.message = message, .overhead = 1e-5},
+                           .costs = {.message = message_seconds, .overhead = 1e-5},
                            .make_space = make_space,
                            .context = &n};
     int larger[2] = {0};

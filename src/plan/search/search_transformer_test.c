@@ -18,7 +18,7 @@ typedef struct net {
     trm_program *program;
 } net;
 
-static trm_node weight(trm_graph *g, const char *name, int64_t rows, int64_t columns) {
+static trm_node add_weight(trm_graph *g, const char *name, int64_t rows, int64_t columns) {
     return trm_parameter(g, name, trm_shape_of(rows, columns), TRM_INIT_LINEAR);
 }
 
@@ -29,13 +29,13 @@ static net make_net(bool pairs, bool causal) {
     CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &n.graph, &err), err);
     trm_graph *g = n.graph;
     trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH, TOKENS, WIDTH));
-    trm_node y = trm_linear(g, x, weight(g, "qkv", 3 * WIDTH, WIDTH), TRM_NO_NODE);
+    trm_node y = trm_linear(g, x, add_weight(g, "qkv", 3 * WIDTH, WIDTH), TRM_NO_NODE);
     if (pairs) {
         y = trm_attention_packed(g, y, HEADS, HEADS, TRM_NO_NODE,
                                  &(trm_attention_options){.causal = causal});
-        y = trm_add(g, x, trm_linear(g, y, weight(g, "out", WIDTH, WIDTH), TRM_NO_NODE));
-        y = trm_linear(g, y, weight(g, "up", 4 * WIDTH, WIDTH), TRM_NO_NODE);
-        y = trm_linear(g, trm_gelu(g, y, TRM_GELU_TANH), weight(g, "down", WIDTH, 4 * WIDTH),
+        y = trm_add(g, x, trm_linear(g, y, add_weight(g, "out", WIDTH, WIDTH), TRM_NO_NODE));
+        y = trm_linear(g, y, add_weight(g, "up", 4 * WIDTH, WIDTH), TRM_NO_NODE);
+        y = trm_linear(g, trm_gelu(g, y, TRM_GELU_TANH), add_weight(g, "down", WIDTH, 4 * WIDTH),
                        TRM_NO_NODE);
     }
     trm_node loss = trm_reduce_mean(g, y, NULL, 0, false);
@@ -153,7 +153,7 @@ static net make_stack(int products) {
     trm_node y = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(BATCH * TOKENS, WIDTH));
     for (int i = 0; i < products; i++) {
         snprintf(name, sizeof name, "w%d", i);
-        y = trm_linear(g, y, weight(g, name, WIDTH, WIDTH), TRM_NO_NODE);
+        y = trm_linear(g, y, add_weight(g, name, WIDTH, WIDTH), TRM_NO_NODE);
     }
     trm_node loss = trm_reduce_mean(g, y, NULL, 0, false);
     CHECK_OK(trm_graph_check(g, &err), err);

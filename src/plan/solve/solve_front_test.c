@@ -23,23 +23,23 @@ typedef struct problem {
 
 static trm_error err;
 static uint64_t counter;
-static uint32_t draw(uint32_t bound) {
+static uint32_t draw_number(uint32_t bound) {
     return trmi_bounded(trmi_random_u32(17, TRMI_STREAM_TEST, counter++), bound);
 }
 /* Integers: sums are exact in float32; small ranges produce many ties. */
-static double cost(uint32_t range) { return (double)draw(range); }
+static double draw_cost(uint32_t range) { return (double)draw_number(range); }
 
-static void connect(problem *p, int32_t a, int32_t b, uint32_t range, uint32_t illegal) {
+static void connect_nodes(problem *p, int32_t a, int32_t b, uint32_t range, uint32_t illegal) {
     int32_t e = p->graph.edges_count++;
-    p->edges[e] = (trmi_front_edge){a, b, p->time[e], draw(2) == 0 ? p->memory[e] : NULL};
+    p->edges[e] = (trmi_front_edge){a, b, p->time[e], draw_number(2) == 0 ? p->memory[e] : NULL};
     for (int32_t i = 0; i < p->states[a] * p->states[b]; i++) {
-        p->time[e][i] = draw(100) < illegal ? INFINITY : (float)cost(range);
-        p->memory[e][i] = (float)cost(range);
+        p->time[e][i] = draw_number(100) < illegal ? INFINITY : (float)draw_cost(range);
+        p->memory[e][i] = (float)draw_cost(range);
     }
 }
 
 /* kind 0: chain, 1: residual blocks, 2: a star, 3: dense (wider than two). */
-static void make(problem *p, int kind, int32_t nodes, uint32_t range, uint32_t illegal) {
+static void make_problem(problem *p, int kind, int32_t nodes, uint32_t range, uint32_t illegal) {
     memset(p, 0, sizeof *p);
     p->graph = (trmi_front_graph){.nodes_count = nodes,
                                   .options = OPTIONS,
@@ -47,20 +47,21 @@ static void make(problem *p, int kind, int32_t nodes, uint32_t range, uint32_t i
                                   .nodes = p->nodes,
                                   .edges = p->edges};
     for (int32_t n = 0; n < nodes; n++) {
-        p->states[n] = (int32_t)(1 + draw(STATES));
+        p->states[n] = (int32_t)(1 + draw_number(STATES));
         p->nodes[n] = p->options[n];
         for (int32_t i = 0; i < STATES * OPTIONS; i++) {
-            bool there = i % OPTIONS == 0 || draw(3) > 0;
-            p->options[n][i] = (trmi_tradeoff){there ? cost(range) : INFINITY, cost(range)};
+            bool there = i % OPTIONS == 0 || draw_number(3) > 0;
+            p->options[n][i] =
+                (trmi_tradeoff){there ? draw_cost(range) : INFINITY, draw_cost(range)};
         }
     }
     for (int32_t n = 1; n < nodes && p->graph.edges_count < EDGES - 2; n++) {
-        connect(p, kind == 2 ? 0 : n - 1, n, range, illegal);
+        connect_nodes(p, kind == 2 ? 0 : n - 1, n, range, illegal);
         if (kind == 1 && n >= 2 && n % 2 == 0) {
-            connect(p, n, n - 2, range, illegal);
+            connect_nodes(p, n, n - 2, range, illegal);
         }
         for (int32_t a = 0; kind == 3 && a < n - 1 && p->graph.edges_count < EDGES - 1; a++) {
-            connect(p, a, n, range, illegal);
+            connect_nodes(p, a, n, range, illegal);
         }
     }
 }
@@ -100,7 +101,7 @@ static int brute_force(const problem *p, trmi_tradeoff front[FRONT]) {
     return count;
 }
 
-static bool has(const trmi_front *f, double time, double memory) {
+static bool has_point(const trmi_front *f, double time, double memory) {
     for (int32_t i = 0; i < f->count; i++) {
         if (f->points[i].time <= time + 1e-6 && f->points[i].memory <= memory + 1e-6) {
             return true;
@@ -126,7 +127,7 @@ static void check_curve(const problem *p, const trmi_tradeoff *every, int count)
     }
     assert_true(f.slack == 0);
     for (int i = 0; i < count && f.open == 0; i++) {
-        assert_true(has(&f, every[i].time, every[i].memory));
+        assert_true(has_point(&f, every[i].time, every[i].memory));
     }
     assert_true(f.open == 0 || p->graph.edges_count > p->graph.nodes_count);
     trmi_arena_free(&arena);
@@ -169,8 +170,8 @@ static void equal_to_brute_force(void **state) {
     static trmi_tradeoff every[FRONT];
     int graphs = 0, points = 0, exact = 0, limits = 0;
     for (int g = 0; g < GRAPHS; g++) {
-        make(&p, g % 4, (int32_t)(2 + draw(g % 4 == 3 ? 3 : 4)), g % 3 == 0 ? 5 : 1000,
-             g % 5 == 0 ? 15 : 0);
+        make_problem(&p, g % 4, (int32_t)(2 + draw_number(g % 4 == 3 ? 3 : 4)),
+                     g % 3 == 0 ? 5 : 1000, g % 5 == 0 ? 15 : 0);
         int count = brute_force(&p, every);
         if (count == 0) {
             trmi_arena arena = {0};
@@ -184,7 +185,7 @@ static void equal_to_brute_force(void **state) {
         points += count;
         check_curve(&p, every, count);
         for (int i = 0; i < 4; i++) {
-            double limit = every[draw((uint32_t)count)].memory + (double)draw(3) - 1;
+            double limit = every[draw_number((uint32_t)count)].memory + (double)draw_number(3) - 1;
             if (limit > 0) {
                 check_limit(&p, every, count, limit, &exact);
                 limits++;
@@ -203,7 +204,7 @@ static void what_is_cut_short_is_bounded(void **state) {
     static trmi_tradeoff every[FRONT];
     int thinned = 0, open = 0;
     for (int g = 0; g < 120; g++) {
-        make(&p, g % 3, 5, 1000, 0);
+        make_problem(&p, g % 3, 5, 1000, 0);
         int count = brute_force(&p, every);
         trmi_arena arena = {0};
         trmi_front f;
@@ -214,7 +215,7 @@ static void what_is_cut_short_is_bounded(void **state) {
         open += f.open > 0;
         for (int i = 0; i < count; i++) {
             double late = f.slack > f.open_gap ? f.slack : f.open_gap;
-            assert_true(has(&f, every[i].time + late, every[i].memory));
+            assert_true(has_point(&f, every[i].time + late, every[i].memory));
         }
         double limit = every[count / 2].memory + 0.5, best = INFINITY;
         for (int i = 0; i < count; i++) {

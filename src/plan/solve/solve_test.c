@@ -22,50 +22,50 @@ typedef struct problem {
 } problem;
 
 static uint64_t counter;
-static uint32_t draw(uint32_t bound) {
+static uint32_t draw_number(uint32_t bound) {
     return trmi_bounded(trmi_random_u32(11, TRMI_STREAM_TEST, counter++), bound);
 }
 /* Small integers in some problems: many ties. */
-static float cost(bool ties, uint32_t illegal) {
-    if (draw(100) < illegal) {
+static float draw_cost(bool ties, uint32_t illegal) {
+    if (draw_number(100) < illegal) {
         return INFINITY;
     }
-    return ties ? (float)draw(4) : (float)draw(1000000) * 1e-3f;
+    return ties ? (float)draw_number(4) : (float)draw_number(1000000) * 1e-3f;
 }
 
-static void connect(problem *p, int32_t a, int32_t b, bool ties, uint32_t illegal) {
+static void connect_nodes(problem *p, int32_t a, int32_t b, bool ties, uint32_t illegal) {
     int32_t e = p->graph.edges_count++;
     p->edges[e] = (trmi_cost_edge){a, b, p->tables[e]};
     for (int32_t i = 0; i < p->states[a] * p->states[b]; i++) {
-        p->tables[e][i] = cost(ties, illegal);
+        p->tables[e][i] = draw_cost(ties, illegal);
     }
 }
 
 /* kind 0: chain, 1: residual blocks, 2: every pair, 3: anything, some pairs twice */
-static void make(problem *p, int kind, int32_t nodes, uint32_t states, bool ties,
-                 uint32_t illegal) {
+static void make_problem(problem *p, int kind, int32_t nodes, uint32_t states, bool ties,
+                         uint32_t illegal) {
     memset(p, 0, sizeof *p);
     p->graph = (trmi_cost_graph){
         .nodes_count = nodes, .states = p->states, .nodes = p->nodes, .edges = p->edges};
     for (int32_t i = 0; i < nodes; i++) {
-        p->states[i] = (int32_t)(1 + draw(states));
+        p->states[i] = (int32_t)(1 + draw_number(states));
         p->nodes[i] = p->unary[i];
         for (int32_t j = 0; j < p->states[i]; j++) {
-            p->unary[i][j] = cost(ties, illegal);
+            p->unary[i][j] = draw_cost(ties, illegal);
         }
     }
     for (int32_t i = 1; kind < 2 && i < nodes; i++) {
-        connect(p, i - 1, i, ties, illegal);
+        connect_nodes(p, i - 1, i, ties, illegal);
         if (kind == 1 && i >= 3 && i % 2 == 1) {
-            connect(p, i, i - 3, ties, illegal);
+            connect_nodes(p, i, i - 3, ties, illegal);
         }
     }
     for (int32_t a = 0; kind >= 2 && a < nodes; a++) {
         for (int32_t b = 0; b < a && p->graph.edges_count < EDGES - 1; b++) {
-            if (kind == 2 || draw(2) == 0) {
-                connect(p, a, b, ties, illegal);
-                if (kind == 3 && draw(4) == 0) {
-                    connect(p, b, a, ties, illegal);
+            if (kind == 2 || draw_number(2) == 0) {
+                connect_nodes(p, a, b, ties, illegal);
+                if (kind == 3 && draw_number(4) == 0) {
+                    connect_nodes(p, b, a, ties, illegal);
                 }
             }
         }
@@ -120,13 +120,13 @@ static void equals_brute_force(void **state) {
     int illegal_ones = 0;
     for (int i = 0; i < 320; i++) {
         int kind = i % 4;
-        make(&p, kind, (int32_t)(2 + draw(kind >= 2 ? 4 : 6)), kind >= 2 ? 5 : 4, i % 5 == 0,
-             i % 3 == 0 ? 15 : 0);
+        make_problem(&p, kind, (int32_t)(2 + draw_number(kind >= 2 ? 4 : 6)), kind >= 2 ? 5 : 4,
+                     i % 5 == 0, i % 3 == 0 ? 15 : 0);
         double best = brute_force(&p, least);
         illegal_ones += best == INFINITY;
         int32_t start[NODES];
         for (int32_t n = 0; n < p.graph.nodes_count; n++) {
-            start[n] = (int32_t)draw((uint32_t)p.states[n]);
+            start[n] = (int32_t)draw_number((uint32_t)p.states[n]);
         }
         check_solution(&p, best, NULL);
         check_solution(&p, best, &(trmi_solve_options){.last_first = true});
@@ -147,7 +147,7 @@ static void marginals_equal_brute_force(void **state) {
         marginal[i] = rows[i];
     }
     for (int i = 0; i < 120; i++) {
-        make(&p, i % 2, (int32_t)(2 + draw(6)), 4, false, i % 3 == 0 ? 10 : 0);
+        make_problem(&p, i % 2, (int32_t)(2 + draw_number(6)), 4, false, i % 3 == 0 ? 10 : 0);
         brute_force(&p, least);
         CHECK_OK(trmi_solve_marginals(&p.graph, marginal, &err), err);
         for (int32_t n = 0; n < p.graph.nodes_count; n++) {
@@ -168,7 +168,7 @@ static void a_search_cut_short_keeps_its_bound(void **state) {
     static float least[NODES][STATES];
     trm_error err;
     for (int i = 0; i < 40; i++) {
-        make(&p, 2, 6, 5, false, 0);
+        make_problem(&p, 2, 6, 5, false, 0);
         double best = brute_force(&p, least);
         int32_t choice[NODES];
         trmi_solution s;
@@ -186,10 +186,10 @@ static void vectors_give_the_same_bits(void **state) {
     enum { M = 37, J = 41, N = 71 };
     static float a[M * J], b[J * N], c[3][M * N];
     for (int i = 0; i < M * J; i++) {
-        a[i] = cost(false, 10);
+        a[i] = draw_cost(false, 10);
     }
     for (int i = 0; i < J * N; i++) {
-        b[i] = cost(false, 10);
+        b[i] = draw_cost(false, 10);
     }
     trmi_minplus_plain(a, b, c[0], M, J, N);
 #if defined(__x86_64__)
@@ -219,15 +219,15 @@ static void equal_blocks_are_multiplied_once(void **state) {
     (void)state;
     enum { BLOCKS = 16, LONG = BLOCKS * 3 + 1 };
     static problem p;
-    make(&p, 1, 4, 4, false, 0);
+    make_problem(&p, 1, 4, 4, false, 0);
     int32_t states[LONG];
     const float *nodes[LONG];
     trmi_cost_edge edges[BLOCKS * 4];
     static float tables[4][16], unary[4];
     for (int i = 0; i < 4; i++) {
-        unary[i] = cost(false, 0);
+        unary[i] = draw_cost(false, 0);
         for (int j = 0; j < 16; j++) {
-            tables[i][j] = cost(false, 0);
+            tables[i][j] = draw_cost(false, 0);
         }
     }
     for (int i = 0; i < LONG; i++) {

@@ -11,7 +11,7 @@
 enum { ROWS = 1000, EPOCHS = 6 };
 
 /* Worker `index`'s data; the first dense input of each sample tells them apart. */
-static trm_dataset *shard(int64_t workers, int64_t index, int64_t batch) {
+static trm_dataset *open_shard(int64_t workers, int64_t index, int64_t batch) {
     const trm_click_generator_options options = {
         .rows = ROWS, .test_rows = 10, .fields = 1, .dense = 1, .vocabulary = 10, .seed = 4};
     trm_dataset *data;
@@ -28,7 +28,7 @@ static void make_steps(trmi_dealt *dealt, int64_t index, int64_t batch, int64_t 
                        float used[EPOCHS][2 * ROWS], int count[EPOCHS]) {
     trm_error err;
     trmi_stretch s;
-    trm_dataset *data = shard(dealt->workers, index, batch);
+    trm_dataset *data = open_shard(dealt->workers, index, batch);
     CHECK_OK(trmi_dealt_begin(dealt, data, batch, begin, &s, &err), err);
     for (int64_t step = begin; step < end; step++) {
         int64_t epoch, at;
@@ -96,11 +96,11 @@ static void who_comes_back_goes_on_where_it_was(void **state) {
     trm_error err;
     trmi_stretch a, b;
     trmi_dealt dealt = {.workers = 2}, before;
-    trm_dataset *data = shard(2, 0, 10);
+    trm_dataset *data = open_shard(2, 0, 10);
     CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 0, &a, &err), err);
     trm_dataset_destroy(data);
     dealt.workers = 3;
-    data = shard(3, 0, 10);
+    data = open_shard(3, 0, 10);
     /* 400 of 1000 used: 20 of 33 steps are left */
     CHECK_OK(trmi_dealt_begin(&dealt, data, 10, 20, &a, &err), err);
     assert_int_equal(dealt.count, 2);

@@ -21,7 +21,7 @@
 
 enum { ROWS = 640, BATCH = 32, VOCABULARY = 40 };
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     (void)context;
     trm_node keys = trm_inputs_get(inputs, "keys");
     int64_t n = trm_node_shape(g, keys).dim[0], fields = trm_node_shape(g, keys).dim[1];
@@ -36,7 +36,7 @@ static trm_status model_fn(trm_run_mode mode, trm_model_options *o, void *params
     (void)mode;
     (void)params;
     (void)err;
-    o->network = network;
+    o->network = build_network;
     o->loss = trm_loss_logistic;
     o->exec.optimizer = (trm_optimizer_options){.kind = TRM_ADAGRAD, .initial_accumulator = 0.1};
     o->learning_rate = (trm_learning_rate){.base = 0.1};
@@ -296,7 +296,7 @@ static void alone_it_trains_and_evaluates_in_turn(void **state) {
     }
 }
 
-static bool there(const char *dir, const char *file) {
+static bool file_exists(const char *dir, const char *file) {
     char path[512];
     snprintf(path, sizeof path, "%s/export/%s", dir, file);
     return access(path, R_OK) == 0;
@@ -319,11 +319,12 @@ static void what_was_evaluated_is_exported(void **state) {
     CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 60},
                                     &eval, NULL, &err),
              err);
-    assert_true(!there(dir, "latest/model-20.npz") && there(dir, "latest/model-40.npz") &&
-                there(dir, "latest/model-60.npz"));
-    assert_true(there(dir, "final/model-60.safetensors") &&
-                !there(dir, "final/model-40.safetensors"));
-    assert_true(there(dir, "best/model-20.safetensors") && there(dir, "best/best.json"));
+    assert_true(!file_exists(dir, "latest/model-20.npz") &&
+                file_exists(dir, "latest/model-40.npz") && file_exists(dir, "latest/model-60.npz"));
+    assert_true(file_exists(dir, "final/model-60.safetensors") &&
+                !file_exists(dir, "final/model-40.safetensors"));
+    assert_true(file_exists(dir, "best/model-20.safetensors") &&
+                file_exists(dir, "best/best.json"));
     /* An earlier best that no evaluation beats stays the best in the next run, too; an exporter
      * that had forgotten it would export.
      */
@@ -333,7 +334,8 @@ static void what_was_evaluated_is_exported(void **state) {
     CHECK_OK(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 80},
                                     &eval, NULL, &err),
              err);
-    assert_true(there(dir, "latest/model-80.npz") && !there(dir, "best/model-80.safetensors"));
+    assert_true(file_exists(dir, "latest/model-80.npz") &&
+                !file_exists(dir, "best/model-80.safetensors"));
     /* A metric that evaluations of this model do not have. */
     eval.exporters[1].metric = "accuracy";
     CHECK_FAILS(trm_train_and_evaluate(e, &(trm_train_spec){.input_fn = input_fn, .max_steps = 100},
@@ -436,7 +438,7 @@ static void all_roles_end_together(void **state) {
         assert_true(m[3].result.has_evaluation && m[3].result.evaluated_step == (uint64_t)steps);
         assert_int_equal(m[3].result.evaluation.samples, 3 * BATCH);
         snprintf(path, sizeof path, "final/model-%d.onnx", (int)steps);
-        assert_true(there(dir, path));
+        assert_true(file_exists(dir, path));
         snprintf(path, sizeof path, "%s/eval_holdout", dir);
         assert_int_equal(access(path, R_OK), 0);
     }

@@ -24,7 +24,7 @@ enum {
 /* Field 0 in a table of its own, without weight decay; all fields in one wide table of width 1 and
  * one deep table (which the last field reads a second time, unless context is NULL); an MLP over
  * them, one of its layers of an awkward size. */
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     trm_node keys = trm_inputs_get(inputs, "keys"), dense = trm_inputs_get(inputs, "dense");
     int64_t n = trm_node_shape(g, keys).dim[0];
     trm_node own = trm_exclude_from_decay(
@@ -53,7 +53,7 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
     return trm_add(g, x, w);
 }
 
-static trm_dataset *clicks(int shards, int shard) {
+static trm_dataset *open_clicks(int shards, int shard) {
     return click_shard(&(trm_click_generator_options){.rows = ROWS,
                                                       .test_rows = 256,
                                                       .fields = FIELDS,
@@ -103,7 +103,7 @@ static trm_model_options options_of(const setting *s, trm_dataset *data) {
     static bool twice = true;
     bool remembers = s->optimizer.momentum > 0 || s->optimizer.kind == TRM_ADAM || s->block != 0;
     return (trm_model_options){
-        .network = network,
+        .network = build_network,
         .network_context = remembers ? NULL : &twice,
         .loss = trm_loss_logistic,
         .exec.optimizer = s->optimizer,
@@ -121,7 +121,7 @@ static trm_status run_worker(worker *w) {
     trm_error *err = &w->err;
     trm_ps_client *client = NULL;
     trm_model *model;
-    trm_dataset *data = clicks(w->servers != NULL ? w->s->workers : 1, w->number);
+    trm_dataset *data = open_clicks(w->servers != NULL ? w->s->workers : 1, w->number);
     trm_model_options options = options_of(w->s, data);
     if (w->servers != NULL) {
         const trm_ps_client_options o = {.local = w->servers,
@@ -191,7 +191,7 @@ static void run_job(const setting *s, int steps, worker *workers) {
 
 /* ---- synchronous equals one device ----------------------------------------------------------- */
 
-static void compare(const setting *s) {
+static void compare_with_one(const setting *s) {
     enum { STEPS = 37 }; /* two epochs and a part */
     worker *alone = calloc(1, sizeof *alone), *workers = calloc(WORKERS_MAX, sizeof *workers);
     *alone = (worker){.s = s, .steps = STEPS};
@@ -232,7 +232,7 @@ static void synchronous_equals_one_device(void **state) {
                            .mode = TRM_PS_SYNC,
                            .optimizer = optimizers[o],
                            .backend = "ref"};
-        compare(&s);
+        compare_with_one(&s);
     }
 }
 
@@ -242,14 +242,14 @@ static void four_workers_equal_one_device(void **state) {
                        .mode = TRM_PS_SYNC,
                        .backend = NULL,
                        .optimizer = {.kind = TRM_ADAGRAD, .initial_accumulator = 0.1}};
-    compare(&s);
+    compare_with_one(&s);
     setting plain = s;
     plain.no_prefetch = true;
     plain.placement = TRM_PLACE_ROUND_ROBIN;
     plain.partition = (trm_partition){.kind = TRM_PARTITION_FIXED, .max_parts = 3};
-    compare(&plain);
+    compare_with_one(&plain);
     plain.placement = TRM_PLACE_BY_SIZE;
-    compare(&plain);
+    compare_with_one(&plain);
 }
 
 /* Alone, and without reading ahead, an asynchronous worker does what one device does. */
@@ -264,7 +264,7 @@ static void asynchronous_alone_equals_one_device(void **state) {
                            .optimizer = optimizers[o],
                            .backend = "ref",
                            .no_prefetch = true};
-        compare(&s);
+        compare_with_one(&s);
     }
 }
 
@@ -324,7 +324,7 @@ static void hybrid_rank(rank_context *context) {
                                                             .timeout_seconds = 30},
                                    &client, &err),
               err);
-    trm_dataset *data = clicks(context->size, context->rank);
+    trm_dataset *data = open_clicks(context->size, context->rank);
     trm_model_options o = options_of(h->s, data);
     o.exec.parallel.comm = comm;
     o.ps = (trm_ps_training){.client = client, .tables_only = h->s->hybrid};
@@ -451,7 +451,7 @@ static trm_status note_samples(void *context, const trm_progress *p, trm_error *
     return status;
 }
 
-static trm_status quit(void *context, const trm_progress *p, trm_error *err) {
+static trm_status stop_run(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
     (void)err;
     const borrower *b = context;
@@ -463,7 +463,7 @@ static void *borrower_main(void *context) {
     const setting s = {.workers = 1, .optimizer = {.kind = TRM_SGD}, .backend = "ref"};
     trm_ps_client *client;
     trm_model *model;
-    trm_dataset *data = clicks(1, 0); /* all of it, BATCH at a time */
+    trm_dataset *data = open_clicks(1, 0); /* all of it, BATCH at a time */
     b->status = trm_ps_client_create(
         &(trm_ps_client_options){
             .local = b->servers, .servers = 2, .worker = b->number, .timeout_seconds = 30},
@@ -478,7 +478,7 @@ static void *borrower_main(void *context) {
                                 &(trm_train_options){.data = data,
                                                      .until_epoch = 3,
                                                      .callbacks = {{.on_gradients = note_samples,
-                                                                    .on_step_end = quit,
+                                                                    .on_step_end = stop_run,
                                                                     .context = b}}},
                                 &b->err);
             trm_model_destroy(model);
@@ -555,7 +555,7 @@ static void impossible_optimizers_are_refused(void **state) {
     CHECK_OK(trm_ps_client_create(&(trm_ps_client_options){.local = &server, .servers = 1}, &client,
                                   &err),
              err);
-    trm_dataset *data = clicks(1, 0);
+    trm_dataset *data = open_clicks(1, 0);
     setting s = {.optimizer = {.kind = TRM_LARS, .momentum = 0.9}, .backend = "ref"};
     trm_model_options o = options_of(&s, data);
     o.ps.client = client;

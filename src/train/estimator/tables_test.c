@@ -79,7 +79,7 @@ static void tell_table(void *context, trm_table_options *o) {
     }
 }
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     (void)context;
     static const int64_t hidden[] = {12};
     const trm_click_inputs in = {.keys = trm_inputs_get(inputs, "keys"),
@@ -90,7 +90,7 @@ static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
             .tables = field_tables, .tables_count = 2, .hidden = hidden, .hidden_count = 1});
 }
 
-static trm_dataset *clicks(int shards, int shard) {
+static trm_dataset *open_clicks(int shards, int shard) {
     return click_shard(&(trm_click_generator_options){.rows = ROWS,
                                                       .test_rows = 64,
                                                       .fields = FIELDS,
@@ -101,7 +101,7 @@ static trm_dataset *clicks(int shards, int shard) {
 }
 
 static trm_model_options options_of(trm_dataset *data) {
-    return (trm_model_options){.network = network,
+    return (trm_model_options){.network = build_network,
                                .loss = trm_loss_logistic,
                                .exec.optimizer = {.kind = TRM_SGD},
                                .learning_rate = {.base = 0.05},
@@ -127,7 +127,7 @@ static float nearest_half(float x) {
     return x;
 }
 
-static void learn(const table *kind, rows *r, int64_t at) {
+static void learn_row(const table *kind, rows *r, int64_t at) {
     const trm_optimizer_options *o = &kind->optimizer;
     float g = r->gradient[at], *w = &r->w[at], *a = &r->slots[0][at], *b = &r->slots[1][at],
           rate = (float)kind->rate, l1 = (float)o->l1;
@@ -161,7 +161,7 @@ static void update_table(const table *kind, rows *r, const int64_t *keys) {
             continue; /* its gradient is dropped whole */
         }
         for (int64_t i = k * kind->width; i < (k + 1) * kind->width; i++) {
-            learn(kind, r, i);
+            learn_row(kind, r, i);
         }
     }
 }
@@ -202,7 +202,7 @@ static void step_dense(trm_exec *exec) {
 static void one_device(float *losses, rows *tables) {
     trm_error err;
     trm_model *model;
-    trm_dataset *data = clicks(1, 0);
+    trm_dataset *data = open_clicks(1, 0);
     trm_model_options options = options_of(data);
     CHECK_OK(trm_model_create(&options, &model, &err), err);
     trm_exec *exec = trm_model_exec(model);
@@ -269,12 +269,12 @@ static trm_status read_rows(worker *w, trm_ps_client *client, trm_error *err) {
     return status;
 }
 
-static trm_status work(worker *w) {
+static trm_status run_worker(worker *w) {
     trm_error *err = &w->err;
     trm_ps_client *client;
     trm_model *model = NULL;
     trm_ps_checkpoint_result result;
-    trm_dataset *data = clicks(WORKERS, w->number);
+    trm_dataset *data = open_clicks(WORKERS, w->number);
     trm_model_options options = options_of(data);
     trm_status status = trm_ps_client_create(&(trm_ps_client_options){.local = w->servers,
                                                                       .servers = w->servers_count,
@@ -305,7 +305,7 @@ static trm_status work(worker *w) {
 
 static void *worker_main(void *context) {
     worker *w = context;
-    w->status = work(w);
+    w->status = run_worker(w);
     return NULL;
 }
 

@@ -12,7 +12,7 @@
 
 enum { RANKS = 2, BATCH = 16, SIZE = 8, CLASSES = 200, PLANS = 200, ROUNDS = 9 };
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     (void)context;
     trm_node x = trm_inputs_get(inputs, "image");
     x = trm_reshape(g, x, trm_shape_of(trm_node_shape(g, x).dim[0], 3 * SIZE * SIZE));
@@ -31,7 +31,7 @@ typedef struct known {
     int count;
 } known;
 
-static void learn(const trm_planner *p, known *k) {
+static void note_predictions(const trm_planner *p, known *k) {
     trm_planner_candidate about;
     for (k->count = 0;
          k->count < PLANS && (k->plans[k->count] = trm_planner_plan(p, k->count, &about)) != NULL;
@@ -40,7 +40,7 @@ static void learn(const trm_planner *p, known *k) {
     }
 }
 
-static void forget(known *k) {
+static void free_predictions(known *k) {
     for (int i = 0; i < k->count; i++) {
         trm_free(k->plans[i]);
     }
@@ -49,7 +49,8 @@ static void forget(known *k) {
 
 /* Checks on the leading rank after a second measurement that the plans and the search's predictions
  * have not changed. Adds to *others the number of later predictions that differ. */
-static void hold(rank_context *context, const trm_planner *p, const known *before, int *others) {
+static void check_unchanged(rank_context *context, const trm_planner *p, const known *before,
+                            int *others) {
     for (int i = 0; i < before->count; i++) {
         trm_planner_candidate about;
         char *plan = trm_planner_plan(p, i, &about);
@@ -73,7 +74,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     EXPECT_OK(trm_dataset_random(&random, &data, &err), err);
     EXPECT_OK(trm_dataset_batch(data, BATCH, true, &err), err);
     const trm_model_options model = {
-        .network = network,
+        .network = build_network,
         .data = data,
         .exec = {.threads = 1,
                  .tuning_file = "",
@@ -83,12 +84,12 @@ static void rank_main(rank_context *context, trm_comm *comm) {
     EXPECT_OK(trm_planner_create(&model, &options, &p, &err), err);
     EXPECT(p != NULL, "a planner on every rank");
     if (context->rank == 0) {
-        learn(p, &before);
+        note_predictions(p, &before);
     }
     for (int round = 0; round < ROUNDS; round++) { /* more than are kept */
         EXPECT_OK(trm_planner_remeasure(p, &err), err);
         if (context->rank == 0) {
-            hold(context, p, &before, &others);
+            check_unchanged(context, p, &before, &others);
         }
     }
     if (context->rank == 0) {
@@ -109,7 +110,7 @@ static void rank_main(rank_context *context, trm_comm *comm) {
         trm_free(first);
         trm_free(second);
     }
-    forget(&before);
+    free_predictions(&before);
     trm_planner_destroy(p);
     trm_dataset_destroy(data);
 }
@@ -119,13 +120,13 @@ static void predictions_are_of_all_measurements(void **state) {
     ranks_run_joined(RANKS, false, rank_main, NULL, "measurements");
 }
 
-static int begin(void **state) {
+static int begin_test(void **state) {
     /* curves of messages are kept there */
     return make_folder(state) != 0 || setenv("XDG_CACHE_HOME", folder, 1) != 0;
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(predictions_are_of_all_measurements, begin, remove_folder)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
+        predictions_are_of_all_measurements, begin_test, remove_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ typedef struct trial {
     double measured; /* part of the operators' seconds that was measured */
 } trial;
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     const trial *t = context;
     trm_node x = trm_inputs_get(inputs, "image");
     int64_t batch = trm_node_shape(g, x).dim[0], in = 3 * SIZE * SIZE;
@@ -63,7 +63,7 @@ static void search_and_compare(rank_context *context, trm_comm *comm) {
     trm_verification *v = NULL;
     trm_dataset *data;
     char *text;
-    trm_model_options model = {.network = network,
+    trm_model_options model = {.network = build_network,
                                .network_context = t,
                                .exec = {.threads = 1,
                                         .seed = 3,
@@ -156,7 +156,7 @@ static trm_planner_info plan_far_ranks(double gain, bool blocks) {
                                          .frontier = TRM_OFF,
                                          .measure = TRM_OFF};
     CHECK_OK(open_data(BATCH, &data, &err), err);
-    const trm_model_options model = {.network = network,
+    const trm_model_options model = {.network = build_network,
                                      .network_context = (void *)(uintptr_t)&t,
                                      .data = data,
                                      .exec = {.threads = 1,

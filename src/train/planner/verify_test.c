@@ -33,7 +33,7 @@ typedef struct trial {
     double worst_error;
 } trial;
 
-static trm_node norm(trm_graph *g, trm_node x) {
+static trm_node add_norm(trm_graph *g, trm_node x) {
     int64_t c = trm_node_shape(g, x).dim[1];
     return trm_relu(
         g, trm_batch_norm(g, x, trm_parameter(g, "weight", trm_shape_of(c), TRM_INIT_ONE),
@@ -42,8 +42,8 @@ static trm_node norm(trm_graph *g, trm_node x) {
                           trm_state(g, "var", TRM_FLOAT32, trm_shape_of(c), TRM_INIT_ONE), NULL));
 }
 
-static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
-                     int64_t stride) {
+static trm_node add_conv(trm_graph *g, const char *name, trm_node x, int64_t out, int64_t kernel,
+                         int64_t stride) {
     int64_t in = trm_node_shape(g, x).dim[1], pad = kernel / 2;
     trm_graph_push_scope(g, "%s", name);
     x = trm_conv2d(g, x,
@@ -51,25 +51,25 @@ static trm_node conv(trm_graph *g, const char *name, trm_node x, int64_t out, in
                                  TRM_INIT_HE_NORMAL_FAN_OUT),
                    TRM_NO_NODE,
                    &(trm_conv_options){.stride = {stride, stride}, .pad = {pad, pad, pad, pad}});
-    x = norm(g, x);
+    x = add_norm(g, x);
     trm_graph_pop_scope(g);
     return x;
 }
 
-static trm_node network(trm_graph *g, const trm_inputs *inputs, void *context) {
+static trm_node build_network(trm_graph *g, const trm_inputs *inputs, void *context) {
     wrong *w = context;
-    trm_node x = conv(g, "stem", trm_inputs_get(inputs, "image"), 8, 5, 2);
+    trm_node x = add_conv(g, "stem", trm_inputs_get(inputs, "image"), 8, 5, 2);
     x = trm_max_pool(g, x,
                      &(trm_pool_options){.kernel = {3, 3}, .stride = {1, 1}, .pad = {1, 1, 1, 1}});
-    x = trm_add(g, conv(g, "block", x, 8, 3, 1), x);
-    x = trm_global_avg_pool(g, conv(g, "last", x, 10, 3, 2));
+    x = trm_add(g, add_conv(g, "block", x, 8, 3, 1), x);
+    x = trm_global_avg_pool(g, add_conv(g, "last", x, 10, 3, 2));
     x = trm_scale(g, x, w->apply && w->made++ > 0 ? 1.001 : 0.999);
     return trm_linear(g, x,
                       trm_parameter(g, "fc.weight", trm_shape_of(CLASSES, 10), TRM_INIT_LINEAR),
                       trm_parameter(g, "fc.bias", trm_shape_of(CLASSES), TRM_INIT_ZERO));
 }
 
-static void keep(trial *t, const trm_verification *v) {
+static void keep_result(trial *t, const trm_verification *v) {
     t->agrees = v->agrees;
     t->tensors = v->count;
     for (int32_t i = 0; i < v->count; i++) {
@@ -83,7 +83,7 @@ static void keep(trial *t, const trm_verification *v) {
     }
 }
 
-static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
+static trm_status verify_plan(trial *t, trm_comm *comm, trm_error *err) {
     trm_dataset *data;
     trm_verification *v = NULL;
     trm_context *context = NULL;
@@ -93,7 +93,7 @@ static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
     trm_status status = trm_dataset_random(&random, &data, err);
     status = status == TRM_OK ? trm_dataset_batch(data, BATCH, true, err) : status;
     trm_model_options model = {
-        .network = network,
+        .network = build_network,
         .network_context = &w,
         .data = data,
         .exec.threads = 1,
@@ -116,7 +116,7 @@ static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
     status =
         status == TRM_OK ? trm_verify(&model, &(trm_verify_options){.steps = 4}, &v, err) : status;
     if (v != NULL) {
-        keep(t, v);
+        keep_result(t, v);
     }
     trm_verification_destroy(v);
     trm_context_destroy(context);
@@ -127,14 +127,14 @@ static trm_status verify(trial *t, trm_comm *comm, trm_error *err) {
 static void rank_main(rank_context *context, trm_comm *comm) {
     trm_error err;
     trial own = *(const trial *)context->arg;
-    EXPECT_OK(verify(context->rank == 0 ? context->arg : &own, comm, &err), err);
+    EXPECT_OK(verify_plan(context->rank == 0 ? context->arg : &own, comm, &err), err);
 }
 
 static const char mixed_plan[] =
     "trireme-plan 1\nmesh 2x2\n"
     "op stem.conv2d0 nh\nop block.conv2d1 kn\nop last.conv2d2 cw\nop linear0 kc\n";
 
-static void run(trial *t) {
+static void run_trial(trial *t) {
     ranks_run_joined(RANKS, false, rank_main, t, t->name);
     if (t->agrees == t->wrong) {
         fail_msg("%s: %s; worst: %s", t->name,
@@ -188,7 +188,7 @@ static void all_that_training_has(void **state) {
     };
     for (size_t i = 0; i < sizeof trials / sizeof trials[0]; i++) {
         trials[i].plan = mixed_plan;
-        run(&trials[i]);
+        run_trial(&trials[i]);
     }
 }
 
@@ -199,7 +199,7 @@ static void a_thousandth_is_noticed(void **state) {
                .optimizer = momentum,
                .rate = constant,
                .wrong = true};
-    run(&t);
+    run_trial(&t);
     assert_true(t.worst_error > 1e-4 && t.worst_error < 0.1);
 }
 
@@ -207,9 +207,9 @@ static void one_rank_is_refused(void **state) {
     (void)state;
     trm_error err;
     trm_verification *v;
-    assert_int_equal(
-        trm_verify(&(trm_model_options){.network = network}, &(trm_verify_options){0}, &v, &err),
-        TRM_INVALID);
+    assert_int_equal(trm_verify(&(trm_model_options){.network = build_network},
+                                &(trm_verify_options){0}, &v, &err),
+                     TRM_INVALID);
     assert_non_null(strstr(err.message, "at least 2 ranks"));
 }
 
