@@ -435,8 +435,9 @@ static void servers_are_started_again(void **state) {
     trm_launch_role roles[] = {
         {.role = TRM_ROLE_PS, .count = 1, .command = SHELL(server), .restarts = 2},
         {.role = TRM_ROLE_WORKER, .count = 1}};
-    trm_launch_options more = {.roles = roles, .role_count = 2, .drain_seconds = 0.1};
-    trm_launch_result result = launch_script("sleep 0.5", 0, &all, &more);
+    trm_launch_options more = {
+        .roles = roles, .role_count = 2, .drain_seconds = 0.1, .timeout_seconds = 60};
+    trm_launch_result result = launch_script(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_true(has_part(&all.say, "ps 0 died of signal 9 (Killed); started again (1 more times)"));
     free_output(&all);
@@ -452,8 +453,8 @@ static void servers_are_started_again(void **state) {
     launch_script("exit 2", 0, &all, &more);
     assert_false(has_part(&all.say, "started again"));
     free_output(&all);
-    sprintf(script, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
-    result = launch_script(script, 0, &all, &more);
+    sprintf(worker, "[ -e %s/peer ] && exit 0; touch %s/peer; exit 5", directory, directory);
+    result = launch_script(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_true(
         has_part(&all.say, "worker 0 ended with exit code 5; started again (1 more times)"));
@@ -485,8 +486,9 @@ static void servers_that_leave_early_are_missed(void **state) {
             directory, directory);
     sprintf(worker, "until [ -e %s/back ]; do sleep 0.02; done", directory);
     roles[0] =
-        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(script), .restarts = 1};
-    result = launch_script("sleep 1.5", 0, &all, &more);
+        (trm_launch_role){.role = TRM_ROLE_PS, .count = 1, .command = SHELL(server), .restarts = 1};
+    more.timeout_seconds = 60;
+    result = launch_script(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
     assert_true(has_part(&all.say, "ps 0 ended with exit code 0, but worker 0 still runs"));
     assert_true(has_part(&all.say, "started again (0 more times)"));

@@ -9,7 +9,11 @@
  *
  * The outcome does not depend on the order in which ranks take turns, so ranks that wait for each
  * other here would do so in every run. The planner prices by the end times; the executor plays its
- * schedule once before a job begins. */
+ * schedule once before a job begins.
+ *
+ * Where each rank has its own cores, an action ends a known time after it begins. Ranks that share
+ * cores advance together: let_time_pass moves all that compute to the next moment at which one of
+ * them begins or ends. */
 #include "plan/pipeline/stage_schedule.h"
 
 #include "base/error.h"

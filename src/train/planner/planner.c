@@ -26,15 +26,9 @@ enum { COMPILED_RANKS = 64 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* Contract in planner.h. Ranks that share cores slow each other's operators; a faster device of
- * the links file speeds them up. */
+/* Contract in planner.h. A faster device of the links file speeds operators up. */
 void trmi_planner_settle_factor(trm_planner *p) {
     p->costs.factor = trmi_planner_crowding(p) / (p->links.speed > 0 ? p->links.speed : 1);
-}
-
-double trmi_planner_crowding(const trm_planner *p) {
-    const trmi_links *l = &p->links;
-    return l->cores > 0 ? fmax(1, (double)p->ranks * p->costs.threads / l->cores) : 1;
 }
 
 /* Compiles the best plan for its exact memory. Not for more than COMPILED_RANKS ranks, where

@@ -18,6 +18,7 @@
 #include "plan/pipeline/stages.h"
 #include "train/model.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- properties of the planned job ----------------------------------------------------------- */
@@ -246,6 +247,12 @@ trm_status trmi_planner_staged_plan(const trm_planner *p, const trmi_pipe_plan *
     }
     *out = plan;
     return TRM_OK;
+}
+
+/* Contract in planner.h. Ranks that share cores slow each other's operators. */
+double trmi_planner_crowding(const trm_planner *p) {
+    const trmi_links *l = &p->links;
+    return l->cores > 0 ? fmax(1, (double)p->ranks * p->costs.threads / l->cores) : 1;
 }
 
 /* Returns the bytes of messages that a rank of a stage holds, and of the inputs of its
