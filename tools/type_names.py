@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that each internal type name has one definition in the tree.
 
 Usage: type_names.py ROOT [--local]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Checks that no function is dead: each internal function and table of the library (trmi_*) has a user.
 
 Usage: unused.py ROOT BUILD [--tests]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Guide 000: training with parameter servers. Flags, TF_CONFIG, RunConfig, the strategy and train_and_evaluate are the guide's;
 # model_fn and input_fn are written with Trireme's layers.
 #

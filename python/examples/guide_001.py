@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Guide 001: a training program with its own arrays, gradients and loop, with its three calls. It was written for one process;
 # the import and the three lines marked + were added. The same program in C is examples/own_loop.c, with the same numbers.
 #

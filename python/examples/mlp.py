@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A small network learns ten classes of generated shapes: examples/mlp.c in Python, with its losses.
 import trireme
 from trireme import ops

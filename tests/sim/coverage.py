@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Prints which lines of the protocol files seeds of trireme-sim alone run.
 
 Usage: coverage.py BUILD [--seeds N] [--seconds S] [--missing]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Plants each fault of tests/sim/mutants/*.patch in the product and runs seeds of trireme-sim until one finds it: a
 seed that fails with the fault, and not without it.
 
