@@ -461,7 +461,7 @@ static void power_returns(void *a, uint64_t host) {
     }
 }
 
-static void lose_power(int host) {
+void sim_job_lose_power(int host) {
     if (sim.hosts[host].disk_lies && job.lies) {
         return; /* the job would go on without what it has confirmed */
     }
@@ -481,7 +481,7 @@ static void dies_at_cut(void *a, uint64_t number) {
     }
     sim_trace(p, "fault: dies while a snapshot is taken");
     if (is_server && job.durable && job.comes[FAULT_POWER] && sim_random(DRAW_PLAN, 2) == 0) {
-        lose_power((int)number);
+        sim_job_lose_power((int)number);
     } else {
         sim_kill(p);
     }
@@ -600,7 +600,7 @@ static void fail_disk(void) {
 static void host_loses_power(void *a, uint64_t host) {
     (void)a;
     sim.hosts[host].disk_lies = false;
-    lose_power((int)host);
+    sim_job_lose_power((int)host);
 }
 
 /* A disk confirms what it has not written, until its host loses its power. */
@@ -633,7 +633,7 @@ static void fault_comes(void *a, uint64_t kind) {
     case FAULT_ONE_WAY: cut_link(true); break;
     case FAULT_SPLIT: split_network(); break;
     case FAULT_PAUSE: pause_process(); break;
-    case FAULT_POWER: lose_power(draw_disk_host()); break;
+    case FAULT_POWER: sim_job_lose_power(draw_disk_host()); break;
     case FAULT_CLOCK:
         sim.hosts[draw_host()].wall += seconds(200 * sim_unit(DRAW_PLAN) - 100);
         break;

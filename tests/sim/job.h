@@ -62,7 +62,9 @@ typedef enum sim_aim {
     AIM_SILENT, /* a worker pushes and is never heard again, another one comes back late */
     AIM_MEMORY, /* an allocation fails */
     AIM_FULL,   /* a shard cannot log a push, and a snapshot comes before the server has died */
-    AIM_LATE    /* a worker dies while its push to one server is under way */
+    AIM_LATE,   /* a worker dies while its push to one server is under way */
+    AIM_AGAIN,  /* a last push is repeated and answered before the server goes back by its step */
+    AIM_HOSTS   /* two hosts lose their power when each has answered other workers */
 } sim_aim;
 
 /* A job, drawn from the seed. */
@@ -171,6 +173,8 @@ int sim_check_main(void *argument);
 int sim_check_folder_main(void *argument);
 /* Ends what runs on a host with its power; processes start again later. */
 void sim_job_cut_power(int host);
+/* Does so with the host of a server, which has power again soon, in jobs whose logs are flushed. */
+void sim_job_lose_power(int host);
 void sim_job_address(int server, char out[32]);
 extern const uint8_t sim_job_token[32], sim_job_id[32];
 extern const char sim_job_folder[];

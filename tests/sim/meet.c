@@ -40,10 +40,11 @@ typedef enum mistake {
     MISTAKE_KEY,    /* belongs to another job: it waits for its own */
     MISTAKE_NUMBER, /* another process has its number, too */
     MISTAKE_TOKEN,  /* has another token */
-    MISTAKES
+    MISTAKES,
+    MISTAKE_AWAY /* the host of rank 0 has no power, so that nothing answers at its address */
 } mistake;
 
-enum { BAD = 7, STEP_BYTES = 16 };
+enum { BAD = 7, STEP_BYTES = 16, start_seconds = 3 };
 /* longest wait for the others; of a step, where a rank is late; from the end of a rank that dies or leaves to the
  * end of all */
 static const double meet_seconds = 40, late_seconds = 5, end_seconds = 60;
@@ -68,6 +69,17 @@ static uint64_t draw(uint64_t below) { return sim_random(DRAW_MEETS, below); }
 /* A rank has died, or has left before the last step: the others end soon. */
 static void note_end(void) { watch.first_end = watch.first_end == 0 ? sim.now : watch.first_end; }
 
+/* A third of the jobs without a mistake: the host of rank 0 has no power, or a rank other than 0
+ * leaves; no faults come, which would hide a wait without an end. */
+static void draw_later_mistake(void) {
+    const bool away = plan.place < PLACE_PUBLISHED && job.workers > job.ranks_of_host &&
+                      sim_random(DRAW_LATER, 2) == 0;
+    plan.mistake = away ? MISTAKE_AWAY : MISTAKE_LEAVES;
+    plan.wrong = away ? 0 : 1 + (int)sim_random(DRAW_LATER, (uint64_t)job.workers - 1);
+    plan.watched = plan.watched && !away;
+    job.quiet = true;
+}
+
 void sim_meet_draw(void) {
     plan.place = (place)draw(PLACES);
     plan.mistake = (mistake)(draw(2) == 0 ? draw(MISTAKES) : MISTAKE_NONE);
@@ -83,6 +95,9 @@ void sim_meet_draw(void) {
     }
     plan.at = (int)draw((uint64_t)job.batches);
     job.quiet = plan.mistake != MISTAKE_NONE && draw(2) == 0;
+    if (plan.mistake == MISTAKE_NONE && sim_random(DRAW_LATER, 3) == 0) {
+        draw_later_mistake();
+    }
 }
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
@@ -315,8 +330,16 @@ void sim_meet_start(void) {
               job.workers, job.ranks_of_host, (int)plan.place, job.batches, (int)plan.mistake,
               plan.wrong, plan.at);
     watch.alive = job.workers;
-    for (int r = 0; r < job.workers; r++) {
-        sim_at((int64_t)(3e9 * sim_unit(DRAW_MEETS)), start_rank, NULL, (uint64_t)r);
+    int first = 0;
+    if (plan.mistake == MISTAKE_AWAY) {
+        sim.hosts[JOB_FIRST_WORKER].up = false;
+        first = job.ranks_of_host;
+        watch.alive -= first;
+        watch.first_end = start_seconds * SIM_SECOND;
+    }
+    for (int r = first; r < job.workers; r++) {
+        sim_at((int64_t)(start_seconds * 1e9 * sim_unit(DRAW_MEETS)), start_rank, NULL,
+               (uint64_t)r);
     }
     if (plan.watched) {
         watch.watcher_runs = true;

@@ -609,7 +609,7 @@ WRAP(int, setsockopt, (int fd, int level, int name, const void *value, socklen_t
     sim_file *file = sim_file_of(fd);
     if (level == IPPROTO_TCP && name == TCP_USER_TIMEOUT && file->kind == KIND_STREAM) {
         file->stream->patience = (int64_t) * (const int *)value * 1000000;
-    } else if (level == IPPROTO_TCP && name == TCP_KEEPINTVL && file->kind == KIND_STREAM) {
+    } else if (level == IPPROTO_TCP && name == TCP_KEEPIDLE && file->kind == KIND_STREAM) {
         const bool probes = file->stream->probes != 0;
         file->stream->probes = *(const int *)value * SIM_SECOND;
         file->stream->heard = sim.now;

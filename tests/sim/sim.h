@@ -125,6 +125,7 @@ typedef enum sim_draw {
     DRAW_MEETS,  /* of jobs of ranks that are not elastic */
     DRAW_LIES,   /* of servers' disks that lie */
     DRAW_MEMORY, /* of allocations that fail in a state of the protocol */
+    DRAW_LATER,  /* of aims and mistakes that came after all of these */
     DRAWS
 } sim_draw;
 

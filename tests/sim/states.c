@@ -15,6 +15,10 @@
  *     full      A shard has no room to log a push of worker 0, which then takes a snapshot.
  *     late      A worker dies after it has pushed, and one link is slow: the servers hear of its next
  *               life before they have all of its push.
+ *     again     Worker 1 dies with its last push, and server 1 with it. Its next life pushes the batch
+ *               again, server 0 answers, and server 1 and worker 0 die: server 0 goes back by the step.
+ *     hosts     Two workers have each a step from one of two servers only, and both servers' hosts lose
+ *               their power.
  *     memory    The k-th next allocation fails, in whichever process it is (--memory only). In a third
  *               of these jobs no other faults come, and the allocations are chosen: those of the
  *               requests that give a snapshot up, or those of a server's answers. */
@@ -37,6 +41,7 @@ static struct {
     bool died, back;        /* silent: the other worker has; it has joined again */
     enum { MEMORY_ANY, MEMORY_OF_RELEASE, MEMORY_OF_ANSWERS } memory; /* allocations that fail */
     int snapshot_fails; /* worker that gives a snapshot up for lack of memory, + 1; 0: none */
+    int again;          /* again: deaths at worker 1's last push so far */
 } states = {.batch = -1};
 
 static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
@@ -70,13 +75,21 @@ static int current_server(void) {
 
 /* ---- the job --------------------------------------------------------------------------------- */
 
+/* Aims that came later draw from a stream of their own. */
+static sim_aim draw_later_aim(void) {
+    /* numbers that no seed of seeds.txt has drawn */
+    static const uint8_t aims[SHARES] = {[0] = AIM_AGAIN, [4] = AIM_HOSTS};
+    return (sim_aim)aims[sim_random(DRAW_LATER, SHARES)];
+}
+
 static sim_aim draw_aim(void) {
     /* numbers that no seed of seeds.txt has drawn */
     static const uint8_t aims[SHARES] = {
         [0] = AIM_STEPS,  [3] = AIM_STEPS, [5] = AIM_STEPS, [7] = AIM_STEPS,   [9] = AIM_FIRST,
         [11] = AIM_FIRST, [12] = AIM_IDLE, [13] = AIM_IDLE, [14] = AIM_SILENT, [15] = AIM_FULL,
         [16] = AIM_FULL,  [17] = AIM_LATE, [20] = AIM_LATE};
-    return (sim_aim)aims[sim_random(DRAW_STATES, SHARES)];
+    const sim_aim aim = (sim_aim)aims[sim_random(DRAW_STATES, SHARES)];
+    return aim == AIM_NONE ? draw_later_aim() : aim;
 }
 
 /* A job of one server, without leases: no push is on some servers only. The other worker computes
@@ -90,6 +103,17 @@ static void shape_silent(void) {
     job.batches_of[0] = job.batches_of[1] = job.batches;
     job.faults_end = seconds(300);
     states.batch = 1 + (int)sim_random(DRAW_STATES, 4);
+}
+
+/* Worker 1, which is slow, pushes its last batch when the other one has pushed that batch. */
+static void shape_again(void) {
+    job.servers = job.workers = 2;
+    job.compute = 0.1 + 0.3 * unit();
+    job.pace[0] = 1;
+    job.pace[1] = 4;
+    job.batches_of[1] = 2 + (int)sim_random(DRAW_STATES, 8);
+    job.batches_of[0] = job.batches_of[1] + (int)sim_random(DRAW_STATES, 3);
+    job.faults_end = seconds(200);
 }
 
 /* Two sixths of the jobs in which allocations fail: workers take snapshots often, and nothing else
@@ -136,6 +160,14 @@ void sim_states_draw(double *slowest) {
         break;
     case AIM_FULL: job.mode = TRM_PS_BOUNDED; break;
     case AIM_LATE: job.mode = TRM_PS_SYNC; break;
+    case AIM_AGAIN:
+        job.mode = TRM_PS_SYNC;
+        shape_again();
+        break;
+    case AIM_HOSTS:
+        job.mode = TRM_PS_SYNC;
+        job.durable = true;
+        break;
     default: break;
     }
     *slowest = 0;
@@ -244,6 +276,19 @@ static void end_worker(int worker) {
     sim_kill(sim.current->process);
 }
 
+/* Worker 1 has told server 0 that all servers have its push, and tells server 1 next. If the push is
+ * its last one, server 1 dies with what it has in its memory: the first time with the worker, the
+ * second time with the other worker, so that server 0, which answers the push, goes back. */
+static void end_again(void) {
+    if (job.started[1] < job.batches_of[1] || states.again == 2 || !comes(AIM_AGAIN, 1)) {
+        return;
+    }
+    sim_trace(sim.current->process, "fault: server 1 dies at its last push, time %d",
+              ++states.again);
+    sim_kill(job.server[1]);
+    sim_kill(states.again == 1 ? sim.current->process : job.worker[0]);
+}
+
 trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_connection *peer,
                                          const trmi_ps_note *note, const void *trailer,
                                          size_t trailer_bytes, double deadline);
@@ -271,6 +316,9 @@ trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_conn
     }
     trm_status status =
         __real_trmi_client_send_order(client, peer, note, trailer, trailer_bytes, deadline);
+    if (worker == 1 && peer->number == 0 && note->value[1] > 0) {
+        end_again();
+    }
     if (how == WORKER_AND_OTHER_SERVER_DIE) {
         sim_kill(job.server[1 + sim_random(DRAW_STATES, (uint64_t)last)]);
     } else if (how == WORKER_AND_SERVER_0_DIE) {
@@ -402,6 +450,30 @@ void sim_states_computed(int worker, int64_t began) {
     }
 }
 
+/* ---- hosts that lose their power --------------------------------------------------------------- */
+
+static void hosts_lose_power(void *a, uint64_t servers) {
+    (void)a;
+    sim_job_disturb_until(sim.now);
+    sim_job_lose_power((int)(servers / JOB_SERVERS));
+    sim_job_lose_power((int)(servers % JOB_SERVERS));
+}
+
+/* From here on one worker hears nothing of one server, and another one nothing of another server;
+ * both servers lose their power when they have answered everything else. */
+static void end_hosts(void) {
+    const int last = job.servers - 1, one = (int)sim_random(DRAW_STATES, (uint64_t)last);
+    const int64_t end = sim.now + seconds(0.5 + 4 * job.compute * unit());
+    sim_trace(sim.current->process, "fault: servers %d and %d lose their power in %.3f s", one,
+              last, (double)(end - sim.now) * 1e-9);
+    sim.blocked_until[one][JOB_FIRST_WORKER] = end;
+    sim.blocked_until[last][JOB_FIRST_WORKER + 1] = end;
+    sim_job_disturb_until(end);
+    sim_at(end, hosts_lose_power, NULL, (uint64_t)(one * JOB_SERVERS + last));
+}
+
+/* ---- late pushes --------------------------------------------------------------------------------- */
+
 /* What the worker has sent to one server arrives later than the end of its connections to the
  * others. */
 static void end_late(int worker) {
@@ -416,6 +488,9 @@ static void end_late(int worker) {
 void sim_states_pushed(int worker) {
     if (comes(AIM_LATE, 3)) {
         end_late(worker);
+    }
+    if (comes(AIM_HOSTS, 6)) {
+        end_hosts();
     }
     if (worker == 1 && job.started[1] == states.batch + 1 && comes(AIM_SILENT, 1)) {
         job.silent = 1;
