@@ -48,14 +48,22 @@ static bool extend_segment(trmi_state_words *segment, uint32_t begin, uint32_t c
     return true;
 }
 
+/* Appends the run *of, whose segments are the last ones of the part. There is room. */
+static void append_run(trmi_state_part *part, const trmi_state_run *of, const char *place) {
+    part->runs[part->runs_count] = *of;
+    part->places[part->runs_count++] = place;
+    part->words += of->words;
+    part->alone += of->repeated ? 0 : of->words;
+    part->in_place += of->piece >= 0 ? of->words : 0;
+}
+
 /* Appends a run at `place`, of which words, variable, repeated and where it is in place are set in
  * `of`. numbers: of each word, that in the whole variable plus 1; 0 = none. */
 static trm_status add_run(trmi_state_part *part, const trmi_state_run *of, const uint32_t *numbers,
                           const char *place, trm_error *err) {
     const int64_t words = of->words;
     TRMI_TRY(make_room(part, err));
-    trmi_state_run *run = &part->runs[part->runs_count];
-    *run = *of;
+    trmi_state_run run = *of;
     for (int64_t i = 0, end; i < words; i = end) {
         for (end = i + 1;
              end < words && (numbers[i] == 0 ? numbers[end] == 0
@@ -63,17 +71,43 @@ static trm_status add_run(trmi_state_part *part, const trmi_state_run *of, const
             end++;
         }
         const trmi_state_words piece = {numbers[i] - 1, (uint32_t)(end - i), 0, 1};
-        if (run->segments == 0 ||
+        if (run.segments == 0 ||
             !extend_segment(&part->segments[part->segments_count - 1], piece.begin, piece.count)) {
             TRMI_TRY(make_room(part, err));
             part->segments[part->segments_count++] = piece;
-            run->segments++;
+            run.segments++;
         }
     }
-    part->places[part->runs_count++] = place;
-    part->words += words;
-    part->alone += of->repeated ? 0 : words;
-    part->in_place += of->piece >= 0 ? words : 0;
+    append_run(part, &run, place);
+    return TRM_OK;
+}
+
+/* The runs that are listed of a variable. Its slots mostly have runs of the same words of it, whose
+ * segments are then copied: to make them costs much more. */
+typedef struct listed_runs {
+    int64_t run, end;    /* the next one, and behind the last */
+    int64_t segment;     /* the first one of `run` */
+    const char *address; /* of the variable */
+} listed_runs;
+
+/* Returns whether the next one of these runs has the words of the run *of at word `at` of a variable. */
+static bool is_alike(const trmi_state_part *part, const listed_runs *like, const trmi_state_run *of,
+                     int64_t at) {
+    return like->run < like->end && part->runs[like->run].words == of->words &&
+           part->places[like->run] == like->address + at * WORD;
+}
+
+/* Appends the run *of at `place`, with the segments of the next one of these runs. */
+static trm_status add_alike(trmi_state_part *part, listed_runs *like, const trmi_state_run *of,
+                            const char *place, trm_error *err) {
+    trmi_state_run run = *of;
+    run.segments = part->runs[like->run++].segments;
+    for (int64_t i = 0; i < run.segments; i++) {
+        TRMI_TRY(make_room(part, err));
+        part->segments[part->segments_count++] = part->segments[like->segment++];
+    }
+    TRMI_TRY(make_room(part, err));
+    append_run(part, &run, place);
     return TRM_OK;
 }
 
@@ -84,6 +118,7 @@ typedef struct numbering {
     int64_t room;
     int32_t buffer;     /* whose words have `of`; slots have the numbers of their parameter */
     const uint32_t *of; /* the number of each word of the memory on this rank (add_run) */
+    listed_runs like;   /* of the first variable of the buffer that has any; end 0: none yet */
 } numbering;
 
 static void free_numbering(numbering *n) {
@@ -185,6 +220,7 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
     int64_t all = trm_shape_count(&exec->variables[index].shape), words = b->bytes / WORD;
     int64_t size = (int64_t)trm_dtype_bytes(b->dtype);
     const char *place = trmi_exec_variable_address(exec, index);
+    listed_runs like = n->like;
     trmi_hold hold;
     bool any = false;
     for (int64_t at = 0; at < words; at = hold.end) {
@@ -205,7 +241,9 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
         for (int64_t next = at; hold.mine && hold.repeated == repeated && next < hold.end;) {
             trmi_state_run run = begin_run(exec, index, in_place, next, hold.end);
             run.repeated = repeated;
-            TRMI_TRY(add_run(part, &run, n->of + next, place + next * WORD, err));
+            TRMI_TRY(is_alike(part, &like, &run, next)
+                         ? add_alike(part, &like, &run, place + next * WORD, err)
+                         : add_run(part, &run, n->of + next, place + next * WORD, err));
             next += run.words;
         }
     }
@@ -215,12 +253,20 @@ static trm_status list_variable(const trm_exec *exec, int32_t index, bool repeat
 /* Lists the runs of a variable and of its slots, which have the same numbers. */
 static trm_status list_with_slots(const trm_exec *exec, int32_t index, bool repeated, bool in_place,
                                   numbering *n, trmi_state_part *part, trm_error *err) {
+    n->like = (listed_runs){0};
     for (int32_t i = index; i < exec->variables_count; i++) {
         const bool of_it =
             i == index || (exec->variable_slots[i] >= 0 &&
                            exec->variable_buffers[i] == exec->variable_buffers[index]);
         if (of_it && !trmi_exec_is_elsewhere(exec, i)) {
+            const listed_runs first = {.run = part->runs_count,
+                                       .segment = part->segments_count,
+                                       .address = trmi_exec_variable_address(exec, i)};
             TRMI_TRY(list_variable(exec, i, repeated, in_place, n, part, err));
+            if (n->like.end == 0 && part->runs_count > first.run) {
+                n->like = first;
+                n->like.end = part->runs_count;
+            }
         }
     }
     return TRM_OK;

@@ -462,11 +462,17 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
     return compile_model(r, e->spare ? NULL : e->active != NULL ? e->active : all, active, err);
 }
 
+/* The parts of the way to the next epoch, and where each ended (trmi_os_now). */
+enum { MEETING, STATE, PROGRAM, PARTS, CHANGE_PARTS };
+typedef struct change_times {
+    double begin, ends[CHANGE_PARTS];
+} change_times;
+
 /* Tells callbacks and log of the new epoch. */
-static void report_epoch(trmi_run *r, int64_t newest, double begin) {
+static void report_epoch(trmi_run *r, int64_t newest, const change_times *times) {
     trmi_elastic_model *e = r->model->elastic;
     trm_elastic_get_membership(e->job, &r->membership);
-    r->membership.seconds = trmi_os_now() - begin;
+    r->membership.seconds = trmi_os_now() - times->begin;
     r->membership.redone_steps = e->reached > newest ? (int32_t)(e->reached - newest) : 0;
     r->membership.restored_step = e->restored;
     r->membership.spare_ranks =
@@ -475,10 +481,12 @@ static void report_epoch(trmi_run *r, int64_t newest, double begin) {
     trmi_log(TRM_LOG_INFO, "train",
              "epoch %lld of the job: rank %d of %d%s, lost [%s], left [%s], joined [%s]; goes on "
              "after step %llu "
-             "(%.2f s)",
+             "(%.2f s: decide and meet until %.2f, state %.2f, program %.2f, parts %.2f)",
              (long long)r->membership.epoch, r->membership.rank, r->membership.ranks,
              e->spare ? " (spare)" : "", r->membership.lost, r->membership.left,
-             r->membership.joined, (unsigned long long)newest, r->membership.seconds);
+             r->membership.joined, (unsigned long long)newest, r->membership.seconds,
+             times->ends[MEETING] - times->begin, times->ends[STATE] - times->begin,
+             times->ends[PROGRAM] - times->begin, times->ends[PARTS] - times->begin);
 }
 
 /* What a rank knows of the checkpoints of the job. Sent as bytes. */
@@ -540,19 +548,23 @@ static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *ne
 
 /* Tries once to begin the next epoch of the job, and the model in it. */
 static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_due, int64_t *newest,
-                              trm_error *err) {
+                              change_times *times, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     checkpoints from;
     drop_programs(r);
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
+    times->ends[MEETING] = trmi_os_now();
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
+    times->ends[STATE] = trmi_os_now();
     const bool lost = *newest < 0;
     e->restored = 0;
     TRMI_TRY(lost ? find_checkpoints(r, &from, err) : TRM_OK);
     r->model->first_ranks = lost ? r->model->first_ranks : e->at.first_ranks;
     TRMI_TRY(compile_epoch(r, err));
     TRMI_TRY(lost ? resume_epoch(r, &from, newest, err) : TRM_OK);
+    times->ends[PROGRAM] = trmi_os_now();
     TRMI_TRY(open_parts(r, err));
+    times->ends[PARTS] = trmi_os_now();
     return trm_comm_barrier(trm_elastic_comm(e->job), err);
 }
 
@@ -580,14 +592,14 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     if (!trm_elastic_can_recover(status)) {
         return status;
     }
-    double begin = trmi_os_now();
+    change_times times = {.begin = trmi_os_now()};
     bool hooks_due = false;
     int64_t newest = 0;
     trm_error cause = *err;
     TRMI_TRY(capture_state(r, err));
     trmi_keep_mappings(true); /* of the old programs, for the new ones */
     do {
-        status = begin_epoch(r, &cause, &hooks_due, &newest, err);
+        status = begin_epoch(r, &cause, &hooks_due, &newest, &times, err);
         cause = *err;
     } while (trm_elastic_can_recover(status) && trm_elastic_comm(e->job) != NULL);
     trmi_keep_mappings(false);
@@ -608,7 +620,7 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
         r->stop = false;
         set_hooks_due(r, hooks_due, (uint64_t)newest);
         r->finish = false;
-        report_epoch(r, newest, begin);
+        report_epoch(r, newest, &times);
     }
     return status;
 }
