@@ -13,8 +13,12 @@ refused() { # TEXT FLAGS...
     cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
 }
 refused "layerwise parameters have other values on each of them" --elastic 1:2 --parallel-mode hybrid_parallel --layerwise fc2
+refused "a job goes on without its workers already" --elastic 1:2 --ps 1
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
+refused "give one of them" --elastic 1:2 --global-batch 32 --batch-size 16
+refused "give one of them" --elastic 1:2 --global-batch 32 --elastic-batch rank
+refused "its 2 parts .* do not divide it" --elastic 1:2 --global-batch 33
 
 # Kills and leaves at random moments, of rank 0 too, and ranks that come back: the benchmark, for less time. What counts is what the jobs
 # compute, on a machine of any speed.
@@ -27,7 +31,7 @@ done
 # Starts a job of the mlp in the background, waits for its first step, and sends a signal to a rank ("launcher": to the
 # launcher): SIGNAL RANK FLAGS...
 start_and_signal() {
-    local signal=$1 rank=$2 pid
+    local signal=$1 rank=$2
     shift 2
     : > out.txt # the background job opens it later: without this the loop below could read the events of the job before
     "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json "$@" > out.txt 2> err.txt &
@@ -36,10 +40,14 @@ start_and_signal() {
         sleep 0.1
     done
     [ "$rank" = launcher ] && kill "-$signal" "$job"
-    for pid in $(cat /proc/$job/task/*/children); do
-        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "TRIREME_RANK=$rank" && kill "-$signal" "$pid"
-    done
+    signal_rank "$signal" "$rank"
     wait $job
+}
+signal_rank() { # SIGNAL RANK
+    local pid
+    for pid in $(cat /proc/$job/task/*/children); do
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qx "TRIREME_RANK=$2" && kill "-$1" "$pid"
+    done
 }
 
 # Fewer ranks than LEAST: code 137, as the killed rank's, and the reason in the logs of the others.
@@ -65,13 +73,15 @@ code=$?
 grep -q '"event":"membership".*"ranks":2' sliced/run.jsonl || fail "slices: no change of ranks: $(tail -n 3 sliced/run.jsonl)"
 grep -q '"event":"done".*"shard_optimizer":true' sliced/run.jsonl || fail "slices: $(tail -n 1 sliced/run.jsonl)"
 
-# A rank leaves: the job goes on without redoing a step, and both end with 0.
-start_and_signal TERM 0 --steps 600 -n 2 --elastic 1:2 --output left
-code=$?
-[ $code = 0 ] || fail "a rank leaves: exit code $code: $(cat err.txt)"
-grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_steps":0' left/run.jsonl ||
-    fail "a rank leaves: no event: $(grep membership left/run.jsonl)"
-grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(tail -n 3 out.txt)"
+# A rank leaves, also when a scheduler warns it: the job goes on without redoing a step, and both end with 0.
+for signal in TERM USR1; do
+    start_and_signal $signal 0 --steps 600 -n 2 --elastic 1:2 --output left$signal
+    code=$?
+    [ $code = 0 ] || fail "a rank leaves: exit code $code: $(cat err.txt)"
+    grep -q '"event":"membership".*"lost":\[\],"left":\[0\],"joined":\[\],"redone_steps":0' left$signal/run.jsonl ||
+        fail "a rank leaves: no event: $(grep membership left$signal/run.jsonl)"
+    grep -q '"event":"left"' out.txt || fail "a rank leaves: it does not say so: $(tail -n 3 out.txt)"
+done
 
 # Each rank keeps its batch: the rate of one rank is half of that of two.
 start_and_signal KILL 1 --steps 600 -n 2 --elastic 1:2 --elastic-batch rank --learning-rate 0.01 --output kept
@@ -89,6 +99,9 @@ exec "$@"
 END
 mlp="train mlp --data synth --image-size 32 --batch-size 8 --steps 5 --eval-every-epochs 0 --deterministic strict -n 3 --elastic 1:3"
 "$trireme" $mlp --output whole > out.txt 2>&1 || fail "three ranks: $(cat out.txt)"
+global=${mlp/--batch-size 8/--global-batch 24}
+"$trireme" ${global/-n 3/-n 2} --output global > out.txt 2>&1 || fail "--global-batch: $(cat out.txt)"
+cmp whole/ckpt-5/model.safetensors global/ckpt-5/model.safetensors || fail "--global-batch 24 on two ranks: other weights than 8 each on three"
 mkdir again
 for case in "0" "1" "2" "0 1" "1 2" "0 again" "1 2 again"; do
     restarts=0
@@ -125,7 +138,7 @@ wait_for() { # TEXT
         grep -q "$1" out.txt && return
         sleep 0.1
     done
-    fail "by hand: no $1: $(tail -n 2 out.txt) $(cat err.txt hand.txt)"
+    fail "no $1: $(tail -n 2 out.txt) $(cat err.txt hand.txt)"
 }
 wait_for '"event":"step"'
 grep '^TRIREME_' hand/device1/env1.log > variables.txt || { fail "by hand: no environment of rank 1"; kill -KILL $job; exit; }
@@ -136,15 +149,40 @@ wait_for '"event":"membership".*"ranks":3.*"lost":\[\],"left":\[\],"joined":\[2\
 kill -TERM $hand
 wait $hand || fail "by hand: exit code $?: $(cat hand.txt)"
 wait_for '"event":"membership".*"ranks":2.*"left":\[2\]'
-kill -INT $job
+kill -TERM $job # SIGINT is ignored by what a script has started in the background
+wait $job
+
+# A program of its own loop and the three calls: a rank is killed, another one leaves; the weights are those of the program without ranks.
+loop=${TRIREME_BUILD:?}/examples/elastic_loop
+"${loop%elastic_loop}own_loop" | sed 's/.*weights/weights/' > own.txt
+"$loop" | grep weights | cmp - own.txt || fail "a loop of its own: other weights in one process"
+: > out.txt
+"$trireme" run -n 3 --elastic 1:3 --launch-dir loop -- "$loop" 600 20 > out.txt 2> err.txt &
+job=$!
+wait_for 'rank 0 of 3: begins'
+signal_rank KILL 2
+wait_for 'rank 0 of 2, lost \[2\], left \[\]'
+signal_rank TERM 0
+wait $job || fail "a loop of its own: exit code $?: $(cat err.txt)"
+grep -q 'rank 0 of 1, lost \[\], left \[0\]' loop/device1/train.log1 || fail "a loop of its own: $(cat loop/device1/train.log1)"
+grep weights loop/device1/train.log1 | cmp - own.txt || fail "a loop of its own: other weights: $(cat loop/device1/train.log1)"
+# A rank that is started again joins it.
+: > out.txt
+"$trireme" run -n 2 --elastic 1:2 --elastic-restarts 1 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
+job=$!
+wait_for 'rank 0 of 2: begins'
+signal_rank KILL 1
+wait_for 'rank 0 of 2, lost .*, joined \[[12]\]' # 2: in the change without the dead one
+kill -TERM $job
 wait $job
 
 # Too few ranks would be left, or the launcher is asked: the job stops, with a checkpoint.
-for whom in 1 launcher; do
-    start_and_signal TERM $whom --steps 100000 -n 2 --elastic 2:2 --output stops$whom
+for case in "TERM 1 2:2 143" "TERM launcher 2:2 143" "USR1 launcher 1:2 138"; do
+    read -r signal whom range expected <<< "$case"
+    start_and_signal "$signal" "$whom" --steps 100000 -n 2 --elastic "$range" --output "stops $case"
     code=$?
-    [ $code = 143 ] || fail "SIGTERM to $whom: exit code $code, 143 expected: $(cat err.txt)"
-    ls -d stops$whom/ckpt-* > out.txt 2>&1 || fail "SIGTERM to $whom: no checkpoint: $(cat out.txt err.txt)"
+    [ $code = "$expected" ] || fail "SIG$case: exit code $code: $(cat err.txt)"
+    ls -d "stops $case"/ckpt-* > out.txt 2>&1 || fail "SIG$case: no checkpoint: $(cat out.txt err.txt)"
 done
 
 # The folder is locked by a host that has died a moment ago: the ranks wait for it no longer than they may wait for each other.

@@ -68,6 +68,7 @@ lenet|--usage test|dataset had 320 samples
 lenet|--exact-guide|differs
 ranks|-n 1|ranks
 ranks|--stem imagenet|network differs
+ranks|--global-batch 16|give one of them
 ranks|--reduce sum|reduce mean -> sum
 ranks|--elastic 1:2 --elastic-batch rank|elastic_batch global -> rank
 ranks|--wire bf16|wire float32 -> bfloat16

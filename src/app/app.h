@@ -33,7 +33,7 @@ typedef struct app_options {
     bool fixed_recipe, read;
     /* network */
     const char *stem;
-    int64_t batch_size;
+    int64_t batch_size, global_batch;
     /* execution */
     const char *precision, *backend;
     int64_t threads, seed;
@@ -403,6 +403,9 @@ bool app_splits(app_context *app);
  * --batch-size samples. */
 int64_t app_whole_batch(app_context *app);
 int64_t app_read_batch(app_context *app);
+/* Makes --batch-size that of --global-batch on the ranks of this job, or on those that it is to have.
+ *   errors  INVALID: they do not divide it; --batch-size or --elastic-batch rank is given, too */
+TRM_MUST_USE trm_status app_settle_batch(app_context *app, trm_error *err);
 /* Returns whether each rank of a split reads its own samples (full_batch=false). */
 bool app_reads_own(app_context *app);
 /* Sets the options that depend on where the ranks are: on one host the optimiser is sliced

@@ -171,6 +171,7 @@ int app_run_bench_train(app_context *app) {
                      ? app_join(app, &err)
                      : app_no_memory(&err, "for the times of %lld steps", (long long)w.room);
     }
+    status = status == TRM_OK ? app_settle_batch(app, &err) : status;
     if (status == TRM_OK) {
         status = app_search_stages(app, &err);
     }

@@ -259,6 +259,7 @@ static trm_status prepare_job(job *j, trm_error *err) {
     }
     if ((status = check_flags(j->app, err)) != TRM_OK ||
         (status = app_join(j->app, err)) != TRM_OK ||
+        (status = app_settle_batch(j->app, err)) != TRM_OK ||
         (status = app_search_stages(j->app, err)) != TRM_OK ||
         (status = open_data(j, err)) != TRM_OK) {
         return status;

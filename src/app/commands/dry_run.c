@@ -27,7 +27,8 @@ int app_dry_run_model(app_context *app, const char *left_out) {
     trm_error err;
     trm_dataset *data;
     app_settle_data(app);
-    trm_status status = app_dataset_random(app, &data, &err);
+    trm_status status = app_settle_batch(app, &err);
+    status = status == TRM_OK ? app_dataset_random(app, &data, &err) : status;
     status = status == TRM_OK ? check_options(app, data, &err) : status;
     return status == TRM_OK ? app_print_dry_run(app, left_out) : app_report(&err);
 }
@@ -43,6 +44,7 @@ trm_status app_check_job(app_context *app, trm_error *err) {
     trm_dataset *data;
     const char *name = app->parsed.arguments[0];
     trm_status status = app_check_modes(app, err);
+    status = status == TRM_OK ? app_settle_batch(app, err) : status;
     status = status == TRM_OK && reads_data(app) ? app_check_data(app, err) : status;
     if (status != TRM_OK || !app->o.dry_run) {
         return status;
@@ -51,6 +53,9 @@ trm_status app_check_job(app_context *app, trm_error *err) {
         return status;
     }
     app_settle_data(app);
+    if ((status = app_settle_batch(app, err)) != TRM_OK) {
+        return status;
+    }
     status = reads_data(app)
                  ? app_dataset(
                        app, app_usage(&app->o, app->evaluates ? TRM_USAGE_TEST : TRM_USAGE_TRAIN),

@@ -403,6 +403,56 @@ int64_t app_whole_batch(app_context *app) {
     return app->o.batch_size * (is_full(app) ? 1 : app_feeding_ranks(app));
 }
 
+/* Returns in how many parts the ranks divide a step's samples, those of this job or, in the
+ * launcher, those that it is to have: one for each rank that feeds others, and for each batch. */
+static int64_t count_batch_parts(app_context *app, trm_error *err) {
+    const app_options *o = &app->o;
+    const bool launches = app->ranks == NULL && o->ranks > 1;
+    if (app_set_context(app, err) != TRM_OK) {
+        return 0;
+    }
+    const int64_t stages = atoi(app_context_option(app, "pipeline_stages"));
+    const int64_t ranks = !launches    ? app_feeding_ranks(app)
+                          : stages > 1 ? o->ranks / stages
+                                       : o->ranks;
+    const bool full = launches ? o->full_batch : is_full(app);
+    return (full ? 1 : ranks) * (o->accumulate > 1 ? o->accumulate : 1);
+}
+
+trm_status app_settle_batch(app_context *app, trm_error *err) {
+    app_options *o = &app->o;
+    if (o->global_batch == 0) {
+        return TRM_OK;
+    }
+    if (app_is_job(app)) {
+        return app_fail(err, TRM_INVALID,
+                        "--global-batch is for jobs without servers, whose workers have a batch "
+                        "each: give --batch-size");
+    }
+    if (app_given(&app->parsed, "batch-size")) {
+        return app_fail(err, TRM_INVALID,
+                        "--global-batch is the batch of all ranks, --batch-size that of one: give "
+                        "one of them");
+    }
+    if (o->elastic_batch != NULL && strcmp(o->elastic_batch, "rank") == 0) {
+        return app_fail(err, TRM_INVALID,
+                        "--global-batch keeps the batch of all ranks, --elastic-batch rank that of "
+                        "each: give one of them");
+    }
+    const int64_t parts = count_batch_parts(app, err);
+    if (parts == 0) {
+        return TRM_INVALID;
+    }
+    if (o->global_batch % parts != 0) {
+        return app_fail(err, TRM_INVALID,
+                        "--global-batch %lld: its %lld parts (ranks that feed samples, times "
+                        "batches of a step) do not divide it",
+                        (long long)o->global_batch, (long long)parts);
+    }
+    o->batch_size = o->global_batch / parts;
+    return TRM_OK;
+}
+
 int64_t app_read_batch(app_context *app) {
     return app_splits(app) && !app_reads_own(app) ? app_whole_batch(app) : app->o.batch_size;
 }

@@ -32,6 +32,8 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
                  {"metrics", "each process prints its own: --json, and --tensorboard"},
                  {"profile", "the timeline is that of a job without servers"},
                  {"histogram-epochs", "there are no histograms: parameters are on the servers"},
+                 {"elastic", "a job goes on without its workers already, and they come back "
+                             "(--restarts)"},
                  {"loss-scale", "gradients are float32 where they are added"},
                  {"accumulate", "each batch is a step: use a larger --batch-size"}};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

@@ -3,7 +3,7 @@
  * checkpoint is never written inside a handler.
  *
  *      SIGINT, SIGTERM, SIGUSR1   stop after the step (app_signals_begin ... app_signals_end); SIGTERM
- *                                 makes a rank of an elastic job leave it
+ *                                 and SIGUSR1 make a rank of an elastic job leave it
  *      SIGUSR2                    print the state, from the start of main to the end */
 #include "app/app.h"
 
@@ -32,7 +32,7 @@ static void handle_signal(int signal_number) {
         _exit(128 + signal_number);
     }
     received = signal_number;
-    if (stopping_model != NULL && signal_number == SIGTERM) {
+    if (stopping_model != NULL && signal_number != SIGINT) {
         trm_model_request_leave(stopping_model);
     } else if (stopping_model != NULL) {
         trm_model_request_stop(stopping_model);

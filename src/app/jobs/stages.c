@@ -140,6 +140,9 @@ trm_status app_set_stages(app_context *app, trm_error *err) {
 }
 
 void app_settle_micro_batches(app_options *o) {
+    if (o->global_batch > 0) { /* app_settle_batch divides it */
+        o->micro_batches_done = true;
+    }
     if (o->stages_searched || o->micro_batches_done) {
         return;
     }

@@ -144,9 +144,9 @@ static const topic TOPICS[] = {
      "\n"
      "Signals of train and eval\n"
      "    SIGTERM, SIGINT   finish the step, save, end; a second one ends the process at once\n"
-     "    SIGTERM           to one rank of --elastic: it leaves after the step, the others go on\n"
      "    SIGUSR1           the same, as an early warning (sbatch --signal=B:USR1@120); a SIGTERM "
      "after it counts as the first\n"
+     "    SIGTERM, SIGUSR1  to one rank of --elastic: it leaves after the step, the others go on\n"
      "    SIGUSR2           print the state after this step (step, loss, speed, waiting, memory) "
      "and continue\n"
      "The launcher of -n passes them on to all ranks.\n"},

@@ -187,6 +187,7 @@ const app_flag app_flags[] = {
     CHOICE("parallel-mode", parallel_mode, "stand_alone|data_parallel|hybrid_parallel|semi_auto_parallel|auto_parallel", NULL, "how ranks share the work; the last two modes split the graph operator by operator (data_parallel with many ranks)", .context = "parallel_mode"),
     TEXT("plan", split_plan, "FILE", NULL, "semi_auto_parallel, auto_parallel: a plan from trireme plan --save", .tag = "ranks", .use = "ranks"),
     TEXT("mesh", split_mesh, "AxB", NULL, "semi_auto_parallel, auto_parallel: mesh of the ranks (the plan's; else searched, or one axis)", .tag = "ranks", .use = "ranks"),
+    INT("global-batch", global_batch, "N", 1, 1 << 24, NULL, "samples of a step of all ranks, in place of --batch-size; with --elastic it stays when ranks change"),
     BOOL("full-batch", full_batch, "semi_auto_parallel, auto_parallel: --batch-size is that of all ranks together", .tag = "ranks", .use = "ranks", .context = "full_batch"),
     BYTES("memory", plan_memory, "memory limit of a rank, for instance 4GB: auto_parallel searches within it, one process recomputes results, other modes refuse a larger program", .tag = "ranks"),
     REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "auto_parallel: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .tag = "ranks", .use = "ranks;searched"),
@@ -404,7 +405,7 @@ GROUP(bench, "Measuring", NULL, "repeats@bench");
 GROUP(preset, "Model", NULL, "preset");
 GROUP(synth, "Generated data", NULL, "output@synth synth-train@synth synth-test@synth seed@synth");
 GROUP(info, "Reading", NULL, "read");
-GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table elastic elastic-batch elastic-deadline elastic-restarts start-timeout launch-dir timeout");
+GROUP(ranks, "Many ranks", NULL, "n@ranks parallel-mode plan@ranks mesh@ranks global-batch full-batch@ranks memory@ranks trial-seconds@ranks stages micro-batches pipeline-schedule chunks stage-begins reduce wire bucket shard-optimizer@ranks sync-batch-norm@ranks layerwise deterministic deterministic-block context engine algorithm rank-table elastic elastic-batch elastic-deadline elastic-restarts start-timeout launch-dir timeout");
 GROUP(verify, "Comparison", NULL, "plan@verify mesh@verify stages micro-batches pipeline-schedule chunks stage-begins tolerance bitwise parallel-mode@verify deterministic@verify full-batch wire context");
 GROUP(job, "Many ranks", NULL, "n@ranks rank-table launch-dir timeout");
 GROUP(roles, "Parameter servers", NULL, "ps mode staleness-aware backup-workers evaluator hybrid lend hot-rows hot-age placement restarts role-timeout ps-shards ps-memory ps-spill export-bytes tables no-ps-log export-latest export-best export-final job_name task_index ps_hosts worker_hosts chief_hosts evaluator_hosts model_dir token-file summary-every check");
