@@ -107,6 +107,9 @@ while step < 6:
         if me == 1 and step == 3:
             os.kill(os.getpid(), signal.SIGKILL)
         mean = job.comm.all_reduce(np.ones(1, 'float32'), 'mean')
+        sums = [np.ones(2), None, np.full((1, 2), 3, 'int32')]
+        trireme.distribute.all_reduce(sums)  # the three calls use the ranks of now
+        assert [v.tolist() for v in sums if v is not None] == [[job.size] * 2, [[3 * job.size] * 2]]
         total += mean
         step += 1
     except trireme.Error as error:
@@ -115,11 +118,11 @@ while step < 6:
         both = np.array([step], 'int64')
         assert job.comm.all_reduce(both, 'min')[0] == step == 3
 assert total == 6 and job.size == 2 and not job.wants_change
-try:
-    trireme.distribute.all_reduce(mean)
-    sys.exit('the three calls join an elastic job')
-except trireme.Error as error:
-    assert 'elastic job' in error.message, error
+assert (trireme.distribute.rank(), trireme.distribute.size()) == (job.rank, 2)
+assert trireme.distribute.Communicator().size == 2
+assert trireme.distribute.broadcast({'rank': np.array([job.rank])}, root=1)['rank'][0] == 1
+mine, batch = trireme.distribute.shard_and_rebatch(np.arange(6), 4)
+assert batch == 2 and mine.tolist() == [job.rank, job.rank + 2, job.rank + 4]
 job.request_leave()
 job.close()
 print('rank', me, 'done')
@@ -152,7 +155,7 @@ def refused(function, sentence):
         assert sentence in error.message, error
     else:
         raise SystemExit('no error: ' + sentence)
-refused(trireme.distribute.size, 'in an elastic job')
+assert trireme.distribute.size() == 1 and trireme.distribute.Communicator().size == 1
 del job
 model.train(until_step=3)
 assert model.elastic.size == 1 and not model.left

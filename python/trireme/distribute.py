@@ -11,7 +11,7 @@
 
 Values are NumPy arrays and torch tensors on the CPU, changed in place; None is skipped. Sizes and types of a list are the same
 on every rank. The first call finds the rank in the environment (mpirun, torchrun, srun, `trireme run`, TF_CONFIG, rank tables)
-and meets the other ranks; the end of the process ends them.
+and meets the other ranks; the end of the process ends them. In an elastic job (trireme.Elastic) the calls use its ranks of now.
 """
 import contextlib
 import ctypes
@@ -63,13 +63,43 @@ def init():
     """Finds the rank and meets the other ranks; the other calls do it when they are the first. An exception that ends this
     process then reaches the other ranks as the cause of their errors."""
     global _joined
-    job = _elastic and _elastic()
-    if job is not None and job._handle:
-        raise Error('distribute: this process is in an elastic job, whose ranks change; use its Elastic.comm, or a Model(elastic=...)')
+    if _job() is not None:
+        return
     call(_c.trm_join)
     if not _joined and _c.trm_distribute_size(None) > 1:
         sys.excepthook = _telling(sys.excepthook)
     _joined = True
+
+
+def _job():
+    """The elastic job of this process, or None."""
+    job = _elastic and _elastic()
+    return job if job is not None and job._handle else None
+
+
+def _each(job, values, kind, **more):
+    """Runs a collective on each value, in place, over the ranks of an elastic job of now."""
+    ranks = job.comm
+    values = list(values.values()) if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else [values]
+    for value in values:
+        if value is not None:
+            _flat(value, kind)  # refuses what cannot be written
+            ranks._run(kind, None, value, **more)
+
+
+@contextlib.contextmanager
+def _sharing():
+    """The handle of the calls that share out data: None, the ranks that init() joins, or those of an elastic job of now."""
+    init()
+    job, out = _job(), ctypes.c_void_p()
+    if job is None:
+        yield None
+        return
+    call(_c.trm_distribute_over, job.comm.handle, byref(out))
+    try:
+        yield out
+    finally:
+        _c.trm_distribute_end(out)
 
 
 def refuse_joined():
@@ -98,18 +128,23 @@ def _telling(before):
 def rank():
     """This process's rank, from 0."""
     init()
-    return _c.trm_distribute_rank(None)
+    job = _job()
+    return _c.trm_distribute_rank(None) if job is None else job.rank
 
 
 def size():
     """The number of ranks."""
     init()
-    return _c.trm_distribute_size(None)
+    job = _job()
+    return _c.trm_distribute_size(None) if job is None else job.size
 
 
 def broadcast(values, root=0):
     """Copies the values of rank `root` to every rank, in place; returns them."""
     _joined or init()
+    if _elastic and _job() is not None:
+        _each(_job(), values, 'broadcast', root=root)
+        return values
     made, count, keep = _tensors(values, 'broadcast')
     call(_c.trm_distribute_broadcast, None, made, count, root)
     return values
@@ -118,6 +153,9 @@ def broadcast(values, root=0):
 def all_reduce(values, reduction='sum'):
     """Replaces every value by the sum, mean, prod, max or min over the ranks, in place; returns them."""
     _joined or init()
+    if _elastic and _job() is not None:
+        _each(_job(), values, 'allreduce', reduce=reduction)
+        return values
     made, count, keep = _tensors(values, 'all_reduce')
     call(_c.trm_distribute_all_reduce, None, made, count, enum('trm_reduction', reduction))
     return values
@@ -129,10 +167,10 @@ def shard_and_rebatch(dataset, batch):
     dataset: a trireme Dataset (refined in place); an array, or a tuple, list or dictionary of arrays of equal length (a rank
         gets every size-th row, as a copy); an object with a method shard(count, index), such as tf.data.Dataset
     """
-    _joined or init()
     local = ctypes.c_int64()
     handle = getattr(dataset, 'handle', None)
-    call(_c.trm_distribute_shard_and_rebatch, None, handle, batch, byref(local))
+    with _sharing() as ranks:
+        call(_c.trm_distribute_shard_and_rebatch, ranks, handle, batch, byref(local))
     if handle is not None or size() == 1:
         return dataset, local.value
     if not isinstance(dataset, (tuple, list, dict)) and hasattr(dataset, 'shard') and callable(dataset.shard):
@@ -154,7 +192,8 @@ def _shard(arrays, batch):
     copies = [a.clone() if hasattr(a, 'clone') else np.array(a) for a in arrays]
     samples, batch = ctypes.c_int64(len(copies[0])), ctypes.c_int64(batch)
     made = (_c.trm_tensor * len(copies))(*[tensor(a, 'shard_and_rebatch')[0] for a in copies])
-    call(_c.trm_distribute_shard_arrays, None, made, len(copies), byref(samples), byref(batch))
+    with _sharing() as ranks:
+        call(_c.trm_distribute_shard_arrays, ranks, made, len(copies), byref(samples), byref(batch))
     return [a[:samples.value] for a in copies]
 
 
@@ -162,7 +201,10 @@ class Communicator(Owner):
     """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them."""
 
     def __init__(self, handle=None, owned=False, parent=None):
-        if handle is None:
+        if handle is None and _job() is not None:
+            parent = _job()
+            handle = parent.comm.handle
+        elif handle is None:
             init()
             handle = take(_c.trm_distribute_comm, None)
         self.handle, self.owned, self.parent = handle, owned, parent
