@@ -369,9 +369,8 @@ static void worker_ended(sim_process *p, int code) {
     }
     job.kills += code != 0;
     double undisturbed = (double)(sim.now - job.disturbed_until) * 1e-9;
-    const bool notices = job.mode != TRM_PS_SYNC || !job.lent;
     /* a slow batch takes 23 s */
-    if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15 && notices) {
+    if (code == JOB_WAITED && undisturbed > JOB_TIMEOUT - 15) {
         sim_fail("worker %d waited to its time-out, although nothing disturbed the job for %.0f s",
                  number, undisturbed);
     }
