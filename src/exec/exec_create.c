@@ -128,7 +128,8 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
         .no_fusion = options->fusion == TRM_OFF,
         .recompute = options->recompute,
         .dense_gradients = exec->accumulate > 1,
-        .readers_round = exec->accumulate == 1 && exec->ways_count == 0 && !options->keep_casts,
+        .readers_round =
+            !options->keep_casts && trmi_readers_round(exec->accumulate, exec->ways_count == 0),
         /* Gradients may stay in factors only if the local optimiser alone reads them: not if
          * micro-batches are summed, or servers or the caller take gradients. */
         .factored_gradients =

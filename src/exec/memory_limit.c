@@ -104,8 +104,7 @@ static trm_status search_plan_within_limit(device_search *s, trmi_partition_plan
     }
     status =
         status == TRM_OK ? trmi_space_plan(mesh.space, &mesh.found.best.choice, plan, err) : status;
-    trmi_space_destroy(mesh.space);
-    trmi_arena_free(&search.arena);
+    trmi_auto_free_meshes(&search);
     return status;
 }
 

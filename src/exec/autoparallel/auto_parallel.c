@@ -7,7 +7,8 @@
  *      memory limit   mesh_search.c      compile the best plan; lower the limit until it fits
  *      benchmark      trmi_auto_try      run the plans that are predicted to be nearly as fast
  *
- * All memory is from d->arena. docs/internals/ describes search and costs. */
+ * What outlives a search of all meshes is from d->arena, the rest from d->results. docs/internals/
+ * describes search and costs. */
 #include "exec/autoparallel/auto_parallel.h"
 
 #include "base/error.h"
@@ -51,11 +52,8 @@ trm_status trmi_auto_meshes(trmi_plan_search *d, const trmi_mesh *only, int32_t 
 }
 
 void trmi_auto_free(trmi_plan_search *d) {
-    for (int32_t i = 0; i < d->meshes_count; i++) {
-        trmi_space_destroy(d->meshes[i].space);
-    }
     trmi_ties_free(&d->trial);
-    trmi_arena_free(&d->arena);
+    trmi_auto_free_meshes(d);
 }
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -73,15 +71,15 @@ static trm_status trace_curve(trmi_plan_search *d, trm_error *err) {
     trmi_found *f = &m->found;
     if (!f->infeasible && !before.infeasible &&
         !trmi_choice_equal(&f->best.choice, &before.best.choice, m->space)) {
-        TRMI_TRY(trmi_auto_compile(d, err));
+        TRMI_TRY(trmi_auto_compile_best(d, err));
         if (d->compiled_bytes <= (double)d->memory_bytes) {
             return TRM_OK;
         }
     }
     f->best = before.best;
     f->objective = before.objective;
-    f->lower_bound = before.lower_bound;
-    f->bound = before.bound;
+    f->lower_bound = d->took_less ? 0 : before.lower_bound;
+    f->bound = d->took_less ? TRMI_BOUND_WHOLE_LIMIT : before.bound;
     f->weights = before.weights;
     f->solution = before.solution;
     f->additive = before.additive;
@@ -241,9 +239,9 @@ static trm_status drop_plans_over_limit(trmi_plan_search *d, trm_error *err) {
     for (int32_t i = d->trial.count - 1; i >= 0; i--) {
         trmi_tied_plan *t = &d->trial.list[i];
         const trmi_ranked *r = t->what;
-        trmi_signs_note(d->probe->signs, "compiling a plan");
-        TRMI_TRY(d->compile(d->context, d->meshes[r->mesh].space, &r->candidate->choice, &t->bytes,
-                            err));
+        double bytes = 0;
+        TRMI_TRY(trmi_auto_compile(d, d->meshes[r->mesh].space, r->candidate, &bytes, err));
+        t->bytes = bytes > 0 ? bytes : t->bytes;
         if (d->memory_bytes > 0 && t->bytes > (double)d->memory_bytes) {
             trmi_ties_drop(&d->trial, i);
         }
@@ -279,10 +277,14 @@ trm_status trmi_auto_try(trmi_plan_search *d, trm_error *err) {
         return TRM_OK;
     }
     const trmi_ranked *chosen = d->trial.list[d->trial.chosen].what;
-    /* the search replaces m->found: keep a copy of the choice */
+    /* later searches free what this one has found: keep a copy of the choice */
     trmi_choice *taken;
+    const trmi_space *space = d->meshes[chosen->mesh].space;
     TRMI_TRY(TRMI_NEW_IN(err, &d->arena, taken, 1, "for a plan"));
-    *taken = chosen->candidate->choice;
+    if (!trmi_choice_open(taken, space, &d->arena)) {
+        return TRMI_NO_MEMORY(err, "for a plan");
+    }
+    trmi_choice_copy(taken, &chosen->candidate->choice, space);
     d->best = chosen->mesh;
     d->meshes[d->best].taken = taken;
     return trmi_auto_search_mesh(d, &d->meshes[d->best], d->frontier, err);

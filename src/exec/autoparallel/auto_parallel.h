@@ -20,7 +20,7 @@ typedef struct trmi_auto_mesh {
     trmi_space *space;
     trmi_found found;
     const trmi_choice
-        *taken; /* chosen by a benchmark; NULL: the best of the search. In the arena */
+        *taken; /* chosen by a benchmark; NULL: the best of the search. In search.arena */
     /* seconds that no plan within the whole limit of memory is below; INFINITY: there is none */
     double whole_limit_bound;
     trmi_bound whole_limit_by; /* how that treats the limit */
@@ -58,7 +58,8 @@ typedef struct trmi_plan_search {
     const trmi_candidate *others; /* further candidates, of the best mesh */
     int32_t others_count;
     /* Results. */
-    trmi_arena arena;
+    trmi_arena arena;   /* meshes, and the choice of a benchmark */
+    trmi_arena results; /* what meshes have found since all of them were searched last */
     trmi_auto_mesh *meshes;
     int32_t meshes_count, best, rounds;
     trmi_near_ties trial;  /* the benchmark of plans with nearly equal predictions */
@@ -100,10 +101,16 @@ void trmi_auto_free(trmi_plan_search *search);
  * less memory. */
 trm_status trmi_auto_search_mesh(trmi_plan_search *search, trmi_auto_mesh *mesh, bool frontier,
                                  trm_error *err);
-/* Searches all meshes with the current costs and sets search->best. */
+/* Searches all meshes with the current costs and sets search->best. What was found before is freed. */
 trm_status trmi_auto_search_meshes(trmi_plan_search *search, trm_error *err);
+/* Frees the spaces and what the search has found, the whole search but `trial`. */
+void trmi_auto_free_meshes(trmi_plan_search *search);
+/* Compiles a plan: tells the ranks that wait, and notes whether its program takes less than the
+ * search counts. *bytes: 0 or INFINITY on entry, and still so where the bytes are unknown. */
+trm_status trmi_auto_compile(trmi_plan_search *search, const trmi_space *space,
+                             const trmi_candidate *plan, double *bytes, trm_error *err);
 /* Compiles the best plan; sets compiled_bytes. */
-trm_status trmi_auto_compile(trmi_plan_search *search, trm_error *err);
+trm_status trmi_auto_compile_best(trmi_plan_search *search, trm_error *err);
 /* After trmi_auto_search_meshes: repeats it until the compiled program of the best plan keeps
  * memory_bytes. If a program takes less than the search counts, all bounds become 0. Sets compiled_bytes; found.infeasible of the best mesh: no program that was tried
  * keeps it, and the plan is the one of the least program. */

@@ -53,7 +53,7 @@ trm_status trmi_auto_search_mesh(trmi_plan_search *d, trmi_auto_mesh *m, bool fr
     m->space = NULL;
     TRMI_TRY(d->make_space(d->context, &m->mesh, &m->space, err));
     trmi_choice own, *given = NULL;
-    if (d->given != NULL && trmi_choice_open(&own, m->space, &d->arena)) {
+    if (d->given != NULL && trmi_choice_open(&own, m->space, &d->results)) {
         TRMI_TRY(trmi_space_choice(m->space, d->given, &own, err));
         given = &own;
     }
@@ -62,7 +62,7 @@ trm_status trmi_auto_search_mesh(trmi_plan_search *d, trmi_auto_mesh *m, bool fr
                                          .frontier = frontier,
                                          .own = given,
                                          .take = m->taken};
-    TRMI_TRY(trmi_search(m->space, &options, &d->arena, &m->found, err));
+    TRMI_TRY(trmi_search(m->space, &options, &d->results, &m->found, err));
     settle_bound(d, m);
     return TRM_OK;
 }
@@ -83,6 +83,10 @@ static void choose_mesh(trmi_plan_search *d) {
 trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
     double begin = trmi_os_now();
     for (int32_t i = 0; i < d->meshes_count; i++) {
+        d->meshes[i].found = (trmi_found){0};
+    }
+    trmi_arena_free(&d->results);
+    for (int32_t i = 0; i < d->meshes_count; i++) {
         if (d->probe != NULL) {
             trmi_progress_note(&d->probe->progress, i, d->meshes_count, -1,
                                "searching plans by mesh");
@@ -95,23 +99,33 @@ trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
     return TRM_OK;
 }
 
-/* Compiles a plan: counts it for the ranks that wait, and notes whether its program takes less than
- * the search counts. *bytes: 0 or INFINITY on entry, and still so where the bytes are unknown. */
-static trm_status compile_plan(trmi_plan_search *d, const trmi_space *space,
-                               const trmi_candidate *plan, double *bytes, trm_error *err) {
+void trmi_auto_free_meshes(trmi_plan_search *d) {
+    for (int32_t i = 0; i < d->meshes_count; i++) {
+        trmi_space_destroy(d->meshes[i].space);
+    }
+    trmi_arena_free(&d->results);
+    trmi_arena_free(&d->arena);
+}
+
+trm_status trmi_auto_compile(trmi_plan_search *d, const trmi_space *space,
+                             const trmi_candidate *plan, double *bytes, trm_error *err) {
     if (d->probe != NULL) {
         trmi_signs_note(d->probe->signs, "compiling a plan");
     }
     TRMI_TRY(d->compile(d->context, space, &plan->choice, bytes, err));
-    d->took_less = d->took_less ||
-                   (d->memory_bytes > 0 && *bytes > 0 && *bytes < plan->measure.bytes * (1 - 1e-9));
+    if (d->memory_bytes > 0 && *bytes > 0 && *bytes < plan->measure.bytes * (1 - 1e-9)) {
+        d->took_less = true;
+        for (int32_t i = 0; i < d->meshes_count; i++) {
+            settle_bound(d, &d->meshes[i]);
+        }
+    }
     return TRM_OK;
 }
 
-trm_status trmi_auto_compile(trmi_plan_search *d, trm_error *err) {
+trm_status trmi_auto_compile_best(trmi_plan_search *d, trm_error *err) {
     const trmi_auto_mesh *best = trmi_auto_best(d);
     d->compiled_bytes = 0;
-    return compile_plan(d, best->space, &best->found.best, &d->compiled_bytes, err);
+    return trmi_auto_compile(d, best->space, &best->found.best, &d->compiled_bytes, err);
 }
 
 /* ---- the limit of memory --------------------------------------------------------------------- */
@@ -149,7 +163,7 @@ static trm_status try_points(trmi_plan_search *d, trmi_auto_mesh *m, curve_point
         if (found && c->measure.step >= best->plan->measure.step) {
             break;
         }
-        TRMI_TRY(compile_plan(d, m->space, c, &bytes, err));
+        TRMI_TRY(trmi_auto_compile(d, m->space, c, &bytes, err));
         if (bytes <= limit || (!found && bytes < best->bytes)) {
             *best = (curve_point){m, c, bytes};
         }
@@ -193,7 +207,7 @@ static trm_status end_limit(trmi_plan_search *d, double off, trm_error *err) {
     if (d->beyond != off && off < INFINITY) {
         d->beyond = off;
         TRMI_TRY(trmi_auto_search_meshes(d, err));
-        TRMI_TRY(trmi_auto_compile(d, err));
+        TRMI_TRY(trmi_auto_compile_best(d, err));
     }
     if (d->compiled_bytes > (double)d->memory_bytes) {
         return try_curves(d, err);
@@ -214,7 +228,7 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     double little = 0, enough = INFINITY; /* kept off */
     bool halves = false;
     for (int i = 0; limit > 0; i++) {
-        TRMI_TRY(trmi_auto_compile(d, err));
+        TRMI_TRY(trmi_auto_compile_best(d, err));
         const trmi_found *f = &trmi_auto_best(d)->found;
         const double needs = d->compiled_bytes - f->best.measure.bytes;
         const bool fits = d->compiled_bytes <= limit;
@@ -243,9 +257,5 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
 
 trm_status trmi_auto_respect_limit(trmi_plan_search *d, trm_error *err) {
     d->took_less = false;
-    TRMI_TRY(respect_limit(d, err));
-    for (int32_t i = 0; i < d->meshes_count && d->took_less; i++) {
-        settle_bound(d, &d->meshes[i]);
-    }
-    return TRM_OK;
+    return respect_limit(d, err);
 }

@@ -111,7 +111,7 @@ static trm_program *make_program(trm_graph **graph) {
     return program;
 }
 
-/* Searches within a limit; bytes 0: without one. *d: the search, to be freed by end_search. */
+/* Searches within a limit; bytes 0: without one. *d: the search, to be freed by trmi_auto_free_meshes. */
 static void search_within(trial *t, int64_t bytes, trmi_auto_mesh *meshes, trmi_plan_search *d) {
     static const char *const texts[MESHES] = {"4", "2x2", "2"};
     *d = (trmi_plan_search){.memory_bytes = bytes,
@@ -128,13 +128,6 @@ static void search_within(trial *t, int64_t bytes, trmi_auto_mesh *meshes, trmi_
     t->compiled = 0;
     CHECK_OK(trmi_auto_search_meshes(d, &err), err);
     CHECK_OK(trmi_auto_respect_limit(d, &err), err);
-}
-
-static void end_search(trmi_plan_search *d) {
-    for (int i = 0; i < MESHES; i++) {
-        trmi_space_destroy(d->meshes[i].space);
-    }
-    trmi_arena_free(&d->arena);
 }
 
 static void bounds_hold_for_all_meshes(void **state) {
@@ -155,7 +148,7 @@ static void bounds_hold_for_all_meshes(void **state) {
         t.graph = program->graph;
         search_within(&t, 0, meshes, &d);
         double most = trmi_auto_best(&d)->found.best.measure.bytes;
-        end_search(&d);
+        trmi_auto_free_meshes(&d);
         for (int i = 0; i < LIMITS; i++) {
             double limit = most * pow(8, 0.5 - (double)i / (LIMITS - 1));
             search_within(&t, (int64_t)limit, meshes, &d);
@@ -184,7 +177,7 @@ static void bounds_hold_for_all_meshes(void **state) {
             }
             found += fits;
             none += !fits;
-            end_search(&d);
+            trmi_auto_free_meshes(&d);
         }
     }
     print_message("%d limits kept, %d impossible, %d gaps, %d other plans within the limit\n",

@@ -242,6 +242,12 @@ const struct trmi_partition_leaf *trmi_program_leaf(const trm_program *program, 
  */
 bool trmi_param_is_cooperative(const trm_program *program, const trmi_param *param);
 
+/* Returns whether readers of a parameter round it: not where several batches read a cast, nor where a
+ * way of training, of which `alone` is false, shares casts or reads them. */
+static inline bool trmi_readers_round(int32_t accumulate, bool alone) {
+    return alone && accumulate <= 1;
+}
+
 /* Options of trmi_plan_create(). Zero members mean the stated defaults. */
 typedef struct trmi_plan_options {
     const trmi_target *target; /* NULL = the plain target of the reference back-end */
@@ -256,8 +262,8 @@ typedef struct trmi_plan_options {
     bool dense_gradients;
     /* gradients of large matrices that are products of few rows stay in factors */
     bool factored_gradients;
-    /* in training, readers of a parameter round it (trmi_target.rounds) and it gets no cast; not
-     * where ranks share casts, or several batches read them */
+    /* in training, readers of a parameter round it (trmi_target.rounds) and it gets no cast:
+     * trmi_readers_round */
     bool readers_round;
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     /* ranks of one host that may compute cooperative gradients; 0 = none */

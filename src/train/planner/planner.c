@@ -35,7 +35,7 @@ void trmi_planner_settle_factor(trm_planner *p) {
  * that takes long; an error only leaves compiled_bytes at 0. */
 static void compile_best(trm_planner *p) {
     trm_error no;
-    if (p->ranks > COMPILED_RANKS || trmi_auto_compile(&p->drive, &no) != TRM_OK) {
+    if (p->ranks > COMPILED_RANKS || trmi_auto_compile_best(&p->drive, &no) != TRM_OK) {
         p->drive.compiled_bytes = 0;
     }
 }

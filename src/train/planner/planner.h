@@ -64,7 +64,8 @@ typedef struct trmi_planner_pipe {
     int32_t graphs_count;
     bool searched; /* `found` is valid */
     bool chosen;   /* its first row is the plan of the planner */
-    bool counted;  /* the bound is over all plans within a larger limit: TRMI_BOUND_WHOLE_LIMIT */
+    bool
+        whole_limit; /* the bound is over all plans within the whole limit: TRMI_BOUND_WHOLE_LIMIT */
     trmi_auto_mesh mesh; /* that plan on the space of one micro-batch, for reports */
     trmi_pipe_found found;
     double compiled_bytes;     /* of the rank with most; 0 = not compiled */

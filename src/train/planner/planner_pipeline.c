@@ -199,7 +199,7 @@ static trm_status find_whole_limit_bound(trm_planner *p, trmi_pipe_options *o, d
     o->costs.memory_bytes = within;
     o->known = known;
     TRMI_TRY(status);
-    p->pipe.counted = whole.lower_bound < p->pipe.found.lower_bound;
+    p->pipe.whole_limit = whole.lower_bound < p->pipe.found.lower_bound;
     p->pipe.found.lower_bound = fmin(whole.lower_bound, p->pipe.found.lower_bound);
     trmi_pipe_found_free(&whole);
     return TRM_OK;

@@ -46,7 +46,7 @@ const char *trmi_pipe_gap_reason(const trm_planner *p) {
     if (!p->pipe.chosen || p->pipe.lower_bound >= f->rows[0].plan.step * (1 - 1e-6)) {
         return "";
     }
-    if (p->pipe.counted) {
+    if (p->pipe.whole_limit) {
         return "the bound counts what is kept, and not what each program needs beyond";
     }
     for (int32_t i = 0; i < f->count; i++) {

@@ -95,11 +95,11 @@ static trm_status differentiate_graph(const trm_planner *p, const trm_graph *gra
     return status;
 }
 
-/* Returns whether the job would run in one process without ways of training, in which kernels round
- * parameters as they read them (exec/exec_create.c). */
+/* Returns trmi_readers_round of the job, which runs without a way of training if it is one process and
+ * not strict. */
 static bool readers_round(const trm_planner *p, const trmi_mesh *mesh, bool staged) {
-    return !staged && trmi_mesh_ranks(mesh) == 1 && p->model.exec.accumulate <= 1 &&
-           p->model.exec.parallel.block == 0;
+    return trmi_readers_round(p->model.exec.accumulate, !staged && trmi_mesh_ranks(mesh) == 1 &&
+                                                            p->model.exec.parallel.block == 0);
 }
 
 /* Makes the back-end that would run the job, without a tuning file. */
