@@ -4,11 +4,12 @@
  * stage decides by itself, also what it recomputes, so that the bound holds for those plans, too:
  *
  *      stages, micro-batches, chunks    --> decisions of one block: seconds, messages, bytes
- *        the stage that works longest   --> its blocks: micro-batches x seconds + messages + update
+ *        for one stage                  --> its blocks: micro-batches x seconds + messages + update
  *        every other stage              --> its blocks: seconds / chunks, once
  *          each within the memory       --> least sum of n blocks: n x the least of one, where bytes
  *                                           have a price (Lagrange)
- *      the least of all of them is a bound
+ *        a step takes so long for each stage: the most of them is a bound of these plans
+ *      the least of all of them is the bound
  *
  * The output layer and the tables are cut as one block of their stage. What is moved between blocks
  * that are cut differently is not counted. A hidden message costs the larger of two linear functions;
@@ -18,21 +19,25 @@
  */
 #include "plan/hardware/parallelism.h"
 
+#include "plan/hardware/block_lists.h"
+
 #include "base/error.h"
 #include "base/memory.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* DECISIONS: to be priced for better bounds, about half a second. */
-enum { MOST_CHUNKS = 32, DECISIONS = 100000000 };
+/* DECISIONS: to be priced for better bounds, a quarter of a second; as many again for whole blocks. */
+enum { MOST_CHUNKS = 32, DECISIONS = 50000000 };
 
 /* What one block does, and, as it is cut so, the output layer and a table. */
 typedef struct block_choice {
     double forward, backward; /* seconds of a micro-batch; backward with recompute */
     double update;
     trmi_parameter_messages messages;
-    double state, kept, work; /* bytes; kept: of each micro-batch in flight */
+    /* bytes; kept: of each micro-batch in flight; work: what a stage has once, divided among blocks:
+     * parameters that are gathered, and what recompute needs (again: undivided) */
+    double state, kept, work, gathered, again;
     double head[2], head_work, table_state, table_update;
     trmi_parameter_messages table;
 } block_choice;
@@ -46,10 +51,32 @@ typedef struct block_weights {
 /* Blocks of one stage. */
 typedef struct bound_stage {
     double blocks, flight;
-    double tables;  /* in memory */
-    bool last;      /* has the output layer */
-    double updated; /* tables in messages and updates; 0: not the stage that works longest */
+    double tables;
+    bool last;    /* has the output layer */
+    bool updated; /* tables are in messages and updates, too */
 } bound_stage;
+
+/* What the bound of a stage may choose freely, because each choice gives a bound: the price of a
+ * byte, seconds; and by which of two linear functions hidden messages are bounded, those for each
+ * micro-batch and those of the last one: 0: the part that nothing hides; 1: all less what operators
+ * hide at most; between them a mean. */
+typedef struct dual_prices {
+    double byte, each, last;
+} dual_prices;
+
+/* A stage and the bound of one micro-batch. */
+typedef struct bounded_stage {
+    bound_stage stage;
+    dual_prices by;
+    double once;
+} bounded_stage;
+
+/* The shape of a plan: what is the same for all blocks. */
+typedef struct plan_shape {
+    int64_t stages, micros, chunks;
+    double bound;
+    bool whole; /* by whole blocks */
+} plan_shape;
 
 typedef struct bounding {
     const trmi_plan_problem *problem;
@@ -57,14 +84,17 @@ typedef struct bounding {
     int64_t kinds_count;
     block_choice *list; /* [count] of the present stages and micro-batches */
     int64_t count;
-    double best;    /* the bound so far: shapes that are not below need no better one */
-    int64_t priced; /* decisions so far: once DECISIONS are, shapes have their first bound only */
+    trmi_block_item *items; /* [count] scratch */
+    void *scratch;          /* of trmi_block_least */
+    bounded_stage *stages;  /* [layers] of the present shape */
+    plan_shape *shapes;     /* [shapes_count] below the best plan */
+    int64_t shapes_count, shapes_capacity;
+    bool failed;    /* no memory */
+    bool raises;    /* bounds are those of whole blocks */
+    double enough;  /* shapes that are not below need no better bound */
+    int64_t priced; /* decisions so far */
+    int64_t most;   /* once so many are, shapes have their first bound only */
 } bounding;
-
-/* The shape of a plan: what is the same for all blocks. */
-typedef struct plan_shape {
-    int64_t stages, micros, chunks;
-} plan_shape;
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
@@ -100,6 +130,7 @@ static void add_decisions(bounding *b, const trmi_block_cut *k, int32_t zero, co
                                state_bytes(q, f->micros, zero, p->experts, (double)same.ranks),
                       .kept = p->kept,
                       .work = zero >= 3 ? 4 * p->gathered / blocks : 0,
+                      .gathered = zero >= 3 ? 4 * p->gathered / blocks : 0,
                       .head = {sum_phase(head, 0), sum_phase(head, 1)},
                       .head_work = head->kept,
                       .table_state =
@@ -116,6 +147,7 @@ static void add_decisions(bounding *b, const trmi_block_cut *k, int32_t zero, co
     full.backward += p->full;
     full.kept = p->kept_full;
     full.work += p->work / blocks;
+    full.again = p->work;
     b->list[b->count++] = full;
 }
 
@@ -155,9 +187,10 @@ static double price_block(const block_choice *d, const block_weights *w) {
 static double price_once(const block_choice *d, const block_weights *w, const bound_stage *s) {
     double sum = w->byte * (s->tables * d->table_state + s->last * d->head_work) +
                  s->last * (w->forward * d->head[0] + w->backward * d->head[1]);
-    return sum + s->updated * (w->update * d->table_update + w->once[0] * d->table.once[0] +
-                               w->once[1] * d->table.once[1] + w->each[0] * d->table.each[0] +
-                               w->each[1] * d->table.each[1]);
+    return sum + s->updated * s->tables *
+                     (w->update * d->table_update + w->once[0] * d->table.once[0] +
+                      w->once[1] * d->table.once[1] + w->each[0] * d->table.each[0] +
+                      w->each[1] * d->table.each[1]);
 }
 
 /* Bytes of a block, and of what a stage has once, in a decision. */
@@ -211,8 +244,8 @@ static double find_least(bounding *b, const bound_stage *s, const block_weights 
     for (int i = 0; i < 2; i++) {
         sums->window[i] =
             (1 - 1 / fmax(s->blocks, 1)) * (sums->window[i] + s->last * with->head[i]);
-        sums->once[i] += s->updated * with->table.once[i];
-        sums->each[i] += s->updated * with->table.each[i];
+        sums->once[i] += s->updated * s->tables * with->table.once[i];
+        sums->each[i] += s->updated * s->tables * with->table.each[i];
     }
     return (s->blocks - 1) * one + first;
 }
@@ -222,53 +255,40 @@ static double find_least_bytes(bounding *b, const bound_stage *s) {
     const block_weights only = {.byte = 1, .flight = s->flight};
     bound_stage memory = *s;
     stage_sums sums;
-    memory.updated = 0;
+    memory.updated = false;
     return find_least(b, &memory, &only, &sums);
 }
 
 /* ---- prices of bytes and of messages --------------------------------------------------------- */
-
-/* What the bound of a stage may choose freely, because each choice gives a bound: the price of a
- * byte, seconds; and by which of two linear functions hidden messages are bounded, those for each
- * micro-batch and those of the last one: 0: the part that nothing hides; 1: all less what operators
- * hide at most; between them a mean. */
-typedef struct dual_prices {
-    double byte, each, last;
-} dual_prices;
-
-/* Returns the prices of a stage's seconds, messages and bytes. own: the part of the longest stage's
- * seconds that are those of this stage; negative: another one is the longest, and its blocks count
- * once, without messages. */
-static block_weights weights_of(const bounding *b, const plan_shape *f, const bound_stage *s,
-                                const dual_prices *by, double own) {
-    const bool longest = own >= 0;
-    double hide = b->problem->hardware->hide_data, micros = (double)f->micros,
-           beside = 1 - 1 / fmax(s->blocks, 1), once = 1 / (double)f->chunks,
-           last = 1 - hide + by->last * hide,
-           seconds =
-               own * (micros - once) + once - beside * hide * ((micros - 1) * by->each + by->last);
-    block_weights w = {.byte = by->byte, .flight = by->byte * s->flight};
-    w.forward = w.backward = longest ? seconds : once;
-    w.update = longest;
-    for (int i = 0; i < 2 && longest; i++) {
-        w.once[i] = last;
-        w.each[i] = (micros - 1) * (1 - hide + by->each * hide) + last;
-    }
-    return w;
-}
 
 /* A stage to bound. */
 typedef struct stage_problem {
     bounding *b;
     const plan_shape *f;
     const bound_stage *s;
-    double own;   /* as weights_of takes it */
+    bool whole;   /* all of its micro-batches, messages and update; else one micro-batch */
     double limit; /* bytes; INFINITY: none */
 } stage_problem;
 
+/* Returns the prices of a stage's seconds, messages and bytes. */
+static block_weights weights_of(const stage_problem *p, const dual_prices *by) {
+    double hide = p->b->problem->hardware->hide_data, micros = (double)p->f->micros,
+           beside = 1 - 1 / fmax(p->s->blocks, 1), last = 1 - hide + by->last * hide;
+    block_weights w = {.byte = by->byte, .flight = by->byte * p->s->flight};
+    w.forward = w.backward = p->whole
+                                 ? micros - beside * hide * ((micros - 1) * by->each + by->last)
+                                 : 1 / (double)p->f->chunks;
+    w.update = p->whole;
+    for (int i = 0; i < 2 && p->whole; i++) {
+        w.once[i] = last;
+        w.each[i] = (micros - 1) * (1 - hide + by->each * hide) + last;
+    }
+    return w;
+}
+
 /* Returns the bound of a stage for these prices, and its slopes by them. */
 static double try_prices(const stage_problem *p, const dual_prices *by, dual_prices *slope) {
-    const block_weights w = weights_of(p->b, p->f, p->s, by, p->own);
+    const block_weights w = weights_of(p, by);
     stage_sums sums;
     double value = find_least(p->b, p->s, &w, &sums);
     slope->byte = p->limit < INFINITY ? sums.bytes - p->limit : -1;
@@ -305,16 +325,18 @@ static double improve_price(const stage_problem *p, dual_prices *by, double *pri
     return bound;
 }
 
-/* Returns a bound of the price of a stage whose decisions fit. Stops once it is above `enough`. */
-static double find_within(const stage_problem *p, double enough) {
+/* Returns a bound of the price of a stage whose decisions fit, and the prices that give it. Stops once
+ * it is above `enough`. */
+static double find_within(const stage_problem *p, double enough, dual_prices *found) {
     enum { SWEEPS = 4, TRIALS = 14 };
     dual_prices by = {0, 0, 0}, slopes;
+    *found = by;
     double bound = try_prices(p, &by, &slopes), before = -1;
     if (p->limit < INFINITY && find_least_bytes(p->b, p->s) > p->limit) {
         return INFINITY;
     }
     bool fits = slopes.byte <= 0;
-    for (int sweep = 0; sweep < SWEEPS && p->b->priced < DECISIONS && bound < enough &&
+    for (int sweep = 0; sweep < SWEEPS && p->b->priced < p->b->most && bound < enough &&
                         bound > before * (1 + 1e-6);
          sweep++) {
         before = bound;
@@ -323,14 +345,42 @@ static double find_within(const stage_problem *p, double enough) {
                                                         bound / p->limit, INFINITY, bound, TRIALS)
                                         : bound;
         }
-        if (p->own >= 0) {
+        if (p->whole) {
             bound =
                 improve_price(p, &by, &by.each, &slopes.each, &slopes, 0.5, 1, bound, TRIALS / 2);
             bound =
                 improve_price(p, &by, &by.last, &slopes.last, &slopes, 0.5, 1, bound, TRIALS / 2);
         }
     }
+    *found = by;
     return bound;
+}
+
+/* Raises a bound to the least price of whole blocks, as far as `enough`. */
+static double find_of_whole_blocks(const stage_problem *p, const dual_prices *by, double bound,
+                                   double enough) {
+    bounding *b = p->b;
+    const dual_prices without = {0, by->each, by->last};
+    const block_weights w = weights_of(p, &without);
+    double blocks = p->s->blocks;
+    for (int64_t i = 0; i < b->count; i++) {
+        const block_choice *d = &b->list[i];
+        b->items[i] = (trmi_block_item){.price = price_block(d, &w),
+                                        .bytes = block_bytes(d, p->s) -
+                                                 (d->again > 0 ? d->work - d->gathered : 0),
+                                        .once_price = price_once(d, &w, p->s),
+                                        .once_bytes = once_bytes(d, p->s),
+                                        .work = d->again};
+    }
+    const trmi_block_choices choices = {.items = b->items,
+                                        .count = b->count,
+                                        .blocks = (int64_t)blocks,
+                                        .limit = p->limit,
+                                        .byte = by->byte,
+                                        .enough = enough,
+                                        .scratch = b->scratch};
+    double least = trmi_block_least(&choices, b->most, &b->priced);
+    return fmax(bound, least);
 }
 
 /* ---- a shape --------------------------------------------------------------------------------- */
@@ -359,85 +409,124 @@ static double fixed_seconds(const trmi_plan_problem *q, const plan_shape *f) {
     return sum;
 }
 
-/* The least that the stages of a shape take of a micro-batch, divided by the chunks. */
-typedef struct least_stages {
-    double sum, most;
-} least_stages;
-
-/* Returns the bound of a step whose longest stage is `at`: its micro-batches take its own seconds and
- * at least those of every other stage, and so any mean of both. */
-static double bound_longest(bounding *b, const plan_shape *f, bound_stage at, double limit,
-                            const least_stages *least, double enough) {
-    const trmi_plan_problem *q = b->problem;
-    double chunks = (double)f->chunks, others = (double)f->micros * chunks - 1, bound = 0,
-           fixed = fixed_seconds(q, f);
-    const stage_problem once = {b, f, &at, -1, limit};
-    double own = find_within(&once, INFINITY);
-    at.updated = f->stages == 1 && !q->model->tied ? 2 : 1;
-    const double parts[] = {1, own / least->most, 0};
-    for (int i = 0; i < 3 && bound < enough && (i == 0 || own < least->most); i++) {
-        const stage_problem busy = {b, f, &at, parts[i], limit};
-        double rest = fixed + least->sum - own + (1 - parts[i]) * others * least->most;
-        bound = fmax(bound, find_within(&busy, enough - rest) + rest);
+/* Bounds one micro-batch of each stage; returns the sum of all. */
+static double bound_once(bounding *b, const plan_shape *f, double limit) {
+    double sum = 0;
+    for (int64_t s = 0; s < f->stages && sum < INFINITY; s++) {
+        bounded_stage *at = &b->stages[s];
+        at->stage = stage_of(b->problem, f, s);
+        const stage_problem one = {b, f, &at->stage, false, limit};
+        /* without a limit, stages of as many blocks are alike */
+        bool same = limit == INFINITY && s > 0 && at->stage.blocks == at[-1].stage.blocks &&
+                    !at->stage.last;
+        at->once = same ? at[-1].once : find_within(&one, INFINITY, &at->by);
+        sum += at->once;
     }
-    return bound;
+    return sum;
 }
 
-/* Returns the bound of a shape, without (INFINITY) or with a limit of bytes. */
+/* Raises one micro-batch of all stages but `stage` to whole blocks, until a step takes enough. seconds:
+ * of the step by the bounds so far. Returns by how much. */
+static double raise_others(bounding *b, const plan_shape *f, double limit, int64_t stage,
+                           double seconds) {
+    double raised = 0;
+    for (int64_t k = 0; k < f->stages && seconds + raised < b->enough; k++) {
+        bounded_stage *other = &b->stages[k];
+        const stage_problem one = {b, f, &other->stage, false, limit};
+        if (k != stage) {
+            double before = other->once;
+            other->once = find_of_whole_blocks(&one, &other->by, before,
+                                               before + b->enough - seconds - raised);
+            raised += other->once - before;
+        }
+    }
+    return raised;
+}
+
+/* Returns the bound of a shape, without (INFINITY) or with a limit of bytes: the most of three stages,
+ * whose memory or work is the most of all. */
 static double bound_shape(bounding *b, const plan_shape *f, double limit) {
-    least_stages least = {0, 0};
-    double bound = INFINITY;
-    for (int pass = 0; pass < 2; pass++) {
-        bound_stage before = {.blocks = -1};
-        double seconds = 0;
-        for (int64_t s = 0; s < f->stages; s++) {
-            bound_stage at = stage_of(b->problem, f, s);
-            const stage_problem once = {b, f, &at, -1, limit};
-            /* without a limit, stages of as many blocks are alike */
-            bool same = limit == INFINITY && at.blocks == before.blocks && !at.last;
-            before = at;
-            if (pass == 0) {
-                seconds = same ? seconds : find_within(&once, INFINITY);
-                least.sum += seconds;
-                least.most = fmax(least.most, seconds);
-            } else if (
-                !same) { /* a bound above that so far, or above the last stage's, is as good */
-                bound = fmin(bound, bound_longest(b, f, at, limit, &least, fmin(b->best, bound)));
-            }
+    double bound = 0, sum = bound_once(b, f, limit), fixed = fixed_seconds(b->problem, f);
+    const bool raises = b->raises && limit < INFINITY;
+    for (int64_t s = 0; s < f->stages && sum < INFINITY && bound < b->enough;
+         s = trmi_next_full_stage(f->stages, s)) {
+        bound_stage at = b->stages[s].stage;
+        dual_prices by;
+        at.updated = true;
+        const stage_problem whole = {b, f, &at, true, limit};
+        double rest = fixed + sum - b->stages[s].once,
+               own = find_within(&whole, b->enough - rest, &by);
+        if (raises && own + rest < b->enough) {
+            own = find_of_whole_blocks(&whole, &by, own, b->enough - rest);
+            double raised = raise_others(b, f, limit, s, own + rest);
+            rest += raised;
+            sum += raised;
         }
-        if (least.sum == INFINITY) {
-            return INFINITY;
-        }
+        bound = fmax(bound, own + rest);
     }
-    return bound;
-}
-
-/* Returns the bound of a shape: that without a limit, and if it is below the bound so far that within
- * the memory. */
-static double find_bound(bounding *b, const plan_shape *f) {
-    const trmi_plan_problem *q = b->problem;
-    double bound = bound_shape(b, f, INFINITY);
-    return bound < b->best && b->priced < DECISIONS
-               ? fmax(bound, bound_shape(b, f, q->memory - q->hardware->reserved))
-               : bound;
+    return sum < INFINITY ? bound : INFINITY;
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
-/* Bounds all numbers of chunks of these stages and micro-batches: lowers b->best to the least. */
-static void bound_chunks(bounding *b, plan_shape f) {
+/* Bounds a shape: without a limit, and if that is below what is enough within the memory. */
+static double find_bound(bounding *b, const plan_shape *f) {
     const trmi_plan_problem *q = b->problem;
+    const trmi_parallelism plan = {.stages = f->stages, .chunks = f->chunks};
     int64_t most;
-    for (f.chunks = 1; f.chunks <= MOST_CHUNKS; f.chunks++) {
+    (void)trmi_stage_blocks(q->model, &plan, &most);
+    list_decisions(b, f, (double)most);
+    double bound = b->raises ? f->bound : bound_shape(b, f, INFINITY);
+    return bound < b->enough && b->priced < b->most
+               ? fmax(bound, bound_shape(b, f, q->memory - q->hardware->reserved))
+               : bound;
+}
+
+/* Bounds all numbers of chunks of these stages and micro-batches, and notes those below `best`. */
+static void bound_chunks(bounding *b, plan_shape f, double best) {
+    int64_t most;
+    for (f.chunks = 1; f.chunks <= MOST_CHUNKS && !b->failed; f.chunks++) {
         const trmi_parallelism plan = {.stages = f.stages, .chunks = f.chunks};
         if (f.chunks > 1 && (f.stages == 1 || f.micros % f.stages != 0)) {
             break;
         }
-        if (trmi_stage_blocks(q->model, &plan, &most)) {
-            list_decisions(b, &f, (double)most);
-            b->best = fmin(b->best, find_bound(b, &f));
+        if (trmi_stage_blocks(b->problem->model, &plan, &most)) {
+            f.bound = find_bound(b, &f);
+            b->enough = fmin(b->enough, f.bound);
+            b->failed = f.bound < best && !trmi_grow((void **)&b->shapes, &b->shapes_capacity,
+                                                     b->shapes_count + 1, sizeof *b->shapes);
+            if (f.bound < best && !b->failed) {
+                b->shapes[b->shapes_count++] = f;
+            }
         }
     }
+}
+
+/* Returns the shape of the least bound; NULL: all are `best` or above. */
+static plan_shape *find_lowest(const bounding *b, double best) {
+    plan_shape *lowest = NULL;
+    for (int64_t i = 0; i < b->shapes_count; i++) {
+        plan_shape *f = &b->shapes[i];
+        if (f->bound < best && (lowest == NULL || f->bound < lowest->bound)) {
+            lowest = f;
+        }
+    }
+    return lowest;
+}
+
+/* Raises the bounds of the shapes to those of whole blocks, the least first, until that of the least is
+ * raised. Returns the least of all. */
+static double raise_lowest(bounding *b, double best) {
+    plan_shape *f = find_lowest(b, best);
+    b->most = b->priced + DECISIONS;
+    b->enough = best;
+    b->raises = true;
+    while (best < INFINITY && f != NULL && !f->whole && b->priced < b->most) {
+        f->bound = find_bound(b, f);
+        f->whole = true;
+        f = find_lowest(b, best);
+    }
+    return f == NULL ? best : f->bound;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -445,34 +534,50 @@ static int by_number(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Contract in parallelism.h. */
-trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
-                            int64_t count, double best, double *out, trm_error *err) {
-    bounding b = {.problem = problem, .kinds = kinds, .kinds_count = count, .best = best};
-    size_t decisions = (size_t)count * 3 * ((size_t)problem->zero + 1);
-    b.list = trmi_alloc((decisions + 1) * sizeof *b.list);
-    int64_t *micros = trmi_alloc(((size_t)count + 1) * sizeof *micros);
-    if (b.list == NULL || micros == NULL) {
-        trmi_free(b.list);
-        trmi_free(micros);
-        return TRMI_NO_MEMORY(err, "to bound plans");
-    }
-    for (int64_t stages = 1; stages <= problem->model->layers; stages++) {
+/* Bounds all shapes. micros: room for as many numbers as there are kinds. */
+static void bound_all(bounding *b, int64_t *micros, double best) {
+    const trmi_plan_problem *q = b->problem;
+    for (int64_t stages = 1; stages <= q->model->layers && !b->failed; stages++) {
         int64_t listed = 0;
-        for (int64_t i = 0; i < count && problem->devices % stages == 0; i++) {
-            int64_t number = trmi_kind_micros(problem, &kinds[i], stages);
+        for (int64_t i = 0; i < b->kinds_count && q->devices % stages == 0; i++) {
+            int64_t number = trmi_kind_micros(q, &b->kinds[i], stages);
             micros[listed] = number;
             listed += number > 0;
         }
         qsort(micros, (size_t)listed, sizeof *micros, by_number);
         for (int64_t i = 0; i < listed; i++) {
             if (i == 0 || micros[i] != micros[i - 1]) {
-                bound_chunks(&b, (plan_shape){.stages = stages, .micros = micros[i]});
+                bound_chunks(b, (plan_shape){.stages = stages, .micros = micros[i]}, best);
             }
         }
     }
+}
+
+/* Contract in parallelism.h. */
+trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
+                            int64_t count, double best, double *out, trm_error *err) {
+    bounding b = {.problem = problem,
+                  .kinds = kinds,
+                  .kinds_count = count,
+                  .enough = best,
+                  .most = DECISIONS};
+    size_t decisions = (size_t)count * 3 * ((size_t)problem->zero + 1);
+    b.list = trmi_alloc((decisions + 1) * sizeof *b.list);
+    b.items = trmi_alloc((decisions + 1) * sizeof *b.items);
+    b.stages = trmi_alloc(((size_t)problem->model->layers + 1) * sizeof *b.stages);
+    b.scratch = trmi_alloc(TRMI_BLOCK_SCRATCH);
+    int64_t *micros = trmi_alloc(((size_t)count + 1) * sizeof *micros);
+    b.failed = b.list == NULL || b.items == NULL || b.stages == NULL || b.scratch == NULL ||
+               micros == NULL;
+    if (!b.failed) {
+        bound_all(&b, micros, best);
+        *out = raise_lowest(&b, best);
+    }
     trmi_free(b.list);
+    trmi_free(b.items);
+    trmi_free(b.stages);
+    trmi_free(b.scratch);
+    trmi_free(b.shapes);
     trmi_free(micros);
-    *out = b.best;
-    return TRM_OK;
+    return b.failed ? TRMI_NO_MEMORY(err, "to bound plans") : TRM_OK;
 }

@@ -76,14 +76,16 @@ static void test_prices(void **state) {
 static double find_best_stores(const trmi_plan_problem *q, const trmi_parallelism *plan) {
     double best = INFINITY;
     for (int zero = 0; zero <= 3; zero++) {
-        for (int again = 0; again <= 8 * 9 + 8; again++) {
+        enum { BY_STAGE = 9 * 9 };
+        for (int again = 0; again <= BY_STAGE; again++) {
             trmi_parallelism p = *plan;
             trmi_step_cost cost;
             trm_error err;
-            if (again / 9 + again % 9 > q->model->layers) {
+            if (again < BY_STAGE && again / 9 + again % 9 > q->model->layers) {
                 continue;
             }
             p.zero = zero;
+            p.by_stage = again == BY_STAGE; /* block_bound_test.c prices these anew */
             p.blocks = again / 9;
             p.selective = again % 9;
             p.recompute = p.blocks > 0      ? TRMI_RECOMPUTE_FULL
@@ -203,8 +205,8 @@ static void test_words(void **state) {
     trm_error err;
     char words[256];
     static const char *const right[] = {
-        "full:3", "full", "selective", "selective:2", "full:3+selective", "full:3+selective:2",
-        "none"};
+        "full:3", "full",    "selective", "selective:2", "full:3+selective", "full:3+selective:2",
+        "none",   "by-stage"};
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
         snprintf(words, sizeof words, "tp=4,pp=4,vp=5,zero=1,recompute=%s,overlap-tp=off",
                  right[i]);

@@ -47,12 +47,13 @@ static bool parse_blocks(const char **at, const char *word, int64_t *out) {
     return number[0] == '\0' || (number[0] == ':' && parse_number(number + 1, 1, ALL_BLOCKS, out));
 }
 
-/* Parses "none", "selective[:N]" or "full[:N][+selective[:M]]". */
+/* Parses "none", "by-stage", "selective[:N]" or "full[:N][+selective[:M]]". */
 static bool parse_recompute(const char *text, trmi_parallelism *out) {
     const char *at = text;
     out->blocks = out->selective = 0;
     out->recompute = TRMI_RECOMPUTE_NONE;
-    if (strcmp(text, "none") == 0) {
+    out->by_stage = strcmp(text, "by-stage") == 0;
+    if (out->by_stage || strcmp(text, "none") == 0) {
         return true;
     }
     if (strncmp(at, "full", 4) == 0) {
@@ -101,7 +102,8 @@ static bool parse_word(const char *key, const char *value, trmi_parallelism *out
         return ok;
     }
     if (strcmp(key, "recompute") == 0) {
-        *expected = "none, selective[:BLOCKS], full[:BLOCKS] or full:BLOCKS+selective[:BLOCKS]";
+        *expected = "none, selective[:BLOCKS], full[:BLOCKS], full:BLOCKS+selective[:BLOCKS] or "
+                    "by-stage";
         return parse_recompute(value, out);
     }
     if (strcmp(key, "schedule") == 0) {
@@ -296,6 +298,11 @@ trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_para
                   : p.recompute == TRMI_RECOMPUTE_SELECTIVE && p.selective == 0 ? most
                   : p.selective > most - p.blocks                               ? most - p.blocks
                                                                                 : p.selective;
+    if (p.by_stage) {
+        trmi_block_price price[2];
+        trmi_block_price_of(problem, &p, &price[0], &price[1]);
+        trmi_recompute_by_stage(problem, price, problem->memory, &p);
+    }
     *plan = p;
     return TRM_OK;
 }
@@ -309,7 +316,9 @@ static void write_recompute(const trmi_parallelism *p, char *text, size_t size) 
         snprintf(selective, sizeof selective, "%sselective:%lld", p->blocks > 0 ? "+" : "",
                  (long long)p->selective);
     }
-    if (p->recompute == TRMI_RECOMPUTE_NONE) {
+    if (p->by_stage) {
+        snprintf(text, size, "by-stage");
+    } else if (p->recompute == TRMI_RECOMPUTE_NONE) {
         snprintf(text, size, "none");
     } else if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
         snprintf(text, size, "%s", selective);
@@ -334,12 +343,25 @@ void trmi_parallelism_words(const trmi_parallelism *p, char *text, size_t size) 
         p->plain_tensor ? "off" : "on");
 }
 
+/* Describes what the first stage recomputes and what the last one does. */
+static void describe_stages(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                            int64_t most, char *text, size_t size) {
+    trmi_block_price price[2];
+    trmi_block_price_of(problem, p, &price[0], &price[1]);
+    const trmi_stage_again a = trmi_stage_recompute(problem, p, price, 0),
+                           b = trmi_stage_recompute(problem, p, price, p->stages - 1);
+    snprintf(text, size,
+             "recompute by stage, the first to the last: of %.0f to %.0f of %lld blocks, and of "
+             "norms and activations in %.0f to %.0f",
+             a.full, b.full, (long long)most, a.selective, b.selective);
+}
+
 /* Contract in parallelism.h. Words of the field: tensor, pipeline, context, expert and data
  * parallelism, ZeRO stage. */
 void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_parallelism *p,
                                char *text, size_t size) {
     int64_t most = 0;
-    char schedule[48] = "", experts[24] = "", recompute[128] = "no recompute";
+    char schedule[48] = "", experts[24] = "", recompute[160] = "no recompute";
     (void)trmi_stage_blocks(problem->model, p, &most);
     if (p->stages > 1 && p->chunks > 1) {
         snprintf(schedule, sizeof schedule, ", 1F1B interleaved %lld", (long long)p->chunks);
@@ -353,7 +375,9 @@ void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_para
     if (p->blocks > 0 && p->blocks < most) {
         snprintf(of_all, sizeof of_all, " of %lld", (long long)most);
     }
-    if (p->recompute == TRMI_RECOMPUTE_SELECTIVE && p->selective >= most) {
+    if (p->by_stage) {
+        describe_stages(problem, p, most, recompute, sizeof recompute);
+    } else if (p->recompute == TRMI_RECOMPUTE_SELECTIVE && p->selective >= most) {
         snprintf(recompute, sizeof recompute, "recompute of norms and activations");
     } else if (p->recompute == TRMI_RECOMPUTE_SELECTIVE) {
         snprintf(recompute, sizeof recompute,

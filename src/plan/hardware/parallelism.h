@@ -21,7 +21,7 @@ typedef enum trmi_recompute_kind {
     TRMI_RECOMPUTE_FULL
 } trmi_recompute_kind;
 
-/* A plan. All members but `gpipe`, `blocks` and `selective` are at least 1 in a complete plan. */
+/* A plan. All numbers but `blocks` and `selective` are at least 1 in a complete plan. */
 typedef struct trmi_parallelism {
     int64_t tensor, stages, context, experts, data;
     int64_t micro_batch; /* samples of one micro-batch */
@@ -32,6 +32,10 @@ typedef struct trmi_parallelism {
     int64_t blocks; /* FULL: blocks of a stage that are recomputed */
     /* SELECTIVE, FULL: further blocks of a stage whose norms and activations are */
     int64_t selective;
+    /* each stage recomputes by itself, in the least time with which it keeps `within` bytes;
+     * recompute, blocks and selective are those of the first stage */
+    bool by_stage;
+    double within;
     bool gpipe;        /* all forward before backward */
     bool plain_tensor; /* messages of tensor parallel wait for products and products for them */
 } trmi_parallelism;
@@ -49,15 +53,17 @@ typedef struct trmi_plan_problem {
 
 /* Parses a plan,
  * "tp=8,pp=4,cp=1,ep=1,vp=2,micro-batch=1,zero=1,
- * recompute=none|selective|selective:N|full|full:N|full:N+selective|full:N+selective:M,
+ * recompute=none|selective|selective:N|full|full:N|full:N+selective|full:N+selective:M|by-stage,
  * schedule=1f1b|gpipe|interleaved,overlap-tp=on|off". Words that are missing have 1, none, or what
  * follows from the others.
  *   errors  INVALID: a word or number, what was found and expected */
 trm_status trmi_parallelism_parse(const char *text, trmi_parallelism *out, trm_error *err);
-/* Sets the members that follow from the problem: data, micro_count, blocks.
+/* Sets the members that follow from the problem: data, micro_count, recompute.
  *   errors  INVALID: the plan cannot be, in one sentence */
 trm_status trmi_parallelism_complete(const trmi_plan_problem *problem, trmi_parallelism *plan,
                                      trm_error *err);
+/* Bytes of a plan in words, at most. */
+enum { TRMI_PARALLELISM_TEXT = 320 };
 /* Writes the plan in the words of trmi_parallelism_parse. */
 void trmi_parallelism_words(const trmi_parallelism *plan, char *text, size_t size);
 /* Writes the plan for people: "TP 8, PP 4, 1F1B interleaved 2, ...". */
@@ -66,7 +72,7 @@ void trmi_parallelism_describe(const trmi_plan_problem *problem, const trmi_para
 
 /* ---- price ----------------------------------------------------------------------------------- */
 
-/* Where the seconds of a step go, on the busiest device. Exposed: what operators do not hide. */
+/* Where the seconds of a step go, on the stage that ends last. Exposed: what operators do not hide. */
 typedef enum trmi_step_part {
     TRMI_PART_PRODUCTS,
     TRMI_PART_ATTENTION,
@@ -95,9 +101,8 @@ typedef enum trmi_memory_part {
 typedef struct trmi_step_cost {
     double seconds, part[TRMI_PARTS];
     double bytes, memory[TRMI_MEMORY_PARTS];
-    double forward, backward; /* seconds of a micro-batch on the busiest stage */
+    double forward, backward; /* seconds of a micro-batch on the stage that ends last */
     double message;           /* seconds of a message to the next stage */
-    double first, last;       /* share of the busiest stage's work that the outer stages have */
 } trmi_step_cost;
 
 /* Returns the name of a part, for reports: "products". Static. */
@@ -144,15 +149,16 @@ typedef struct trmi_priced_plan {
 } trmi_priced_plan;
 /* The result of a search. */
 typedef struct trmi_parallelism_found {
-    bool fits;                            /* false: `best` is the plan of least memory */
-    trmi_priced_plan best;                /* the fastest plan that fits */
-    trmi_priced_plan unlimited;           /* the fastest plan if memory had no limit */
-    trmi_priced_plan least;               /* the plan of least memory */
-    trmi_priced_plan alike;               /* the fastest that recomputes blocks in one way only */
+    bool fits;                  /* false: `best` is the plan of least memory */
+    trmi_priced_plan best;      /* the fastest plan that fits */
+    trmi_priced_plan unlimited; /* the fastest plan if memory had no limit */
+    trmi_priced_plan least;     /* the plan of least memory */
+    /* the fastest that recomputes blocks in one way only, as many in all stages */
+    trmi_priced_plan alike;
     trmi_priced_plan runners[TRMI_KINDS]; /* the fastest that differs in this choice */
     double priced, excluded;              /* plans; excluded: do not fit */
     /* seconds that no plan is below, also none whose blocks are cut, stored and recomputed each in
-     * another way; those of `best` if nothing fits */
+     * another way; INFINITY: none of those fits either */
     double lower_bound;
     double seconds; /* wall-clock time of the search */
 } trmi_parallelism_found;
@@ -179,6 +185,21 @@ typedef struct trmi_block_price {
 /* Prices one block (its mean, where blocks differ) and the output layer with its loss. */
 void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelism *plan,
                          trmi_block_price *block, trmi_block_price *head);
+/* The blocks of a stage that are recomputed, whole or their norms and activations; the seconds that
+ * this takes for a micro-batch. */
+typedef struct trmi_stage_again {
+    double full, selective, seconds;
+} trmi_stage_again;
+/* Returns what a stage recomputes. */
+trmi_stage_again trmi_stage_recompute(const trmi_plan_problem *problem,
+                                      const trmi_parallelism *plan, const trmi_block_price block[2],
+                                      int64_t stage);
+/* Lets each stage recompute by itself, in the least time with which it keeps `within` bytes. */
+void trmi_recompute_by_stage(const trmi_plan_problem *problem, const trmi_block_price block[2],
+                             double within, trmi_parallelism *plan);
+/* Sets the seconds of a micro-batch on a stage, forward [0] and backward [1] with recompute. */
+void trmi_stage_seconds(const trmi_plan_problem *problem, const trmi_parallelism *plan,
+                        const trmi_block_price block[2], int64_t stage, double out[2]);
 /* Computes the memory of one stage of a complete plan, without what the machine reserves. */
 void trmi_stage_memory(const trmi_plan_problem *problem, const trmi_parallelism *plan,
                        const trmi_block_price block[2], int64_t stage,
@@ -224,7 +245,8 @@ int64_t trmi_kind_micros(const trmi_plan_problem *problem, const trmi_block_cut 
                          int64_t stages);
 /* Bounds the seconds of all plans in which each block of each stage is of one of these kinds, has a
  * ZeRO stage, and recomputes nothing, norms and activations, or all, by itself (block_bound.c).
- * best: seconds of the best plan that is known; *out is at most that. The work is limited.
+ * best: seconds of the best plan that is known, or INFINITY; *out is at most that, and INFINITY if no
+ * plan fits. The work is limited.
  *   errors  NOMEM */
 trm_status trmi_block_bound(const trmi_plan_problem *problem, const trmi_block_cut *kinds,
                             int64_t count, double best, double *out, trm_error *err);

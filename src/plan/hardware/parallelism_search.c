@@ -8,7 +8,9 @@
  *
  * Of a stage some blocks may be recomputed whole and others in their norms and activations. For each
  * number of the former only the least number of the latter counts with which the plan fits: each
- * further block costs time and nothing else. GPipe is never better than 1F1B: equal time, more
+ * further block costs time and nothing else. Stages keep different numbers of micro-batches, so that
+ * each recomputes by itself what it must; plans whose stages recompute alike are listed, too.
+ * GPipe is never better than 1F1B: equal time, more
  * memory. */
 #include "plan/hardware/parallelism.h"
 
@@ -50,7 +52,7 @@ static int64_t find_choice(const trmi_parallelism *p, trmi_plan_kind kind) {
     case TRMI_KIND_MICRO_BATCH: return p->micro_batch;
     case TRMI_KIND_CHUNKS: return p->chunks;
     case TRMI_KIND_ZERO: return p->zero;
-    default: return (int64_t)p->recompute;
+    default: return p->by_stage ? TRMI_RECOMPUTE_FULL + 1 : (int64_t)p->recompute;
     }
 }
 
@@ -188,6 +190,16 @@ static void try_blocks(plan_search *s, trmi_priced_plan *p, int64_t full, int64_
     } while (p->cost.bytes > limit && full + selective++ < most);
 }
 
+/* Tries the plan in which each stage recomputes by itself what it must to keep the limit. p: the plan
+ * without recompute, priced. */
+static void try_by_stage(plan_search *s, const trmi_priced_plan *p, double limit) {
+    trmi_priced_plan one = *p;
+    trmi_recompute_by_stage(s->problem, s->price, limit, &one.plan);
+    if (p->plan.stages > 1) {
+        try_plan(s, &one, false);
+    }
+}
+
 /* Tries, for each number of whole blocks, the least number of others with which a plan fits, until
  * whole blocks suffice. None is left out by its seconds: stages have different numbers of blocks, and
  * which mix is the fastest depends on the busiest one. p: the plan without recompute, priced. */
@@ -226,11 +238,13 @@ static void try_stores(plan_search *s, const trmi_parallelism *plan, int64_t mos
             try_plan(s, &all, true);
             if (!is_hopeless(s, &p.plan, p.cost.seconds)) {
                 try_mixes(s, &p, most, s->problem->memory);
+                try_by_stage(s, &p, s->problem->memory);
             }
         }
         for (int i = 0; i < s->limits_count; i++) {
             if (p.cost.bytes > s->limits[i] && p.cost.seconds < s->points[i].cost.seconds) {
                 try_mixes(s, &p, most, s->limits[i]);
+                try_by_stage(s, &p, s->limits[i]);
             }
         }
     }
@@ -349,10 +363,10 @@ trm_status trmi_parallelism_search(const trmi_plan_problem *problem, trmi_parall
         out->runners[k] = s.kinds[k].other;
     }
     out->best = out->fits ? out->best : out->least;
-    out->lower_bound = out->best.cost.seconds;
-    if (status == TRM_OK && out->fits) {
-        status = trmi_block_bound(problem, s.list, s.list_count, out->best.cost.seconds,
-                                  &out->lower_bound, err);
+    if (status == TRM_OK) {
+        status =
+            trmi_block_bound(problem, s.list, s.list_count,
+                             out->fits ? out->best.cost.seconds : INFINITY, &out->lower_bound, err);
     }
     trmi_free(s.list);
     out->seconds = trmi_os_now() - begin;

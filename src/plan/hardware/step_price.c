@@ -2,7 +2,7 @@
 /* Prices a plan: one block and the output layer by their operators, then stages, messages, memory.
  *
  *      trmi_block_price_of   products, attention, passes over memory, messages of one micro-batch
- *      trmi_step_price_of    busiest stage x micro-batches + bubble + gradients + update
+ *      trmi_step_price_of    last stage to end: its micro-batches + bubble + gradients + update
  *      trmi_step_play        the same, action by action, to check the formula
  *
  * Sources: Shoeybi et al. 2019 (tensor), Narayanan et al. 2021 (stages), Korthikanti et al. 2022
@@ -219,46 +219,8 @@ static double sum_phase(const trmi_block_price *b, int phase) {
            b->context[phase] + b->expert[phase];
 }
 
-/* The stage with most work, and all stages together. */
-typedef struct stage_work {
-    double blocks, heads;  /* of the busiest stage */
-    double busiest, total; /* seconds of one micro-batch, forward and backward */
-} stage_work;
-
-/* How many blocks of a stage are recomputed, whole or their norms and activations, and the seconds
- * that this takes. */
-typedef struct stage_again {
-    double full, selective, seconds;
-} stage_again;
-
-static stage_again find_again(const trmi_parallelism *p, const trmi_block_price *b, double blocks) {
-    double full = p->recompute == TRMI_RECOMPUTE_FULL ? fmin(blocks, (double)p->blocks) : 0,
-           selective = fmin(blocks - full, (double)p->selective);
-    return (stage_again){full, selective, full * b->full + selective * b->selective};
-}
-
-/* Finds the stage whose work is longest, and the sum of the work of all stages. */
-static void find_busiest(const trmi_transformer *t, const trmi_parallelism *p,
-                         const trmi_block_price price[2], stage_work *out) {
-    double block = sum_phase(&price[0], 0) + sum_phase(&price[0], 1),
-           head = sum_phase(&price[1], 0) + sum_phase(&price[1], 1);
-    *out = (stage_work){0};
-    /* stages differ in blocks by the first and the last one only, or by one block */
-    double seconds = 0;
-    int64_t before = -1;
-    for (int64_t s = 0; s < p->stages; s++) {
-        int64_t blocks = trmi_stage_count(t, p, s);
-        bool last = s == p->stages - 1;
-        if (blocks != before || last) {
-            seconds = (double)blocks * block + last * head;
-            seconds += find_again(p, &price[0], (double)blocks).seconds;
-            before = blocks;
-        }
-        out->total += seconds;
-        if (seconds > out->busiest) {
-            *out = (stage_work){(double)blocks, last, seconds, out->total};
-        }
-    }
+static trmi_stage_again make_again(const trmi_block_price *b, double full, double selective) {
+    return (trmi_stage_again){full, selective, full * b->full + selective * b->selective};
 }
 
 /* ---- messages of gradients and parameters ---------------------------------------------------- */
@@ -313,9 +275,10 @@ double trmi_stage_flight(const trmi_parallelism *p, int64_t stage) {
                            : fmin(micros, stages - s);
 }
 
-void trmi_stage_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
-                       const trmi_block_price price[2], int64_t s,
-                       double memory[TRMI_MEMORY_PARTS]) {
+/* Computes the memory of a stage that recomputes so many blocks. */
+static void count_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                         const trmi_block_price price[2], int64_t s, const trmi_stage_again *again,
+                         double memory[TRMI_MEMORY_PARTS]) {
     const trmi_block_price *b = &price[0];
     const trmi_transformer *t = problem->model;
     double copies = (double)(p->data * p->context),
@@ -329,20 +292,106 @@ void trmi_stage_memory(const trmi_plan_problem *problem, const trmi_parallelism 
     /* parameters, gradients and slots; experts have a number of copies of their own */
     add_state(problem, p, blocks * b->parameters + tables * price[1].parameters, copies, memory);
     add_state(problem, p, blocks * b->experts, shares, memory);
-    const stage_again again = find_again(p, b, blocks);
-    memory[TRMI_MEMORY_KEPT] =
-        trmi_stage_flight(p, s) * ((blocks - again.full - again.selective) * b->kept +
-                                   again.selective * b->kept_selective + again.full * b->kept_full);
+    memory[TRMI_MEMORY_KEPT] = trmi_stage_flight(p, s) *
+                               ((blocks - again->full - again->selective) * b->kept +
+                                again->selective * b->kept_selective + again->full * b->kept_full);
     /* What lives only while one block computes: recomputed activations, logits, parameters that
      * ZeRO 3 gathers. */
-    memory[TRMI_MEMORY_WORK] = (p->recompute == TRMI_RECOMPUTE_FULL ? b->work : 0) +
-                               (last ? price[1].kept : 0) + (p->zero >= 3 ? 4 * b->gathered : 0);
+    memory[TRMI_MEMORY_WORK] = (again->full > 0 ? b->work : 0) + (last ? price[1].kept : 0) +
+                               (p->zero >= 3 ? 4 * b->gathered : 0);
+}
+
+void trmi_stage_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                       const trmi_block_price price[2], int64_t s,
+                       double memory[TRMI_MEMORY_PARTS]) {
+    const trmi_stage_again again = trmi_stage_recompute(problem, p, price, s);
+    count_memory(problem, p, price, s, &again, memory);
+}
+
+/* Returns the bytes of a stage that recomputes so many blocks, with what the machine reserves. */
+static double count_bytes(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                          const trmi_block_price price[2], int64_t s,
+                          const trmi_stage_again *again) {
+    double memory[TRMI_MEMORY_PARTS], bytes = problem->hardware->reserved;
+    count_memory(problem, p, price, s, again, memory);
+    for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
+        bytes += memory[i];
+    }
+    return bytes;
+}
+
+/* Finds what a stage recomputes in the least time with which it keeps p->within: for each number of
+ * whole blocks the least number of others. All blocks, if nothing suffices. */
+static trmi_stage_again find_least_again(const trmi_plan_problem *problem,
+                                         const trmi_parallelism *p, const trmi_block_price price[2],
+                                         int64_t s) {
+    const trmi_block_price *b = &price[0];
+    const trmi_stage_again none = {0, 0, 0};
+    const double blocks = (double)trmi_stage_count(problem->model, p, s),
+                 flight = trmi_stage_flight(p, s), saved = flight * (b->kept - b->kept_selective),
+                 beyond = count_bytes(problem, p, price, s, &none) - p->within;
+    trmi_stage_again best = make_again(b, blocks, 0);
+    if (beyond <= 0) {
+        return none;
+    }
+    for (double full = 0; full <= blocks && full * b->full < best.seconds; full++) {
+        double left = beyond + (full > 0 ? b->work : 0) - full * flight * (b->kept - b->kept_full),
+               others = left <= 0   ? 0
+                        : saved > 0 ? ceil(left / saved - 1e-9)
+                                    : INFINITY;
+        for (int i = 0; i < 2 && others <= blocks - full; i++, others++) { /* one more: rounding */
+            const trmi_stage_again again = make_again(b, full, others);
+            if (again.seconds < best.seconds &&
+                count_bytes(problem, p, price, s, &again) <= p->within) {
+                best = again;
+            }
+        }
+    }
+    return best;
+}
+
+trmi_stage_again trmi_stage_recompute(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                                      const trmi_block_price price[2], int64_t s) {
+    if (p->by_stage) {
+        return find_least_again(problem, p, price, s);
+    }
+    double blocks = (double)trmi_stage_count(problem->model, p, s),
+           full = p->recompute == TRMI_RECOMPUTE_FULL ? fmin(blocks, (double)p->blocks) : 0;
+    return make_again(&price[0], full, fmin(blocks - full, (double)p->selective));
+}
+
+void trmi_recompute_by_stage(const trmi_plan_problem *problem, const trmi_block_price price[2],
+                             double within, trmi_parallelism *plan) {
+    plan->by_stage = true;
+    plan->within = within;
+    const trmi_stage_again first = trmi_stage_recompute(problem, plan, price, 0);
+    plan->blocks = (int64_t)first.full;
+    plan->selective = (int64_t)first.selective;
+    plan->recompute = first.full > 0        ? TRMI_RECOMPUTE_FULL
+                      : first.selective > 0 ? TRMI_RECOMPUTE_SELECTIVE
+                                            : TRMI_RECOMPUTE_NONE;
+}
+
+/* Sums the seconds of a stage, forward [0] and backward [1]. */
+static void sum_stage(double blocks, double head, const trmi_block_price price[2], double again,
+                      double out[2]) {
+    for (int i = 0; i < 2; i++) {
+        out[i] = blocks * sum_phase(&price[0], i) + head * sum_phase(&price[1], i);
+    }
+    out[1] += again;
+}
+
+void trmi_stage_seconds(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                        const trmi_block_price price[2], int64_t s, double out[2]) {
+    sum_stage((double)trmi_stage_count(problem->model, p, s), s == p->stages - 1, price,
+              trmi_stage_recompute(problem, p, price, s).seconds, out);
 }
 
 /* Sets the memory of the stage that takes most. */
 static void price_memory(const trmi_plan_problem *problem, const trmi_parallelism *p,
                          const trmi_block_price price[2], trmi_step_cost *out) {
-    for (int64_t s = 0; s < p->stages; s = trmi_next_full_stage(p->stages, s)) {
+    for (int64_t s = 0; s < p->stages;
+         s = p->by_stage ? s + 1 : trmi_next_full_stage(p->stages, s)) {
         double memory[TRMI_MEMORY_PARTS], bytes = 0;
         trmi_stage_memory(problem, p, price, s, memory);
         for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
@@ -357,19 +406,86 @@ static void price_memory(const trmi_plan_problem *problem, const trmi_parallelis
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* Contract in parallelism.h. The step of the busiest stage decides. Messages of stages and the
- * bubble follow from the schedule; the reduction of gradients and the gathering of parameters
- * overlap with backward and forward, except for one block, which has nothing beside it. */
+/* The time of one stage. */
+typedef struct stage_time {
+    double blocks, head, again; /* head: 1: it has the output layer; seconds of recomputing */
+    double forward, work;       /* seconds of a micro-batch: forward, and all */
+    double data, update;        /* seconds of a step: messages that nothing hides, update */
+} stage_time;
+
+/* Computes the time of one stage. The reduction of gradients and the gathering of parameters overlap
+ * with backward and forward, except for one block, which has nothing beside it. */
+static void time_stage(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                       const trmi_block_price price[2], int64_t s, stage_time *out) {
+    const trmi_transformer *t = problem->model;
+    const trmi_block_price *b = &price[0], *head = &price[1];
+    const bool last = s == p->stages - 1;
+    double seconds[2], blocks = (double)trmi_stage_count(t, p, s),
+                       again = trmi_stage_recompute(problem, p, price, s).seconds;
+    sum_stage(blocks, last, price, again, seconds);
+    *out = (stage_time){.blocks = blocks,
+                        .head = last,
+                        .again = again,
+                        .forward = seconds[0],
+                        .work = seconds[0] + seconds[1]};
+    /* the last bucket of gradients and the first one of parameters have nothing beside them */
+    double beside = 1 - 1 / fmax(blocks, 1);
+    const double window[2] = {seconds[0] * beside, seconds[1] * beside};
+    /* Replicas of dense parameters, and those of one rank's experts. */
+    const trmi_device_group all = {p->data * p->context, p->tensor},
+                            same = {problem->devices / p->stages / p->experts, p->experts};
+    double tables = p->stages == 1 && !t->tied ? 2 : s == 0 || last,
+           own = blocks * b->parameters + tables * head->parameters, experts = blocks * b->experts;
+    trmi_parameter_messages messages = {{0}, {0}};
+    trmi_add_messages(problem, p->zero, all, own, 1, &messages);
+    if (experts > 0) {
+        trmi_add_messages(problem, p->zero, same, experts, 1, &messages);
+    }
+    out->data = trmi_exposed_messages(problem, p->micro_count, &messages, window);
+    double updated =
+        p->zero >= 1 ? own / (double)all.ranks + experts / (double)same.ranks : own + experts;
+    out->update = trmi_hardware_stream(problem->hardware, 30 * updated, 1);
+}
+
+/* Finds the stage that ends a step last, with its gradients and its update. Returns the seconds of a
+ * micro-batch in all stages. */
+static double find_last_to_end(const trmi_plan_problem *problem, const trmi_parallelism *p,
+                               const trmi_block_price price[2], stage_time *out) {
+    const double each = (double)p->micro_count - 1 / (double)p->chunks;
+    double total = 0, longest = -1;
+    int64_t before = -1;
+    stage_time at = {0};
+    for (int64_t s = 0; s < p->stages; s++) {
+        /* stages differ in blocks by the first and the last one only, or by one block; in tables and
+         * output layer; and in what they recompute, if each of them decides by itself */
+        int64_t blocks = trmi_stage_count(problem->model, p, s);
+        if (p->by_stage || s <= 1 || blocks != before || s == p->stages - 1) {
+            time_stage(problem, p, price, s, &at);
+        }
+        before = blocks;
+        total += at.work;
+        double seconds = each * at.work + at.data + at.update;
+        if (seconds > longest) {
+            longest = seconds;
+            *out = at;
+        }
+    }
+    return total;
+}
+
+/* Contract in parallelism.h. A step takes, for each stage, all its micro-batches, one micro-batch of
+ * the other stages, divided by the chunks, its messages and its update; the stage for which this is
+ * most decides. Messages of stages and the bubble follow from the schedule. */
 void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism *p,
                         const trmi_block_price price[2], trmi_step_cost *out) {
     const trmi_transformer *t = problem->model;
     const trmi_hardware *h = problem->hardware;
     const trmi_block_price *b = &price[0], *head = &price[1];
     double micros = (double)p->micro_count, stages = (double)p->stages;
-    stage_work work;
+    stage_time at = {0};
     *out = (trmi_step_cost){0};
-    find_busiest(t, p, price, &work);
-    double blocks = micros * work.blocks, heads = micros * work.heads, *part = out->part;
+    double total = find_last_to_end(problem, p, price, &at), blocks = micros * at.blocks,
+           heads = micros * at.head, *part = out->part;
     for (int i = 0; i < 2; i++) {
         part[TRMI_PART_PRODUCTS] += blocks * b->products[i] + heads * head->products[i];
         part[TRMI_PART_ATTENTION] += blocks * b->attention[i];
@@ -378,7 +494,7 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
         part[TRMI_PART_CONTEXT] += blocks * b->context[i];
         part[TRMI_PART_EXPERT] += blocks * b->expert[i];
     }
-    part[TRMI_PART_RECOMPUTE] = micros * find_again(p, b, work.blocks).seconds;
+    part[TRMI_PART_RECOMPUTE] = micros * at.again;
     /* A micro-batch crosses each boundary forward and backward; the bubble is the time of the
      * stages' first and last micro-batch. */
     if (p->stages > 1) {
@@ -387,25 +503,12 @@ void trmi_step_price_of(const trmi_plan_problem *problem, const trmi_parallelism
         out->message = trmi_hardware_send(h, problem->devices / p->stages, bytes);
         part[TRMI_PART_STAGES] =
             (1 - h->hide_stage) * out->message * 2 * (micros * (double)p->chunks + stages - 1);
-        part[TRMI_PART_BUBBLE] = (work.total - work.busiest) / (double)p->chunks;
+        part[TRMI_PART_BUBBLE] = (total - at.work) / (double)p->chunks;
     }
-    out->forward = work.blocks * sum_phase(b, 0) + work.heads * sum_phase(head, 0);
-    out->backward = work.busiest - out->forward;
-    /* the last bucket of gradients and the first one of parameters have nothing beside them */
-    double beside = 1 - 1 / fmax(work.blocks, 1);
-    const double window[2] = {out->forward * beside, out->backward * beside};
-    /* Replicas of dense parameters, and those of one rank's experts. */
-    const trmi_device_group all = {p->data * p->context, p->tensor},
-                            same = {problem->devices / p->stages / p->experts, p->experts};
-    double tables = head->parameters * (p->stages == 1 && !t->tied ? 2 : 1),
-           own = work.blocks * b->parameters + tables, experts = work.blocks * b->experts;
-    trmi_parameter_messages messages = {{0}, {0}};
-    trmi_add_messages(problem, p->zero, all, own, 1, &messages);
-    trmi_add_messages(problem, p->zero, same, experts, experts > 0, &messages);
-    part[TRMI_PART_DATA] = trmi_exposed_messages(problem, p->micro_count, &messages, window);
-    double updated =
-        p->zero >= 1 ? own / (double)all.ranks + experts / (double)same.ranks : own + experts;
-    part[TRMI_PART_UPDATE] = trmi_hardware_stream(h, 30 * updated, 1);
+    out->forward = at.forward;
+    out->backward = at.work - at.forward;
+    part[TRMI_PART_DATA] = at.data;
+    part[TRMI_PART_UPDATE] = at.update;
     part[TRMI_PART_OTHER] = h->step;
     for (int i = 0; i < TRMI_PARTS; i++) {
         out->seconds += part[i];
@@ -451,12 +554,11 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
         trmi_block_price_of(problem, p, &price[0], &price[1]);
         /* Seconds of one micro-batch in each run, forward and backward; backward has the
          * recompute. */
-        double left = (double)p->blocks / (double)p->chunks,
-               norms = (double)p->selective / (double)p->chunks;
         for (int64_t v = 0; v < runs; v++) {
+            const trmi_stage_again all = trmi_stage_recompute(problem, p, price, v % p->stages);
             double blocks = (double)trmi_run_blocks(problem->model, p, v), head = v == runs - 1,
-                   again = fmin(left, blocks) * (p->recompute == TRMI_RECOMPUTE_FULL),
-                   selective = fmin(norms, blocks - again);
+                   again = fmin(all.full / (double)p->chunks, blocks),
+                   selective = fmin(all.selective / (double)p->chunks, blocks - again);
             forward[v] = blocks * sum_phase(&price[0], 0) + head * sum_phase(&price[1], 0);
             backward[v] = blocks * sum_phase(&price[0], 1) + head * sum_phase(&price[1], 1) +
                           again * price[0].full + selective * price[0].selective;

@@ -132,14 +132,15 @@ static trm_status check_megatron(const trm_hardware_plan *p, const trmi_parallel
     bool spread = plan->chunks == 1 && p->model.layers - most * (plan->stages - 1) < 1;
     (void)trmi_stage_blocks(&p->model, plan, &blocks);
     bool mixed = plan->selective > 0 && (plan->blocks > 0 || plan->selective < blocks);
-    return plan->gpipe || spread || mixed
+    return plan->gpipe || spread || mixed || plan->by_stage
                ? TRMI_FAIL(err, TRM_UNSUPPORTED,
                            "export megatron: %s found; 1F1B or interleaved, stages of equal blocks "
                            "but the last one, and recompute=none, selective, full or full:BLOCKS "
                            "expected",
-                           plan->gpipe ? "GPipe"
-                           : spread    ? "uneven stages"
-                                       : "recompute of both kinds, or of norms in some blocks")
+                           plan->gpipe      ? "GPipe"
+                           : spread         ? "uneven stages"
+                           : plan->by_stage ? "recompute that differs by stage"
+                                            : "recompute of both kinds, or of norms in some blocks")
                : TRM_OK;
 }
 
@@ -246,6 +247,23 @@ static void put_mindspore(trmi_text *t, const trm_hardware_plan *p, const trmi_p
     trmi_text_printf(t, "\n  },\n  \"parallel_layout_item\": {}\n}\n");
 }
 
+/* Appends how many blocks each stage recomputes, whole and in their norms and activations. */
+static void put_mindspore_recompute(trmi_text *t, const trm_hardware_plan *p,
+                                    const trmi_parallelism *plan) {
+    trmi_block_price price[2];
+    trmi_block_price_of(&p->problem, plan, &price[0], &price[1]);
+    for (int selective = 0; selective < 2; selective++) {
+        trmi_text_printf(t, "%s",
+                         selective ? "], \"select_blocks\": [" : "  \"recompute\": {\"blocks\": [");
+        for (int64_t s = 0; s < plan->stages; s++) {
+            const trmi_stage_again again = trmi_stage_recompute(&p->problem, plan, price, s);
+            trmi_text_printf(t, "%s%.0f", s > 0 ? ", " : "",
+                             selective ? again.selective : again.full);
+        }
+    }
+    trmi_text_printf(t, "]}\n}\n");
+}
+
 /* Appends what a program gives to set_auto_parallel_context, and the strategy of attention, which
  * has no parameter and thus no name in a file of strategies. */
 static void put_mindspore_context(trmi_text *t, const trm_hardware_plan *p,
@@ -260,17 +278,12 @@ static void put_mindspore_context(trmi_text *t, const trm_hardware_plan *p,
         "    \"strategy_ckpt_config\": {\"load_file\": \"strategy.json\"}},\n",
         (long long)p->problem.devices, (long long)plan->stages, plan->zero > 0 ? "true" : "false",
         plan->chunks > 1 ? "true" : "false", plan->gpipe ? "gpipe" : "1f1b");
-    trmi_text_printf(
-        t,
-        "  \"micro_batch_num\": %lld,\n  \"recompute\": {\"mode\": \"%s\", \"blocks\": %lld, "
-        "\"select_blocks\": %lld},\n"
-        "  \"FlashAttentionScore\": [[%lld, %lld, %lld, 1], [%lld, %lld, 1, 1], [%lld, %lld, 1, "
-        "1]]\n}\n",
-        (long long)plan->micro_count,
-        plan->recompute == TRMI_RECOMPUTE_FULL        ? "full"
-        : plan->recompute == TRMI_RECOMPUTE_SELECTIVE ? "select"
-                                                      : "none",
-        (long long)plan->blocks, (long long)plan->selective, dp, tp, cp, dp, tp, dp, tp);
+    trmi_text_printf(t,
+                     "  \"micro_batch_num\": %lld,\n  \"FlashAttentionScore\": [[%lld, %lld, %lld, "
+                     "1], [%lld, %lld, "
+                     "1, 1], [%lld, %lld, 1, 1]],\n",
+                     (long long)plan->micro_count, dp, tp, cp, dp, tp, dp, tp);
+    put_mindspore_recompute(t, p, plan);
 }
 
 /* ---- all ------------------------------------------------------------------------------------- */
@@ -298,7 +311,7 @@ trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *e
                                     const char *directory, trm_error *err) {
     TRMI_NEED(err, plan, engine, directory);
     bool torch = strcmp(engine, "torch") == 0, megatron = strcmp(engine, "megatron") == 0;
-    /* flags of Megatron-LM have one way of recompute for all blocks */
+    /* flags of Megatron-LM have one way of recompute for all blocks, as many in all stages */
     bool alike = megatron && plan->found.alike.cost.seconds < INFINITY;
     const trmi_priced_plan *chosen = plan->has_given ? &plan->given
                                      : alike         ? &plan->found.alike

@@ -6,10 +6,33 @@
 
 #include <math.h>
 
+/* Appends for each stage how many blocks it recomputes, whole and in their norms and activations, and
+ * the seconds of its forward and backward of a micro-batch. */
+static void put_stages(trmi_text *t, const trmi_plan_problem *problem, const trmi_parallelism *p) {
+    trmi_block_price price[2];
+    trmi_block_price_of(problem, p, &price[0], &price[1]);
+    trmi_text_printf(t, ",\"recompute_by_stage\":[");
+    for (int64_t s = 0; s < p->stages; s++) {
+        const trmi_stage_again again = trmi_stage_recompute(problem, p, price, s);
+        trmi_text_printf(t, "%s[%.0f,%.0f]", s > 0 ? "," : "", again.full, again.selective);
+    }
+    trmi_text_printf(t, "],\"stage_seconds\":[");
+    for (int64_t s = 0; s < p->stages; s++) {
+        double seconds[2];
+        trmi_stage_seconds(problem, p, price, s, seconds);
+        trmi_text_printf(t, s > 0 ? ",[" : "[");
+        trmi_text_json_number(t, seconds[0]);
+        trmi_text_append(t, ",", 1);
+        trmi_text_json_number(t, seconds[1]);
+        trmi_text_append(t, "]", 1);
+    }
+    trmi_text_append(t, "]", 1);
+}
+
 /* Appends the choices of a plan. */
-static void put_choices(trmi_text *t, const trmi_parallelism *p) {
+static void put_choices(trmi_text *t, const trmi_plan_problem *problem, const trmi_parallelism *p) {
     static const char *const recompute[] = {"none", "selective", "full"};
-    char words[256];
+    char words[TRMI_PARALLELISM_TEXT];
     trmi_parallelism_words(p, words, sizeof words);
     trmi_text_printf(t,
                      "{\"tp\":%lld,\"pp\":%lld,\"cp\":%lld,\"ep\":%lld,\"dp\":%lld,\"vp\":%lld,"
@@ -19,11 +42,13 @@ static void put_choices(trmi_text *t, const trmi_parallelism *p) {
                      (long long)p->tensor, (long long)p->stages, (long long)p->context,
                      (long long)p->experts, (long long)p->data, (long long)p->chunks,
                      (long long)p->micro_batch, (long long)p->micro_count, (int)p->zero,
-                     recompute[p->recompute], (long long)p->blocks, (long long)p->selective,
+                     p->by_stage ? "by-stage" : recompute[p->recompute], (long long)p->blocks,
+                     (long long)p->selective,
                      p->gpipe        ? "gpipe"
                      : p->chunks > 1 ? "interleaved"
                                      : "1f1b",
                      p->plain_tensor ? "false" : "true");
+    put_stages(t, problem, p);
     trmi_text_json_string_member(t, "words", words);
     trmi_text_printf(t, "}");
 }
@@ -54,10 +79,10 @@ static void put_price(trmi_text *t, const trm_hardware_plan *p, const trmi_step_
 
 void trmi_hardware_json_plan(trmi_text *t, const trm_hardware_plan *p,
                              const trmi_priced_plan *priced) {
-    char described[256];
+    char described[TRMI_PARALLELISM_TEXT];
     trmi_parallelism_describe(&p->problem, &priced->plan, described, sizeof described);
     trmi_text_printf(t, "{\"plan\":");
-    put_choices(t, &priced->plan);
+    put_choices(t, &p->problem, &priced->plan);
     trmi_text_json_string_member(t, "described", described);
     put_price(t, p, &priced->cost);
     trmi_text_printf(t, "}");
@@ -124,7 +149,7 @@ static void put_curve(trmi_text *t, const trm_hardware_plan *p) {
     const int count = trmi_hardware_curve(p, points);
     trmi_text_printf(t, ",\"frontier\":[");
     for (int i = 0; i < count; i++) {
-        char described[256];
+        char described[TRMI_PARALLELISM_TEXT];
         trmi_parallelism_describe(&p->problem, &points[i].plan, described, sizeof described);
         trmi_text_printf(t, "%s{\"step_seconds\":", i > 0 ? "," : "");
         trmi_text_json_number(t, points[i].cost.seconds);
@@ -139,7 +164,7 @@ static void put_curve(trmi_text *t, const trm_hardware_plan *p) {
  * the bound is over plans whose blocks differ, too. */
 void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_priced_plan *best = &p->found.best;
-    char described[256];
+    char described[TRMI_PARALLELISM_TEXT];
     trmi_parallelism_describe(&p->problem, &best->plan, described, sizeof described);
     trmi_text_printf(t,
                      "{\"event\":\"plan\",\"devices\":%lld,\"global_batch\":%lld,\"infeasible\":%s",
@@ -147,7 +172,7 @@ void trmi_hardware_report_print_json(trmi_text *t, const trm_hardware_plan *p) {
                      p->found.fits ? "false" : "true");
     put_problem(t, p);
     trmi_text_printf(t, ",\"plan\":");
-    put_choices(t, &best->plan);
+    put_choices(t, &p->problem, &best->plan);
     trmi_text_json_string_member(t, "described", described);
     put_price(t, p, &best->cost);
     trmi_text_json_number_member(t, "memory_limit_bytes", p->problem.memory);

@@ -11,7 +11,7 @@
 
 /* The texts of a picture's head. */
 typedef struct head_texts {
-    char title[160], words[256], step[160];
+    char title[160], words[TRMI_PARALLELISM_TEXT], step[160];
 } head_texts;
 
 /* Writes the head. */

@@ -9,6 +9,8 @@
 #include "base/memory.h"
 #include "plan/hardware/parallelism.h"
 
+#include <math.h>
+
 struct trm_hardware_plan {
     trmi_transformer model;
     trmi_hardware hardware;
@@ -24,9 +26,9 @@ static inline double trmi_hardware_plan_rate(const trm_hardware_plan *plan, doub
     return (double)plan->problem.batch * (double)plan->model.context / seconds /
            (double)plan->problem.devices;
 }
-/* Returns by what part of the step some plan may be faster than the best one. */
+/* Returns by what part of the step some plan may be faster than the best one; NAN: no plan fits. */
 static inline double trmi_hardware_plan_gap(const trm_hardware_plan *plan) {
-    return 1 - plan->found.lower_bound / plan->found.best.cost.seconds;
+    return !plan->found.fits ? NAN : 1 - plan->found.lower_bound / plan->found.best.cost.seconds;
 }
 /* Returns why there is a gap; "": there is none. */
 const char *trmi_hardware_gap_reason(const trm_hardware_plan *plan);

@@ -12,12 +12,10 @@ const char *trmi_hardware_assumption(int index) {
         "as few blocks as fit, whole or their norms and activations",
         "tensor parallel has sequence parallel; context parallel is a ring with balanced causal "
         "halves",
-        "all blocks have one price; of a plan they are cut and stored alike, and all stages "
-        "recompute "
-        "as many. The bound is over plans whose blocks and stages differ, too, without the "
-        "messages "
-        "between blocks that are cut differently; output layer and tables are cut as a block of "
-        "their stage",
+        "all blocks have one price; of a plan they are cut and stored alike, and each stage "
+        "recomputes what it must. The bound is over plans whose blocks differ in all choices, "
+        "without the messages between blocks that are cut differently; output layer and tables are "
+        "cut as a block of their stage",
         "costs are those of the hardware file; shares of messages run beside operators as it says",
         "memory is counted, not compiled: parameters in 16 bits, gradients, masters and moments in "
         "32, values that backward reads, reserved_bytes of the file",
@@ -28,11 +26,17 @@ const char *trmi_hardware_assumption(int index) {
 
 const char *trmi_hardware_gap_reason(const trm_hardware_plan *p) {
     if (!p->found.fits) {
-        return "no plan whose blocks are alike fits, and plans whose blocks differ are not bounded";
+        return p->found.lower_bound < INFINITY ? "no plan fits whose blocks are cut and stored "
+                                                 "alike; one whose blocks differ may "
+                                                 "fit, and takes at least the bound"
+                                               : "no plan fits, nor one whose blocks differ: the "
+                                                 "least memory of a stage is above "
+                                                 "the limit in all of them";
     }
     return trmi_hardware_plan_gap(p) > 1e-9
-               ? "plans are bounded, and not searched, whose blocks are cut, stored or recomputed "
-                 "each in another way; no plan whose blocks are alike is faster"
+               ? "plans are bounded, and not searched, whose blocks are cut or stored each in "
+                 "another "
+                 "way; no plan whose blocks are cut and stored alike is faster"
                : "";
 }
 
@@ -89,7 +93,7 @@ static void print_limit(trmi_text *t, const trm_hardware_plan *p) {
                      trmi_step_part_name((trmi_step_part)most),
                      100 * cost->part[most] / cost->seconds);
     if (cost->seconds > free * 1.001) {
-        char words[256];
+        char words[TRMI_PARALLELISM_TEXT];
         trmi_parallelism_describe(&p->problem, &p->found.unlimited.plan, words, sizeof words);
         trmi_text_printf(t, "; memory: without its limit %.1f %% less time by %s",
                          100 * (1 - free / cost->seconds), words);
@@ -99,7 +103,7 @@ static void print_limit(trmi_text *t, const trm_hardware_plan *p) {
 
 /* Appends the fastest plan that differs in each choice. */
 static void print_runners(trmi_text *t, const trm_hardware_plan *p) {
-    char words[256];
+    char words[TRMI_PARALLELISM_TEXT];
     trmi_text_printf(t, "\nfastest plan with another ...\n");
     for (int k = 0; k < TRMI_KINDS; k++) {
         const trmi_priced_plan *r = &p->found.runners[k];
@@ -113,7 +117,7 @@ static void print_runners(trmi_text *t, const trm_hardware_plan *p) {
 
 /* Appends the given plan and where the best one saves time. */
 static void print_given(trmi_text *t, const trm_hardware_plan *p) {
-    char words[256], a[24], b[24];
+    char words[TRMI_PARALLELISM_TEXT], a[24], b[24];
     const trmi_step_cost *own = &p->given.cost, *best = &p->found.best.cost;
     trmi_parallelism_describe(&p->problem, &p->given.plan, words, sizeof words);
     trmi_text_printf(t, "\ngiven plan    %s\n", words);
@@ -143,7 +147,7 @@ static void print_given(trmi_text *t, const trm_hardware_plan *p) {
  * time, proof; then the plans that come next, and the given one. */
 void trmi_hardware_report_print(trmi_text *t, const trm_hardware_plan *p) {
     const trmi_step_cost *cost = &p->found.best.cost;
-    char words[256], a[24], b[24];
+    char words[TRMI_PARALLELISM_TEXT], a[24], b[24];
     trmi_parallelism_describe(&p->problem, &p->found.best.plan, words, sizeof words);
     trmi_text_printf(t, "machine       %lld x %s: %.0f TFLOP/s %s, %s a device\n",
                      (long long)p->problem.devices, p->hardware.name,
@@ -157,7 +161,8 @@ void trmi_hardware_report_print(trmi_text *t, const trm_hardware_plan *p) {
     }
     trmi_text_printf(t, "plan          %s\n", words);
     if (!p->found.fits) {
-        trmi_text_printf(t, "              no plan fits; this is the one of least memory\n");
+        trmi_text_printf(t, "              no plan fits; this is the one of least memory (%s)\n",
+                         trmi_hardware_gap_reason(p));
     }
     trmi_text_printf(t, "step          %s predicted, %.0f tokens/s a device, MFU %.1f %%\n",
                      time_text(cost->seconds, a), trmi_hardware_plan_rate(p, cost->seconds),

@@ -116,7 +116,7 @@ class Trainer:
         model.config.use_cache = False
         if model.config.tie_word_embeddings and stages > 1:
             raise ValueError("tie_word_embeddings: True found, False expected for stages")
-        again = PLAN["recompute_blocks"] + PLAN["recompute_selective_blocks"]
+        again = sum(PLAN["recompute_by_stage"][rank])
         self.runs = []
         for v in range(rank, stages * chunks, stages):
             run = Run(model, *bounds[v]).to(self.device)

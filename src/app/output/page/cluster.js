@@ -18,9 +18,9 @@
 
   const proof = card(el("h3", {}, "The certificate"), el("p", {"data-proof": ""},
     (d.infeasible ? "No plan fits the memory of a device; this one takes the least. " : "") +
-    `The plan takes ${ms(certificate.objective)} a step in the costs of the hardware file. No plan of the space takes less than ${ms(certificate.lower_bound)}: the search has priced ` +
+    `The plan takes ${ms(certificate.objective)} a step in the costs of the hardware file. ${d.infeasible ? "" : `No plan of the space takes less than ${ms(certificate.lower_bound)}. `}The search has priced ` +
     `${format.whole(certificate.plans)} plans in ${ms(certificate.solve_seconds)}, and left out ${format.whole(certificate.plans_over_memory)} that do not fit.` +
-    (certificate.gap_reason ? ` The plan is at most ${format.percent(certificate.gap)} from the best one: ${certificate.gap_reason}.` : "")),
+    (!certificate.gap_reason ? "" : d.infeasible ? ` Proven is: ${certificate.gap_reason}.` : ` The plan is at most ${format.percent(certificate.gap)} from the best one: ${certificate.gap_reason}.`)),
     el("p", {class: "soft"}, "What is assumed:"), el("ul", {class: "plain"}, certificate.assumptions.map(a => el("li", {}, a))),
     d.model.differs ? el("p", {class: "problem"}, `The model differs from the published one: ${d.model.differs}`) : null);
 
@@ -67,7 +67,7 @@
           const a = orders[s][at[s]], needs = before(s, a);
           if (!needs.every(n => ends.has(n))) break;
           const arrives = Math.max(0, ...needs.map(n => ends.get(n) + (n.split("/")[1] === String(s) ? 0 : t.message)));
-          const from = Math.max(free[s], arrives), to = from + (a.back ? t.backward : t.forward) / V;
+          const from = Math.max(free[s], arrives), to = from + p.stage_seconds[s][a.back ? 1 : 0] / V;
           free[s] = to;
           ends.set(name(s, a), to);
           rows[s].spans.push({from, to, kind: a.back ? "backward" : "forward", mark: V === 1 ? String(a.micro) : "", label: `${a.back ? "backward" : "forward"} of micro-batch ${a.micro}${V > 1 ? `, run ${a.chunk}` : ""}`});
