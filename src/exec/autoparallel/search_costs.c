@@ -462,7 +462,8 @@ static bool estimate_seconds(const trmi_costs *c, const trmi_space *space, const
     char key[1024];
     *out = *roof;
     out->factors = roof->factors / c->factor; /* roof->factors includes the factor */
-    if (!can_measure(op->kind) || !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
+    if (c->count == 0 || !can_measure(op->kind) ||
+        !key_of(space->graph, op, &space->mesh, s, c, key, sizeof key)) {
         return false;
     }
     const trmi_op_cost_entry *e = find_cost(c, key);

@@ -45,6 +45,8 @@ typedef struct lists {
     list last;
     point *points, *sums; /* points of all lists; points of the list being made */
     int64_t points_count, points_capacity, sums_count, sums_capacity;
+    point *merged; /* [merged_capacity] where `sums` are sorted to */
+    int64_t merged_capacity;
     double slack, loss; /* time lost by thinning: in all steps, most in a list of this step */
     int64_t *total;     /* points made, against o->work_limit */
     bool stopped;
@@ -92,25 +94,63 @@ static trm_status add_lists(lists *l, list a, list b, double rest) {
     return TRM_OK;
 }
 
-static int by_memory(const void *a, const void *b) {
-    const point *x = a, *y = b;
-    int memory = (x->memory > y->memory) - (x->memory < y->memory);
-    return memory != 0 ? memory : (x->time > y->time) - (x->time < y->time);
+/* Returns whether a point comes before another one: less memory, then less time. */
+static bool is_before(const point *x, const point *y) {
+    return x->memory < y->memory || (x->memory == y->memory && x->time <= y->time);
+}
+
+/* Merges the runs [0, a) and [a, b) of `from`, each of rising memory, into `to`, and leaves out points
+ * that are not faster than all that need less. Returns how many remain. */
+static int64_t merge_runs(const point *from, int64_t a, int64_t b, point *to) {
+    int64_t kept = 0;
+    for (int64_t i = 0, k = a; i < a || k < b;) {
+        const point *p =
+            k == b || (i < a && is_before(&from[i], &from[k])) ? &from[i++] : &from[k++];
+        if (kept == 0 || p->time < to[kept - 1].time) {
+            to[kept++] = *p;
+        }
+    }
+    return kept;
+}
+
+/* Returns the end of the run that begins at `at`. */
+static int64_t find_run(const lists *l, int64_t at) {
+    int64_t end = at + 1;
+    while (end < l->sums_count && is_before(&l->sums[end - 1], &l->sums[end])) {
+        end++;
+    }
+    return end;
+}
+
+/* Merges neighbouring runs of the appended points once; returns the runs that remain. Sums of two
+ * lists are appended in runs. */
+static int64_t merge_once(lists *l) {
+    int64_t runs = 0, kept = 0;
+    for (int64_t at = 0; at < l->sums_count; runs++) {
+        int64_t middle = find_run(l, at),
+                end = middle < l->sums_count ? find_run(l, middle) : middle;
+        kept += merge_runs(l->sums + at, middle - at, end - at, l->merged + kept);
+        at = end;
+    }
+    point *swap = l->sums;
+    l->sums = l->merged;
+    l->merged = swap;
+    l->sums_count = kept;
+    return runs;
 }
 
 /* Turns the appended points into a list: rising memory, falling time; points that another one beats
  * are removed. */
 static trm_status take_list(lists *l, list *out) {
-    int64_t kept = 0;
-    if (l->sums_count > 1) {
-        qsort(l->sums, (size_t)l->sums_count, sizeof *l->sums, by_memory);
+    if (l->merged_capacity < l->sums_capacity) {
+        trmi_free(l->merged);
+        l->merged = trmi_alloc((size_t)l->sums_capacity * sizeof *l->merged);
+        l->merged_capacity = l->merged != NULL ? l->sums_capacity : 0;
+        TRMI_TRY(l->merged != NULL ? TRM_OK : no_memory(l));
     }
-    /* In the order of memory a point stays if it is faster than all that need less. */
-    for (int64_t i = 0; i < l->sums_count; i++) {
-        if (kept == 0 || l->sums[i].time < l->sums[kept - 1].time) {
-            l->sums[kept++] = l->sums[i];
-        }
+    while (l->sums_count > 0 && merge_once(l) > 1) {
     }
+    int64_t kept = l->sums_count;
     /* Thin the list: drop points that gain less time than 1/list_limit of the range. */
     if (kept > l->o->list_limit) {
         double loss = (l->sums[0].time - l->sums[kept - 1].time) / l->o->list_limit;
@@ -403,5 +443,6 @@ trm_status trmi_front_lists(const trmi_front_graph *graph, const trmi_lists_opti
     trmi_arena_free(&l.memory);
     free(l.points);
     free(l.sums);
+    free(l.merged);
     return status;
 }
