@@ -62,7 +62,7 @@ static trm_status check_fused(trm_graph *graph, trmi_op *op, int64_t columns,
     const trmi_value *y = trmi_input_of(graph, op, 2);
     int64_t begin = op->attrs.matmul.begin, count = op->attrs.matmul.columns;
     if (begin < 0 || count < 0 || begin + count > columns) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: columns %lld to %lld of %lld", op->name,
+        return TRMI_FAIL(err, TRM_INVALID, "%s: columns %lld to %lld, at most %lld there", op->name,
                          (long long)begin, (long long)(begin + count), (long long)columns);
     }
     if (y != NULL && !trm_shape_equal(&y->shape, shape)) {

@@ -21,7 +21,9 @@ static trm_status infer_reduce(trm_graph *graph, trmi_op *op, trm_error *err) {
     for (int32_t i = 0; i < x->shape.rank; i++) {
         bool reduced = axes >> i & 1;
         if (reduced && op->kind == TRMI_OP_REDUCE_MAX && x->shape.dim[i] == 0) {
-            return TRMI_FAIL(err, TRM_INVALID, "%s: the maximum of no elements", op->name);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "%s: the maximum of no elements (dimension %d), one expected",
+                             op->name, i);
         }
         if (!reduced || op->attrs.reduce.keep_dims) {
             shape.dim[shape.rank++] = reduced ? 1 : x->shape.dim[i];

@@ -92,8 +92,8 @@ static trm_status infer_concat(trm_graph *graph, trmi_op *op, trm_error *err) {
     trm_shape shape = first->shape;
     int32_t axis = op->attrs.concat.axis;
     if (axis < 0 || axis >= shape.rank) {
-        return TRMI_FAIL(err, TRM_INVALID, "%s: axis %d of %d dimensions", op->name, axis,
-                         shape.rank);
+        return TRMI_FAIL(err, TRM_INVALID, "%s: axis %d of %d dimensions, 0 to %d expected",
+                         op->name, axis, shape.rank, shape.rank - 1);
     }
     for (int i = 1; i < op->inputs_count; i++) {
         const trmi_value *x = trmi_input_of(graph, op, i);

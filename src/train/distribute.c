@@ -266,8 +266,8 @@ trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values,
     }
     TRMI_TRY(resolve_handle(&d, err));
     if (root < 0 || root >= trm_distribute_size(d)) {
-        return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d", root,
-                         trm_distribute_size(d));
+        return TRMI_FAIL(err, TRM_INVALID, "broadcast from rank %d of %d: 0 to %d expected", root,
+                         trm_distribute_size(d), trm_distribute_size(d) - 1);
     }
     if (trm_distribute_size(d) == 1) {
         return TRM_OK;

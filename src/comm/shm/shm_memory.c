@@ -436,7 +436,9 @@ trm_status trmi_shm_map_place(trmi_shm_host *host, int32_t owner, trmi_shm_place
                               size_t bytes, trmi_shm_segment *out, trm_error *err) {
     *out = (trmi_shm_segment){0};
     if (owner < 0 || owner >= host->n || place.region >= TRMI_SHM_REGIONS) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer that is nowhere");
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "shared memory: region %u of rank %d, %d regions expected", place.region,
+                         owner, TRMI_SHM_REGIONS);
     }
     TRMI_TRY(map_region(host, owner, place, &out->memory, &out->memory_bytes, err));
     if (!lies_within(place.offset, bytes, out->memory_bytes, err)) {
@@ -457,7 +459,9 @@ trm_status trmi_shm_reach(trmi_shm_host *host, int32_t peer, trmi_shm_place plac
         return TRM_OK;
     }
     if (place.region >= TRMI_SHM_REGIONS) {
-        return TRMI_FAIL(err, TRM_CORRUPT, "a peer's buffer that is nowhere");
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "shared memory: region %u of rank %d, %d regions expected", place.region,
+                         peer, TRMI_SHM_REGIONS);
     }
     /* The region is mapped in this generation already. Otherwise map it, under the mutex. */
     trmi_shm_mapping *mapping = &host->mappings[(size_t)peer * TRMI_SHM_REGIONS + place.region];

@@ -71,7 +71,8 @@ trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
         return TRMI_FAIL(err, TRM_INVALID, "shard mode %d: wrap, drop or pad expected", (int)mode);
     }
     if (count > INT32_MAX) {
-        return TRMI_FAIL(err, TRM_INVALID, "%lld shards are too many", (long long)count);
+        return TRMI_FAIL(err, TRM_INVALID, "%lld shards, at most %d expected", (long long)count,
+                         INT32_MAX);
     }
     dataset->order.shards = count;
     dataset->order.shard = index;
@@ -161,8 +162,9 @@ trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms
     for (int32_t i = 0; i < count; i++) {
         if (transforms[i].kind < TRM_TRANSFORM_DECODE ||
             transforms[i].kind > TRM_TRANSFORM_TYPE_CAST) {
-            return TRMI_FAIL(err, TRM_INVALID, "map: transform %d has unknown kind %d", (int)i,
-                             (int)transforms[i].kind);
+            return TRMI_FAIL(err, TRM_INVALID,
+                             "map: transform %d has unknown kind %d, a trm_transform_kind expected",
+                             (int)i, (int)transforms[i].kind);
         }
         dataset->transforms[dataset->transform_count + i] = transforms[i];
     }

@@ -23,7 +23,7 @@ static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows
     if (*begin < 0 || *end < *begin || *end > rows) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "bag_pool: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64
-                         " rows",
+                         " rows; offsets must ascend",
                          bag, *begin, *end, rows);
     }
     return TRM_OK;

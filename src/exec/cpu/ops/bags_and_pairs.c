@@ -96,7 +96,7 @@ static trm_status check_offsets(const trmi_kernel *k, const bag_view *v, trm_err
         if (begin < 0 || end < begin || end > v->global) {
             return TRMI_FAIL(err, TRM_INVALID,
                              "%s: bag %" PRId64 " from %" PRId64 " to %" PRId64 " of %" PRId64
-                             " rows",
+                             " rows; offsets must ascend",
                              k->step->name, v->bag + b, begin, end, v->global);
         }
     }
