@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers of experts: rows are put in the order of their experts, so that each expert's are
- * one matrix, multiplied by all threads, and what comes out goes back to the rows' places.
+ * one matrix, multiplied by all threads, and what comes out goes back to the rows' places. Of
+ * bfloat16 rows, where the CPU multiplies pairs of bfloat16 faster, the weights are rounded to that
+ * type, as those of other layers are; sums and gradients of the weights are float32.
  *
  *   scratch:  [ begins of the experts | order of the rows | rows in | rows out, or other rows in | of products ] */
 #include "exec/cpu/gemm/dense.h"
@@ -20,6 +22,7 @@ typedef struct expert_state {
     int64_t rows, experts, outs, ins;
     bool half[2]; /* the two tensors of rows: x and y, or dy and x */
     bool transposed, weights;
+    bool pairs;    /* products of pairs of bfloat16 */
     bool any_rows; /* strict determinism (dense.h) */
     int threads;
     int64_t order_bytes, first_bytes, second_bytes, product_bytes;
@@ -33,15 +36,22 @@ static int64_t second_width(const expert_state *s) {
     return s->weights || s->transposed ? s->ins : s->outs;
 }
 
+/* Bytes of a number of gathered rows. */
+static int64_t operand_bytes(const expert_state *s) { return s->pairs ? 2 : 4; }
+
 /* Describes the product of an expert with that many rows. Weight gradients are added to zeros, so
  * that no number of rows makes the product split along them. */
 static trmi_dense_problem problem_of(const expert_state *s, int64_t rows) {
+    trm_dtype type = s->pairs ? TRM_BFLOAT16 : TRM_FLOAT32;
     if (s->weights) {
         return (trmi_dense_problem){.m = s->outs,
                                     .n = s->ins,
                                     .k = rows,
                                     .transpose_a = true,
                                     .b_stride = s->ins,
+                                    .a_type = type,
+                                    .b_type = type,
+                                    .pairs = s->pairs,
                                     .add = true};
     }
     return (trmi_dense_problem){.m = rows,
@@ -49,11 +59,14 @@ static trmi_dense_problem problem_of(const expert_state *s, int64_t rows) {
                                 .k = first_width(s),
                                 .transpose_b = !s->transposed,
                                 .b_stride = s->ins,
+                                .a_type = type,
+                                .b_type = TRM_FLOAT32,
+                                .pairs = s->pairs,
                                 .any_rows = s->any_rows};
 }
 
 /* Fills the state of an expert kernel and lays out its scratch: the order of rows by expert,
- * then two copies of the rows in that order (operand and result, as float32), then the memory of
+ * then two copies of the rows in that order (operands, and a result in float32), then the memory of
  * the products. */
 static void size_memory(expert_state *s, const trm_program *program, const trmi_step *step,
                         const trmi_onednn *backend) {
@@ -74,9 +87,11 @@ static void size_memory(expert_state *s, const trm_program *program, const trmi_
         .weights = weights,
         .any_rows = backend->strict,
         .threads = backend->threads};
+    s->pairs = backend->pairs && s->half[0] && (s->half[1] || !weights);
     s->order_bytes = trmi_round_up((s->experts + 2 + s->rows) * (int64_t)sizeof(int64_t), 64);
-    s->first_bytes = trmi_round_up(s->rows * first_width(s) * 4, 64);
-    s->second_bytes = trmi_round_up(s->rows * second_width(s) * 4, 64);
+    s->first_bytes = trmi_round_up(s->rows * first_width(s) * operand_bytes(s), 64);
+    s->second_bytes =
+        trmi_round_up(s->rows * second_width(s) * (weights ? operand_bytes(s) : 4), 64);
     /* The number of rows of an expert is known only in a step: take the scratch of the largest
      * product. */
     for (int i = 0; i < 2; i++) {
@@ -122,13 +137,14 @@ static trm_status sort_rows(const expert_state *s, const trmi_attrs *a, const in
     return TRM_OK;
 }
 
-/* Copies the rows of `from` in that order, as float32. */
-static void gather_rows(const expert_state *s, float *to, const char *from, bool half,
-                        int64_t width, const int64_t *order) {
+/* Copies the rows of `from` in that order, as float32, or bfloat16 with pairs. */
+static void gather_rows(const expert_state *s, char *to, const char *from, bool half, int64_t width,
+                        const int64_t *order) {
+    int64_t bytes = width * operand_bytes(s);
 #pragma omp parallel for schedule(static) num_threads(s->threads)
     for (int64_t i = 0; i < s->rows; i++) {
-        s->kernels->unary[TRMI_UNARY_COPY](from + order[i] * width * (half ? 2 : 4), to + i * width,
-                                           width, half, false, 1);
+        s->kernels->unary[TRMI_UNARY_COPY](from + order[i] * width * (half ? 2 : 4), to + i * bytes,
+                                           width, half, s->pairs, 1);
     }
 }
 
@@ -140,9 +156,9 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
     const expert_state *s = k->state;
     char *scratch = env->arena[TRMI_ARENA_SCRATCH], *out = trmi_kernel_output(k, env, 0);
     int64_t *begins = (int64_t *)(void *)scratch, *order = begins + s->experts + 2;
-    float *first = (float *)(void *)(scratch + s->order_bytes);
-    float *second = (float *)(void *)(scratch + s->order_bytes + s->first_bytes);
-    char *products = scratch + s->order_bytes + s->first_bytes + s->second_bytes;
+    char *first = scratch + s->order_bytes, *second = first + s->first_bytes;
+    float *results = (float *)(void *)second; /* without `weights` */
+    char *products = second + s->second_bytes;
     int64_t weights = s->outs * s->ins;
     /* Sort the rows: expert e has rows order[begins[e] .. begins[e + 1]); rows of no expert here
      * come last. */
@@ -161,12 +177,13 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
         trmi_dense_problem p = problem_of(s, rows);
         trmi_dense_plan plan;
         trmi_dense_prepare(&p, s->threads, &plan);
-        float *a = first + begin * first_width(s), *b = second + begin * second_width(s);
+        const char *a = first + begin * first_width(s) * operand_bytes(s);
         if (s->weights) {
-            trmi_dense_run(&plan, a, b, NULL, NULL, (float *)(void *)out + e * weights, products);
+            trmi_dense_run(&plan, a, second + begin * s->ins * operand_bytes(s), NULL, NULL,
+                           (float *)(void *)out + e * weights, products);
         } else {
             const float *w = (const float *)trmi_kernel_input(k, env, 1) + e * weights;
-            trmi_dense_run(&plan, a, w, NULL, NULL, b, products);
+            trmi_dense_run(&plan, a, w, NULL, NULL, results + begin * second_width(s), products);
         }
     }
     /* Results return to the places of their rows. */
@@ -175,7 +192,8 @@ static trm_status run_experts(const trmi_kernel *k, const trmi_kernel_env *env, 
     for (int64_t i = 0; i < (s->weights ? 0 : s->rows); i++) {
         char *to = out + order[i] * bytes;
         if (i < begins[s->experts]) {
-            s->kernels->unary[TRMI_UNARY_COPY](second + i * width, to, width, false, s->half[1], 1);
+            s->kernels->unary[TRMI_UNARY_COPY](results + i * width, to, width, false, s->half[1],
+                                               1);
         } else {
             memset(to, 0, (size_t)bytes);
         }

@@ -444,10 +444,11 @@ static void compare_buffer(const bench *b, int32_t buffer, const char *fast, con
     trmi_convert_to_float(fast + f->offset, f->dtype, x, count);
     trmi_convert_to_float(slow + f->offset, f->dtype, y, count);
     double largest = 1, most = 0;
-    /* gradients by operands that the kernel rounds: linear_loss_test.c */
-    bool elsewhere = b->step.op_kind == TRMI_OP_LINEAR_XENT && trmi_onednn_of(backend)->pairs &&
-                     b->buffers[b->in[0]].dtype == TRM_BFLOAT16 &&
-                     (buffer == b->out[1] || buffer == b->out[2]);
+    /* results of operands that the kernel rounds: linear_loss_test.c, experts_test.c */
+    bool layer =
+        b->step.op_kind == TRMI_OP_LINEAR_XENT && (buffer == b->out[1] || buffer == b->out[2]);
+    bool elsewhere = (layer || b->step.op_kind == TRMI_OP_EXPERT_LINEAR) &&
+                     trmi_onednn_of(backend)->pairs && b->buffers[b->in[0]].dtype == TRM_BFLOAT16;
     if (b->step.op_kind == TRMI_OP_REDUCE_SUM) { /* terms may cancel */
         const trmi_buffer *in = &b->buffers[b->in[0]];
         for (int64_t k = 0; k < trm_shape_count(&in->shape) && in->dtype == TRM_FLOAT32; k++) {
