@@ -27,7 +27,7 @@ static void size_blocks(forward *f) {
     f->chunk = trmi_pieces(a->s.queries, f->chunks);
     f->block = ROW_TILES * a->isa->mr;
     int64_t rows = f->chunk * a->group;
-    f->thread_floats = trmi_round_up(2 * rows * a->s.width + 2 * rows + f->block * a->keys +
+    f->thread_floats = trmi_round_up(2 * rows * a->s.width + 2 * rows + f->block * a->stride +
                                          2 * trmi_attention_packed_floats(a) + a->keys,
                                      16);
 }
@@ -51,11 +51,12 @@ static void attend_rows(const task *t, int64_t row, int64_t query, int64_t rows,
     if (most == 0) {
         return;
     }
-    trmi_attention_scores(a, t->own_q + row * width, rows, t->packed_k, most, t->scores);
+    trmi_attention_scores(a, t->own_q + row * width / a->lane, rows, t->packed_k, most, t->scores);
     for (int64_t i = 0; i < rows; i++) {
-        float factor = a->kernels->attend(t->scores + i * a->keys, hidden,
-                                          trmi_attention_reads(a, query + i, begin), most,
-                                          &t->most[row + i], &t->sum[row + i]);
+        float factor = a->kernels->attend(
+            t->scores + i * a->stride, hidden, trmi_attention_reads(a, query + i, begin),
+            trmi_round_up(most, a->lane), trmi_attention_scale(a, true), a->pairs,
+            &t->most[row + i], &t->sum[row + i]);
         if (factor != 1) {
             float *o = t->o + (row + i) * width;
             a->kernels->unary[TRMI_UNARY_SCALE](o, o, width, false, false, factor);
@@ -100,9 +101,9 @@ static void run_task(const task *t) {
     int64_t rows = t->count * a->group;
     for (int64_t head = 0; head < a->group; head++) {
         trmi_attention_take(
-            a, t->own_q + head * t->count * a->s.width,
+            a, t->own_q + head * t->count * a->s.width / a->lane,
             trmi_attention_address(a, t->q, &a->s.q, t->b, t->first, t->g * a->group + head),
-            a->s.q.row, t->count, (float)a->attrs.attention.scale);
+            a->s.q.row, t->count, trmi_attention_scale(a, false));
     }
     memset(t->o, 0, (size_t)(rows * a->s.width) * sizeof *t->o);
     for (int64_t i = 0; i < rows; i++) {
@@ -152,7 +153,7 @@ static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env
         t.most = t.o + rows * a->s.width;
         t.sum = t.most + rows;
         t.scores = t.sum + rows;
-        t.packed_k = t.scores + f->block * a->keys;
+        t.packed_k = t.scores + f->block * a->stride;
         t.packed_v = t.packed_k + trmi_attention_packed_floats(a);
         t.room = t.packed_v + trmi_attention_packed_floats(a);
         run_task(&t);
@@ -163,7 +164,7 @@ static trm_status run_attention(const trmi_kernel *k, const trmi_kernel_env *env
 int64_t trmi_onednn_attention_scratch(trmi_onednn *state, const trm_program *program,
                                       const trmi_step *step) {
     forward f;
-    if (!trmi_attention_blocks_of(program, step, 0, state->threads, &f.a)) {
+    if (!trmi_attention_blocks_of(program, step, 0, state, &f.a)) {
         return 0;
     }
     size_blocks(&f);
@@ -172,8 +173,7 @@ int64_t trmi_onednn_attention_scratch(trmi_onednn *state, const trm_program *pro
 
 trm_status trmi_onednn_bind_attention(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     trmi_attention_blocks a;
-    if (!trmi_attention_blocks_of(kernel->program, kernel->step, 0,
-                                  trmi_onednn_of(backend)->threads, &a) ||
+    if (!trmi_attention_blocks_of(kernel->program, kernel->step, 0, trmi_onednn_of(backend), &a) ||
         trmi_kernel_output_buffer(kernel, 0)->dtype != a.dtype) {
         return trmi_memory_unsupported(kernel, err);
     }

@@ -5,11 +5,15 @@
 #include "exec/cpu/attention/attention_blocks.h"
 
 #include <math.h>
+#include <string.h>
 
-enum { KEY_PANELS = 8 };
+enum {
+    KEY_PANELS = 8,
+    APART = TRMI_TILE_COLS /* floats: rows of scores in other sets of a cache */
+};
 
 bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
-                              int threads, trmi_attention_blocks *out) {
+                              const trmi_onednn *backend, trmi_attention_blocks *out) {
     const trmi_buffer *q = &program->buffers[step->inputs[first]];
     bool packed = step->inputs[first + 1] == 0;
     const trmi_buffer *k = packed ? NULL : &program->buffers[step->inputs[first + 1]];
@@ -20,8 +24,18 @@ bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step,
         .s = trmi_attention_shape_of(step->attrs, &q->shape, k != NULL ? &k->shape : NULL),
         .attrs = *step->attrs,
         .dtype = q->dtype,
-        .threads = threads};
+        .threads = backend->threads};
+    /* rows of pairs have an even number; a tail of minus infinity is multiplied by the scale */
+    out->pairs = backend->pairs && q->dtype == TRM_BFLOAT16 && out->s.width % 2 == 0 &&
+                 step->attrs->attention.scale > 0;
+    out->lane = 1;
+    if (out->pairs) {
+        out->isa = trmi_dense_pairs();
+        out->pack = trmi_gemm_pairs();
+        out->lane = 2;
+    }
     out->keys = KEY_PANELS * out->isa->nr;
+    out->stride = out->keys + APART;
     out->panels = trmi_pieces(out->s.width, out->isa->nr);
     out->group = out->s.heads / trmi_max_i64(1, out->s.kv_heads);
     return (q->dtype == TRM_FLOAT32 || q->dtype == TRM_BFLOAT16) && out->s.width > 0 &&
@@ -32,8 +46,13 @@ void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *
                          int64_t count, float factor) {
     bool half = a->dtype == TRM_BFLOAT16;
     for (int64_t i = 0; i < count; i++) {
-        a->kernels->unary[TRMI_UNARY_SCALE]((const char *)from + i * row * (half ? 2 : 4),
-                                            to + i * a->s.width, a->s.width, half, false, factor);
+        const char *its = (const char *)from + i * row * (half ? 2 : 4);
+        float *own = to + i * a->s.width / a->lane;
+        if (a->pairs) {
+            memcpy(own, its, (size_t)a->s.width * 2);
+        } else {
+            a->kernels->unary[TRMI_UNARY_SCALE](its, own, a->s.width, half, false, factor);
+        }
     }
 }
 
@@ -60,11 +79,12 @@ void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *
     for (int64_t at = 0; at < width; at += nr) {
         int columns = (int)trmi_min_i64(nr, width - at);
         if (as_columns) {
-            a->pack->pack_transposed(to + at * a->s.width, (const char *)from + at * row * bytes,
-                                     a->dtype, row, a->s.width, columns);
+            a->pack->pack_transposed(to + at * a->s.width / a->lane,
+                                     (const char *)from + at * row * bytes, a->dtype, row,
+                                     a->s.width, columns);
         } else {
-            a->pack->pack(to + at * a->keys, (const char *)from + at * bytes, a->dtype, row, count,
-                          columns);
+            a->pack->pack(to + at * a->keys / a->lane, (const char *)from + at * bytes, a->dtype,
+                          row, count, columns);
         }
     }
 }
@@ -73,7 +93,8 @@ void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const f
                               int64_t count) {
     int64_t nr = a->isa->nr;
     for (int64_t at = 0; at < a->s.width; at += nr) {
-        a->pack->pack(to + at * a->keys, from + at, TRM_FLOAT32, a->s.width, count,
+        a->pack->pack(to + at * a->keys / a->lane, from + at / a->lane,
+                      a->pairs ? TRM_BFLOAT16 : TRM_FLOAT32, a->s.width, count,
                       (int)trmi_min_i64(nr, a->s.width - at));
     }
 }
@@ -83,25 +104,25 @@ void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, in
     int64_t nr = a->isa->nr;
     for (int64_t at = 0; at < count; at += nr) {
         const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, count - at),
-                                   .k = a->s.width,
+                                   .k = a->s.width / a->lane,
                                    .a = rows,
-                                   .a_stride = a->s.width,
-                                   .b = packed + at * a->s.width,
+                                   .a_stride = a->s.width / a->lane,
+                                   .b = packed + at * a->s.width / a->lane,
                                    .c = scores + at,
-                                   .c_stride = a->keys};
+                                   .c_stride = a->stride};
         a->isa->all_rows(&t, rows_count);
     }
 }
 
-void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, int64_t rows_count,
+void trmi_attention_apply(const trmi_attention_blocks *a, const float *weights, int64_t rows_count,
                           const float *packed, int64_t count, float *to) {
     int64_t nr = a->isa->nr;
     for (int64_t at = 0; at < a->s.width; at += nr) {
         const trmi_dense_tile t = {.columns = (int)trmi_min_i64(nr, a->s.width - at),
-                                   .k = count,
-                                   .a = scores,
-                                   .a_stride = a->keys,
-                                   .b = packed + at * a->keys,
+                                   .k = trmi_pieces(count, a->lane),
+                                   .a = weights,
+                                   .a_stride = a->stride,
+                                   .b = packed + at * a->keys / a->lane,
                                    .c = to + at,
                                    .c_stride = a->s.width,
                                    .add = true};
@@ -109,20 +130,39 @@ void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, i
     }
 }
 
-void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
-                                     int64_t columns, const float *packed, int64_t rows,
-                                     float *to) {
+/* Puts numbers of neighbouring rows of weights side by side, as pairs of k. */
+static void turn_weights(const trmi_attention_blocks *a, const float *weights, int64_t columns,
+                         int64_t rows, float *turned) {
+    static const uint16_t zeros[TRMI_TILE_NR_MAX];
+    const int width = TRMI_TILE_COLS;
+    for (int64_t r = 0; r < rows; r += 2, turned += a->stride) {
+        const uint16_t *even = (const uint16_t *)(const void *)(weights + r * a->stride),
+                       *odd = even + 2 * a->stride;
+        for (int64_t at = 0; at < columns; at += width) {
+            a->pack->deal(turned + at, width, width, width, even + at,
+                          r + 1 < rows ? odd + at : zeros, trmi_min_i64(width, columns - at));
+        }
+    }
+}
+
+void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *weights,
+                                     int64_t columns, const float *packed, int64_t rows, float *to,
+                                     float *turned) {
     int64_t nr = a->isa->nr, mr = a->isa->mr;
+    if (a->pairs) {
+        turn_weights(a, weights, columns, rows, turned);
+        weights = turned;
+    }
     for (int64_t row = 0; row < columns; row += mr) {
         trmi_dense_tile t = {.rows = (int)trmi_min_i64(mr, columns - row),
-                             .k = rows,
-                             .a = scores + row,
-                             .a_stride = a->keys,
+                             .k = trmi_pieces(rows, a->lane),
+                             .a = weights + row,
+                             .a_stride = a->stride,
                              .c_stride = a->s.width,
                              .add = true};
         for (int64_t at = 0; at < a->s.width; at += nr) {
             t.columns = (int)trmi_min_i64(nr, a->s.width - at);
-            t.b = packed + at * a->keys;
+            t.b = packed + at * a->keys / a->lane;
             t.c = to + row * a->s.width + at;
             a->isa->columns(&t);
         }

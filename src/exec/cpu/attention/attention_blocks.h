@@ -10,7 +10,11 @@
  *                     +----------------+
  *
  * Products are those of dense layers (gemm/dense_isa.h); rows of scores stay in the first-level
- * cache. */
+ * cache.
+ *
+ * Of bfloat16, where the CPU multiplies pairs of bfloat16 faster, all products are of pairs: p and
+ * the gradient of the scores are rounded to bfloat16, in the places of the scores. Sums, maxima and
+ * scores are float32. Arrays of rows and packed arrays then hold pairs where floats are named. */
 #ifndef TRMI_EXEC_CPU_ATTENTION_BLOCKS_H
 #define TRMI_EXEC_CPU_ATTENTION_BLOCKS_H
 
@@ -29,8 +33,11 @@ typedef struct trmi_attention_blocks {
     trmi_attention_shape s; /* of the whole attention; D is s.width */
     trmi_attrs attrs;       /* of the operator */
     trm_dtype dtype;        /* of queries, keys, values and results */
+    bool pairs;             /* products of pairs of bfloat16 */
+    int64_t lane;           /* numbers in a float of rows and packed arrays: 2 with pairs */
     int64_t group;          /* query heads that share keys */
     int64_t keys;           /* of a block: a multiple of nr */
+    int64_t stride;         /* floats between rows of scores: no power of two */
     int64_t panels;         /* of nr columns that hold a row of D numbers */
     int threads;
 } trmi_attention_blocks;
@@ -38,7 +45,7 @@ typedef struct trmi_attention_blocks {
 /* Computes *out from the step's buffers; q is input number `first`. Returns false if the types are
  * not supported. */
 bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
-                              int threads, trmi_attention_blocks *out);
+                              const trmi_onednn *backend, trmi_attention_blocks *out);
 
 /* Returns the address of element (b, t, head, 0) of a tensor. */
 static inline const char *trmi_attention_address(const trmi_attention_blocks *a, const void *base,
@@ -48,10 +55,15 @@ static inline const char *trmi_attention_address(const trmi_attention_blocks *a,
            trmi_attention_at(&a->s, view, b, t, head) * (int64_t)trm_dtype_bytes(a->dtype);
 }
 
-/* Reads `count` rows of D numbers as float32, times `factor`, into `to` [count, D]. In `from` they
- * are `row` elements apart. */
+/* Reads `count` rows of D numbers, times `factor`, as float32 or pairs, into `to` [count, D]. In
+ * `from` they are `row` elements apart. With pairs `factor` is 1 (trmi_attention_scale). */
 void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, float factor);
+/* Returns the factor of queries as they are taken, or (`later`) of scores: one of them is the
+ * attention's scale, the other 1. Pairs stay the numbers that they are. */
+static inline float trmi_attention_scale(const trmi_attention_blocks *a, bool later) {
+    return a->pairs == later ? (float)a->attrs.attention.scale : 1;
+}
 /* Writes `count` float32 rows `from` [count, D], times `factor`, in the attention's dtype to rows
  * that are `row` elements apart. */
 void trmi_attention_give(const trmi_attention_blocks *a, void *to, int64_t row, const float *from,
@@ -62,21 +74,27 @@ void trmi_attention_pack(const trmi_attention_blocks *a, float *to, const void *
                          int64_t count, bool as_columns);
 /* Returns the floats of a block packed as columns, which are also enough for rows. */
 int64_t trmi_attention_packed_floats(const trmi_attention_blocks *a);
-/* Packs float32 rows, D numbers each, `count` of them, as rows. */
+/* Packs rows that were taken, `count` of them, as rows. */
 void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const float *from,
                               int64_t count);
 
-/* Computes scores [rows, a->keys] = rows of D numbers * packed columns, the first `count` of
- * them. */
+/* Computes float32 scores [rows], a->stride apart, = rows of D numbers * packed columns, the first
+ * `count` of them. */
 void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
                            const float *packed, int64_t count, float *scores);
-/* Computes to [rows, D] += scores [rows, a->keys] (the first `count` columns) * packed rows. */
-void trmi_attention_apply(const trmi_attention_blocks *a, const float *scores, int64_t rows_count,
+/* Computes to [rows, D] += weights [rows], a->stride apart (the first `count` columns) * packed
+ * rows. With pairs the weights are bfloat16, and one after an odd last one is 0. */
+void trmi_attention_apply(const trmi_attention_blocks *a, const float *weights, int64_t rows_count,
                           const float *packed, int64_t count, float *to);
-/* Computes to [columns of scores, D] += scores^T * packed rows; `columns` of the scores, `rows` of
- * both. */
-void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *scores,
-                                     int64_t columns, const float *packed, int64_t rows, float *to);
+/* Computes to [columns of weights, D] += weights^T * packed rows; `columns` of the weights, `rows`
+ * of both. turned: with pairs, room for the weights of pairs of rows (trmi_attention_turned). */
+void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *weights,
+                                     int64_t columns, const float *packed, int64_t rows, float *to,
+                                     float *turned);
+/* Returns the floats of `turned` for `rows` rows of weights; 0 without pairs. */
+static inline int64_t trmi_attention_turned(const trmi_attention_blocks *a, int64_t rows) {
+    return a->pairs ? trmi_pieces(rows, 2) * a->stride : 0;
+}
 /* Writes, for keys [begin, begin + count) of sample b, 0 where the mask shows the key and minus
  * infinity where it hides it, to be added to scores. Returns `room` [a->keys]; NULL without a
  * mask. */

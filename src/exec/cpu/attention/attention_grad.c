@@ -7,7 +7,7 @@
  *
  * with e the sum of dy y of a row.
  *
- *   scratch of a thread:  dq | e | q, dy of a block | packed q, dy | scores, dp | packed K, V, K | dk, dv | hidden */
+ *   scratch of a thread:  dq | e | q, dy of a block | packed q, dy | scores, dp | turned | packed K, V, K | dk, dv | hidden */
 #include "exec/cpu/attention/attention_blocks.h"
 
 #include "base/error.h"
@@ -30,7 +30,8 @@ static void size_blocks(backward *f) {
     int64_t packed = trmi_attention_packed_floats(a), rows = a->group * a->s.queries;
     f->thread_floats =
         trmi_round_up(rows * a->s.width + rows + 2 * f->block * a->s.width + 2 * packed +
-                          2 * f->block * a->keys + 3 * packed + 2 * a->keys * a->s.width + a->keys,
+                          2 * f->block * a->stride + trmi_attention_turned(a, f->block) +
+                          3 * packed + 2 * a->keys * a->s.width + a->keys,
                       16);
 }
 
@@ -47,9 +48,11 @@ typedef struct task {
     float *sums; /* [rows, D]: dQ, summed over the blocks of keys */
     float *e;    /* [rows]: dot product of dy and y */
     /* written for each block of queries */
-    float *own_q, *own_dy;   /* [block, D]: q times the scale, and dy, as float32 */
+    float *own_q,
+        *own_dy; /* [block, D]: q times the scale, and dy, as float32; q and dy as pairs */
     float *rows_q, *rows_dy; /* [packed]: the same, packed as rows */
-    float *scores, *dp;      /* [block, keys]: scores, then p; dy V^T, then ds */
+    float *scores, *dp;      /* [block, stride]: scores, then p; dy V^T, then ds */
+    float *turned;           /* of pairs: p, then ds, of pairs of queries */
     /* written for each block of keys */
     float *columns_k, *columns_v, *rows_k; /* [packed]: k and v as columns, k as rows */
     float *own_dk, *own_dv;                /* [keys, D]: dK and dV, summed over the queries */
@@ -67,8 +70,9 @@ static void divide_memory(task *t, float *at) {
     t->rows_q = t->own_dy + t->f->block * a->s.width;
     t->rows_dy = t->rows_q + packed;
     t->scores = t->rows_dy + packed;
-    t->dp = t->scores + t->f->block * a->keys;
-    t->columns_k = t->dp + t->f->block * a->keys;
+    t->dp = t->scores + t->f->block * a->stride;
+    t->turned = t->dp + t->f->block * a->stride;
+    t->columns_k = t->turned + trmi_attention_turned(a, t->f->block);
     t->columns_v = t->columns_k + packed;
     t->rows_k = t->columns_v + packed;
     t->own_dk = t->rows_k + packed;
@@ -88,7 +92,7 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
         return; /* the causal mask hides all these keys from all these queries */
     }
     trmi_attention_take(a, t->own_q, trmi_attention_address(a, t->q, &a->s.q, t->b, query, h),
-                        a->s.q.row, rows, (float)a->attrs.attention.scale);
+                        a->s.q.row, rows, trmi_attention_scale(a, false));
     trmi_attention_take(a, t->own_dy, trmi_attention_address(a, t->dy, &a->s.y, t->b, query, h),
                         a->s.y.row, rows, 1);
     trmi_attention_pack_rows(a, t->rows_q, t->own_q, rows);
@@ -99,12 +103,13 @@ static void join_block(const task *t, int64_t head, int64_t query, int64_t rows,
     const float *lse = t->lse + (t->b * a->s.heads + h) * a->s.queries + query;
     for (int64_t i = 0; i < rows; i++) {
         int64_t reads = trmi_min_i64(most, trmi_attention_reads(a, query + i, begin));
-        a->kernels->attend_grad(t->scores + i * a->keys, t->dp + i * a->keys, hidden, reads, most,
-                                lse[i], t->e[row + i]);
+        a->kernels->attend_grad(t->scores + i * a->stride, t->dp + i * a->stride, hidden, reads,
+                                trmi_round_up(most, a->lane), trmi_attention_scale(a, true),
+                                a->pairs, lse[i], t->e[row + i]);
     }
     /* Add dV += p^T dy, dK += ds^T q, dQ += ds K. */
-    trmi_attention_apply_transposed(a, t->scores, most, t->rows_dy, rows, t->own_dv);
-    trmi_attention_apply_transposed(a, t->dp, most, t->rows_q, rows, t->own_dk);
+    trmi_attention_apply_transposed(a, t->scores, most, t->rows_dy, rows, t->own_dv, t->turned);
+    trmi_attention_apply_transposed(a, t->dp, most, t->rows_q, rows, t->own_dk, t->turned);
     trmi_attention_apply(a, t->dp, rows, t->rows_k, most, t->sums + row * a->s.width);
 }
 
@@ -130,7 +135,7 @@ static void run_block(const task *t, int64_t begin) {
     }
     trmi_attention_give(
         a, (char *)t->dk + trmi_attention_at(&a->s, &a->s.k, t->b, begin, t->g) * bytes, a->s.k.row,
-        t->own_dk, count, 1);
+        t->own_dk, count, trmi_attention_scale(a, true));
     trmi_attention_give(
         a, (char *)t->dv + trmi_attention_at(&a->s, &a->s.v, t->b, begin, t->g) * bytes, a->s.v.row,
         t->own_dv, count, 1);
@@ -197,7 +202,7 @@ static trm_status run_attention_grad(const trmi_kernel *k, const trmi_kernel_env
 int64_t trmi_onednn_attention_grad_scratch(trmi_onednn *state, const trm_program *program,
                                            const trmi_step *step) {
     backward f;
-    if (!trmi_attention_blocks_of(program, step, 1, state->threads, &f.a)) {
+    if (!trmi_attention_blocks_of(program, step, 1, state, &f.a)) {
         return 0;
     }
     size_blocks(&f);
@@ -207,8 +212,8 @@ int64_t trmi_onednn_attention_grad_scratch(trmi_onednn *state, const trm_program
 trm_status trmi_onednn_bind_attention_grad(trmi_backend *backend, trmi_kernel *kernel,
                                            trm_error *err) {
     trmi_attention_blocks a;
-    bool fast = trmi_attention_blocks_of(kernel->program, kernel->step, 1,
-                                         trmi_onednn_of(backend)->threads, &a);
+    bool fast =
+        trmi_attention_blocks_of(kernel->program, kernel->step, 1, trmi_onednn_of(backend), &a);
     fast = fast && trmi_kernel_input_buffer(kernel, 0)->dtype == a.dtype &&
            trmi_kernel_input_buffer(kernel, 5)->dtype == a.dtype;
     for (int i = 0; i < kernel->step->outputs_count; i++) {

@@ -95,58 +95,77 @@ static void row_norm_grad(const trmi_row_norm *n, const void *dy, const void *x,
 /* ---- attention ---- */
 
 /* Zeros from `count` to `room`. */
-TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room) {
-    memset(x + count, 0, (size_t)(room - count) * sizeof *x);
+TRMI_INLINE void clear_behind(float *x, int64_t count, int64_t room, int half) {
+    int64_t size = half ? 2 : 4;
+    memset((char *)x + count * size, 0, (size_t)((room - count) * size));
 }
 
 /* Turns a block of scores of one query into weights, with a running maximum and sum (online
  * softmax, Milakov and Gimelshein 2018). Returns the factor by which the sums and outputs of
- * earlier blocks must be multiplied, because the maximum has grown. */
-static float attend_scores(float *scores, const float *hidden, int64_t count, int64_t room,
-                           float *most, float *sum) {
-    vf largest = vf_set(*most);
+ * earlier blocks must be multiplied, because the maximum has grown. Weights in bfloat16 (`half`)
+ * take the places of scores that have been read. */
+TRMI_INLINE float attend_loop(float *scores, const float *hidden, int64_t count, int64_t room,
+                              float scale, float *most, float *sum, int half) {
+    vf largest = vf_set(*most), times = vf_set(scale);
+    if (hidden != NULL) {
+        EACH_LANES(count) {
+            int lanes = LANES_LEFT(count);
+            vf s = vf_fma(vf_lanes(scores, i, 0, lanes), times, vf_lanes(hidden, i, 0, lanes));
+            vf_put_lanes(scores, i, 0, lanes, s);
+        }
+        times = vf_set(1.0f);
+    }
     EACH_LANES(count) {
         vf s = lanes_or(scores, i, 0, LANES_LEFT(count), -INFINITY);
-        if (hidden != NULL) {
-            s = vf_add(s, vf_lanes(hidden, i, 0, LANES_LEFT(count)));
-            vf_put_lanes(scores, i, 0, LANES_LEFT(count), s);
-        }
-        largest = vf_max(largest, s);
+        largest = vf_max(largest, vf_mul(s, times));
     }
     float now = vf_largest(largest), before = *most;
     if (now == -INFINITY) { /* no key so far */
-        clear_behind(scores, 0, room);
+        clear_behind(scores, 0, room, half);
         return 1;
     }
-    vf shift = vf_set(now), total = vf_zero();
+    vf shift = vf_set(-now), total = vf_zero();
     EACH_LANES(count) {
         int lanes = LANES_LEFT(count);
-        vf p = vf_exp_below(vf_sub(lanes_or(scores, i, 0, lanes, -INFINITY), shift));
+        vf p = vf_exp_below(vf_fma(lanes_or(scores, i, 0, lanes, -INFINITY), times, shift));
         total = vf_add(total, p);
-        vf_put_lanes(scores, i, 0, lanes, p);
+        vf_put_lanes(scores, i, half, lanes, p);
     }
-    clear_behind(scores, count, room);
+    clear_behind(scores, count, room, half);
     float factor = before == now ? 1 : expf(before - now);
     *sum = *sum * factor + vf_sum(total);
     *most = now;
     return factor;
 }
+static float attend_scores(float *scores, const float *hidden, int64_t count, int64_t room,
+                           float scale, bool half, float *most, float *sum) {
+    return half ? attend_loop(scores, hidden, count, room, scale, most, sum, 1)
+                : attend_loop(scores, hidden, count, room, scale, most, sum, 0);
+}
 
-/* Turns a block of scores into weights p = exp(score - lse), and dp into the gradient of the
+/* Turns a block of scores into weights p = exp(scale score - lse), and dp into the gradient of the
  * scores, p (dp - e). */
-static void attend_grad(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
-                        float lse, float e) {
-    vf shift = vf_set(lse), less = vf_set(e);
+TRMI_INLINE void attend_grad_loop(float *scores, float *dp, const float *hidden, int64_t count,
+                                  int64_t room, float scale, float lse, float e, int half) {
+    vf shift = vf_set(-lse), less = vf_set(e), times = vf_set(scale);
     EACH_LANES(count) {
         int lanes = LANES_LEFT(count);
-        vf s = vf_lanes(scores, i, 0, lanes);
+        vf s = vf_fma(vf_lanes(scores, i, 0, lanes), times, shift);
         s = hidden != NULL ? vf_add(s, vf_lanes(hidden, i, 0, lanes)) : s;
-        vf p = vf_exp_below(vf_sub(s, shift));
-        vf_put_lanes(scores, i, 0, lanes, p);
-        vf_put_lanes(dp, i, 0, lanes, vf_mul(p, vf_sub(vf_lanes(dp, i, 0, lanes), less)));
+        vf p = vf_exp_below(s), d = vf_lanes(dp, i, 0, lanes);
+        vf_put_lanes(scores, i, half, lanes, p);
+        vf_put_lanes(dp, i, half, lanes, vf_mul(p, vf_sub(d, less)));
     }
-    clear_behind(scores, count, room);
-    clear_behind(dp, count, room);
+    clear_behind(scores, count, room, half);
+    clear_behind(dp, count, room, half);
+}
+static void attend_grad(float *scores, float *dp, const float *hidden, int64_t count, int64_t room,
+                        float scale, bool half, float lse, float e) {
+    if (half) {
+        attend_grad_loop(scores, dp, hidden, count, room, scale, lse, e, 1);
+    } else {
+        attend_grad_loop(scores, dp, hidden, count, room, scale, lse, e, 0);
+    }
 }
 
 TRMI_INLINE double dot_loop(const void *x, const void *y, int64_t count, int half) {
