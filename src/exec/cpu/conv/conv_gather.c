@@ -637,7 +637,8 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
                               trm_error *err) {
     gather_conv *c;
     TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
-    trm_status status = trmi_conv_geometry_init(&c->g, p, err);
+    /* a block of pairs is as many floats */
+    trm_status status = trmi_conv_geometry_init(&c->g, p, TRMI_TILE_K * isa->pair, err);
     if (status != TRM_OK) {
         trmi_free(c);
         return status;

@@ -96,11 +96,11 @@ static bool make_axis(trmi_arena *arena, const trmi_conv_problem *p, int d, bool
     return true;
 }
 
-/* Cuts k into blocks of at most TRMI_TILE_K: several whole taps (`join`: every group uses all taps)
+/* Cuts k into blocks of at most `depth`: several whole taps (`join`: every group uses all taps)
  * or a part of the channels of one tap. */
-static bool make_blocks(trmi_conv_geometry *g, bool join) {
-    int64_t c = g->in_c, per_tap = (c + TRMI_TILE_K - 1) / TRMI_TILE_K;
-    int64_t joined = join && c <= TRMI_TILE_K ? trmi_min_i64(TRMI_TILE_K / c, g->taps) : 1;
+static bool make_blocks(trmi_conv_geometry *g, int64_t depth, bool join) {
+    int64_t c = g->in_c, per_tap = (c + depth - 1) / depth;
+    int64_t joined = join && c <= depth ? trmi_min_i64(depth / c, g->taps) : 1;
     int64_t most = g->taps * per_tap;
     g->blocks = trmi_arena_alloc(&g->arena, (size_t)most * sizeof *g->blocks);
     g->block_used = trmi_arena_alloc(&g->arena, (size_t)most * sizeof *g->block_used);
@@ -170,7 +170,7 @@ static void make_group(trmi_conv_geometry *g, const axis_class *y, const axis_cl
 }
 
 /* Makes all tables. Few positions (at most 4x4) and several images: each position is a group. */
-static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p) {
+static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p, int64_t depth) {
     int64_t positions = g->out_h * g->out_w;
     bool split = g->taps > 1 && positions <= 16 && (g->n >= 8 || p->blocks > 0);
     axis y, x;
@@ -180,7 +180,7 @@ static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p) {
     /* Taps can share a block only if the one group uses all of them. */
     bool join =
         y.count * x.count == 1 && y.classes[0].used_count * x.classes[0].used_count == g->taps;
-    if (!make_blocks(g, join)) {
+    if (!make_blocks(g, depth, join)) {
         return false;
     }
     int64_t groups = y.count * x.count;
@@ -203,7 +203,7 @@ static bool fill_tables(trmi_conv_geometry *g, const trmi_conv_problem *p) {
 /* Contract in conv_geometry.h. The gradient of the data is a convolution as well: the result's
  * gradient is its input, the image's gradient its output, and the filter is flipped. Only this
  * function knows both directions; its readers see `in` and `out`. */
-trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
+trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p, int64_t depth,
                                    trm_error *err) {
     bool data = p->direction == TRMI_CONV_DATA;
     *g = (trmi_conv_geometry){
@@ -222,7 +222,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
         .pointwise = p->kh * p->kw == 1 && p->stride[0] == 1 && p->stride[1] == 1 &&
                      p->pad[0] + p->pad[1] + p->pad[2] + p->pad[3] == 0,
     };
-    if (!fill_tables(g, p)) {
+    if (!fill_tables(g, p, depth)) {
         trmi_conv_geometry_free(g);
         return TRMI_NO_MEMORY(err, "for the geometry of a convolution");
     }

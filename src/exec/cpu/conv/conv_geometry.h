@@ -25,7 +25,7 @@
 typedef struct trmi_conv_block {
     int32_t tap, taps; /* in gather order */
     int64_t channel, channels;
-    int64_t k; /* taps * channels, at most TRMI_TILE_K */
+    int64_t k; /* taps * channels */
 } trmi_conv_block;
 
 /* Neighbouring taps in one image row: dx, dx + 1, ... */
@@ -63,8 +63,9 @@ typedef struct trmi_conv_geometry {
 } trmi_conv_geometry;
 
 /* Makes the tables of a problem: CHANNELS_LAST, one group of channels, HWIO weights.
+ *   param   depth: the longest k of a block
  *   errors  NOMEM */
-trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p,
+trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_problem *p, int64_t depth,
                                    trm_error *err);
 void trmi_conv_geometry_free(trmi_conv_geometry *g);
 

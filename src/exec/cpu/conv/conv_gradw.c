@@ -721,7 +721,7 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
                               void **state, int64_t *scratch, trm_error *err) {
     gradw *c;
     TRMI_TRY(TRMI_NEW(err, c, 1, "for a convolution"));
-    trm_status status = trmi_conv_geometry_init(&c->g, p, err);
+    trm_status status = trmi_conv_geometry_init(&c->g, p, TRMI_TILE_K, err);
     if (status != TRM_OK) {
         trmi_free(c);
         return status;

@@ -85,10 +85,10 @@ static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, 
 }
 
 /* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats
- * would be; others are rounded into lines first. k is at most TRMI_TILE_K. */
+ * would be; others are rounded into lines first. k is at most twice TRMI_TILE_K. */
 static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns) {
-    enum { LINE = TRMI_TILE_K / 2 + 1 };
+    enum { LINE = TRMI_TILE_K + 1 };
     if (type == TRM_BFLOAT16 && ld % 2 == 0 && k % 2 == 0) {
         pack_transposed_as(to, from, TRM_FLOAT32, ld / 2, k / 2, columns);
         return;
