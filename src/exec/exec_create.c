@@ -130,6 +130,8 @@ static trm_status compile_program(trm_exec *exec, const trm_graph *graph,
         .dense_gradients = exec->accumulate > 1,
         .readers_round =
             !options->keep_casts && trmi_readers_round(exec->accumulate, exec->ways_count == 0),
+        .reuse_gradients =
+            exec->ways_count == 0 && !exec->updated_elsewhere && !options->whole_gradients,
         /* Gradients may stay in factors only if the local optimiser alone reads them: not if
          * micro-batches are summed, or servers or the caller take gradients. */
         .factored_gradients =

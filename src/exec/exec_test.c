@@ -717,8 +717,11 @@ static void precisions_are_what_they_say(void **state) {
         for (int32_t b = 1; b < exec->program->buffers_count; b++) {
             const trmi_buffer *buffer = &exec->program->buffers[b];
             halves += buffer->dtype == TRM_BFLOAT16;
-            assert_false(buffer->dtype == TRM_BFLOAT16 &&
-                         (buffer->arena == TRMI_ARENA_PARAM || buffer->arena == TRMI_ARENA_GRAD));
+            assert_false(buffer->dtype == TRM_BFLOAT16 && buffer->arena == TRMI_ARENA_PARAM);
+        }
+        for (int32_t p = 0; p < exec->program->params_count; p++) {
+            const trmi_param *param = &exec->program->params[p];
+            assert_int_equal(exec->program->buffers[param->grad_buffer].dtype, TRM_FLOAT32);
         }
         for (int32_t s = 0; s < exec->program->steps_count; s++) {
             casts += exec->program->steps[s].op_kind == TRMI_OP_CAST;

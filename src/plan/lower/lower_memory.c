@@ -79,6 +79,8 @@ static void share_in_place(trm_program *p, const trmi_target *target, bool into_
                 target->in_place(target->context, p->graph, &p->graph->ops[step->op], i)) {
                 if (gradient) {
                     p->buffers[root].alias_of = step->outputs[0];
+                    out->first_step =
+                        in->first_step < out->first_step ? in->first_step : out->first_step;
                 } else {
                     out->alias_of = root;
                     p->buffers[root].last_step = out->last_step;
@@ -176,7 +178,9 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
     if (program->staged != NULL) {
         TRMI_TRY(trmi_stage_lower(program, err));
     }
-    TRMI_TRY(trmi_lower_places(program, options->target->threads, err));
+    TRMI_TRY(trmi_lower_places(
+        program, options->target->threads,
+        options->reuse_gradients && options->blocks == 0 && program->staged == NULL, err));
     resolve_aliases(program);
     /* The back-end is asked after aliases are known: a step in place may need other scratch. */
     int64_t scratch = 0;

@@ -16,6 +16,14 @@
  *      at the offset of another one         |  t0  |  t1 |             share no cache, against 150 for its own lines
  *      of 2 MB                        [     |  t0  |  t1 |     ]
  *
+ * Where nothing but the optimiser reads gradients (trmi_plan_options.reuse_gradients), activations
+ * also lie in the bytes of GRAD, until the gradient there is made. Backward goes through the
+ * activations as it makes the gradients, so that most memory is never needed for both:
+ *
+ *      GRAD       |  activations of late layers  /  gradients |     GRAD lies below ACTIVATION in
+ *                 |--------------------- one arena ends ------|     one range of bytes, and no buffer
+ *      ACTIVATION |  activations of early layers              |     crosses the line between them
+ *
  * Called by trmi_lower_memory() once all lifetimes are known. The result depends on the program and
  * the number of threads only. */
 #include "plan/passes/pass.h"
@@ -43,7 +51,13 @@ typedef struct placer {
     int threads;
     int64_t limit;         /* of the second pass; 0: first pass */
     int32_t *order, count; /* buffers to place, largest first */
-    int32_t *placed, done; /* placed buffers, by offset */
+    /* bytes of GRAD, which lie before those of ACTIVATION; 0: GRAD is not shared */
+    int64_t line;
+    trmi_buffer
+        *gradients; /* of GRAD, by offset, and the line; they are placed before all others */
+    int32_t gradients_count;
+    const trmi_buffer **placed; /* placed buffers, by offset */
+    int32_t done;
     /* [steps + 1] bytes that all earlier steps move; [steps_count]: a whole training step */
     double *moved;
     bool *of_images; /* [buffers] threads divide it by images */
@@ -69,7 +83,7 @@ static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, in
     int32_t found = 0;
     int64_t offset = 0;
     for (int32_t i = 0; i < w->done && found < most; i++) {
-        const trmi_buffer *other = &w->program->buffers[w->placed[i]];
+        const trmi_buffer *other = w->placed[i];
         if (!lives_overlap(b, other)) {
             continue;
         }
@@ -87,7 +101,7 @@ static int32_t free_gaps(const placer *w, const trmi_buffer *b, int32_t most, in
 /* Returns whether a buffer fits at an offset, within the limit. */
 static bool is_free(const placer *w, const trmi_buffer *b, int64_t offset) {
     for (int32_t i = 0; i < w->done; i++) {
-        const trmi_buffer *other = &w->program->buffers[w->placed[i]];
+        const trmi_buffer *other = w->placed[i];
         if (other->offset < offset + b->bytes && offset < end_of(other) &&
             lives_overlap(b, other)) {
             return false;
@@ -150,8 +164,9 @@ static double bytes_between(const placer *w, const trmi_buffer *a, const trmi_bu
 static void find_near(placer *w, const trmi_buffer *b) {
     w->near_count = 0;
     for (int32_t i = 0; i < w->done; i++) {
-        const trmi_buffer *other = &w->program->buffers[w->placed[i]];
-        double gap = lives_overlap(b, other) ? CACHED : bytes_between(w, b, other);
+        const trmi_buffer *other = w->placed[i];
+        bool apart = other->arena == TRMI_ARENA_ACTIVATION && !lives_overlap(b, other);
+        double gap = apart ? bytes_between(w, b, other) : CACHED;
         if (gap < CACHED) {
             w->near[w->near_count++] = (neighbour){other, 1 - gap / CACHED};
         }
@@ -188,8 +203,10 @@ static int64_t cheapest_offset(placer *w, const trmi_buffer *b) {
 
 /* Places all buffers. Returns the bytes that they need. */
 static int64_t place_all(placer *w) {
-    int64_t bytes = 0;
-    w->done = 0;
+    int64_t bytes = w->line;
+    for (w->done = 0; w->done < w->gradients_count; w->done++) {
+        w->placed[w->done] = &w->gradients[w->done];
+    }
     for (int32_t i = 0; i < w->count; i++) {
         trmi_buffer *b = &w->program->buffers[w->order[i]];
         if (w->limit > 0) {
@@ -198,13 +215,31 @@ static int64_t place_all(placer *w) {
             free_gaps(w, b, 1, &b->offset);
         }
         int32_t at = w->done++;
-        for (; at > 0 && w->program->buffers[w->placed[at - 1]].offset > b->offset; at--) {
+        for (; at > 0 && w->placed[at - 1]->offset > b->offset; at--) {
             w->placed[at] = w->placed[at - 1];
         }
-        w->placed[at] = w->order[i];
+        w->placed[at] = b;
         bytes = trmi_max_i64(bytes, end_of(b));
     }
     return bytes;
+}
+
+/* Lists the ranges of GRAD with the time from which a gradient is there: for ever, where no step
+ * makes it. The line after them is always there, which keeps buffers from crossing it. */
+static void list_gradients(placer *w) {
+    const trm_program *p = w->program;
+    w->line = p->arena_bytes[TRMI_ARENA_GRAD];
+    for (int32_t i = 0; i <= p->trained_count; i++) {
+        trmi_buffer *b = &w->gradients[w->gradients_count++];
+        *b =
+            (trmi_buffer){.arena = TRMI_ARENA_GRAD, .offset = w->line, .last_step = p->steps_count};
+        if (i < p->trained_count) {
+            const trmi_param *param = &p->params[i];
+            b->offset = p->buffers[param->param_buffer].offset;
+            b->bytes = p->buffers[param->param_buffer].bytes;
+            b->first_step = param->grad_buffer != 0 ? p->buffers[param->grad_buffer].first_step : 0;
+        }
+    }
 }
 
 /* Sorts the buffers, largest first. Insertion sort: there are a few hundred. */
@@ -263,29 +298,40 @@ static void place_activations(placer *w) {
         find_images(w);
         w->limit = least;
         /* late, small buffers did not fit: return to the first pass */
-        if (place_all(w) > least + least / 64) {
+        if (place_all(w) > least + (least - w->line) / 64) {
             w->limit = 0;
             place_all(w);
         }
     }
     for (int32_t i = 0; i < w->count; i++) {
+        trmi_buffer *b = &p->buffers[w->order[i]];
+        if (b->offset < w->line) {
+            b->arena = TRMI_ARENA_GRAD;
+            continue;
+        }
+        b->offset -= w->line;
         p->arena_bytes[TRMI_ARENA_ACTIVATION] =
-            trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end_of(&p->buffers[w->order[i]]));
+            trmi_max_i64(p->arena_bytes[TRMI_ARENA_ACTIVATION], end_of(b));
     }
 }
 
-trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err) {
-    size_t buffers = (size_t)program->buffers_count;
+trm_status trmi_lower_places(trm_program *program, int threads, bool reuse_gradients,
+                             trm_error *err) {
+    size_t buffers = (size_t)program->buffers_count, gradients = (size_t)program->trained_count + 1;
     placer w = {.program = program, .threads = threads};
     trmi_arena room = {0};
     w.order = trmi_arena_alloc(&room, buffers * sizeof *w.order);
-    w.placed = trmi_arena_alloc(&room, buffers * sizeof *w.placed);
+    w.gradients = trmi_arena_alloc(&room, gradients * sizeof *w.gradients);
+    w.placed = trmi_arena_alloc(&room, (buffers + gradients) * sizeof *w.placed);
     w.near = trmi_arena_alloc(&room, buffers * sizeof *w.near);
     w.of_images = trmi_arena_alloc(&room, buffers * sizeof *w.of_images);
     w.moved = trmi_arena_alloc(&room, ((size_t)program->steps_count + 1) * sizeof *w.moved);
     bool roomy = w.order != NULL && w.placed != NULL && w.near != NULL && w.of_images != NULL &&
-                 w.moved != NULL;
+                 w.moved != NULL && w.gradients != NULL;
     if (roomy) {
+        if (reuse_gradients) {
+            list_gradients(&w);
+        }
         place_activations(&w);
     }
     trmi_arena_free(&room);

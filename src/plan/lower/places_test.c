@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of the placement of activations: buffers that live at the same time do not overlap; with
  * several threads the memory grows by next to nothing, and a buffer goes where its threads have
- * just been. */
+ * just been; bytes of GRAD are used until the gradient there is made. */
 #include "check.h"
 
 #include "plan/passes/pass.h"
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-enum { STEPS = 110, BUFFERS = 90, IMAGES = 8, PIXELS = 64 << 10 };
+enum { STEPS = 110, BUFFERS = 90, IMAGES = 8, PIXELS = 64 << 10, PARAMS = 20 };
 
 /* Buffer 1 is the input; each step reads one buffer and writes another. */
 typedef struct sketch {
@@ -19,6 +19,7 @@ typedef struct sketch {
     trmi_step steps[STEPS];
     int32_t read[STEPS], written[STEPS]; /* buffers of each step */
     int32_t input;
+    trmi_param params[PARAMS];
 } sketch;
 
 static void begin_sketch(sketch *s, int32_t steps, int32_t buffers) {
@@ -54,17 +55,19 @@ static void add_life(sketch *s, int32_t buffer, int64_t units, int32_t first, in
 static int64_t bytes_of(sketch *s, int threads) {
     trm_error err;
     s->program.arena_bytes[TRMI_ARENA_ACTIVATION] = 0;
-    CHECK_OK(trmi_lower_places(&s->program, threads, &err), err);
+    CHECK_OK(trmi_lower_places(&s->program, threads, s->program.params_count > 0, &err), err);
     return s->program.arena_bytes[TRMI_ARENA_ACTIVATION];
 }
 
 static void check_apart(const sketch *s, int64_t bytes) {
     for (int32_t i = 2; i <= BUFFERS; i++) {
         const trmi_buffer *a = &s->buffers[i];
-        assert_true(a->offset >= 0 && a->offset % 64 == 0 && a->offset + a->bytes <= bytes);
+        int64_t end = a->arena == TRMI_ARENA_GRAD ? s->program.arena_bytes[a->arena] : bytes;
+        assert_true(a->offset >= 0 && a->offset % 64 == 0 && a->offset + a->bytes <= end);
         for (int32_t j = 2; j < i; j++) {
             const trmi_buffer *b = &s->buffers[j];
-            bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            bool apart = a->arena != b->arena || a->offset + a->bytes <= b->offset ||
+                         b->offset + b->bytes <= a->offset;
             assert_true(apart || a->last_step < b->first_step || b->last_step < a->first_step);
         }
     }
@@ -114,10 +117,79 @@ static void threads_stay_where_they_were(void **state) {
     assert_int_equal(s.buffers[4].offset, s.buffers[5].offset);
 }
 
+/* Makes buffers from `first` on gradients, each from a step on; every fifth has none, as that of a
+ * table. */
+static void add_gradients(sketch *s, int32_t first, uint64_t *drawn) {
+    s->program.params = s->params;
+    s->program.params_count = s->program.trained_count = PARAMS;
+    int64_t *end = &s->program.arena_bytes[TRMI_ARENA_GRAD];
+    *end = 0;
+    for (int32_t i = 0; i < PARAMS; i++) {
+        live(s, first + i, 1 + draw(drawn, 10), 0, STEPS);
+        trmi_buffer *b = &s->buffers[first + i];
+        bool dense = i % 5 != 0;
+        b->first_step = dense ? draw(drawn, STEPS) : 0;
+        b->bytes -= 4 * draw(drawn, 16);
+        b->arena = TRMI_ARENA_GRAD;
+        b->offset = *end;
+        *end += (b->bytes + 63) / 64 * 64;
+        s->params[i] =
+            (trmi_param){.param_buffer = first + i, .grad_buffer = dense ? first + i : 0};
+    }
+}
+
+static void activations_lie_in_grad_before_gradients(void **state) {
+    sketch s;
+    uint64_t drawn = 0;
+    int64_t saved = 0;
+    for (int round = 0; round < 50; round++) {
+        for (int threads = 1; threads <= 3; threads += 2) {
+            int64_t alone = 0;
+            uint64_t from = drawn;
+            for (int shared = 0; shared < 2; shared++, drawn = shared == 1 ? from : drawn) {
+                begin(&s, STEPS, BUFFERS);
+                add_gradients(&s, BUFFERS - PARAMS + 1, &drawn);
+                for (int32_t i = 2; i <= BUFFERS - PARAMS; i++) {
+                    int32_t first = draw(&drawn, STEPS), last = first + draw(&drawn, STEPS / 2);
+                    live(&s, i, 1 + draw(&drawn, 10), first, last < STEPS ? last : STEPS);
+                }
+                s.program.params_count = shared ? PARAMS : 0;
+                int64_t bytes = bytes_of(&s, threads);
+                check_apart(&s, bytes);
+                saved += shared ? alone - bytes : 0;
+                alone = bytes;
+            }
+            assert_true(saved >= 0);
+        }
+    }
+    assert_true(saved > 0);
+}
+
+/* A buffer that is read by the step which makes the gradient does not lie there; one that dies
+ * before does. */
+static void gradients_are_made_beside_what_they_read(void **state) {
+    sketch s;
+    uint64_t drawn = 0;
+    for (int32_t last = 49; last <= 51; last++) {
+        begin(&s, STEPS, PARAMS + 2);
+        add_gradients(&s, 3, &drawn);
+        for (int32_t i = 0; i < PARAMS; i++) {
+            s.params[i].grad_buffer = 3 + i;
+            s.buffers[3 + i].first_step = 50;
+        }
+        live(&s, 2, 3, 10, last);
+        int64_t bytes = bytes_of(&s, 1);
+        assert_int_equal(s.buffers[2].arena, last < 50 ? TRMI_ARENA_GRAD : TRMI_ARENA_ACTIVATION);
+        assert_int_equal(bytes, last < 50 ? 0 : 3 * PIXELS);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(lives_do_not_overlap),
         cmocka_unit_test(threads_stay_where_they_were),
+        cmocka_unit_test(activations_lie_in_grad_before_gradients),
+        cmocka_unit_test(gradients_are_made_beside_what_they_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

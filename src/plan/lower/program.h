@@ -27,7 +27,7 @@ typedef enum trmi_arena_id {
     TRMI_ARENA_NONE,
     TRMI_ARENA_INPUT, /* written by the caller before a training step */
     TRMI_ARENA_PARAM, /* float32 masters; shared memory when ranks share a host */
-    TRMI_ARENA_GRAD,  /* gradients, at the offsets of PARAM */
+    TRMI_ARENA_GRAD,  /* gradients, at the offsets of PARAM; before them activations */
     TRMI_ARENA_SLOT,  /* optimiser slots: k float32 arrays of the size of PARAM */
     TRMI_ARENA_STATE, /* running statistics and similar state; saved in checkpoints */
     TRMI_ARENA_CONSTANT,
@@ -265,6 +265,9 @@ typedef struct trmi_plan_options {
     /* in training, readers of a parameter round it (trmi_target.rounds) and it gets no cast:
      * trmi_readers_round */
     bool readers_round;
+    /* activations may lie in GRAD until the gradients there are made: where nothing but the update
+     * reads gradients, and only before the next forward */
+    bool reuse_gradients;
     int32_t layout; /* 0 = choose, else trmi_layout + 1 */
     /* ranks of one host that may compute cooperative gradients; 0 = none */
     int32_t cooperative_ranks;

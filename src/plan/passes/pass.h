@@ -144,7 +144,9 @@ trm_status trmi_lower_memory(trm_program *program, const trmi_plan_options *opti
                              const trmi_roots *roots, trm_error *err); /* arenas and offsets */
 /* Computes the offsets of the activations from their lifetimes: the fewest bytes that greedy
  * placement finds and, within these, offsets whose lines are in the caches of `threads` threads
- * that divide images alike.   errors  NOMEM */
-trm_status trmi_lower_places(trm_program *program, int threads, trm_error *err);
+ * that divide images alike. reuse_gradients: also in GRAD, whose parameters are placed, until the
+ * gradients there are made.   errors  NOMEM */
+trm_status trmi_lower_places(trm_program *program, int threads, bool reuse_gradients,
+                             trm_error *err);
 
 #endif

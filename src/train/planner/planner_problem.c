@@ -95,11 +95,15 @@ static trm_status differentiate_graph(const trm_planner *p, const trm_graph *gra
     return status;
 }
 
-/* Returns trmi_readers_round of the job, which runs without a way of training if it is one process and
- * not strict. */
+/* Returns whether the job would run in one process without ways of training, in which activations
+ * lie in the bytes of gradients (exec/exec_create.c). */
+static bool runs_alone(const trm_planner *p, const trmi_mesh *mesh, bool staged) {
+    return !staged && trmi_mesh_ranks(mesh) == 1 && p->model.exec.parallel.block == 0;
+}
+
+/* Returns trmi_readers_round of the job. */
 static bool readers_round(const trm_planner *p, const trmi_mesh *mesh, bool staged) {
-    return trmi_readers_round(p->model.exec.accumulate, !staged && trmi_mesh_ranks(mesh) == 1 &&
-                                                            p->model.exec.parallel.block == 0);
+    return trmi_readers_round(p->model.exec.accumulate, runs_alone(p, mesh, staged));
 }
 
 /* Makes the back-end that would run the job, without a tuning file. */
@@ -127,6 +131,7 @@ static trm_status compile_part(const trm_planner *p, const trm_graph *graph, trm
         .stages = stages,
         .dense_gradients = true,
         .readers_round = readers_round(p, &plan->mesh, stages != NULL),
+        .reuse_gradients = runs_alone(p, &plan->mesh, stages != NULL),
         .factored_gradients = stages == NULL && p->model.exec.accumulate <= 1,
         .partition = plan,
         .cooperative_ranks =
