@@ -1051,6 +1051,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
       py::arg("rank"), py::arg("size"), py::arg("rendezvous"), py::arg("token_file"), py::arg("seconds"), py::arg("name"), py::arg("engine"),
       py::arg("stall_seconds"));
   m.def("empty", [](const Ptr<c10d::Backend> &backend, std::vector<int64_t> sizes, py::object dtype) {
+    TORCH_CHECK_TYPE(THPDtype_Check(dtype.ptr()), "torch_trireme.empty: dtype: a torch.dtype is needed (found ", Py_TYPE(dtype.ptr())->tp_name, ")");
     auto type = reinterpret_cast<THPDtype *>(dtype.ptr())->scalar_type;
     py::gil_scoped_release without_gil;
     return of(backend).empty(sizes, type);

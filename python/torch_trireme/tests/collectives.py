@@ -7,6 +7,12 @@ import torch.distributed as dist
 
 import torch_trireme
 
+try:
+    torch_trireme.empty(3)
+except ValueError as error:
+    assert 'call init_process_group first' in str(error), error
+else:
+    raise AssertionError('a tensor without a group')
 dist.init_process_group('trireme', timeout=datetime.timedelta(seconds=60))
 r, n = dist.get_rank(), dist.get_world_size()
 mine = [torch.arange(6, dtype=torch.float64).reshape(2, 3) * (k + 1) + k for k in range(n)]  # every rank knows every rank's values
@@ -138,13 +144,40 @@ def groups():
 
 
 def wrong():
-    for call, words in ((lambda: dist.all_reduce(torch.ones(2, dtype=torch.complex64), dist.ReduceOp.MAX), 'complex'),
-                        (lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(4)), 'size'),
-                        (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), 'non-integral')):
+    """Each call is refused on all ranks alike, with a sentence; the group goes on."""
+    one, many = torch.ones(1), [torch.ones(1)] * (n + 1)
+    for call, words in (
+            (lambda: dist.all_reduce(torch.ones(2, dtype=torch.complex64), dist.ReduceOp.MAX), 'complex'),
+            (lambda: dist.all_gather_into_tensor(torch.empty(3), torch.ones(4)), 'size'),
+            (lambda: dist.all_reduce(torch.ones(2), dist.ReduceOp.BAND), 'non-integral'),
+            (lambda: dist.all_reduce(torch.ones(2).to(torch.float8_e5m2)), 'scalar type'),
+            (lambda: dist.all_reduce(torch.eye(3).to_sparse(), dist.ReduceOp.MAX), 'sparse'),
+            (lambda: dist.all_reduce([1.0, 2.0]), ''),
+            (lambda: dist.broadcast(one, src=n), ''),
+            (lambda: dist.reduce(one, dst=n), ''),
+            (lambda: dist.send(one, n), ''),
+            (lambda: dist.send(one, r), ''),
+            (lambda: dist.send(one, (r + 1) % n, tag=-1), 'onnegative'),
+            (lambda: dist.recv(torch.ones(2, 2).t()[:1], n + 3), ''),
+            (lambda: dist.all_gather(many, one), 'output tensor list'),
+            (lambda: dist.all_gather([torch.ones(1, dtype=torch.int64)] * n, one), ''),
+            (lambda: dist.reduce_scatter(one, many), 'list size'),
+            (lambda: dist.reduce_scatter_tensor(torch.ones(2), torch.ones(2 * n + 1)), 'size'),
+            (lambda: dist.all_to_all_single(torch.ones(n + 1), torch.ones(n + 1)), 'divide'),
+            (lambda: dist.all_to_all_single(torch.ones(n), torch.ones(n), [1] * n, [2] * n), 'plit'),
+            (lambda: dist.all_to_all_single(torch.ones(n), torch.ones(n, dtype=torch.int32)), 'dtypes'),
+            (lambda: dist.all_to_all([one] * n, [one.double()] * n), ''),
+            (lambda: dist.scatter(one, many), ''),
+            (lambda: dist.gather(one, many), ''),
+            (lambda: torch_trireme.empty(3, dtype='float32'), 'a torch.dtype is needed (found str)'),
+            (lambda: torch_trireme.empty(-1), 'sizes 0 and above'),
+            (lambda: torch_trireme.empty(2 ** 62, 2), 'fewer than 2^63 bytes'),
+            (lambda: torch_trireme.share_memory(-1), ''),
+            (lambda: torch_trireme.engine('world'), "no process group of this rank (found 'world')")):
         try:
             call()
-        except (RuntimeError, ValueError) as error:
-            assert words in str(error), error
+        except (RuntimeError, ValueError, TypeError) as error:
+            assert words in str(error) and len(str(error)) > 10, error
         else:
             raise AssertionError(f'no error with {words}')
 

@@ -137,7 +137,10 @@ def _create(options, backend_options=None):
 
 
 def _of(group):
-    backend = (group or dist.group.WORLD)._get_backend(torch.device('cpu'))
+    group = group or dist.group.WORLD
+    if not isinstance(group, dist.ProcessGroup):
+        raise ValueError(f'torch_trireme: no process group of this rank (found {group!r}); call init_process_group first, or give a group that this rank is in')
+    backend = group._get_backend(torch.device('cpu'))
     return getattr(backend, 'wrapped_pg', backend)  # TORCH_DISTRIBUTED_DEBUG=DETAIL puts each backend into another one
 
 
