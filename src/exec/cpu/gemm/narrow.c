@@ -53,13 +53,15 @@ static void run_outputs(const trmi_narrow *p, const float *x, const char *w, flo
     }
 }
 
-/* Sums rows [begin, end) of w, [end - begin, n], times numbers of x. */
+/* Sums rows [begin, end) of w, [end - begin, n], times numbers of x. Several rows of x take few rows
+ * of w at a time, which stay in the caches. */
 static void run_part(const trmi_narrow *p, const float *x, const char *w, float *sums,
                      int64_t begin, int64_t end) {
     int64_t row_bytes = p->n * (p->half_w ? 2 : 4);
     memset(sums, 0, (size_t)(p->m * p->n) * sizeof *sums);
-    for (int64_t r = begin; r < end; r += PART_ROWS) {
-        int64_t rows = trmi_min_i64(PART_ROWS, end - r);
+    const int64_t most = p->m == 1 ? end - begin : PART_ROWS;
+    for (int64_t r = begin; r < end; r += most) {
+        int64_t rows = trmi_min_i64(most, end - r);
         for (int64_t i = 0; i < p->m; i++) {
             trmi_memory_kernels_best()->add_rows(sums + i * p->n, x + i * p->k + r,
                                                  w + r * row_bytes, rows, p->n, p->half_w);

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/narrow_body.h: rows of weights times one row of numbers; part of memory_body.h. Four
- * rows are read at a time. Their lines are prefetched: with bfloat16 the instructions that a CPU
- * looks ahead do not reach far enough.
+/* exec/cpu/ops/narrow_body.h: rows of weights times one row of numbers; part of memory_body.h. The time
+ * is that of reading the weights, so the loops read them as memory is fastest: along rows, in one
+ * stream (inner products) or two that are far apart (sums of rows). Several rows beside each other
+ * share pages, where the CPU's prefetcher does not follow them: on a Zen 4 a core then reads 13 to
+ * 16 GB/s instead of 26 to 30. Prefetch instructions do not help there.
  *
  * A vector of bfloat16 is loaded whole and widened in two instructions, to the numbers of even
  * index and to those of odd index; loading half a vector twice takes twice as many, more than
@@ -11,29 +13,7 @@
  *      plain                 0  1  2  3  4  5  6  7 | ...      each line of PAIRS_LINE numbers, by blocks
  *      split, vectors of 4   0  2  4  6  1  3  5  7 | ...      of two vectors; a shorter end stays plain */
 
-enum {
-    NARROW_AHEAD = 512, /* bytes of a row between a load and its prefetch */
-    NARROW_ROWS = 4,
-    PAIRS_LINE = 32, /* bfloat16 of a cache line; at least two vectors of float32 */
-    FLOATS_LINE = 16 /* float32 of a cache line */
-};
-
-/* Numbers that the loops below take at a time: a cache line, and at least two vectors. */
-#define NARROW_STEP(half) ((half) || 2 * VL > FLOATS_LINE ? PAIRS_LINE : FLOATS_LINE)
-
-/* Prefetches, for `rows` rows of w [.., width] from element `at` on, the lines of one step that
- * begin NARROW_AHEAD after element i: of the next rows where these have ended. */
-TRMI_INLINE void prefetch_rows(const void *w, int64_t at, int64_t i, int64_t width, int half,
-                               const int rows) {
-    int64_t element = half ? 2 : 4, ahead = i + NARROW_AHEAD / element;
-    const char *to =
-        (const char *)w + (at + ahead + (ahead < width ? 0 : (rows - 1) * width)) * element;
-    for (int row = 0; row < rows; row++) {
-        for (int64_t line = 0; line < NARROW_STEP(half) * element; line += 64) {
-            __builtin_prefetch(to + row * width * element + line);
-        }
-    }
-}
+enum { PAIRS_LINE = 32 /* bfloat16 of a cache line; at least two vectors of float32 */ };
 
 /* Loads two vectors of bfloat16: those of even and those of odd index. */
 TRMI_INLINE void load_pairs(const void *from, int64_t at, vf *even, vf *odd) {
@@ -59,44 +39,39 @@ TRMI_INLINE void load_two(const void *w, int64_t at, int half, vf two[2]) {
     }
 }
 
-/* Computes the inner products of `rows` rows, a constant, from element `at` of w on. */
-TRMI_INLINE void dot_some(float *y, const float *x, const void *w, int64_t at, int64_t k, int half,
-                          const int rows) {
-    const int64_t line = NARROW_STEP(half);
-    vf sum[NARROW_ROWS] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()}, two[2];
+/* Adds the products of one line of x and of a row of w to two sums. */
+TRMI_INLINE void dot_line(const float *x, const void *w, int64_t at, int half, vf sum[2]) {
+    vf two[2];
+    for (int64_t j = 0; j < PAIRS_LINE; j += 2 * VL) {
+        load_two(w, at + j, half, two);
+        sum[0] = vf_fma(vf_load(x + j), two[0], sum[0]);
+        sum[1] = vf_fma(vf_load(x + j + VL), two[1], sum[1]);
+    }
+}
+
+/* Returns the inner product of x and the row from element `at` of w on. Four sums hide the latency of
+ * multiply-adds. */
+TRMI_INLINE float dot_row(const float *x, const void *w, int64_t at, int64_t k, int half) {
+    vf sum[4] = {vf_zero(), vf_zero(), vf_zero(), vf_zero()};
     int64_t i = 0;
-    for (; i + PAIRS_LINE <= k; i += line) {
-        prefetch_rows(w, at, i, k, half, rows);
-        for (int64_t j = i; j < i + line; j += 2 * VL) {
-            vf first = vf_load(x + j), second = vf_load(x + j + VL);
-#pragma GCC unroll 4
-            for (int row = 0; row < rows; row++) {
-                load_two(w, at + row * k + j, half, two);
-                sum[row] = vf_fma(first, two[0], sum[row]);
-                sum[row] = vf_fma(second, two[1], sum[row]);
-            }
-        }
+    for (; i + 2 * PAIRS_LINE <= k; i += 2 * PAIRS_LINE) {
+        dot_line(x + i, w, at + i, half, sum);
+        dot_line(x + i + PAIRS_LINE, w, at + i + PAIRS_LINE, half, sum + 2);
+    }
+    for (; i + PAIRS_LINE <= k; i += PAIRS_LINE) {
+        dot_line(x + i, w, at + i, half, sum);
     }
     for (int n; i < k; i += n) {
         n = (int)(k - i < VL ? k - i : VL);
-        vf v = vf_lanes(x, i, 0, n);
-        for (int row = 0; row < rows; row++) {
-            sum[row] = vf_fma(v, vf_lanes(w, at + row * k + i, half, n), sum[row]);
-        }
+        sum[0] = vf_fma(vf_lanes(x, i, 0, n), vf_lanes(w, at + i, half, n), sum[0]);
     }
-    for (int row = 0; row < rows; row++) {
-        y[row] = vf_sum(sum[row]);
-    }
+    return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
 }
 
 TRMI_INLINE void dot_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t k,
                                int half) {
-    int64_t r = 0;
-    for (; r + NARROW_ROWS <= rows; r += NARROW_ROWS) {
-        dot_some(y + r, x, w, r * k, k, half, NARROW_ROWS);
-    }
-    for (; r < rows; r++) {
-        dot_some(y + r, x, w, r * k, k, half, 1);
+    for (int64_t r = 0; r < rows; r++) {
+        y[r] = dot_row(x, w, r * k, k, half);
     }
 }
 static void dot_rows(float *y, const float *x, const void *w, int64_t rows, int64_t k, bool half) {
@@ -107,47 +82,47 @@ static void dot_rows(float *y, const float *x, const void *w, int64_t rows, int6
     }
 }
 
-/* Adds `rows` rows, a constant, from element `at` of w on, each times a number of x. */
-TRMI_INLINE void add_some(float *y, const float *x, const void *w, int64_t at, int64_t width,
-                          int half, const int rows) {
-    const int64_t line = NARROW_STEP(half);
-    vf factor[NARROW_ROWS], two[2];
+/* Adds `streams` rows, a constant, each times a number of x: row `first` and others that lie
+ * `distance` rows apart. */
+TRMI_INLINE void add_some(float *y, const float *x, const void *w, int64_t first, int64_t distance,
+                          int64_t width, int half, const int streams) {
+    vf factor[2], two[2];
     int64_t i = 0;
-    for (int row = 0; row < rows; row++) {
-        factor[row] = vf_set(x[row]);
+    for (int s = 0; s < streams; s++) {
+        factor[s] = vf_set(x[first + s * distance]);
     }
-    for (; i + PAIRS_LINE <= width; i += line) {
-        prefetch_rows(w, at, i, width, half, rows);
-        for (int64_t j = i; j < i + line; j += 2 * VL) {
-            vf first = vf_load(y + j), second = vf_load(y + j + VL);
-#pragma GCC unroll 4
-            for (int row = 0; row < rows; row++) {
-                load_two(w, at + row * width + j, half, two);
-                first = vf_fma(factor[row], two[0], first);
-                second = vf_fma(factor[row], two[1], second);
+    for (; i + PAIRS_LINE <= width; i += PAIRS_LINE) {
+        for (int64_t j = i; j < i + PAIRS_LINE; j += 2 * VL) {
+            vf even = vf_load(y + j), odd = vf_load(y + j + VL);
+#pragma GCC unroll 2
+            for (int s = 0; s < streams; s++) {
+                load_two(w, (first + s * distance) * width + j, half, two);
+                even = vf_fma(factor[s], two[0], even);
+                odd = vf_fma(factor[s], two[1], odd);
             }
-            vf_store(y + j, first);
-            vf_store(y + j + VL, second);
+            vf_store(y + j, even);
+            vf_store(y + j + VL, odd);
         }
     }
     for (int n; i < width; i += n) {
         n = (int)(width - i < VL ? width - i : VL);
         vf sum = vf_lanes(y, i, 0, n);
-        for (int row = 0; row < rows; row++) {
-            sum = vf_fma(factor[row], vf_lanes(w, at + row * width + i, half, n), sum);
+        for (int s = 0; s < streams; s++) {
+            vf row = vf_lanes(w, (first + s * distance) * width + i, half, n);
+            sum = vf_fma(factor[s], row, sum);
         }
         vf_put_lanes(y, i, 0, n, sum);
     }
 }
 
+/* Adds the rows of the first and of the second half side by side, then the last of an odd number. */
 TRMI_INLINE void add_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t width,
                                int half) {
-    int64_t r = 0;
-    for (; r + NARROW_ROWS <= rows; r += NARROW_ROWS) {
-        add_some(y, x + r, w, r * width, width, half, NARROW_ROWS);
+    for (int64_t r = 0; r < rows / 2; r++) {
+        add_some(y, x, w, r, rows / 2, width, half, 2);
     }
-    for (; r < rows; r++) {
-        add_some(y, x + r, w, r * width, width, half, 1);
+    if (rows % 2 != 0) {
+        add_some(y, x, w, rows - 1, 0, width, half, 1);
     }
 }
 static void add_rows(float *y, const float *x, const void *w, int64_t rows, int64_t width,
