@@ -125,11 +125,11 @@ static void add_gradients(sketch *s, int32_t first, uint64_t *drawn) {
     int64_t *end = &s->program.arena_bytes[TRMI_ARENA_GRAD];
     *end = 0;
     for (int32_t i = 0; i < PARAMS; i++) {
-        live(s, first + i, 1 + draw(drawn, 10), 0, STEPS);
+        add_life(s, first + i, 1 + draw_number(drawn, 10), 0, STEPS);
         trmi_buffer *b = &s->buffers[first + i];
         bool dense = i % 5 != 0;
-        b->first_step = dense ? draw(drawn, STEPS) : 0;
-        b->bytes -= 4 * draw(drawn, 16);
+        b->first_step = dense ? draw_number(drawn, STEPS) : 0;
+        b->bytes -= 4 * draw_number(drawn, 16);
         b->arena = TRMI_ARENA_GRAD;
         b->offset = *end;
         *end += (b->bytes + 63) / 64 * 64;
@@ -147,11 +147,13 @@ static void activations_lie_in_grad_before_gradients(void **state) {
             int64_t alone = 0;
             uint64_t from = drawn;
             for (int shared = 0; shared < 2; shared++, drawn = shared == 1 ? from : drawn) {
-                begin(&s, STEPS, BUFFERS);
+                begin_sketch(&s, STEPS, BUFFERS);
                 add_gradients(&s, BUFFERS - PARAMS + 1, &drawn);
                 for (int32_t i = 2; i <= BUFFERS - PARAMS; i++) {
-                    int32_t first = draw(&drawn, STEPS), last = first + draw(&drawn, STEPS / 2);
-                    live(&s, i, 1 + draw(&drawn, 10), first, last < STEPS ? last : STEPS);
+                    int32_t first = draw_number(&drawn, STEPS),
+                            last = first + draw_number(&drawn, STEPS / 2);
+                    add_life(&s, i, 1 + draw_number(&drawn, 10), first,
+                             last < STEPS ? last : STEPS);
                 }
                 s.program.params_count = shared ? PARAMS : 0;
                 int64_t bytes = bytes_of(&s, threads);
@@ -171,13 +173,13 @@ static void gradients_are_made_beside_what_they_read(void **state) {
     sketch s;
     uint64_t drawn = 0;
     for (int32_t last = 49; last <= 51; last++) {
-        begin(&s, STEPS, PARAMS + 2);
+        begin_sketch(&s, STEPS, PARAMS + 2);
         add_gradients(&s, 3, &drawn);
         for (int32_t i = 0; i < PARAMS; i++) {
             s.params[i].grad_buffer = 3 + i;
             s.buffers[3 + i].first_step = 50;
         }
-        live(&s, 2, 3, 10, last);
+        add_life(&s, 2, 3, 10, last);
         int64_t bytes = bytes_of(&s, 1);
         assert_int_equal(s.buffers[2].arena, last < 50 ? TRMI_ARENA_GRAD : TRMI_ARENA_ACTIVATION);
         assert_int_equal(bytes, last < 50 ? 0 : 3 * PIXELS);
