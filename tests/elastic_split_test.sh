@@ -17,7 +17,7 @@ grep -q "op fc.*k" cut.plan || fail "the plan cuts no parameters: $(cat cut.plan
 
 # Runs a job of four ranks and sends signals to ranks of it after some steps: FOLDER "SIGNAL SIGNAL" "RANK|RANK" BATCH FLAGS...
 disturbed() {
-    local folder=$1 signal=$2 ranks=$3 batch=$4 job pid pids="" name
+    local folder=$1 signal=$2 ranks=$3 batch=$4 job
     shift 4
     : > out.txt # the background job opens it later
     # shellcheck disable=SC2086
@@ -26,14 +26,19 @@ disturbed() {
     until [ "$(grep -c '"event":"step"' out.txt)" -gt 12 ] || ! kill -0 $job 2> /dev/null; do
         sleep 0.05
     done
+    signal_ranks "$signal" "$ranks"
+    wait $job
+}
+# Sends signals to ranks of $job: "SIGNAL SIGNAL" "RANK|RANK"
+signal_ranks() {
+    local pid pids="" name
     for pid in $(cat /proc/$job/task/*/children); do
-        tr '\0' '\n' < "/proc/$pid/environ" | grep -qxE "TRIREME_RANK=($ranks)" && pids="$pids $pid"
+        tr '\0' '\n' < "/proc/$pid/environ" | grep -qxE "TRIREME_RANK=($2)" && pids="$pids $pid"
     done
-    for name in $signal; do
+    for name in $1; do
         # shellcheck disable=SC2086
         kill "-$name" $pids
     done
-    wait $job
 }
 # Checks that the job of FOLDER has ended with the bits of one rank, and has reported each of the PATTERNs. No change of ranks costs more
 # than the step that it interrupts, unless a checkpoint serves.
@@ -89,6 +94,22 @@ grep -q "\"event\":\"membership\".*$lost" together/run.jsonl || fail "together: 
 # All but one at once. All are stopped first, so that none takes part in the membership change after the death of another.
 disturbed most "STOP KILL" '0|1|2' 8 --shard-optimizer --save-every-steps 1000000 || fail "most: $(cat err.txt)"
 same most '"lost":\[0, 1, 2\]'
+# Three ranks have no equal parts of the samples, so the last one is spare. When it alone is left, a newer checkpoint serves for the state
+# with which it became spare.
+: > out.txt
+# shellcheck disable=SC2086
+"$trireme" train $model --batch-size 8 -n 4 --elastic 1:4 --output spare --launch-dir spare-logs --save-every-steps 5 > out.txt 2> err.txt &
+job=$!
+until grep -q '"event":"step"' out.txt || ! kill -0 $job 2> /dev/null; do
+    sleep 0.05
+done
+signal_ranks KILL 3
+until sed -n '/"event":"membership"/,$p' out.txt | grep -q '"event":"checkpoint"' || ! kill -0 $job 2> /dev/null; do
+    sleep 0.05
+done
+signal_ranks "STOP KILL" '0|1'
+wait $job || fail "spare: $(cat err.txt)"
+same spare '"lost":\[0, 1\].*"restored":"checkpoint step [0-9]*"'
 # Ranks that share no memory send each other copies. Two that are no neighbours have theirs on others; of neighbours one part is lost
 # with its copy.
 disturbed sent KILL 3 16 --stages 2 --engine tcp || fail "sent: $(cat err.txt)"

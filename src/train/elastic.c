@@ -527,6 +527,27 @@ static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err
     return TRM_OK;
 }
 
+/* Where only spare ranks and new ones are left, their state is that with which the epoch began. If
+ * the job has a newer checkpoint, gives that state up, as where no rank has any: *newest is then -1.
+ * Collective. */
+static trm_status prefer_checkpoint(trmi_run *r, int64_t *newest, bool *hooks_due, trm_error *err) {
+    trmi_elastic_model *e = r->model->elastic;
+    /* whether a rank was active; the step of the newest checkpoint */
+    int64_t known[2] = {e->stale ? 0 : 1, -1};
+    if (e->stale && r->checkpoints != NULL &&
+        trm_checkpoint_latest(r->checkpoints, &known[1], NULL) != TRM_OK) {
+        known[1] = -1;
+    }
+    TRMI_TRY(
+        trm_comm_allreduce(trm_elastic_comm(e->job), known, 2, TRM_INT64, TRM_REDUCTION_MAX, err));
+    if (known[0] == 0 && known[1] > *newest) {
+        trmi_elastic_drop_whole(e);
+        *newest = -1;
+        *hooks_due = false;
+    }
+    return TRM_OK;
+}
+
 /* The newest checkpoint of the job serves for a state that is lost. *newest: its step. */
 static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *newest,
                                trm_error *err) {
@@ -555,6 +576,7 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
     times->ends[MEETING] = trmi_os_now();
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
+    TRMI_TRY(prefer_checkpoint(r, newest, hooks_due, err));
     times->ends[STATE] = trmi_os_now();
     const bool lost = *newest < 0;
     e->restored = 0;
@@ -596,6 +618,9 @@ static trm_status go_on(trmi_run *r, trm_status status, trm_error *err) {
     bool hooks_due = false;
     int64_t newest = 0;
     trm_error cause = *err;
+    trm_membership before;
+    trm_elastic_get_membership(e->job, &before);
+    e->stale = e->spare || before.epoch == 0;
     TRMI_TRY(capture_state(r, err));
     trmi_keep_mappings(true); /* of the old programs, for the new ones */
     do {
