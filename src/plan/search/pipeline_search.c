@@ -19,7 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_MICROS = 16, MOST_CUTS = 100, ROWS = 4096 };
+/* CROWDED_CUTS: where ranks share cores. All cuts then have nearly the same bound, the mean of the work,
+ * so that none of many is left out by it. */
+enum { MOST_MICROS = 16, MOST_CUTS = 100, CROWDED_CUTS = 4, MANY = 16, ROWS = 4096 };
 
 typedef struct searching {
     const trmi_pipe_options *o;
@@ -312,9 +314,9 @@ static trm_status price_cut(void *context, const trmi_pipe_cut *cut, double *cei
     return TRM_OK;
 }
 
-/* Returns whether a row's bound is not below the best plan that is known. */
+/* Returns whether a row's bound is not below the best plan that is known, by the margin at least. */
 static bool is_hopeless(const searching *s, const trmi_pipe_row *row) {
-    return row->bound >= fmin(s->best, s->o->known) * (1 + 1e-9);
+    return row->bound >= fmin(s->best, s->o->known) * (1 - s->o->margin) * (1 + 1e-9);
 }
 
 /* Searches one row. Its operators by themselves give a first lower bound, by which most rows are
@@ -345,7 +347,8 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
     row->bound = fmax(row->bound, cut.bound + s->o->costs.overhead);
     if (!quick) { /* the plan of the quick cut is the first ceiling */
         TRMI_TRY(price_cut(&r, &cut, &ceiling, s->err));
-        const trmi_cut_visit visit = {price_cut, &r, MOST_CUTS};
+        bool crowded = s->o->costs.crowding > 1 && r.runs->cuts_count > MANY;
+        const trmi_cut_visit visit = {price_cut, &r, crowded ? CROWDED_CUTS : MOST_CUTS};
         double over = s->o->costs.overhead;
         ceiling = fmin(s->best, s->o->known) - over;
         TRMI_TRY(

@@ -117,6 +117,8 @@ typedef struct trmi_pipe_options {
                              trmi_space **out, trm_error *err);
     void *context;
     double known; /* step of a plan without stages; plans that cannot be faster are bounded only */
+    double
+        margin; /* part of the best plan by which others must be faster to be more than bounded */
 } trmi_pipe_options;
 
 /* The best plan of one shape and mesh, or why there is none. */

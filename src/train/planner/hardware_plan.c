@@ -20,6 +20,11 @@ static trm_status take_sizes(const char *model, const trm_language_options *size
     trm_language_options o = *sizes;
     bool llama = strcmp(model, "llama") == 0, moe = strcmp(model, "moe") == 0;
     TRMI_TRY(trm_language_complete(model, &o, err));
+    if (o.heads < 1 || o.width % o.heads != 0) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "%s: width %lld and %lld heads found, a multiple of the heads expected",
+                         model, (long long)o.width, (long long)o.heads);
+    }
     *out = (trmi_transformer){.layers = o.layers,
                               .width = o.width,
                               .heads = o.heads,

@@ -72,7 +72,9 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
                   .memory_bytes = (double)p->model.exec.memory_bytes},
         .make_space = trmi_planner_micro_space,
         .context = p,
-        .known = any && !plain->found.infeasible ? plain->found.objective : 0};
+        .known = any && !plain->found.infeasible ? plain->found.objective : 0,
+        /* where ranks share cores all rows take nearly as long: the mean of the work */
+        .margin = trmi_planner_crowding(p) > 1 ? 1e-3 : 0};
     if (p->model.exec.parallel.split.mesh != NULL) {
         o->mesh = &pipe->inner;
         TRMI_TRY(trmi_mesh_parse(p->model.exec.parallel.split.mesh, &pipe->inner, err));
