@@ -8,6 +8,7 @@
 #include "ps/client/client.h"
 #include "ps/client/life.h"
 #include "ps/server/lease.h"
+#include "ps/server/server.h"
 #include "ps/table/row.h"
 
 #include <stdio.h>
@@ -411,6 +412,16 @@ trm_status __wrap_trmi_lease_check(trmi_lease_book *book, int64_t id, uint32_t w
     trm_status status = __real_trmi_lease_check(book, id, worker, position, now, err);
     job.leases_lost += status == TRM_CANCELLED;
     return status;
+}
+
+void __real_trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
+void __wrap_trmi_order_note_refused(trm_ps_server *server, const trmi_request *request);
+
+/* Notes a push that a server refuses for lack of memory: other servers have it, and its worker ends
+ * with its next call. */
+void __wrap_trmi_order_note_refused(trm_ps_server *server, const trmi_request *request) {
+    __real_trmi_order_note_refused(server, request);
+    job.leases_lost++;
 }
 
 /* Notes samples that were lent before: their batch may be on some servers only. */
