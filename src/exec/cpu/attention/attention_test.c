@@ -39,7 +39,7 @@ static void *data_of(const bench *b, int32_t buffer) {
 }
 
 /* Returns number d of a row of a tensor of bfloat16. */
-static double number(const bench *b, int32_t buffer, int64_t row, int64_t d) {
+static double read_number(const bench *b, int32_t buffer, int64_t row, int64_t d) {
     const uint16_t *values = data_of(b, buffer);
     return (double)trmi_bf16_to_float(values[row * b->width + d]);
 }
@@ -142,7 +142,7 @@ static void add_product(bounded *to, double a, double off, double by) {
 static void check_row(const bench *b, int32_t buffer, int64_t row, const bounded *wanted,
                       double factor) {
     for (int64_t d = 0; d < b->width; d++) {
-        double found = number(b, buffer, row, d), sum = wanted[d].sum * factor;
+        double found = read_number(b, buffer, row, d), sum = wanted[d].sum * factor;
         double most = wanted[d].slack * factor + ROUNDED * fabs(sum) + 1e-9;
         if (!(fabs(found - sum) <= most)) {
             fail_msg("buffer %d, %ld queries, %ld keys, width %ld: row %ld, number %ld is %.9g, "
@@ -154,11 +154,11 @@ static void check_row(const bench *b, int32_t buffer, int64_t row, const bounded
 }
 
 /* Returns the dot product of two rows; *size grows by the sum of the absolute terms. */
-static double dot(const bench *b, int32_t x, int64_t x_row, int32_t y, int64_t y_row,
-                  double *size) {
+static double multiply_rows(const bench *b, int32_t x, int64_t x_row, int32_t y, int64_t y_row,
+                            double *size) {
     double sum = 0;
     for (int64_t d = 0; d < b->width; d++) {
-        double term = number(b, x, x_row, d) * number(b, y, y_row, d);
+        double term = read_number(b, x, x_row, d) * read_number(b, y, y_row, d);
         sum += term;
         *size += fabs(term);
     }
@@ -173,9 +173,9 @@ static double compute_scores(const bench *b, int64_t n, int64_t t, int64_t h, do
         double size = 0, scale = b->attrs.attention.scale;
         bool hidden = (b->causal && s > t) ||
                       (b->masked && ((const int32_t *)data_of(b, MASK))[n * b->keys + s] == 0);
-        scores[s] = hidden
-                        ? -INFINITY
-                        : scale * dot(b, Q, query_row(b, n, t, h), K, key_row(b, n, s, h), &size);
+        scores[s] = hidden ? -INFINITY
+                           : scale * multiply_rows(b, Q, query_row(b, n, t, h), K,
+                                                   key_row(b, n, s, h), &size);
         most = fmax(most, SUMMED * (1 + scale * size + (hidden ? 0 : fabs(scores[s]))));
     }
     return most;
@@ -193,7 +193,8 @@ static double check_forward(const bench *b, int64_t n, int64_t t, int64_t h, con
         double p = exp(scores[s] - most);
         sum += p;
         for (int64_t d = 0; d < b->width; d++) {
-            add_product(&y[d], p, (ROUNDED + 2 * off) * p, number(b, V, key_row(b, n, s, h), d));
+            add_product(&y[d], p, (ROUNDED + 2 * off) * p,
+                        read_number(b, V, key_row(b, n, s, h), d));
         }
     }
     check_row(b, Y, query_row(b, n, t, h), y, sum > 0 ? 1 / sum : 0);
@@ -207,18 +208,18 @@ static double check_forward(const bench *b, int64_t n, int64_t t, int64_t h, con
 static void check_backward(const bench *b, int64_t n, int64_t t, int64_t h, const double *scores,
                            double off, double lse, bounded *dq, bounded *dk, bounded *dv) {
     int64_t row = query_row(b, n, t, h);
-    double size = 0, e = dot(b, DY, row, Y, row, &size);
+    double size = 0, e = multiply_rows(b, DY, row, Y, row, &size);
     memset(dq, 0, (size_t)b->width * sizeof *dq);
     for (int64_t s = 0; s < b->keys; s++) {
         int64_t other = key_row(b, n, s, h);
         double both = size, p = scores[s] > -INFINITY ? exp(scores[s] - lse) : 0,
-               dp = dot(b, DY, row, V, other, &both), ds = p * (dp - e);
+               dp = multiply_rows(b, DY, row, V, other, &both), ds = p * (dp - e);
         double lost = ROUNDED * fabs(ds) + p * (3 * off * fabs(dp - e) + SUMMED * both);
         for (int64_t d = 0; d < b->width; d++) {
             add_product(&dv[other * b->width + d], p, (ROUNDED + 3 * off) * p,
-                        number(b, DY, row, d));
-            add_product(&dk[other * b->width + d], ds, lost, number(b, Q, row, d));
-            add_product(&dq[d], ds, lost, number(b, K, other, d));
+                        read_number(b, DY, row, d));
+            add_product(&dk[other * b->width + d], ds, lost, read_number(b, Q, row, d));
+            add_product(&dq[d], ds, lost, read_number(b, K, other, d));
         }
     }
     check_row(b, DQ, row, dq, b->attrs.attention.scale);
