@@ -47,6 +47,9 @@ expect 2 "heads 128 found, a multiple of tp=3 expected" plan llama --preset 405b
 expect 2 "at most the 32 blocks" plan llama --preset 8b --mesh 64x1 --hardware "$h100" --plan pp=64
 expect 2 "expected" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan tp=8,tp=8
 expect 2 "a multiple of the heads expected" plan llama --layers 4 --width 30 --heads 7 --mesh 8 --hardware "$h100"
+expect 2 "gpt2, llama or moe expected" plan resnet50 --preset 8b --mesh 8x8 --hardware "$h100"
+expect 2 "gpt2, llama or moe expected" plan bert --preset base --mesh 8x8 --hardware "$h100"
+expect 2 "gpt2, llama or moe expected" simulate resnet50 --preset 8b --mesh 8x8 --hardware "$h100"
 expect 2 "has no experts" plan llama --preset 8b --mesh 8x8 --hardware "$h100" --plan ep=8
 expect 2 "there are" plan llama --preset 9b --mesh 8x8 --hardware "$h100"
 expect 2 "--mesh AxB" plan llama --preset 8b --hardware "$h100"

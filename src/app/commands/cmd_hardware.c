@@ -6,6 +6,7 @@
  *                                                                       --> --html, with both */
 #include "app/output/page.h"
 #include "app/commands/planning.h"
+#include "app/models/models.h"
 
 #include "trireme/io.h"
 #include "trireme/plan.h"
@@ -202,6 +203,14 @@ static trm_status print_scaling(trm_hardware_plan_options options, int64_t large
         trm_hardware_plan_destroy(plan);
     }
     return status;
+}
+
+trm_status app_check_preset(const app_context *app, trm_error *err) {
+    return app->o.plan_preset == NULL || app->model->kind == &app_language_kind
+               ? TRM_OK
+               : app_fail(err, TRM_INVALID,
+                          "--preset %.40s: model %s found, gpt2, llama or moe expected",
+                          app->o.plan_preset, app->parsed.arguments[0]);
 }
 
 /* Contract in planning.h. */

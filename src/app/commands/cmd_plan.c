@@ -46,7 +46,8 @@ int app_run_plan(app_context *app) {
     trm_error err;
     bool many =
         app_given(&app->parsed, "n") || app->o.plan_mesh != NULL || app->o.plan_given != NULL;
-    if (app_refuse_idle_flags(app, APP_STAGE_PLAN, &err) != TRM_OK) {
+    if (app_refuse_idle_flags(app, APP_STAGE_PLAN, &err) != TRM_OK ||
+        app_check_preset(app, &err) != TRM_OK) {
         return app_report(&err);
     }
     if (app->o.plan_hardware != NULL && app->model->kind == &app_language_kind) {

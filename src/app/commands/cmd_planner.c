@@ -290,8 +290,8 @@ int app_run_simulate(app_context *app) {
         return app_run_hardware(app, true);
     }
     memset(&p, 0, sizeof p);
-    trm_status status = TRM_OK;
-    if (app->o.plan_mesh == NULL && !app_given(&app->parsed, "n")) {
+    trm_status status = app_check_preset(app, &err);
+    if (status == TRM_OK && app->o.plan_mesh == NULL && !app_given(&app->parsed, "n")) {
         status = app_fail(&err, TRM_INVALID, "simulate: --mesh 64x8 (or -n 512) expected");
     }
     if (status == TRM_OK && app->o.dry_run) {

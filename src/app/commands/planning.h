@@ -20,6 +20,8 @@ const char *app_schedule_name(trm_schedule schedule);
 void app_take_plan(app_options *o, const trm_plan_info *plan);
 /* Runs plan and simulate with --hardware and a language model. Returns the exit code. */
 int app_run_hardware(app_context *app, bool simulate);
+/* Refuses --preset of a model that is planned operator by operator.   errors  INVALID */
+trm_status app_check_preset(const app_context *app, trm_error *err);
 /* Runs the plans of the planner on the joined ranks and prints predictions beside measurements.
  * Collective: every rank has a planner (trm_planner_options.remeasures). */
 trm_status app_validate(app_context *app, trm_planner *planner, const trm_model_options *model,

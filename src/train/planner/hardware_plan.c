@@ -19,6 +19,10 @@ static trm_status take_sizes(const char *model, const trm_language_options *size
                              trmi_transformer *out, trm_error *err) {
     trm_language_options o = *sizes;
     bool llama = strcmp(model, "llama") == 0, moe = strcmp(model, "moe") == 0;
+    if (!llama && !moe && strcmp(model, "gpt2") != 0) {
+        return TRMI_FAIL(err, TRM_INVALID, "hardware: model %s found, gpt2, llama or moe expected",
+                         model);
+    }
     TRMI_TRY(trm_language_complete(model, &o, err));
     if (o.heads < 1 || o.width % o.heads != 0) {
         return TRMI_FAIL(err, TRM_INVALID,
