@@ -66,6 +66,12 @@ done
 grep -q '"event":"step"' run/run-rank-1.jsonl || fail "rank 1 has no record of its own before it is rank 0"
 "$trireme" report run > report.txt || fail "report of an elastic job"
 grep -q "mlp, done, step 600" report.txt || fail "report of an elastic job: $(cat report.txt)"
+# An evaluator beside any job needs no addresses: it ends after the checkpoint of the last step.
+timeout 300 "$trireme" train mlp --data synth --image-size 32 --steps 600 --output run --job_name evaluator --json > eval.txt 2>&1 ||
+    fail "an evaluator of an elastic job: $(tail -3 eval.txt)"
+grep -q '"event":"eval".*"global_step":600' eval.txt || fail "an evaluator of an elastic job: $(tail -3 eval.txt)"
+"$trireme" train mlp --data synth --steps 2 -n 2 --evaluator --output none > out.txt 2>&1
+grep -q "the same command with --job_name evaluator in place of -n" out.txt || fail "--evaluator beside ranks: $(cat out.txt)"
 # On one host the ranks have slices of the optimiser, also when their number has changed.
 start_and_signal KILL 2 --steps 300 -n 3 --elastic 1:3 --output sliced
 code=$?

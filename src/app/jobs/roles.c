@@ -4,6 +4,7 @@
  *      trireme train ... -n 2 --ps 1 --evaluator       starts itself as 2 workers, a server, an evaluator
  *        trireme train ... (TF_CONFIG)                 one role, to its end: role.c
  *      trireme train ... --job_name=ps --ps_hosts=...  the same, with guide 000's flags
+ *      trireme train ... --job_name=evaluator          an evaluator of any job's checkpoints
  *
  * Everything that can be checked is checked before a process is started: flags, the strategy,
  * the output folder, the model. */
@@ -183,6 +184,13 @@ int app_run_job(app_context *app) {
     const char *text = getenv("TF_CONFIG");
     bool alone = (text == NULL || text[0] == '\0') && o->job_name == NULL;
     if (refuse_other_flags(app, &err) != TRM_OK) {
+        return app_report(&err);
+    }
+    if (alone && o->evaluator && o->servers == 0) {
+        (void)app_fail(&err, TRM_INVALID,
+                       "--evaluator starts a process in a job with --ps; in any other job start it "
+                       "beside the ranks: the same command with --job_name evaluator in place of "
+                       "-n, and the job's --output");
         return app_report(&err);
     }
     if (!alone || o->servers == 0) {

@@ -152,7 +152,8 @@ static trm_status claim_roles(const trm_cluster_flags *flags, const trmi_environ
     for (int32_t w = 0; w < roles->warning_count; w++) {
         trmi_cluster_warn(cluster, "%s", roles->warnings[w]);
     }
-    if (flags->needs_ps && roles->jobs[TRM_ROLE_PS].count == 0) {
+    bool trains = !roles->has_task || roles->role != TRM_ROLE_EVALUATOR;
+    if (flags->needs_ps && roles->jobs[TRM_ROLE_PS].count == 0 && trains) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "%s: no parameter server is listed; add \"ps\" to the cluster (or "
                          "--ps_hosts)",
@@ -399,8 +400,9 @@ static void place_role(const trmi_claim *claim, trm_cluster *cluster) {
     trm_cluster_info *info = &cluster->info;
     const trmi_tfconfig *roles = &cluster->roles;
     bool chief_listed = roles->jobs[TRM_ROLE_CHIEF].count > 0;
-    info->role = claim->role;
-    info->has_roles = roles->has_cluster;
+    bool evaluates = roles->has_task && roles->role == TRM_ROLE_EVALUATOR;
+    info->role = evaluates ? TRM_ROLE_EVALUATOR : claim->role;
+    info->has_roles = roles->has_cluster || evaluates;
     info->sparse_workers = roles->sparse;
     info->model_dir = roles->model_dir;
     info->task_index = info->has_roles ? roles->index : info->rank;

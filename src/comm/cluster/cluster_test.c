@@ -121,6 +121,13 @@ static void both_dialects_are_read(void **state) {
         assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_EVALUATOR);
         trm_cluster_destroy(cluster);
     }
+    /* It only reads checkpoints, so it needs neither addresses nor servers. */
+    cluster =
+        resolve_cluster(&(trm_cluster_flags){.job_name = "evaluator", .needs_ps = true}, ENV("A="));
+    CHECK_RANK(cluster, -1, 1);
+    assert_int_equal(trm_cluster_get(cluster)->role, TRM_ROLE_EVALUATOR);
+    assert_true(trm_cluster_get(cluster)->has_roles && !trm_cluster_get(cluster)->is_chief);
+    trm_cluster_destroy(cluster);
 }
 
 static void sparse_worker_maps_are_read(void **state) {
@@ -297,7 +304,9 @@ static const bad_case bad_configs[] = {
      "the task is chief 0, but the cluster lists no chief"},
     {"{\"cluster\":{" HOSTS "},\"task\":{\"type\":\"evaluator\",\"index\":1}}",
      "evaluator 1, but there is at most one"},
-    {"{\"task\":{\"type\":\"ps\",\"index\":0}}", "the task is ps, but there is no cluster"},
+    {"{\"task\":{\"type\":\"ps\",\"index\":0}}", "the task is ps 0, but there is no cluster"},
+    {"{\"task\":{\"type\":\"evaluator\",\"index\":1}}",
+     "the task is evaluator 1, but there is no cluster"},
     {"{\"task\":{\"type\":\"worker\",\"index\":1}}",
      "the task is worker 1, but there is no cluster"},
     {"{\"cluster\":{" HOSTS "}" TASK ",\"model_dir\":\"\"}", "model_dir is empty"},
@@ -338,7 +347,7 @@ static void bad_flags_have_their_message(void **state) {
         {{.task_index = "1"}, "A=", "--task_index without --job_name"},
         {{.job_name = "worker", .task_index = "x"}, "A=", "--task_index: a whole number"},
         {{.job_name = "boss"}, "A=", "--job_name: \"boss\" is no job"},
-        {{.job_name = "ps", .task_index = "0"}, "A=", "the task is ps, but there is no cluster"},
+        {{.job_name = "ps", .task_index = "0"}, "A=", "the task is ps 0, but there is no cluster"},
         {{.worker_hosts = "a:1,b", .job_name = "worker"},
          "A=",
          "--worker_hosts, address 2: \"b\": no port"},

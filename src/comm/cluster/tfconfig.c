@@ -498,11 +498,16 @@ trm_status trmi_tfconfig_flags(const trm_cluster_flags *flags, trmi_tfconfig *ou
 
 /* Checks a task without a cluster. That is local mode, in which only worker 0 can run. */
 static trm_status check_local(const trmi_tfconfig *config, const char *source, trm_error *err) {
+    /* An evaluator only reads checkpoints, so it needs no addresses. */
+    if (config->has_task && config->role == TRM_ROLE_EVALUATOR && config->index == 0) {
+        return TRM_OK;
+    }
     if (config->has_task && config->role != TRM_ROLE_WORKER && !config->master) {
         return TRMI_FAIL(err, TRM_INVALID,
-                         "%s: the task is %s, but there is no cluster; without one only worker 0 "
-                         "can run",
-                         write_path(source, "task.type").text, role_words[config->role]);
+                         "%s: the task is %s %d, but there is no cluster; without one only worker "
+                         "0 and an evaluator can run",
+                         write_path(source, "task.type").text, role_words[config->role],
+                         config->index);
     }
     if (config->has_task && config->index != 0) {
         return TRMI_FAIL(err, TRM_INVALID,

@@ -125,6 +125,12 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
                          "the cluster lists %d ps: set distribute to a trm_ps_strategy",
                          e->servers);
     }
+    if (e->role == TRM_ROLE_EVALUATOR && c->model_dir == NULL) {
+        return TRMI_FAIL(err, TRM_INVALID, "an evaluator reads checkpoints from model_dir; set it");
+    }
+    if (e->role == TRM_ROLE_EVALUATOR && e->servers == 0) {
+        return TRM_OK; /* of a job without servers: it has no strategy */
+    }
     if (e->servers == 0) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "the cluster lists %d workers and no ps; list at least one ps (or "
@@ -158,11 +164,7 @@ static trm_status check_roles(const trm_estimator *e, trm_error *err) {
                          "staleness_aware: synchronous gradients are never late; it is of async "
                          "and staleness=K");
     }
-    TRMI_TRY(check_sharing(e, err));
-    if (e->role == TRM_ROLE_EVALUATOR && c->model_dir == NULL) {
-        return TRMI_FAIL(err, TRM_INVALID, "an evaluator reads checkpoints from model_dir; set it");
-    }
-    return TRM_OK;
+    return check_sharing(e, err);
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
