@@ -57,7 +57,7 @@ static void backward(const float *sample, float part, const float *w, float *g) 
 static trm_status make_step(bool *changes, trm_error *err) {
     float gradient[WEIGHTS + 1] = {0}; /* and one more, in which a rank tells of a change */
     for (int i = trm_distribute_rank(ranks); i < BATCH; i += trm_distribute_size(ranks)) {
-        backward(data[(step * BATCH + i) % SAMPLES], 1.0f / BATCH, weights, gradient);
+        backward(data[(step * BATCH + i) % SAMPLES], 1.0f / (float)BATCH, weights, gradient);
     }
     gradient[WEIGHTS] = trm_elastic_wants_change(job) ? 1 : 0;
     trm_status status = trm_distribute_all_reduce(ranks, &TRM_FLOATS(gradient, WEIGHTS + 1), 1,
