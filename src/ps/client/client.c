@@ -624,14 +624,39 @@ static bool is_overdue(const trm_ps_client *client, const trmi_server_connection
     return false;
 }
 
-/* Receives from the other servers while the client waits for `waited`, and repairs their
- * connections. Another server may have died with a push of this worker, or wait since its start for
- * a report of it; other workers, and through them the server `waited`, are waiting for that one. */
+/* Contract in client.h. */
+trm_status trmi_client_serve(trm_ps_client *client, trmi_server_connection *peer, double deadline,
+                             trm_error *err) {
+    trmi_message m;
+    trm_status status = TRM_OK;
+    while (status == TRM_OK) {
+        status = peer->channel == NULL ? TRM_PEER
+                                       : peer->channel->table->receive(peer->channel, 0, &m, NULL);
+        if (status == TRM_OK) {
+            take_message(client, peer, &m);
+        }
+    }
+    if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
+        /* Wait briefly: the server may still be starting. */
+        double moment = trmi_os_now() + 0.5;
+        status = repair_connection(client, peer, moment < deadline ? moment : deadline, err);
+        bool is_away = status == TRM_PEER || status == TRM_TIMEOUT || status == TRM_CORRUPT;
+        return is_away ? TRM_OK : status;
+    }
+    if (is_overdue(client, peer, trmi_os_now())) {
+        /* if the connection breaks here, the next call repairs it */
+        (void)!send_again(client, peer, deadline, NULL);
+    }
+    return TRM_OK;
+}
+
+/* Serves the other servers while the client waits for `waited`. Another server may have died with a
+ * push of this worker, or wait since its start for a report of it; other workers, and through them
+ * the server `waited`, are waiting for that one. */
 static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_connection *waited,
                                       double deadline, trm_error *err) {
     for (uint32_t s = 0; s < client->servers; s++) {
         trmi_server_connection *peer = &client->peers[s];
-        trmi_message m;
         if (peer == waited) {
             continue;
         }
@@ -639,27 +664,7 @@ static trm_status serve_other_servers(trm_ps_client *client, const trmi_server_c
             (!may_await_report(client, peer) || trmi_client_is_stopped(client))) {
             continue; /* a worker that ends reports by its goodbye */
         }
-        trm_status status = TRM_OK;
-        while (status == TRM_OK) {
-            status = peer->channel == NULL
-                         ? TRM_PEER
-                         : peer->channel->table->receive(peer->channel, 0, &m, NULL);
-            if (status == TRM_OK) {
-                take_message(client, peer, &m);
-            }
-        }
-        if (status == TRM_PEER || status == TRM_END || status == TRM_CORRUPT) {
-            /* Wait briefly: the server may still be starting. */
-            double moment = trmi_os_now() + 0.5;
-            status = repair_connection(client, peer, moment < deadline ? moment : deadline, err);
-            if (status != TRM_OK && status != TRM_PEER && status != TRM_TIMEOUT &&
-                status != TRM_CORRUPT) {
-                return status;
-            }
-        } else if (is_overdue(client, peer, trmi_os_now())) {
-            /* if the connection breaks here, the next call repairs it */
-            status = send_again(client, peer, deadline, NULL);
-        }
+        TRMI_TRY(trmi_client_serve(client, peer, deadline, err));
     }
     return TRM_OK;
 }

@@ -60,6 +60,8 @@ typedef struct trmi_server_connection {
     int64_t step;            /* SYNC: last step that the server has reported as finished */
     int64_t carried;         /* last step that was carried through this connection, */
     uint64_t carried_pushes; /* and this worker's pushes that were in steps then */
+    double rest_said;        /* BOUNDED: when it was told last that this worker rests; */
+    int64_t rest_reconnects; /* `reconnects` then */
     trmi_pending pending[TRMI_PUSHES_AHEAD_MAX];
 } trmi_server_connection;
 
@@ -248,6 +250,11 @@ int trmi_client_pushes_pending(const trmi_server_connection *peer);
  *   errors  TIMEOUT, PEER (at the deadline), CANCELLED (replaced), INVALID */
 trm_status trmi_client_progress(trm_ps_client *client, trmi_server_connection *peer,
                                 double deadline, trm_error *err);
+/* Takes the messages of a server that is not waited for, repairs its connection for a moment, and
+ * sends again what it has owed for too long. A server that is away is no error.
+ *   errors  CANCELLED (replaced), INVALID, PEER (stopped) */
+trm_status trmi_client_serve(trm_ps_client *client, trmi_server_connection *peer, double deadline,
+                             trm_error *err);
 /* Waits as trmi_client_progress does, where the wait depends on this worker's pushes (SYNC,
  * BOUNDED): a push that any server has refused is in no step there and advances no clock, so its
  * error ends the wait.
@@ -285,7 +292,8 @@ trm_status trmi_client_stopped(const trmi_server_connection *peer, trm_error *er
  * answers.
  *   errors  as trmi_client_order */
 trm_status trmi_client_steps_confirm(trm_ps_client *client, trm_error *err);
-/* BOUNDED: declares this worker inactive, until its next push. */
+/* BOUNDED: declares this worker inactive, until its next push. All servers answer the first time;
+ * while it rests, servers that are away do not hold it up. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err);
 /* Sends one control request to one server and waits for the answer, which is in client->answer
  * afterwards. */

@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LEAVE_AGAIN_MS = 200 };
+enum { LEAVE_AGAIN_MS = 200, REST_AGAIN_SECONDS = 1 };
 
 /* Declares a table, which must get the same number on every server. */
 static trm_status declare_table(trm_ps_client *client, const trm_table_options *options,
@@ -141,13 +141,17 @@ trm_status trmi_client_steps_confirm(trm_ps_client *c, trm_error *err) {
     return TRM_OK;
 }
 
-/* Sends BYE to all servers: they no longer wait for this worker, for a while (`rests`) or for
- * good. Returns the first error; the other servers are told nevertheless. */
+/* Returns a BYE: the servers no longer wait for this worker, for a while (`rests`) or for good. */
+static trmi_ps_note make_bye(const trm_ps_client *client, bool rests) {
+    return (trmi_ps_note){.value = {TRMI_ORDER_BYE, rests, (int64_t)client->next_sequence}};
+}
+
+/* Sends BYE to all servers and waits for their answers. Returns the first error; the other servers
+ * are told nevertheless. */
 static trm_status send_bye(trm_ps_client *client, bool rests, trm_error *err) {
+    const trmi_ps_note note = make_bye(client, rests);
     trm_status status = TRM_OK;
     for (uint32_t s = 0; s < client->servers; s++) {
-        const trmi_ps_note note = {
-            .value = {TRMI_ORDER_BYE, rests, (int64_t)client->next_sequence}};
         trm_status one = trmi_client_order(client, &client->peers[s], TRMI_PS_CONTROL, &note, NULL,
                                            NULL, 0, status == TRM_OK ? err : NULL);
         status = status == TRM_OK ? one : status;
@@ -168,10 +172,40 @@ trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
     return status;
 }
 
-/* Contract in client.h. It is said again with each request that finds no samples: a server that was
- * started again, or to which a push came again, would else wait for this worker from then on. */
+static void note_rest_said(trmi_server_connection *peer) {
+    peer->rest_said = trmi_os_now();
+    peer->rest_reconnects = peer->reconnects;
+}
+
+/* Says again that this worker rests: at once over a new connection, because a server that was
+ * started again, or to which a push came again, would wait for this worker from then on; over an old
+ * one each second, because such a push may come later. No answer is awaited: the worker needs
+ * server 0 only, and a server that is away gets it when it is back. */
+static trm_status say_rest_again(trm_ps_client *client, trm_error *err) {
+    const double deadline = trmi_client_deadline(client);
+    const trmi_ps_note note = make_bye(client, true);
+    for (uint32_t s = 0; s < client->servers; s++) {
+        trmi_server_connection *peer = &client->peers[s];
+        TRMI_TRY(trmi_client_serve(client, peer, deadline, err));
+        const bool knows = peer->rest_reconnects == peer->reconnects &&
+                           trmi_os_now() - peer->rest_said < REST_AGAIN_SECONDS;
+        if (!knows && peer->channel != NULL &&
+            trmi_client_send_order(client, peer, &note, NULL, 0, deadline) == TRM_OK) {
+            note_rest_said(peer);
+        }
+    }
+    return TRM_OK;
+}
+
+/* Contract in client.h. */
 trm_status trmi_client_rest(trm_ps_client *client, trm_error *err) {
+    if (client->resting) {
+        return say_rest_again(client, err);
+    }
     TRMI_TRY(send_bye(client, true, err));
+    for (uint32_t s = 0; s < client->servers; s++) {
+        note_rest_said(&client->peers[s]);
+    }
     client->resting = true;
     return TRM_OK;
 }

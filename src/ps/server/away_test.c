@@ -497,13 +497,11 @@ static void a_goodbye_that_cannot_be_logged_is_an_error(void **state) {
     end_job(&f);
 }
 
-/* A server has no room to log that worker 1 has no samples, and is started again: it waits for the
- * worker only until that asks for samples again. */
-static void check_that_a_rest_is_repeated(int victim) {
-    const trm_ps_lease_options lo = {100, 90, 1, 60 * check_patience(), 0, 10};
-    fixture f[2];
-    trm_ps_lease lease[2], none;
-    worker w[2];
+/* Begins a job of two bounded servers and two workers, of which worker 1 has used all its samples;
+ * *lease: those of worker 0. */
+static void begin_bounded_job(fixture *f, worker *w, const trm_ps_lease_options *lo,
+                              trm_ps_lease *lease) {
+    trm_ps_lease other;
     trm_error err;
     for (int s = 0; s < 2; s++) {
         begin_job(&f[s], true,
@@ -516,24 +514,32 @@ static void check_that_a_rest_is_repeated(int victim) {
     }
     for (int i = 0; i < 2; i++) {
         join_worker(f, &w[i], i);
-        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
+        CHECK_OK(trm_ps_lease_take(w[i].client, lo, i == 0 ? lease : &other, &err), err);
     }
-    const trm_ps_push_options last = {.lease = lease[1], .position = lease[1].end};
+    const trm_ps_push_options last = {.lease = other, .position = other.end};
     CHECK_OK(pull_rows(&w[1], &err), err);
     CHECK_OK(trm_ps_push(w[1].batch, &last, &err), err);
     CHECK_OK(trm_ps_flush(w[1].client, &err), err);
+}
+
+/* Lets worker 1 find no samples while this server has no room to log that. */
+static void rest_unlogged(fixture *f, worker *w, const trm_ps_lease_options *lo) {
+    trm_ps_lease none;
+    trm_error err;
     const int full = open("/dev/full", O_WRONLY | O_CLOEXEC);
     assert_true(full >= 0);
-    const int log = swap_log(f[victim].server, full);
-    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
-    assert_int_equal(swap_log(f[victim].server, log), full);
+    const int log = swap_log(f->server, full);
+    assert_int_equal(trm_ps_lease_take(w->client, lo, &none, &err), TRM_PENDING);
+    assert_int_equal(swap_log(f->server, log), full);
     close(full);
-    assert_false(trmi_front_find(f[victim].server, 1)->active);
-    restart_server(&f[victim]);
-    assert_true(trmi_front_find(f[victim].server, 1)->active);
-    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    assert_false(trmi_front_find(f->server, 1)->active);
+}
+
+/* Makes batches of worker 0 alone, and ends the job. */
+static void end_bounded_job(fixture *f, worker *w, trm_ps_lease lease) {
+    trm_error err;
     for (int64_t n = 1; n <= 8; n++) {
-        const trm_ps_push_options po = {.lease = lease[0], .position = lease[0].begin + 10 * n};
+        const trm_ps_push_options po = {.lease = lease, .position = lease.begin + 10 * n};
         CHECK_OK(pull_rows(&w[0], &err), err);
         CHECK_OK(trm_ps_push(w[0].batch, &po, &err), err);
     }
@@ -545,10 +551,69 @@ static void check_that_a_rest_is_repeated(int victim) {
     }
 }
 
+/* A server has no room to log that worker 1 has no samples, and is started again: it waits for the
+ * worker only until that asks for samples again. */
+static void check_that_a_rest_is_repeated(int victim) {
+    const trm_ps_lease_options lo = {100, 90, 1, 60 * check_patience(), 0, 10};
+    fixture f[2];
+    trm_ps_lease lease, none;
+    worker w[2];
+    trm_error err;
+    begin_bounded_job(f, w, &lo, &lease);
+    rest_unlogged(&f[victim], &w[1], &lo);
+    restart_server(&f[victim]);
+    assert_true(trmi_front_find(f[victim].server, 1)->active);
+    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    end_bounded_job(f, w, lease);
+}
+
 static void a_rest_is_repeated(void **state) {
     (void)state;
     check_that_a_rest_is_repeated(0);
     check_that_a_rest_is_repeated(1);
+}
+
+/* A worker without samples says so again each second at most, however often it asks for some. */
+static void a_rest_is_not_repeated_each_time(void **state) {
+    enum { ASKED = 200 };
+    const trm_ps_lease_options lo = {100, 90, 1, 60 * check_patience(), 0, 10};
+    fixture f[2];
+    trm_ps_lease lease, none;
+    worker w[2];
+    trm_error err;
+    (void)state;
+    begin_bounded_job(f, w, &lo, &lease);
+    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    const uint64_t before = w[1].client->next_request;
+    const double began = trmi_os_now();
+    for (int i = 0; i < ASKED; i++) {
+        assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    }
+    const double seconds = trmi_os_now() - began;
+    const uint64_t repeated = w[1].client->next_request - before - ASKED;
+    assert_true((double)repeated <= 2 * (seconds + 1)); /* of two servers */
+    end_bounded_job(f, w, lease);
+}
+
+/* Server 1 is away: a worker without samples asks server 0 for some all the same, and tells server 1
+ * when that is back. */
+static void who_rests_does_not_wait_for_a_server_that_is_away(void **state) {
+    const trm_ps_lease_options lo = {100, 90, 1, 60 * check_patience(), 0, 10};
+    fixture f[2];
+    trm_ps_lease lease, none;
+    worker w[2];
+    trm_error err;
+    (void)state;
+    begin_bounded_job(f, w, &lo, &lease);
+    rest_unlogged(&f[1], &w[1], &lo);
+    trm_ps_server_stop(f[1].server);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    }
+    start_server(&f[1]);
+    assert_true(trmi_front_find(f[1].server, 1)->active);
+    assert_int_equal(trm_ps_lease_take(w[1].client, &lo, &none, &err), TRM_PENDING);
+    end_bounded_job(f, w, lease);
 }
 
 int main(void) {
@@ -564,6 +629,8 @@ int main(void) {
         cmocka_unit_test(workers_that_rested_together_do_not_wait),
         cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
         cmocka_unit_test(a_rest_is_repeated),
+        cmocka_unit_test(a_rest_is_not_repeated_each_time),
+        cmocka_unit_test(who_rests_does_not_wait_for_a_server_that_is_away),
     };
     return cmocka_run_group_tests_name("ps away", tests, NULL, NULL);
 }
