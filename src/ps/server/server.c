@@ -151,7 +151,8 @@ static void answer_hello(trm_ps_server *server, trmi_ps_link *link, trmi_request
     if (check_job(server, n, &r->err) != TRM_OK) {
         return;
     }
-    if (!trmi_front_reserve_room(server)) {
+    /* a reader pushes nothing */
+    if (n->value[0] >= 0 && !trmi_front_reserve_room(server, (uint32_t)n->value[0])) {
         TRMI_NO_MEMORY(&r->err, "for worker %lld", (long long)n->value[0]);
         return;
     }

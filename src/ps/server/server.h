@@ -340,10 +340,12 @@ void trmi_run_step(trmi_shard_thread *runner, trmi_request *request);
  * NOMEM */
 trmi_worker *trmi_front_worker(trm_ps_server *server, uint32_t worker, uint32_t incarnation,
                                trm_error *err);
-/* Makes room for what a server keeps of each client that is connected: a push that found no room
- * would be refused here, while other servers may have it, and snapshots would wait for it. Returns
- * false if there is no memory. */
-bool trmi_front_reserve_room(trm_ps_server *server);
+/* Returns the push of a worker without which a snapshot has gone on; NULL: none. */
+trmi_push_id *trmi_front_find_given_up(const trm_ps_server *server, uint32_t worker);
+/* Makes room for what a server keeps of this worker and of each one that is connected: a push that
+ * found no room would be refused here, while other servers may have it, and snapshots would wait for
+ * it. Returns false if there is no memory. */
+bool trmi_front_reserve_room(trm_ps_server *server, uint32_t worker);
 /* BOUNDED: returns the clock of a worker that had no samples for a while: that of the slowest
  * active one, so that no worker waits for it to catch up. */
 int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *worker);

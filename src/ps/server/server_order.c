@@ -382,19 +382,9 @@ static bool is_later(const trmi_push_id *id, const trmi_push_id *other) {
                                                  : id->sequence > other->sequence;
 }
 
-/* Returns the push of a worker without which a snapshot has gone on; NULL: none. */
-static trmi_push_id *find_given_up(const trm_ps_server *server, uint32_t worker) {
-    for (int64_t i = 0; i < server->given_up_count; i++) {
-        if (server->given_up[i].worker == worker) {
-            return &server->given_up[i];
-        }
-    }
-    return NULL;
-}
-
 bool trmi_order_is_missing(const trm_ps_server *server, const trmi_push_id *id) {
     const trmi_worker *w = trmi_front_find(server, id->worker);
-    const trmi_push_id *last = find_given_up(server, id->worker);
+    const trmi_push_id *last = trmi_front_find_given_up(server, id->worker);
     bool is_known = w != NULL && w->incarnation >= id->incarnation;
     bool has_more = is_known && (w->incarnation > id->incarnation || w->dispatched >= id->sequence);
     return !has_more && (last == NULL || is_later(id, last)) && id->sequence > 0;
@@ -410,12 +400,12 @@ static const trmi_push_id *find_missing(const trm_ps_server *server) {
     return NULL;
 }
 
-/* Records that snapshots do not wait for this push of a worker, nor for those before it. Returns
- * false if there is no memory: snapshots then wait. */
+/* Records that snapshots do not wait for this push of a worker, nor for those before it. A worker
+ * that is connected to other servers only takes no room that is reserved for those connected here.
+ * Returns false if there is no memory: snapshots then wait. */
 static bool give_up_push(trm_ps_server *server, const trmi_push_id *id) {
-    trmi_push_id *at = find_given_up(server, id->worker);
-    if (at == NULL && !trmi_grow((void **)&server->given_up, &server->given_up_capacity,
-                                 server->given_up_count + 1, sizeof *server->given_up)) {
+    trmi_push_id *at = trmi_front_find_given_up(server, id->worker);
+    if (at == NULL && !trmi_front_reserve_room(server, id->worker)) {
         return false;
     }
     if (at == NULL) {

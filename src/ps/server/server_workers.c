@@ -25,16 +25,30 @@ int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) 
     return slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
-/* Contract in server.h. Each connection adds one worker at most. */
-bool trmi_front_reserve_room(trm_ps_server *server) {
-    int64_t links = 0;
+/* Contract in server.h. */
+trmi_push_id *trmi_front_find_given_up(const trm_ps_server *server, uint32_t worker) {
+    for (int64_t i = 0; i < server->given_up_count; i++) {
+        if (server->given_up[i].worker == worker) {
+            return &server->given_up[i];
+        }
+    }
+    return NULL;
+}
+
+/* Contract in server.h. */
+bool trmi_front_reserve_room(trm_ps_server *server, uint32_t worker) {
+    int64_t workers = trmi_front_find(server, worker) == NULL;
+    int64_t given_up = trmi_front_find_given_up(server, worker) == NULL;
     for (const trmi_ps_link *l = server->links; l != NULL; l = l->next) {
-        links++;
+        if (l->worker >= 0 && (uint32_t)l->worker != worker) {
+            workers += trmi_front_find(server, (uint32_t)l->worker) == NULL;
+            given_up += trmi_front_find_given_up(server, (uint32_t)l->worker) == NULL;
+        }
     }
     return trmi_grow((void **)&server->workers, &server->worker_capacity,
-                     server->worker_count + links, sizeof *server->workers) &&
+                     server->worker_count + workers, sizeof *server->workers) &&
            trmi_grow((void **)&server->given_up, &server->given_up_capacity,
-                     server->given_up_count + links, sizeof *server->given_up);
+                     server->given_up_count + given_up, sizeof *server->given_up);
 }
 
 /* Contract in server.h. Sequences begin at 0 again with each life, and so does the silence after

@@ -543,6 +543,52 @@ static void a_worker_that_has_joined_has_room(void **state) {
     (void)state;
 }
 
+/* Notes that the server has refused a push of this worker, while it has no more memory. */
+static void note_refused_without_memory(trm_ps_server *server, uint32_t worker) {
+    const trmi_request refused = {
+        .header = {.kind = TRMI_PS_PUSH, .worker = worker, .incarnation = 1, .sequence = 1}};
+    trmi_alloc_fail_after(1);
+    trmi_order_note_refused(server, &refused);
+    trmi_alloc_fail_after(0);
+}
+
+/* The room of workers that have joined is not used for others, whose pushes have come to other servers
+ * only, and readers need none. */
+static void room_is_of_workers_that_have_joined(void **state) {
+    static job j, other;
+    trm_ps_client *reader;
+    trm_error err;
+    begin_job(&j, "kept", (trm_ps_server_options){.servers = 1, .shards = 1, .workers = 2}, NULL);
+    trm_ps_server *server = j.server[0];
+    other = (job){.options = j.options, .server = {server}, .number = 1};
+    join_worker(&other, 0, NULL);
+    pthread_mutex_lock(&server->mutex);
+    server->given_up_capacity = 2; /* for workers 0 and 1 */
+    const int64_t capacity = server->worker_capacity = 2;
+    note_refused_without_memory(server, 7);
+    assert_int_equal(server->given_up_count, 0);
+    const trmi_request refused = {
+        .header = {.kind = TRMI_PS_PUSH, .worker = 7, .incarnation = 1, .sequence = 1}};
+    trmi_order_note_refused(server, &refused);
+    assert_int_equal(server->given_up_count, 1);
+    server->given_up_capacity = 3;
+    note_refused_without_memory(server, 0);
+    note_refused_without_memory(server, 1);
+    assert_int_equal(server->given_up_count, 3);
+    server->worker_capacity = capacity;
+    pthread_mutex_unlock(&server->mutex);
+    const trm_ps_client_options o = {.local = j.server, .servers = 1, .worker = -1};
+    CHECK_OK(trm_ps_client_create(&o, &reader, &err), err);
+    pthread_mutex_lock(&server->mutex);
+    assert_int_equal(server->given_up_capacity, 3);
+    assert_int_equal(server->worker_capacity, capacity);
+    pthread_mutex_unlock(&server->mutex);
+    trm_ps_client_destroy(reader);
+    worker_leave(&other.worker);
+    end_job(&j);
+    (void)state;
+}
+
 /* Server 1 has refused a push of a worker's next life, and never gets the last one of its earlier life:
  * a checkpoint ends. */
 static void a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier(void **state) {
@@ -584,6 +630,7 @@ int main(void) {
         cmocka_unit_test(a_refused_push_is_in_no_checkpoint),
         cmocka_unit_test(a_refused_push_of_another_worker_is_not_awaited),
         cmocka_unit_test(a_worker_that_has_joined_has_room),
+        cmocka_unit_test(room_is_of_workers_that_have_joined),
         cmocka_unit_test(a_refused_push_of_a_next_life_ends_the_wait_for_the_earlier),
         cmocka_unit_test(a_number_that_was_given_up_is_not_used_again),
     };
