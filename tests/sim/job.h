@@ -15,6 +15,8 @@ enum {
     JOB_RANKS = 6,      /* of an elastic job */
     JOB_PROCESSES = 12, /* of an elastic job, with those that join */
     JOB_BATCH = 10,
+    JOB_AHEAD = 4,    /* pushes of a worker that are unanswered, at most */
+    JOB_HOLD = 30,    /* seconds that a snapshot waits for a push that other servers have */
     JOB_BATCHES = 32, /* of an epoch, at most */
     JOB_EPOCHS = 3,
     JOB_KEYS = 24,
@@ -124,6 +126,8 @@ typedef struct sim_job {
     uint8_t was_lent[JOB_EPOCHS][JOB_BATCH * JOB_BATCHES]; /* samples that a worker has had */
     int faults, kills, leases_lost, cuts_made; /* kills: ends of workers before their work */
     int server_deaths;
+    uint32_t confirmed; /* newest snapshot that a worker has noted */
+    int parts_then;     /* how often parts of pushes may have come into it (roles.c) */
 } sim_job;
 
 extern sim_job job;
