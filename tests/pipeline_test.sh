@@ -158,6 +158,22 @@ same strict
 timeout 300 "$trireme" train gpt2 $data $network --batch-size 8 --full-batch -n 4 $search --stages 1 --micro-batches 4 --steps 1 --eval-every-epochs 0 \
     --launch-dir logs > out 2>&1 && grep -q "a step has 2 samples a rank, 8 together" out || fail "the samples of a step: $(cat out)"
 
+# ---- --global-batch: all micro-batches of the plan that is found together, whether or not their number is given
+for case in "--stages 2 --micro-batches 4" "--stages 2" "--stages 1 --micro-batches 2"; do
+    # shellcheck disable=SC2086
+    timeout 300 "$trireme" train gpt2 $data $network --global-batch 16 -n 4 $search $case --steps 1 --eval-every-epochs 0 --launch-dir logs > out 2>&1 &&
+        grep -qE "a step has [0-9]+ samples a rank, 16 together" out || fail "--global-batch 16 $case: $(cat out)"
+done
+# The launcher counts the parts of a batch as the ranks do: --full-batch in either spelling.
+for case in "--context 24;parallel_mode=semi_auto_parallel;full_batch=true" "--context 24;parallel_mode=semi_auto_parallel --full-batch"; do
+    # shellcheck disable=SC2086
+    timeout 300 "$trireme" train gpt2 ${data%--context*} $network --global-batch 6 -n 4 $case --steps 1 --eval-every-epochs 0 --launch-dir logs \
+        > out 2>&1 && grep -q "6 together" out || fail "--global-batch 6 $case: $(cat out)"
+done
+# shellcheck disable=SC2086
+expect 2 "pipeline_stages=4: each stage needs a rank, and the job has 2 (-n)" train gpt2 ${data%--context*} $network --global-batch 8 -n 2 \
+    --context "24; pipeline_stages=4" --steps 1
+
 # ---- wrong use
 # shellcheck disable=SC2086
 expect 2 "a number of tokens from 1 to 16777216, options NAME=VALUE, or both" train gpt2 ${data%--context*} $network --context "24, gradients_mean=true" --steps 1

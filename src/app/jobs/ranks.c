@@ -363,15 +363,18 @@ static int32_t count_wanted_ranks(const app_context *app) {
     return app_elastic(app) != NULL && ranks < 2 ? 2 : ranks;
 }
 
-/* Contract in app.h. One rank never splits. */
-bool app_splits(app_context *app) {
+/* Returns whether so many ranks split one graph. One rank never splits. */
+static bool is_split_by(app_context *app, int64_t ranks) {
     trm_error err;
-    if (count_wanted_ranks(app) < 2 || app_set_context(app, &err) != TRM_OK) {
+    if (ranks < 2 || app_set_context(app, &err) != TRM_OK) {
         return false;
     }
     const char *mode = app_context_option(app, "parallel_mode");
     return strcmp(mode, "semi_auto_parallel") == 0 || strcmp(mode, "auto_parallel") == 0;
 }
+
+/* Contract in app.h. */
+bool app_splits(app_context *app) { return is_split_by(app, count_wanted_ranks(app)); }
 
 /* Returns whether an option of the context is set to `value`. */
 static bool option_equals(const app_context *app, const char *option, const char *value) {
@@ -379,44 +382,61 @@ static bool option_equals(const app_context *app, const char *option, const char
            strcmp(app_context_option(app, option), value) == 0;
 }
 
-int32_t app_feeding_ranks(app_context *app) {
+/* Returns the ranks of this job, those that an elastic one was to begin with: its batch is that of
+ * all ranks, also where some have never come. */
+static int32_t count_first_ranks(const app_context *app) {
+    return app_elastic(app) != NULL ? app->ranks->first : app_rank_count(app);
+}
+
+/* Returns how many of so many ranks feed different samples. */
+static int64_t count_feeding(app_context *app, int64_t ranks) {
     trm_error err;
-    /* the batch of an elastic job is that of all ranks, also where some have never come */
-    int32_t ranks = app_elastic(app) != NULL ? app->ranks->first : app_rank_count(app);
-    int32_t stages = ranks > 1 && app_set_context(app, &err) == TRM_OK
+    int64_t stages = ranks > 1 && app_set_context(app, &err) == TRM_OK
                          ? atoi(app_context_option(app, "pipeline_stages"))
                          : 1;
     return stages > 1 && ranks >= stages ? ranks / stages : ranks;
+}
+
+int32_t app_feeding_ranks(app_context *app) {
+    return (int32_t)count_feeding(app, count_first_ranks(app));
 }
 
 bool app_reads_own(app_context *app) {
     return app_splits(app) && trm_context_own_samples(app->context, count_wanted_ranks(app));
 }
 
-/* Returns whether --batch-size is the batch of all ranks of a split. */
-static bool is_full(app_context *app) {
-    return app_splits(app) && (option_equals(app, "full_batch", "true") ||
-                               option_equals(app, "dataset_strategy", "full_batch"));
+/* Returns whether --batch-size is the batch of all of so many ranks, which split a graph. */
+static bool is_full(app_context *app, int64_t ranks) {
+    return is_split_by(app, ranks) && (option_equals(app, "full_batch", "true") ||
+                                       option_equals(app, "dataset_strategy", "full_batch"));
 }
 
 int64_t app_whole_batch(app_context *app) {
-    return app->o.batch_size * (is_full(app) ? 1 : app_feeding_ranks(app));
+    return app->o.batch_size * (is_full(app, count_wanted_ranks(app)) ? 1 : app_feeding_ranks(app));
 }
 
-/* Returns in how many parts the ranks divide a step's samples, those of this job or, in the
- * launcher, those that it is to have: one for each rank that feeds others, and for each batch. */
-static int64_t count_batch_parts(app_context *app, trm_error *err) {
+/* Counts the parts into which the ranks divide a step's samples, those of this job or, in the
+ * launcher, those that it is to have: one for each rank that feeds others, and for each batch.
+ *   errors  INVALID: more stages than ranks */
+static trm_status count_batch_parts(app_context *app, int64_t *out, trm_error *err) {
     const app_options *o = &app->o;
     const bool launches = app->ranks == NULL && o->ranks > 1;
-    if (app_set_context(app, err) != TRM_OK) {
-        return 0;
+    trm_status status = app_set_context(app, err);
+    if (status != TRM_OK) {
+        return status;
     }
-    const int64_t stages = atoi(app_context_option(app, "pipeline_stages"));
-    const int64_t ranks = !launches    ? app_feeding_ranks(app)
-                          : stages > 1 ? o->ranks / stages
-                                       : o->ranks;
-    const bool full = launches ? o->full_batch : is_full(app);
-    return (full ? 1 : ranks) * (o->accumulate > 1 ? o->accumulate : 1);
+    const int64_t ranks = launches ? o->ranks : count_first_ranks(app),
+                  stages = atoi(app_context_option(app, "pipeline_stages"));
+    if (ranks > 1 && stages > ranks) {
+        return app_fail(err, TRM_INVALID,
+                        "pipeline_stages=%lld: each stage needs a rank, and the job has %lld (-n)",
+                        (long long)stages, (long long)ranks);
+    }
+    const bool full = is_full(app, launches ? ranks : count_wanted_ranks(app));
+    /* a search of stages plans the whole batch, whatever --micro-batches says */
+    const int64_t batches = o->accumulate > 1 && !o->stages_searched ? o->accumulate : 1;
+    *out = (full ? 1 : count_feeding(app, ranks)) * batches;
+    return TRM_OK;
 }
 
 trm_status app_settle_batch(app_context *app, trm_error *err) {
@@ -439,9 +459,10 @@ trm_status app_settle_batch(app_context *app, trm_error *err) {
                         "--global-batch keeps the batch of all ranks, --elastic-batch rank that of "
                         "each: give one of them");
     }
-    const int64_t parts = count_batch_parts(app, err);
-    if (parts == 0) {
-        return TRM_INVALID;
+    int64_t parts = 0;
+    trm_status status = count_batch_parts(app, &parts, err);
+    if (status != TRM_OK) {
+        return status;
     }
     if (o->global_batch % parts != 0) {
         return app_fail(err, TRM_INVALID,

@@ -152,5 +152,6 @@ trm_status app_search_stages(app_context *app, trm_error *err) {
         status = take_found(app, &plan, err);
     }
     app_settle_micro_batches(o);
-    return status;
+    /* the plan's stages and micro-batches divide --global-batch, too */
+    return status == TRM_OK ? app_settle_batch(app, err) : status;
 }
