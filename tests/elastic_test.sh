@@ -13,11 +13,15 @@ refused() { # TEXT FLAGS...
     cat err.txt refused/device*/train.log* 2> /dev/null | grep -q "$text" || fail "$*: '$text' expected: $(cat err.txt)"
 }
 refused "layerwise parameters have other values on each of them" --elastic 1:2 --parallel-mode hybrid_parallel --layerwise fc2
-refused "a job goes on without its workers already" --elastic 1:2 --ps 1
+refused "a job survives the death of workers by itself: leave --elastic out" --elastic 1:2 --ps 1
 refused "is not in this range" --elastic 3:4
 refused "the least and the most ranks" --elastic all
 refused "give one of them" --elastic 1:2 --global-batch 32 --batch-size 16
 refused "give one of them" --elastic 1:2 --global-batch 32 --elastic-batch rank
+refused "each worker has a batch of its own" --global-batch 32 --ps 1
+TF_CONFIG='{"cluster": {"ps": ["h:1"], "worker": ["h:2"]}, "task": {"type": "worker", "index": 0}}' "$trireme" train mlp --data synth --steps 2 \
+    --global-batch 32 > out.txt 2>&1
+grep -q "each worker has a batch of its own" out.txt || fail "--global-batch of one role: $(cat out.txt)"
 refused "its 2 parts .* do not divide it" --elastic 1:2 --global-batch 33
 
 # Kills and leaves at random moments, of rank 0 too, and ranks that come back: the benchmark, for less time. What counts is what the jobs
@@ -67,7 +71,7 @@ grep -q '"event":"step"' run/run-rank-1.jsonl || fail "rank 1 has no record of i
 "$trireme" report run > report.txt || fail "report of an elastic job"
 grep -q "mlp, done, step 600" report.txt || fail "report of an elastic job: $(cat report.txt)"
 # An evaluator beside any job needs no addresses: it ends after the checkpoint of the last step.
-timeout 300 "$trireme" train mlp --data synth --image-size 32 --steps 600 --output run --job_name evaluator --json > eval.txt 2>&1 ||
+timeout 300 "$trireme" train mlp --data synth --image-size 32 --steps 600 --output run --global-batch 64 --job_name evaluator --json > eval.txt 2>&1 ||
     fail "an evaluator of an elastic job: $(tail -3 eval.txt)"
 grep -q '"event":"eval".*"global_step":600' eval.txt || fail "an evaluator of an elastic job: $(tail -3 eval.txt)"
 "$trireme" train mlp --data synth --steps 2 -n 2 --evaluator --output none > out.txt 2>&1

@@ -444,11 +444,6 @@ trm_status app_settle_batch(app_context *app, trm_error *err) {
     if (o->global_batch == 0) {
         return TRM_OK;
     }
-    if (app_is_job(app)) {
-        return app_fail(err, TRM_INVALID,
-                        "--global-batch is for jobs without servers, whose workers have a batch "
-                        "each: give --batch-size");
-    }
     if (app_given(&app->parsed, "batch-size")) {
         return app_fail(err, TRM_INVALID,
                         "--global-batch is the batch of all ranks, --batch-size that of one: give "

@@ -22,7 +22,8 @@ extern char **environ;
 
 /* ---- all roles ------------------------------------------------------------------------------- */
 
-/* Refuses flags that jobs with servers do not read; the message gives the alternative.
+/* Refuses flags that jobs with servers do not read; the message gives the alternative. An evaluator of
+ * a job without servers has the flags of that job, with --global-batch.
  *   errors  INVALID */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {
@@ -33,12 +34,16 @@ static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
                  {"metrics", "each process prints its own: --json, and --tensorboard"},
                  {"profile", "the timeline is that of a job without servers"},
                  {"histogram-epochs", "there are no histograms: parameters are on the servers"},
-                 {"elastic", "a job goes on without its workers already, and they come back "
-                             "(--restarts)"},
+                 {"elastic", "a job survives the death of workers by itself: leave --elastic out; "
+                             "--restarts starts dead workers again"},
+                 {"global-batch", "each worker has a batch of its own: give --batch-size"},
                  {"loss-scale", "gradients are float32 where they are added"},
                  {"accumulate", "each batch is a step: use a larger --batch-size"}};
+    const char *role = app->o.job_name != NULL ? app->o.job_name : "";
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        if (app_given(&app->parsed, names[i].name)) {
+        const bool of_ranks = strcmp(names[i].name, "global-batch") == 0;
+        if (app_given(&app->parsed, names[i].name) &&
+            !(of_ranks && strcmp(role, "evaluator") == 0)) {
             return app_fail(err, TRM_INVALID, "--%s: with parameter servers %s", names[i].name,
                             names[i].instead);
         }
