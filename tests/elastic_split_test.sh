@@ -95,21 +95,55 @@ grep -q "\"event\":\"membership\".*$lost" together/run.jsonl || fail "together: 
 disturbed most "STOP KILL" '0|1|2' 8 --shard-optimizer --save-every-steps 1000000 || fail "most: $(cat err.txt)"
 same most '"lost":\[0, 1, 2\]'
 # Three ranks have no equal parts of the samples, so the last one is spare. When it alone is left, a newer checkpoint serves for the state
-# with which it became spare.
-: > out.txt
-# shellcheck disable=SC2086
-"$trireme" train $model --batch-size 8 -n 4 --elastic 1:4 --output spare --launch-dir spare-logs --save-every-steps 5 > out.txt 2> err.txt &
-job=$!
-until grep -q '"event":"step"' out.txt || ! kill -0 $job 2> /dev/null; do
-    sleep 0.05
-done
-signal_ranks KILL 3
-until sed -n '/"event":"membership"/,$p' out.txt | grep -q '"event":"checkpoint"' || ! kill -0 $job 2> /dev/null; do
-    sleep 0.05
-done
-signal_ranks "STOP KILL" '0|1'
-wait $job || fail "spare: $(cat err.txt)"
-same spare '"lost":\[0, 1\].*"restored":"checkpoint step [0-9]*"'
+# with which it became spare; that state itself, where the checkpoint cannot be read. The job ends by a signal: FOLDER PATTERN COMMAND...,
+# which runs before the others die
+step_of() { sed -n "s/.*\"event\":\"$1\".*\"global_step\":\([0-9]*\).*/\1/p" "$2" 2> /dev/null | tail -n 1; }
+wait_until() { # CONDITION...: while the job runs
+    local end=$((SECONDS + 300 * patience))
+    until "$@"; do
+        kill -0 $job 2> /dev/null && [ $SECONDS -lt $end ] || { fail "$folder: waited for $*: $(tail -n 2 out.txt) $(cat err.txt)"; return 1; }
+        sleep 0.05
+    done
+}
+has_newer() { [ "$(step_of checkpoint out.txt)0" -gt "$(step_of membership out.txt)0" ] && grep -q '"event":"membership"' out.txt; }
+is_alone() { grep -q '"event":"membership".*"ranks":1,' "$folder/run.jsonl"; }
+end_job() { # waits for the end of the job, with a deadline
+    local end=$((SECONDS + 300 * patience))
+    while kill -0 $job 2> /dev/null; do
+        [ $SECONDS -lt $end ] || { fail "$folder: the job does not end: $(tail -n 2 out.txt) $(cat err.txt)"; kill -KILL $job; }
+        sleep 0.05
+    done
+    wait $job
+}
+spare() {
+    local folder=$1 pattern=$2 endless=${model/--steps $steps/--steps 1000000000} end part
+    shift 2
+    : > out.txt
+    # shellcheck disable=SC2086
+    "$trireme" train $endless --batch-size 8 -n 4 --elastic 1:4 --output "$folder" --launch-dir "$folder-logs" --save-every-steps 5 > out.txt 2> err.txt &
+    job=$!
+    wait_until grep -q '"event":"step"' out.txt
+    signal_ranks KILL 3
+    wait_until has_newer
+    signal_ranks STOP '0|1'
+    "$@"
+    signal_ranks KILL '0|1'
+    wait_until is_alone
+    kill -TERM $job
+    end_job
+    end=$(step_of done "$folder/run.jsonl")
+    # shellcheck disable=SC2086
+    timeout 600 "$trireme" train ${model/--steps $steps/--steps ${end:-1}} --batch-size 32 --output "$folder-one" > out.txt 2> one.txt || fail "$folder: one rank: $(cat one.txt)"
+    for part in model optimizer; do
+        cmp "$folder-one/ckpt-$end/$part.safetensors" "$folder/ckpt-$end/$part.safetensors" || fail "$folder: $part differs from one rank: $(cat err.txt)"
+    done
+    grep '"event":"membership"' "$folder/run.jsonl" | tail -n 1 | grep -q "$pattern" || fail "$folder: no $pattern: $(grep membership "$folder/run.jsonl")"
+}
+damage() { truncate -s 100 damaged/ckpt-*/optimizer.safetensors; }
+spare spare '"lost":\[0, 1\].*"restored":"checkpoint step [0-9]*"' true
+spare damaged '"lost":\[0, 1\].*"redone_steps":0,' damage
+grep '"event":"membership"' damaged/run.jsonl | grep -q restored && fail "damaged: a checkpoint that cannot be read is taken"
+grep -rq "the ranks go on with their state of step" damaged-logs || fail "damaged: no warning: $(tail -n 3 damaged-logs/device*/train.log*)"
 # Ranks that share no memory send each other copies. Two that are no neighbours have theirs on others; of neighbours one part is lost
 # with its copy.
 disturbed sent KILL 3 16 --stages 2 --engine tcp || fail "sent: $(cat err.txt)"

@@ -492,66 +492,74 @@ static void report_epoch(trmi_run *r, int64_t newest, const change_times *times)
 /* What a rank knows of the checkpoints of the job. Sent as bytes. */
 typedef struct checkpoints {
     char directory[4096]; /* empty: nothing */
+    int64_t step;         /* of the newest; -1: there is none, -2: no directory is known */
     int64_t samples, blocks, rank_samples;
     int32_t norm_groups, batch; /* as in trmi_elastic_position */
 } checkpoints;
 
-/* Finds the directory of the job's checkpoints for all ranks: the lowest that knows it tells the
- * others.
- *   errors  IO: none does; those of the collectives */
+/* Finds the directory of the job's checkpoints for all ranks: the lowest of those that know the
+ * newest checkpoint tells the others. Collective. */
 static trm_status find_checkpoints(trmi_run *r, checkpoints *out, trm_error *err) {
-    trmi_elastic_model *e = r->model->elastic;
+    const trmi_elastic_model *e = r->model->elastic;
     trm_comm *comm = trm_elastic_comm(e->job);
-    const char *own = r->checkpoints != NULL ? r->checkpoints : "";
-    int32_t rank =
-        own[0] != '\0' && strlen(own) < sizeof out->directory ? trm_comm_rank(comm) : INT32_MAX;
+    const char *own = r->checkpoints != NULL && strlen(r->checkpoints) < sizeof out->directory
+                          ? r->checkpoints
+                          : "";
     *out = (checkpoints){.samples = e->samples,
                          .blocks = e->blocks,
                          .rank_samples = e->rank_samples,
                          .norm_groups = e->norm_groups,
                          .batch = (int32_t)e->asked.batch};
     snprintf(out->directory, sizeof out->directory, "%s", own);
+    if (own[0] == '\0') {
+        out->step = -2;
+    } else if (trm_checkpoint_latest(own, &out->step, NULL) != TRM_OK) {
+        out->step = -1;
+    }
+    int64_t newest = out->step;
+    TRMI_TRY(trm_comm_allreduce(comm, &newest, 1, TRM_INT64, TRM_REDUCTION_MAX, err));
+    int32_t rank = out->step == newest ? trm_comm_rank(comm) : INT32_MAX;
     TRMI_TRY(trm_comm_allreduce(comm, &rank, 1, TRM_INT32, TRM_REDUCTION_MIN, err));
-    if (rank == INT32_MAX) {
+    return trm_comm_broadcast(comm, out, (int64_t)sizeof *out, TRM_UINT8, rank, err);
+}
+
+/* Takes the batches of a job whose state is lost.
+ *   errors  IO: no rank knows checkpoints */
+static trm_status take_batches(trmi_elastic_model *e, const checkpoints *from, trm_error *err) {
+    if (from->step == -2) {
         return TRMI_FAIL(
             err, TRM_IO,
             "no rank that is left has the state of the model, or knows checkpoints of it; "
             "--resume continues the job from its newest checkpoint");
     }
-    TRMI_TRY(trm_comm_broadcast(comm, out, (int64_t)sizeof *out, TRM_UINT8, rank, err));
-    e->samples = out->samples;
-    e->blocks = out->blocks;
-    e->rank_samples = out->rank_samples;
-    e->norm_groups = out->norm_groups;
-    e->asked.batch = (trm_batch_scope)out->batch;
+    e->samples = from->samples;
+    e->blocks = from->blocks;
+    e->rank_samples = from->rank_samples;
+    e->norm_groups = from->norm_groups;
+    e->asked.batch = (trm_batch_scope)from->batch;
     return TRM_OK;
 }
 
-/* Where only spare ranks and new ones are left, their state is that with which the epoch began. If
- * the job has a newer checkpoint, gives that state up, as where no rank has any: *newest is then -1.
- * Collective. */
-static trm_status prefer_checkpoint(trmi_run *r, int64_t *newest, bool *hooks_due, trm_error *err) {
-    trmi_elastic_model *e = r->model->elastic;
-    /* whether a rank was active; the step of the newest checkpoint */
-    int64_t known[2] = {e->stale ? 0 : 1, -1};
-    if (e->stale && r->checkpoints != NULL &&
-        trm_checkpoint_latest(r->checkpoints, &known[1], NULL) != TRM_OK) {
-        known[1] = -1;
-    }
-    TRMI_TRY(
-        trm_comm_allreduce(trm_elastic_comm(e->job), known, 2, TRM_INT64, TRM_REDUCTION_MAX, err));
-    if (known[0] == 0 && known[1] > *newest) {
-        trmi_elastic_drop_whole(e);
-        *newest = -1;
-        *hooks_due = false;
-    }
+/* Sets *out if only spare ranks and new ones are left: their state is that with which the epoch
+ * began, and a checkpoint may be newer. Collective. */
+static trm_status are_all_stale(const trmi_elastic_model *e, bool *out, trm_error *err) {
+    int32_t active = !e->stale;
+    TRMI_TRY(trm_comm_allreduce(trm_elastic_comm(e->job), &active, 1, TRM_INT32, TRM_REDUCTION_MAX,
+                                err));
+    *out = active == 0;
     return TRM_OK;
+}
+
+/* Notes that the model has the state of a checkpoint of step *newest. */
+static void note_restored(trmi_elastic_model *e, int64_t newest) {
+    e->begun_epoch = -1;
+    e->ended.step = UINT64_MAX;
+    e->restored = newest;
 }
 
 /* The newest checkpoint of the job serves for a state that is lost. *newest: its step. */
 static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *newest,
                                trm_error *err) {
-    trmi_elastic_model *e = r->model->elastic;
     trm_status status = r->resume(r->model, from->directory, err);
     if (status == TRM_END) {
         return TRMI_FAIL(
@@ -561,10 +569,37 @@ static trm_status resume_epoch(trmi_run *r, const checkpoints *from, int64_t *ne
             from->directory);
     }
     TRMI_TRY(status);
-    e->begun_epoch = -1;
-    e->ended.step = UINT64_MAX;
-    e->restored = *newest = (int64_t)trm_exec_step(r->model->train.exec);
+    *newest = (int64_t)trm_exec_step(r->model->train.exec);
+    note_restored(r->model->elastic, *newest);
     return TRM_OK;
+}
+
+/* Reads a checkpoint that is newer than the state of step *newest which the ranks have. Where not all
+ * can read it, that state is written again. Collective. */
+static trm_status prefer_checkpoint(trmi_run *r, const checkpoints *from, int64_t *newest,
+                                    bool *hooks_due, trm_error *err) {
+    trm_model *model = r->model;
+    trmi_elastic_model *e = model->elastic;
+    trm_error why = {.message = "another rank cannot read it"};
+    const int64_t samples = model->resumed_samples;
+    trm_status status = r->resume(model, from->directory, &why);
+    const int64_t step = status == TRM_OK ? (int64_t)trm_exec_step(model->train.exec) : -1;
+    int64_t least_most[2] = {step, -step};
+    TRMI_TRY(trm_comm_allreduce(trm_elastic_comm(e->job), least_most, 2, TRM_INT64,
+                                TRM_REDUCTION_MIN, err));
+    if (least_most[0] > *newest && least_most[0] == -least_most[1]) {
+        trmi_elastic_drop_whole(e);
+        *newest = step;
+        *hooks_due = false;
+        note_restored(e, step);
+        return TRM_OK;
+    }
+    trmi_log(TRM_LOG_WARN, "train",
+             "the ranks go on with their state of step %lld, not the checkpoint of step %lld: %s",
+             (long long)*newest, (long long)from->step, why.message);
+    model->resumed_samples = samples;
+    model->first_ranks = e->at.first_ranks;
+    return restore_state(model, err);
 }
 
 /* Tries once to begin the next epoch of the job, and the model in it. */
@@ -576,14 +611,20 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
     times->ends[MEETING] = trmi_os_now();
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
-    TRMI_TRY(prefer_checkpoint(r, newest, hooks_due, err));
-    times->ends[STATE] = trmi_os_now();
     const bool lost = *newest < 0;
+    bool stale = lost;
+    TRMI_TRY(lost ? TRM_OK : are_all_stale(e, &stale, err));
+    TRMI_TRY(stale ? find_checkpoints(r, &from, err) : TRM_OK);
+    times->ends[STATE] = trmi_os_now();
     e->restored = 0;
-    TRMI_TRY(lost ? find_checkpoints(r, &from, err) : TRM_OK);
+    TRMI_TRY(lost ? take_batches(e, &from, err) : TRM_OK);
     r->model->first_ranks = lost ? r->model->first_ranks : e->at.first_ranks;
     TRMI_TRY(compile_epoch(r, err));
-    TRMI_TRY(lost ? resume_epoch(r, &from, newest, err) : TRM_OK);
+    if (lost) {
+        TRMI_TRY(resume_epoch(r, &from, newest, err));
+    } else if (stale && from.step > *newest) {
+        TRMI_TRY(prefer_checkpoint(r, &from, newest, hooks_due, err));
+    }
     times->ends[PROGRAM] = trmi_os_now();
     TRMI_TRY(open_parts(r, err));
     times->ends[PARTS] = trmi_os_now();
