@@ -13,12 +13,34 @@ head -c 32 /dev/urandom > token && chmod 600 token
 export TRIREME_TOKEN_FILE=$work/token
 tried=0
 
+job="" hand=""
+# What a failed test leaves behind ends with it: the launcher ends its ranks.
+end_all() {
+    local pid code=$?
+    for pid in $job $hand $(find_rank "TRIREME_RENDEZVOUS=${TRIREME_RENDEZVOUS:-}"); do
+        kill -KILL "$pid" 2> /dev/null
+    done
+    cd / && rm -rf "$work"
+    [ $code = 0 ] && [ "$failed" = 1 ] && exit 1
+    exit $code
+}
+trap end_all EXIT
 # Waits until a file has a line with TEXT, while the job runs: FILE TEXT
 wait_for() {
+    local end=$((SECONDS + 300 * patience))
     until grep -q "$2" "$1" 2> /dev/null; do
-        kill -0 $job 2> /dev/null || { fail "$name: no $2: $(tail -n 3 "$1" err.txt hand.txt)"; return; }
+        kill -0 $job 2> /dev/null && [ $SECONDS -lt $end ] || { fail "$name: no $2: $(tail -n 3 "$1" err.txt hand.txt)"; exit 1; }
         sleep 0.05
     done
+}
+# Waits for the end of a process that this script has started, and returns its exit code: PID
+wait_end() {
+    local end=$((SECONDS + 300 * patience))
+    while kill -0 "$1" 2> /dev/null; do
+        [ $SECONDS -lt $end ] || { fail "$name: process $1 does not end: $(tail -n 3 out.txt err.txt hand.txt)"; exit 1; }
+        sleep 0.05
+    done
+    wait "$1"
 }
 # Prints the pids of the ranks of this job whose environment has a line: LINE
 find_rank() {
@@ -33,7 +55,7 @@ find_rank() {
 # elastic NAME VARIABLE LAUNCHER...: VARIABLE has the rank of a process
 elastic() {
     name=$1
-    local variable=$2 victim hand steps
+    local variable=$2 victim steps
     shift 2
     tried=1
     rm -rf run one hand.txt
@@ -44,7 +66,7 @@ elastic() {
     job=$!
     wait_for out.txt '"event":"step"'
     victim=$(find_rank "$variable=1")
-    cp "/proc/$victim/environ" environment || { fail "$name: no process of rank 1"; kill $job; return; }
+    cp "/proc/$victim/environ" environment || { fail "$name: no process of rank 1"; exit 1; }
     kill -KILL "$victim"
     wait_for run/run.jsonl '"event":"membership".*"ranks":2.*"lost":\[1\]'
     # shellcheck disable=SC2086
@@ -53,10 +75,11 @@ elastic() {
     hand=$!
     wait_for run/run.jsonl '"event":"membership".*"ranks":3.*"joined":\[3\]'
     kill -TERM $hand
-    wait $hand || fail "$name: the rank that leaves: exit code $?: $(tail -n 3 hand.txt)"
+    wait_end $hand || fail "$name: the rank that leaves: exit code $?: $(tail -n 3 hand.txt)"
     wait_for run/run.jsonl '"event":"membership".*"ranks":2.*"left":\[3\],"joined":\[\],"redone_steps":0'
     kill -INT "$(find_rank "$variable=0")"
-    wait $job
+    wait_end $job
+    job="" hand=""
     steps=$(sed -n 's/.*"event":"done".*"global_step":\([0-9]*\).*/\1/p' run/run.jsonl)
     # shellcheck disable=SC2086
     timeout 600 "$trireme" train $model --batch-size 24 --steps "${steps:-1}" --output one > out.txt 2> err.txt || fail "one process: $(cat err.txt)"
