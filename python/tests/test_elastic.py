@@ -45,7 +45,7 @@ def tell(**more):
     path = os.path.join(place, str(os.getpid()))
     with open(path + '.new', 'w') as f:
         json.dump(dict(more, first=first, seen=seen, left=model.left, step=model.global_step, digest=hashlib.sha256(weights).hexdigest()), f)
-    os.rename(path + '.new', path)  # who finds it finds all of it
+    os.rename(path + '.new', path)  # a process that finds the file finds all of it
 
 try:
     model.train(until_step=9 if last else 10 ** 9, callbacks=[after_step, Watch()])

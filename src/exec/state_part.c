@@ -90,7 +90,8 @@ typedef struct listed_runs {
     const char *address; /* of the variable */
 } listed_runs;
 
-/* Returns whether the next one of these runs has the words of the run *of at word `at` of a variable. */
+/* Returns whether the next one of these runs has the words of the run *of at word `at` of a
+ * variable. */
 static bool is_alike(const trmi_state_part *part, const listed_runs *like, const trmi_state_run *of,
                      int64_t at) {
     return like->run < like->end && part->runs[like->run].words == of->words &&

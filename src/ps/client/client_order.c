@@ -8,8 +8,9 @@
  * Server 0 decides what must be one for all: numbers of tables, leases, steps. SNAPSHOT goes to all
  * servers before the first answer is awaited, so that they write at the same time.
  *
- * Invariant: a snapshot is of one moment. While servers hold, no push is applied that others lack;
- * a server that holds is released, also after an error or when this client dies, as its connection ends.
+ * Invariant: a snapshot is of one moment. While servers hold, no push is applied that others lack; a
+ * server that holds is released, also after an error or when this client dies, as its connection
+ * ends.
  */
 #include "ps/client/client.h"
 
