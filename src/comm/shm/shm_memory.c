@@ -435,7 +435,12 @@ bool trmi_shm_find_owner(trmi_shm_host *host, const void *memory, size_t bytes, 
 trm_status trmi_shm_map_place(trmi_shm_host *host, int32_t owner, trmi_shm_place place,
                               size_t bytes, trmi_shm_segment *out, trm_error *err) {
     *out = (trmi_shm_segment){0};
-    if (owner < 0 || owner >= host->n || place.region >= TRMI_SHM_REGIONS) {
+    if (owner < 0 || owner >= host->n) {
+        return TRMI_FAIL(err, TRM_CORRUPT,
+                         "shared memory: a region of rank %d, ranks from 0 to %d expected", owner,
+                         host->n - 1);
+    }
+    if (place.region >= TRMI_SHM_REGIONS) {
         return TRMI_FAIL(err, TRM_CORRUPT,
                          "shared memory: region %u of rank %d, %d regions expected", place.region,
                          owner, TRMI_SHM_REGIONS);
