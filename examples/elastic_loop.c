@@ -8,9 +8,12 @@
  * Each step waits for MILLISECONDS, so that there is time to kill a rank (kill -9), to let one leave
  * (kill) or to start one more (the same command with the variables of device1/env1.log).
  *
- *     a rank dies     all_reduce fails on the others -> recover -> the newest weights -> the step again
+ *     a rank dies     all_reduce fails on the others -> recover -> the newest weights -> the step
+ *                     again
  *     one leaves or   all ranks learn of it with the gradients of a step -> recover -> the newest
- *     joins           weights -> the next step */
+ *     joins           weights -> the next step
+ *     one wants to    it stays, because too few would be left, and all ranks learn that with the
+ *     leave           next step: the job ends */
 #define _POSIX_C_SOURCE 199309L /* nanosleep */
 #include <math.h>
 #include <signal.h>
@@ -53,20 +56,24 @@ static void backward(const float *sample, float part, const float *w, float *g) 
 }
 
 /* Makes one step. The samples are a function of the step, so that it can be done again by other
- * ranks. *changes: a rank wants to leave, or a process to join. */
-static trm_status make_step(bool *changes, trm_error *err) {
-    float gradient[WEIGHTS + 1] = {0}; /* and one more, in which a rank tells of a change */
+ * ranks. *changes: a rank wants to leave, or a process to join. *ends: a rank had to stay. */
+static trm_status make_step(bool *changes, bool *ends, trm_error *err) {
+    float gradient[WEIGHTS + 2] = {0}; /* and two more, in which a rank tells of both */
+    trm_membership m;
+    trm_elastic_get_membership(job, &m);
     for (int i = trm_distribute_rank(ranks); i < BATCH; i += trm_distribute_size(ranks)) {
         backward(data[(step * BATCH + i) % SAMPLES], 1.0f / (float)BATCH, weights, gradient);
     }
     gradient[WEIGHTS] = trm_elastic_wants_change(job) ? 1 : 0;
-    trm_status status = trm_distribute_all_reduce(ranks, &TRM_FLOATS(gradient, WEIGHTS + 1), 1,
+    gradient[WEIGHTS + 1] = m.stays ? 1 : 0;
+    trm_status status = trm_distribute_all_reduce(ranks, &TRM_FLOATS(gradient, WEIGHTS + 2), 1,
                                                   TRM_REDUCTION_SUM, err);
     for (int k = 0; status == TRM_OK && k < WEIGHTS; k++) {
         weights[k] -= 0.2f * gradient[k];
     }
     step += status == TRM_OK;
     *changes = status == TRM_OK && gradient[WEIGHTS] > 0;
+    *ends = status == TRM_OK && gradient[WEIGHTS + 1] > 0;
     return status;
 }
 
@@ -138,6 +145,7 @@ int main(int argc, char **argv) {
     signal(SIGTERM, leave);
     trm_elastic_get_membership(job, &first);
     bool changes = first.epoch == 0; /* this process joins a job that runs */
+    bool ends = false;
     trm_status status = TRM_OK;
     trm_error why = {.rank = -1};
     if (!changes) {
@@ -145,9 +153,9 @@ int main(int argc, char **argv) {
         printf("rank %d of %d: begins\n", first.rank, first.ranks);
         fflush(stdout);
     }
-    while (status == TRM_OK && (changes || step < steps)) {
-        status = changes ? TRM_OK : make_step(&changes, &why);
-        if (changes || trm_elastic_can_recover(status)) {
+    while (status == TRM_OK && !ends && (changes || step < steps)) {
+        status = changes ? TRM_OK : make_step(&changes, &ends, &why);
+        if ((changes && !ends) || trm_elastic_can_recover(status)) {
             status = change_ranks(&why);
             changes = false;
             why = status == TRM_OK ? (trm_error){.rank = -1} : why;
@@ -156,6 +164,9 @@ int main(int argc, char **argv) {
         nanosleep(&time, NULL);
     }
     if (status == TRM_OK && trm_distribute_rank(ranks) == 0) {
+        if (ends) {
+            printf("too few ranks would be left: ends after step %lld\n", (long long)step);
+        }
         printf("weights");
         for (int k = 0; k < WEIGHTS; k++) {
             printf(" %.3f", (double)weights[k]);
@@ -163,10 +174,11 @@ int main(int argc, char **argv) {
         printf("\n");
     }
     trm_distribute_end(ranks);
+    signal(SIGTERM, SIG_DFL); /* `leave` needs the job */
     trm_elastic_destroy(job);
     if (status != TRM_OK && status != TRM_END) {
         fprintf(stderr, "%s\n", why.message);
         return trm_status_exit_code(status);
     }
-    return 0;
+    return ends ? 128 + SIGTERM : 0;
 }

@@ -32,6 +32,16 @@ for restarts in 0 2; do
         fail "kills, $restarts restarts: $(cat out.txt err.txt)"
 done
 
+# Waits until out.txt has a line with TEXT, while the job runs: TEXT [FILE in place of out.txt]
+wait_for() {
+    local end=$((SECONDS + 300 * patience)) file=${2:-out.txt}
+    until grep -q "$1" "$file" 2> /dev/null; do
+        kill -0 $job 2> /dev/null && [ $SECONDS -lt $end ] && sleep 0.1 && continue
+        grep -q "$1" "$file" 2> /dev/null && return # its last line
+        fail "waited for $1 in $file: $(tail -n 2 "$file") $(cat err.txt hand.txt 2> /dev/null)"
+        return
+    done
+}
 # Starts a job of the mlp in the background, waits for its first step, and sends a signal to a rank ("launcher": to the
 # launcher): SIGNAL RANK FLAGS...
 start_and_signal() {
@@ -40,12 +50,21 @@ start_and_signal() {
     : > out.txt # the background job opens it later: without this the loop below could read the events of the job before
     "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json "$@" > out.txt 2> err.txt &
     job=$!
-    until grep -q '"event":"step"' out.txt || ! kill -0 $job 2> /dev/null; do
-        sleep 0.1
-    done
+    wait_for '"event":"step"'
     [ "$rank" = launcher ] && kill "-$signal" "$job"
     signal_rank "$signal" "$rank"
+    end_job
+    return $code
+}
+# Waits for the end of the job, with a deadline. $code: its exit code
+end_job() {
+    local end=$((SECONDS + 600 * patience))
+    while kill -0 $job 2> /dev/null; do
+        [ $SECONDS -lt $end ] || { fail "the job does not end: $(tail -n 2 out.txt) $(cat err.txt)"; kill -KILL $job; break; }
+        sleep 0.1
+    done
     wait $job
+    code=$?
 }
 signal_rank() { # SIGNAL RANK
     local pid
@@ -143,13 +162,6 @@ done
 "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 --eval-every-epochs 0 --log-every 1 --json -n 2 --elastic 1:3 \
     --launch-dir hand > out.txt 2> err.txt &
 job=$!
-wait_for() { # TEXT
-    until ! kill -0 $job 2> /dev/null; do
-        grep -q "$1" out.txt && return
-        sleep 0.1
-    done
-    fail "no $1: $(tail -n 2 out.txt) $(cat err.txt hand.txt)"
-}
 wait_for '"event":"step"'
 grep '^TRIREME_' hand/device1/env1.log > variables.txt || { fail "by hand: no environment of rank 1"; kill -KILL $job; exit; }
 (export $(grep -v CONSOLE variables.txt) && exec "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --steps 100000 \
@@ -160,22 +172,28 @@ kill -TERM $hand
 wait $hand || fail "by hand: exit code $?: $(cat hand.txt)"
 wait_for '"event":"membership".*"ranks":2.*"left":\[2\]'
 kill -TERM $job # SIGINT is ignored by what a script has started in the background
-wait $job
+end_job
 
-# A program of its own loop and the three calls: a rank is killed, another one leaves; the weights are those of the program without ranks.
+# A program of its own loop and the three calls: a rank is killed, another one leaves, and the last one cannot leave: the job ends. The
+# weights are those of one process after as many steps, but for the order of sums.
 loop=${TRIREME_BUILD:?}/examples/elastic_loop
 "${loop%elastic_loop}own_loop" | sed 's/.*weights/weights/' > own.txt
 "$loop" | grep weights | cmp - own.txt || fail "a loop of its own: other weights in one process"
 : > out.txt
-"$trireme" run -n 3 --elastic 1:3 --launch-dir loop -- "$loop" 600 20 > out.txt 2> err.txt &
+"$trireme" run -n 3 --elastic 1:3 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
 job=$!
 wait_for 'rank 0 of 3: begins'
 signal_rank KILL 2
 wait_for 'rank 0 of 2, lost \[2\], left \[\]'
 signal_rank TERM 0
-wait $job || fail "a loop of its own: exit code $?: $(cat err.txt)"
-grep -q 'rank 0 of 1, lost \[\], left \[0\]' loop/device1/train.log1 || fail "a loop of its own: $(cat loop/device1/train.log1)"
-grep weights loop/device1/train.log1 | cmp - own.txt || fail "a loop of its own: other weights: $(cat loop/device1/train.log1)"
+wait_for 'rank 0 of 1, lost \[\], left \[0\]' loop/device1/train.log1
+signal_rank TERM 1
+end_job
+[ $code = 143 ] || fail "a loop of its own: exit code $code, 143 expected: $(cat err.txt)"
+steps=$(sed -n 's/too few ranks would be left: ends after step //p' loop/device1/train.log1)
+"$loop" "${steps:-0}" | cat - loop/device1/train.log1 | awk '/^weights/ { n += 1; for (i = 2; i <= NF; i++) w[n, i] = $i; fields = NF }
+    END { for (i = 2; i <= fields; i++) { d = w[1, i] - w[2, i]; if (d > 0.01 || d < -0.01) exit 1 }; exit n != 2 }' ||
+    fail "a loop of its own: other weights after $steps steps: $(cat loop/device1/train.log1)"
 # A rank that is started again joins it.
 : > out.txt
 "$trireme" run -n 2 --elastic 1:2 --elastic-restarts 1 --launch-dir loop -- "$loop" 1000000000 20 > out.txt 2> err.txt &
@@ -184,7 +202,7 @@ wait_for 'rank 0 of 2: begins'
 signal_rank KILL 1
 wait_for 'rank 0 of 2, lost .*, joined \[[12]\]' # 2: in the change without the dead one
 kill -TERM $job
-wait $job
+end_job
 
 # Too few ranks would be left, or the launcher is asked: the job stops, with a checkpoint.
 for case in "TERM 1 2:2 143" "TERM launcher 2:2 143" "USR1 launcher 1:2 138"; do

@@ -57,6 +57,9 @@ typedef struct trm_membership {
     int32_t redone_steps, spare_ranks;
     /* of a model: step of the checkpoint from which the ranks went on, because a part of the state was lost; 0 = none */
     int64_t restored_step;
+    /* whether this process has asked to leave and had to stay, because fewer than `least` ranks would
+     * have been left */
+    bool stays;
 } trm_membership;
 
 /* Meets the other ranks of an elastic job (trm_cluster_join). Where the job runs already, this
@@ -83,7 +86,8 @@ TRM_API void trm_elastic_get_membership(const trm_elastic *elastic, trm_membersh
  * does not answer (PEER, TIMEOUT). */
 TRM_API bool trm_elastic_can_recover(trm_status status);
 /* Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
- * fewer than `least` ranks would be left, it stays.
+ * fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has `stays`,
+ * and the program may end the job on all ranks.
  *   threads  any; may be called from a signal handler */
 TRM_API void trm_elastic_request_leave(trm_elastic *elastic);
 /* Returns whether a process wants to leave or to join, as far as this rank knows. The ranks agree

@@ -135,6 +135,7 @@ typedef struct trm_planner_info {
     /* measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure */
     int32_t measurements;
     int32_t stages; /* of the chosen plan; 0 = none. `mesh` is then that of one stage */
+    /* of a plan with stages: parts of the batch; runs of operators on each stage (interleaved) */
     int32_t micro_batches, chunks;
 } trm_planner_info;
 /* Describes the chosen plan and the search. */

@@ -788,6 +788,7 @@ class trm_membership(Structure):
     redone_steps: of a model: steps that were computed again; ranks at the end without samples, which wait
     spare_ranks: of a model: steps that were computed again; ranks at the end without samples, which wait
     restored_step: of a model: step of the checkpoint from which the ranks went on, because a part of the state was lost; 0 = none
+    stays: whether this process has asked to leave and had to stay, because fewer than `least` ranks would have been left
     """
 
 
@@ -1860,8 +1861,8 @@ class trm_planner_info(Structure):
     measured: meshes searched; operators of the graph; costs that were measured
     measurements: measurements of the costs on which predictions rest: 1, or more with trm_planner_remeasure
     stages: of the chosen plan; 0 = none. `mesh` is then that of one stage
-    micro_batches: 
-    chunks:
+    micro_batches: of a plan with stages: parts of the batch; runs of operators on each stage (interleaved)
+    chunks: of a plan with stages: parts of the batch; runs of operators on each stage (interleaved)
     """
 
 
@@ -2332,6 +2333,7 @@ trm_membership._fields_ = [
     ('redone_steps', c_int32),
     ('spare_ranks', c_int32),
     ('restored_step', c_int64),
+    ('stays', c_bool),
 ]
 trm_node._fields_ = [
     ('id', c_int32),
@@ -4423,7 +4425,8 @@ FUNCTIONS = {
     'trm_elastic_request_leave': (None, (c_void_p,),
         'elastic',
         """Makes this process leave the job with the next trm_elastic_recover, which then returns END. Where
-        fewer than `least` ranks would be left, it stays.
+        fewer than `least` ranks would be left, it stays, and its wish is over: trm_membership has `stays`,
+        and the program may end the job on all ranks.
           threads  any; may be called from a signal handler
         """),
     'trm_elastic_wants_change': (c_bool, (c_void_p,),

@@ -594,6 +594,7 @@ class trm_membership(Structure):
     redone_steps: int
     spare_ranks: int
     restored_step: int
+    stays: bool
 
 class trm_node(Structure):
     id: int

@@ -609,6 +609,11 @@ static trm_status begin_epoch(trmi_run *r, const trm_error *cause, bool *hooks_d
     checkpoints from;
     drop_programs(r);
     TRMI_TRY(trm_elastic_recover(e->job, cause, err));
+    trm_membership now;
+    trm_elastic_get_membership(e->job, &now);
+    if (now.stays) { /* the next step then ends the job (begin_change) */
+        trm_elastic_request_leave(e->job);
+    }
     times->ends[MEETING] = trmi_os_now();
     TRMI_TRY(trmi_elastic_take_newest(e, trm_elastic_comm(e->job), hooks_due, newest, err));
     const bool lost = *newest < 0;

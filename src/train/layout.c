@@ -112,7 +112,7 @@ static const uint32_t layout[] = {
     SIZE(trm_membership), AT(trm_membership, epoch), AT(trm_membership, rank), AT(trm_membership, ranks), AT(trm_membership, lost),
     AT(trm_membership, left), AT(trm_membership, joined), AT(trm_membership, lost_count), AT(trm_membership, left_count),
     AT(trm_membership, joined_count), AT(trm_membership, seconds), AT(trm_membership, redone_steps), AT(trm_membership, spare_ranks),
-    AT(trm_membership, restored_step),
+    AT(trm_membership, restored_step), AT(trm_membership, stays),
     SIZE(trm_node), AT(trm_node, id),
     SIZE(trm_graph_options), AT(trm_graph_options, training),
     SIZE(trm_conv_options), AT(trm_conv_options, stride), AT(trm_conv_options, dilation), AT(trm_conv_options, pad),

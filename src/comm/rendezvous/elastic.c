@@ -483,6 +483,17 @@ trm_status trmi_elastic_stand_alone(trm_elastic *e, const trm_error *cause, trm_
     return meet_nobody(e, err);
 }
 
+/* Ends the wish of a process that had to stay. A wish that came after the decision began stays. */
+static void settle_wish(trm_elastic *e) {
+    if (e->wished) {
+        e->membership.stays = true;
+        pthread_mutex_lock(&e->lock);
+        atomic_store(&e->leaving, false);
+        e->me.leaves = 0;
+        pthread_mutex_unlock(&e->lock);
+    }
+}
+
 /* Contract in trireme/elastic.h. Abandons the old epoch, which makes every rank that still waits
  * in it fail and come here, decides with the survivors on the next epoch, and compares both
  * lists of members. */
@@ -503,6 +514,7 @@ trm_status trm_elastic_recover(trm_elastic *e, const trm_error *cause, trm_error
     status = begin_epoch(e, suspect, err);
     if (status == TRM_OK) {
         describe_change(e, &before);
+        settle_wish(e);
         e->membership.seconds = trmi_os_now() - begin;
     } else {
         e->membership.rank = -1;

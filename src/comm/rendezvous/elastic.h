@@ -50,6 +50,7 @@ struct trm_elastic {
     pthread_t thread, gate;
     bool started, gate_started;
     atomic_bool leaving; /* this process wants to leave the job */
+    bool wished;         /* it did when the last decision began */
     uint64_t suspect;    /* id of the member whose loss made this process stand alone; 0: none */
 
     pthread_mutex_t lock;    /* protects the members below */

@@ -635,7 +635,7 @@ trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err)
     err = err != NULL ? err : &own;
     pthread_mutex_lock(&e->lock);
     trm_status status = trmi_members_copy(&d.now, &e->now, err);
-    e->me.leaves = atomic_load(&e->leaving);
+    e->me.leaves = e->wished = atomic_load(&e->leaving);
     pthread_mutex_unlock(&e->lock);
     /* A process whose first list is here already is a member, also if its ranks have not met. */
     if (status == TRM_OK && e->membership.epoch == 0 && trmi_members_find(&d.now, e->me.id) < 0) {

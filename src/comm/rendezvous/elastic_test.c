@@ -26,7 +26,7 @@ enum { RANKS_MAX = 8, FLOATS = 30000 };
 typedef struct board {
     volatile int64_t rounds[RANKS_MAX]; /* that a rank has completed */
     volatile int32_t epoch[RANKS_MAX], ranks[RANKS_MAX], wrong[RANKS_MAX];
-    volatile int32_t stop, leave[RANKS_MAX], came_later[RANKS_MAX];
+    volatile int32_t stop, leave[RANKS_MAX], stays[RANKS_MAX], came_later[RANKS_MAX];
     volatile int32_t dies[RANKS_MAX]; /* when the next epoch is decided, before its ranks meet */
     /* at the next change: rank 1 asks for ballot 0, which is over; the connection of a rank breaks
      * before the next epoch's list comes */
@@ -179,7 +179,9 @@ static int run_rank(const elastic_case *c, int32_t number) {
         memcpy(seen->lost[number], m.lost, sizeof m.lost);
         memcpy(seen->left[number], m.left, sizeof m.left);
         memcpy(seen->joined[number], m.joined, sizeof m.joined);
+        seen->stays[number] = m.stays;
         if (seen->leave[number] != 0) {
+            seen->leave[number] = 0;
             trm_elastic_request_leave(job);
         }
         float words[2] = {m.rank == 0 ? (float)seen->stop : 0, trm_elastic_wants_change(job)};
@@ -361,13 +363,20 @@ static void ranks_leave(void **state) {
         assert_string_equal(seen->left[3], r == 0 ? "0" : "1");
         assert_string_equal(seen->lost[3], "");
     }
-    /* Below the least no rank leaves. */
+    /* Below the least no rank leaves. The one that asked is told, and the ranks go on as they are. */
     seen->leave[2] = 1;
-    int32_t epoch = seen->epoch[3];
     double begin = trmi_os_now();
-    while (seen->epoch[3] < epoch + 2 && trmi_os_now() - begin < 30) {
+    while (seen->stays[2] == 0 && trmi_os_now() - begin < 30) {
         poll(NULL, 0, 1);
     }
+    assert_int_equal(seen->stays[2], 1);
+    wait_for_rounds(alive, 4, 2);
+    int32_t epoch = seen->epoch[3];
+    for (int32_t i = 0; i < 10; i++) {
+        wait_for_rounds(alive, 4, 2);
+    }
+    assert_int_equal(seen->epoch[3], epoch);
+    assert_int_equal(seen->stays[3], 0);
     assert_string_equal(seen->left[3], "");
     assert_int_equal(seen->ranks[3], 2);
     pids[0] = pids[1] = -1;

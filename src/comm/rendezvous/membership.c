@@ -248,7 +248,7 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
     }
     trmi_members list = {.epoch = b->now->epoch + 1, .ballot = b->number};
     TRMI_TRY(TRMI_NEW(err, list.list, b->now->count + b->newcomers, "for the members of an epoch"));
-    /* members may leave if enough are left; if not, they stay */
+    /* members may leave if enough are left; if not, they stay, and no longer wish to leave */
     bool may_leave = count_came(b, true) >= b->least;
     int32_t stay = count_came(b, true) + (may_leave ? 0 : count_came(b, false)), next = 0;
     int32_t room = b->most > stay ? b->most - stay : 0;
@@ -263,6 +263,7 @@ trm_status trmi_ballot_propose(trmi_ballot *b, trm_error *err) {
         trmi_member *to = &list.list[leaves ? stay + joined + list.left : list.count];
         *to = b->entries[i];
         to->number = b->now->list[i].number;
+        to->leaves = leaves;
         *(leaves ? &list.left : &list.count) += 1;
     }
     /* Then list the newcomers. */
