@@ -256,9 +256,10 @@ typedef struct trm_exec_options {
     bool keep_casts;
     /* parameter servers update the parameters: no slots, and trm_exec_update is refused */
     bool updated_elsewhere;
-    /* all gradients are written. False: gradients of large matrices over few samples are multiplied
-     * inside the update and never written, where no reduction and no caller reads them
-     * (trm_exec_ranges) */
+    /* all gradients are written, and nothing else into their memory. False: gradients of large
+     * matrices over few samples are multiplied inside the update and never written, where no
+     * reduction and no caller reads them (trm_exec_ranges); and one process keeps activations in
+     * the memory of gradients that are not made yet, so that trm_exec_forward overwrites them */
     bool whole_gradients;
     /* strict determinism, the same bits on any number of ranks and threads: number of equal blocks
      * of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to
@@ -296,7 +297,10 @@ TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name,
 TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
                                               const trm_tensor *tensor, trm_error *err);
 
-/* Runs the forward steps only. For evaluation graphs.
+/* Runs the forward steps only. For evaluation graphs. With a training graph the gradients of the
+ * last trm_exec_forward_backward may be lost, because activations take their memory:
+ * trm_exec_update and trm_exec_gradient are then refused until the next. Dense gradients stay with
+ * trm_exec_options.whole_gradients, and accumulated ones.
  *   errors   INVALID (an id outside of a table), the error of an operator of the program's own,
  *            with many ranks those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err);
@@ -308,7 +312,8 @@ TRM_API TRM_MUST_USE trm_status trm_exec_forward(trm_exec *exec, trm_error *err)
 TRM_API TRM_MUST_USE trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err);
 /* Applies the optimiser to all parameters and readies the gradient range for the next step.
  *   param    learning_rate: of this update
- *   errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls),
+ *   errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
+ *            gradients that trm_exec_forward has overwritten),
  *            DIVERGED (a gradient is NaN or infinite, with a loss scale: at scale 1; the sentence
  *            names the first operator), with many ranks those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_update(trm_exec *exec, double learning_rate,
@@ -372,7 +377,7 @@ TRM_API void trm_exec_write(trm_exec *exec, int32_t index, const void *data);
  * parameter that a plan cuts.
  *   param    index: 0 to trm_exec_variable_count - 1, of a parameter
  *            data: room for the parameter's elements; a frozen one has zeros
- *   errors   INVALID (not a parameter) */
+ *   errors   INVALID (not a parameter, gradients that trm_exec_forward has overwritten) */
 TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data,
                                                   trm_error *err);
 /* Gives all parameters that are not frozen, and their gradients, as one range each, in the order in

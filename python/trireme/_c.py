@@ -937,7 +937,7 @@ class trm_exec_options(Structure):
     parameters_of: executor whose parameters and states this one uses (evaluation); NULL = its own. Must outlive this one
     keep_casts: evaluation graphs: conversions of parameters to bfloat16 are made in the first run and kept, until trm_exec_write. With `parameters_of` the parameters may not change; that executor's kept conversions serve this one, if it has them all
     updated_elsewhere: parameter servers update the parameters: no slots, and trm_exec_update is refused
-    whole_gradients: all gradients are written. False: gradients of large matrices over few samples are multiplied inside the update and never written, where no reduction and no caller reads them (trm_exec_ranges)
+    whole_gradients: all gradients are written, and nothing else into their memory. False: gradients of large matrices over few samples are multiplied inside the update and never written, where no reduction and no caller reads them (trm_exec_ranges); and one process keeps activations in the memory of gradients that are not made yet, so that trm_exec_forward overwrites them
     blocks: strict determinism, the same bits on any number of ranks and threads: number of equal blocks of this rank's batch, or of the whole batch of a split graph; sample i that is fed belongs to block i modulo `blocks`. Sums over samples are made block by block and added in a fixed order. Losses, batch norm and gradients are of the batch of all ranks. Not for operators that mix samples other than by sums, norms and losses. 0 = off. Models use trm_parallel_options.block
     """
 
@@ -4814,7 +4814,10 @@ FUNCTIONS = {
         """),
     'trm_exec_forward': (c_int, (c_void_p, POINTER(trm_error),),
         'exec err',
-        """Runs the forward steps only. For evaluation graphs.
+        """Runs the forward steps only. For evaluation graphs. With a training graph the gradients of the
+        last trm_exec_forward_backward may be lost, because activations take their memory:
+        trm_exec_update and trm_exec_gradient are then refused until the next. Dense gradients stay with
+        trm_exec_options.whole_gradients, and accumulated ones.
           errors   INVALID (an id outside of a table), the error of an operator of the program's own,
                    with many ranks those of trm_comm_run
         """),
@@ -4830,7 +4833,8 @@ FUNCTIONS = {
         'exec learning_rate err',
         """Applies the optimiser to all parameters and readies the gradient range for the next step.
           param    learning_rate: of this update
-          errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls),
+          errors   INVALID (a graph without a loss, updated_elsewhere, too few accumulated calls,
+                   gradients that trm_exec_forward has overwritten),
                    DIVERGED (a gradient is NaN or infinite, with a loss scale: at scale 1; the sentence
                    names the first operator), with many ranks those of trm_comm_run
         """),
@@ -4883,7 +4887,7 @@ FUNCTIONS = {
         parameter that a plan cuts.
           param    index: 0 to trm_exec_variable_count - 1, of a parameter
                    data: room for the parameter's elements; a frozen one has zeros
-          errors   INVALID (not a parameter)
+          errors   INVALID (not a parameter, gradients that trm_exec_forward has overwritten)
         """),
     'trm_exec_ranges': (None, (c_void_p, POINTER(POINTER(c_float)), POINTER(POINTER(c_float)), POINTER(c_int64),),
         'exec parameters gradients count',

@@ -88,7 +88,7 @@ class Exec(Owner):
             call(_c.trm_exec_feed, self.handle, text(name), byref(made))
 
     def forward(self):
-        """Runs forward alone, for outputs."""
+        """Runs forward alone, for outputs. In training it may overwrite the gradients, and update() and gradient() are then refused."""
         self.check_child()
         call(_c.trm_exec_forward, self.handle)
 

@@ -83,6 +83,7 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     trmi_threads_use(exec->env.threads);
     TRMI_TRY(trmi_distribution_before_step(exec, false, err));
+    exec->gradients_overwritten = exec->forward_overwrites;
     if (exec->casts_of != NULL && exec->casts_of->made != NULL) { /* the other program has run */
         exec->made = exec->kept;
     }
@@ -121,6 +122,7 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     trm_status status = trmi_distribution_before_step(exec, true, err);
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
+    exec->gradients_overwritten = false;
     if (exec->gradients_handed_out) {
         trmi_exec_multiply_factors(exec);
     }
@@ -147,7 +149,31 @@ float trm_exec_loss(const trm_exec *exec) {
     return exec->loss != NULL ? *exec->loss : trmi_exec_own_loss(exec);
 }
 
-/* ---- gradients in factors -------------------------------------------------------------------- */
+/* ---- gradients, and those in factors --------------------------------------------------------- */
+
+bool trmi_exec_forward_overwrites(const trm_exec *exec) {
+    const trm_program *p = exec->program;
+    bool overwrites = false;
+    for (int32_t i = 0; i < p->params_count; i++) {
+        overwrites = overwrites || p->params[i].factor_left != 0 || p->params[i].sparse_rows != 0;
+    }
+    for (int32_t s = 0; s < p->backward_begin; s++) {
+        for (int32_t i = 0; i < p->steps[s].outputs_count; i++) {
+            const trmi_buffer *b = &p->buffers[p->steps[s].outputs[i]];
+            overwrites = overwrites || b->arena == TRMI_ARENA_GRAD;
+        }
+    }
+    return p->training && exec->accumulator == NULL && overwrites;
+}
+
+trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err) {
+    return exec->gradients_overwritten
+               ? TRMI_FAIL(err, TRM_INVALID,
+                           "gradients: trm_exec_forward has overwritten them; call "
+                           "trm_exec_forward_backward again, or create an executor for evaluation "
+                           "(parameters_of)")
+               : TRM_OK;
+}
 
 bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter) {
     const trm_program *p = exec->program;
@@ -251,7 +277,7 @@ static trm_status check_update(const trm_exec *exec, trm_error *err) {
                          "update after %d of %d accumulated forward_backward calls",
                          exec->accumulated, exec->accumulate);
     }
-    return TRM_OK;
+    return trmi_exec_check_gradients(exec, err);
 }
 
 /* Contract in trireme/exec.h. The dense pass comes before the rows of tables, because it changes

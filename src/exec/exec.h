@@ -110,6 +110,9 @@ struct trm_exec {
     bool parameters_handed_out;
     /* ... and reads dense gradients: factors are multiplied after each backward */
     bool gradients_handed_out;
+    /* Forward alone writes where the update reads gradients (places, factors or rows); it has done
+     * so since the last backward. */
+    bool forward_overwrites, gradients_overwritten;
 };
 
 /* exec_create.c: makes an executor; the public trm_exec_create (exec_open.c) passes the search for
@@ -165,6 +168,12 @@ trmi_exec_walk trmi_exec_run;
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
 /* Returns the loss of this rank's last forward pass; 0 without a loss. */
 float trmi_exec_own_loss(const trm_exec *exec);
+/* Returns whether forward alone writes into memory from which the update reads gradients:
+ * activations that lie in GRAD, factors, rows of tables. After trmi_exec_make_update. */
+bool trmi_exec_forward_overwrites(const trm_exec *exec);
+/* Checks that the gradients of the last backward are still there.
+ *   errors  INVALID */
+trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err);
 /* Passes the addresses of the gradient factors of program->params[parameter] to the optimiser.
  * Returns false if its gradient is not in factors. */
 bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);

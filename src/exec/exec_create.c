@@ -304,6 +304,7 @@ static trm_status create_stages(trm_exec *exec, const trm_graph *graph,
     exec->overhead_bytes += taken_bytes() - before;
     TRMI_TRY(trmi_distribution_connect(exec, options, err));
     TRMI_TRY(trmi_exec_make_update(exec, err));
+    exec->forward_overwrites = trmi_exec_forward_overwrites(exec);
     TRMI_TRY(trmi_exec_make_scale(exec, &options->loss_scale, err));
     TRMI_TRY(trmi_exec_list_variables(exec, err));
     if (exec->share == NULL && exec->initialises) {

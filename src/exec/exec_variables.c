@@ -418,6 +418,7 @@ trm_status trm_exec_gradient(const trm_exec *exec, int32_t index, float *data, t
         return TRMI_FAIL(err, TRM_INVALID,
                          "variable %d has no gradient: not a parameter that trains", index);
     }
+    TRMI_TRY(trmi_exec_check_gradients(exec, err));
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_param *param = &p->params[i];
         if (param->param_buffer != exec->variable_buffers[index]) {

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests of the memory of gradients, in which activations lie until the gradients are made: forward
+ * alone overwrites gradients, callers see zeros between them, and training computes the same bits
+ * as with memory that nothing shares. */
+#include "check.h"
+
+#include "exec/exec.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { BATCH = 6, WORDS = 50, WIDTH = 20, HIDDEN = 330, CLASSES = 9, SIZE = 6, STEPS = 4 };
+
+/* A convolution whose channels fill no block, a table of words, layers whose gradients are not
+ * whole cache lines, and one whose gradient stays in factors. */
+static trm_node build_network(trm_graph *g) {
+    trm_node x = trm_input(g, "image", TRM_FLOAT32, trm_shape_of(BATCH, 3, SIZE, SIZE));
+    trm_node word = trm_input(g, "word", TRM_INT32, trm_shape_of(BATCH));
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(BATCH));
+    for (int i = 0; i < 3; i++) {
+        trm_graph_push_scope(g, "layer%d", i);
+        trm_node w = trm_parameter(g, "conv.weight", trm_shape_of(WIDTH, i ? WIDTH : 3, 3, 3),
+                                   TRM_INIT_HE_NORMAL_FAN_OUT);
+        x = trm_conv2d(g, x, w, TRM_NO_NODE, &(trm_conv_options){.pad = {1, 1, 1, 1}});
+        x = trm_relu(g, x);
+        trm_graph_pop_scope(g);
+    }
+    x = trm_global_avg_pool(g, x);
+    trm_node table = trm_parameter(g, "table", trm_shape_of(WORDS, WIDTH), TRM_INIT_LINEAR);
+    x = trm_add(g, x, trm_embedding(g, table, word));
+    static const int widths[] = {HIDDEN, HIDDEN, 37, 53, CLASSES};
+    for (int i = 0, from = WIDTH; i < 5; from = widths[i++]) {
+        trm_graph_push_scope(g, "linear%d", i);
+        x = trm_linear(g, x,
+                       trm_parameter(g, "weight", trm_shape_of(widths[i], from), TRM_INIT_LINEAR),
+                       trm_parameter(g, "bias", trm_shape_of(widths[i]), TRM_INIT_LINEAR));
+        x = i < 4 ? trm_relu(g, x) : x;
+        trm_graph_pop_scope(g);
+    }
+    return trm_softmax_cross_entropy(g, x, label, NULL);
+}
+
+static trm_exec *make_exec(trm_exec_options options) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    options.loss = build_network(g);
+    options.backend = options.backend != NULL ? options.backend : "ref";
+    options.seed = 5;
+    options.tuning_file = "";
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    return exec;
+}
+
+static void feed_batch(trm_exec *exec, int batch) {
+    trm_error err;
+    trm_tensor image, word, label;
+    CHECK_OK(trm_exec_input(exec, "image", &image, &err), err);
+    CHECK_OK(trm_exec_input(exec, "word", &word, &err), err);
+    CHECK_OK(trm_exec_input(exec, "label", &label, &err), err);
+    for (int64_t i = 0; i < trm_shape_count(&image.shape); i++) {
+        uint32_t random = trmi_random_u32((uint64_t)(30 + batch), TRMI_STREAM_TEST, (uint64_t)i);
+        ((float *)image.data)[i] = trmi_unit_float(random) - 0.5f;
+    }
+    for (int i = 0; i < BATCH; i++) {
+        ((int32_t *)word.data)[i] = (7 * i + batch) % 11;
+        ((int32_t *)label.data)[i] = (i + batch) % CLASSES;
+    }
+}
+
+static void run_step(trm_exec *exec, int batch) {
+    trm_error err;
+    feed_batch(exec, batch);
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+}
+
+static int32_t find_weight(const trm_exec *exec) {
+    int32_t index = trm_exec_find(exec, "linear0.weight");
+    assert_true(index >= 0);
+    return index;
+}
+
+static void forward_overwrites_gradients(void **state) {
+    (void)state;
+    trm_error err;
+    static float gradient[HIDDEN * HIDDEN];
+    trm_exec *exec = make_exec((trm_exec_options){0});
+    run_step(exec, 0);
+    CHECK_OK(trm_exec_gradient(exec, find_weight(exec), gradient, &err), err);
+    feed_batch(exec, 1);
+    CHECK_OK(trm_exec_forward(exec, &err), err);
+    CHECK_FAILS(trm_exec_gradient(exec, find_weight(exec), gradient, &err), TRM_INVALID, err,
+                "trm_exec_forward has overwritten them");
+    CHECK_FAILS(trm_exec_update(exec, 0.1, &err), TRM_INVALID, err,
+                "trm_exec_forward has overwritten them");
+    assert_int_equal(trm_exec_step(exec), 0);
+    run_step(exec, 0);
+    CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
+    assert_int_equal(trm_exec_step(exec), 1);
+    trm_exec_destroy(exec);
+}
+
+/* Accumulated gradients lie in memory of their own: forward between two batches and before the
+ * update changes nothing. */
+static void accumulated_gradients_stay(void **state) {
+    (void)state;
+    trm_error err;
+    static float x[HIDDEN * HIDDEN], y[HIDDEN * HIDDEN];
+    trm_exec *a = make_exec((trm_exec_options){.accumulate = 2, .whole_gradients = true}),
+             *b = make_exec((trm_exec_options){.accumulate = 2});
+    for (int batch = 0; batch < 2; batch++) {
+        run_step(a, batch);
+        run_step(b, batch);
+        feed_batch(b, 9);
+        CHECK_OK(trm_exec_forward(b, &err), err);
+    }
+    CHECK_OK(trm_exec_gradient(a, find_weight(a), x, &err), err);
+    CHECK_OK(trm_exec_gradient(b, find_weight(b), y, &err), err);
+    assert_memory_equal(x, y, HIDDEN * WIDTH * sizeof *x);
+    CHECK_OK(trm_exec_update(b, 0.1, &err), err);
+    trm_exec_destroy(a);
+    trm_exec_destroy(b);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(forward_overwrites_gradients),
+        cmocka_unit_test(accumulated_gradients_stay),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
