@@ -299,7 +299,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_feed(trm_exec *exec, const char *name,
 
 /* Runs the forward steps only. For evaluation graphs. With a training graph the gradients of the
  * last trm_exec_forward_backward may be lost, because activations take their memory:
- * trm_exec_update and trm_exec_gradient are then refused until the next. Dense gradients stay with
+ * trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay with
  * trm_exec_options.whole_gradients, and accumulated ones.
  *   errors   INVALID (an id outside of a table), the error of an operator of the program's own,
  *            with many ranks those of trm_comm_run */
@@ -384,7 +384,7 @@ TRM_API TRM_MUST_USE trm_status trm_exec_gradient(const trm_exec *exec, int32_t 
  * which backward finishes the gradients: the operands of collectives and of the three calls of
  * trireme/dist.h.
  *   param    count: elements of a range: parameters begin at aligned offsets, with unused elements
- *            between them
+ *            between them, which are 0 in gradients
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count);
 

@@ -4816,7 +4816,7 @@ FUNCTIONS = {
         'exec err',
         """Runs the forward steps only. For evaluation graphs. With a training graph the gradients of the
         last trm_exec_forward_backward may be lost, because activations take their memory:
-        trm_exec_update and trm_exec_gradient are then refused until the next. Dense gradients stay with
+        trm_exec_update and trm_exec_gradient are then refused until its next call. Dense gradients stay with
         trm_exec_options.whole_gradients, and accumulated ones.
           errors   INVALID (an id outside of a table), the error of an operator of the program's own,
                    with many ranks those of trm_comm_run
@@ -4895,7 +4895,7 @@ FUNCTIONS = {
         which backward finishes the gradients: the operands of collectives and of the three calls of
         trireme/dist.h.
           param    count: elements of a range: parameters begin at aligned offsets, with unused elements
-                   between them
+                   between them, which are 0 in gradients
           owns     the exec: valid until trm_exec_destroy
         """),
     'trm_exec_broadcast': (c_int, (c_void_p, POINTER(trm_error),),

@@ -17,9 +17,12 @@
 #include "exec/convert.h"
 
 #include "base/arguments.h"
+#include "base/checked.h"
 #include "base/error.h"
 #include "base/os.h"
 #include "base/trace.h"
+
+#include <string.h>
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
@@ -123,11 +126,11 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
     exec->gradients_overwritten = false;
+    accumulate_gradients(exec);
     if (exec->gradients_handed_out) {
-        trmi_exec_multiply_factors(exec);
+        trmi_exec_complete_gradients(exec);
     }
     exec->step_seconds += trmi_os_now() - begin;
-    accumulate_gradients(exec);
     return TRM_OK;
 }
 
@@ -187,7 +190,7 @@ bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter) {
     return param->factor_left != 0;
 }
 
-void trmi_exec_multiply_factors(trm_exec *exec) {
+void trmi_exec_complete_gradients(trm_exec *exec) {
     const trm_program *p = exec->program;
     for (int32_t i = 0; i < p->params_count; i++) {
         if (trmi_exec_set_factors(exec, i)) {
@@ -196,6 +199,12 @@ void trmi_exec_multiply_factors(trm_exec *exec) {
                                 (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
             trmi_update_factors(exec->update, i, NULL, NULL, TRM_FLOAT32);
         }
+    }
+    for (int32_t i = 0; i < p->trained_count && p->lent_bytes > 0; i++) {
+        const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
+        int64_t end = b->offset + b->bytes;
+        memset((char *)trmi_exec_gradient_range(exec) + end, 0,
+               (size_t)(trmi_round_up(end, TRMI_BUFFER_ALIGNMENT) - end));
     }
 }
 
@@ -244,11 +253,8 @@ static trm_status merge_table_gradients(trm_exec *exec, trm_error *err) {
 /* Updates all dense parameters, from the accumulator where batches are accumulated.
  *   errors  DIVERGED: a gradient is not finite; nothing has changed */
 static trm_status update_dense(trm_exec *exec, double learning_rate, trm_error *err) {
-    const float *gradients = exec->accumulator != NULL
-                                 ? exec->accumulator
-                                 : (const float *)exec->env.arena[TRMI_ARENA_GRAD];
-    return trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM], gradients,
-                           learning_rate, exec->env.step + 1, err);
+    return trmi_update_run(exec->update, (float *)exec->env.arena[TRMI_ARENA_PARAM],
+                           trmi_exec_gradient_range(exec), learning_rate, exec->env.step + 1, err);
 }
 
 /* Updates the rows of all tables that have a gradient. */

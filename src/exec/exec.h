@@ -108,13 +108,18 @@ struct trm_exec {
     int64_t parameter_count; /* elements, of whole parameters */
     /* trm_exec_ranges was called: the caller may change parameters at any time, ... */
     bool parameters_handed_out;
-    /* ... and reads dense gradients: factors are multiplied after each backward */
+    /* ... and reads dense gradients: the range is completed after each backward */
     bool gradients_handed_out;
     /* Forward alone writes where the update reads gradients (places, factors or rows); it has done
      * so since the last backward. */
     bool forward_overwrites, gradients_overwritten;
 };
 
+/* Returns the range of gradients that the update reads: the sum of accumulated batches, or GRAD. */
+static inline float *trmi_exec_gradient_range(const trm_exec *exec) {
+    return exec->accumulator != NULL ? exec->accumulator
+                                     : (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD];
+}
 /* exec_create.c: makes an executor; the public trm_exec_create (exec_open.c) passes the search for
  * a plan. search NULL: the options need no search, as for the operators that a search measures.
  * from: where kernels come from, until a way changes it; NULL: from options->backend.
@@ -177,9 +182,10 @@ trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err);
 /* Passes the addresses of the gradient factors of program->params[parameter] to the optimiser.
  * Returns false if its gradient is not in factors. */
 bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);
-/* Multiplies all factors into GRAD, for a caller that reads dense gradients there
- * (trm_exec_ranges). The optimiser then reads them from GRAD, too. */
-void trmi_exec_multiply_factors(trm_exec *exec);
+/* Completes the range of gradients for a caller that reads it (trm_exec_ranges): multiplies all
+ * factors into GRAD, from where the optimiser then reads them, too, and clears the bytes between
+ * gradients, where activations may have been. */
+void trmi_exec_complete_gradients(trm_exec *exec);
 /* kept_casts.c: moves the results of parameters' casts to CAST, where they stay valid, and sets
  * exec->kept; moves them to those of exec->share, and sets exec->casts_of, if it has them all.
  * Before memory is taken.   errors  NOMEM */

@@ -93,9 +93,8 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
     exec->parameters_handed_out = true;
     trmi_exec_parameters_changed(exec);
     exec->gradients_handed_out = true;
-    trmi_exec_multiply_factors(exec); /* if this call is between backward and update */
+    trmi_exec_complete_gradients(exec); /* if this call is between backward and update */
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
-    *gradients =
-        exec->accumulator != NULL ? exec->accumulator : (float *)exec->env.arena[TRMI_ARENA_GRAD];
+    *gradients = trmi_exec_gradient_range(exec);
     *count = exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float);
 }

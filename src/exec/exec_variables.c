@@ -385,8 +385,7 @@ static void densify_gradient(const trm_exec *exec, const trmi_param *param, floa
 static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     const trmi_param *param = &exec->program->params[parameter];
     const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
-    const char *base = exec->accumulator != NULL ? (const char *)exec->accumulator
-                                                 : exec->env.arena[TRMI_ARENA_GRAD];
+    const char *base = (const char *)trmi_exec_gradient_range(exec);
     if (!exec->gradients_handed_out && trmi_exec_set_factors(exec, parameter)) {
         trmi_update_product(exec->update, parameter, data);
     } else {

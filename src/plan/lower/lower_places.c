@@ -307,6 +307,7 @@ static void place_activations(placer *w) {
         trmi_buffer *b = &p->buffers[w->order[i]];
         if (b->offset < w->line) {
             b->arena = TRMI_ARENA_GRAD;
+            p->lent_bytes = trmi_max_i64(p->lent_bytes, end_of(b));
             continue;
         }
         b->offset -= w->line;

@@ -166,6 +166,8 @@ struct trm_program {
     int64_t arena_bytes[TRMI_ARENAS];
     /* bytes at the end of GRAD that are never written: gradients that stay in factors */
     int64_t untouched_bytes;
+    /* bytes at the begin of GRAD in which activations lie until gradients are made there; 0 = none */
+    int64_t lent_bytes;
     int32_t backward_begin; /* first backward step; steps_count when there is none */
     /* first cooperative step; these come after all other steps; steps_count when there is none */
     int32_t cooperative_begin;
