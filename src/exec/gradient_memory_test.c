@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tests of the memory of gradients, in which activations lie until the gradients are made: forward
- * alone overwrites gradients, and callers see zeros between them. */
+ * alone overwrites gradients, callers see zeros between them, and training computes the same bits
+ * as with memory that nothing shares. */
 #include "check.h"
 
 #include "exec/exec.h"
 
 #include "base/rng.h"
 
-enum { BATCH = 6, WORDS = 50, WIDTH = 20, HIDDEN = 330, CLASSES = 9, SIZE = 6 };
+#include <math.h>
+
+enum { BATCH = 6, WORDS = 50, WIDTH = 20, HIDDEN = 330, CLASSES = 9, SIZE = 6, STEPS = 4 };
 
 /* A convolution whose channels fill no block, a table of words, layers whose gradients are not
  * whole cache lines, and one whose gradient stays in factors. */
@@ -159,11 +162,116 @@ static void ranges_have_zeros_between_gradients(void **state) {
     }
 }
 
+/* ---- the same network with shared memory and without ----------------------------------------- */
+
+/* Compares one variable, or its gradient, of both executors: bit by bit, where the tolerance is
+ * 0. */
+static void compare_variable(const trm_exec *a, const trm_exec *b, int32_t index, bool gradient,
+                             double tolerance) {
+    trm_error err;
+    static float x[HIDDEN * HIDDEN], y[HIDDEN * HIDDEN];
+    trm_variable variable = trm_exec_variable(a, index);
+    int64_t count = trm_shape_count(&variable.shape);
+    if (gradient && variable.kind != TRM_VARIABLE_PARAMETER) {
+        return;
+    }
+    if (gradient) {
+        CHECK_OK(trm_exec_gradient(a, index, x, &err), err);
+        CHECK_OK(trm_exec_gradient(b, index, y, &err), err);
+    } else {
+        trm_exec_read(a, index, x);
+        trm_exec_read(b, index, y);
+    }
+    for (int64_t i = 0; i < count; i++) {
+        bool equal = tolerance > 0 ? fabs((double)x[i] - (double)y[i]) <= tolerance
+                                   : memcmp(&x[i], &y[i], sizeof x[i]) == 0;
+        if (!equal) {
+            fail_msg("%s%s[%d]: %g where memory is shared, %g where it is not",
+                     gradient ? "gradient of " : "", variable.name, (int)i, (double)x[i],
+                     (double)y[i]);
+        }
+    }
+}
+
+static int count_factors(const trm_exec *exec) {
+    int count = 0;
+    for (int32_t i = 0; i < exec->program->params_count; i++) {
+        count += exec->program->params[i].factor_left != 0;
+    }
+    return count;
+}
+
+/* Trains both, and compares the loss and all gradients of each step, then all variables. */
+static void compare_training(trm_exec_options options, bool factors) {
+    trm_error err;
+    options.threads = 2;
+    trm_exec *a = make_exec(options);
+    options.whole_gradients = true;
+    trm_exec *b = make_exec(options);
+    assert_true(a->program->lent_bytes > 0);
+    assert_true(b->program->lent_bytes == 0);
+    assert_int_equal(count_factors(a) > 0, factors);
+    assert_int_equal(count_factors(b), 0);
+    /* a product inside the update adds in another order */
+    double tolerance = factors ? 1e-5 : 0;
+    int batches = options.accumulate > 1 ? options.accumulate : 1;
+    int32_t variables = trm_exec_variable_count(a);
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < batches; i++) {
+            run_step(a, step * batches + i);
+            run_step(b, step * batches + i);
+        }
+        assert_true(fabs((double)trm_exec_loss(a) - (double)trm_exec_loss(b)) <= tolerance);
+        for (int32_t v = 0; v < variables; v++) {
+            compare_variable(a, b, v, true, tolerance);
+        }
+        CHECK_OK(trm_exec_update(a, 0.1, &err), err);
+        CHECK_OK(trm_exec_update(b, 0.1, &err), err);
+    }
+    for (int32_t v = 0; v < variables; v++) {
+        compare_variable(a, b, v, false, tolerance);
+    }
+    trm_exec_destroy(a);
+    trm_exec_destroy(b);
+}
+
+/* Sums of batches, clipping, tables, a fixed loss scale, factors: each reads gradients in a way of
+ * its own. */
+static void training_is_the_same(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    for (int i = 0; i < 2; i++) {
+        /* both programs run the kernels that the first of them has chosen */
+        char choices[] = "/tmp/gradient_memory_XXXXXX";
+        int file = mkstemp(choices);
+        assert_true(file >= 0);
+        close(file);
+        const trm_exec_options options = {
+            .backend = backends[i],
+            .choices_file = choices,
+            .optimizer = {
+                .kind = TRM_MOMENTUM, .momentum = 0.9, .weight_decay = 1e-3, .clip_norm = 0.5}};
+        compare_training(options, true);
+        trm_exec_options changed = options;
+        changed.fusion = TRM_OFF; /* no factors */
+        compare_training(changed, false);
+        changed.loss_scale = (trm_loss_scale_options){.on = true, .initial = 1024};
+        compare_training(changed, false);
+        changed = options;
+        changed.accumulate = 2;
+        compare_training(changed, false);
+        changed.loss_scale = (trm_loss_scale_options){.on = true, .initial = 1024};
+        compare_training(changed, false);
+        unlink(choices);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(forward_overwrites_gradients),
         cmocka_unit_test(accumulated_gradients_stay),
         cmocka_unit_test(ranges_have_zeros_between_gradients),
+        cmocka_unit_test(training_is_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
