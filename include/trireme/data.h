@@ -593,6 +593,9 @@ typedef struct trm_click_random_options {
     /* keys of each field begin at 0; false: those of field f at f * vocabulary, one table */
     bool own_tables;
     uint64_t seed; /* of all rows */
+    /* that draw the rows at creation; 0 = OMP_NUM_THREADS, or without it the CPUs that this process
+     * may use. The rows do not depend on it */
+    int32_t threads;
 } trm_click_random_options;
 /* Opens random click rows.
  *   param    options: NULL = defaults

@@ -572,6 +572,7 @@ class trm_click_random_options(Structure):
     click_rate: 0 = 0.25
     own_tables: keys of each field begin at 0; false: those of field f at f * vocabulary, one table
     seed: of all rows
+    threads: that draw the rows at creation; 0 = OMP_NUM_THREADS, or without it the CPUs that this process may use. The rows do not depend on it
     """
 
 
@@ -2149,6 +2150,7 @@ trm_click_random_options._fields_ = [
     ('click_rate', c_double),
     ('own_tables', c_bool),
     ('seed', c_uint64),
+    ('threads', c_int32),
 ]
 trm_clicks_bayes._fields_ = [
     ('auc', c_double),

@@ -412,6 +412,7 @@ class trm_click_random_options(Structure):
     click_rate: float
     own_tables: bool
     seed: int
+    threads: int
 
 class trm_clicks_bayes(Structure):
     auc: float

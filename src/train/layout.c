@@ -60,6 +60,7 @@ static const uint32_t layout[] = {
     SIZE(trm_click_random_options), AT(trm_click_random_options, count), AT(trm_click_random_options, fields),
     AT(trm_click_random_options, dense), AT(trm_click_random_options, vocabulary), AT(trm_click_random_options, zipf),
     AT(trm_click_random_options, click_rate), AT(trm_click_random_options, own_tables), AT(trm_click_random_options, seed),
+    AT(trm_click_random_options, threads),
     SIZE(trm_clicks_bayes), AT(trm_clicks_bayes, auc), AT(trm_clicks_bayes, logloss), AT(trm_clicks_bayes, click_rate),
     AT(trm_clicks_bayes, realized_auc), AT(trm_clicks_bayes, realized_logloss),
     SIZE(trm_tokenizer_options), AT(trm_tokenizer_options, vocabulary), AT(trm_tokenizer_options, min_count),

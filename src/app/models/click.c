@@ -155,6 +155,9 @@ static trm_status make_random_clicks(const app_context *app, int64_t samples, tr
     (void)samples;
     const app_options *o = &app->o;
     const trm_click_generator_options like = generator_of(o);
+    /* ranks of one host draw at the same time */
+    const trm_comm *comm = app_comm(app);
+    const bool shares = comm != NULL && trm_comm_local_size(comm) > 1;
     const trm_click_random_options options = {.count = o->batch_size * PEER_REPEAT_BATCHES,
                                               .fields = like.fields,
                                               .dense = like.dense,
@@ -162,7 +165,10 @@ static trm_status make_random_clicks(const app_context *app, int64_t samples, tr
                                               .zipf = like.zipf > 1 ? like.zipf : 0,
                                               .click_rate = like.click_rate,
                                               .own_tables = !like.shared_table,
-                                              .seed = like.seed};
+                                              .seed = like.seed,
+                                              .threads = o->threads > 0 ? (int32_t)o->threads
+                                                         : shares       ? 1
+                                                                        : 0};
     return trm_dataset_random_clicks(&options, out, err);
 }
 

@@ -751,6 +751,29 @@ static void lack_of_memory_is_an_error(void **state) {
     }
 }
 
+static void random_rows_do_not_depend_on_threads(void **state) {
+    (void)state;
+    const int threads[] = {1, 3, 0};
+    trm_dataset *data[3];
+    const trm_batch *batch[3];
+    for (int i = 0; i < 3; i++) {
+        const trm_click_random_options options = {.count = 50, .seed = 7, .threads = threads[i]};
+        CHECK_OK(trm_dataset_random_clicks(&options, &data[i], &err), err);
+        batch[i] = first_batch(data[i], 50);
+        assert_int_equal(batch[i]->field_count, 3);
+        for (int f = 0; f < 3; f++) {
+            const trm_tensor *rows = &batch[i]->fields[f].tensor;
+            assert_memory_equal(rows->data, batch[0]->fields[f].tensor.data,
+                                (size_t)trm_tensor_bytes(rows));
+        }
+    }
+    for (int i = 0; i < 3; i++) {
+        trm_dataset_destroy(data[i]);
+    }
+    CHECK_FAILS(trm_dataset_random_clicks(&(trm_click_random_options){.threads = -1}, data, &err),
+                TRM_INVALID, err, "-1 threads (expected 0 to 1024)");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(numbers_are_parsed),
@@ -770,6 +793,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(lack_of_memory_is_an_error, make_folder, remove_folder),
         cmocka_unit_test(generated_rows_are_functions_of_their_index),
         cmocka_unit_test(keys_follow_zipf),
+        cmocka_unit_test(random_rows_do_not_depend_on_threads),
         cmocka_unit_test(bayes_auc_equals_the_integral),
         cmocka_unit_test(certain_clicks_have_a_finite_loss),
         cmocka_unit_test(the_default_model_is_worth_learning),

@@ -4,6 +4,7 @@
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
+#include "base/os.h"
 #include "base/rng.h"
 #include "data/click/click.h"
 
@@ -108,6 +109,12 @@ static const trmi_source_ops random_clicks_ops = {.kind = "random-clicks",
                                                   .describe = describe_random_clicks,
                                                   .destroy = destroy_random_clicks};
 
+/* Returns the number of threads that draw rows. */
+static int count_threads(const trm_click_random_options *o) {
+    int asked = o->threads > 0 ? o->threads : trmi_os_openmp_threads();
+    return asked > 0 ? asked : trmi_os_cpu_count();
+}
+
 /* Draws all rows. With a shared table each field's keys have an offset. */
 static trm_status draw_rows(random_clicks *set, const trm_click_random_options *o, trm_error *err) {
     int64_t count = set->click.base.count, fields = set->click.field_count;
@@ -116,8 +123,10 @@ static trm_status draw_rows(random_clicks *set, const trm_click_random_options *
     TRMI_TRY(TRMI_NEW(err, set->dense, count * dense, "for %lld random rows", (long long)count));
     TRMI_TRY(TRMI_NEW(err, set->labels, count, "for %lld random rows", (long long)count));
     int64_t stride = o->own_tables ? 0 : set->vocabulary;
+    int threads = count_threads(o);
+    (void)threads; /* without OpenMP */
     /* Row i depends on (seed, i) only. */
-#pragma omp parallel for schedule(static)
+#pragma omp parallel for schedule(static) num_threads(threads)
     for (int64_t i = 0; i < count; i++) {
         draws d = {.seed = trmi_mix(o->seed, (uint64_t)i)};
         set->labels[i] = draw_unit(&d) < o->click_rate ? 1.0f : 0.0f;
@@ -150,6 +159,10 @@ trm_status trm_dataset_random_clicks(const trm_click_random_options *options, tr
             "random clicks: %lld rows, %d fields of %lld keys, %d dense, zipf %g, click rate %g",
             (long long)o.count, (int)o.fields, (long long)o.vocabulary, (int)o.dense, o.zipf,
             o.click_rate);
+    }
+    if (o.threads < 0 || o.threads > 1024) {
+        return TRMI_FAIL(err, TRM_INVALID, "random clicks: %d threads (expected 0 to 1024)",
+                         (int)o.threads);
     }
     random_clicks *set;
     TRMI_TRY(TRMI_NEW(err, set, 1, "for a dataset"));
