@@ -196,6 +196,46 @@ static void test_schedules(void **state) {
     }
 }
 
+/* Each stage of a played step has its own gradients and update after its actions. Of four
+ * stages here the last one has the most work, in the output layer, but fewer blocks to update. */
+static void test_own_updates(void **state) {
+    (void)state;
+    trmi_hardware h = read_machine();
+    trmi_transformer t = find_model("llama", "8b");
+    t.layers = 30;
+    h.hide_stage = 1;
+    trmi_plan_problem q = {&t, &h, 64, 64, TRMI_PRODUCT_BF16, 4, 1e15, 3};
+    int other = 0;
+    for (int stages = 1; stages <= 8; stages *= 2) {
+        trmi_parallelism p;
+        trmi_step_cost cost;
+        trm_error err;
+        trmi_played_step played;
+        char words[64];
+        snprintf(words, sizeof words, "pp=%d,zero=0", stages);
+        CHECK_OK(trmi_parallelism_parse(words, &p, &err), err);
+        CHECK_OK(trmi_parallelism_complete(&q, &p, &err), err);
+        trmi_step_price(&q, &p, &cost);
+        CHECK_OK(trmi_step_play(&q, &p, &cost, &played, &err), err);
+        double actions = 0, all = 0;
+        for (int s = 0; s < stages; s++) {
+            double end = played.ends[(s + 1) * played.pipeline.count - 1];
+            assert_true(played.after[s] > 0);
+            actions = fmax(actions, end);
+            all = fmax(all, end + played.after[s]);
+        }
+        all += cost.part[TRMI_PART_OTHER];
+        assert_true(fabs(played.seconds / all - 1) < 1e-9);
+        actions +=
+            cost.part[TRMI_PART_DATA] + cost.part[TRMI_PART_UPDATE] + cost.part[TRMI_PART_OTHER];
+        other += fabs(actions / all - 1) > 1e-3;
+        print_message("%d stages: %.6f s played, %.6f by the formula\n", stages, played.seconds,
+                      cost.seconds);
+        trmi_played_step_free(&played);
+    }
+    assert_true(other > 0);
+}
+
 /* Words that are written are read as the same plan; wrong words name themselves. */
 static void test_words(void **state) {
     trmi_hardware h = read_machine();
@@ -243,6 +283,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_models),    cmocka_unit_test(test_prices),
         cmocka_unit_test(test_search),    cmocka_unit_test(test_uneven_stages),
-        cmocka_unit_test(test_schedules), cmocka_unit_test(test_words)};
+        cmocka_unit_test(test_schedules), cmocka_unit_test(test_own_updates),
+        cmocka_unit_test(test_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

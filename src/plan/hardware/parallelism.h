@@ -118,6 +118,7 @@ double trmi_plan_utilisation(const trmi_plan_problem *problem, double seconds);
 typedef struct trmi_played_step {
     trmi_pipeline pipeline;
     double *starts, *ends; /* seconds at which actions compute, [stages][pipeline.count]; owned */
+    double *after;         /* seconds of gradients and update after the actions, [stages] */
     double seconds;        /* of the step, with gradients and update */
 } trmi_played_step;
 

@@ -542,16 +542,22 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
     TRMI_TRY(trmi_pipeline_create(order, (int32_t)p->stages, (int32_t)p->chunks,
                                   (int32_t)p->micro_count, &out->pipeline, err));
     size_t actions = (size_t)p->stages * (size_t)out->pipeline.count;
-    double *forward = trmi_alloc(2 * (size_t)runs * sizeof *forward);
-    double *backward = forward + runs;
-    out->starts = trmi_alloc(2 * actions * sizeof *out->starts);
-    out->ends = out->starts + actions;
+    double *forward = trmi_alloc(2 * (size_t)runs * sizeof *forward), *backward;
+    out->starts = trmi_alloc((2 * actions + (size_t)p->stages) * sizeof *out->starts);
     trmi_pipeline_edge *edges = trmi_alloc((size_t)runs * 2 * sizeof *edges);
     trm_status status = forward != NULL && out->starts != NULL && edges != NULL
                             ? TRM_OK
                             : TRMI_NO_MEMORY(err, "to play a schedule");
     if (status == TRM_OK) {
+        backward = forward + runs;
+        out->ends = out->starts + actions;
+        out->after = out->ends + actions;
         trmi_block_price_of(problem, p, &price[0], &price[1]);
+        for (int64_t s = 0; s < p->stages; s++) {
+            stage_time at;
+            time_stage(problem, p, price, s, &at);
+            out->after[s] = at.data + at.update;
+        }
         /* Seconds of one micro-batch in each run, forward and backward; backward has the
          * recompute. */
         for (int64_t v = 0; v < runs; v++) {
@@ -568,11 +574,13 @@ trm_status trmi_step_play(const trmi_plan_problem *problem, const trmi_paralleli
         for (int32_t i = 0; i < count; i++) {
             edges[i].seconds = (1 - problem->hardware->hide_stage) * cost->message;
         }
-        trmi_pipeline_play play = {
-            .forward = forward, .backward = backward, .starts = out->starts, .ends = out->ends};
+        trmi_pipeline_play play = {.forward = forward,
+                                   .backward = backward,
+                                   .after = out->after,
+                                   .starts = out->starts,
+                                   .ends = out->ends};
         status = trmi_pipeline_run(&out->pipeline, edges, count, &play, err);
-        out->seconds = play.seconds + cost->part[TRMI_PART_DATA] + cost->part[TRMI_PART_UPDATE] +
-                       cost->part[TRMI_PART_OTHER];
+        out->seconds = play.seconds + cost->part[TRMI_PART_OTHER];
     }
     trmi_free(edges);
     trmi_free(forward);

@@ -33,7 +33,7 @@ char *trm_hardware_plan_svg(const trm_hardware_plan *p) {
     const trmi_priced_plan *chosen = p->has_given ? &p->given : &p->found.best;
     const trmi_parallelism *plan = &chosen->plan;
     const char *kinds[TRMI_MEMORY_PARTS + 1] = {"reserved"};
-    double memory[TRMI_MEMORY_PARTS + 1] = {p->hardware.reserved}, after[TRMI_STAGES_MAX];
+    double memory[TRMI_MEMORY_PARTS + 1] = {p->hardware.reserved};
     head_texts head;
     trmi_text t = {0};
     trmi_played_step step;
@@ -42,9 +42,6 @@ char *trm_hardware_plan_svg(const trm_hardware_plan *p) {
     for (int i = 0; i < TRMI_MEMORY_PARTS; i++) {
         kinds[i + 1] = trmi_memory_part_name((trmi_memory_part)i);
         memory[i + 1] = chosen->cost.memory[i];
-    }
-    for (int s = 0; s < TRMI_STAGES_MAX; s++) {
-        after[s] = chosen->cost.part[TRMI_PART_DATA] + chosen->cost.part[TRMI_PART_UPDATE];
     }
     bool played = trmi_step_play(&p->problem, plan, &chosen->cost, &step, &ignored) == TRM_OK;
     trmi_stage_picture_draw(&t, &(trmi_stage_picture){.title = head.title,
@@ -55,7 +52,7 @@ char *trm_hardware_plan_svg(const trm_hardware_plan *p) {
                                                       .pipeline = played ? &step.pipeline : NULL,
                                                       .starts = step.starts,
                                                       .ends = step.ends,
-                                                      .after = after,
+                                                      .after = step.after,
                                                       .step = step.seconds,
                                                       .bars = 1,
                                                       .kinds = TRMI_MEMORY_PARTS + 1,
