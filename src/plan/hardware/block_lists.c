@@ -80,11 +80,14 @@ static void keep_sums(adding *a, int64_t count, sum_list *out) {
 /* Lists the decisions of one block. */
 static void list_one(adding *a, sum_list *out) {
     int64_t count = 0;
-    for (int64_t i = 0; i < a->c->count; i++) {
+    out->too_long = false;
+    for (int64_t i = 0; i < a->c->count && !out->too_long; i++) {
         const trmi_block_item *item = &a->c->items[i];
         double reduced = price_of(a, item) - a->least;
-        if (is_allowed(a, item) && reduced <= a->budget && count < (int64_t)MOST_SUMS * MOST_SUMS) {
-            a->scratch[count++] = (block_sum){item->bytes, item->price, reduced};
+        if (is_allowed(a, item) && reduced <= a->budget) {
+            out->too_long = count == (int64_t)MOST_SUMS * MOST_SUMS;
+            a->scratch[out->too_long ? 0 : count++] =
+                (block_sum){item->bytes, item->price, reduced};
         }
     }
     *a->work += a->c->count;
@@ -111,7 +114,7 @@ static void add_lists(adding *a, const sum_list *x, const sum_list *y, sum_list 
 /* Lists the sums of `blocks` blocks, by doubling, in one of the three lists. */
 static const sum_list *list_blocks(adding *a, int64_t blocks, sum_list lists[3]) {
     sum_list *power = &lists[0], *sum = &lists[1], *next = &lists[2];
-    lists[0].too_long = lists[1].too_long = false;
+    sum->too_long = false;
     list_one(a, power);
     sum->sums[0] = (block_sum){0, 0, 0};
     sum->count = 1;
@@ -167,7 +170,7 @@ static bool list_items(adding *a, double work) {
 
 /* Returns the least price of all blocks if the first one decides so. rest: sums of all blocks but one,
  * and of all but two. Where blocks are recomputed, the work of one of them counts: of the first, or of
- * another one. */
+ * another one. It is the most of all if all need as much, and else at most that. */
 static double least_of_first(const adding *a, const trmi_block_item *f,
                              const sum_list *const rest[2]) {
     const trmi_block_choices *c = a->c;
