@@ -10,8 +10,7 @@
  * number of the former only the least number of the latter counts with which the plan fits: each
  * further block costs time and nothing else. Stages keep different numbers of micro-batches, so that
  * each recomputes by itself what it must; plans whose stages recompute alike are listed, too.
- * GPipe is never better than 1F1B: equal time, more
- * memory. */
+ * GPipe is never better than 1F1B: equal time, more memory. */
 #include "plan/hardware/parallelism.h"
 
 #include "base/error.h"

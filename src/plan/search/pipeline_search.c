@@ -354,6 +354,7 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
         TRMI_TRY(
             trmi_cut_find(r.runs, &s->o->costs, &row->shape, false, ceiling, &visit, &cut, s->err));
         row->bound = fmax(row->bound, cut.bound + over);
+        row->few_cuts = crowded && cut.bound < ceiling;
     }
     if (row->plan.space != NULL && row->plan.fits) {
         row->bound = fmin(row->bound, row->plan.step);

@@ -127,6 +127,9 @@ typedef struct trmi_pipe_row {
     trmi_mesh mesh;
     double bound;        /* no plan of this shape and mesh has a shorter step */
     trmi_pipe_plan plan; /* plan.space NULL: bounded only */
+    /* ranks share cores, and of many cuts below the best plan a few were played: `bound` is that of
+     * the others */
+    bool few_cuts;
 } trmi_pipe_row;
 
 /* Result of a search. Everything is in the arena but the spaces. */

@@ -73,7 +73,8 @@ static trm_status settle_options(trm_planner *p, trmi_pipe_options *o, trm_error
         .make_space = trmi_planner_micro_space,
         .context = p,
         .known = any && !plain->found.infeasible ? plain->found.objective : 0,
-        /* where ranks share cores all rows take nearly as long: the mean of the work */
+        /* where ranks share cores all rows take nearly as long, the mean of the work
+         * (trmi_pipe_gap_reason has this number, too) */
         .margin = trmi_planner_crowding(p) > 1 ? 1e-3 : 0};
     if (p->model.exec.parallel.split.mesh != NULL) {
         o->mesh = &pipe->inner;

@@ -41,6 +41,16 @@ static const char *milliseconds_text(double seconds, char text[24]) {
     return text;
 }
 
+/* Returns why a row's bound is below the best plan where ranks share cores. */
+static const char *crowded_reason(const trmi_pipe_row *row) {
+    return row->plan.space == NULL
+               ? "ranks share cores: plans whose bound is less than 0.1 % below the best plan are "
+                 "not searched"
+           : row->few_cuts ? "ranks share cores: of many cuts of stages a few are played, and the "
+                             "bound of the others takes ranks to be busy all the time"
+                           : "ranks share cores, and the bound takes them to be busy all the time";
+}
+
 const char *trmi_pipe_gap_reason(const trm_planner *p) {
     const trmi_pipe_found *f = &p->pipe.found;
     if (!p->pipe.chosen || p->pipe.lower_bound >= f->rows[0].plan.step * (1 - 1e-6)) {
@@ -51,8 +61,7 @@ const char *trmi_pipe_gap_reason(const trm_planner *p) {
     }
     for (int32_t i = 0; i < f->count; i++) {
         if (f->rows[i].bound <= p->pipe.lower_bound * (1 + 1e-9)) {
-            return trmi_planner_crowding(p) > 1
-                       ? "ranks share cores, and the bound takes them to be busy all the time"
+            return trmi_planner_crowding(p) > 1 ? crowded_reason(&f->rows[i])
                    : trmi_mesh_ranks(&f->rows[i].mesh) > 1
                        ? "the bound omits messages that no work hides, and the update of "
                          "stages after the first one"
