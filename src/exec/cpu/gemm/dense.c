@@ -69,8 +69,8 @@ bool trmi_dense_fits(const trmi_dense_problem *p) {
     return p->transpose_a ? p->k >= LEAST_ROWS && !p->transpose_b : p->m >= LEAST_ROWS;
 }
 
-/* Returns where block `block` of k begins. Blocks are those of conv_geometry.c, so that either
- * kernel computes the same bits. */
+/* Returns where block `block` of k begins. In float32 blocks are those of conv_geometry.c, so that
+ * either kernel computes the same bits; of pairs, those of convolutions are twice as long. */
 static int64_t depth_at(const trmi_dense_plan *d, int64_t block) {
     int64_t k = d->problem.k, unit = k % 2 == 0 ? 2 : 1, units = k / unit;
     return (units / d->blocks * block + trmi_min_i64(block, units % d->blocks)) * unit;

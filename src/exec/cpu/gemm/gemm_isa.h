@@ -18,7 +18,7 @@
 #include "trireme/base.h"
 
 enum {
-    TRMI_TILE_K = 256,      /* longest k of one block */
+    TRMI_TILE_K = 256,      /* longest k of a block; convolutions of pairs: twice that */
     TRMI_TILE_STRIDE = 272, /* floats between rows of A: no power of two */
     TRMI_TILE_COLS = 16,    /* floats between k of packed A "cols" */
     TRMI_TILE_ROWS_MAX = 14,
