@@ -473,7 +473,8 @@ TRM_API void trm_exec_set_step(trm_exec *exec, uint64_t step);
 /* Memory, work and threads of a program. */
 typedef struct trm_exec_info {
     int64_t parameter_count; /* elements that are trained */
-    /* arenas */
+    /* arenas; activations that lie in the memory of gradients (trm_exec_options.whole_gradients)
+     * are in gradient_bytes alone */
     int64_t parameter_bytes, gradient_bytes, slot_bytes, activation_bytes, other_bytes;
     /* outside the arenas: tables of kernels, the program, the library's code */
     int64_t overhead_bytes;

@@ -996,11 +996,11 @@ class trm_waiting(Structure):
 
 class trm_exec_info(Structure):
     """parameter_count: elements that are trained
-    parameter_bytes: arenas
-    gradient_bytes: arenas
-    slot_bytes: arenas
-    activation_bytes: arenas
-    other_bytes: arenas
+    parameter_bytes: arenas; activations that lie in the memory of gradients (trm_exec_options.whole_gradients) are in gradient_bytes alone
+    gradient_bytes: arenas; activations that lie in the memory of gradients (trm_exec_options.whole_gradients) are in gradient_bytes alone
+    slot_bytes: arenas; activations that lie in the memory of gradients (trm_exec_options.whole_gradients) are in gradient_bytes alone
+    activation_bytes: arenas; activations that lie in the memory of gradients (trm_exec_options.whole_gradients) are in gradient_bytes alone
+    other_bytes: arenas; activations that lie in the memory of gradients (trm_exec_options.whole_gradients) are in gradient_bytes alone
     overhead_bytes: outside the arenas: tables of kernels, the program, the library's code
     total_bytes: growth of a process that trains with this exec
     flops: of one forward_backward (or forward)

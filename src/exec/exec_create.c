@@ -207,7 +207,7 @@ static trm_status take_memory(trm_exec *exec, trm_error *err) {
                          "the program needs %s (activations %s), this process may have %s; use a "
                          "smaller batch or image",
                          trmi_bytes_text((double)needed, a),
-                         trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], b),
+                         trmi_bytes_text((double)trmi_program_activations(p), b),
                          trmi_bytes_text((double)present, c));
     }
     for (int a = 1; a < TRMI_ARENAS; a++) {

@@ -161,6 +161,6 @@ trm_status trmi_limit_check(const trm_exec *exec, trm_error *err) {
                            "batch, mixed precision, more ranks",
                            trmi_bytes_text((double)bytes, a),
                            trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_PARAM], b),
-                           trmi_bytes_text((double)p->arena_bytes[TRMI_ARENA_ACTIVATION], c),
+                           trmi_bytes_text((double)trmi_program_activations(p), c),
                            trmi_bytes_text((double)exec->memory_bytes, d));
 }

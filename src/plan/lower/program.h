@@ -231,6 +231,10 @@ int64_t trmi_layout_bytes(trm_dtype dtype, const trm_shape *shape, trmi_layout l
 /* Returns the name of a layout; static. */
 const char *trmi_layout_name(trmi_layout layout);
 
+/* Returns the bytes in which activations lie, those that they share with gradients included. */
+static inline int64_t trmi_program_activations(const trm_program *program) {
+    return program->arena_bytes[TRMI_ARENA_ACTIVATION] + program->lent_bytes;
+}
 /* Returns the buffer that owns the bytes of `buffer`: itself, or the end of its chain of aliases.
  */
 int32_t trmi_buffer_root(const trm_program *program, int32_t buffer);
