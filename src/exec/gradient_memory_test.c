@@ -100,6 +100,13 @@ static void forward_overwrites_gradients(void **state) {
     run_step(exec, 0);
     CHECK_OK(trm_exec_update(exec, 0.1, &err), err);
     assert_int_equal(trm_exec_step(exec), 1);
+    /* a profile runs backward itself */
+    const trm_step_profile *steps;
+    int32_t count;
+    double seconds;
+    CHECK_OK(trm_exec_forward(exec, &err), err);
+    CHECK_OK(trm_exec_profile(exec, 1, NULL, &steps, &count, &seconds, &err), err);
+    assert_true(count > 0);
     trm_exec_destroy(exec);
 }
 
