@@ -128,6 +128,29 @@ def test_wrong_kinds_of_arguments_are_named():
         model.train()
 
 
+def test_exceptions_belong_to_the_call_that_runs():
+    test, fails = small(usage='test'), []
+    metric = trireme.Metric('m', lambda logits, batch: (1, 2), value=lambda sums: 1 / 0 if fails.pop() else 0.5)
+    model = trireme.Model(mlp, small(), metrics=[metric])
+
+    def evaluate(p):
+        fails.append(True)
+        with pytest.raises(ZeroDivisionError):
+            model.evaluate(test)
+    model.train(until_step=3, callbacks=[evaluate])  # what the callback has caught is over
+    assert model.global_step == 3
+
+    def evaluate_well(p):
+        fails.append(False)
+        assert model.evaluate(test)['m'] == 0.5
+        fails.append(True)  # of EvaluateEvery
+    for hooks in ({'on_step_end': evaluate_well}, {'on_epoch_begin': lambda p: fails.append(True), 'on_evaluated': evaluate_well}):
+        with pytest.raises(ZeroDivisionError):
+            model.train(until_epoch=9, callbacks=[trireme.Lambda(**hooks), trireme.EvaluateEvery(test)])
+        assert model.global_step % 10 == 0, model.global_step  # it ended with the evaluation that failed
+    assert model.global_step == 20
+
+
 def test_evaluate_predict_and_metrics():
     data, test = small(), small(usage='test')
     wrong = trireme.Metric('wrong', lambda logits, batch: ((logits.argmax(1) != batch['label']).sum(), len(logits)))

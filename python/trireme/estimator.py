@@ -193,6 +193,8 @@ def train_and_evaluate(estimator, train_spec, eval_spec=None):
             call(_c.trm_train_and_evaluate, estimator.handle, train, evaluation, byref(out))
         except Error:
             failures = [m._failure for m in estimator.models if m._failure is not None]
+            for model in estimator.models:  # a later call has failures of its own
+                model._failure = None
             if failures:
                 raise failures[0] from None
             raise

@@ -74,7 +74,7 @@ class Model(Owner):
     A process that has joined other ranks (trireme.distribute) trains with them: every call is then collective.
     """
 
-    runs = None  # the function of the library that runs, or ran last
+    runs = None  # the function of the library that runs
     in_use = None  # while a call of the library runs: what keeps the model's memory and the data's
 
     @takes(_c.trm_model_options)
@@ -118,11 +118,11 @@ class Model(Owner):
     def _call(self, function, *arguments, data=None):
         """As call(); an exception of the network, the loss or a metric's value, which have no error record, is raised in its place. A callback may close
         the model and the data: both stay until the call ends."""
-        self._failure = None
         if self.in_child() and self.handle:
             self.exec.check_child()
         held = self.held()
-        before, self.in_use, self.runs = self.in_use, (held, None if data is None else data.use()), function
+        before = self.in_use, self.runs, self._failure  # of the call whose callback makes this one
+        self.in_use, self.runs, self._failure = (held, None if data is None else data.use()), function, None
         try:
             status = call(function, *arguments)
             if self._failure is not None:
@@ -133,8 +133,8 @@ class Model(Owner):
                 raise self._failure from None
             raise
         finally:
-            self.in_use = before
-            if self.closed and self.elastic is not None and before is None:  # by a callback: the other ranks wait for this one to leave
+            self.in_use, self.runs, self._failure = before
+            if self.closed and self.elastic is not None and self.in_use is None:  # by a callback: the other ranks wait for this one to leave
                 held.end()
 
     def fail(self, error):
