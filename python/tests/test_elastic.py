@@ -45,7 +45,7 @@ def tell(**more):
     path = os.path.join(place, str(os.getpid()))
     with open(path + '.new', 'w') as f:
         json.dump(dict(more, first=first, seen=seen, left=model.left, step=model.global_step, digest=hashlib.sha256(weights).hexdigest()), f)
-    os.rename(path + '.new', path)  # a process that finds the file finds all of it
+    os.rename(path + '.new', path)  # a reader finds the whole file or none
 
 try:
     model.train(until_step=9 if last else 10 ** 9, callbacks=[after_step, Watch()])
@@ -102,6 +102,18 @@ import numpy as np
 import trireme
 job = trireme.Elastic(join={'heartbeat_seconds': 0.1})
 me, step, total = job.rank, 0, np.zeros(1, 'float32')
+whole = trireme.distribute.Communicator()
+half = whole.split(0)
+fixed = np.ones(2)
+fixed.setflags(write=False)
+
+def refused(function, sentence):
+    try:
+        function()
+    except trireme.Error as error:
+        assert sentence in error.message, error
+    else:
+        raise SystemExit('no error: ' + sentence)
 while step < 6:
     try:
         if me == 1 and step == 3:
@@ -110,6 +122,8 @@ while step < 6:
         sums = [np.ones(2), None, np.full((1, 2), 3, 'int32')]
         trireme.distribute.all_reduce(sums)  # the three calls use the ranks of now
         assert [v.tolist() for v in sums if v is not None] == [[job.size] * 2, [[3 * job.size] * 2]]
+        refused(lambda: trireme.distribute.all_reduce([sums[0], fixed]), 'read-only')
+        assert sums[0][0] == job.size  # nothing is summed before all values are checked
         total += mean
         step += 1
     except trireme.Error as error:
@@ -120,6 +134,10 @@ while step < 6:
 assert total == 6 and job.size == 2 and not job.wants_change
 assert (trireme.distribute.rank(), trireme.distribute.size()) == (job.rank, 2)
 assert trireme.distribute.Communicator().size == 2
+for old in (whole, half):
+    refused(old.barrier, 'ranks of the elastic job have changed')
+    old.close()
+assert trireme.distribute.Communicator().split(0).all_reduce(np.ones(1)) == 2
 assert trireme.distribute.broadcast({'rank': np.array([job.rank])}, root=1)['rank'][0] == 1
 mine, batch = trireme.distribute.shard_and_rebatch(np.arange(6), 4)
 assert batch == 2 and mine.tolist() == [job.rank, job.rank + 2, job.rank + 4]

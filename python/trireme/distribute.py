@@ -77,29 +77,11 @@ def _job():
     return job if job is not None and job._handle else None
 
 
-def _each(job, values, kind, **more):
-    """Runs a collective on each value, in place, over the ranks of an elastic job of now."""
-    ranks = job.comm
-    values = list(values.values()) if isinstance(values, dict) else values if isinstance(values, (list, tuple)) else [values]
-    for value in values:
-        if value is not None:
-            _flat(value, kind)  # refuses what cannot be written
-            ranks._run(kind, None, value, **more)
-
-
-@contextlib.contextmanager
-def _sharing():
-    """The handle of the calls that share out data: None, the ranks that init() joins, or those of an elastic job of now."""
-    init()
-    job, out = _job(), ctypes.c_void_p()
-    if job is None:
-        yield None
-        return
-    call(_c.trm_distribute_over, job.comm.handle, byref(out))
-    try:
-        yield out
-    finally:
-        _c.trm_distribute_end(out)
+def _ranks(what):
+    """The handle of the three calls: None, the ranks that init() joins, or those of an elastic job of now."""
+    _joined or init()
+    job = _elastic and _job()
+    return job._calls(what) if job else None
 
 
 def refuse_joined():
@@ -129,35 +111,29 @@ def rank():
     """This process's rank, from 0."""
     init()
     job = _job()
-    return _c.trm_distribute_rank(None) if job is None else job.rank
+    return _c.trm_distribute_rank(None) if job is None else job.comm.rank
 
 
 def size():
     """The number of ranks."""
     init()
     job = _job()
-    return _c.trm_distribute_size(None) if job is None else job.size
+    return _c.trm_distribute_size(None) if job is None else job.comm.size
 
 
 def broadcast(values, root=0):
     """Copies the values of rank `root` to every rank, in place; returns them."""
-    _joined or init()
-    if _elastic and _job() is not None:
-        _each(_job(), values, 'broadcast', root=root)
-        return values
+    ranks = _ranks('broadcast')
     made, count, keep = _tensors(values, 'broadcast')
-    call(_c.trm_distribute_broadcast, None, made, count, root)
+    call(_c.trm_distribute_broadcast, ranks, made, count, root)
     return values
 
 
 def all_reduce(values, reduction='sum'):
     """Replaces every value by the sum, mean, prod, max or min over the ranks, in place; returns them."""
-    _joined or init()
-    if _elastic and _job() is not None:
-        _each(_job(), values, 'allreduce', reduce=reduction)
-        return values
+    ranks = _ranks('all_reduce')
     made, count, keep = _tensors(values, 'all_reduce')
-    call(_c.trm_distribute_all_reduce, None, made, count, enum('trm_reduction', reduction))
+    call(_c.trm_distribute_all_reduce, ranks, made, count, enum('trm_reduction', reduction))
     return values
 
 
@@ -169,8 +145,7 @@ def shard_and_rebatch(dataset, batch):
     """
     local = ctypes.c_int64()
     handle = getattr(dataset, 'handle', None)
-    with _sharing() as ranks:
-        call(_c.trm_distribute_shard_and_rebatch, ranks, handle, batch, byref(local))
+    call(_c.trm_distribute_shard_and_rebatch, _ranks('shard_and_rebatch'), handle, batch, byref(local))
     if handle is not None or size() == 1:
         return dataset, local.value
     if not isinstance(dataset, (tuple, list, dict)) and hasattr(dataset, 'shard') and callable(dataset.shard):
@@ -192,13 +167,15 @@ def _shard(arrays, batch):
     copies = [a.clone() if hasattr(a, 'clone') else np.array(a) for a in arrays]
     samples, batch = ctypes.c_int64(len(copies[0])), ctypes.c_int64(batch)
     made = (_c.trm_tensor * len(copies))(*[tensor(a, 'shard_and_rebatch')[0] for a in copies])
-    with _sharing() as ranks:
-        call(_c.trm_distribute_shard_arrays, ranks, made, len(copies), byref(samples), byref(batch))
+    call(_c.trm_distribute_shard_arrays, _ranks('shard_and_rebatch'), made, len(copies), byref(samples), byref(batch))
     return [a[:samples.value] for a in copies]
 
 
 class Communicator(Owner):
-    """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them."""
+    """All collectives on NumPy arrays and torch tensors, over the process's ranks or a part of them. One of an elastic job, and its parts,
+    serve until the ranks change."""
+
+    job, epoch = None, 0  # the elastic job, and the epoch of its ranks that this is of
 
     def __init__(self, handle=None, owned=False, parent=None):
         if handle is None and _job() is not None:
@@ -209,11 +186,22 @@ class Communicator(Owner):
             handle = take(_c.trm_distribute_comm, None)
         self.handle, self.owned, self.parent = handle, owned, parent
         self.process = parent.process if parent is not None else self.process
+        self.job = getattr(parent, 'job', parent)
+        if self.job is not None:
+            self.epoch = self.job._epoch()
+            if owned:
+                self.job._parts.append(weakref.ref(self))
         self.rank = _c.trm_comm_rank(self.handle) if self.handle else 0
         self.size = _c.trm_comm_size(self.handle) if self.handle else 1
 
+    def _gone(self):
+        """Whether the library has destroyed the communicator, with the ranks of its epoch."""
+        return self.job is not None and self.job._epoch() != self.epoch
+
     def _usable(self, what):
         """The handle; None: one rank. Raises Error where a call would find no ranks."""
+        if self._gone():
+            raise Error(f'Communicator.{what}: the ranks of the elastic job have changed since this Communicator was made; make another one')
         if self.handle and self.in_child():
             self.refuse_child(f'Communicator.{what}', 'ranks')
         return self.handle
@@ -300,7 +288,7 @@ class Communicator(Owner):
 
     def close(self):
         """Ends a communicator that split() made."""
-        if self._handle and self.owned:
+        if self._handle and self.owned and not self._gone():
             self.destroy(_c.trm_comm_destroy)
         self.closed = True
 

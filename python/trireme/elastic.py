@@ -16,7 +16,7 @@ An Elastic and its models may be closed in any order: the process leaves the job
 """
 import atexit
 import weakref
-from ctypes import byref
+from ctypes import byref, c_void_p
 
 from . import _c, distribute
 from ._call import Owner, call, filled, take
@@ -46,7 +46,7 @@ class Elastic(Owner):
 
     @takes(_c.trm_elastic_options)
     def __init__(self, least=1, most=1024, cluster=None, **more):
-        self.users, self.keep = 1, []
+        self.users, self.keep, self._parts, self._made = 1, [], [], (None, None)
         distribute.refuse_joined()
         made = options(_c.trm_elastic_options, dict(more, least=least, most=most), self.keep)
         cluster = cluster or Cluster()
@@ -64,6 +64,31 @@ class Elastic(Owner):
     def membership(self):
         """The ranks of now: epoch, rank, ranks, lost, left, joined, ... as a dictionary. Epoch 0: this process has not joined yet."""
         return membership_dict(filled(_c.trm_membership, _c.trm_elastic_get_membership, self._job))
+
+    def _epoch(self):
+        """The epoch of the ranks of now; -1 when there are none: this process has left, or recover() has failed."""
+        if not self._handle or not _c.trm_elastic_comm(self._handle):
+            return -1
+        return filled(_c.trm_membership, _c.trm_elastic_get_membership, self._handle).epoch
+
+    def _calls(self, what):
+        """The handle with which the three calls of trireme.distribute use the ranks of now. Kept, for its memory that ranks share."""
+        ranks = self.comm
+        handle = ranks._usable(what)
+        if self._made[0] != ranks.epoch:  # ranks that a model has changed take all of the last one with them but for a few bytes
+            out = c_void_p()
+            call(_c.trm_distribute_over, handle, byref(out))
+            self._made = ranks.epoch, out
+        return self._made[1]
+
+    def _let_go(self):
+        """Before the ranks change: ends what was made over them."""
+        for part in reversed(self._parts):
+            if part() is not None:
+                part().close()
+        (epoch, calls), self._parts, self._made = self._made, [], (None, None)
+        if epoch == self._epoch():
+            _c.trm_distribute_end(calls)
 
     @property
     def rank(self):
@@ -105,7 +130,9 @@ class Elastic(Owner):
         given = None
         if cause is not None:
             given = byref(_c.trm_error(status=cause.code, rank=cause.rank, message=cause.message.encode()[:215]))
-        status = call(_c.trm_elastic_recover, self._job, given)
+        job = self._job
+        self._let_go()
+        status = call(_c.trm_elastic_recover, job, given)
         return None if status == _c.TRM_END else self.membership
 
     def hold(self):
@@ -116,6 +143,7 @@ class Elastic(Owner):
         """A model has ended; the last one leaves the job."""
         self.users -= 1
         if self.users == 0 and self._handle:
+            self._let_go()
             self.destroy(_c.trm_elastic_destroy)
 
     def close(self):
