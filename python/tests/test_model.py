@@ -109,6 +109,12 @@ def test_wrong_kinds_of_arguments_are_named():
         trireme.Model(lambda image: image + np.array([None]), small())
     with pytest.raises(TypeError, match="dataset_batch: the argument size cannot be '4'"):
         small().batch('4')
+    for number in (-1, 2 ** 64):
+        with pytest.raises(TypeError, match=f'dataset_seed: the argument seed cannot be {number} .0 to {2 ** 64 - 1} expected.'):
+            small().seed(number)
+        with pytest.raises(TypeError, match=f'the option seed cannot be {number} .0 to {2 ** 64 - 1} expected.'):
+            trireme.Model(mlp, small(), seed=number)
+    small().seed(2 ** 64 - 1)
     with pytest.raises(TypeError, match='Dataset.map: a transform or a function expected, found 3'):
         small().map(3)
     with pytest.raises(TypeError, match='Dataset.arrays: a dictionary'):

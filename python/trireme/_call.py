@@ -33,8 +33,9 @@ def call(function, *arguments):
 
 def wrong_argument(function, arguments, error):
     """The TypeError of a call whose argument C cannot take, with the argument's name."""
-    index = int(re.match(r'argument (\d+)', str(error)).group(1)) - 1
-    return TypeError(f'{function.__name__[4:]}: the argument {function.names[index]} cannot be {arguments[index]!r}')
+    index, range_ = re.match(r"argument (\d+): (?:.*ValueError'?>?: (.*))?", str(error)).groups()
+    index = int(index) - 1
+    return TypeError(f'{function.__name__[4:]}: the argument {function.names[index]} cannot be {arguments[index]!r}' + (f' ({range_})' if range_ else ''))
 
 
 def take(function, *arguments, run=call):

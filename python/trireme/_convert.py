@@ -7,7 +7,7 @@ import os
 import textwrap
 
 from . import _c
-from ._library import Error
+from ._library import WHOLE, Error, check_range
 
 
 class _Numpy:
@@ -65,7 +65,6 @@ def dtype_number(value):
 # ---- options ---------------------------------------------------------------------------------
 
 _fields = {}
-_WHOLE = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64)
 
 
 def fields_of(struct):
@@ -181,8 +180,8 @@ def set_member(target, name, kind, words, value, keep):
     else:
         keep.append(value)
         setattr(target, name, value)
-        if kind in _WHOLE and getattr(target, name) != value:  # ctypes cuts it
-            raise ValueError(f'it does not fit into {8 * ctypes.sizeof(kind)} bits')
+        if kind in WHOLE:
+            check_range(kind, value)
 
 
 def options(struct, values, keep):

@@ -3,6 +3,8 @@
 import ctypes
 import os
 
+WHOLE = (ctypes.c_int32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_uint64)
+
 STATUS_NAMES = {1: 'end', 2: 'pending', -1: 'invalid', -2: 'nomem', -3: 'io', -4: 'corrupt', -5: 'unsupported', -6: 'timeout',
                 -7: 'peer', -8: 'cancelled', -9: 'internal', -10: 'nospace', -11: 'diverged'}
 
@@ -61,6 +63,27 @@ def let_fork(lib):
     return lib
 
 
+def check_range(kind, value):
+    """Raises ValueError if a number does not fit into an integer type: ctypes would cut it."""
+    if hasattr(value, '__index__') and kind(value).value != value:
+        low = 0 if kind(-1).value > 0 else -(1 << 8 * ctypes.sizeof(kind) - 1)
+        raise ValueError(f'{low} to {low + (1 << 8 * ctypes.sizeof(kind)) - 1} expected')
+
+
+class _Checked:
+    """An integer type of arguments, whose numbers are not cut."""
+
+    def __init__(self, kind):
+        self.kind = kind
+
+    def from_param(self, value):
+        check_range(self.kind, value)
+        return self.kind.from_param(value)
+
+
+_checked = {kind: _Checked(kind) for kind in WHOLE}
+
+
 def bind(lib, name, result, arguments, names, doc):
     """The function of this name with its types; `names` and `doc` are for people."""
     try:
@@ -68,7 +91,7 @@ def bind(lib, name, result, arguments, names, doc):
     except AttributeError:
         raise Error(f'{lib._name}: it has no function {name}, the library is of another version than this package; '
                     f'install both from one source') from None
-    function.restype, function.argtypes, function.names = result, list(arguments), names.split()
+    function.restype, function.argtypes, function.names = result, [_checked.get(kind, kind) for kind in arguments], names.split()
     function.__name__, function.__doc__ = name, f'{name}({", ".join(names.split())})\n\n{doc}'
     return function
 
