@@ -360,7 +360,9 @@ def test_a_callback_that_raises_ends_training_with_its_exception():
     with pytest.raises(LookupError, match='no such thing'):
         model.train(until_epoch=5, callbacks=[Broken()])
     assert model.global_step == 1
-    for wrong, sentence in ((trireme.LossMonitor, 'where the callbacks are listed'), (trireme.ProgressBar, 'a Callback object or a function expected')):
+    for wrong, sentence in ((trireme.LossMonitor, r'write LossMonitor\(\), with brackets'), (trireme.ProgressBar, r'write ProgressBar\(\), with brackets'),
+                            (trireme.EarlyStop, r'write EarlyStop\(\)'), (lambda p: trireme.LossMonitor(), 'put the callback itself in the list'),
+                            (dict, 'a Callback object or a function expected')):
         with pytest.raises(TypeError, match=sentence):
             model.train(until_epoch=5, callbacks=[wrong])
     model.train(until_epoch=1)  # the model is usable

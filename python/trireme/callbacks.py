@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Callbacks of a training: Python objects with hooks, and the library's own."""
+import inspect
 import sys
 import time
 from ctypes import byref
@@ -102,7 +103,7 @@ def hook_of(method, what, model):
         try:
             found = method(Progress(progress[0], model))
             if isinstance(found, Callback):
-                raise TypeError(f'it made a {type(found).__name__} at each step; call it where the callbacks are listed')
+                raise TypeError('it returned a callback, at each step; put the callback itself in the list of callbacks')
             return _c.TRM_END if found is True else _c.TRM_OK
         except StopTraining:
             return _c.TRM_END
@@ -131,6 +132,8 @@ def set_callbacks(made, given, model, keep):
     if len(given) > len(made.callbacks):
         raise Error(f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
     for i, c in enumerate(given):
+        if isinstance(c, type) and issubclass(c, Callback) or inspect.isfunction(c) and c.__module__ == __name__:
+            raise TypeError(f'callbacks: write {c.__name__}(), with brackets, in the list of callbacks')
         if isinstance(c, type) or not hasattr(c, 'c_callback') and not callable(c):
             raise TypeError(f'callbacks: a Callback object or a function expected, found {c!r}')
         made.callbacks[i] = (c if hasattr(c, 'c_callback') else Lambda(on_step_end=c)).c_callback(model, keep)
