@@ -521,7 +521,8 @@ typedef struct trm_early_stop_options {
     int64_t patience;
     double min_delta; /* an improvement is more than this */
 } trm_early_stop_options;
-/* Stops training when the watched value no longer improves. Its state is kept in checkpoints. */
+/* Stops training when the watched value no longer improves. Its state is kept in checkpoints. A value
+ * of evaluations needs trm_evaluate_every in the same list (else INVALID). */
 TRM_API trm_callback trm_early_stop(const trm_early_stop_options *options);
 
 /* Writes a file of metrics (trireme/io.h): a line every `every` steps, at the end of each epoch,

@@ -328,6 +328,15 @@ def test_hooks_see_progress_and_end_training():
     assert trireme.learning_rate_at({'base': 1, 'warmup_steps': 4}, 0) == 0.25
 
 
+def test_early_stop_needs_evaluations():
+    model = trireme.Model(mlp, small())
+    with pytest.raises(trireme.Error, match='no callback evaluates; add .*EvaluateEvery'):
+        model.train(until_epoch=9, callbacks=[trireme.EarlyStop(watch='top1')])
+    model.train(until_epoch=9, callbacks=[trireme.EarlyStop(watch='top1', min_delta=1), trireme.EvaluateEvery(small(usage='test'))])
+    assert model.global_step == 20
+    model.train(until_epoch=3, callbacks=[trireme.EarlyStop(watch='loss')])
+
+
 def test_library_callbacks(tmp_path, capsys):
     test = small(usage='test')
     model = trireme.Model(mlp, small())

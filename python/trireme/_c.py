@@ -5762,7 +5762,9 @@ FUNCTIONS = {
         """),
     'trm_early_stop': (trm_callback, (POINTER(trm_early_stop_options),),
         'options',
-        """Stops training when the watched value no longer improves. Its state is kept in checkpoints."""),
+        """Stops training when the watched value no longer improves. Its state is kept in checkpoints. A value
+        of evaluations needs trm_evaluate_every in the same list (else INVALID).
+        """),
     'trm_metrics_recorder': (trm_callback, (c_char_p, c_int64,),
         'path every',
         """Writes a file of metrics (trireme/io.h): a line every `every` steps, at the end of each epoch,

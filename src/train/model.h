@@ -177,6 +177,8 @@ trm_status trmi_call_checkpoint(const trm_progress *progress, const char *path, 
 /* Returns whether the run of `progress` begins again because the ranks of an elastic job have
  * changed: what on_begin opened before is still open. */
 bool trmi_run_is_again(const trm_progress *progress);
+/* Returns whether a callback of the run of `progress` has this hook as its on_epoch_end. */
+bool trmi_run_has_epoch_end(const trm_progress *progress, trm_hook hook);
 /* Notes that the run of `progress` is saved in a directory, from which it can be resumed. Borrowed
  * until the run ends. */
 void trmi_run_set_checkpoints(const trm_progress *progress, const char *directory);

@@ -86,6 +86,16 @@ static trmi_run *run_of(const trm_progress *progress) {
 
 bool trmi_run_is_again(const trm_progress *progress) { return run_of(progress)->again; }
 
+bool trmi_run_has_epoch_end(const trm_progress *progress, trm_hook hook) {
+    const trmi_run *r = run_of(progress);
+    for (int32_t i = 0; i < r->callbacks_count; i++) {
+        if (r->callbacks[i].on_epoch_end == hook) {
+            return true;
+        }
+    }
+    return false;
+}
+
 void trmi_run_set_checkpoints(const trm_progress *progress, const char *directory) {
     run_of(progress)->checkpoints = directory;
 }

@@ -393,6 +393,14 @@ static void early_stop_ends_training(void **state) {
     assert_int_equal(trm_model_global_step(j.model), 3 * EPOCH_STEPS);
     double bad;
     assert_true(trm_model_get_note(j.model, "early_stop.without_improvement", &bad) && bad == 2);
+    const trm_callback alone = trm_early_stop(&(trm_early_stop_options){.watch = TRM_WATCH_TOP1});
+    assert_int_equal(
+        trm_model_train(
+            j.model, &(trm_train_options){.data = j.train, .until_epoch = 50, .callbacks = {alone}},
+            &err),
+        TRM_INVALID);
+    assert_non_null(strstr(err.message, "no callback evaluates"));
+    assert_int_equal(trm_model_global_step(j.model), 3 * EPOCH_STEPS);
     end_job(&j);
 }
 

@@ -427,6 +427,17 @@ static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *er
     return compare_with_best(context, p, (double)p->loss, err);
 }
 
+/* Refuses to watch evaluations where no callback evaluates.
+ *   errors  INVALID */
+static trm_status need_evaluations(void *context, const trm_progress *p, trm_error *err) {
+    (void)context;
+    return trmi_run_has_epoch_end(p, evaluate_epoch)
+               ? TRM_OK
+               : TRMI_FAIL(err, TRM_INVALID,
+                           "early stop watches evaluations: no callback evaluates; add "
+                           "trm_evaluate_every (Python: EvaluateEvery), or let it watch the loss");
+}
+
 /* Watches an evaluation.
  *   errors  INVALID: top-1 is watched and the model has none */
 static trm_status stop_evaluated(void *context, const trm_progress *p, trm_error *err) {
@@ -453,6 +464,7 @@ trm_callback trm_early_stop(const trm_early_stop_options *options) {
     if (o->watch == TRM_WATCH_LOSS) {
         c.on_epoch_end = stop_epoch;
     } else {
+        c.on_begin = need_evaluations;
         c.on_evaluated = stop_evaluated;
     }
     return c;
