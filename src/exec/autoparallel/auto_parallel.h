@@ -65,7 +65,8 @@ typedef struct trmi_plan_search {
     trmi_near_ties trial;  /* the benchmark of plans with nearly equal predictions */
     double search_seconds; /* duration of the last search of all meshes */
     double compiled_bytes; /* bytes of rank 0's program of the best plan; 0: not compiled */
-    /* bytes by which compiled programs exceed what the search counts; subtracted from its limit */
+    /* bytes by which compiled programs exceed what the search counts; subtracted from its limit;
+     * negative: they take less */
     double beyond;
     /* a program took less than the search counts: the limit of what is counted bounds nothing */
     bool took_less;

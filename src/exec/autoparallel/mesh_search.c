@@ -5,7 +5,8 @@
  *
  *      search --> plan --compile--> within the limit? --yes--> taken
  *        ^                               | no
- *        '-- keep off the limit what the program has beyond what the search counts
+ *        '-- keep off the limit what the program has beyond what the search counts;
+ *            add to the limit what it has less
  *      none left: compile along the curve of memory against time of every mesh
  */
 #include "exec/autoparallel/auto_parallel.h"
@@ -19,9 +20,10 @@ enum { LIMIT_ROUNDS = 12 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
 
-/* Sets the bound of a search within the limit less what is kept off it. A program has all that the
- * search counts, so that no plan whose program keeps the limit is below the bound of the whole limit;
- * it may be below that of the rest. Once a program has taken less, no bound is known. */
+/* Sets the bound of a search within the limit less what is kept off it. Where programs have all that
+ * the search counts, no plan whose program keeps the limit is below the bound of the whole limit; it
+ * may be below that of the rest. Once a program has taken less, as one process does that keeps
+ * activations in the bytes of gradients, no bound is known. */
 static void settle_bound(const trmi_plan_search *d, trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
     if (d->took_less) {
@@ -218,6 +220,38 @@ static trm_status end_limit(trmi_plan_search *d, double off, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether the limit leaves out plans of any mesh, as far as it is known before a program is
+ * compiled. */
+static bool limit_binds(const trmi_plan_search *d) {
+    bool binds = false;
+    for (int32_t i = 0; i < d->meshes_count; i++) {
+        binds =
+            binds || d->meshes[i].found.infeasible || d->meshes[i].found.bound != TRMI_BOUND_FREE;
+    }
+    return binds;
+}
+
+/* After a plan whose program fits and takes less than the search counts: lets the search count more
+ * than the limit, by that and by a little more each time, until a program exceeds the limit; then halves
+ * the interval. Takes the plan of the largest count whose program fits. */
+static trm_status raise_limit(trmi_plan_search *d, trm_error *err) {
+    const double limit = (double)d->memory_bytes;
+    double little = -INFINITY, enough = d->beyond;
+    double needs = d->compiled_bytes - trmi_auto_best(d)->found.best.measure.bytes;
+    for (int i = 0; i < LIMIT_ROUNDS && enough - little > limit / 64; i++) {
+        d->beyond = little > -INFINITY ? (little + enough) / 2 : fmin(needs, enough - limit / 32);
+        TRMI_TRY(trmi_auto_search_meshes(d, err));
+        TRMI_TRY(trmi_auto_compile_best(d, err));
+        if (d->compiled_bytes <= limit) {
+            enough = d->beyond;
+            needs = d->compiled_bytes - trmi_auto_best(d)->found.best.measure.bytes;
+        } else {
+            little = d->beyond;
+        }
+    }
+    return end_limit(d, enough, err);
+}
+
 /* Contract in auto_parallel.h. The search counts what is kept; the program also has workspaces and
  * short-lived values, which differ from plan to plan. The next search has a limit that is lower by
  * what the last program needed beyond the count (d->beyond). If a few such searches find no program
@@ -228,6 +262,7 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
     double little = 0, enough = INFINITY; /* kept off */
     bool halves = false;
     for (int i = 0; limit > 0; i++) {
+        const bool binds = limit_binds(d);
         TRMI_TRY(trmi_auto_compile_best(d, err));
         const trmi_found *f = &trmi_auto_best(d)->found;
         const double needs = d->compiled_bytes - f->best.measure.bytes;
@@ -235,7 +270,9 @@ static trm_status respect_limit(trmi_plan_search *d, trm_error *err) {
         if (f->infeasible ? d->beyond <= 0 : fits && !halves) {
             /* without a plan even within the whole limit, the least program is named; else this plan
              * fits */
-            return f->infeasible ? try_curves(d, err) : TRM_OK;
+            return f->infeasible                                           ? try_curves(d, err)
+                   : binds && needs < -limit / 64 && d->compiled_bytes > 0 ? raise_limit(d, err)
+                                                                           : TRM_OK;
         }
         if (f->infeasible || fits) {
             enough = d->beyond;

@@ -187,7 +187,56 @@ static void bounds_hold_for_all_meshes(void **state) {
     trm_graph_destroy(graph);
 }
 
+/* Returns the step of the plan that is found where programs take `share` of what is counted; INFINITY
+ * if nothing that is counted fits. *bytes: of its program. */
+static double find_step(const trm_graph *graph, double share, double limit, double *bytes) {
+    trial t = {.graph = graph, .more = {share - 1, share - 1, share - 1}};
+    trmi_auto_mesh meshes[MESHES];
+    trmi_plan_search d;
+    search_within(&t, (int64_t)limit, meshes, &d);
+    const trmi_found *f = &trmi_auto_best(&d)->found;
+    double step = f->infeasible ? INFINITY : f->objective;
+    *bytes = d.compiled_bytes;
+    trmi_auto_free_meshes(&d);
+    return step;
+}
+
+/* Programs that take less than the search counts: the plan is as fast as that of the limit that they
+ * leave, but for the last interval. */
+static void small_programs_have_faster_plans(void **state) {
+    (void)state;
+    const double share = 0.7, interval = 1.0 / 32;
+    trm_graph *graph;
+    trm_program *program = make_program(&graph);
+    double most, bytes;
+    int faster = 0, compared = 0;
+    trial t = {.graph = program->graph};
+    trmi_auto_mesh meshes[MESHES];
+    trmi_plan_search d;
+    search_within(&t, 0, meshes, &d);
+    most = trmi_auto_best(&d)->found.best.measure.bytes;
+    trmi_auto_free_meshes(&d);
+    for (int i = 0; i < 2 * LIMITS; i++) {
+        double limit = most * pow(8, 0.5 - (double)i / (2 * LIMITS - 1)),
+               counted = find_step(program->graph, 1, limit, &bytes);
+        if (counted < INFINITY) {
+            double found = find_step(program->graph, share, limit, &bytes);
+            assert_true(bytes <= limit);
+            assert_true(found <= counted);
+            assert_true(found <=
+                        find_step(program->graph, 1, limit / share * (1 - interval), &bytes));
+            faster += found < counted;
+            compared++;
+        }
+    }
+    print_message("%d of %d plans are faster\n", faster, compared);
+    assert_true(faster >= 3);
+    trmi_plan_destroy(program);
+    trm_graph_destroy(graph);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bounds_hold_for_all_meshes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bounds_hold_for_all_meshes),
+                                       cmocka_unit_test(small_programs_have_faster_plans)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,12 +42,16 @@ static const char *letters_of(const trmi_report *r, int32_t node) {
 /* Prints the memory limit and what it means for the bound: not reached, exact, or Lagrangian. */
 static void print_limit(trmi_report *r) {
     char a[24], b[24];
+    const double beyond = r->p->drive.beyond;
     if (r->p->model.exec.memory_bytes > 0 && !r->m->found.infeasible) {
         trmi_text_printf(
-            &r->text, "limit         %s a rank, %s of it for what the search does not count; %s\n",
+            &r->text, "limit         %s a rank, %s %s; %s\n",
             trmi_bytes_text((double)r->p->model.exec.memory_bytes, a),
-            trmi_bytes_text(r->p->drive.beyond, b),
-            r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
+            trmi_bytes_text(fabs(beyond), b),
+            beyond < 0 ? "more for what the search counts and programs do not take"
+                       : "of it for what the search does not count",
+            r->p->drive.took_less ? "programs take less than the search counts: no bound is known"
+            : r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
             : r->m->found.bound == TRMI_BOUND_EXACT
                 ? "exact: every plan within it was compared, by lists of time and memory"
             : r->m->found.bound == TRMI_BOUND_WHOLE_LIMIT
