@@ -78,8 +78,9 @@ static trm_status trace_curve(trmi_plan_search *d, trm_error *err) {
     }
     f->best = before.best;
     f->objective = before.objective;
-    f->lower_bound = d->took_less ? 0 : before.lower_bound;
-    f->bound = d->took_less ? TRMI_BOUND_WHOLE_LIMIT : before.bound;
+    const bool unknown = d->took_less && before.bound != TRMI_BOUND_FREE;
+    f->lower_bound = unknown ? 0 : before.lower_bound;
+    f->bound = unknown ? TRMI_BOUND_WHOLE_LIMIT : before.bound;
     f->weights = before.weights;
     f->solution = before.solution;
     f->additive = before.additive;

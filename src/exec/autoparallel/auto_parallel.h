@@ -113,8 +113,9 @@ trm_status trmi_auto_compile(trmi_plan_search *search, const trmi_space *space,
 /* Compiles the best plan; sets compiled_bytes. */
 trm_status trmi_auto_compile_best(trmi_plan_search *search, trm_error *err);
 /* After trmi_auto_search_meshes: repeats it until the compiled program of the best plan keeps
- * memory_bytes. If a program takes less than the search counts, all bounds become 0. Sets compiled_bytes; found.infeasible of the best mesh: no program that was tried
- * keeps it, and the plan is the one of the least program. */
+ * memory_bytes. If a program takes less than the search counts, the limit of what is counted rises, and
+ * all bounds become 0, but where it does not bind. Sets compiled_bytes; found.infeasible of the best
+ * mesh: no program that was tried keeps it, and the plan is the one of the least program. */
 trm_status trmi_auto_respect_limit(trmi_plan_search *search, trm_error *err);
 /* Returns the seconds that no plan of any mesh is below whose program keeps the limit; if nothing
  * fits, those of the best mesh. */

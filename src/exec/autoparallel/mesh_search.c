@@ -23,10 +23,14 @@ enum { LIMIT_ROUNDS = 12 };
 /* Sets the bound of a search within the limit less what is kept off it. Where programs have all that
  * the search counts, no plan whose program keeps the limit is below the bound of the whole limit; it
  * may be below that of the rest. Once a program has taken less, as one process does that keeps
- * activations in the bytes of gradients, no bound is known. */
+ * activations in the bytes of gradients, no bound is known, but where the limit does not bind: that
+ * bound is over all plans. */
 static void settle_bound(const trmi_plan_search *d, trmi_auto_mesh *m) {
     trmi_found *f = &m->found;
-    if (d->took_less) {
+    if (!f->infeasible && f->bound == TRMI_BOUND_FREE) {
+        m->whole_limit_bound = f->lower_bound;
+        m->whole_limit_by = f->bound;
+    } else if (d->took_less) {
         m->whole_limit_bound = 0;
         m->whole_limit_by = TRMI_BOUND_LAGRANGE;
         f->lower_bound = 0;

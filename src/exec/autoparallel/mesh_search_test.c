@@ -229,6 +229,11 @@ static void small_programs_have_faster_plans(void **state) {
             compared++;
         }
     }
+    t.more[0] = t.more[1] = t.more[2] = share - 1;
+    search_within(&t, (int64_t)(2 * most), meshes, &d); /* a limit that does not bind */
+    assert_true(d.took_less &&
+                trmi_auto_bound(&d) >= trmi_auto_best(&d)->found.objective * (1 - 1e-6));
+    trmi_auto_free_meshes(&d);
     print_message("%d of %d plans are faster\n", faster, compared);
     assert_true(faster >= 3);
     trmi_plan_destroy(program);

@@ -62,7 +62,7 @@ const char *trmi_report_gap_reason(const trmi_report *r) {
     if (p->pipe.searched && p->pipe.lower_bound < found->lower_bound * (1 - 1e-6)) {
         return "the bound is that of plans with stages, none of which was found fast enough";
     }
-    if (p->drive.took_less) {
+    if (p->drive.took_less && found->bound == TRMI_BOUND_WHOLE_LIMIT) {
         return "programs take less than the search counts, so that no bound is known";
     }
     if (found->bound == TRMI_BOUND_WHOLE_LIMIT) {

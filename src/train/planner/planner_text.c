@@ -50,8 +50,8 @@ static void print_limit(trmi_report *r) {
             trmi_bytes_text(fabs(beyond), b),
             beyond < 0 ? "more for what the search counts and programs do not take"
                        : "of it for what the search does not count",
-            r->p->drive.took_less ? "programs take less than the search counts: no bound is known"
-            : r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
+            r->m->found.bound == TRMI_BOUND_FREE ? "it does not bind"
+            : r->p->drive.took_less ? "programs take less than the search counts: no bound is known"
             : r->m->found.bound == TRMI_BOUND_EXACT
                 ? "exact: every plan within it was compared, by lists of time and memory"
             : r->m->found.bound == TRMI_BOUND_WHOLE_LIMIT
