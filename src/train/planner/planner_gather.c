@@ -27,8 +27,8 @@ static const char *const staged[] = {
     "stages begin where one value crosses",
     "micro-batches are powers of 2, at most 16 a stage, or the given number",
     "messages between stages do not slow operators",
-    "gradients and updates of a stage follow its last backward; ranks that wait leave shared "
-    "cores to others",
+    "gradients and updates of a stage follow its last backward",
+    "ranks that wait leave shared cores to others",
 };
 enum { STAGED = sizeof staged / sizeof *staged };
 static const char bounded[] = "of four axes: plans that cut columns of images, or samples by an "
