@@ -375,13 +375,9 @@ static void remove_what_was_made(const trm_checkpoint_writer *writer) {
     }
 }
 
-/* Creates the directory. If it is new, flushes each directory above it, so that its name is
- * durable. */
+/* Creates the directory, and flushes each directory above it, so that its name is durable. A
+ * directory that exists may be one that another process made and could not flush before it died. */
 static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
-    struct stat info;
-    if (stat(dir, &info) == 0 && S_ISDIR(info.st_mode)) {
-        return TRM_OK;
-    }
     TRMI_TRY(trmi_os_make_dirs(os, dir, err));
     char path[TRMI_PATH_BYTES], parent[TRMI_PATH_BYTES];
     snprintf(path, sizeof path, "%s", dir);
