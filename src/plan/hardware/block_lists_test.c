@@ -18,6 +18,15 @@ static double draw_number(void) {
     return (double)(trmi_random_u64(7, 0, counter++) >> 11) * 0x1p-53;
 }
 
+/* Returns a decision of random prices and bytes. */
+static trmi_block_item draw_item(double work) {
+    return (trmi_block_item){.price = draw_number(),
+                             .bytes = draw_number(),
+                             .once_price = draw_number(),
+                             .once_bytes = draw_number(),
+                             .work = work};
+}
+
 /* Returns the least price of `left` further blocks. work: the most of those so far. */
 static double enumerate_lists(const trmi_block_choices *c, int64_t left, double bytes, double price,
                               double work) {
@@ -51,11 +60,7 @@ static void lists_agree_with_enumeration(void **state) {
                                 .enough = INFINITY,
                                 .scratch = scratch};
         for (int64_t i = 0; i < c.count; i++) {
-            items[i] = (trmi_block_item){.price = draw_number(),
-                                         .bytes = draw_number(),
-                                         .once_price = draw_number(),
-                                         .once_bytes = draw_number(),
-                                         .work = draw_number() < 0.4 ? recompute : 0};
+            items[i] = draw_item(draw_number() < 0.4 ? recompute : 0);
         }
         c.limit = (double)c.blocks * draw_number() + 1.2 * draw_number();
         double best = enumerate_lists(&c, c.blocks, 0, 0, 0),
@@ -92,11 +97,7 @@ static void other_works_have_a_bound(void **state) {
                                 .enough = INFINITY,
                                 .scratch = scratch};
         for (int64_t i = 0; i < c.count; i++) {
-            items[i] = (trmi_block_item){.price = draw_number(),
-                                         .bytes = draw_number(),
-                                         .once_price = draw_number(),
-                                         .once_bytes = draw_number(),
-                                         .work = draw_number() < 0.7 ? draw_number() : 0};
+            items[i] = draw_item(draw_number() < 0.7 ? draw_number() : 0);
         }
         c.limit = (double)c.blocks * draw_number() + 1.2 * draw_number();
         double best = enumerate_lists(&c, c.blocks, 0, 0, 0),
