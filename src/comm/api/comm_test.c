@@ -7,6 +7,7 @@
 #include "base/os.h"
 
 #include <dirent.h>
+#include <sched.h>
 
 static void run_everywhere(rank_body *body, rank_setup *given, const char *what) {
     static const int sizes[] = {1, 2, 3, 5};
@@ -549,6 +550,41 @@ static void killed_before_it_was_reached(void **state) {
     }
 }
 
+/* Rank 1 receives a message and leaves at once. Rank 0 polls on the same CPU, so it is interrupted at
+ * any point between its looks at the message and at its peer: its message was received all the
+ * same, and rank 0 must not fail. */
+static void receive_and_leave(rank_context *context) {
+    cpu_set_t all, first;
+    EXPECT(sched_getaffinity(0, sizeof all, &all) == 0, "no CPUs");
+    CPU_ZERO(&first);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&first) == 0; cpu++) {
+        if (CPU_ISSET(cpu, &all)) {
+            CPU_SET(cpu, &first);
+        }
+    }
+    for (int round = 0; round < 200; round++) {
+        EXPECT(sched_setaffinity(0, sizeof all, &all) == 0, "all CPUs");
+        OPEN_COMM();
+        int8_t *data = trm_comm_alloc_shared(comm, LARGE, &err);
+        EXPECT(data != NULL, "%s", err.message);
+        EXPECT_OK(trm_comm_barrier(comm, &err), err);
+        /* Only now: a communicator that is made for one CPU does not poll. */
+        EXPECT(sched_setaffinity(0, sizeof first, &first) == 0, "one CPU");
+        if (rank == 0) {
+            EXPECT_OK(trm_comm_send(comm, data, LARGE, TRM_INT8, 1, &err), err);
+        } else {
+            usleep(500);
+            EXPECT_OK(trm_comm_recv(comm, data, LARGE, TRM_INT8, 0, &err), err);
+        }
+        CLOSE_COMM();
+    }
+}
+
+static void a_rank_leaves_after_its_message(void **state) {
+    rank_setup given = {.options = {.spin_microseconds = 1000000}};
+    ranks_run(2, 0, true, receive_and_leave, &given, "a last message");
+}
+
 static void killed(void **state) {
     for (int mode = 0; mode < 2; mode++) {
         hurt_rank(2, SIGKILL, mode);
@@ -602,6 +638,7 @@ int main(void) {
         cmocka_unit_test(disagreement_in_counts),
         cmocka_unit_test(arguments),
         cmocka_unit_test(a_rank_leaves),
+        cmocka_unit_test(a_rank_leaves_after_its_message),
         cmocka_unit_test(killed),
         cmocka_unit_test(stopped),
         cmocka_unit_test(killed_before_it_was_reached),

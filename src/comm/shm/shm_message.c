@@ -111,12 +111,11 @@ static trm_status fail_mismatch(trmi_shm *shm, const trmi_engine_message *m,
     return trmi_group_poison(group, &cause, err);
 }
 
-/* Fails with PEER if the peer of `m` has destroyed its communicator, because it neither sends nor
- * receives any more. If the job has failed already, the peer left because of that failure: this
- * function then returns OK, and trmi_wait_check reports the first failure. */
-static trm_status check_peer_alive(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
-    if (atomic_load(&shm->lines[m->peer].left) == 0 ||
-        !trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
+/* Fails with PEER because the peer of `m` destroyed its communicator before `m` was done. If the job
+ * has failed already, the peer left because of that failure: this function then returns OK, and
+ * trmi_wait_check reports the first failure. */
+static trm_status fail_peer_left(trmi_shm *shm, const trmi_engine_message *m, trm_error *err) {
+    if (!trmi_bootstrap_healthy(shm->base.group.bootstrap)) {
         return TRM_OK;
     }
     const trmi_group *group = &shm->base.group;
@@ -144,10 +143,8 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
     uint64_t *read = &shm->cells_read[m->peer];
     while (!m->done) {
         trmi_shm_cell *cell = cell_of(shm, m->peer, shm->me, *read);
-        /* read before `full`, so that a last message is not missed */
-        bool left = atomic_load(&shm->lines[m->peer].left) != 0;
         if (atomic_load_explicit(&cell->full, memory_order_acquire) != *read + 1) {
-            return left ? check_peer_alive(shm, m, err) : TRM_OK;
+            return TRM_OK;
         }
         if (cell->bytes != (uint64_t)m->bytes || cell->signature != m->signature) {
             return fail_mismatch(shm, m, cell, err);
@@ -184,9 +181,13 @@ static trm_status receive_some(trmi_shm *shm, trmi_engine_message *m, trm_error 
 
 trm_status trmi_shm_progress(trmi_engine *engine, trmi_engine_message *message, trm_error *err) {
     trmi_shm *shm = (trmi_shm *)(void *)engine;
+    /* Read before the cells: what the peer sent or consumed just before it left is then visible in
+     * them, and a message that the peer completed with its last action does not fail. */
+    const bool left = atomic_load(&shm->lines[message->peer].left) != 0;
     if (message->receive) {
-        return receive_some(shm, message, err);
+        TRMI_TRY(receive_some(shm, message, err));
+    } else {
+        send_some(shm, message);
     }
-    send_some(shm, message);
-    return message->done ? TRM_OK : check_peer_alive(shm, message, err);
+    return left && !message->done ? fail_peer_left(shm, message, err) : TRM_OK;
 }
