@@ -40,9 +40,29 @@ static void note_applied(const trmi_request *r) {
     pthread_mutex_unlock(&server->mutex);
 }
 
+/* BOUNDED, without a lease: returns whether the push before this one is not here. It was refused,
+ * by this process or by the one before, and its worker sends it in no message again. The clock of
+ * this push would count the missing batch, and the worker's next life would go on behind it. Without
+ * logs a server that is started again lacks pushes that it had answered, and goes on. */
+static bool lacks_push_before(const trm_ps_server *server, const trmi_request *r) {
+    const trmi_worker *w = trmi_front_find(server, r->header.worker);
+    return server->options.mode == TRM_PS_BOUNDED && server->options.log_pushes == TRM_ON &&
+           !r->dropped && r->header.extra[0] == 0 && r->header.incarnation == w->incarnation &&
+           r->header.sequence > w->dispatched + 1;
+}
+
 /* Passes a push to the shards. With staleness_aware the rate is divided by 1 + lag; the scaled
  * rate is logged, so that a restart applies the same. */
 static void dispatch_push(trm_ps_server *server, trmi_request *r) {
+    if (lacks_push_before(server, r)) {
+        TRMI_FAIL(&r->err, TRM_PEER,
+                  "server %d: push %llu of worker %u follows push %llu here, those between were "
+                  "refused: start the worker again, it repeats their batches",
+                  server->options.server, (unsigned long long)r->header.sequence, r->header.worker,
+                  (unsigned long long)trmi_front_find(server, r->header.worker)->dispatched);
+        trmi_request_answer(r);
+        return;
+    }
     advance_clock(server, r);
     r->on_applied = r->header.kind == TRMI_PS_PUSH ? note_applied : NULL;
     int64_t lag =
@@ -59,21 +79,25 @@ void trmi_front_refuse(trm_ps_server *server, trmi_request *r) {
     dispatch_push(server, r);
 }
 
-/* Appends a push to the waiting ones. An older copy of the same push, or one of an earlier life,
- * is removed without an answer: its connection is broken. */
+/* Appends a push to the waiting ones. An older copy of the same push, or a push of an earlier life,
+ * is removed without an answer: its connection is broken. The push takes the place of its copy, so
+ * that a worker's pushes stay in their order. */
 static void append_waiting(trm_ps_server *server, trmi_request *r) {
-    trmi_request **at = &server->waiting;
+    trmi_request **at = &server->waiting, **place = NULL;
     while (*at != NULL) {
         trmi_request *other = *at;
         if (other->header.worker == r->header.worker &&
             (other->header.incarnation < r->header.incarnation ||
              other->header.sequence == r->header.sequence)) {
+            place = other->header.incarnation == r->header.incarnation ? at : place;
             *at = other->next;
             trmi_request_forget(other);
             continue;
         }
         at = &other->next;
     }
+    at = place == NULL ? at : place;
+    r->next = *at;
     *at = r;
 }
 

@@ -440,8 +440,7 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     for (int64_t i = 0; i < first->window_count; i++) {
         const trmi_window *w = &first->windows[i];
         TRMI_TRY(adopt_worker(server, w->worker, w->incarnation, &worker, err));
-        worker->dispatched =
-            server->options.mode == TRM_PS_SYNC ? find_settled_push(server, w) : w->base;
+        worker->dispatched = find_settled_push(server, w);
         worker->done = count_finished_batches(server, w);
         worker->clock = server->options.mode == TRM_PS_SYNC ? server->step : worker->done;
     }
