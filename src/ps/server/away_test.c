@@ -411,6 +411,53 @@ static void a_worker_that_rested_does_not_hold_others_up(void **state) {
     end_job(&f);
 }
 
+/* Makes batch n, from 1 on, of a lease. */
+static void make_batch(worker *w, const trm_ps_lease *lease, int64_t n) {
+    const trm_ps_push_options po = {.lease = *lease, .position = lease->begin + 10 * n};
+    trm_error err;
+    CHECK_OK(pull_rows(w, &err), err);
+    CHECK_OK(trm_ps_push(w->batch, &po, &err), err);
+    CHECK_OK(trm_ps_flush(w->client, &err), err);
+}
+
+/* A server that is started again does not wait for the new life of a worker that had rested, and
+ * its clock catches up with its next push. When the server is started once more, the other worker
+ * does not wait until the worker itself has counted as many batches. */
+static void a_clock_that_has_caught_up_outlasts_its_server(void **state) {
+    fixture f;
+    const trm_ps_lease_options lo = {200, 100, 1, 60 * check_patience(), 0, 10};
+    trm_ps_lease lease[2];
+    worker w[2];
+    trm_error err;
+    (void)state;
+    begin_job(
+        &f, true,
+        (trm_ps_server_options){.shards = 1, .mode = TRM_PS_BOUNDED, .staleness = 1, .workers = 2});
+    join_all(&f, w, 2);
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trm_ps_lease_take(w[i].client, &lo, &lease[i], &err), err);
+        make_batch(&w[i], &lease[i], 1);
+    }
+    CHECK_OK(trmi_client_rest(w[1].client, &err), err);
+    trm_ps_batch_destroy(w[1].batch);
+    trmi_client_vanish(w[1].client);
+    join_worker(&f, &w[1], 1);
+    CHECK_OK(trm_ps_lease_take(w[1].client, &lo, &lease[1], &err), err);
+    restart_server(&f);
+    for (int64_t n = 2; n <= 8; n++) {
+        make_batch(&w[0], &lease[0], n);
+    }
+    make_batch(&w[1], &lease[1], 1);
+    assert_int_equal(trm_ps_client_next_batch(w[1].client), 2);
+    restart_server(&f);
+    make_batch(&w[0], &lease[0], 9);
+    make_batch(&w[0], &lease[0], 10);
+    for (int i = 0; i < 2; i++) {
+        leave_job(&w[i]);
+    }
+    end_job(&f);
+}
+
 /* Makes the batches of leases until there are no samples; with `whole` one batch of each lease. */
 static void use_leases(worker *w, const trm_ps_lease_options *lo, trm_ps_lease lease, bool whole) {
     trm_error err;
@@ -626,6 +673,7 @@ int main(void) {
         cmocka_unit_test(a_worker_that_failed_is_waited_for),
         cmocka_unit_test(a_worker_that_failed_to_read_is_waited_for),
         cmocka_unit_test(a_worker_that_rested_does_not_hold_others_up),
+        cmocka_unit_test(a_clock_that_has_caught_up_outlasts_its_server),
         cmocka_unit_test(workers_that_rested_together_do_not_wait),
         cmocka_unit_test(a_goodbye_that_cannot_be_logged_is_an_error),
         cmocka_unit_test(a_rest_is_repeated),

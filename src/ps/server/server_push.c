@@ -11,8 +11,9 @@
 #include "base/error.h"
 #include "base/memory.h"
 
-/* Advances the worker's clock and last sequence by a push that goes on. */
-static void advance_clock(trm_ps_server *server, const trmi_request *r) {
+/* Advances the worker's clock and last sequence by a push that goes on. Returns the clock that the
+ * push has here. */
+static int64_t advance_clock(trm_ps_server *server, const trmi_request *r) {
     trmi_worker *w = trmi_front_find(server, r->header.worker);
     bool is_new = r->header.incarnation == w->incarnation && r->header.sequence > w->dispatched;
     /* BOUNDED: a worker that has rested counts fewer batches than its clock here, which has caught
@@ -23,6 +24,7 @@ static void advance_clock(trm_ps_server *server, const trmi_request *r) {
         w->dispatched = r->header.sequence;
     }
     pthread_cond_broadcast(&server->changed);
+    return counts ? w->clock : r->header.clock;
 }
 
 /* Advances what a restart keeps, and marks the samples as used, when all shards have a push. */
@@ -52,7 +54,8 @@ static bool lacks_push_before(const trm_ps_server *server, const trmi_request *r
 }
 
 /* Passes a push to the shards. With staleness_aware the rate is divided by 1 + lag; the scaled
- * rate is logged, so that a restart applies the same. */
+ * rate is logged, so that a restart applies the same. So is the clock that the push has here: after
+ * a restart the others would wait until the worker's own count has reached it again. */
 static void dispatch_push(trm_ps_server *server, trmi_request *r) {
     if (lacks_push_before(server, r)) {
         TRMI_FAIL(&r->err, TRM_PEER,
@@ -63,13 +66,14 @@ static void dispatch_push(trm_ps_server *server, trmi_request *r) {
         trmi_request_answer(r);
         return;
     }
-    advance_clock(server, r);
+    const int64_t clock = advance_clock(server, r);
     r->on_applied = r->header.kind == TRMI_PS_PUSH ? note_applied : NULL;
     int64_t lag =
         r->dropped ? 0 : trmi_lag_push(server, trmi_front_find(server, r->header.worker), r);
     if (server->options.staleness_aware) {
         r->header.rate_scale /= (float)(1 + lag);
     }
+    r->header.clock = clock;
     r->run = trmi_run_push;
     trmi_request_dispatch(server, r);
 }
@@ -152,7 +156,7 @@ static bool form_group(trm_ps_server *server) {
         }
         *at = r->next;
         r->on_applied = note_applied;
-        advance_clock(server, r);
+        (void)advance_clock(server, r);
         /* In order of workers, so that the sum does not depend on the order of arrival. */
         uint32_t place = group->member_count++;
         while (place > 0 && members[place - 1]->header.worker > r->header.worker) {
