@@ -45,10 +45,12 @@ static struct {
     int begun, good, alive, left, failed;
     trm_elastic *elastic[JOB_PROCESSES]; /* of the processes that are in the job, by place */
     const state
-        *states[JOB_PROCESSES]; /* of the processes in the job; a step of -1: it has no state */
+        *states[JOB_PROCESSES];     /* of the processes in the job; a step of -1: it has no state */
+    int64_t started[JOB_PROCESSES]; /* when the process began */
+    int64_t gate_open; /* when a process of the job was last on the host of the rendezvous */
     /* of each process: whether others had the state of the job when it started, and not all of
      * them have died since. A process that was started again, or has come later, and finds no
-     * state may end badly */
+     * state, or no job at the rendezvous, may end badly */
     bool has_peers[JOB_PROCESSES];
     /* more ranks wanted to leave than may: a real job stops then, so that processes which wait to join
      * end badly */
@@ -123,12 +125,34 @@ static void check_list(const trm_elastic *e, const trmi_members *list) {
     }
 }
 
+/* Returns whether a process runs on the host of the rendezvous. While it is in the job, another one
+ * finds the job there. */
+static bool is_at_rendezvous(int place) { return place % job.workers < job.ranks_of_host; }
+
+/* Notes that a process is no longer in the job. */
+static void forget_rank(int place) {
+    if (watch.elastic[place] != NULL && is_at_rendezvous(place)) {
+        watch.gate_open = sim.now;
+    }
+    watch.elastic[place] = NULL;
+}
+
+/* Returns whether a process that has not found the job could: a process of the job has been on the
+ * host of the rendezvous since it began. */
+static bool could_find(int place) {
+    bool open = watch.gate_open >= watch.started[place];
+    for (int i = 0; i < JOB_PROCESSES; i++) {
+        open = open || (watch.elastic[i] != NULL && is_at_rendezvous(i));
+    }
+    return open;
+}
+
 /* Ranks that leave are out with the list that says so: no rank gets a state from them any more. */
 static void note_left(const trmi_members *list) {
     for (int i = 0; i < JOB_PROCESSES; i++) {
-        bool left =
-            watch.elastic[i] != NULL && trmi_members_has_left(list, watch.elastic[i]->me.id);
-        watch.elastic[i] = left ? NULL : watch.elastic[i];
+        if (watch.elastic[i] != NULL && trmi_members_has_left(list, watch.elastic[i]->me.id)) {
+            forget_rank(i);
+        }
     }
 }
 
@@ -306,9 +330,10 @@ static int run_rank(void *argument) {
         saver = job.saves ? sim_saver_create(e) : NULL;
         status = train(e, saver, &mine, &err);
     }
-    watch.elastic[place] = NULL;
+    forget_rank(place);
     sim_saver_destroy(saver, status, &err);
     if (status != TRM_OK && status != TRM_END) {
+        watch.has_peers[place] = watch.has_peers[place] && (e != NULL || could_find(place));
         sim_trace(self, "error %d: %s", (int)status, err.message);
         if (e != NULL && e->bootstrap != NULL) { /* the others end with it */
             e->bootstrap->table->poison(e->bootstrap, &err);
@@ -351,6 +376,7 @@ static void start_rank(void *a, uint64_t place) {
     }
     snprintf(name, sizeof name, "rank%d", (int)place);
     watch.has_peers[place] = is_first((int)place) || has_state();
+    watch.started[place] = sim.now;
     job.worker[place] = sim_spawn(name, host, run_rank, (void *)(intptr_t)place, rank_ended);
 }
 
@@ -394,7 +420,7 @@ static void rank_ended(sim_process *p, int code) {
     watch.failed += code > 0 && code != JOB_NO_SPACE && (watch.good == 0 || is_first(place)) &&
                     watch.has_peers[place] && (is_first(place) || !watch.stops);
     job.worker[place] = NULL;
-    watch.elastic[place] = NULL;
+    forget_rank(place);
     for (int i = 0; i < JOB_PROCESSES && !has_state(); i++) {
         watch.has_peers[i] = watch.has_peers[i] && is_first(i);
     }
