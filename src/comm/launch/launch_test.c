@@ -51,7 +51,7 @@ static trm_launch_result launch_script(const char *script, int ranks, spoken *al
     options.ranks = ranks;
     options.environment = options.environment ? options.environment : path_only;
     options.directory = directory;
-    options.write = collect_output;
+    options.write = options.write ? options.write : collect_output;
     options.context = all;
     memset(all, 0, sizeof *all);
     CHECK_OK(trm_launch(&options, &result, &err), err);
@@ -74,6 +74,21 @@ static char *read_text(const char *name) {
 
 static bool has_part(const trmi_text *text, const char *part) {
     return text->data != NULL && strstr(text->data, part) != NULL;
+}
+
+static const char servers_ended[] = "all parameter servers have ended, but worker 0 still runs";
+
+/* As collect_output; makes the file DIRECTORY/told when the launcher has said that only the worker
+ * still runs. */
+static void tell_worker(void *context, trm_launch_stream stream, const char *data, size_t bytes) {
+    char path[128];
+    collect_output(context, stream, data, bytes);
+    if (has_part(&((const spoken *)context)->say, servers_ended)) {
+        snprintf(path, sizeof path, "%s/told", directory);
+        const int file = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+        assert_true(file >= 0);
+        close(file);
+    }
 }
 
 static void log_path(int rank, char path[128]) {
@@ -496,9 +511,11 @@ static void servers_that_leave_early_are_missed(void **state) {
 
     roles[0].command = SHELL("exit 0");
     roles[0].restarts = 0;
-    result = launch_script("sleep 1", 0, &all, &more);
+    more.write = tell_worker;
+    sprintf(worker, "until [ -e %s/told ]; do sleep 0.02; done", directory);
+    result = launch_script(worker, 0, &all, &more);
     assert_int_equal(result.exit_code, 0);
-    assert_true(has_part(&all.say, "all parameter servers have ended, but worker 0 still runs"));
+    assert_true(has_part(&all.say, servers_ended));
     free_output(&all);
 }
 
