@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The message for an argument that is NULL (arguments.h): TRMI_NEED passes the pointers and, as the
+ * preprocessor writes them, the texts of the arguments. */
 #include "base/arguments.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
+/* Contract in arguments.h. The first NULL ends the list of pointers, and its place in it finds the
+ * name. */
 trm_status trmi_refuse_null(const void *const *pointers, const char *names, const char *function,
                             trm_error *err) {
     while (*pointers != NULL) {

@@ -14,6 +14,7 @@ static inline bool trmi_mul_i64(int64_t a, int64_t b, int64_t *out) {
 static inline bool trmi_add_i64(int64_t a, int64_t b, int64_t *out) {
     return !__builtin_add_overflow(a, b, out);
 }
+/* The same for size_t. */
 static inline bool trmi_mul_size(size_t a, size_t b, size_t *out) {
     return !__builtin_mul_overflow(a, b, out);
 }

@@ -13,6 +13,8 @@
 #include <cpuid.h>
 #endif
 
+/* Bounds of what is taken as the size of a second-level cache; 0 and sizes beyond them are not
+ * believed. */
 enum { L2_LEAST = 256 << 10, L2_MOST = 2 << 20 };
 
 static trmi_cpu_features features;

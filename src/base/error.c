@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Error records: formatting, context, system errors, the wire form. A message that is too long
- * loses its middle. */
+/* Error records: formatting, context, system errors, the wire form (base/error.h).
+ *
+ *     TRMI_FAIL       status and message                          trmi_error_set
+ *     TRMI_FAIL_SYS   the status follows from errno; ": " and     trmi_error_sys
+ *                     the system's text are added
+ *     append          " (where it came from)" behind the cause    trmi_error_append
+ *
+ * A record has a fixed size and is copied as it is, so that reporting an error needs no memory: the
+ * message stands in the record itself, and one that is too long loses its middle. All functions
+ * accept NULL for a caller that wants the status only. errno is saved before anything that may
+ * change it. The wire form has the same 256 bytes on every platform, in little-endian order. */
 #include "base/error.h"
 
 #include "base/format/endian.h"
@@ -50,6 +59,7 @@ static void fill_record(trm_error *err, trm_status status, int sys_errno, const 
     write_place(err, file, line);
 }
 
+/* Contract in error.h. errno is saved first, because formatting may change it. */
 trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, int line,
                           const char *format, ...) {
     int saved_errno = errno;
@@ -67,6 +77,7 @@ trm_status trmi_error_set(trm_error *err, trm_status status, const char *file, i
     return status;
 }
 
+/* Contract in error.h. Adds where an error came from; the cause stays in front. */
 trm_status trmi_error_append(trm_error *err, const char *format, ...) {
     if (err == NULL) {
         return TRM_INTERNAL;
@@ -114,6 +125,7 @@ trm_status trmi_error_sys(trm_error *err, const char *file, int line, const char
     return status;
 }
 
+/* Contract in error.h. Offsets: 0 status, 4 rank, 8 errno, 12 line, 16 file, 40 message. */
 void trmi_error_encode(const trm_error *err, uint8_t wire[256]) {
     trmi_put32(wire, (uint32_t)err->status);
     trmi_put32(wire + 4, (uint32_t)err->rank);

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Large mappings that are kept between trmi_unmap and trmi_map (contracts in kept_mappings.h). */
+/* Large mappings that are kept between trmi_unmap and trmi_map (contracts in kept_mappings.h). One
+ * list for the process, under one lock.
+ *
+ *      add    keeps a mapping, as long as there are fewer than KEPT_MAPPINGS
+ *      take   gives the smallest one that is large enough, and frees what it has beyond the request;
+ *             where none is, frees as many kept bytes as the request will map (give_back) */
 #include "base/kept_mappings.h"
 
 #include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 
+/* Smaller mappings are not kept: taking them anew costs little. */
 enum { LEAST_BYTES = 4 << 20, PAGE_BYTES = 4096 };
 
 /* Mappings that were freed and are kept (trmi_keep_mappings). */
@@ -71,6 +77,8 @@ char *trmi_kept_take(size_t wanted) {
     return memory;
 }
 
+/* Contract in kept_mappings.h. Runs of pages of one kind are cleared by one call. If the kernel
+ * does not tell which pages are in memory, all are zeroed. */
 void trmi_kept_clear(char *memory, size_t bytes) {
     enum { CHUNK_PAGES = 8192 };
     unsigned char used[CHUNK_PAGES];

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+/* Is the sink until the program sets another: warnings and errors go to stderr. */
 static void print_line(void *context, trm_log_level level, const char *room, const char *line) {
     (void)context;
     fprintf(stderr, "trireme: %s: %s: %s\n", level == TRM_LOG_ERROR ? "error" : "warning", room,
@@ -23,6 +24,7 @@ void trm_log_set_sink(trm_log_sink sink, void *context, trm_log_level most_verbo
     log_state.most_verbose = most_verbose;
 }
 
+/* Contract in log.h. Lines that the sink does not want are not formatted. */
 void trmi_log(trm_log_level level, const char *room, const char *format, ...) {
     if (log_state.sink == NULL || level > log_state.most_verbose) {
         return;

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Regions of a chunk; a chunk more is made when all are used. */
 enum { REGIONS_IN_CHUNK = 256 };
 
 /* Addresses of one mapping, from the first page to the end of the last; begin 0: the slot is
@@ -34,6 +35,7 @@ typedef struct chunk {
     _Atomic(struct chunk *) next;
 } chunk;
 
+/* A mapping and its place in the table. */
 struct trmi_mapped_file {
     region *region;
     dev_t device; /* with the inode: whether the path still names this file */

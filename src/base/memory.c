@@ -28,6 +28,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+/* Alignment of blocks (a cache line), bytes from which a block is aligned to huge pages, sizes of
+ * pages. */
 enum {
     ALIGNMENT = 64,
     HUGE_BLOCK_BYTES = 4 << 20,
@@ -161,6 +163,7 @@ size_t trmi_shared_resident(size_t bytes) {
     return bytes > SIZE_MAX / 2 ? 0 : bytes < HUGE_PAGE_BYTES ? small : mapped_bytes(bytes);
 }
 
+/* A chunk of an arena; its memory follows the struct. */
 struct trmi_arena_chunk {
     trmi_arena_chunk *next;
     size_t used;
@@ -170,6 +173,7 @@ struct trmi_arena_chunk {
 /* The header of a chunk takes one alignment unit, so that the memory after it is aligned. */
 _Static_assert(sizeof(trmi_arena_chunk) <= ALIGNMENT, "the header fits its slot");
 
+/* Alignment of what an arena hands out, and bytes of a chunk unless more are asked for. */
 enum { ARENA_ALIGNMENT = 16, ARENA_CHUNK_BYTES = 64 << 10 };
 
 /* Contract in memory.h. What is left of a full chunk is given up; arenas hold small things. */
@@ -230,6 +234,7 @@ void trmi_arena_free(trmi_arena *arena) {
     arena->failed = false;
 }
 
+/* Contract in memory.h. Doubling makes the cost of n additions proportional to n. */
 bool trmi_grow(void **items, int64_t *capacity, int64_t needed, size_t item_bytes) {
     if (needed <= *capacity) {
         return true;
@@ -268,6 +273,8 @@ trm_status trmi_no_memory(trmi_caller caller, size_t bytes, const char *purpose,
     return TRM_NOMEM;
 }
 
+/* Contract in memory.h. The product is checked, since counts come from files and users; the message
+ * is written here once for all callers. */
 void *trmi_new_items(trmi_caller caller, size_t count, size_t item_bytes, const char *purpose,
                      ...) {
     size_t bytes = SIZE_MAX;
@@ -329,6 +336,8 @@ void trmi_text_printf(trmi_text *text, const char *format, ...) {
     text->length += (size_t)length;
 }
 
+/* Contract in memory.h. Bytes that are not UTF-8 become U+FFFD: JSON must be UTF-8, and a name from
+ * a file may be anything. */
 void trmi_text_json_string(trmi_text *text, const char *value) {
     trmi_text_append(text, "\"", 1);
     for (const char *s = value, *end = value + strlen(value); s < end;) {
@@ -371,6 +380,7 @@ void trmi_text_free(trmi_text *text) {
     *text = (trmi_text){0};
 }
 
+/* Contract in memory.h. Limits such as 999.5 keep a rounded number below 1000. */
 const char *trmi_bytes_text(double bytes, char text[TRMI_BYTES_TEXT]) {
     static const char *const units[] = {"B", "KB", "MB", "GB", "TB", "PB"};
     int u = 0;

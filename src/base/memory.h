@@ -24,6 +24,7 @@ void trmi_unmap(void *memory, size_t bytes);
 /* Requests small pages for a part of a mapping (from the begin of a page) that will be used
  * sparsely; call it before the part is used. */
 void trmi_use_small_pages(void *memory, size_t bytes);
+/* Bytes of a huge page of the kernel. */
 enum { TRMI_HUGE_PAGE_BYTES = 2 << 20 };
 /* Returns the whole pages within the range to the system, private or shared; they read as zeros and
  * cost nothing until they are used again. */
@@ -43,6 +44,7 @@ void trmi_alloc_fail_after(int64_t k);
 /* Memory that is freed as a whole: allocations are taken from chunks in sequence and are zeroed.
  * One thread at a time. */
 typedef struct trmi_arena_chunk trmi_arena_chunk;
+/* A list of chunks that are freed together. */
 typedef struct trmi_arena {
     trmi_arena_chunk *chunks;
     size_t chunk_bytes; /* 0 = 64 KB */

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+/* Longest word that is compared; distances of longer ones mean nothing. */
 enum { WORD_MAX = 48 };
 
 /* Returns the restricted Damerau-Levenshtein distance: the least number of insertions,

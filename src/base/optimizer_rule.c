@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of optimisers, the checks of their options and the constants of their rules (contracts
- * in optimizer_rule.h). */
+ * in optimizer_rule.h). The rules themselves, one function each, are in
+ * base/simd/optimizer_rules.h; the executor applies them to a model's parameters, servers to the
+ * rows of their tables.
+ *
+ *     trm_optimizer_options --trmi_optimizer_check--> options without defaults, in range, as float32
+ *                                                              |
+ *             rate, scale, number of the step -----------------+--trmi_rule_of--> constants of a step
+ *
+ * Checked options are rounded to float32 once, so that all ranks and servers compute with the same
+ * bits as the kernels, whether an option was written in C, in Python or on the command line. */
 #include "base/optimizer_rule.h"
 
 #include "base/error.h"
@@ -8,6 +17,8 @@
 #include <float.h>
 #include <math.h>
 
+/* Name, slots and their names, and whether the rule is for parameters of a model, and for rows of
+ * servers. */
 static const trmi_optimizer OPTIMIZERS[TRMI_OPTIMIZERS] = {
     [TRM_OPTIMIZER_DEFAULT] = {"sgd", 0, {NULL}, true, false},
     [TRM_SGD] = {"sgd", 0, {NULL}, true, true},
@@ -21,10 +32,12 @@ static const trmi_optimizer OPTIMIZERS[TRMI_OPTIMIZERS] = {
     [TRM_LARS] = {"lars", 1, {"momentum"}, true, false},
 };
 
+/* Contract in optimizer_rule.h. The number may come from another process, so it is checked. */
 const trmi_optimizer *trmi_optimizer_of(trm_optimizer_kind kind) {
     return (int)kind >= 0 && (int)kind < TRMI_OPTIMIZERS ? &OPTIMIZERS[kind] : NULL;
 }
 
+/* Returns whether the rule has Adam's constants. */
 static bool is_adam(trm_optimizer_kind kind) { return kind == TRM_ADAM || kind == TRM_LAZY_ADAM; }
 
 /* Checks the rule, and the options that only some rules have. */

@@ -8,6 +8,7 @@
 
 #include "trireme/base.h"
 
+/* Kinds of optimisers, and slots of one, at most. */
 enum { TRMI_OPTIMIZERS = TRM_LARS + 1, TRMI_SLOTS_MAX = 2 };
 
 /* The properties of a rule. */

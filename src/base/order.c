@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+/* Compares two numbers. */
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);

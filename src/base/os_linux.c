@@ -40,6 +40,7 @@
 
 /* ---- the table of the real system: each function forwards to the system call ---- */
 
+/* The functions of the table: the system calls, with a context that they do not need. */
 static int real_open(void *context, const char *path, int flags, int mode) {
     (void)context;
     return open(path, flags | O_CLOEXEC, mode);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Contract in process.h. Pure, so that it can be tested with any line. */
 bool trmi_process_parse_stat(const char *text, trmi_process_stat *out) {
     /* "PID (NAME) STATE PARENT ...". The name may contain parentheses, spaces and line ends, so it
      * ends at the last parenthesis of the line. */
@@ -27,6 +28,7 @@ bool trmi_process_parse_stat(const char *text, trmi_process_stat *out) {
     return true;
 }
 
+/* Contract in process.h. False: there is no such process, or its line is not readable. */
 bool trmi_process_read_stat(int64_t pid, trmi_process_stat *out) {
     char path[48], text[1024];
     snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
@@ -55,6 +57,8 @@ static void write_boot(char boot[64]) {
     }
 }
 
+/* Contract in process.h. Process ids mean the same only in one boot and one name space, so both are
+ * part of a place. */
 void trmi_process_write_place(const char *spaces, char text[TRMI_PLACE_BYTES]) {
     write_boot(text);
     size_t used = strlen(text);

@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A bounded queue (base/queue.h): a ring of slots under one mutex, with a condition for "not full"
- * and one for "not empty". Deadlines use the monotonic clock. */
+/* A bounded queue between threads (base/queue.h): a ring of slots under one mutex, with a condition
+ * for "not full" and one for "not empty".
+ *
+ *             head                 head + count
+ *               |                       |
+ *               v                       v
+ *     +----+----+----+----+----+----+----+----+
+ *     |    |    | a  | b  | c  | d  | e  |    |   slots[capacity]; positions modulo capacity
+ *     +----+----+----+----+----+----+----+----+
+ *               pop takes a             push writes here
+ *
+ * A push waits for room; an append never waits and doubles the ring instead. A close refuses
+ * further items, and wakes all that wait; what is in the queue can still be taken. Items belong to
+ * the caller before and after: a queue that is destroyed with items in it frees none of them.
+ * Deadlines use the monotonic clock. */
 #include "base/queue.h"
 
 #include "base/memory.h"
@@ -9,6 +22,7 @@
 #include <pthread.h>
 #include <time.h>
 
+/* The queue. */
 struct trmi_queue {
     pthread_mutex_t mutex;              /* protects all members below */
     pthread_cond_t not_full, not_empty; /* signalled by a pop, by a push; both by a close */

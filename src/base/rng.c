@@ -130,6 +130,8 @@ void trmi_normal_pair(const uint32_t bits[2], float normal[2]) {
 /* Makes groups of normal numbers: the Box-Muller transform of pairs of words of Philox, in double.
  * Two loops over lanes, which the compiler turns into vectors. */
 FOR_EACH_ISA
+/* Writes normal numbers group by group. Lanes are computed side by side and written in the order of
+ * the counter, so that one number alone has the same bits. */
 static void make_normals(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
                          float *normal) {
     enum { LANES = TRMI_NORMAL_GROUP / 4 };
@@ -167,6 +169,7 @@ void trmi_normal_groups(uint64_t seed, uint64_t stream, uint64_t block, int64_t 
 
 /* Makes groups of numbers in [-1, 1), one of each word of Philox. */
 FOR_EACH_ISA
+/* Writes uniform numbers in [-1, 1) group by group, in the same order. */
 static void make_uniforms(uint64_t seed, uint64_t stream, uint64_t block, int64_t groups,
                           float *uniform) {
     enum { LANES = TRMI_NORMAL_GROUP / 4 };

@@ -32,6 +32,7 @@ static inline uint32_t trmi_random_u32(uint64_t seed, uint64_t stream, uint64_t 
     trmi_philox(seed, stream, counter, out);
     return out[0];
 }
+/* Returns 64 random bits. */
 static inline uint64_t trmi_random_u64(uint64_t seed, uint64_t stream, uint64_t counter) {
     uint32_t out[4];
     trmi_philox(seed, stream, counter, out);

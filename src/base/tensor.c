@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Types, shapes and tensors: sizes with overflow checks, and names. */
+/* Types, shapes and tensors (trireme/base.h): sizes with overflow checks, comparisons, names and
+ * texts for messages. Pure functions; a shape has at most TRM_MAX_RANK dimensions, and dimensions
+ * beyond its rank mean nothing. */
 #include "trireme/base.h"
 
 #include "base/arguments.h"
@@ -56,6 +58,7 @@ int64_t trm_shape_count(const trm_shape *shape) {
     return count;
 }
 
+/* Contract in trireme/base.h. Dimensions beyond the rank are not compared. */
 bool trm_shape_equal(const trm_shape *a, const trm_shape *b) {
     TRMI_NEED_OR(false, NULL, a, b);
     if (a->rank != b->rank) {
@@ -69,6 +72,7 @@ bool trm_shape_equal(const trm_shape *a, const trm_shape *b) {
     return true;
 }
 
+/* Contract in trireme/base.h. A text that is too short ends in the middle, with its '\0'. */
 const char *trm_shape_format(const trm_shape *shape, char *text, size_t size) {
     TRMI_NEED_OR(NULL, NULL, shape, text);
     size_t used = 0;

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timelines: the writer, which formats events as JSON, and the recorder, which keeps the events of
- * a running program until its end (base/trace.h). The recorder allocates at creation only, so that
- * recording does not disturb what it measures; one lock protects it. */
+/* Timelines (base/trace.h): the writer, which formats events as JSON, and the recorder, which keeps
+ * the events of a running program until its end. A written timeline is a list:
+ *
+ *     put_begin   {"displayTimeUnit":"ms","traceEvents":[
+ *     put_process   process 0 is called "rank 0"
+ *     put_track     its track 0 is called "forward"
+ *     put_event     an interval of that track, with begin and length
+ *     put_end     ]}
+ *
+ * The recorder allocates at creation only, so that recording does not disturb what it measures:
+ * when it is full, events are counted and dropped, and names are cut to NAME_BYTES. One lock
+ * protects it, except in the functions that read it (trmi_trace_put, trmi_trace_dropped), which are
+ * called when nothing records any more. */
 #include "base/trace.h"
 
 #include "base/memory.h"
@@ -94,6 +104,7 @@ typedef struct record {
     char name[NAME_BYTES];
 } record;
 
+/* A recorder: records of fixed size, and the names of tracks. */
 struct trmi_trace {
     pthread_mutex_t lock;
     record *records;
@@ -125,6 +136,7 @@ void trmi_trace_destroy(trmi_trace *trace) {
     }
 }
 
+/* Contract in trace.h. Tracks are found by name, so that several parts of the library share one. */
 int32_t trmi_trace_track(trmi_trace *trace, const char *name) {
     int32_t track = 0;
     pthread_mutex_lock(&trace->lock);
@@ -142,6 +154,8 @@ int32_t trmi_trace_track(trmi_trace *trace, const char *name) {
     return track;
 }
 
+/* Contract in trace.h. When it is full, events are counted and dropped; `trace` NULL: nothing is
+ * recorded. */
 void trmi_trace_add(trmi_trace *trace, const trmi_trace_event *event) {
     if (trace == NULL) {
         return;
@@ -166,6 +180,7 @@ void trmi_trace_add_since(trmi_trace *trace, const char *category, const char *n
 
 int64_t trmi_trace_dropped(const trmi_trace *trace) { return trace->dropped; }
 
+/* Contract in trace.h. `shift` moves the times to the clock of rank 0. */
 void trmi_trace_put(const trmi_trace *trace, int32_t process, double shift, trmi_text *text) {
     for (int32_t i = 0; i < trace->track_count; i++) {
         trmi_trace_put_track(text, process, i, trace->tracks[i]);

@@ -13,6 +13,7 @@
 
 /* ---- the writer ---- */
 
+/* One event; texts are borrowed until the call returns. */
 typedef struct trmi_trace_event {
     const char *category, *name;
     const char *phase; /* "forward", "backward"; NULL = none is shown */

@@ -19,12 +19,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* The tree of a number of blocks. */
 typedef struct trmi_tree {
     int64_t classes, members;
 } trmi_tree;
 
 enum { TRMI_TREE_LEVELS = 18 }; /* nodes that wait at the same time, of at most 2^16 blocks */
 
+/* Returns the tree of `blocks` blocks; blocks & -blocks is the largest power of two that divides
+ * them. */
 static inline trmi_tree trmi_tree_of(int64_t blocks) {
     int64_t classes = blocks & -blocks;
     return (trmi_tree){.classes = classes, .members = blocks / classes};

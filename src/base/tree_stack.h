@@ -24,6 +24,7 @@ typedef struct trmi_tree_stack {
  * the additions. */
 typedef float trmi_tree_four __attribute__((vector_size(16), aligned(4), may_alias));
 
+/* Adds a row to a row. The order of elements does not matter, only that of rows. */
 static inline void trmi_tree_add(float *to, const float *from, int64_t count) {
     int64_t i = 0;
     for (; i + 4 <= count; i += 4) {

@@ -33,6 +33,7 @@ static uint32_t crc_by_table(uint32_t crc, const uint8_t *data, size_t bytes) {
 }
 
 #if defined(__x86_64__)
+/* Computes the CRC by the instruction, 8 bytes at a time and then the rest one by one. */
 __attribute__((target("sse4.2"))) static uint32_t crc_by_sse42(uint32_t crc, const uint8_t *data,
                                                                size_t bytes) {
     uint64_t wide = crc;

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+/* Byte by byte, because the address may have any alignment; compilers make one load of it. */
 static inline uint16_t trmi_get16(const uint8_t *at) { return (uint16_t)(at[0] | at[1] << 8); }
 static inline uint32_t trmi_get32(const uint8_t *at) {
     return (uint32_t)trmi_get16(at) | (uint32_t)trmi_get16(at + 2) << 16;

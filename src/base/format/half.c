@@ -2,6 +2,7 @@
 /* Scalar conversions of float16 with integer arithmetic; subnormal numbers and NaN included. */
 #include "base/format/half.h"
 
+/* Contract in half.h. Exact: every float16 is a float. */
 float trmi_f16_to_float(uint16_t value) {
     uint32_t sign = (uint32_t)(value & 0x8000u) << 16;
     uint32_t exponent = value >> 10 & 0x1F, mantissa = value & 0x3FFu;
@@ -21,6 +22,7 @@ float trmi_f16_to_float(uint16_t value) {
     return out;
 }
 
+/* Contract in half.h. Rounds to nearest even; NaN stays NaN and is made quiet. */
 uint16_t trmi_float_to_f16(float value) {
     uint32_t bits;
     memcpy(&bits, &value, 4);

@@ -12,6 +12,7 @@ static inline void trmi_text_json_string_member(trmi_text *text, const char *key
     trmi_text_printf(text, ",\"%s\":", key);
     trmi_text_json_string(text, value);
 }
+/* Appends ,"key":value; a number that is not finite is null. */
 static inline void trmi_text_json_number_member(trmi_text *text, const char *key, double value) {
     trmi_text_printf(text, ",\"%s\":", key);
     trmi_text_json_number(text, value);

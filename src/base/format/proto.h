@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+/* Wire types of fields; groups (3 and 4) are not used. */
 enum {
     TRMI_PROTO_VARINT = 0,
     TRMI_PROTO_FIXED64 = 1,
@@ -36,6 +37,7 @@ typedef struct trmi_proto_field {
     size_t bytes;
 } trmi_proto_field;
 
+/* A message that is being read. */
 typedef struct trmi_proto {
     const uint8_t *data;
     size_t bytes, at;
@@ -144,6 +146,7 @@ static inline double trmi_proto_to_double(uint64_t value) {
     return out;
 }
 
+/* Returns the float of a FIXED32 field. */
 static inline float trmi_proto_to_float(uint64_t value) {
     uint32_t bits = (uint32_t)value;
     float out;

@@ -6,6 +6,7 @@
 
 #include "base/memory.h"
 
+/* Bytes of a record beside its data. */
 enum { TRMI_TFRECORD_OVERHEAD = 16 };
 
 /* A file in memory and the offset of its next record. */

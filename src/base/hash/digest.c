@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* SHA-256 and HMAC by OpenSSL (digest.h says why its exit handler is left out). */
 #include "base/hash/digest.h"
 
 #include <openssl/crypto.h>
@@ -8,6 +9,7 @@
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+/* Initialises OpenSSL without its exit handler; runs once, before any other call of OpenSSL. */
 static void keep_state_at_exit(void) { OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, NULL); }
 
 bool trmi_sha256(const void *data, size_t bytes, uint8_t out[32]) {

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finds entries by hash (hash_index.h): open addressing with linear probing. The table is at most
+ * half full, so a search ends after a few places; entries are only added, never removed one by
+ * one. */
 #include "base/hash/hash_index.h"
 
 #include <string.h>
 
+/* Places of the first table. */
 enum { FIRST_PLACES = 64 };
 
+/* Puts an entry into the first free place from its hash on; there is one. The upper half of the
+ * hash is mixed in, because small tables use the lowest bits only. */
 static void put_place(trmi_hash_index *index, uint64_t hash, int64_t entry) {
     uint64_t at = hash ^ hash >> 32, mask = (uint64_t)(index->place_count - 1);
     while (index->places[at & mask].entry != 0) {

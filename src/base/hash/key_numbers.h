@@ -18,6 +18,7 @@
 /* Factor of Fibonacci hashing: the high bits of key * factor are the hash. */
 #define TRMI_FIBONACCI UINT64_C(0x9E3779B97F4A7C15)
 
+/* The table; all memory is the caller's. */
 typedef struct trmi_key_numbers {
     uint32_t *cells; /* [mask + 1] number + 1 of the key with this hash or one before; 0: free */
     uint64_t mask;

@@ -1,6 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sockets with deadlines (base/net/net.h). All sockets are non-blocking; every wait is a poll() in
- * slices of look_seconds, between which the caller can stop it. */
+ * slices of look_seconds, between which the caller can stop it:
+ *
+ *     send, recv, connect --would block--> wait_ready: poll() for at most look_seconds
+ *             ^                                |
+ *             '----------- ready --------------+-- stopped() says so: CANCELLED
+ *                                              '-- deadline is past: TIMEOUT
+ *
+ * The functions that move bytes return a status without a message; the function that the rest of
+ * the library calls adds it, with the name of the peer (describe_failure). A closed connection and
+ * a broken one are the same here: PEER. Writing to a closed connection raises no signal
+ * (MSG_NOSIGNAL).
+ *
+ * The order of the file: addresses; listening and connecting; who the peer is; sending and
+ * receiving. */
 #define _GNU_SOURCE /* struct ucred */
 #include "base/net/net.h"
 
@@ -242,6 +255,7 @@ bool trmi_net_peer(int fd, char name[TRMI_NET_NAME_BYTES]) {
     return is_loopback(&peer) || same_host(&peer, &own);
 }
 
+/* Contract in net.h. If the socket has no name, the text is "?:?". */
 void trmi_net_own(int fd, char name[TRMI_NET_NAME_BYTES]) {
     struct sockaddr_storage own = {0};
     socklen_t bytes = sizeof own;
@@ -283,6 +297,8 @@ static trm_status describe_failure(trm_status status, int fd, const char *what, 
                : TRMI_FAIL(err, status, "stopped on request while waiting for %s", name);
 }
 
+/* Contract in net.h. send() does not change the data; transfer_bytes, which also receives, wants it
+ * without const. */
 trm_status trmi_net_send(int fd, const void *data, size_t bytes, const trmi_wait_limit *patience,
                          trm_error *err) {
     trm_status status = transfer_bytes(fd, (void *)(uintptr_t)data, bytes, true, patience);

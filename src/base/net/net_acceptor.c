@@ -28,6 +28,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+/* Limits, so that strangers cannot take memory or time. */
 enum {
     LISTENERS_MAX = 8, /* listening sockets */
     BACKLOG = 1024,    /* connections that the system queues for a listener */

@@ -20,6 +20,7 @@ void trmi_frame_encode(const trmi_frame_head *head, uint8_t wire[TRMI_FRAME_HEAD
     memset(wire + TRMI_FRAME_CHECK_AT, 0, TRMI_FRAME_CHECK_BYTES);
 }
 
+/* Contract in net_frame.h. Only form and service are checked here, the content by the check. */
 bool trmi_frame_decode(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], uint16_t service,
                        trmi_frame_head *out) {
     const uint32_t kind = trmi_get32(wire + 4);

@@ -21,6 +21,7 @@
 
 #include "base/format/endian.h"
 
+/* Bytes of the head, and place and bytes of the check in it. */
 enum { TRMI_FRAME_HEAD_BYTES = 64, TRMI_FRAME_CHECK_AT = 48, TRMI_FRAME_CHECK_BYTES = 16 };
 
 /* The fields of a head, in the byte order of this machine. */

@@ -19,6 +19,7 @@
 /* the first 8 bytes of the two messages, with the zero at the end */
 static const uint8_t hello_magic[8] = "TRIREME", challenge_magic[8] = "TRIRACK";
 
+/* Contract in net.h. The label keeps the codes of different messages apart. */
 void trmi_net_mac(const uint8_t key[32], const char *label, const void *a, size_t a_bytes,
                   const void *b, size_t b_bytes, uint8_t out[32]) {
     uint8_t text[16 + TRMI_HELLO_HEAD + TRMI_HELLO_DETAIL_MAX + TRMI_CHALLENGE_BYTES];
@@ -43,6 +44,8 @@ trm_status trmi_net_random(void *out, size_t bytes, trm_error *err) {
                : TRMI_FAIL_SYS(err, "the system gives no %zu random bytes", bytes);
 }
 
+/* Contract in net_proof.h. The nonce is new for each connection, so that an old dialogue cannot be
+ * replayed. */
 trm_status trmi_net_hello(const trmi_credentials *mine, trmi_proof *proof, trm_error *err) {
     TRMI_ASSERT(mine->detail_bytes <= TRMI_HELLO_DETAIL_MAX);
     memset(proof, 0, sizeof *proof);
@@ -106,6 +109,7 @@ bool trmi_net_check_answer(const trmi_credentials *mine, const trmi_proof *proof
     return CRYPTO_memcmp(expected, found, TRMI_PROOF_BYTES) == 0;
 }
 
+/* Contract in net_proof.h. Each direction has a key of its own, derived from the whole dialogue. */
 void trmi_net_begin_session(const trmi_credentials *mine, const trmi_proof *proof, int fd,
                             trmi_session *out) {
     memset(out, 0, sizeof *out);

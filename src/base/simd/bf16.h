@@ -29,6 +29,7 @@ TRMI_INLINE trmi_words trmi_low_halves(trmi_halves h) {
 #endif
 }
 
+/* A bfloat16 is the upper half of a float. */
 TRMI_INLINE trmi_floats trmi_bf16_widen(trmi_halves h) {
     return (trmi_floats)(trmi_low_halves(h) << 16);
 }
@@ -45,6 +46,8 @@ TRMI_INLINE trmi_words trmi_high_halves(trmi_words bits) {
 #endif
 }
 
+/* Adding 0x7FFF and the lowest bit that stays rounds to nearest even; it would turn a NaN with a
+ * small payload into infinity, so NaNs are selected apart. */
 TRMI_INLINE trmi_halves trmi_bf16_narrow(trmi_floats v) {
 #if defined(__AVX512BF16__)
     return (trmi_halves)_mm512_cvtneps_pbh((__m512)v);

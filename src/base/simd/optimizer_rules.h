@@ -31,12 +31,14 @@ TRMI_INLINE vf scaled_gradient(const trmi_rule *r, vf w, vf g) {
     return vf_fma(vf_set(r->decay), w, vf_mul(vf_set(r->scale), g));
 }
 
+/* w -= lr g. */
 TRMI_INLINE lane sgd_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.w = vf_fma(vf_set(-r->lr), x.g, x.w);
     return x;
 }
 
+/* m = momentum m + g; w -= lr m. */
 TRMI_INLINE lane momentum_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);
@@ -44,6 +46,7 @@ TRMI_INLINE lane momentum_lane(const trmi_rule *r, lane x) {
     return x;
 }
 
+/* m = momentum m + g; w -= lr (g + momentum m). */
 TRMI_INLINE lane nesterov_lane(const trmi_rule *r, lane x) {
     x.g = scaled_gradient(r, x.w, x.g);
     x.s0 = vf_fma(vf_set(r->momentum), x.s0, x.g);

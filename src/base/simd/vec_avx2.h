@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/simd/vec_avx2.h: eight lanes; see vec.h. */
+/* base/simd/vec_avx2.h: eight lanes; see vec.h. Parts of a vector use masked loads and stores; of
+ * bfloat16, for which AVX2 has no masks, a copy of whole size on the stack. */
 #include <immintrin.h>
 
 #define VL 8

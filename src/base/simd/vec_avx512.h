@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/simd/vec_avx512.h: sixteen lanes; see vec.h. */
+/* base/simd/vec_avx512.h: sixteen lanes; see vec.h. Comparisons give mask registers (vm is an
+ * integer), and parts of a vector use them for loads and stores. */
 #include <immintrin.h>
 
 #define VL 16

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base/simd/vec_plain.h: one lane in plain C; see vec.h. */
+/* base/simd/vec_plain.h: one lane in plain C; see vec.h. It is what runs on CPUs without AVX2, and
+ * what other instruction sets are compared with. */
 #define VL 1
 typedef float vf;
 typedef int vm;
