@@ -105,6 +105,7 @@ trm_status trmi_click_fill(const trmi_source *source, trmi_picture_scratch *scra
     return TRM_OK;
 }
 
+/* Contract in click.h. Appends members to an object that the caller has opened. */
 void trmi_click_describe(const trmi_source *source, trmi_text *text) {
     const trmi_click_source *click = (const trmi_click_source *)source;
     const trmi_keyer *keyer = &click->keyer;
@@ -208,6 +209,7 @@ bool trmi_click_label(const trmi_click_source *source, double value, float *out)
 
 /* ---- numbers ---- */
 
+/* Contract in click.h. The whole text must be the number. */
 bool trmi_parse_integer(const char *at, const char *end, int64_t *out) {
     bool negative = at < end && *at == '-';
     at += negative || (at < end && *at == '+');
@@ -300,6 +302,9 @@ static void thin_out(trmi_lines *lines) {
     lines->stride *= 2;
 }
 
+/* Contract in click.h. Anchors use 8 bytes for each `stride` lines; with more than 4 million of
+ * them the stride doubles, so an index has a bounded size whatever the file. A line is then found
+ * by a walk of at most `stride` lines. */
 trm_status trmi_lines_index(const char *data, size_t bytes, trmi_lines *out, trmi_line_visit visit,
                             void *context, trm_error *err) {
     enum { STRIDE = 16 };

@@ -114,6 +114,7 @@ bool trmi_parse_integer(const char *at, const char *end, int64_t *out);
  * An index of the non-empty lines: the positions of one line in `stride`, from which the others are
  * found. */
 
+/* The non-empty lines of a text, by number. */
 typedef struct trmi_lines {
     const char *data;                      /* the text, borrowed */
     size_t bytes;                          /* length of the text */

@@ -203,6 +203,7 @@ static const trm_column avazu_columns[] = {
     {"C18", TRM_COLUMN_KEY, 0},          {"C19", TRM_COLUMN_KEY, 0},
     {"C20", TRM_COLUMN_KEY, 0},          {"C21", TRM_COLUMN_KEY, 0}};
 
+/* Columns of Criteo's files: a label, 13 numbers, 26 keys. */
 enum { CRITEO_DENSE = 13, CRITEO_KEYS = 26, CRITEO_COLUMNS = 40 };
 
 /* Allocates the columns. */
@@ -355,6 +356,8 @@ static void write_csv_place(const trmi_source *source, int64_t index, char *text
              (long long)(trmi_lines_number(&set->lines, line) + set->header_lines));
 }
 
+/* The functions of a source (data/pipeline/source.h); they only pass on what click.c and
+ * base/mapping.h do for all readers of click data. */
 static void describe_csv(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const csv *)source)->path);
@@ -429,6 +432,8 @@ static trm_status open_text(csv *set, const trm_click_options *o, trm_error *err
     return TRM_OK;
 }
 
+/* Contract in click.h. The three kinds differ in their columns only; Avazu and Criteo have fixed
+ * ones. */
 trm_status trmi_csv_source(const char *kind, const char *path, const trm_click_options *options,
                            trmi_click_source **out, trm_error *err) {
     static const trm_click_options defaults = {0};

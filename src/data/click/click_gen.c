@@ -40,6 +40,7 @@ typedef struct clicks {
 
 /* Planted weights and rows use different seeds. */
 static uint64_t planted_seed(const clicks *set) { return trmi_mix(set->options.seed, 1); }
+/* Returns the seed of a row's random numbers; another stream (2) than that of the weights. */
 static uint64_t row_seed(const clicks *set, int64_t row) {
     return trmi_mix(trmi_mix(set->options.seed, 2), (uint64_t)row);
 }
@@ -128,6 +129,7 @@ static double draw_row(const clicks *set, int64_t row, int64_t *keys, float *den
     return logit + pairs / 2 * o->pair_scale / sqrt(fmax(count * LATENT, 1));
 }
 
+/* Returns the true probability of a click. */
 static double click_probability(double logit) { return 1 / (1 + exp(-logit)); }
 /* Returns the logarithm of that probability: finite also where the probability rounds to 0. */
 static double log_probability(double logit) { return fmin(logit, 0) - log1p(exp(-fabs(logit))); }
@@ -242,6 +244,7 @@ static trm_status make_weights(clicks *set, trm_error *err) {
     return TRM_OK;
 }
 
+/* The functions of a source (data/pipeline/source.h) that say what it is. */
 static void write_generated_place(const trmi_source *source, int64_t index, char *text,
                                   size_t size) {
     (void)source;

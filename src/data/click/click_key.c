@@ -47,6 +47,8 @@ typedef struct vocabulary_word {
     int32_t field;     /* in which it occurs */
 } vocabulary_word;
 
+/* A vocabulary. Words are kept by their hash, not by their text: a hash is what a reader makes of a
+ * value anyway, and has 8 bytes. */
 struct trm_vocabulary {
     int32_t fields; /* number of fields */
     uint64_t seed;  /* of the hashes */
@@ -83,6 +85,8 @@ int64_t trmi_key_missing(const trmi_keyer *keyer, int32_t field) {
     return make_bounded(keyer, field, 0);
 }
 
+/* Contract in click.h. Bucket 0 stays free for missing values, so the hash chooses among the
+ * others. */
 int64_t trmi_key_of_text(const trmi_keyer *keyer, int32_t field, const void *text, size_t bytes) {
     /* An empty text means missing. */
     if (bytes == 0) {
@@ -162,6 +166,8 @@ static bool index_word(trm_vocabulary *v, int64_t i) {
     return trmi_hash_index_add(&v->by_word, trmi_mix(w->hash, (uint64_t)w->field), i);
 }
 
+/* Contract in click.h. All values are kept while they are counted, and the rare ones are dropped by
+ * trmi_vocabulary_number. */
 bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
     int64_t i = find_word(v, field, hash);
     if (i >= 0) {
@@ -180,6 +186,8 @@ bool trmi_vocabulary_count(trm_vocabulary *v, int32_t field, uint64_t hash) {
     return true;
 }
 
+/* Contract in click.h. Ids follow the order in which values came, so the same data give the same
+ * ids. */
 trm_status trmi_vocabulary_number(trm_vocabulary *v, int64_t min_count, trm_error *err) {
     /* id 0 of each field means unknown */
     for (int32_t f = 0; f < v->fields; f++) {
@@ -267,6 +275,8 @@ static trm_status parse_words(trm_vocabulary *v, const char *path, const char *a
     return TRM_OK;
 }
 
+/* Contract in trireme/data.h. Numbers in the first line have a bounded length, so sscanf cannot
+ * overflow. */
 trm_status trm_vocabulary_load(const char *path, trm_vocabulary **out, trm_error *err) {
     TRMI_NEED(err, path, out);
     uint8_t *bytes;

@@ -160,6 +160,8 @@ static void write_libsvm_place(const trmi_source *source, int64_t index, char *t
              (long long)trmi_lines_number(&set->lines, line));
 }
 
+/* The functions of a source (data/pipeline/source.h); they only pass on what click.c and
+ * base/mapping.h do for all readers of click data. */
 static void describe_libsvm(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const libsvm *)source)->path);

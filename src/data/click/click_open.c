@@ -48,6 +48,7 @@ static trm_status source_of(const char *kind, const char *path, const trm_click_
         kind);
 }
 
+/* Contract in click.h. The first ending of the list that exists decides. */
 bool trmi_click_file_in(const char *folder, trm_usage usage, char *path, size_t size) {
     static const char *const tails[] = {".csv", ".tsv",    ".txt", ".libsvm",
                                         ".svm", ".libffm", ".ffm", ".tfrecord"};

@@ -45,6 +45,7 @@ typedef struct token {
     slot *slot;                      /* NULL: not among the slots */
 } token;
 
+/* Returns whether a character separates entries of a line. */
 static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 /* Finds a slot by name. Slots come in nearly the same order in each row, so the search starts at
@@ -319,6 +320,8 @@ static void write_slots_place(const trmi_source *source, int64_t index, char *te
              (long long)trmi_lines_number(&set->lines, line));
 }
 
+/* The functions of a source (data/pipeline/source.h); they only pass on what click.c and
+ * base/mapping.h do for all readers of click data. */
 static void describe_slots(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const slots *)source)->path);

@@ -158,6 +158,7 @@ static trm_status parse_record(const trmi_click_source *source, int64_t index, t
     return TRM_OK;
 }
 
+/* The functions of a source (data/pipeline/source.h). */
 static void describe_records(const trmi_source *source, trmi_text *text) {
     const records *set = (const records *)source;
     trmi_text_printf(text, ",\"files\":%lld,\"first\":", (long long)set->set.file_count);

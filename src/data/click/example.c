@@ -47,6 +47,8 @@ static bool read_entry(const trmi_proto_field *entry, const char *const *names, 
     return !pair.broken;
 }
 
+/* Contract in tfrecord.h. Features that are absent stay empty. In a message each field may occur
+ * several times; of entries with one name the last one counts, as in protobuf maps. */
 trm_status trmi_example_find(const uint8_t *data, size_t bytes, const char *const *names,
                              int32_t count, trmi_feature *out, trm_error *err) {
     trmi_proto example = {.data = data, .bytes = bytes};
@@ -93,6 +95,7 @@ static bool next_value(trmi_feature_walk *walk, trmi_proto_field *out) {
     return false;
 }
 
+/* Contract in tfrecord.h. The bytes stay in the record. */
 bool trmi_feature_next_bytes(trmi_feature_walk *walk, const uint8_t **data, size_t *bytes) {
     trmi_proto_field f;
     if (!next_value(walk, &f)) {
@@ -142,6 +145,7 @@ bool trmi_feature_next_float(trmi_feature_walk *walk, float *out) {
     return !walk->malformed;
 }
 
+/* Contract in tfrecord.h. Negative numbers are stored as unsigned ones of 64 bits. */
 bool trmi_feature_next_int64(trmi_feature_walk *walk, int64_t *out) {
     trmi_proto_field f;
     uint64_t value = 0;

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Rows unless the options say otherwise; batches repeat them. */
 enum { DEFAULT_COUNT = 32768 };
 
 /* The source. */
@@ -80,6 +81,7 @@ static trm_status fill_random_clicks(const trmi_source *source, trmi_picture_scr
     return TRM_OK;
 }
 
+/* The functions of a source (data/pipeline/source.h) that say what it is. */
 static void write_random_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "random row %lld", (long long)index);

@@ -51,6 +51,7 @@ static bool is_wanted_file(const char *name, const char *const *prefixes, int32_
     return false;
 }
 
+/* Compares files by name, so that records have the same numbers on every machine. */
 static int by_name(const void *a, const void *b) {
     return strcmp(((const trmi_tfrecord_file *)a)->name, ((const trmi_tfrecord_file *)b)->name);
 }
@@ -120,6 +121,7 @@ static trm_status scan_file(trmi_tfrecord_file *file, trm_error *err) {
     return trmi_mapping_check(&file->mapping, index_records(file, err), err);
 }
 
+/* Contract in tfrecord.h. Empty files are allowed as long as some file has records. */
 trm_status trmi_tfrecord_open(const char *path, const char *const *prefixes, int32_t prefix_count,
                               trmi_tfrecord_set *out, trm_error *err) {
     *out = (trmi_tfrecord_set){0};
@@ -169,6 +171,7 @@ trm_status trmi_tfrecord_read(const trmi_tfrecord_set *set, int64_t index, const
     return trmi_tfrecord_next(&reader, data, bytes, err);
 }
 
+/* Contract in tfrecord.h. `work` NULL: all files. */
 trm_status trmi_tfrecord_check(const trmi_tfrecord_set *set, const trmi_batch_work *work,
                                trm_status status, trm_error *err) {
     const trmi_tfrecord_file *checked = NULL;
@@ -245,6 +248,7 @@ static trm_status load_imagenet(const trmi_source *source, trmi_picture_scratch 
     return TRM_OK;
 }
 
+/* The functions of a source (data/pipeline/source.h). */
 static trm_status check_imagenet(const trmi_source *source, const trmi_batch_work *work,
                                  trm_status status, trm_error *err) {
     return trmi_tfrecord_check(&((const imagenet *)source)->set, work, status, err);
@@ -269,6 +273,7 @@ static const trmi_source_ops imagenet_ops = {.kind = "tfrecord",
                                              .describe = describe_imagenet,
                                              .destroy = destroy_imagenet};
 
+/* Contract in trireme/data.h. Labels in the files go from 1 to 1000, those of batches from 0. */
 trm_status trm_dataset_tfrecord_imagenet(const char *path, trm_usage usage, trm_dataset **out,
                                          trm_error *err) {
     TRMI_NEED(err, path, out);

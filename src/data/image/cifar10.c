@@ -41,6 +41,7 @@ typedef struct cifar10 {
     file files[FILES_MAX]; /* sorted by name */
 } cifar10;
 
+/* Contract in cifar10.h. Checked once, when the file is opened. */
 trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t bytes, int64_t records,
                               trm_error *err) {
     size_t expected = (size_t)records * TRMI_CIFAR10_RECORD;
@@ -59,6 +60,8 @@ trm_status trmi_cifar10_check(const char *name, const uint8_t *data, size_t byte
     return TRM_OK;
 }
 
+/* Contract in cifar10.h. The whole list is checked, also lines behind the name that is looked for,
+ * so a damaged list is found whatever is read first. */
 trm_status trmi_cifar10_listed(const char *text, const char *name, int64_t *out, trm_error *err) {
     size_t name_length = strlen(name);
     int64_t found = -1;
@@ -94,6 +97,7 @@ static bool belongs_to_usage(const char *name, trm_usage usage) {
     }
 }
 
+/* Compares files by name, which is the order of their samples. */
 static int by_name(const void *a, const void *b) {
     return strcmp(((const file *)a)->name, ((const file *)b)->name);
 }

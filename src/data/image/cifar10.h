@@ -6,6 +6,7 @@
 
 #include "trireme/data.h"
 
+/* Pixels of a side, bytes of a picture and of a record, classes. */
 enum {
     TRMI_CIFAR10_SIDE = 32,
     TRMI_CIFAR10_PIXELS = 3 * 32 * 32,

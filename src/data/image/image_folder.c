@@ -61,6 +61,7 @@ static content content_of(const char *name) {
     return CONTENT_OTHER;
 }
 
+/* Compares texts: classes and names get the same order on every file system. */
 static int by_text(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -272,6 +273,7 @@ done:
     return status;
 }
 
+/* The functions of a source (data/pipeline/source.h). */
 static void describe_folder(const trmi_source *source, trmi_text *text) {
     trmi_text_printf(text, ",\"path\":");
     trmi_text_json_string(text, ((const folder *)source)->root);
@@ -291,6 +293,7 @@ static const trmi_source_ops folder_ops = {.kind = "imagefolder",
                                            .describe = describe_folder,
                                            .destroy = destroy_folder};
 
+/* Contract in trireme/data.h. Only names are read now; images are opened batch by batch. */
 trm_status trm_dataset_image_folder(const char *path, trm_usage usage, trm_dataset **out,
                                     trm_error *err) {
     TRMI_NEED(err, path, out);

@@ -33,6 +33,8 @@ static bool has_adobe_marker(const uint8_t *data, size_t bytes) {
     return false;
 }
 
+/* Contract in picture.h. The decoder belongs to the scratch of a worker and is used again for the
+ * next image. */
 trm_status trmi_jpeg_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                           trmi_picture *out, trm_error *err) {
     if (scratch->decoder == NULL) {
@@ -91,6 +93,9 @@ static const char *without_prefix(const char *warning) {
     return strncmp(warning, prefix, sizeof prefix - 1) == 0 ? warning + sizeof prefix - 1 : warning;
 }
 
+/* Contract in picture.h. Warnings of libjpeg-turbo mean that pixels are missing or wrong, but for a
+ * few kinds (is_harmless_warning): a training on such pixels would go unnoticed, so they are
+ * errors. */
 trm_status trmi_jpeg_decode(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                             const trmi_picture *jpeg, int divisor, bool exact,
                             const uint8_t **pixels, int64_t *row_bytes, trm_error *err) {

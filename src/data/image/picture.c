@@ -31,10 +31,12 @@ static const char *name_format(const uint8_t *data, size_t bytes) {
     return bytes == 0 ? "an empty file" : "no image that we know";
 }
 
+/* Returns whether the bytes begin as each JPEG file does. */
 static bool is_jpeg(const uint8_t *data, size_t bytes) {
     return bytes >= 3 && data[0] == 0xFF && data[1] == 0xD8 && data[2] == 0xFF;
 }
 
+/* Contract in picture.h. Sizes are limited before memory is taken for the pixels. */
 trm_status trmi_picture_open(trmi_picture_scratch *scratch, const uint8_t *data, size_t bytes,
                              trmi_picture *out, trm_error *err) {
     if (trmi_is_png(data, bytes)) {

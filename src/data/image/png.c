@@ -87,6 +87,8 @@ static void to_rgb(png_source *source) {
     png_read_update_info(source->png, source->info);
 }
 
+/* Contract in picture.h. Members of `source` are set before setjmp, or by libpng's callbacks through
+ * its address, so that they have their values after a jump. */
 trm_status trmi_png_decode(const uint8_t *data, size_t bytes, const trmi_picture *png,
                            uint8_t *pixels, trm_error *err) {
     /* From setjmp on, libpng may jump back at every call. */

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 
+/* Samples and classes unless the options say otherwise. */
 enum { DEFAULT_COUNT = 50000, DEFAULT_CLASSES = 10 };
 
 /* The source. */
@@ -58,6 +59,7 @@ static trm_status fill_nothing(const trmi_source *source, trmi_picture_scratch *
     return TRM_OK;
 }
 
+/* Writes what a message calls a sample. */
 static void write_random_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "random sample %lld", (long long)index);

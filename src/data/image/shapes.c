@@ -21,6 +21,8 @@
 
 #define RECORDS "records.txt"
 
+/* Sizes: pixels, samples unless the options say otherwise and at most, files of the training set
+ * (as CIFAR-10 has them). */
 enum {
     SIDE = TRMI_CIFAR10_SIDE,
     AREA = SIDE * SIDE,
@@ -32,6 +34,7 @@ enum {
 /* Samples of the test set have numbers from here on. */
 static const int64_t test_origin = (int64_t)1 << 40;
 
+/* Names of the classes, by label. */
 static const char *const NAMES[10] = {"disc",  "ring", "square",    "frame",    "triangle",
                                       "cross", "star", "half-disc", "crescent", "bars"};
 
@@ -172,6 +175,8 @@ static void paint_shape(deck *d, int32_t label, float canvas[3][AREA]) {
     }
 }
 
+/* Contract in source.h. Random numbers are taken from one deck in a fixed order, so each picture
+ * can be drawn by itself, on any thread. */
 void trmi_shape_draw(uint64_t seed, int64_t index, uint8_t *planar) {
     deck d = {.seed = trmi_mix(seed ^ 0x5a6e5u, (uint64_t)index), .used = 4};
     float canvas[3][AREA];
@@ -223,6 +228,7 @@ static trm_status load_shape(const trmi_source *source, trmi_picture_scratch *sc
     return TRM_OK;
 }
 
+/* The functions of a source (data/pipeline/source.h) that say what it is. */
 static void write_shape_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "shape %lld", (long long)index);
@@ -336,6 +342,8 @@ static trm_status write_list(const char *path, int64_t train, int64_t test, trm_
     return write_text(path, RECORDS, &list, err);
 }
 
+/* Contract in trireme/data.h. The list of lengths is written first: it marks the folder as made by
+ * this function, also if writing the files is interrupted. */
 trm_status trm_shapes_write(const trm_shapes_options *options, const char *path, trm_error *err) {
     TRMI_NEED(err, path);
     int64_t train, test, first = 0;

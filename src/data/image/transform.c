@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Pixels of a side at most, as of pictures. */
 enum { SIDE_MAX = 65500 };
 
 /* ---- the public constructors ------------------------------------------------------------- */
@@ -83,6 +84,7 @@ typedef struct build {
     double scale[3], shift[3]; /* the affine function so far, by channel */
 } build;
 
+/* Returns whether an image can have such a side. */
 static bool side_ok(int64_t side) { return side >= 1 && side <= SIDE_MAX; }
 
 /* Checks the parameters of a step with a size. */
@@ -213,6 +215,7 @@ static trm_status add_finish(build *b, const trm_transform *step, trm_error *err
     return TRM_OK;
 }
 
+/* Contract in transform.h. Scale and shift are collected in double and rounded once. */
 trm_status trmi_chain_build(const trm_transform *transforms, int32_t count,
                             const trmi_source *source, trmi_chain *out, trm_error *err) {
     *out = (trmi_chain){0};

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Readable bytes behind an image for vector loads; pixels of a side and of an image, at most. */
 enum { SLACK_BYTES = 16, SIDE_MAX = 65500, PIXELS_MAX = 256 << 20 };
 
 /* The image during the chain: pixels, and the window that counts. */
@@ -39,6 +40,7 @@ typedef struct view {
 typedef struct dice {
     uint64_t seed, counter;
 } dice;
+/* Draws four random numbers for a step's n-th attempt, of the sample's own stream. */
 static void throw_dice(const dice *d, uint32_t attempt, uint32_t out[4]) {
     trmi_philox(d->seed, TRMI_STREAM_AUGMENT, d->counter + attempt, out);
 }
@@ -193,6 +195,7 @@ static trmi_resize_plan plan_resize(const trmi_chain *chain, int32_t *step, int6
     return plan;
 }
 
+/* Returns whether a step makes new pixels. */
 static bool is_resizing(const trm_transform *step) {
     return step->kind == TRM_TRANSFORM_RESIZE || step->kind == TRM_TRANSFORM_RESIZE_SHORTER ||
            step->kind == TRM_TRANSFORM_RANDOM_RESIZED_CROP;

@@ -59,6 +59,8 @@ trm_status trm_dataset_seed(trm_dataset *dataset, uint64_t seed, trm_error *err)
     return TRM_OK;
 }
 
+/* Contract in trireme/data.h. The program's own choice has precedence over that of the model
+ * (trmi_dataset_share). */
 trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
                              trm_shard_mode mode, trm_error *err) {
     TRMI_NEED(err, dataset);
@@ -81,6 +83,7 @@ trm_status trm_dataset_shard(trm_dataset *dataset, int64_t count, int64_t index,
     return TRM_OK;
 }
 
+/* Contract in dataset.h. The model calls this for its ranks, so a program need not know them. */
 trm_status trmi_dataset_share(trm_dataset *dataset, int32_t count, int32_t index,
                               trm_shard_mode mode, trm_error *err) {
     trmi_sample_order *o = &dataset->order;
@@ -119,6 +122,7 @@ void trmi_dataset_group(trm_dataset *dataset, int32_t groups, int32_t takes) {
     }
 }
 
+/* Contract in dataset.h. Buffers have the size of a batch, so they are made anew. */
 trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *err) {
     if (dataset->batch_size == size) {
         return TRM_OK;
@@ -131,6 +135,7 @@ trm_status trmi_dataset_rebatch(trm_dataset *dataset, int64_t size, trm_error *e
     return trmi_dataset_seal(dataset, err);
 }
 
+/* Contract in trireme/data.h. The permutation needs no memory; a window needs one number a place. */
 trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *err) {
     TRMI_NEED(err, dataset);
     TRMI_TRY(open_for(dataset, "shuffle", err));
@@ -143,6 +148,8 @@ trm_status trm_dataset_shuffle(trm_dataset *dataset, int64_t window, trm_error *
     return TRM_OK;
 }
 
+/* Contract in trireme/data.h. Whether the steps fit together is checked by trmi_chain_build, when
+ * the source's sizes are known. */
 trm_status trm_dataset_map(trm_dataset *dataset, const trm_transform *transforms, int32_t count,
                            trm_error *err) {
     TRMI_NEED(err, dataset);

@@ -48,11 +48,14 @@ typedef struct trmi_prefetch_worker {
 
 /* A function of the caller's that changes samples in place (own_transform.c). */
 enum { TRMI_MAX_OWN_TRANSFORMS = 4 };
+/* A function of the caller's that changes samples. */
 typedef struct trmi_own_transform {
     trm_sample_transform transform; /* the caller's function */
     void *context;                  /* its first argument */
 } trmi_own_transform;
 
+/* The dataset. Members above "once the dataset is sealed" are set by refining calls, those below by
+ * trmi_dataset_seal and by reading. */
 struct trm_dataset {
     trmi_source *source;                             /* owned */
     trmi_sample_order order;                         /* seed, shuffle and shard */

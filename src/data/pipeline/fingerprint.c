@@ -19,6 +19,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* Rows that are read at a time, samples of each form at most, and bytes of rows that are read. */
 enum { CHUNK = 64, ROWS_MAX = 1024, IMAGES = 256, BYTES_MAX = 64 << 20 };
 
 /* Adds samples of an image source. One that cannot be read counts as empty: the training that needs
@@ -106,6 +107,8 @@ static int64_t samples_of(const trmi_source *source) {
     return most < CHUNK ? CHUNK : most / CHUNK * CHUNK;
 }
 
+/* Contract in dataset.h. A source that can only be read in order is not read: its samples would be
+ * lost to the training. */
 trm_status trmi_dataset_fingerprint(const trm_dataset *dataset, uint64_t *out, trm_error *err) {
     const trmi_source *source = dataset->source;
     const int64_t count = source->in_order ? 0 : samples_of(source);

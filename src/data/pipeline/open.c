@@ -20,7 +20,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Sizes that recipes use: pixels of a side for CIFAR-10 and for guide 002, padding before a random
+ * crop, and the guide's window of shuffling. */
 enum { CIFAR_SIZE = 32, GUIDE_SIZE = 224, CROP_PADDING = 4, GUIDE_WINDOW = 10 };
+/* Mean and deviation of the channels R, G, B in [0, 1], by which recipes normalise. */
 static const double cifar_mean[3] = {0.4914, 0.4822, 0.4465};
 static const double cifar_std[3] = {0.2023, 0.1994, 0.2010};
 /* Guide 002 lists the figures in B, G, R order and applies them to R, G, B. */

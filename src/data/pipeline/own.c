@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Bytes of a field's name, at most. */
 enum { NAME_MAX_BYTES = 64 };
 
 /* The source around a callback. */
@@ -27,6 +28,7 @@ typedef struct own_source {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* The functions of a source (source.h) that say what it is. */
 static void write_own_place(const trmi_source *source, int64_t index, char *text, size_t size) {
     (void)source;
     snprintf(text, size, "sample %lld", (long long)index);

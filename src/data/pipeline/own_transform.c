@@ -40,6 +40,8 @@ trm_status trmi_check_transforms(const trm_dataset *dataset, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in dataset.h. Runs on the prefetch threads, so several samples are changed at a time;
+ * the function of the caller's must allow this. */
 trm_status trmi_transform_samples(const trm_dataset *dataset, const trmi_batch_work *work,
                                   trm_error *err) {
     for (int64_t row = 0; dataset->own_count > 0 && row < work->count; row++) {

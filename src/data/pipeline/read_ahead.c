@@ -132,6 +132,7 @@ static trm_status slot_create(const trm_dataset *dataset, trmi_batch_slot *slot,
     return TRM_OK;
 }
 
+/* Contract in dataset.h. No worker may run. */
 void trmi_dataset_drop_buffers(trm_dataset *dataset) {
     for (int64_t i = 0; i < dataset->slot_count; i++) {
         trmi_batch_slot *slot = &dataset->slots[i];
@@ -244,6 +245,8 @@ static int64_t slots_each(const trm_dataset *dataset) {
     return dataset->threads == 0 ? 1 : (dataset->depth + workers) / workers;
 }
 
+/* Contract in trireme/data.h. Counts the buffers that reading will take, also before it has
+ * begun. */
 int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
     TRMI_NEED_OR(0, NULL, dataset);
     if (trmi_dataset_seal(dataset, NULL) != TRM_OK) {
@@ -257,6 +260,8 @@ int64_t trm_dataset_buffer_bytes(trm_dataset *dataset) {
     return bytes * trmi_max_i64(dataset->threads, 1) * slots_each(dataset);
 }
 
+/* Contract in dataset.h. Without threads there is one worker, whose batches the caller fills
+ * itself. */
 trm_status trmi_dataset_start(trm_dataset *dataset, trm_error *err) {
     int64_t workers = trmi_max_i64(dataset->threads, 1), each = slots_each(dataset);
     TRMI_TRY(create_buffers(dataset, workers * each, err));
@@ -382,6 +387,8 @@ void trm_dataset_position(const trm_dataset *dataset, int64_t *epoch, int64_t *b
     *batch_index = dataset->index;
 }
 
+/* Contract in dataset.h. Used when a job goes on with another number of ranks in the middle of an
+ * epoch: the new ranks share what is left of it. */
 trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, int64_t *first,
                              trm_error *err) {
     TRMI_TRY(trmi_dataset_seal(dataset, err));
@@ -402,6 +409,7 @@ trm_status trmi_dataset_deal(trm_dataset *dataset, int64_t epoch, int64_t used, 
     return TRM_OK;
 }
 
+/* Contract in trireme/data.h. Workers stop, and begin at the new position with the next reading. */
 trm_status trm_dataset_seek(trm_dataset *dataset, int64_t epoch, int64_t batch_index,
                             trm_error *err) {
     TRMI_NEED(err, dataset);

@@ -84,6 +84,8 @@ static int64_t draw_sample(trmi_cursor *cursor, const trmi_sample_order *order) 
     return sample;
 }
 
+/* Contract in sample_order.h. Without a window any place can be computed; with one, places are
+ * drawn one after the other, and those before the wanted ones are drawn and dropped. */
 void trmi_cursor_read(trmi_cursor *cursor, const trmi_sample_order *order, int64_t epoch,
                       int64_t first, int64_t count, int64_t *indices) {
     if (cursor->pool == NULL) {

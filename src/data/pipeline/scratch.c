@@ -4,6 +4,7 @@
 
 #include "base/memory.h"
 
+/* Contract in source.h. The content is lost when a buffer grows. */
 void *trmi_scratch_get(trmi_picture_scratch *scratch, int which, size_t bytes) {
     if (bytes > scratch->bytes[which]) {
         /* A quarter more than required, because image sizes grow in small steps. */

@@ -57,6 +57,7 @@ static bool is_blank(const char *line, size_t bytes) {
     return at == bytes;
 }
 
+/* Contract in json_lines.h. The last line needs no newline. */
 trm_status trmi_json_lines_parse(const char *name, const char *data, size_t bytes,
                                  const char *field, trmi_documents *out, trm_error *err) {
     int64_t number = 1;
@@ -72,6 +73,7 @@ trm_status trmi_json_lines_parse(const char *name, const char *data, size_t byte
     return TRM_OK;
 }
 
+/* Contract in json_lines.h. Both kinds of line breaks are taken. */
 trm_status trmi_documents_add_lines(trmi_documents *documents, const char *text, size_t bytes,
                                     trm_error *err) {
     for (size_t at = 0, end; at < bytes; at = end + 1) {

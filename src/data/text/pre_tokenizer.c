@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
+/* The expressions, as tokenizer.json has them: read to recognise a style, and written. */
 static const char gpt2_pattern[] =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 static const char llama3_pattern[] =

@@ -16,6 +16,8 @@
 
 #include <string.h>
 
+/* Tokens of a sample unless the options say otherwise, and at most; tokens that are encoded at a
+ * time. */
 enum { CONTEXT = 256, CONTEXT_MAX = 1 << 24, PORTION = 1 << 16 };
 
 static const trm_text_options no_options;

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Words in names of files that say which usage they are for. */
 static const char *const test_words[] = {"val", "valid", "validation", "test", "dev", NULL};
 static const char *const train_words[] = {"train", NULL};
 
@@ -206,6 +207,8 @@ const char *trmi_text_kind_of_file(const char *path) {
                                      : NULL;
 }
 
+/* Contract in text_files.h. Tokens have precedence over JSON lines, and these over text, because a
+ * folder often has the text from which its tokens were made. */
 const char *trmi_text_kind_of_folder(const char *path) {
     const char *kind = NULL;
     DIR *folder = opendir(path);

@@ -16,6 +16,7 @@ typedef struct trmi_text_file {
     trmi_mapping mapping;
 } trmi_text_file;
 
+/* The files of a data set. */
 typedef struct trmi_text_files {
     trmi_text_file *files; /* by name */
     int64_t count, capacity;

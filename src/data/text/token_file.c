@@ -12,6 +12,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 
+/* First numbers of llm.c's header: of files with 16-bit and with 32-bit ids, and their version. */
 enum { MAGIC = 20240520, MAGIC_UINT32 = 20240801, VERSION = 1 };
 
 /* Checks llm.c's header against the size of the file. */
@@ -58,6 +59,7 @@ trm_status trmi_token_file_parse(const char *name, const uint8_t *data, size_t b
     return TRM_OK;
 }
 
+/* Contract in trireme/data.h. After an error `tokens` has what it had before. */
 trm_status trm_tokens_read(const char *path, trm_tokens *tokens, trm_error *err) {
     TRMI_NEED(err, path, tokens);
     trmi_mapping mapping;
@@ -78,6 +80,7 @@ trm_status trm_tokens_read(const char *path, trm_tokens *tokens, trm_error *err)
     return status;
 }
 
+/* Contract in trireme/data.h. The file is nanoGPT's: ids alone. */
 trm_status trm_tokens_write(const trm_tokens *tokens, const char *path, trm_error *err) {
     TRMI_NEED(err, tokens, path);
     uint8_t *data;

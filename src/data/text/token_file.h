@@ -8,6 +8,7 @@
 
 #include "trireme/base.h"
 
+/* Bytes of llm.c's header, and of a token. */
 enum { TRMI_TOKEN_HEADER_BYTES = 1024, TRMI_TOKEN_BYTES = 2 };
 
 /* Where the ids lie in a file. */

@@ -304,6 +304,8 @@ static int64_t count_samples(const trmi_token_source *s, const trmi_token_part *
     return whole + tail;
 }
 
+/* Contract in token_source.h. A document that is too short for a token and its target gives no
+ * sample. */
 trm_status trmi_token_spans_add(const trmi_token_source *source, trmi_token_spans *spans,
                                 int64_t begin, int64_t count, trm_error *err) {
     int64_t last = count - count_lookahead(source);
@@ -339,6 +341,8 @@ static trm_status check_part(const trmi_token_source *s, const trmi_token_part *
                            count_lookahead(s) > 0 ? " and one more" : "");
 }
 
+/* Contract in token_source.h. Samples are numbered through the parts in the order in which they are
+ * added. */
 trm_status trmi_token_part_add(trmi_token_source *source, const trmi_token_part *part,
                                trm_error *err) {
     trm_status status = check_part(source, part, err);
@@ -389,7 +393,7 @@ static double count_decoded_bytes(const trmi_token_source *s, const trmi_token_p
     return bytes;
 }
 
-/* Contract in trireme/data.h. Texts of which neither bytes nor a tokenizer are known give 0. */
+/* Contract in token_source.h. Texts of which neither bytes nor a tokenizer are known give 0. */
 double trmi_dataset_token_bytes(const trm_dataset *dataset) {
     const trmi_token_source *s = find_token_source(dataset);
     double bytes = 0, tokens = 0;

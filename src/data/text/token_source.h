@@ -18,6 +18,8 @@
 #include "data/pipeline/source.h"
 #include "data/text/text_files.h"
 
+/* The target that no loss counts (as PyTorch has it); characters from one known position in a file
+ * of characters to the next. */
 enum { TRMI_TOKEN_IGNORED = -100, TRMI_CHARACTERS_STEP = 1024 };
 
 /* How tokens lie in memory. */
@@ -39,6 +41,7 @@ typedef struct trmi_token_spans {
     int64_t count, capacity;
 } trmi_token_spans;
 
+/* A file, or a part of it, as one sequence of tokens or one for each document. */
 typedef struct trmi_token_part {
     const char *name; /* of the file */
     trmi_token_form form;
@@ -53,6 +56,7 @@ typedef struct trmi_token_part {
     double text_bytes; /* of its tokens; 0: not known */
 } trmi_token_part;
 
+/* The source. Read only once all parts are added, so that prefetch threads share it. */
 typedef struct trmi_token_source {
     trmi_source base;
     trmi_arena arena;

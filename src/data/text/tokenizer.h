@@ -52,6 +52,7 @@ typedef struct trmi_merge_place {
 
 /* The ids of a short piece, in a table that keeps the last one of each hash. */
 enum { TRMI_PIECE_BYTES = 27, TRMI_PIECE_IDS = 9, TRMI_PIECE_PLACES = 1 << 15 };
+/* An entry of the cache of pieces: its bytes and its ids. */
 typedef struct trmi_piece {
     char bytes[TRMI_PIECE_BYTES];
     uint8_t byte_count; /* 0: free */
@@ -66,6 +67,8 @@ typedef struct trmi_symbol {
     int32_t result;
 } trmi_symbol;
 
+/* The tokenizer. Encoding uses the cache, the symbols and the heap, so one thread at a time
+ * encodes. */
 struct trm_tokenizer {
     trmi_arena arena;
     trmi_token *tokens; /* by id */

@@ -365,6 +365,7 @@ static trm_status encode_character(const trm_tokenizer *t, trmi_encoding *e, trm
     return append_ids(tokens, &id, 1, err);
 }
 
+/* Contract in tokenizer.h. It ends with a whole piece, so there may be more tokens than `limit`. */
 trm_status trmi_encode_some(trm_tokenizer *t, trmi_encoding *e, int64_t limit, trm_tokens *tokens,
                             trm_error *err) {
     while (e->at < e->bytes && tokens->count < limit) {

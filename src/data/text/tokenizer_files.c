@@ -25,6 +25,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Bytes of a file and of a path, at most. */
 enum { FILE_BYTES_MAX = 1 << 28, PATH_BYTES = 4096 };
 static const char end_of_text[] = "<|endoftext|>";
 
@@ -206,6 +207,8 @@ static json_t *make_byte_level(bool prefix, bool trim) {
                      "trim_offsets", trim, "use_regex", 1);
 }
 
+/* Contract in tokenizer.h. These are the members that the package `tokenizers` expects; the
+ * vocabulary is put in when the file is written. */
 json_t *trmi_tokenizer_settings(bool characters) {
     json_t *model =
         json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:{}, s:[]}", "type", "BPE", "dropout",
@@ -248,6 +251,7 @@ trm_status trm_tokenizer_bytes(trm_tokenizer **out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in tokenizer.h. One bit for each code point, so that surveys of several files add up. */
 trm_status trmi_characters_survey(const char *text, size_t bytes, uint8_t *seen, trm_error *err) {
     for (size_t at = 0; at < bytes;) {
         uint32_t point;

@@ -236,6 +236,8 @@ trm_status trmi_tokenizer_read_vocabulary(trm_tokenizer *t, const char *name, js
 
 /* ---- merges ---- */
 
+/* Contract in tokenizer.h. Both parts and the whole must be tokens: a merge to an unknown token
+ * would make text that has no id. */
 trm_status trmi_tokenizer_add_merge(trm_tokenizer *t, const char *left, const char *right,
                                     const char *name, int64_t number, trm_error *err) {
     char whole[1024];

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Code points by which bytes are spelled that cannot be printed, and the number of byte values. */
 enum { SPELLED_FROM = 256, SPELLED_TO = 324, BYTE_VALUES = 256 };
 
 /* ---- bytes and their characters ---- */
@@ -124,6 +125,7 @@ int32_t trm_tokenizer_end(const trm_tokenizer *tokenizer) {
     return id;
 }
 
+/* Contract in tokenizer.h. A text that is no spelling of bytes stands for itself. */
 trm_status trmi_tokenizer_set(trm_tokenizer *t, int32_t id, const char *text, bool plain,
                               trm_error *err) {
     size_t length = strlen(text);
@@ -182,6 +184,7 @@ static trm_status index_merges(trm_tokenizer *t, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in tokenizer.h. Called once all tokens and merges are there. */
 trm_status trmi_tokenizer_index(trm_tokenizer *t, trm_error *err) {
     for (int i = 0; i < BYTE_VALUES; i++) {
         char byte = (char)i, text[5];

@@ -47,6 +47,7 @@ typedef struct candidate {
     int64_t word_count;
 } candidate;
 
+/* The state of one training. */
 typedef struct trainer {
     const trm_tokenizer_options *options;
     trmi_arena arena;

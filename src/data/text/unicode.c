@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Unicode's classes of characters, by a table (unicode_table.c), and UTF-8. Only the three classes
+ * that the expressions of pre-tokenizers name are distinguished. */
 #include "data/text/unicode.h"
 
 #include "base/format/utf8.h"
 
+/* Contract in unicode.h. A range begins at its code point and ends where the next one begins; the
+ * two lowest bits of an entry are the class. */
 trmi_char_class trmi_char_class_of(uint32_t point) {
     int32_t low = 0, high = trmi_char_range_count; /* the range lies in [low, high) */
     while (high - low > 1) {
@@ -16,6 +20,8 @@ trmi_char_class trmi_char_class_of(uint32_t point) {
     return (trmi_char_class)(trmi_char_ranges[low] & 3);
 }
 
+/* Contract in unicode.h. A byte that begins no character is read as U+FFFD, so that any bytes can
+ * be split. */
 size_t trmi_char_read(const char *text, size_t bytes, uint32_t *point) {
     const unsigned char *s = (const unsigned char *)text;
     int length = trmi_utf8_length(text, bytes);
