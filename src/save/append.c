@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Appending whole records to a file; see the header. */
+/* Appending whole records to a file (append.h): events, metrics, logs. A record is written by one
+ * call, so that a reader of the growing file sees all of it or nothing, and a failed write is taken
+ * back, so that the file ends with a whole record. */
 #include "save/append.h"
 
 #include "base/error.h"
@@ -47,6 +49,8 @@ trm_status trmi_append_open(trmi_append *file, const trmi_os *os, const char *pa
     return TRM_OK;
 }
 
+/* Contract in append.h. A short write means a full disk: it is reported as such, since write() sets
+ * no errno then. */
 trm_status trmi_append_record(trmi_append *file, const void *data, size_t bytes, trm_error *err) {
     ssize_t wrote;
     do {
@@ -72,6 +76,8 @@ trm_status trmi_append_flush(trmi_append *file, trm_error *err) {
                : TRMI_FAIL_SYS(err, "%s: cannot flush to disk", trmi_path_tail(file->path));
 }
 
+/* Contract in append.h. close() may report what earlier writes could not store (network file
+ * systems), so its result counts. */
 trm_status trmi_append_close(trmi_append *file, trm_error *err) {
     if (file->fd < 0) {
         return TRM_OK;

@@ -46,6 +46,8 @@ static trm_status open_at(trmi_file_out *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in file_out.h. The file appears under its own name; the caller has a folder that is not
+ * complete yet, or another protection of readers. */
 trm_status trmi_file_out_open(trmi_file_out *out, const trmi_os *os, const char *path,
                               trmi_digest *digest, trm_error *err) {
     memset(out, 0, sizeof *out);
@@ -59,6 +61,8 @@ trm_status trmi_file_out_open(trmi_file_out *out, const trmi_os *os, const char 
     return open_at(out, err);
 }
 
+/* Contract in file_out.h. The temporary name has the process id, so two processes that write the
+ * same file do not mix their bytes; the last rename wins. */
 trm_status trmi_file_out_open_replacing(trmi_file_out *out, const trmi_os *os, const char *path,
                                         trm_error *err) {
     memset(out, 0, sizeof *out);
@@ -145,6 +149,8 @@ static trm_status sync_and_close(trmi_file_out *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in file_out.h. After an error nothing of the file is left, and a file that was to be
+ * replaced is still the old one. */
 trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err) {
     const trmi_os *os = out->os;
     trm_status status = sync_and_close(out, err);
@@ -169,6 +175,7 @@ trm_status trmi_file_out_close(trmi_file_out *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in file_out.h. May be called in any state, so that callers need one cleanup path. */
 void trmi_file_out_abort(trmi_file_out *out) {
     if (out->buffer == NULL) {
         return; /* never opened, or already closed */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Paths; see the header. */
+/* Paths (path.h): no file system is asked, the functions work on text only. */
 #include "save/path.h"
 
 #include "base/error.h"
@@ -21,6 +21,7 @@ trm_status trmi_path_join(char path[TRMI_PATH_BYTES], const char *dir, const cha
     return TRM_OK;
 }
 
+/* Contract in path.h. "a/b/" has the parent "a", "b" has ".", and "/b" and "/" have "/". */
 void trmi_path_parent(const char *path, char parent[TRMI_PATH_BYTES]) {
     snprintf(parent, TRMI_PATH_BYTES, "%s", path);
     size_t length = strlen(parent);

@@ -27,6 +27,7 @@
 #include "save/file_out.h"
 #include "save/checkpoint/checkpoint_manifest.h"
 
+/* Bytes of a name such as "ckpt-100.old", with its '\0'. */
 enum { TRMI_CHECKPOINT_NAME_BYTES = 64 };
 
 /* Opens as trm_checkpoint_writer_open does, on another platform (base/os.h), with which tests

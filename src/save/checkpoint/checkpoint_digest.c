@@ -50,6 +50,8 @@ static trm_status close_block(trmi_digest *digest, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in checkpoint_digest.h. Pieces of any size may come: a block ends where its bytes are
+ * full, not where a piece does. */
 trm_status trmi_digest_update(trmi_digest *digest, const void *data, size_t bytes, trm_error *err) {
     const uint8_t *next = data;
     while (bytes > 0) {
@@ -140,6 +142,8 @@ static trm_status verify_blocks(int fd, const char *path, uint8_t *buffer,
     return TRM_OK;
 }
 
+/* Contract in checkpoint_digest.h. A missing file is CORRUPT and not IO, because the caller then
+ * tries an older checkpoint. */
 trm_status trmi_digest_verify(const char *path, const trmi_digest *expected, trm_error *err) {
     /* With O_NONBLOCK opening a FIFO does not wait. */
     const char *shown = trmi_path_tail(path);

@@ -7,6 +7,7 @@
 
 #include "trireme/base.h"
 
+/* Bytes of a block with a CRC of its own; characters of a hash in hex, with the '\0'. */
 enum { TRMI_DIGEST_BLOCK_BYTES = 4 << 20, TRMI_DIGEST_HEX = 33 };
 
 /* A digest, complete or being computed. */

@@ -137,6 +137,8 @@ failed:
     return status;
 }
 
+/* Contract in checkpoint_job.h. The copy lets the caller train on while a thread writes; the order
+ * of tensors in `memory` does not matter to the files. */
 void trmi_checkpoint_job_copy(trmi_checkpoint_job *job, uint8_t *memory) {
     for (int64_t i = 0; i < job->part_count; i++) {
         for (int64_t t = 0; t < job->layouts[i].count; t++) {

@@ -26,10 +26,13 @@
  * their marks. */
 #define REMOTE_READER_SECONDS (24 * 3600.0)
 
+/* Returns whether a text begins with another one. */
 static bool starts_with(const char *text, const char *prefix) {
     return strncmp(text, prefix, strlen(prefix)) == 0;
 }
 
+/* Contract in checkpoint.h. Only names that a save makes are taken: another spelling of the same
+ * number would be a second checkpoint of the step. */
 bool trmi_checkpoint_is_name(const char *name, int64_t *step) {
     if (!starts_with(name, "ckpt-")) {
         return false;
@@ -44,6 +47,8 @@ bool trmi_checkpoint_is_name(const char *name, int64_t *step) {
     return digits[length] == '\0' || strcmp(digits + length, ".old") == 0;
 }
 
+/* Contract in checkpoint.h. Without a manifest a save was interrupted, so the folder is no
+ * checkpoint. */
 trm_status trmi_checkpoint_read_manifest(const char *path, trmi_checkpoint_manifest *out,
                                          trm_error *err) {
     char file[TRMI_PATH_BYTES];
@@ -124,6 +129,8 @@ static trm_status add_slot(trmi_checkpoint_list *list, const char *dir, const ch
     return TRM_OK;
 }
 
+/* Contract in checkpoint.h. A folder that does not exist has no checkpoints, which is no error: a
+ * first run asks before anything was saved. */
 trm_status trmi_checkpoint_list_dir(const char *dir, trmi_checkpoint_list *out, trm_error *err) {
     trmi_checkpoint_list list = {0};
     DIR *stream = opendir(dir);
@@ -180,6 +187,8 @@ bool trmi_checkpoint_in_use(const char *dir, const char *name, const trmi_os *os
     return used;
 }
 
+/* Contract in checkpoint.h. The new name has a serial number, because a process may remove
+ * checkpoints of the same step several times. */
 trm_status trmi_checkpoint_trash(const char *dir, const char *name, const trmi_os *os,
                                  trm_error *err) {
     char from[TRMI_PATH_BYTES], to[TRMI_PATH_BYTES], hidden[TRMI_CHECKPOINT_NAME_BYTES * 2];

@@ -66,6 +66,8 @@ static void put_file(trmi_text *out, const trmi_manifest_file *file) {
     trmi_text_append(out, "]}", 2);
 }
 
+/* Contract in checkpoint_manifest.h. The text is built in memory, because the checksum is of the
+ * bytes as they will be in the file. */
 trm_status trmi_manifest_format(const trm_checkpoint_info *info, const trmi_manifest_file *files,
                                 int64_t file_count, trmi_text *out, trm_error *err) {
     trmi_text_printf(out,
@@ -254,6 +256,8 @@ static trm_status take_files(json_t *root, const char *path, trmi_checkpoint_man
     return TRM_OK;
 }
 
+/* Contract in checkpoint_manifest.h. Members that are not known are ignored, so that later versions
+ * can add some; two members of one name are refused, because readers would disagree about them. */
 trm_status trmi_manifest_parse(const char *text, size_t bytes, const char *path,
                                trmi_checkpoint_manifest *out, trm_error *err) {
     TRMI_TRY(check_checksum(text, bytes, path, err));

@@ -277,6 +277,8 @@ trm_status trm_checkpoint_open(const char *path, const trm_checkpoint_open_optio
                : status;
 }
 
+/* Contract in trireme/io.h. Removes the mark of this reader, after which the writer may delete the
+ * checkpoint. */
 void trm_checkpoint_close(trm_checkpoint *checkpoint) {
     if (checkpoint == NULL) {
         return;
@@ -316,6 +318,8 @@ const trm_safetensors *trm_checkpoint_part_of(const trm_checkpoint *checkpoint, 
     return NULL;
 }
 
+/* Contract in trireme/io.h. Only manifests are read. The list is sorted, and slots whose manifest
+ * cannot be read stand at its end. */
 trm_status trm_checkpoint_latest(const char *dir, int64_t *global_step, trm_error *err) {
     TRMI_NEED(err, dir, global_step);
     trmi_checkpoint_list list;

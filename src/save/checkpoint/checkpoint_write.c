@@ -25,6 +25,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+/* Checkpoints that stay unless the options say otherwise. */
 enum { KEEP_DEFAULT = 5 };
 
 /* The writer of one directory. */
@@ -312,6 +313,8 @@ static trm_status start_save(trm_checkpoint_writer *writer, const trm_checkpoint
     return status;
 }
 
+/* Contract in trireme/io.h. Reports the outcome of a save once; the next call finds nothing to wait
+ * for. */
 trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
     TRMI_NEED(err, writer);
     if (!writer->running) {
@@ -327,6 +330,8 @@ trm_status trm_checkpoint_wait(trm_checkpoint_writer *writer, trm_error *err) {
     return writer->outcome;
 }
 
+/* Contract in trireme/io.h. An error of the save before does not prevent this one: the newer state
+ * is worth more. The caller gets the error all the same. */
 trm_status trm_checkpoint_save(trm_checkpoint_writer *writer, const trm_checkpoint_info *info,
                                const trm_checkpoint_part *parts, int64_t part_count,
                                trm_error *err) {
@@ -451,6 +456,7 @@ failed:
     return status;
 }
 
+/* Contract in trireme/io.h. After a failed save the folder is left without half-made files. */
 trm_status trm_checkpoint_writer_close(trm_checkpoint_writer *writer, trm_error *err) {
     if (writer == NULL) {
         return TRM_OK;

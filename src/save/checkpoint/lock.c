@@ -177,6 +177,8 @@ static bool is_live(const holder *owner, double silent, double patience, bool *e
     return !trmi_process_has_ended(&stat) && stat.start_ticks == owner->start_ticks;
 }
 
+/* Contract in lock.h. If in doubt the owner lives: to take a lock from a live writer would damage
+ * its files, to wait too long costs only time. */
 bool trmi_lock_is_live(const char *path, double remote_seconds) {
     char record[TRMI_LOCK_BYTES];
     double silent = 0;
@@ -419,6 +421,8 @@ failed:
     return status;
 }
 
+/* Contract in lock.h. Another process may have taken the lock over, if this one was stopped for
+ * longer than its owner's touches allow. */
 trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err) {
     char record[TRMI_LOCK_BYTES] = "";
     double silent;
@@ -433,6 +437,8 @@ trm_status trmi_lock_check(const trmi_lock *lock, trm_error *err) {
                      trmi_path_tail(lock->path), known ? owner.pid : 0L, known ? owner.host : "?");
 }
 
+/* Contract in lock.h. The thread that touches the file ends first, because it would make the file
+ * again. */
 void trmi_lock_release(trmi_lock *lock) {
     if (lock == NULL) {
         return;

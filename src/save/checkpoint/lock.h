@@ -16,6 +16,7 @@
 enum { TRMI_LOCK_BYTES = 512 }; /* longest record */
 #define TRMI_LOCK_NAME ".trireme.lock"
 
+/* A lock that this process holds, with the thread that keeps it alive. */
 typedef struct trmi_lock trmi_lock;
 
 /* Takes <dir>/.trireme.lock, waiting up to `wait_seconds` for its owner; at least 2 s, and 60 s for

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Event files: one file for each run, whose records are appended one by one. */
+/* Event files (trireme/io.h), which TensorBoard reads: one file for each run, whose records are
+ * appended one by one and are complete after each call.
+ *
+ *         trm_events_*  -->  events_encode.c: a record in memory  -->  append.c: one write
+ *
+ * A resumed run begins a new file in the same folder. Its first records say from which step on
+ * readers are to drop what older files have. */
 #include "save/events/events.h"
 
 #include "base/arguments.h"
@@ -52,6 +58,7 @@ trm_status trm_events_open(const char *dir, const trm_events_options *options, t
     return trmi_events_open_on(NULL, dir, options, out, err);
 }
 
+/* Contract in events.h. Files begin with the version record, without which readers ignore them. */
 trm_status trmi_events_open_on(const trmi_os *os, const char *dir,
                                const trm_events_options *options, trm_events **out,
                                trm_error *err) {

@@ -88,6 +88,8 @@ static bool decode_content(decoder *d, const trmi_proto_field *field) {
     return true;
 }
 
+/* Contract in events.h. Two passes over the fields: values are passed on with the time and step of
+ * their event, which may stand behind them. */
 trm_status trmi_event_decode(const uint8_t *data, size_t bytes, const char *path, int64_t number,
                              trmi_event_visit visit, void *context, trm_error *err) {
     decoder d = {.visit = visit, .context = context};

@@ -47,6 +47,7 @@ void trmi_event_put_version(trmi_text *out, double wall_seconds) {
     end_event(out, &event);
 }
 
+/* Contract in events.h. All scalars of a step are one event, so that readers see them together. */
 void trmi_event_put_scalars(trmi_text *out, double wall_seconds, int64_t step,
                             const trm_named_scalar *scalars, int64_t count) {
     trmi_text event = begin_event(wall_seconds, step), summary = {0};
@@ -145,6 +146,7 @@ static void put_buckets(trmi_text *out, const histogram *h) {
     trmi_proto_message(out, 7, &counts);
 }
 
+/* Contract in events.h. Values that are not finite are counted in no bucket. */
 trm_status trmi_event_put_histogram(trmi_text *out, double wall_seconds, int64_t step,
                                     const char *tag, const trm_tensor *values, trm_error *err) {
     if (values->dtype == TRM_DTYPE_NONE || values->dtype == TRM_INT8 ||
@@ -195,6 +197,8 @@ static void put_shape(trmi_text *node, const trm_shape *shape) {
     trmi_proto_message(node, 5, &entry);
 }
 
+/* Contract in events.h. TensorBoard's graph page reads TensorFlow's GraphDef; the version says
+ * which form of it. */
 void trmi_event_put_graph(trmi_text *out, double wall_seconds, const trm_graph_event_node *nodes,
                           int64_t count) {
     trmi_text event = begin_event(wall_seconds, 0), graph = {0}, versions = {0};

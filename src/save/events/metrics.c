@@ -253,6 +253,7 @@ static void put_json(trm_metrics *metrics, const char *event, int64_t global_ste
     trmi_text_append(line, "}\n", 2);
 }
 
+/* Contract in trireme/io.h. A line is built in memory kept for this, then appended whole. */
 trm_status trm_metrics_write(trm_metrics *metrics, const char *event, int64_t global_step,
                              const trm_named_scalar *scalars, int64_t count, trm_error *err) {
     TRMI_NEED(err, metrics);

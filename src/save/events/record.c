@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The record of a run: JSON lines that are only ever appended. Threads may append at the same time:
- * each line is built in memory of its own and written by one call of write(2). */
+/* The record of a run: JSON lines that are only ever appended.
+ *
+ *     run.jsonl            of rank 0, or of a run without roles
+ *     run-ROLE-N.jsonl     of every other process; `trireme report` reads all of them
+ *
+ * Threads may append at the same time: each line is built in memory of its own and written by one
+ * call of write(2) to a file that is open for appending. A process that is killed leaves at most
+ * half a line, which the next one ends, so that readers skip that line only. */
 #include "trireme/io.h"
 
 #include "base/arguments.h"

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Contract in inspect.h. Longer lines are cut off. */
 void trmi_report_line(trmi_inspect_report *report, const char *format, ...) {
     if (report->json) {
         return;
@@ -57,6 +58,8 @@ void trmi_report_string(trmi_inspect_report *report, const char *key, const char
     }
 }
 
+/* Contract in inspect.h. `format` must not insert texts from files; those go through
+ * trmi_report_string, which escapes them. */
 void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) {
     if (!report->json) {
         return;
@@ -69,6 +72,8 @@ void trmi_report_raw(trmi_inspect_report *report, const char *format, ...) {
     trmi_text_append(&report->text, piece, strlen(piece));
 }
 
+/* Contract in inspect.h. The report ends in the same way after an error, so that JSON stays one
+ * whole object. */
 trm_status trmi_report_end(trmi_inspect_report *report, trm_status status, trm_error *err) {
     trmi_report_key(report, "valid");
     trmi_report_raw(report, "%s", status == TRM_OK ? "true" : "false");

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Finding entries of a file by name (name_index.h): pointers to the entries, sorted by name, and a
+ * binary search. The entries themselves keep the order of the file. Each entry begins with a
+ * pointer to its name. */
 #include "save/formats/name_index.h"
 
 #include "base/error.h"
@@ -10,10 +13,13 @@
 /* Returns the name of an entry, its first member. */
 static const char *name_of(const void *entry) { return *(const char *const *)entry; }
 
+/* Compares two entries by name. */
 static int compare_names(const void *a, const void *b) {
     return strcmp(name_of(*(const void *const *)a), name_of(*(const void *const *)b));
 }
 
+/* Contract in name_index.h. Equal names are refused, because which of the two a reader gets would
+ * depend on the reader. */
 trm_status trmi_name_index_make(trmi_name_index *index, const void *entries, size_t entry_bytes,
                                 const char *kind, const char *file, trm_error *err) {
     const int64_t count = index->count;

@@ -265,6 +265,8 @@ int64_t trmi_npy_data_bytes(const trm_tensor *array) {
     return bytes;
 }
 
+/* Contract in npy.h. Version 1.0, as NumPy writes it where it is enough: shapes here have at most
+ * TRM_MAX_RANK dimensions, so 16 bits hold the length. */
 trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const char *what,
                                trm_error *err) {
     const char *descr = descr_of(array->dtype);
@@ -296,6 +298,7 @@ trm_status trmi_npy_put_header(trmi_text *out, const trm_tensor *array, const ch
     return failed ? TRMI_NO_MEMORY(err, "for the header of %s", what) : TRM_OK;
 }
 
+/* Contract in npy.h. Data are passed on where they are; only bfloat16 needs a buffer. */
 trm_status trmi_npy_stream(const trm_tensor *array, trmi_npy_take take, void *context,
                            trm_error *err) {
     int64_t bytes = trm_tensor_bytes(array);
@@ -315,10 +318,12 @@ trm_status trmi_npy_stream(const trm_tensor *array, trmi_npy_take take, void *co
     return TRM_OK;
 }
 
+/* Is a trmi_npy_take that writes to a file. */
 static trm_status to_file(void *context, const void *data, size_t bytes, trm_error *err) {
     return trmi_file_out_write(context, data, bytes, err);
 }
 
+/* Contract in trireme/io.h. The file replaces an older one only when it is complete. */
 trm_status trm_npy_write(const char *path, const trm_tensor *array, trm_error *err) {
     TRMI_NEED(err, path, array);
     trmi_text header = {0};

@@ -25,6 +25,7 @@
 
 /* lengths of the fixed parts of the records */
 enum { LOCAL_BYTES = 30, CENTRAL_BYTES = 46, END_BYTES = 22, LOCATOR_BYTES = 20, END64_BYTES = 56 };
+/* Members that are read, at most, and the longest comment at the end of an archive (16 bits). */
 enum { MEMBERS_MAX = 1000000, COMMENT_MAX = 65535 };
 
 /* An open archive. */
@@ -40,6 +41,7 @@ struct trm_npz {
     trmi_name_index names;
 };
 
+/* Fails with file and offset, where a tool for ZIP files can look. */
 static trm_status fail_at_offset(const trm_npz *file, size_t offset, const char *what,
                                  trm_error *err) {
     return TRMI_FAIL(err, TRM_CORRUPT, "%s: offset %zu: %s", trmi_path_tail(file->path), offset,
@@ -273,6 +275,7 @@ static trm_status read_archive(trm_npz *file, trm_error *err) {
 
 /* ---- open and get ----------------------------------------------------------------------- */
 
+/* Contract in npy.h. The content decides between one array and an archive, not the name. */
 trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, trm_npz **out,
                           trm_error *err) {
     trm_npz *file;
@@ -305,6 +308,8 @@ trm_status trmi_npz_parse(const uint8_t *data, size_t bytes, const char *path, t
     return TRM_OK;
 }
 
+/* Contract in trireme/io.h. The file stays mapped as long as the archive is open, since arrays are
+ * used in place. */
 trm_status trm_npz_open(const char *path, trm_npz **out, trm_error *err) {
     TRMI_NEED(err, path, out);
     trmi_mapping mapping;
@@ -348,6 +353,8 @@ const trm_npz_entry *trm_npz_find(const trm_npz *file, const char *name) {
     return trmi_name_index_find(&file->names, name);
 }
 
+/* Contract in trireme/io.h. Nothing is converted: a wrong type would otherwise be found much
+ * later. */
 trm_status trm_npz_read(const trm_npz *file, const char *name, const trm_tensor *into,
                         trm_error *err) {
     TRMI_NEED(err, file, name, into);

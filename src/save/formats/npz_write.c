@@ -64,6 +64,7 @@ static void put_u16(trmi_text *out, uint32_t value) {
     trmi_put16(bytes, (uint16_t)value);
     trmi_text_append(out, (const char *)bytes, sizeof bytes);
 }
+/* Append a number in little-endian order. */
 static void put_u32(trmi_text *out, uint32_t value) {
     uint8_t bytes[4];
     trmi_put32(bytes, value);
@@ -212,6 +213,7 @@ static trm_status write_all(archive *zip, trm_error *err) {
     return write_end(zip, central, err);
 }
 
+/* Compares two names. */
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }

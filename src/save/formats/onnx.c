@@ -142,6 +142,8 @@ static void copy_attribute(trmi_onnx_model *model, trmi_onnx_attribute *attribut
     }
 }
 
+/* Contract in onnx.h. Everything is copied, so callers can build a node from arrays on their
+ * stack. */
 void trmi_onnx_add_node(trmi_onnx_model *model, const trmi_onnx_node *node) {
     /* Texts and lists, then the attributes with what they point to. */
     trmi_onnx_node kept = *node;
@@ -207,6 +209,7 @@ void trmi_onnx_add_output(trmi_onnx_model *model, const trmi_onnx_value *value) 
     add_value(model, value, &model->outputs, &model->output_count, &model->output_capacity);
 }
 
+/* Contract in onnx.h. Data are not copied: weights may be as large as memory. */
 void trmi_onnx_add_initializer(trmi_onnx_model *model, const char *name, const trm_tensor *tensor) {
     trm_named_tensor kept = {copy_text(model, name), *tensor};
     int64_t bytes = trm_tensor_bytes(tensor);
@@ -312,6 +315,8 @@ const trmi_onnx_attribute *trmi_onnx_attribute_of(const trmi_onnx_node *node, co
     return NULL;
 }
 
+/* Contract in onnx.h. The data may be in the mapped file or beside it, so all mappings are
+ * checked. */
 trm_status trmi_onnx_read(const trmi_onnx_model *model, const char *name, const trm_tensor *into,
                           trm_error *err) {
     const trm_named_tensor *found = trmi_onnx_initializer(model, name);

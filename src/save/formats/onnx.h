@@ -27,6 +27,7 @@
 #include "base/mapping.h"
 #include "base/memory.h"
 
+/* Versions that are written, and the largest rank of a value. */
 enum { TRMI_ONNX_IR_VERSION = 8, TRMI_ONNX_OPSET = 17, TRMI_ONNX_RANK_MAX = 8 };
 
 /* Types of attributes, with ONNX's numbers. */

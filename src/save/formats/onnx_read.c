@@ -38,6 +38,7 @@ static bool add_integer(node_parts *parts, uint64_t value) {
     return true;
 }
 
+/* Adds a number to the list of an attribute; false: no memory. */
 static bool add_number(node_parts *parts, uint64_t value) {
     if (!trmi_grow((void **)&parts->numbers, &parts->number_capacity, parts->number_count + 1,
                    sizeof *parts->numbers)) {
@@ -417,6 +418,8 @@ static trm_status take_model_field(const trmi_onnx_reader *r, const trmi_proto_f
     }
 }
 
+/* Contract in onnx.h. IR versions below 3 have no operator set, without which nodes have no
+ * meaning. */
 trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
                            trmi_onnx_model **out, trm_error *err) {
     trm_error local;
@@ -446,6 +449,7 @@ trm_status trmi_onnx_parse(const uint8_t *data, size_t bytes, const char *path,
     return TRM_OK;
 }
 
+/* Contract in onnx.h. The file stays mapped as long as the model lives. */
 trm_status trmi_onnx_open(const char *path, trmi_onnx_model **out, trm_error *err) {
     trmi_mapping mapping;
     TRMI_TRY(trmi_mapping_open(path, &mapping, err));

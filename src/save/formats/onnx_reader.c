@@ -23,6 +23,8 @@ trm_status trmi_onnx_finish(const trmi_onnx_reader *r, const trmi_proto *proto) 
                : TRM_OK;
 }
 
+/* Contract in onnx_reader.h. Texts become names in messages and files, so only UTF-8 without NUL is
+ * taken. */
 trm_status trmi_onnx_take_text(const trmi_onnx_reader *r, const trmi_proto_field *field,
                                const char **out) {
     const char *text = (const char *)field->data;

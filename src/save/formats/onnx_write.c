@@ -33,6 +33,7 @@ typedef struct definition {
     int64_t node;     /* index of the node */
 } definition;
 
+/* Compares definitions by name, so that a name that is defined twice stands beside itself. */
 static int by_name(const void *a, const void *b) {
     return strcmp(((const definition *)a)->name, ((const definition *)b)->name);
 }
@@ -453,6 +454,7 @@ static int64_t data_bytes_of(const trmi_onnx_model *model) {
     return bytes;
 }
 
+/* Frees what was prepared for a file. */
 static void free_file(onnx_file *file) {
     for (int64_t i = 0; file->tensors != NULL && i < file->model->initializer_count; i++) {
         trmi_text_free(&file->tensors[i]);

@@ -268,6 +268,7 @@ static int by_offset(const void *a, const void *b) {
                                   : strcmp(x->name, y->name);
 }
 
+/* Compares metadata by key. */
 static int pair_order(const void *a, const void *b) {
     return strcmp(((const trm_text_pair *)a)->key, ((const trm_text_pair *)b)->key);
 }
@@ -372,6 +373,7 @@ static trm_status parse_file(trm_safetensors *file, trm_error *err) {
 
 /* ---- open and get ----------------------------------------------------------------------- */
 
+/* Contract in safetensors.h. `data` must stay as long as the result: tensors point into it. */
 trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char *path,
                                   trm_safetensors **out, trm_error *err) {
     trm_safetensors *file = trmi_alloc(sizeof *file);
@@ -392,6 +394,8 @@ trm_status trmi_safetensors_parse(const uint8_t *data, size_t bytes, const char 
     return TRM_OK;
 }
 
+/* Contract in trireme/io.h. Only the header is read now; pages of data are read when they are
+ * used. */
 trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_error *err) {
     TRMI_NEED(err, path, out);
     trmi_mapping mapping;
@@ -410,6 +414,7 @@ trm_status trm_safetensors_open(const char *path, trm_safetensors **out, trm_err
     return TRM_OK;
 }
 
+/* Contract in trireme/io.h. All tensors of the file are invalid afterwards. */
 void trm_safetensors_close(trm_safetensors *file) {
     if (file == NULL) {
         return;
@@ -461,6 +466,7 @@ const char *trm_safetensors_metadata(const trm_safetensors *file, const char *ke
 
 /* ---- reading with conversion ----------------------------------------------------------- */
 
+/* Returns whether a type is one of those that reading can convert among each other. */
 static bool is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64 || dtype == TRM_BFLOAT16 ||
            dtype == TRM_FLOAT16;

@@ -15,6 +15,7 @@
 #include "base/os.h"
 #include "save/file_out.h"
 
+/* Limits of what is read, compared before memory is taken. */
 enum {
     TRMI_SAFETENSORS_HEADER_MAX = 100000000, /* limit of the format itself */
     TRMI_SAFETENSORS_ENTRIES_MAX = 1000000,  /* tensors of a file, at most */

@@ -83,10 +83,12 @@ typedef struct sort_key {
     int64_t index;    /* of the tensor in the caller's list */
 } sort_key;
 
+/* Compares by name, to find names that occur twice. */
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const sort_key *)a)->name, ((const sort_key *)b)->name);
 }
 
+/* Compares in the order of the file. */
 static int compare_widths_then_names(const void *a, const void *b) {
     const sort_key *x = a, *y = b;
     return x->width != y->width ? (x->width > y->width ? -1 : 1) : strcmp(x->name, y->name);
@@ -248,6 +250,8 @@ static trm_status put_rows(const trmi_safetensors_layout *layout, const trm_name
     return status;
 }
 
+/* Contract in safetensors.h. A tensor without data is read piece by piece through layout->read, so
+ * that converted weights need no second copy. */
 trm_status trmi_safetensors_put(const trmi_safetensors_layout *layout,
                                 const trm_named_tensor *tensors, trmi_file_out *out,
                                 trm_error *err) {

@@ -107,6 +107,7 @@ static bool is_npy(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_npy_starts(probe->data, (size_t)probe->bytes);
 }
 
+/* Returns whether the content is a ZIP archive, empty or not. */
 static bool is_npz(const trm_probe *probe) {
     return probe->bytes >= 22 &&
            (memcmp(probe->data, "PK\x03\x04", 4) == 0 || memcmp(probe->data, "PK\x05\x06", 4) == 0);
@@ -142,6 +143,7 @@ static trm_status describe_npy(const trm_probe *probe, bool json, trm_line_sink 
     return describe_arrays("npy", probe, json, sink, context, err);
 }
 
+/* Describes the arrays of an archive. */
 static trm_status describe_npz(const trm_probe *probe, bool json, trm_line_sink sink, void *context,
                                trm_error *err) {
     return describe_arrays("npz", probe, json, sink, context, err);
@@ -276,6 +278,8 @@ static trm_status fail_unknown(const trm_probe *probe, const trm_inspect_options
     return status;
 }
 
+/* Contract in trireme/io.h. FIFOs and devices are refused: mapping or reading them could wait for
+ * ever. */
 trm_status trm_inspect(const char *path, const trm_inspect_options *options, trm_line_sink sink,
                        void *context, trm_error *err) {
     TRMI_NEED(err, path, (const void *)(uintptr_t)sink);

@@ -94,6 +94,7 @@ static void count_event(void *context, const trmi_record_event *event) {
     }
 }
 
+/* Returns whether the first record's checksum of its length is right. */
 static bool is_tfrecord(const trm_probe *probe) {
     return probe->bytes > 0 && trmi_tfrecord_starts(probe->data, (size_t)probe->bytes);
 }
