@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Takes embedding tables out of a graph (graph/detach.h). Operators are changed in place, so that
- * values and their readers remain valid; removed operators become constants that the next dead-code
- * pass drops. */
+/* Takes embedding tables out of a graph (graph/detach.h), so that servers keep them:
+ *
+ *     before   table (parameter) --+
+ *                                  +--> embedding --> rows --> ...
+ *              ids (input) --------+
+ *
+ *     after    table, no reader: a constant that the next dead-code pass drops
+ *              ids, which tell what to pull
+ *              rows (leaf "table#rowsN"): pulled before the step; their gradients are pushed --> ...
+ *
+ * Operators are changed in place, so that values and their readers remain valid: the operator that
+ * looked up rows becomes the leaf that holds them, with the same value. A table leaves only if it
+ * is trained row by row and nothing but look-ups reads it. */
 #include "graph/detach.h"
 
 #include "base/memory.h"
@@ -95,6 +105,8 @@ static void make_nothing(trmi_op *op) {
     op->attrs = (trmi_attrs){.constant = {.data = nothing, .bytes = sizeof nothing}};
 }
 
+/* Contract in detach.h. The constants have a few bytes, whatever the shapes of their values:
+ * nothing reads them. */
 void trmi_graph_drop_parameters(trm_graph *graph) {
     for (int64_t i = 1; i < graph->ops_count; i++) {
         trmi_op *op = &graph->ops[i];

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Contract in graph_ir.h. Entry 0 of both arrays is reserved, so that 0 can mean none. */
 trm_status trmi_graph_open(const trmi_op_def *const *rows, bool training, trm_graph **out,
                            trm_error *err) {
     trm_graph *graph = trmi_alloc(sizeof *graph);
@@ -128,6 +129,7 @@ static void add_segment(trm_graph *graph, const char *scope) {
     graph->segments[graph->segments_count++] = copy;
 }
 
+/* Contract in trireme/graph.h. A scope that is marked twice is one segment. */
 void trm_graph_mark_segment(trm_graph *graph) {
     TRMI_NEED_OR(, NULL, graph);
     if (graph->scopes_count == 0) {
@@ -144,6 +146,7 @@ void trm_graph_mark_segment(trm_graph *graph) {
     add_segment(graph, graph->scope);
 }
 
+/* Contract in graph_ir.h. Segments may be nested; the innermost one counts. 0 stands for none. */
 int32_t trmi_segment_of(const trm_graph *graph, const char *name) {
     size_t longest = 0;
     int32_t found = 0;
@@ -178,6 +181,7 @@ trm_dtype trm_node_dtype(const trm_graph *graph, trm_node node) {
     return is_value(graph, node) ? graph->values[node.id].dtype : TRM_DTYPE_NONE;
 }
 
+/* Contract in graph_ir.h. The number of an output is written where an operator has several. */
 const char *trmi_value_text(const trm_graph *graph, int32_t id, char *text, size_t size) {
     char shape[96];
     const trmi_value *value = &graph->values[id];
@@ -314,6 +318,7 @@ trm_node trmi_graph_add1(trm_graph *graph, trmi_op_kind kind, const char *name,
     return index == 0 ? TRM_NO_NODE : (trm_node){graph->ops[index].outputs[0]};
 }
 
+/* Contract in graph_ir.h. Undoes broadcasting: what was repeated forward is summed backward. */
 trm_node trmi_sum_to(trm_graph *graph, trm_node x, const trm_shape *shape) {
     trm_shape from = trm_node_shape(graph, x);
     if (trm_shape_equal(&from, shape)) {
@@ -338,6 +343,8 @@ void trmi_set_output(trm_graph *graph, trmi_op *op, int output, trm_dtype dtype,
     value->shape = shape;
 }
 
+/* Contract in graph_ir.h. Attributes are structs that are copied as bytes; only these kinds have
+ * pointers in them. */
 bool trmi_graph_own_attrs(trm_graph *graph, trmi_op_kind kind, trmi_attrs *attrs) {
     if (kind == TRMI_OP_CONSTANT) {
         attrs->constant.data =
@@ -390,6 +397,8 @@ no_memory:
     return out_of_memory(err);
 }
 
+/* Contract in graph_ir.h. Without a rule of its own an operator is priced as one that only moves
+ * memory: all inputs read, all outputs written once, no FLOPs. */
 trmi_cost trmi_op_cost(const trm_graph *graph, const trmi_op *op) {
     if (graph->rows[op->kind]->cost != NULL) {
         return graph->rows[op->kind]->cost(graph, op);

@@ -31,6 +31,7 @@ typedef enum trmi_op_kind {
     TRMI_OP_KINDS
 } trmi_op_kind;
 
+/* Outputs of an operator, at most. */
 enum { TRMI_OP_OUTPUTS_MAX = 4 };
 
 /* A box of elements of a tensor: [begin, end) in each dimension. rank -1: empty (a scalar has no
@@ -174,6 +175,7 @@ typedef struct trmi_attrs {
     const trmi_attachment *attached; /* by a higher room; NULL = nothing */
 } trmi_attrs;
 
+/* Whether an operator was written by the user or by differentiation. */
 typedef enum trmi_phase { TRMI_FORWARD, TRMI_BACKWARD } trmi_phase;
 
 /* A value of a graph. */
@@ -198,6 +200,7 @@ typedef struct trmi_op {
     trmi_attrs attrs;
 } trmi_op;
 
+/* Scopes that are open at a time, at most. */
 enum { TRMI_SCOPES_MAX = 32 };
 /* A graph. Names, attributes and lists lie in its arena. */
 struct trm_graph {

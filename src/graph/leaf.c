@@ -144,6 +144,8 @@ trm_node trm_state(trm_graph *graph, const char *name, trm_dtype dtype, trm_shap
     return add_leaf(graph, TRMI_OP_STATE, name, dtype, shape, &attrs);
 }
 
+/* Contract in trireme/graph.h. The bytes are copied, so the caller's tensor may go. A tensor whose
+ * size overflows is refused by add_leaf, with the others' message. */
 trm_node trm_constant(trm_graph *graph, const trm_tensor *tensor) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, tensor);
     trmi_attrs attrs = {.constant = {.bytes = trm_tensor_bytes(tensor)}};
@@ -171,6 +173,8 @@ trm_node trm_scalar(trm_graph *graph, double value) {
 
 enum { NORMAL_STEPS = 1 << 26 }; /* of trm_init_normal in 1 */
 
+/* Contract in trireme/graph.h. The deviation is kept in steps of 1 / NORMAL_STEPS, as an integer,
+ * so that an initial value can be stored and compared. */
 trm_init trm_init_normal(double deviation) {
     double steps = deviation >= 0 && deviation < 16 ? deviation * NORMAL_STEPS + 0.5 : 0;
     return (trm_init)(TRM_INIT_NORMAL + (int32_t)steps);

@@ -228,6 +228,8 @@ static trm_node add_attention(trm_graph *graph, const trm_node inputs[4], trmi_a
     return (trm_node){op->outputs[0]};
 }
 
+/* Contract in trireme/graph.h. `begin` is how many keys lie before the first query: with a cache of
+ * keys, new queries see all older keys. */
 trm_node trm_attention(trm_graph *graph, trm_node q, trm_node k, trm_node v, trm_node mask,
                        const trm_attention_options *options) {
     trm_shape queries = trm_node_shape(graph, q), keys = trm_node_shape(graph, k);

@@ -43,6 +43,7 @@ static trm_status infer_bag(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient has a row for each row that was looked up, [rows, width]. */
 static trm_status infer_bag_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *dy = trmi_input_of(graph, op, 0);
@@ -87,6 +88,7 @@ static trm_status infer_pairs(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient has the shape of x, [N, F, D]. */
 static trm_status infer_pairs_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *x = trmi_input_of(graph, op, 1);
@@ -94,6 +96,7 @@ static trm_status infer_pairs_grad(trm_graph *graph, trmi_op *op, trm_error *err
     return TRM_OK;
 }
 
+/* dx_i = sum over j of dy_ij x_j: the kernel needs dy and x. */
 static void grad_pairs(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], {op->inputs[0]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_PAIR_DOTS_GRAD, NULL, inputs, 2, NULL);

@@ -133,6 +133,7 @@ const trmi_op_def trmi_op_conv2d_grad_data = {"conv2d_grad_data", infer_grad, NU
 const trmi_op_def trmi_op_conv2d_grad_weights = {"conv2d_grad_weights", infer_grad, NULL,
                                                  cost_conv};
 
+/* Contract in trireme/graph.h. Zero stands for the default, so {0} is a plain convolution. */
 trm_node trm_conv2d(trm_graph *graph, trm_node x, trm_node weight, trm_node bias,
                     const trm_conv_options *options) {
     trmi_attrs attrs = {.conv = {.stride = {1, 1}, .dilation = {1, 1}, .groups = 1}};

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Custom operators: shape rule, kernel and gradient are functions of the user (trm_custom_op).
- * Errors of these functions are reported with their messages. */
+/* Custom operators: shape rule, kernel and gradient are functions of the user (trm_custom_op, whose
+ * record must live as long as the graph).
+ *
+ *     trm_custom     checks the record, adds the operator
+ *       infer        the user's: shapes and types of the outputs; called while the graph is built
+ *       gradient     the user's: adds operators that compute dx; none: UNSUPPORTED when it is needed
+ *       flops        the user's, may be absent: then only bytes count in plans
+ *       run          the user's kernel; called by exec, not here
+ *
+ * Errors of these functions are reported with their messages. What infer sets is checked like the
+ * result of a built-in rule, because kernels and memory plans rely on it. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 
@@ -15,6 +24,8 @@ static void describe_inputs(const trm_graph *graph, const trmi_op *op, trm_tenso
     }
 }
 
+/* Contract in graph_ir.h. A user's function that fails without a message still gives a message that
+ * names operator and function. */
 trm_status trmi_custom_failed(const trm_custom_op *custom, const char *function, trm_status status,
                               const trm_error *why, trm_error *err) {
     if (why->status == TRM_OK) {

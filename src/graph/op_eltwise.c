@@ -70,6 +70,7 @@ static trm_status infer_same(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The output has the shape of x and the type of the attribute. */
 static trm_status infer_cast(trm_graph *graph, trmi_op *op, trm_error *err) {
     TRMI_TRY(infer_same(graph, op, err));
     if (trm_dtype_bytes(op->attrs.cast.dtype) == 0) {
@@ -80,6 +81,7 @@ static trm_status infer_cast(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The output has the shape of x. At rate 1 the scale 1 / (1 - rate) would be infinite. */
 static trm_status infer_dropout(trm_graph *graph, trmi_op *op, trm_error *err) {
     if (!(op->attrs.dropout.rate >= 0 && op->attrs.dropout.rate < 1)) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: rate %g, 0 <= rate < 1 expected", op->name,
@@ -116,6 +118,7 @@ static trmi_cost cost_eltwise(const trm_graph *graph, const trmi_op *op) {
 
 /* ---- gradients ---- */
 
+/* Returns a value as the builders take it. */
 static trm_node node_of(int32_t id) { return (trm_node){id}; }
 
 /* Sums a gradient to the shape of an input. */
@@ -124,16 +127,19 @@ static trm_node to_input(trm_graph *graph, const trmi_op *op, int input, trm_nod
     return trmi_sum_to(graph, gradient, &shape);
 }
 
+/* Gradients, with y the output, dy its gradient. add: da = dy, db = dy. */
 static void grad_add(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = to_input(graph, op, 0, dy[0]);
     dx[1] = to_input(graph, op, 1, dy[0]);
 }
 
+/* da = dy, db = -dy. */
 static void grad_sub(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = to_input(graph, op, 0, dy[0]);
     dx[1] = to_input(graph, op, 1, trm_neg(graph, dy[0]));
 }
 
+/* da = dy b, db = dy a. */
 static void grad_mul(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = to_input(graph, op, 0, trm_mul(graph, dy[0], node_of(op->inputs[1])));
     dx[1] = to_input(graph, op, 1, trm_mul(graph, dy[0], node_of(op->inputs[0])));
@@ -153,12 +159,15 @@ static void grad_from_y(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     trm_node inputs[] = {dy[0], node_of(op->outputs[0])};
     dx[0] = trmi_graph_add1(graph, kind, NULL, inputs, 2, NULL);
 }
+/* dx = dy where y > 0. */
 static void grad_relu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     grad_from_y(graph, op, dy, dx, TRMI_OP_RELU_GRAD);
 }
+/* dx = dy y (1 - y). */
 static void grad_sigmoid(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     grad_from_y(graph, op, dy, dx, TRMI_OP_SIGMOID_GRAD);
 }
+/* dx = dy (1 - y^2). */
 static void grad_tanh(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     grad_from_y(graph, op, dy, dx, TRMI_OP_TANH_GRAD);
 }
@@ -168,12 +177,15 @@ static void grad_from_x(trm_graph *graph, const trmi_op *op, const trm_node *dy,
     trm_node inputs[] = {dy[0], node_of(op->inputs[0])};
     dx[0] = trmi_graph_add1(graph, kind, NULL, inputs, 2, &op->attrs);
 }
+/* dx = dy (Phi(x) + x phi(x)); the kernel computes both from x. */
 static void grad_gelu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     grad_from_x(graph, op, dy, dx, TRMI_OP_GELU_GRAD);
 }
+/* dx = dy s (1 + x (1 - s)), s = sigmoid(x). */
 static void grad_silu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     grad_from_x(graph, op, dy, dx, TRMI_OP_SILU_GRAD);
 }
+/* y = silu(gate) up: one operator makes both gradients, because they share sigmoid(gate). */
 static void grad_swiglu(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], node_of(op->inputs[0]), node_of(op->inputs[1])};
     int32_t index = trmi_graph_add(graph, TRMI_OP_SWIGLU_GRAD, NULL, inputs, 3, 2, NULL);
@@ -181,18 +193,23 @@ static void grad_swiglu(trm_graph *graph, const trmi_op *op, const trm_node *dy,
         dx[i] = node_of(graph->ops[index].outputs[i]);
     }
 }
+/* dx = dy y. */
 static void grad_exp(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_mul(graph, dy[0], node_of(op->outputs[0]));
 }
+/* dx = dy / x. */
 static void grad_log(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_div(graph, dy[0], node_of(op->inputs[0]));
 }
+/* dx = dy / (2 y). */
 static void grad_sqrt(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_scale(graph, trm_div(graph, dy[0], node_of(op->outputs[0])), 0.5);
 }
+/* dx = factor dy. */
 static void grad_scale(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_scale(graph, dy[0], op->attrs.scale.factor);
 }
+/* dx = dy in the type of x. */
 static void grad_cast(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_cast(graph, dy[0], trmi_input_of(graph, op, 0)->dtype);
 }
@@ -245,6 +262,7 @@ trm_node trm_div(trm_graph *graph, trm_node a, trm_node b) {
     return add_binary(graph, TRMI_OP_DIV, a, b);
 }
 
+/* Adds an operator of one input without attributes. */
 static trm_node add_unary(trm_graph *graph, trmi_op_kind kind, trm_node x) {
     return trmi_graph_add1(graph, kind, NULL, &x, 1, NULL);
 }
@@ -277,6 +295,7 @@ trm_node trm_cast(trm_graph *graph, trm_node x, trm_dtype dtype) {
     return trmi_graph_add1(graph, TRMI_OP_CAST, NULL, &x, 1, &attrs);
 }
 
+/* Contract in trireme/graph.h. Graphs for prediction have no dropout at all. */
 trm_node trm_dropout(trm_graph *graph, trm_node x, double rate) {
     TRMI_NEED_OR(TRM_NO_NODE, NULL, graph);
     if (!graph->training) {

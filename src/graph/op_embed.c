@@ -26,6 +26,8 @@ static trm_status infer_embedding(trm_graph *graph, trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
+/* The gradient has the shape of the table, [rows, width]; it is made only where it must be
+ * dense. */
 static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *rows = trmi_input_of(graph, op, 0);
@@ -34,6 +36,7 @@ static trm_status infer_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* d table[id] = sum of dy over the places with this id. Ids have no gradient. */
 static void grad_embedding(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = {.embed = {.rows = trmi_input_of(graph, op, 0)->shape.dim[0]}};
     trm_node inputs[] = {dy[0], {op->inputs[1]}};

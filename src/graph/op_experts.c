@@ -30,6 +30,7 @@ static trm_status infer_top_k(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient has all columns again; those that were not chosen are 0. */
 static trm_status infer_top_k_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *dy = trmi_input_of(graph, op, 0);
@@ -86,6 +87,7 @@ static trm_status infer_weights(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* dx = dy at the chosen columns (output 1 has their numbers), 0 elsewhere. */
 static void grad_top_k(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     const trm_shape *x = &trmi_input_of(graph, op, 0)->shape;
     trmi_attrs attrs = {.top_k = {.columns = x->dim[x->rank - 1]}};

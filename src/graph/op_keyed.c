@@ -39,6 +39,7 @@ static trm_status infer_keyed(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* Outputs: gradient of the weights, gradient of the rows. */
 static trm_status infer_keyed_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *rows = trmi_input_of(graph, op, 1), *weights = trmi_input_of(graph, op, 2);

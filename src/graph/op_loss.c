@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 
+/* The output has the shape of x; rows are the last dimension. */
 static trm_status infer_softmax(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank < 1) {
@@ -118,10 +119,12 @@ static trm_status infer_bce(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* dx = y (dy - sum of dy y over the row). */
 static void grad_softmax(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], {op->outputs[0]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_SOFTMAX_GRAD, NULL, inputs, 2, NULL);
 }
+/* dz = weight (softmax(z) - target) dy, from the kept log_sum_exp. */
 static void grad_xent(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     if (dy[0].id == 0) {
         return;
@@ -141,6 +144,7 @@ static void grad_linear_xent(trm_graph *graph, const trmi_op *op, const trm_node
             trm_mul(graph, d, trm_cast(graph, dy[0], trm_node_dtype(graph, d)));
     }
 }
+/* dz = (sigmoid(z) - t) dy / N. */
 static void grad_bce(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], {op->inputs[0]}, {op->inputs[1]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_BCE_LOGITS_GRAD, NULL, inputs, 3, &op->attrs);
@@ -203,6 +207,9 @@ static bool is_frozen(const trm_graph *graph, trm_node node) {
     return parameter != NULL && !parameter->attrs.leaf.trainable;
 }
 
+/* Contract in trireme/graph.h. The operator makes the gradients of weight and bias in forward,
+ * while the logits of a chunk are there, so it has outputs for them; not where it predicts, or
+ * where they are frozen. */
 trm_node trm_linear_cross_entropy(trm_graph *graph, trm_node x, trm_node weight, trm_node labels,
                                   const trm_xent_options *options) {
     trmi_attrs attrs = attrs_of_options(options);

@@ -241,6 +241,8 @@ static trm_node repeat_matrices(trm_graph *graph, trm_node x, const trm_shape *o
                : trmi_graph_add1(graph, TRMI_OP_BROADCAST, NULL, &x, 1, &attrs);
 }
 
+/* Contract in trireme/graph.h. A matrix for all rows of a batch becomes one large product, which is
+ * faster than one small product for each matrix of the batch. */
 trm_node trm_matmul(trm_graph *graph, trm_node a, trm_node b, bool transpose_a, bool transpose_b) {
     trm_shape left = trm_node_shape(graph, a), right = trm_node_shape(graph, b);
     if (left.rank > 2 && right.rank == 2 && !transpose_a) { /* one matrix for all rows of a */

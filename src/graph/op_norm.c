@@ -173,6 +173,8 @@ const trmi_op_def trmi_op_norm_act_apply = {"norm_act_apply", infer_apply, NULL,
 const trmi_op_def trmi_op_norm_act_infer = {"norm_act_infer", infer_forward, NULL, cost_norm};
 const trmi_op_def trmi_op_norm_act_grad = {"norm_act_grad", infer_grad, NULL, cost_norm};
 
+/* Contract in trireme/graph.h. A graph for prediction uses the running statistics and has no state
+ * to update. */
 trm_node trm_batch_norm(trm_graph *graph, trm_node x, trm_node gamma, trm_node beta,
                         trm_node running_mean, trm_node running_variance,
                         const trm_norm_options *options) {

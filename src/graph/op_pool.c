@@ -37,6 +37,7 @@ static trm_status infer_pool(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient has the shape of x, which the attributes carry. */
 static trm_status infer_pool_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     trmi_set_output(graph, op, 0, trmi_input_of(graph, op, 0)->dtype,
@@ -44,6 +45,7 @@ static trm_status infer_pool_grad(trm_graph *graph, trmi_op *op, trm_error *err)
     return TRM_OK;
 }
 
+/* [N, C, H, W] -> [N, C]. */
 static trm_status infer_global(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || x->shape.rank != 4 || x->shape.dim[2] * x->shape.dim[3] < 1) {
@@ -69,6 +71,7 @@ static void grad_max(trm_graph *graph, const trmi_op *op, const trm_node *dy, tr
     dx[0] = trmi_graph_add1(graph, TRMI_OP_MAX_POOL_GRAD, NULL, inputs, 3, &attrs);
 }
 
+/* dx = dy / elements of the window, for each window that an element is in. */
 static void grad_avg(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trmi_attrs attrs = op->attrs;
     with_shape(&attrs, graph, op);

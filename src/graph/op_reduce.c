@@ -33,6 +33,7 @@ static trm_status infer_reduce(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The gradient has the shape of x. */
 static trm_status infer_max_grad(trm_graph *graph, trmi_op *op, trm_error *err) {
     (void)err;
     const trmi_value *x = trmi_input_of(graph, op, 1);
@@ -51,6 +52,7 @@ static trm_node broadcast_gradient(trm_graph *graph, const trmi_op *op, trm_node
     return trmi_graph_add1(graph, TRMI_OP_BROADCAST, NULL, &column, 1, &attrs);
 }
 
+/* dx = dy, repeated along the dimensions that were summed. */
 static void grad_sum(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = broadcast_gradient(graph, op, dy[0]);
 }
@@ -60,6 +62,7 @@ static void grad_mean(trm_graph *graph, const trmi_op *op, const trm_node *dy, t
     double out = (double)trm_shape_count(&trmi_output_of(graph, op, 0)->shape);
     dx[0] = broadcast_gradient(graph, op, trm_scale(graph, dy[0], in > 0 ? out / in : 0));
 }
+/* dx = dy where x equals the maximum, shared evenly among equal elements. */
 static void grad_max(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_node inputs[] = {dy[0], {op->inputs[0]}, {op->outputs[0]}};
     dx[0] = trmi_graph_add1(graph, TRMI_OP_REDUCE_MAX_GRAD, NULL, inputs, 3, &op->attrs);

@@ -174,10 +174,12 @@ static trm_status infer_one_hot(trm_graph *graph, trmi_op *op, trm_error *err) {
 static void grad_reshape(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     dx[0] = trm_reshape(graph, dy[0], trmi_input_of(graph, op, 0)->shape);
 }
+/* dx = dy, summed over what was repeated. */
 static void grad_broadcast(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
     dx[0] = trmi_sum_to(graph, dy[0], &shape);
 }
+/* dx = dy, transposed by the inverse order. */
 static void grad_transpose(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     int32_t back[TRM_MAX_RANK] = {0};
     for (int32_t i = 0; i < trmi_input_of(graph, op, 0)->shape.rank; i++) {
@@ -185,6 +187,7 @@ static void grad_transpose(trm_graph *graph, const trmi_op *op, const trm_node *
     }
     dx[0] = trm_transpose(graph, dy[0], back);
 }
+/* Each input gets its range of dy. */
 static void grad_concat(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     int64_t begin[TRM_MAX_RANK] = {0};
     for (int i = 0; i < op->inputs_count; i++) {
@@ -193,6 +196,7 @@ static void grad_concat(trm_graph *graph, const trmi_op *op, const trm_node *dy,
         begin[op->attrs.concat.axis] += shape.dim[op->attrs.concat.axis];
     }
 }
+/* dx = dy, with zeros around it. */
 static void grad_slice(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
     int64_t after[TRM_MAX_RANK] = {0};
@@ -201,6 +205,7 @@ static void grad_slice(trm_graph *graph, const trmi_op *op, const trm_node *dy, 
     }
     dx[0] = trm_pad(graph, dy[0], op->attrs.slice.begin, after, 0);
 }
+/* dx = the inner part of dy. */
 static void grad_pad(trm_graph *graph, const trmi_op *op, const trm_node *dy, trm_node *dx) {
     trm_shape shape = trmi_input_of(graph, op, 0)->shape;
     dx[0] = trm_slice(graph, dy[0], op->attrs.pad.before, shape.dim);
