@@ -15,6 +15,8 @@ static trm_node add_pairs(trm_graph *g, trm_node rows) {
     return trm_scale(g, trm_sub(g, square, own), 0.5);
 }
 
+/* Contract in trireme/nn.h. Factorisation machine and tower read the same rows, so all fields must
+ * have one width. */
 trm_node trm_deepfm(trm_graph *g, const trm_click_inputs *inputs,
                     const trm_recommender_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, inputs, options);

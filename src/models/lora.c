@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Largest rank of an adapter, and longest list of layers. */
 enum { RANK_MOST = 65536, TARGETS_MOST = 512 };
 
 /* Returns whether a layer is of attention; else it is one of those after it. */
@@ -86,6 +87,7 @@ static trm_status check_targets(const char *model, const char *const *layers, co
     }
 }
 
+/* Contract in lora.h. Rank 0 means no adapters; its other options are checked all the same. */
 trm_status trmi_lora_check(const char *model, const char *const *layers,
                            const trm_lora_options *lora, trm_error *err) {
     if (lora->rank < 0 || lora->rank > RANK_MOST || !(lora->alpha >= 0 && lora->alpha <= 1e9) ||

@@ -28,6 +28,7 @@ static trm_node add_linear(trm_graph *g, const char *name, trm_node x, int64_t o
     return y;
 }
 
+/* Contract in trireme/nn.h. Layers are fc0, fc1, ...; the last one has no ReLU. */
 trm_node trm_mlp(trm_graph *g, trm_node x, const int64_t *hidden, int32_t count, int64_t classes) {
     if (count > 0) {
         TRMI_NEED_IN(g, TRM_NO_NODE, hidden);
@@ -54,6 +55,7 @@ static trm_node conv_5x5(trm_graph *g, const char *name, trm_node x, int64_t out
     return y;
 }
 
+/* Contract in trireme/nn.h. LeNet-5 with ReLU and maximum pooling, as it is taught today. */
 trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
     const trm_pool_options pool = {.kernel = {2, 2}};
     /* 28x28 images are padded to the 32x32 of the paper; larger images need no padding */
@@ -68,6 +70,8 @@ trm_node trm_lenet(trm_graph *g, trm_node image, int64_t classes) {
 
 /* ---- by name ---- */
 
+/* Builders of the registry: each passes on the options that its network has. `depth` is part of the
+ * name ("resnet50"). */
 static trm_node build_resnet(trm_graph *g, trm_node image, const trm_network_options *o,
                              int32_t depth) {
     return trm_resnet(g, image,
@@ -107,6 +111,7 @@ static const struct {
                 {"lenet", build_lenet, 0},        {"vit", build_vit, 0}};
 enum { NAMES = sizeof registry / sizeof registry[0] };
 
+/* Contract in trireme/nn.h. The error lists all names. */
 trm_node trm_network_build(trm_graph *g, const char *name, trm_node image,
                            const trm_network_options *options) {
     TRMI_NEED_IN(g, TRM_NO_NODE, name);

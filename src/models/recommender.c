@@ -213,6 +213,7 @@ trm_node trmi_click_layer(trm_graph *g, const char *name, trm_node x, int64_t ou
     return y;
 }
 
+/* Contract in recommender.h. Without widths of the caller's the model's usual ones are taken. */
 trm_node trmi_click_tower(trm_graph *g, const char *name, trm_node x, const int64_t *widths,
                           int32_t count, const int64_t *usual, int32_t usual_count,
                           const trm_recommender_options *o) {
@@ -236,6 +237,8 @@ trm_node trmi_click_flat(trm_graph *g, trm_node rows, const trm_click_inputs *in
     return in->dense.id == 0 ? flat : trm_concat(g, (trm_node[]){flat, in->dense}, 2, 1);
 }
 
+/* Contract in recommender.h. A linear layer on one-hot keys is a table of width 1 whose rows are
+ * added. */
 trm_node trmi_click_linear(trm_graph *g, const trm_click_inputs *in,
                            const trm_recommender_options *o, const trmi_click_shape *shape) {
     const int32_t fields = 1;

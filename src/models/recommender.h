@@ -16,7 +16,7 @@
 
 enum { TRMI_CLICK_FIELDS_MAX = 512 }; /* most fields if tables are named */
 
-/* Samples, fields and dense inputs of a model. */
+/* Samples, fields and dense inputs of a model, from the shapes of its inputs. */
 typedef struct trmi_click_shape {
     int64_t batch, fields, dense;
 } trmi_click_shape;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registry of the recommendation models by name. */
+/* Registry of the recommendation models by name. trm_recommender_build calls the builder of one, so
+ * programs can take a model's name from a command line or a file. A new model is a line of
+ * `models`, and its name belongs in the error message. */
 #include "models/recommender.h"
 
 #include "graph/arguments.h"
@@ -7,6 +9,7 @@
 
 #include <string.h>
 
+/* Builds the logits of one model; all recommendation models have this form. */
 typedef trm_node (*builder)(trm_graph *graph, const trm_click_inputs *inputs,
                             const trm_recommender_options *options);
 static const struct {

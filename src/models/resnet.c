@@ -45,6 +45,7 @@ typedef struct layout {
     bool bottleneck;
 } layout;
 
+/* Depth, blocks of the four stages, and whether blocks are bottlenecks (Table 1 of the paper). */
 static const layout layouts[] = {{18, {2, 2, 2, 2}, false},
                                  {34, {3, 4, 6, 3}, false},
                                  {50, {3, 4, 6, 3}, true},

@@ -39,6 +39,7 @@ static const struct {
              {"large", {.layers = 24, .width = 1024, .heads = 16}}};
 enum { SIZES = sizeof sizes / sizeof sizes[0] };
 
+/* Contract in trireme/nn.h. The error lists all sizes. */
 trm_status trm_vit_size(const char *size, trm_vit_options *options, trm_error *err) {
     TRMI_NEED(err, size, options);
     char known[80] = "";
@@ -147,6 +148,8 @@ static trm_node add_block(trm_graph *g, trm_node x, const trm_vit_options *o, bo
     return trm_add(g, x, trmi_block_dropout(g, y, o->dropout));
 }
 
+/* Contract in trireme/nn.h. Each block is a segment, so that it can be recomputed or begin a
+ * stage. */
 trm_node trm_vit(trm_graph *g, trm_node image, int64_t classes, const trm_vit_options *options) {
     trm_vit_options o = options != NULL ? *options : (trm_vit_options){0};
     trm_shape shape = trm_node_shape(g, image);

@@ -10,6 +10,7 @@
 
 #include "models/blocks.h"
 
+/* Published sizes (Devlin et al. 2018; Turc et al. 2019). */
 static const trmi_language_size sizes[] = {
     {"base", {.layers = 12, .width = 768, .heads = 12, .vocabulary = 30522}},
     {"large", {.layers = 24, .width = 1024, .heads = 16, .vocabulary = 30522}},
@@ -19,6 +20,7 @@ static const trmi_language_size sizes[] = {
     {"tiny", {.layers = 2, .width = 128, .heads = 2, .vocabulary = 30522}},
     {NULL, {0}}};
 
+/* Sets what follows from other options. */
 static void complete_bert(trm_language_options *o) {
     o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
 }
@@ -81,6 +83,7 @@ static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_l
     return s;
 }
 
+/* Linear layers of a block that adapters can be given for. */
 static const char *const layers_of_block[] = {"attention.self.query",
                                               "attention.self.key",
                                               "attention.self.value",

@@ -9,6 +9,7 @@
 
 #include <math.h>
 
+/* Published sizes, and a small one. */
 static const trmi_language_size sizes[] = {
     {"small", {.layers = 12, .width = 768, .heads = 12}},
     {"gpt2", {.layers = 12, .width = 768, .heads = 12}},
@@ -18,6 +19,7 @@ static const trmi_language_size sizes[] = {
     {"tiny", {.layers = 4, .width = 128, .heads = 4}}, /* nanoGPT's for CPUs */
     {NULL, {0}}};
 
+/* Sets what follows from other options, for the network without and that with experts. */
 static void complete_gpt2(trm_language_options *o) {
     o->hidden = o->hidden == 0 ? 4 * o->width : o->hidden;
     o->experts = o->top_experts = 0;
@@ -120,6 +122,7 @@ static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_l
     return s;
 }
 
+/* Linear layers of a block that adapters can be given for; experts are none. */
 static const char *const layers_of_block[] = {"attn.c_attn", "attn.c_proj", "mlp.c_fc",
                                               "mlp.c_proj", NULL};
 static const char *const layers_of_moe[] = {"attn.c_attn", "attn.c_proj", NULL};

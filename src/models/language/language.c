@@ -20,6 +20,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* All language models. Their order is that of lists in messages. */
 static const trmi_language *const models[] = {&trmi_language_gpt2, &trmi_language_llama,
                                               &trmi_language_moe, &trmi_language_bert};
 enum { MODELS = sizeof models / sizeof models[0] };
@@ -54,6 +55,7 @@ bool trm_language_is_masked(const char *model) {
     return find_model(model, &m, &unknown) == TRM_OK && m->masked;
 }
 
+/* Contract in trireme/nn.h. The error lists all sizes of the model. */
 trm_status trm_language_size(const char *model, const char *size, trm_language_options *options,
                              trm_error *err) {
     TRMI_NEED(err, model, size, options);

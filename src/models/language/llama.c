@@ -101,6 +101,7 @@ static trmi_language_states build_states(trm_graph *g, trm_node ids, const trm_l
     return (trmi_language_states){.x = add_norm(g, "model.norm", x, o), .output = output};
 }
 
+/* Linear layers of a block that adapters can be given for. */
 static const char *const layers_of_block[] = {
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
     "mlp.gate_proj",    "mlp.up_proj",      "mlp.down_proj",    NULL};
