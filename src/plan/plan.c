@@ -199,6 +199,7 @@ static trm_status run_passes(trm_program *program, const trm_graph *given,
                                    : TRM_OK;
 }
 
+/* Contract in partition.h. Works on a copy, so the user's graph can be planned several times. */
 trm_status trmi_training_graph(const trm_graph *graph, const trmi_plan_options *given,
                                trm_graph **out, trmi_roots *roots, trmi_arena *arena,
                                trm_error *err) {
@@ -281,6 +282,8 @@ failed:
     return status;
 }
 
+/* Contract in program.h. The caller must have destroyed the kernels, which point into steps and
+ * buffers. */
 void trmi_plan_destroy(trm_program *program) {
     if (program == NULL) {
         return;

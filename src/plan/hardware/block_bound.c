@@ -78,6 +78,7 @@ typedef struct plan_shape {
     bool whole; /* by whole blocks */
 } plan_shape;
 
+/* What one bound reads and keeps: the problem, the prices of one block, the best bound so far. */
 typedef struct bounding {
     const trmi_plan_problem *problem;
     const trmi_block_cut *kinds;
@@ -98,6 +99,8 @@ typedef struct bounding {
 
 /* ---- decisions ------------------------------------------------------------------------------- */
 
+/* Returns the seconds of one block in a phase, forward (0) or backward (1), without
+ * recomputation. */
 static double sum_phase(const trmi_block_price *b, int phase) {
     return b->products[phase] + b->attention[phase] + b->elementwise[phase] + b->tensor[phase] +
            b->context[phase] + b->expert[phase];
@@ -197,6 +200,8 @@ static double price_once(const block_choice *d, const block_weights *w, const bo
 static double block_bytes(const block_choice *d, const bound_stage *s) {
     return d->state + d->work + s->flight * d->kept;
 }
+/* Returns the bytes that a stage has once, whatever its number of blocks: tables and the output
+ * layer. */
 static double once_bytes(const block_choice *d, const bound_stage *s) {
     return s->tables * d->table_state + s->last * d->head_work;
 }
@@ -206,6 +211,7 @@ typedef struct stage_sums {
     double bytes, window[2], once[2], each[2]; /* window: seconds that can hide messages */
 } stage_sums;
 
+/* Adds a decision, taken by `times` blocks of a stage, to the sums of that stage. */
 static void add_sums(const block_choice *d, const bound_stage *s, double times, stage_sums *out) {
     out->bytes += times * block_bytes(d, s);
     out->window[0] += times * d->forward;
@@ -385,6 +391,8 @@ static double find_of_whole_blocks(const stage_problem *p, const dual_prices *by
 
 /* ---- a shape --------------------------------------------------------------------------------- */
 
+/* Returns what a bound must know of stage s of a shape: its blocks, its micro-batches in flight,
+ * its tables. */
 static bound_stage stage_of(const trmi_plan_problem *q, const plan_shape *f, int64_t s) {
     const trmi_parallelism plan = {
         .stages = f->stages, .chunks = f->chunks, .micro_count = f->micros};
@@ -529,6 +537,7 @@ static double raise_lowest(bounding *b, double best) {
     return f == NULL ? best : f->bound;
 }
 
+/* Compares two numbers. */
 static int by_number(const void *a, const void *b) {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);

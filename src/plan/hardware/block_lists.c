@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* MOST_ITEMS: decisions of a block that may be among the least. */
+/* MOST_SUMS: sums of a list; MOST_ITEMS: decisions of a block that may be among the least; LISTS:
+ * three for all blocks but one, and three for all but two. */
 enum { MOST_SUMS = 512, MOST_ITEMS = 4096, LISTS = 6 };
 
 /* The sum of some blocks. */
@@ -27,9 +28,10 @@ _Static_assert(((size_t)MOST_SUMS * MOST_SUMS + LISTS * MOST_SUMS) * sizeof(bloc
 typedef struct sum_list {
     block_sum *sums;
     int64_t count;
-    bool too_long;
+    bool too_long; /* more than MOST_SUMS: the list is not complete, and no least price follows */
 } sum_list;
 
+/* The lists that are being added up. */
 typedef struct adding {
     const trmi_block_choices *c;
     double least, first; /* prices with that of bytes: of a block; of the first one */
@@ -39,9 +41,11 @@ typedef struct adding {
     /* the decisions of the first block, and of another one that is recomputed */
     const trmi_block_item **firsts, **others;
     int64_t firsts_count, others_count;
-    int64_t most, *work;
+    int64_t most, *work; /* steps at most; steps so far, also of earlier calls */
 } adding;
 
+/* Returns the price of a block with its bytes at their price; first_price_of: with what is paid
+ * once. */
 static double price_of(const adding *a, const trmi_block_item *i) {
     return i->price + a->c->byte * i->bytes;
 }
@@ -55,6 +59,7 @@ static bool is_allowed(const adding *a, const trmi_block_item *i) {
     return a->recomputes || i->work == 0;
 }
 
+/* Compares sums by bytes, then by price, so that a walk finds the sums that no other one beats. */
 static int by_bytes(const void *x, const void *y) {
     const block_sum *a = x, *b = y;
     return a->bytes != b->bytes ? (a->bytes > b->bytes) - (a->bytes < b->bytes)
@@ -94,7 +99,7 @@ static void list_one(adding *a, sum_list *out) {
     keep_sums(a, count, out);
 }
 
-/* Lists the sums of two lists. */
+/* Lists the sums of two lists, without those above the budget. The scratch has room for all pairs. */
 static void add_lists(adding *a, const sum_list *x, const sum_list *y, sum_list *out) {
     int64_t count = 0;
     out->too_long = x->too_long || y->too_long || *a->work >= a->most;
@@ -111,7 +116,8 @@ static void add_lists(adding *a, const sum_list *x, const sum_list *y, sum_list 
     keep_sums(a, count, out);
 }
 
-/* Lists the sums of `blocks` blocks, by doubling, in one of the three lists. */
+/* Lists the sums of `blocks` blocks, by doubling, in one of the three lists: `power` has the sums of
+ * 1, 2, 4, ... blocks, `sum` those of the binary digits of `blocks` so far; `next` is free. */
 static const sum_list *list_blocks(adding *a, int64_t blocks, sum_list lists[3]) {
     sum_list *power = &lists[0], *sum = &lists[1], *next = &lists[2];
     sum->too_long = false;
@@ -190,7 +196,9 @@ static double least_of_first(const adding *a, const trmi_block_item *f,
     return best;
 }
 
-/* Returns the least price of the stages of which a block is recomputed, or of the others. */
+/* Returns the least price of the stages of which a block is recomputed, or of the others
+ * (a->recomputes says which); `enough` if none is below it. Where lists or work become too long it
+ * returns Lagrange's bound, which is at most the least price. */
 static double least_of_case(adding *a, sum_list lists[2][3]) {
     const trmi_block_choices *c = a->c;
     const sum_list *rest[2] = {NULL, NULL};

@@ -32,9 +32,9 @@ typedef struct trmi_block_choices {
     void *scratch; /* TRMI_BLOCK_SCRATCH bytes */
 } trmi_block_choices;
 
-/* Returns the least price of all blocks that keep the limit, or a lower bound of it if the lists grow
- * too long, or if recomputed blocks differ in their `work`; `enough`, if it is above that. *work: grows by the pairs that were added, which are
- * limited to *work < most. */
+/* Returns the least price of all blocks that keep the limit, or a lower bound of it if the lists
+ * grow too long, or if recomputed blocks differ in their `work`; `enough`, if it is above that.
+ * *work: grows by the pairs that were added, which are limited to *work < most. */
 double trmi_block_least(const trmi_block_choices *choices, int64_t most, int64_t *work);
 
 #endif

@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Words of the types of products, in files and reports. */
 static const char *const words[TRMI_PRODUCT_TYPES] = {"bf16", "fp16", "fp8", "fp32"};
 
 const char *trmi_product_word(trmi_product_type type) { return words[type]; }
@@ -125,6 +126,7 @@ static trm_status read_numbers(const hardware_file *f, const json_t *object,
     return TRM_OK;
 }
 
+/* Reads the member "name" of an object. */
 static trm_status read_name(const hardware_file *f, const json_t *object, char *out, size_t size) {
     const json_t *value = json_object_get(object, "name");
     if (!json_is_string(value) || json_string_length(value) == 0 ||
@@ -369,6 +371,8 @@ double trmi_hardware_gather(const trmi_hardware *h, trmi_device_group g, double 
     return path.latency + (n - 1) / n * bytes / path.bandwidth;
 }
 
+/* Contract in hardware.h. A device sends 1/n of its bytes to each other one; messages within the
+ * node and those between nodes travel beside each other, so the longer of the two counts. */
 double trmi_hardware_exchange(const trmi_hardware *h, trmi_device_group g, double bytes) {
     if (g.ranks < 2) {
         return 0;

@@ -327,6 +327,8 @@ static void write_recompute(const trmi_parallelism *p, char *text, size_t size) 
     }
 }
 
+/* Contract in parallelism.h. All words are written, also those with their default, so that a report
+ * can be read without knowing defaults. */
 void trmi_parallelism_words(const trmi_parallelism *p, char *text, size_t size) {
     char recompute[96];
     write_recompute(p, recompute, sizeof recompute);

@@ -19,6 +19,7 @@
 
 #include <math.h>
 
+/* Samples of a micro-batch, and runs of blocks of a rank (interleaving), at most. */
 enum { MOST_MICRO_BATCH = 64, MOST_CHUNKS = 32 };
 
 /* The two best plans that differ in one choice. */
@@ -26,6 +27,7 @@ typedef struct best_two {
     trmi_priced_plan best, other;
 } best_two;
 
+/* The state of one search. */
 typedef struct plan_search {
     const trmi_plan_problem *problem;
     trmi_parallelism_found *out; /* NULL: of a curve */

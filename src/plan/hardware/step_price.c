@@ -189,6 +189,8 @@ void trmi_block_price_of(const trmi_plan_problem *problem, const trmi_parallelis
 
 /* ---- stages ---------------------------------------------------------------------------------- */
 
+/* Contract in parallelism.h. Interleaved runs count the output layer and the tables as a block at
+ * each end, if the blocks do not divide; without interleaving the last stage has what is left. */
 int64_t trmi_run_blocks(const trmi_transformer *t, const trmi_parallelism *p, int64_t v) {
     int64_t runs = p->stages * p->chunks;
     if (p->chunks > 1) {
@@ -219,6 +221,7 @@ static double sum_phase(const trmi_block_price *b, int phase) {
            b->context[phase] + b->expert[phase];
 }
 
+/* Returns the recomputation of a stage with its seconds of a micro-batch. */
 static trmi_stage_again make_again(const trmi_block_price *b, double full, double selective) {
     return (trmi_stage_again){full, selective, full * b->full + selective * b->selective};
 }
@@ -360,6 +363,8 @@ trmi_stage_again trmi_stage_recompute(const trmi_plan_problem *problem, const tr
     return make_again(&price[0], full, fmin(blocks - full, (double)p->selective));
 }
 
+/* Contract in parallelism.h. The first stage keeps the most micro-batches and recomputes the most,
+ * so its numbers describe the plan. */
 void trmi_recompute_by_stage(const trmi_plan_problem *problem, const trmi_block_price price[2],
                              double within, trmi_parallelism *plan) {
     plan->by_stage = true;

@@ -87,6 +87,7 @@ static const published_model published[] = {
 };
 enum { PUBLISHED = sizeof published / sizeof published[0] };
 
+/* Contract in transformer.h. `known` lists the presets of the model, for the message. */
 bool trmi_transformer_preset(const char *model, const char *preset, trmi_transformer *out,
                              char known[160]) {
     size_t used = 0;
@@ -107,6 +108,7 @@ bool trmi_transformer_preset(const char *model, const char *preset, trmi_transfo
     return false;
 }
 
+/* Contract in transformer.h. With sizes below 2^26 no product of two of them overflows. */
 trm_status trmi_transformer_check(const trmi_transformer *t, trm_error *err) {
     enum { MOST = 1 << 26 };
     const int64_t sizes[] = {t->layers,     t->width,  t->heads,      t->kv_heads,

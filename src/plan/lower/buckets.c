@@ -1,13 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Divides gradients into buckets: optimally by dynamic programming, by a size limit, or at given
- * indices. Skipped items separate buckets. */
+/* Divides gradients into buckets, each of which is one allreduce. Items are the gradients in the
+ * order in which the backward pass completes them; a bucket is a range of them and can start when
+ * its last one is ready and the bucket before it is reduced:
+ *
+ *     backward   |--g0--|--g1--|--g2--|--g3--|
+ *     network                  |-- g0 g1 --|---- g2 g3 ----|
+ *                                                          end: what is minimised
+ *
+ * A bucket of b bytes takes alpha + beta * b seconds: few large buckets start late, many small ones
+ * pay alpha often. There are three ways to divide: optimally, by dynamic programming over the ends
+ * of the buckets (quadratic in their number, which is a few hundred); as soon as a limit of bytes
+ * is reached; and at indices that a user gives. Skipped items (nothing to send) separate buckets.
+ * Pure functions. */
 #include "plan/lower/buckets.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Returns the later of two times. */
 static double later_time(double a, double b) { return a > b ? a : b; }
 
+/* Contract in buckets.h. The network sends one bucket at a time, in order. */
 double trmi_buckets_end(const trmi_bucket_item *items, const trmi_bucket *buckets, int32_t count,
                         double alpha, double beta) {
     double end = 0;
@@ -72,6 +85,8 @@ static int32_t collect_buckets(const trmi_bucket_item *items, int32_t n, const i
     return count;
 }
 
+/* Contract in buckets.h. A few hundred gradients need a table of as many places: all divisions are
+ * compared in effect. */
 int32_t trmi_buckets_optimal(const trmi_bucket_item *items, int32_t items_count, double alpha,
                              double beta, trmi_bucket *out, double *end_seconds) {
     size_t places = (size_t)items_count + 1;
@@ -123,6 +138,7 @@ int32_t trmi_buckets_fixed(const trmi_bucket_item *items, int32_t items_count, i
     return cut_greedily(items, items_count, limit_bytes, NULL, 0, out);
 }
 
+/* Contract in buckets.h. Indices come from a user's options. */
 trm_status trmi_buckets_list(const trmi_bucket_item *items, int32_t items_count,
                              const int32_t *indices, int32_t indices_count, trmi_bucket *out,
                              int32_t *count, trm_error *err) {

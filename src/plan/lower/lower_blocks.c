@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+/* The program whose steps are numbered, and what was found in its graph. */
 typedef struct numbering {
     trm_program *program;
     const trmi_block_marks *marks;
@@ -62,6 +63,7 @@ static trm_status number_step(const numbering *n, trmi_step *s, trm_error *err) 
     return add_strides(n, s->outputs, s->outputs_count, &s->block_out_stride, err);
 }
 
+/* Contract in pass.h. Nothing to do without blocks, or in a program without a batch. */
 trm_status trmi_lower_blocks(trm_program *p, const trmi_plan_options *options, trm_error *err) {
     p->blocks = options->blocks;
     if (p->blocks == 0 || p->inputs_count == 0) {

@@ -316,6 +316,8 @@ static void place_activations(placer *w) {
     }
 }
 
+/* Contract in pass.h. All arrays are taken before anything is placed, so an error leaves the
+ * program as it was. */
 trm_status trmi_lower_places(trm_program *program, int threads, bool reuse_gradients,
                              trm_error *err) {
     size_t buffers = (size_t)program->buffers_count, gradients = (size_t)program->trained_count + 1;

@@ -74,6 +74,8 @@ static bool is_rounded_parameter(const trm_graph *g, int32_t value) {
            g->values[op->inputs[0]].dtype == TRM_FLOAT32;
 }
 
+/* Contract in program.h. A single reader whose kernel does not round needs the cast, and then all
+ * readers use it. */
 void trmi_plan_rounded(const trm_graph *g, const trmi_target *target, bool *rounded) {
     for (int64_t v = 0; v < g->values_count; v++) {
         rounded[v] = target->rounds != NULL && is_rounded_parameter(g, (int32_t)v);

@@ -158,6 +158,8 @@ static double comms_seconds(const trmi_partitioner *s, const trmi_partition_comm
     return seconds;
 }
 
+/* Contract in partition_state.h. On axes where the parameter is stored whole and its gradient is
+ * partial, the gradient stays partial: buckets reduce it later, with others. */
 trmi_spread trmi_partition_brought(const trmi_partitioner *s, int32_t parameter,
                                    const trmi_spread *made, uint32_t *axes) {
     trmi_spread to = s->stored[parameter];
@@ -372,6 +374,8 @@ static trm_status choose_cut(trmi_partitioner *s, const trmi_op *op, trm_error *
     return TRM_OK;
 }
 
+/* Contract in partition_state.h. Operators are walked in their order, so the spreads of inputs are
+ * known when an operator is decided. */
 trm_status trmi_partition_choose(trmi_partitioner *s, trm_error *err) {
     for (int64_t i = 1; i < s->from->ops_count; i++) {
         TRMI_TRY(choose_cut(s, &s->from->ops[i], err));

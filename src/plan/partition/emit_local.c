@@ -36,6 +36,7 @@ typedef struct emission {
 static trmi_box box_of(const emission *e, const trm_shape *shape, const trmi_spread *spread) {
     return trmi_spread_box(e->s->mesh, shape, spread, e->s->rank);
 }
+/* Return shape (of one device) and box (of this rank) of inputs and outputs of the operator. */
 static const trm_shape *in_shape(const emission *e, int i) {
     return &trmi_input_of(e->s->from, e->op, i)->shape;
 }
@@ -48,6 +49,7 @@ static trmi_box in_box(const emission *e, int i) {
 static trmi_box out_box(const emission *e, int i) {
     return box_of(e, out_shape(e, i), &e->strategy->outputs[i]);
 }
+/* Returns the shape that output i has on this rank. */
 static trm_shape local_out(const emission *e, int i) {
     trmi_box box = out_box(e, i);
     return trmi_box_shape(&box);
@@ -312,6 +314,7 @@ typedef struct widened {
     sides of;
 } widened;
 
+/* Return the box of a rank with and without its halo, for an exchange. */
 static trmi_box widened_part(const void *context, int32_t rank) {
     const widened *w = context;
     return trmi_window_box(&w->e->loops, w->e->s->mesh, w->of.x, w->of.y, w->of.sx, w->of.sy, rank);
@@ -479,6 +482,8 @@ trm_status trmi_partition_emit(trmi_partitioner *s, const trmi_op *op,
     return TRM_OK;
 }
 
+/* Contract in partition_state.h. A leaf's shape follows from no rule, so the local one is set
+ * here. */
 trm_status trmi_partition_emit_leaf(trmi_partitioner *s, const trmi_op *op, trm_error *err) {
     int32_t value = op->outputs[0];
     trmi_attrs attrs = op->attrs;

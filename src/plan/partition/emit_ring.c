@@ -24,6 +24,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Places of the inputs in arrays of this file. */
 enum { Q, K, V, MASK };
 
 /* A ring of one operator. */
@@ -64,6 +65,7 @@ static trm_status emit_piece(const ring *r, const piece *p, int32_t *out, trm_er
     return TRM_OK;
 }
 
+/* Returns the shape of a value of the local graph. */
 static const trm_shape *shape_of(const ring *r, int32_t value) {
     return &r->s->pass.to->values[value].shape;
 }
@@ -259,6 +261,7 @@ static trm_status emit_forward(const ring *r, int32_t *locals, trm_error *err) {
                      : TRM_OK;
 }
 
+/* Ends of the names of operators that sum the gradients, by Q, K, V. */
 static const char *const gradient_names[] = {"gradient of queries", "gradient of keys",
                                              "gradient of values"};
 

@@ -78,6 +78,7 @@ trm_status trmi_mesh_parse(const char *text, trmi_mesh *out, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in partition.h. Axes with the names a, b, ... are written by their sizes alone. */
 const char *trmi_mesh_text(const trmi_mesh *mesh, char *text, size_t size) {
     size_t used = 0;
     snprintf(text, size, "1");
@@ -131,10 +132,13 @@ static void add_factorisations(trmi_mesh mesh, int32_t rest, int32_t next, trmi_
     }
 }
 
+/* Compares meshes by their number of axes. */
 static int by_axes(const void *a, const void *b) {
     return ((const trmi_mesh *)a)->axes - ((const trmi_mesh *)b)->axes;
 }
 
+/* Contract in partition.h. qsort is not stable, and the order within a number of axes must be the
+ * same everywhere. */
 int32_t trmi_mesh_list(int32_t hosts, int32_t local, trmi_mesh out[TRMI_MESH_LIST]) {
     int32_t count = 0;
     add_factorisations((trmi_mesh){0}, hosts, local, out, &count);
@@ -197,6 +201,7 @@ bool trmi_spread_has_partial(const trmi_spread *spread) {
     return any;
 }
 
+/* Contract in partition.h. Where several axes cut one dimension, `place` says which cuts first. */
 int32_t trmi_spread_cuts(const trmi_mesh *mesh, const trmi_spread *s, int32_t d,
                          int32_t out[TRMI_MESH_AXES]) {
     int32_t count = 0;
@@ -245,6 +250,8 @@ bool trmi_spread_fits(const trmi_mesh *mesh, const trm_shape *shape, const trmi_
     return true;
 }
 
+/* Contract in partition.h. Parts of a length that does not divide differ by one element; the first
+ * ones are longer. */
 trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s,
                          int32_t rank) {
     int32_t at[TRMI_MESH_AXES];
@@ -263,6 +270,7 @@ trmi_box trmi_spread_box(const trmi_mesh *mesh, const trm_shape *shape, const tr
     return box;
 }
 
+/* Contract in partition.h. Counts the longest part of each dimension. */
 int64_t trmi_spread_most(const trmi_mesh *mesh, const trm_shape *shape, const trmi_spread *s) {
     int64_t count = 1;
     for (int32_t d = 0; d < shape->rank; d++) {
@@ -275,6 +283,7 @@ int64_t trmi_spread_most(const trmi_mesh *mesh, const trm_shape *shape, const tr
     return count;
 }
 
+/* Contract in partition.h. R whole, S0 cut along dimension 0, P+ partial sums; one word an axis. */
 const char *trmi_spread_text(const trmi_mesh *mesh, const trmi_spread *s, char *text, size_t size) {
     static const char *const partial[] = {"R", "P+", "Pmax", "Pmin"};
     size_t used = 0;
@@ -405,6 +414,8 @@ bool trmi_box_equal(const trmi_box *a, const trmi_box *b) {
     return same;
 }
 
+/* Contract in partition.h. Each member must give its box to one other member as it is: then the exchange
+ * can be a copy or a message without cutting. */
 bool trmi_exchange_passes_on(const trmi_box_exchange *exchange) {
     const trmi_box *has = trmi_exchange_has(exchange), *wants = trmi_exchange_wants(exchange);
     bool passes = exchange->members > 1 && exchange->combine == TRMI_COMBINE_NONE;

@@ -624,6 +624,7 @@ static void (*const rules[])(const trm_graph *g, const trmi_op *op, trmi_loops *
     [TRMI_OP_CUSTOM] = loops_custom,
 };
 
+/* Contract in operator_loops.h. `reason` says why an operator cannot be cut, for `trireme plan`. */
 void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
     *out = (trmi_loops){.once = -1, .whole = -1, .window_input = -1};
     for (int i = 0; i < TRMI_OP_OUTPUTS_MAX; i++) {
@@ -638,6 +639,7 @@ void trmi_loops_of(const trm_graph *graph, const trmi_op *op, trmi_loops *out) {
     squeeze_letters(out->letters);
 }
 
+/* Contract in partition.h. The search uses letters alone. */
 void trmi_partition_loops(const trm_graph *graph, const trmi_op *op,
                           char letters[TRMI_PARTITION_LETTERS], const char **reason) {
     trmi_loops l;

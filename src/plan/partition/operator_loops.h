@@ -15,6 +15,7 @@
 
 #include <string.h>
 
+/* Tensors of an operator, and dimensions of a tensor with the end of the text, at most. */
 enum { TRMI_LOOP_TENSORS = 8, TRMI_LOOP_DIMS = TRM_MAX_RANK + 2 };
 
 /* The window of one dimension: output rows [a, b) read input rows [a*stride - before, (b-1)*stride

@@ -91,6 +91,7 @@ static inline const trmi_transfer *trmi_transfer_of(const trmi_attrs *attrs) {
 static inline const trmi_box *trmi_exchange_has(const trmi_box_exchange *exchange) {
     return exchange->boxes;
 }
+/* Returns the boxes that the members have after the exchange. */
 static inline const trmi_box *trmi_exchange_wants(const trmi_box_exchange *exchange) {
     return exchange->boxes + exchange->members;
 }

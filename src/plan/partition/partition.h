@@ -173,6 +173,7 @@ double trmi_price(const trmi_prices *prices, const trmi_mesh *mesh, trmi_move mo
 
 /* ---- redistribution ---- */
 
+/* Moves of a route, at most. */
 enum { TRMI_ROUTE_STEPS = 12 };
 
 /* One move of a route. */
@@ -222,6 +223,7 @@ trm_status trmi_route_direct(const trmi_mesh *mesh, const trmi_prices *prices,
 
 /* ---- strategies ---- */
 
+/* Inputs of an operator, and messages of one operator, at most. */
 enum { TRMI_PARTITION_INPUTS = 64, TRMI_PARTITION_COMMS = 8 };
 
 /* A message of the operator itself, beside the redistribution of its inputs. */

@@ -21,6 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of a name in a file, at most. */
 enum { NAME_LIMIT = 512 };
 
 /* ---- lists ---- */
@@ -107,6 +108,7 @@ const trmi_partition_store *trmi_partition_plan_stored(const trmi_partition_plan
     return place < plan->stores_count ? &plan->stores[place] : NULL;
 }
 
+/* Contract in partition.h. A second line for a parameter replaces the first one. */
 trm_status trmi_partition_plan_store(trmi_partition_plan *plan, const char *name,
                                      const trmi_spread *spread, bool again, trm_error *err) {
     int64_t place = place_of_store(plan, name);
@@ -155,6 +157,8 @@ trm_status trmi_partition_plan_samples(const trm_graph *graph, const trmi_mesh *
 
 /* ---- digest ---- */
 
+/* Contract in partition.h. Names, kinds, inputs and shapes of forward operators decide which plan
+ * fits; 0 is kept for "any graph". */
 uint64_t trmi_partition_digest(const trm_graph *graph) {
     uint64_t hash = TRMI_HASH_BEGIN;
     for (int64_t i = 1; i < graph->ops_count; i++) {
@@ -180,6 +184,7 @@ uint64_t trmi_partition_digest(const trm_graph *graph) {
 
 /* ---- text ---- */
 
+/* Appends a name in the form of the file. */
 static void write_name(trmi_text *text, const char *name) {
     trmi_plan_name_write(text, name, strlen(name));
 }
@@ -224,6 +229,7 @@ char *trmi_partition_plan_text(const trmi_partition_plan *plan) {
     return text.data;
 }
 
+/* Words of a line, at most. */
 enum { WORDS = 7 };
 
 /* State of the parser. */

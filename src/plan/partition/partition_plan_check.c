@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Checks that a plan belongs to a graph and that each of its lines is possible there. Errors begin
- * with the file and line, as far as these are known. */
+/* Checks that a plan belongs to a graph and that each of its lines is possible there, in this
+ * order: the number of ranks, the digest of the graph, the lines of operators, the stores of
+ * leaves.
+ *
+ * A plan may come from a file that a person has edited, or that was made for another model. So each
+ * error says what the plan wants, what the graph has and, if known, file and line: "plan.txt: line
+ * 7: the plan cuts 'fc1' ...". A plan that passes can be carried out without further checks. */
 #include "plan/partition/partition.h"
 
 #include "base/error.h"
@@ -20,6 +25,7 @@ static const trmi_op *op_named(const trm_graph *graph, const char *name) {
     return NULL;
 }
 
+/* Bytes of the text "file: line" of messages. */
 enum { PLACE = 100 };
 
 /* Writes the start of an error, "plan.txt: line 7: ", or the known part of it. Of a long path the
@@ -109,6 +115,7 @@ static trm_status check_plan(const trmi_partition_plan *plan, const trm_graph *g
     return TRM_OK;
 }
 
+/* Contract in partition.h. Meshes are compared whole: 2x4 is not 4x2. */
 trm_status trmi_partition_plan_on(const trmi_partition_plan *plan, const trmi_mesh *mesh,
                                   trm_error *err) {
     char a[64], b[64], at[PLACE];
@@ -119,6 +126,7 @@ trm_status trmi_partition_plan_on(const trmi_partition_plan *plan, const trmi_me
                            trmi_mesh_text(&plan->mesh, b, sizeof b));
 }
 
+/* Contract in partition.h. What can be recomputed is found once for all lines. */
 trm_status trmi_partition_plan_check(const trmi_partition_plan *plan, const trm_graph *graph,
                                      int32_t ranks, trm_error *err) {
     bool *can;

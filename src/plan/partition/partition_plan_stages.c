@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Micro-batches of a plan, at most. */
 enum { MOST_MICROS = 65536 };
 
 /* Contract in partition.h. Every run of operators but the first begins with a named operator. */
@@ -51,6 +52,8 @@ void trmi_plan_name_write(trmi_text *text, const char *name, size_t length) {
     }
 }
 
+/* Contract in partition_plan_stages.h. Names of begins are kept in one text, separated by
+ * commas. */
 void trmi_plan_stages_write(const trmi_plan_stages *s, trmi_text *text) {
     if (s->stages == 0) {
         return;
@@ -79,6 +82,7 @@ static bool read_number(const char *word, const char *key, int32_t *out) {
     return *out > 0;
 }
 
+/* Contract in partition_plan_stages.h. The words have a fixed order, as they were written. */
 bool trmi_plan_stages_read(trmi_plan_stages *out, char *const *words, int count) {
     bool ok = count == 6 && out->stages == 0 && read_number(words[1], "stages=", &out->stages) &&
               read_number(words[2], "chunks=", &out->chunks) &&

@@ -13,6 +13,7 @@
 
 #include "plan/partition/operator_loops.h"
 
+/* Forms of one value, at most. */
 enum { TRMI_PARTITION_VERSIONS = 16 };
 
 /* One form in which a value of the global graph exists on the ranks. */

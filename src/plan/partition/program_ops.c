@@ -22,6 +22,7 @@ static bool is_tied(const trm_graph *graph, const trmi_op *op) {
     return readers > 1;
 }
 
+/* Contract in part.h. The records are static: they hold the same for every operator of a kind. */
 void trmi_part_mark(trm_graph *graph, bool own_norms, bool factors) {
     static const trmi_op_part norm = {.head = {.bytes = sizeof norm}, .own_norm = true},
                               product = {.head = {.bytes = sizeof product}, .may_factor = true};
@@ -43,6 +44,7 @@ void trmi_part_mark(trm_graph *graph, bool own_norms, bool factors) {
     }
 }
 
+/* The output has the shape and type of x. */
 static trm_status infer_all_reduce(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_value *x = trmi_input_of(graph, op, 0);
     if (x == NULL || trmi_exchange_of(&op->attrs) == NULL) {
@@ -87,6 +89,7 @@ static trm_status infer_send(trm_graph *graph, trmi_op *op, trm_error *err) {
     return TRM_OK;
 }
 
+/* The output is what the record of the transfer says. */
 static trm_status infer_receive(trm_graph *graph, trmi_op *op, trm_error *err) {
     const trmi_transfer *what = trmi_transfer_of(&op->attrs);
     if (what == NULL || op->inputs_count != 0) {

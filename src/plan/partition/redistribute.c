@@ -13,6 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Contract in partition_state.h. Only the walk that emits notes messages, else each would be there
+ * twice. Without memory the note is dropped: it serves the report alone, the program is right
+ * without it. */
 void trmi_partition_note(trmi_partitioner *s, const char *op, const char *what, trmi_phase phase,
                          trmi_move move, uint32_t axes, double bytes, double seconds,
                          bool gradient) {
@@ -91,7 +94,7 @@ trm_status trmi_partition_exchange(trmi_partitioner *s, int32_t local, uint32_t 
 
 /* ---- one step ---- */
 
-/* Context of part_of(). */
+/* Context of part_of(): a spread of one value, and how its boxes differ from the spread's own. */
 typedef struct part {
     const trmi_mesh *mesh;
     const trm_shape *shape;
@@ -173,6 +176,8 @@ static trm_status emit_step(trmi_partitioner *s, int32_t value, int32_t local,
                                    phase, name, out, err);
 }
 
+/* Contract in partition_state.h. A version with halo is larger than its spread says, and one that
+ * forward has moved is not there in backward if the plan gathers it again. */
 int32_t trmi_partition_source(trmi_partitioner *s, int32_t value, const trmi_spread *to,
                               double *seconds) {
     const trmi_value *v = &s->from->values[value];

@@ -29,6 +29,8 @@ static void rows_needed(const trmi_partition_window *w, int64_t a, int64_t b, in
     *end = last > w->in ? w->in : last;
 }
 
+/* Contract in operator_loops.h. Only dimensions that are cut are widened; along the others the rank has
+ * all rows anyway. */
 trmi_box trmi_window_box(const trmi_loops *l, const trmi_mesh *mesh, const trm_shape *in,
                          const trm_shape *out, const trmi_spread *in_spread,
                          const trmi_spread *out_spread, int32_t rank) {
@@ -392,6 +394,9 @@ bool trmi_partition_strategy(const trm_graph *g, const trmi_op *op, const trmi_m
     return true;
 }
 
+/* Contract in partition.h. The gradient dW = dy^T x stays in its two factors where that is cheaper:
+ * few samples, a large matrix, and no rank has other samples (letter n), as factors cannot be
+ * summed over ranks. */
 bool trmi_partition_in_factors(const trm_graph *g, const trmi_op *op, const trmi_strategy *strategy,
                                int32_t input) {
     bool product =
@@ -431,6 +436,8 @@ static int64_t enumerate_strategies(const trm_graph *g, const trmi_op *op, const
     return count;
 }
 
+/* Contract in partition.h. The list is counted first, then filled, since an arena does not
+ * shrink. */
 trm_status trmi_partition_strategies(const trm_graph *graph, const trmi_op *op,
                                      const trmi_mesh *mesh, trmi_arena *arena, trmi_strategy **out,
                                      int32_t *count, trm_error *err) {

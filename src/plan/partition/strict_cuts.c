@@ -70,6 +70,8 @@ static bool allows_cut(const trmi_op *op, const trmi_loops *loops, bool over_sam
     return fine;
 }
 
+/* Contract in partition.h. Ranks must be a power of two that divides the blocks, so that each
+ * rank has a node of the tree. */
 bool trmi_partition_is_strict(const trm_graph *g, const trmi_block_marks *marks, int32_t blocks,
                               const trmi_op *op, const trmi_mesh *mesh, const char *letters) {
     trmi_loops loops;
@@ -88,6 +90,8 @@ bool trmi_partition_is_strict(const trm_graph *g, const trmi_block_marks *marks,
     return fine;
 }
 
+/* Contract in partition_state.h. Partial sums that have more than one term a number would be added
+ * in an order that depends on the ranks, so they are made whole at once. */
 bool trmi_partition_settle(const trmi_partitioner *s, const trmi_op *op, trmi_strategy *strategy) {
     if (s->plan->blocks == 0) {
         return true;
@@ -123,6 +127,7 @@ static trm_status emit_tree(trmi_partitioner *s, const trmi_op *op, uint32_t axe
     return TRM_OK;
 }
 
+/* Contract in partition_state.h. Outputs that have no dimension of samples are sums over them. */
 trm_status trmi_partition_add_samples(trmi_partitioner *s, const trmi_op *op,
                                       const trmi_strategy *strategy, int32_t *locals,
                                       trm_error *err) {

@@ -10,6 +10,7 @@ const char *trmi_layout_name(trmi_layout layout) {
     return layout < TRMI_LAYOUTS ? names[layout] : "?";
 }
 
+/* Contract in program.h. BLOCKED16 has blocks of 16 channels, the last one filled up with zeros. */
 int64_t trmi_layout_bytes(trm_dtype dtype, const trm_shape *shape, trmi_layout layout,
                           bool weights) {
     trm_shape padded = *shape;

@@ -19,13 +19,16 @@
 
 #include <string.h>
 
+/* The graph and what was found so far. */
 typedef struct marking {
     const trm_graph *graph;
     trmi_block_marks *marks;
 } marking;
 
+/* Returns whether a value holds samples. */
 static bool is_by_sample(const marking *m, int32_t value) { return m->marks->rows[value] > 0; }
 
+/* Returns the shape of a value. */
 static const trm_shape *shape_of(const marking *m, int32_t value) {
     return &m->graph->values[value].shape;
 }
@@ -77,6 +80,7 @@ static int32_t dimension_made(const trmi_op *op, int32_t read) {
     return read;
 }
 
+/* Returns whether the operator leaves the first dimension, that of the samples, as it is. */
 static bool keeps_first_dimension(const trmi_op *op, const trm_shape *x) {
     const trmi_attrs *a = &op->attrs;
     switch (op->kind) {
@@ -206,6 +210,8 @@ static trm_status mark_op(const marking *m, int64_t index, trm_error *err) {
                             op->name);
 }
 
+/* Contract in pass.h. All inputs must have a row for each sample, since a block is a range
+ * of rows in each of them. */
 trm_status trmi_block_samples(const trm_graph *g, int32_t blocks, int64_t *samples,
                               trm_error *err) {
     int64_t batch = -1;

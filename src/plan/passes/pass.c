@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The frame of all passes: copies operators into a new graph, emits new ones, renumbers the roots.
- * Errors of emitted operators are kept in the new graph and returned at the end of the pass. */
+ *
+ *     old graph --begin--> pass.map (old value -> new value), pass.uses (readers of each old value)
+ *                   |
+ *                   v  the pass visits the old operators in order, and for each
+ *                copies it (trmi_pass_copy), or emits others in its place and fills the map itself,
+ *                or leaves it out
+ *                   |
+ *                   v
+ *     new graph <--end--   errors of emitted operators are kept in the new graph and returned here
+ *
+ * Operators only refer to operators before them, so one visit in order is enough. The old graph is
+ * never changed; trmi_pass_run destroys it only when the new one is complete, and after an error
+ * the caller still has the old one. */
 #include "plan/passes/pass.h"
 
 #include "base/error.h"
@@ -8,6 +20,8 @@
 
 #include <string.h>
 
+/* Contract in pass.h. `uses` counts the readers of each value: most passes change only values with
+ * a single reader. */
 trm_status trmi_pass_begin(trmi_pass *pass, const trm_graph *from, trm_error *err) {
     *pass = (trmi_pass){.from = from};
     TRMI_TRY(trmi_graph_open(from->rows, from->training, &pass->to, err));
@@ -35,6 +49,8 @@ void trmi_pass_cancel(trmi_pass *pass) {
     *pass = (trmi_pass){0};
 }
 
+/* Contract in pass.h. The builder checks shapes as it does for a user's operators; the phase is
+ * restored, so that it need not be set for each operator. */
 int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, const char *name,
                        const int32_t *inputs, int32_t inputs_count, int32_t outputs,
                        const trmi_attrs *attrs) {
@@ -55,6 +71,7 @@ int32_t trmi_pass_emit(trmi_pass *pass, trmi_op_kind kind, trmi_phase phase, con
     return index;
 }
 
+/* Contract in pass.h. Index 0 is the operator that failed, which has no origin. */
 void trmi_pass_set_origin(trmi_pass *pass, int32_t index, const char *origin) {
     if (index != 0 && origin != NULL) {
         pass->to->ops[index].origin = trmi_arena_strdup(&pass->to->arena, origin);
@@ -100,6 +117,7 @@ int32_t trmi_pass_copy(trmi_pass *pass, const trmi_op *op) {
     return index;
 }
 
+/* Contract in pass.h. The first error of an emitted operator is the error of the pass. */
 trm_status trmi_pass_end(trmi_pass *pass, trm_graph **out, trm_error *err) {
     trmi_free(pass->map);
     trmi_free(pass->uses);
@@ -124,6 +142,7 @@ static void map_roots(trmi_roots *roots, const int32_t *map) {
     }
 }
 
+/* Contract in pass.h. The old graph is destroyed only when the new one is complete. */
 trm_status trmi_pass_run(trmi_pass_function function, const trmi_plan_options *options,
                          trm_graph **graph, trmi_roots *roots, trm_error *err) {
     trmi_pass pass;

@@ -35,6 +35,7 @@ static void emit_mean(trmi_pass *pass, const trmi_op *op, double count) {
     pass->map[op->outputs[0]] = mean != 0 ? pass->to->ops[mean].outputs[0] : 0;
 }
 
+/* Writes a mean as a sum and a factor. The number of terms is that of all ranks. */
 static void emit_sum(trmi_pass *pass, const trmi_op *op, int32_t ranks) {
     const trmi_value *x = trmi_input_of(pass->from, op, 0), *y = trmi_output_of(pass->from, op, 0);
     double terms = (double)trm_shape_count(&x->shape) / (double)trm_shape_count(&y->shape);
@@ -47,6 +48,7 @@ static void emit_sum(trmi_pass *pass, const trmi_op *op, int32_t ranks) {
     }
 }
 
+/* Contract in pass.h. Means that no sample reaches stay as they are. */
 trm_status trmi_pass_block_means(trmi_pass *pass, const trmi_plan_options *options,
                                  const trmi_roots *roots, trm_error *err) {
     (void)roots;

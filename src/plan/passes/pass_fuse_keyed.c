@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+/* Samples of a batch from which ids repeat often enough. */
 enum { LEAST_SAMPLES = 256 };
 
 /* Returns whether a value is float32. */
@@ -85,6 +86,7 @@ static bool fuse_linear(trmi_pass *pass, const trmi_op *op) {
     return true;
 }
 
+/* Contract in pass.h. Operators that lose their last reader are removed by a later pass. */
 trm_status trmi_pass_fuse_keyed(trmi_pass *pass, const trmi_plan_options *options,
                                 const trmi_roots *roots, trm_error *err) {
     (void)options;

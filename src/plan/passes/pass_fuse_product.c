@@ -159,6 +159,8 @@ static void emit_all(trmi_pass *pass, const fusion *f) {
     }
 }
 
+/* Contract in pass.h. Slices are found in a walk of their own, because all of them must be known
+ * when their product is written. */
 trm_status trmi_pass_fuse_product(trmi_pass *pass, const trmi_plan_options *options,
                                   const trmi_roots *roots, trm_error *err) {
     (void)options;

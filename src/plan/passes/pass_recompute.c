@@ -319,6 +319,7 @@ static int32_t brought_parameter(const recompute *r, const trmi_op *op) {
     return store != NULL && store->again ? op->outputs[0] : 0;
 }
 
+/* Returns the type of an operator's output. */
 static trm_dtype dtype_of(const recompute *r, const trmi_op *op) {
     return r->pass->from->values[op->outputs[0]].dtype;
 }

@@ -18,6 +18,7 @@
 /* A rank of a common machine: only the relation of the three matters. */
 static const double flops_a_second = 1e11, bytes_a_second = 2e10, sent_a_second = 4e9;
 
+/* The state of one search for a cut. */
 typedef struct cutter {
     const trm_graph *graph;
     int32_t *ops;      /* [count] forward operators in order */
@@ -27,6 +28,7 @@ typedef struct cutter {
     double *crosses; /* [count + 1] bytes that cross a cut before the operator */
 } cutter;
 
+/* Returns whether an operator is computed in forward; leaves are not. */
 static bool is_forward(const trm_graph *g, int64_t index) {
     return g->ops[index].phase == TRMI_FORWARD && !trmi_is_leaf(&g->ops[index]);
 }
@@ -55,11 +57,14 @@ static int32_t forward_of(const trm_graph *g, int64_t index, int32_t before) {
                                                                    : find_named(g, origin, index);
 }
 
+/* Returns the seconds of an operator by fixed rates: only their relation matters, since cuts are
+ * compared with each other. */
 static double seconds_of(const trm_graph *g, const trmi_op *op) {
     trmi_cost cost = trmi_op_cost(g, op);
     return fmax(cost.flops / flops_a_second, cost.bytes / bytes_a_second);
 }
 
+/* Returns the bytes of a value. */
 static double bytes_of(const trmi_value *v) {
     return (double)trm_shape_count(&v->shape) * (double)trm_dtype_bytes(v->dtype);
 }

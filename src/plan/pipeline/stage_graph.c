@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Values in place of a stage: a leaf, and what is made of parameters alone, which belong to no
+ * stage. */
 enum { LEAF = -1, DERIVED = -2 };
 
 /* A value that a virtual stage reads and another makes. */
@@ -28,6 +30,7 @@ typedef struct crossing {
     bool backward; /* first read in backward */
 } crossing;
 
+/* The state of the walk over the graph of all stages. */
 typedef struct stager {
     const trm_graph *g;
     const trmi_stage_options *o;
@@ -47,6 +50,7 @@ typedef struct stager {
 
 /* ---- stages of operators --------------------------------------------------------------------- */
 
+/* Returns the virtual stage of a name; *at remembers where the last one was found. */
 static int32_t stage_of_name(const trmi_stage_map *map, const char *name, int32_t *at) {
     for (int32_t i = 0; i < map->count; i++) {
         int32_t k =
@@ -240,6 +244,7 @@ static trm_status make_edges(stager *s, trm_error *err) {
 
 /* ---- leaves ---------------------------------------------------------------------------------- */
 
+/* Returns whether a stage holds values of this kind between steps. */
 static bool is_held(trmi_op_kind kind) {
     return kind == TRMI_OP_PARAMETER || kind == TRMI_OP_STATE;
 }
@@ -298,6 +303,7 @@ static trm_status list_leaves(stager *s, trm_error *err) {
     return TRMI_CHECK_MEMORY(err, s->arena, "for stages");
 }
 
+/* Returns the leaf of a name; NULL: none. */
 static const trmi_stage_leaf *leaf_named(const trmi_staged *staged, const char *name) {
     for (int32_t i = 0; i < staged->leaves_count; i++) {
         if (strcmp(staged->leaves[i].name, name) == 0) {

@@ -29,6 +29,7 @@ typedef struct edge_state {
     double *arrives, *taken;   /* [micros] seconds of arrival; of the receiver's asking for it */
 } edge_state;
 
+/* Where one rank is in its actions. */
 typedef struct rank_state {
     int32_t action; /* that is due; the number of all: the work after the last one */
     int32_t edge;   /* sends: next edge to look at; 0 with `begun` false: has not begun */
@@ -38,6 +39,7 @@ typedef struct rank_state {
     double left; /* seconds of work that are not done; only where ranks share cores */
 } rank_state;
 
+/* The schedule, its messages, and the state of all ranks. */
 typedef struct play {
     const trmi_pipeline *p;
     const trmi_pipeline_edge *edges;
@@ -51,6 +53,7 @@ typedef struct play {
     double now;          /* where ranks share cores: the time that all have reached */
 } play;
 
+/* Returns the rank of a virtual stage. */
 static int32_t rank_of(const play *w, int32_t virtual_stage) {
     return virtual_stage % w->p->stages;
 }
@@ -65,6 +68,8 @@ int32_t trmi_pipeline_chain(const trmi_pipeline *p, trmi_pipeline_edge *out) {
     return count;
 }
 
+/* Contract in stage_schedule.h. Sender and receiver list the messages between them in the order of
+ * the sender's actions, so that both agree without names. */
 int32_t trmi_pipeline_messages(const trmi_pipeline *p, const trmi_pipeline_edge *edges,
                                int32_t edges_count, int32_t from, int32_t to, int32_t *out) {
     int32_t count = 0;
@@ -156,6 +161,7 @@ static trm_status take_memory(play *w, const int32_t *in_flight, trm_error *err)
     return TRM_OK;
 }
 
+/* Frees the state of a play. */
 static void free_memory(play *w) {
     trmi_free(w->state);
     trmi_free(w->ranks);
@@ -350,6 +356,8 @@ static trm_status play_all(play *w, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in stage_schedule.h. Each rank's actions are checked first: the play would only hang on
+ * an action that is missing. */
 trm_status trmi_pipeline_run(const trmi_pipeline *p, const trmi_pipeline_edge *edges,
                              int32_t edges_count, trmi_pipeline_play *out, trm_error *err) {
     int32_t own[TRMI_VIRTUAL_STAGES_MAX];

@@ -36,6 +36,7 @@ typedef struct trmi_pipeline_action {
     int32_t chunk, micro;
 } trmi_pipeline_action;
 
+/* A schedule: for each rank an array of `count` actions. */
 typedef struct trmi_pipeline {
     int32_t stages, chunks, micros; /* chunks: of each rank */
     trmi_pipeline_order order;
@@ -73,6 +74,7 @@ static inline bool trmi_pipeline_sends(const trmi_pipeline_edge *edge, int32_t s
                                        bool backward) {
     return edge->from == stage && edge->from_backward == backward;
 }
+/* Returns whether a virtual stage reads the value of an edge in this phase. */
 static inline bool trmi_pipeline_reads(const trmi_pipeline_edge *edge, int32_t stage,
                                        bool backward) {
     return edge->to == stage && edge->to_backward == backward;

@@ -262,6 +262,7 @@ static const trmi_curve *nearest_curve(const trmi_links *l, int32_t count, trmi_
     return best;
 }
 
+/* Contract in links.h. Groups of a size that was not measured get the curve of the nearest size. */
 void trmi_links_add_groups(trmi_links *l, int32_t ranks) {
     const int32_t measured = l->curves_count;
     for (int32_t group = 2; group <= ranks; group++) {
@@ -297,6 +298,8 @@ static void middle_of(const trmi_links *list, int32_t count, size_t offset, trmi
     }
 }
 
+/* Contract in links.h. The median is taken point by point, because a disturbance seldom covers a
+ * whole measurement. */
 void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
     double overheads[TRMI_LINKS_MEASUREMENTS];
     count = count < TRMI_LINKS_MEASUREMENTS ? count : TRMI_LINKS_MEASUREMENTS;
@@ -315,6 +318,8 @@ void trmi_links_middle(const trmi_links *list, int32_t count, trmi_links *out) {
 
 /* ---- prices ---- */
 
+/* Contract in links.h. Linear between points; beyond the last one its slope goes on, before the
+ * first one its time stays. */
 double trmi_curve_at(const trmi_curve *c, double bytes) {
     int32_t i = 1;
     while (i < c->count - 1 && c->bytes[i] < bytes) {

@@ -48,6 +48,8 @@ typedef struct cutting {
     trm_status status; /* first error; later ones are ignored */
 } cutting;
 
+/* Contract in pipeline_cut.h. How many micro-batches a stage keeps follows from the schedule: all
+ * of them (GPipe), or as many as there are stages from this one on (1F1B). */
 trmi_run_memory trmi_cut_memory(const trmi_runs *runs, const trmi_pipe_shape *shape, int32_t v) {
     int32_t stage = v % shape->stages, after = shape->stages - stage;
     double limit = runs->limit - runs->reserved[stage];

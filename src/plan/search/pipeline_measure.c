@@ -15,6 +15,7 @@
 #include <math.h>
 #include <string.h>
 
+/* The plan that is priced, and its costs. */
 typedef struct pricing {
     const trmi_pipe_costs *costs;
     trmi_pipe_plan *plan;
@@ -30,6 +31,7 @@ typedef struct pricing {
 
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a pipeline"); }
 
+/* Contract in pipeline_search.h. A cut is possible where one value, and not more, crosses it. */
 int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
     int32_t count = 0;
     for (int32_t n = 1; n < s->nodes_count; n++) {
@@ -49,6 +51,8 @@ int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
     return count;
 }
 
+/* Contract in pipeline_search.h. A parameter that an earlier node reads is updated by the stage of
+ * that node. */
 bool trmi_pipe_foreign(const trmi_space *s, int32_t begin, bool *foreign) {
     bool any = false;
     memset(foreign, 0, (size_t)s->graph->values_count * sizeof *foreign);

@@ -41,12 +41,14 @@ typedef struct trmi_run_memory {
     double limit;   /* bytes of a rank; 0 = none */
 } trmi_run_memory;
 
+/* What is asked of a run. */
 typedef struct trmi_run_ask {
     int32_t a, b; /* cuts */
     trmi_least least;
     trmi_run_memory memory;
 } trmi_run_ask;
 
+/* All runs of one space, with what was solved so far. */
 typedef struct trmi_runs {
     const trmi_space *space;
     int32_t micros;

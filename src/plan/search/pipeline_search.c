@@ -23,6 +23,7 @@
  * so that none of many is left out by it. */
 enum { MOST_MICROS = 16, MOST_CUTS = 100, CROWDED_CUTS = 4, MANY = 16, ROWS = 4096 };
 
+/* The state of one search. */
 typedef struct searching {
     const trmi_pipe_options *o;
     trmi_pipe_found *found;
@@ -36,6 +37,7 @@ static trm_status no_memory(searching *s) { return TRMI_NO_MEMORY(s->err, "to se
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
+/* Adds a shape on a mesh, as long as there is room. */
 static trm_status add_row(searching *s, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
     if (s->found->count == ROWS) {
         return TRM_OK;
@@ -365,11 +367,14 @@ static trm_status search_row(searching *s, trmi_pipe_row *row, bool quick) {
 
 /* ---- all ------------------------------------------------------------------------------------- */
 
+/* Compares rows by bound. */
 static int by_bound(const void *a, const void *b) {
     const trmi_pipe_row *x = a, *y = b;
     return (x->bound > y->bound) - (x->bound < y->bound);
 }
 
+/* Compares rows for reports: plans that fit by their step, before rows without a plan by their
+ * bound. */
 static int by_step(const void *a, const void *b) {
     const trmi_pipe_row *x = a, *y = b;
     bool has = x->plan.space != NULL && x->plan.fits, other = y->plan.space != NULL && y->plan.fits;
@@ -401,6 +406,7 @@ static void close_hopeless(searching *s, int32_t first, int32_t end) {
     }
 }
 
+/* Returns whether two rows have the same space of one micro-batch, which is then built once. */
 static bool share_space(const trmi_pipe_row *a, const trmi_pipe_row *b) {
     return a->shape.micros == b->shape.micros && a->shape.recompute == b->shape.recompute &&
            memcmp(&a->mesh, &b->mesh, sizeof a->mesh) == 0;
@@ -439,6 +445,8 @@ static trm_status search_rows(searching *s) {
     return TRM_OK;
 }
 
+/* Contract in pipeline_search.h. `known`: seconds of a plan that is known already; rows whose bound
+ * is above it are not searched. */
 trm_status trmi_pipe_search(const trmi_pipe_options *options, trmi_arena *arena,
                             trmi_pipe_found *out, trm_error *err) {
     trm_error own;

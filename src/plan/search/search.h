@@ -335,8 +335,8 @@ static inline int32_t trmi_space_gradients(const trmi_space *space) {
  */
 double trmi_space_bucket(const trmi_space *space, trmi_move move, uint32_t axes, double bytes);
 /* Computes the cost of a parameter's cast that is read as `read`: returns its bytes on a rank, kept
- * for the whole step (0: `value` is no cast, or none that is made); *seconds. In `sliced` plans on one host the ranks
- * share one copy of all casts, and each rank computes its share. */
+ * for the whole step (0: `value` is no cast, or none that is made); *seconds. In `sliced` plans on
+ * one host the ranks share one copy of all casts, and each rank computes its share. */
 double trmi_space_cast(const trmi_space *space, int32_t value, const trmi_spread *read, bool sliced,
                        double *seconds);
 /* Returns the strategy of a node without a line in the plan: the one that is cheapest given the
@@ -429,6 +429,8 @@ enum {
     TRMI_WAYS = 2 * TRMI_STORES,
     TRMI_WAY_SLICED = 8 /* added to a way */
 };
+/* A way as one number: how parameters are stored and whether the output is recomputed; ways from
+ * TRMI_WAY_SLICED on are the same with updates in slices. */
 static inline int32_t trmi_way_of(trmi_store store, bool again) {
     return (int32_t)store + TRMI_STORES * again;
 }
@@ -603,6 +605,7 @@ typedef enum trmi_bound {
      * none that leaves room for what programs need beyond (exec/autoparallel/auto_parallel.c) */
     TRMI_BOUND_WHOLE_LIMIT
 } trmi_bound;
+/* Plans that one search keeps, at most. */
 enum { TRMI_CANDIDATES = 64 };
 /* Result and certificate of a search. */
 typedef struct trmi_found {

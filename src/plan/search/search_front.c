@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Expresses a space as a graph with two costs, seconds and bytes, and solves it with
- * plan/solve/solve_front.h. */
+ * plan/solve/solve_front.h.
+ *
+ *     space                                   solver
+ *     node (an operator)                      node
+ *     strategy of its class (how it is cut)   state of the node
+ *     way (how parameters are stored, and     option of the state: it changes the costs of the
+ *     whether the output is recomputed)       node but not those of its edges
+ *     edge with a table [from][to]            edge: seconds of a redistribution, bytes that it keeps
+ *
+ * Nodes of a class share one list of costs and edges share the space's tables, so that the graph of
+ * a deep model stays small. The graph is scratch memory; the points of the front are the
+ * caller's. */
 #include "plan/search/search.h"
 
 #include "base/memory.h"
 
 #include <math.h>
 
+/* Reports that there is no memory. */
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to search a plan"); }
 
 /* Computes the costs [strategies][ways] of a class; NULL: no memory. */

@@ -164,6 +164,8 @@ static bool choose_tensor_parallel(const trmi_space *s, trmi_choice *out) {
     return pairs;
 }
 
+/* Contract in search.h. Returns whether the rule has made a plan of its own: else it is the plan of
+ * data parallel again, and is not listed twice. */
 bool trmi_space_baseline(const trmi_space *s, trmi_baseline baseline, trmi_choice *out) {
     if (baseline == TRMI_BASELINE_TENSOR) {
         return choose_tensor_parallel(s, out);

@@ -73,6 +73,8 @@ trmi_cooperative_cost trmi_space_cooperative(const trmi_space *s, const trmi_spa
     return out;
 }
 
+/* Contract in search.h. Holds for the whole plan or not at all: ranks meet once a step, after all
+ * other operators. */
 bool trmi_choice_cooperative(const trmi_space *s, const trmi_choice *choice) {
     bool cooperative = s->costs.cooperative;
     for (int32_t n = 0; cooperative && n < s->nodes_count; n++) {

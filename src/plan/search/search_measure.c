@@ -453,6 +453,7 @@ static void simulate_backward(step_simulation *w) {
 
 /* ---- gradients on the link ---- */
 
+/* Compares gradients by the time at which they are ready. */
 static int by_ready(const void *a, const void *b) {
     const gradient_item *x = a, *y = b;
     return (x->ready > y->ready) - (x->ready < y->ready);

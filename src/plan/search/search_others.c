@@ -15,6 +15,7 @@ typedef struct wish {
     int32_t node, strategy;
 } wish;
 
+/* Compares by cost, then by node and strategy, so that equal costs have a fixed order. */
 static int by_cost(const void *a, const void *b) {
     const wish *x = a, *y = b;
     return x->cost != y->cost   ? (x->cost > y->cost) - (x->cost < y->cost)

@@ -50,6 +50,7 @@ static int32_t digit_of(const trmi_price_table *t, uint8_t letter) {
                                         : -1;
 }
 
+/* Contract in search.h. -1: the table does not have this spread. */
 int32_t trmi_price_number(const trmi_price_table *t, const trmi_mesh *mesh, const trmi_spread *s) {
     int32_t number = 0;
     for (int32_t i = 0; i < mesh->axes; i++) {
@@ -71,6 +72,7 @@ double trmi_price_between(const trmi_price_table *t, const trmi_mesh *mesh, cons
     return a < 0 || b < 0 ? INFINITY : (double)t->seconds[(int64_t)a * t->count + b];
 }
 
+/* Contract in search.h. All shapes between nodes have a table; others have no price. */
 double trmi_space_move_seconds(const trmi_space *s, int32_t value, const trmi_spread *from,
                                const trmi_spread *to) {
     const trmi_value *v = &s->graph->values[value];
@@ -355,6 +357,7 @@ static bool add_zeros(const filling *f, float *a, int32_t live, const int32_t *o
 
 /* ---- all ---- */
 
+/* Returns the (min,+) product for this CPU. */
 static trmi_minplus *minplus_kernel(void) { return TRMI_CPU_CHOICE(trmi_minplus); }
 
 /* Computes all prices and writes them to the table. Works on the `live` spreads that fit the shape,

@@ -226,6 +226,7 @@ static trm_status solve_within_limit(run *r, double mu, int of) {
     return TRM_OK;
 }
 
+/* Compare candidates from the largest memory to the smallest, and points by time. */
 static int by_memory(const void *a, const void *b) {
     const trmi_candidate *x = a, *y = b;
     int bytes = (x->measure.bytes < y->measure.bytes) - (x->measure.bytes > y->measure.bytes);
@@ -467,6 +468,7 @@ static trm_status find_runners_up(run *r) {
     return TRM_OK;
 }
 
+/* Contract in search.h. MindSpore's names of the same searches are accepted. */
 trm_status trmi_search_mode_parse(const char *name, trmi_search_mode *mode, trm_error *err) {
     static const char *const names[] = {"optimal",
                                         "recursive",

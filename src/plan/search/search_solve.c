@@ -121,6 +121,8 @@ static trm_status read_stores(const trmi_space *s, const trmi_partition_plan *pl
     return TRM_OK;
 }
 
+/* Contract in search.h. The inverse of writing a plan; operators without a line take what the
+ * partition would choose. */
 trm_status trmi_space_choice(const trmi_space *s, const trmi_partition_plan *plan, trmi_choice *out,
                              trm_error *err) {
     for (int32_t n = 0; n < s->nodes_count; n++) {
@@ -156,6 +158,8 @@ bool trmi_choice_sliced(const trmi_space *s, const trmi_choice *choice) {
 
 /* ---- weights -> cost graph -> choice ---- */
 
+/* Contract in search.h. Combinations that are impossible or useless are infinite, so that no solver
+ * needs to know them. */
 trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class *c, int32_t i,
                                     int way, const trmi_objective *w) {
     const trmi_store form = trmi_way_store(way);
@@ -177,6 +181,8 @@ trmi_node_cost trmi_space_node_cost(const trmi_space *s, const trmi_space_class 
                             store->bytes + copies * (c->kept[i] - (again ? c->saved[i] : 0))};
 }
 
+/* Contract in search.h. Every operator by itself at its cheapest, without messages: no plan is
+ * below. */
 double trmi_space_operator_bound(const trmi_space *s) {
     const trmi_objective micro = {.away = 1};
     double sum = 0;

@@ -751,6 +751,8 @@ trm_status trmi_space_connect(trmi_space *s, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in search.h. Opening makes nodes and classes, connecting makes edges and their
+ * tables. */
 trm_status trmi_space_create(const trm_graph *graph, const trmi_mesh *mesh,
                              const trmi_search_costs *costs, const trmi_partition_plan *pins,
                              trmi_space **out, trm_error *err) {

@@ -17,6 +17,8 @@ double trmi_space_bytes(const trmi_space *s, int32_t value, const trmi_spread *s
            (double)trm_dtype_bytes(v->dtype);
 }
 
+/* Contract in search.h. On axes that cut nothing all ranks compute the same gradient, which needs
+ * no sum. */
 trmi_spread trmi_space_gradient(const trmi_mesh *mesh, const trmi_spread *read,
                                 const char *letters) {
     trmi_spread g = trmi_spread_adjoint(mesh, read);
@@ -65,6 +67,7 @@ trmi_spread trmi_space_made(const trmi_mesh *mesh, const trmi_spread *read, cons
     return made;
 }
 
+/* Contract in search.h. A parameter that several operators read is priced once, at its owner. */
 bool trmi_space_owns(const trmi_space *s, const trmi_op *op, int32_t value) {
     const trmi_op *parameter = trmi_parameter_of(s->graph, value);
     if (s->foreign == NULL || !s->foreign[parameter->outputs[0]]) {
@@ -93,6 +96,8 @@ double trmi_space_joined(const trmi_space *s, const trmi_op *op, int32_t input,
     return !trmi_space_trains(s, parameter) || in_place ? 0 : trmi_space_bytes(s, value, &whole);
 }
 
+/* Contract in search.h. A table that other operators read as well gets a dense gradient, which
+ * lives until both are added. */
 double trmi_space_held(const trmi_space *s, const trmi_op *op, int32_t input,
                        const trmi_spread *read) {
     const trmi_op *parameter = trmi_parameter_of(s->graph, op->inputs[input]);
@@ -151,6 +156,7 @@ static bool parts_of(const trmi_space *s, const trm_shape *shape, const trmi_spr
     return false;
 }
 
+/* Contract in search.h. Only parameters that are trained are kept in parts. */
 bool trmi_space_parts(const trmi_space *s, int32_t node, int32_t input, int32_t i,
                       trmi_spread *out) {
     const trmi_op *op = trmi_space_op(s, node),
@@ -181,6 +187,8 @@ static const trmi_curve *curve_of(const trmi_space *s, bool sliced) {
     return sliced && s->costs.sliced != NULL ? s->costs.sliced : s->costs.update;
 }
 
+/* Contract in search.h. The curves of the optimiser are measured by bytes of a rank; near the size
+ * of this network a line is close enough, and sums of lines are what the solver can add. */
 void trmi_space_find_update_lines(trmi_space *s) {
     const trm_graph *g = s->graph;
     double bytes = 0;
@@ -211,6 +219,8 @@ double trmi_space_bucket(const trmi_space *s, trmi_move move, uint32_t axes, dou
     return trmi_price(&s->prices, &s->mesh, move, axes, wire * bytes) + pack;
 }
 
+/* Contract in search.h. Fused into buckets, a gradient costs its bytes at the slope of large
+ * messages; the starts belong to the buckets. */
 double trmi_space_reduce_seconds(const trmi_space *s, int32_t value, const trmi_spread *made,
                                  const trmi_spread *stored) {
     uint32_t axes = 0;
@@ -255,6 +265,7 @@ double trmi_space_gathered(const trmi_space *s, double bytes) {
                             : 0;
 }
 
+/* Contract in search.h. All axes on which the two spreads differ move at once. */
 double trmi_space_store_move(const trmi_space *s, int32_t value, const trmi_spread *parts,
                              const trmi_spread *whole, bool scatter) {
     uint32_t axes = 0;
@@ -293,6 +304,8 @@ static void add_slices(const trmi_space *s, bool trained, bool in_factors,
     slices->bytes += whole * (1 + (trained ? trmi_space_gradients(s) + s->costs.slots / ranks : 0));
 }
 
+/* Contract in search.h. A cast reads the parameter and writes the copy; kernels that round by
+ * themselves need none. */
 double trmi_space_cast(const trmi_space *s, int32_t value, const trmi_spread *read, bool sliced,
                        double *seconds) {
     const trmi_op *cast = trmi_made_by(s->graph, value, TRMI_OP_CAST);

@@ -23,6 +23,7 @@
 #include <math.h>
 #include <string.h>
 
+/* Passes over all edges in which messages of the dual are improved. */
 enum { SWEEPS = 30 };
 
 /* State of one search. */
@@ -36,6 +37,7 @@ typedef struct branch {
 
 /* A level of the tree: the graph after fixing one more node. */
 typedef struct level level;
+/* One level of the tree: the graph with one more node fixed. */
 struct level {
     trmi_solve_work *work;
     const level *above;

@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Nodes of a factor and factors of a node, at most. */
 enum { SCOPE_MAX = 16, FACTORS_MAX = 64 };
 
 /* A table over one or more nodes. */
@@ -36,6 +37,7 @@ typedef struct bucket {
     int32_t factors[FACTORS_MAX], factors_count; /* each with `node` as its last */
 } bucket;
 
+/* The state of one elimination. */
 typedef struct core {
     trmi_solve_work *work;
     trmi_arena memory;

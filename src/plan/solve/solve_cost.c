@@ -10,6 +10,7 @@
 
 #include <math.h>
 
+/* Contract in solve.h. Sums are in double: tables are float32, and thousands of them are added. */
 double trmi_solve_cost(const trmi_cost_graph *g, const int32_t *choice) {
     double sum = 0;
     for (int32_t i = 0; i < g->nodes_count; i++) {
@@ -22,6 +23,7 @@ double trmi_solve_cost(const trmi_cost_graph *g, const int32_t *choice) {
     return sum;
 }
 
+/* Contract in solve_front.h. Edges without a table of bytes cost time only. */
 trmi_tradeoff trmi_front_cost(const trmi_front_graph *g, const int32_t *choice,
                               const uint8_t *option) {
     trmi_tradeoff sum = {0, 0};

@@ -229,6 +229,7 @@ static trm_status search_within_limit(front *f, trmi_front_point *fast, trmi_fro
 
 /* ---- all ---- */
 
+/* Compares points from the largest memory to the smallest, then by time. */
 static int compare_memory(const void *a, const void *b) {
     const trmi_front_point *x = a, *y = b;
     int memory = (x->memory < y->memory) - (x->memory > y->memory);
@@ -283,6 +284,7 @@ static trm_status compute_front(front *f) {
     return TRM_OK;
 }
 
+/* Contract in solve_front.h. Limits that are 0 have the defaults set here. */
 trm_status trmi_front_solve(const trmi_front_graph *graph, const trmi_front_options *options,
                             trmi_arena *arena, trmi_front *out, trm_error *err) {
     double begin = trmi_os_now();

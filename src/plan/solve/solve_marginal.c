@@ -209,6 +209,8 @@ trm_status trmi_work_marginals(const trmi_solve_work *work, float *const *margin
     return status;
 }
 
+/* Contract in solve.h. If step 1 alone cannot eliminate all nodes, marginals are unknown
+ * (INFINITY), which is no error: they serve reports. */
 trm_status trmi_solve_marginals(const trmi_cost_graph *g, float *const *marginal, trm_error *err) {
     trmi_tables tables;
     trmi_solve_work work;

@@ -37,6 +37,7 @@ static trm_status allocate_arrays(trmi_solve_work *w, int32_t nodes, trm_error *
     return ok ? TRM_OK : fail_no_memory(err);
 }
 
+/* Contract in solve_reduce.h. May be called on a work that was opened in part. */
 void trmi_work_close(trmi_solve_work *w) {
     for (int32_t i = 0; w->near != NULL && i < w->nodes_count; i++) {
         free(w->near[i]);
@@ -117,6 +118,7 @@ static trm_status add_table(trmi_solve_work *w, int32_t a, int32_t b, int32_t ta
     return list_slot(w, a, at) && list_slot(w, b, at) ? TRM_OK : fail_no_memory(err);
 }
 
+/* Contract in solve_reduce.h. Tables of the caller's are leaves: they are named, not copied. */
 trm_status trmi_work_open(trmi_solve_work *w, trmi_tables *tables, const trmi_cost_graph *graph,
                           trm_error *err) {
     memset(w, 0, sizeof *w);
@@ -143,6 +145,7 @@ trm_status trmi_work_open(trmi_solve_work *w, trmi_tables *tables, const trmi_co
     return TRM_OK;
 }
 
+/* Contract in solve_reduce.h. Copies what is live; the steps of `from` are not repeated. */
 trm_status trmi_work_copy(trmi_solve_work *w, const trmi_solve_work *from, trm_error *err) {
     memset(w, 0, sizeof *w);
     w->tables = from->tables;
@@ -271,6 +274,8 @@ static int32_t next_node(const trmi_solve_work *w, int32_t most) {
     return best;
 }
 
+/* Contract in solve_reduce.h. Nodes with fewest neighbours go first, which keeps tables of
+ * pairs. */
 trm_status trmi_work_reduce(trmi_solve_work *w, int32_t most, trm_error *err) {
     for (int32_t node; (node = next_node(w, most)) >= 0;) {
         trmi_reduced *step = &w->steps[w->steps_count];
@@ -286,6 +291,7 @@ trm_status trmi_work_reduce(trmi_solve_work *w, int32_t most, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in solve_reduce.h. The row of the fixed state becomes a cost of each neighbour. */
 trm_status trmi_work_fix(trmi_solve_work *w, int32_t node, int32_t state, trm_error *err) {
     while (w->near_count[node] > 0) {
         int32_t slot = w->near[node][0], other = trmi_slot_other(&w->slots[slot], node);
@@ -337,6 +343,7 @@ void trmi_work_trace(const trmi_solve_work *w, int32_t *choice) {
     }
 }
 
+/* Contract in solve_reduce.h. Nodes without neighbours are left with their least cost. */
 double trmi_work_constant(const trmi_solve_work *w) {
     double sum = 0;
     for (int32_t i = 0; i < w->steps_count; i++) {

@@ -199,6 +199,7 @@ static bool compute_table(trmi_tables *t, trmi_table *key) {
     }
 }
 
+/* Contract in solve_tables.h. -1: no memory. */
 int32_t trmi_tables_make(trmi_tables *t, trmi_table_kind kind, int32_t a, int32_t b, int32_t c) {
     trmi_table key = {.kind = kind, .a = a, .b = b, .c = c};
     int32_t number = find_table(t, &key);

@@ -38,6 +38,7 @@ typedef struct trmi_table {
     int32_t generation; /* depth of the expression that made it; 0 = leaf */
 } trmi_table;
 
+/* Chains of the hash by which tables are found. */
 enum { TRMI_TABLE_CHAINS = 1024 };
 
 /* All tables of one solve. */
