@@ -125,6 +125,8 @@ typedef struct app_options {
 } app_options;
 
 typedef struct app_command app_command;
+/* The state of one run of the program: what was asked for, and what has been made so far. main()
+ * makes one and passes it to every function of a command. */
 typedef struct app_context {
     const app_command *commands; /* all commands; a row without a name ends the list */
     const app_command *command;
@@ -182,6 +184,7 @@ void app_defaults(app_options *o);
 trm_usage app_usage(const app_options *o, trm_usage otherwise);
 
 /* ---- help (help.c) --------------------------------------------------------------------------- */
+
 /* Prints the list of commands and of models. */
 void app_help_overview(const app_command *commands);
 /* Prints usage, text and flags of one command. */
@@ -250,6 +253,7 @@ TRM_MUST_USE trm_status app_make_model(app_context *app, const char *name, trm_d
  * sound checkpoint in it.
  *   errors  INVALID if it is of another model, IO */
 TRM_MUST_USE trm_status app_recall(app_context *app, const char *name, trm_error *err);
+/* Bytes of the part of a checkpoint that describes its model. */
 enum { APP_DESCRIPTION_BYTES = 4096 };
 /* Return what rates count ("images", "samples" or "tokens"), the key of the rate in JSON, and how
  * many a sample has. */
@@ -515,6 +519,7 @@ int app_signal_exit_code(void);
 bool app_signal_wants_state(void);
 
 /* ---- commands -------------------------------------------------------------------------------- */
+
 /* The functions of the commands; each returns the exit code. */
 int app_run_train(app_context *app);
 int app_run_eval(app_context *app);

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 
+/* Compares two numbers, for a median. */
 static int compare_doubles(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -24,6 +25,8 @@ app_sample app_summarise(double *values, int64_t count) {
     return (app_sample){median, values[0], values[count - 1], count};
 }
 
+/* Contract in bench.h. Every figure of a benchmark stands beside the machine on which it was
+ * measured. */
 void app_put_machine(int64_t threads) {
     trm_machine m;
     trm_machine_get(&m);

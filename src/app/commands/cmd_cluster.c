@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Hosts of a rank table that is made from a list, at most. */
 enum { HOSTS_MAX = 256 };
 
 /* Prints a text, ended by a newline, or the error. Frees `text`. Returns the exit code. */

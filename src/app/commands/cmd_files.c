@@ -72,6 +72,7 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
                                         : trm_export_safetensors(*model, o->output, err);
 }
 
+/* The commands export and import. With --dry-run everything is checked and nothing is written. */
 int app_run_export(app_context *app) {
     trm_error err;
     trm_dataset *data = NULL;

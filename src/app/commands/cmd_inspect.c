@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Is a trm_line_sink that prints. */
 static void print_line(void *context, const char *line) {
     (void)context;
     printf("%s\n", line);

@@ -19,6 +19,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Ranks up to which costs are measured, and plans run, by as many processes of this machine. */
 enum { MEASURED_RANKS = 8 };
 
 /* Returns the number of ranks: of --mesh if it is valid, else of -n; 0 if both disagree (the
@@ -60,6 +61,7 @@ static bool measured_here(const app_context *app, int64_t ranks) {
     return !links && !app->o.plan_no_measure && ranks > 1 && ranks <= MEASURED_RANKS;
 }
 
+/* Contract in planning.h. A plan is priced with the same options with which a job would run it. */
 void app_split_options(const app_context *app, trm_model_options *model) {
     const char *wire = app->o.wire != NULL ? app->o.wire : "fp32";
     bool local = strcmp(app->o.sync_batch_norm, "off") == 0;

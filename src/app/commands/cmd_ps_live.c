@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Servers and workers of a report, at most. */
 enum { SERVERS_MAX = 1024, WORKERS_SHOWN = 256 };
 static const double patience_seconds = 10;
 
@@ -145,11 +146,13 @@ static trm_status tell_row(trm_ps_client *client, int32_t number, uint64_t key, 
 
 /* ---- for Prometheus -------------------------------------------------------------------------- */
 
+/* A figure for Prometheus: where it is in the struct of the library. */
 typedef struct metric {
     const char *name, *kind, *help;
     size_t offset; /* of an int64_t in trm_table_stats */
 } metric;
 
+/* Figures of a table; a counter only grows, a gauge may fall. */
 static const metric table_metrics[] = {
     {"rows", "gauge", "rows of the table, in memory and spilled", offsetof(trm_table_stats, rows)},
     {"spilled_rows", "gauge", "of those, in the file", offsetof(trm_table_stats, spilled_rows)},
@@ -289,6 +292,7 @@ static trm_status print_result(trm_ps_client *client, const app_options *o, cons
     return status;
 }
 
+/* Contract in cmd_ps.h. The list of addresses is cut in place, so it is copied first. */
 trm_status app_ps_inspect_servers(app_context *app, const char *addresses, const uint64_t *key,
                                   trm_error *err) {
     const app_options *o = &app->o;

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Special tokens that one command adds, at most. */
 enum { SPECIAL_TOKENS_MAX = 256 };
 
 /* ---- train ----------------------------------------------------------------------------------- */

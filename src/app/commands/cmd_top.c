@@ -27,6 +27,7 @@ typedef struct screen {
 
 /* ---- the curve ------------------------------------------------------------------------------- */
 
+/* Rows of the drawn curve, and points of it, at most. */
 enum { CURVE_ROWS = 6, CURVE_MOST = 400 };
 
 /* Writes the loss as a curve of block characters: `columns` wide, each column the mean of its
@@ -216,6 +217,7 @@ static void put_screen(FILE *to, const app_run *run, screen size) {
 /* ---- the terminal ---------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t ended;
+/* Handles SIGINT and SIGTERM: only notes them, so that the loop restores the terminal. */
 static void note_end(int signal_number) { ended = signal_number; }
 
 /* Returns the size of the terminal, 80 x 24 where it is not known. */

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Plans of a validation at most; rounds at least and as a rule; steps of a comparison in turns. */
 enum { PLANS_MAX = 96, ROUNDS_LEAST = 3, ROUNDS = 7, COMPARED_STEPS = 300 };
 /* seconds that rounds take at least, so that good and bad moments of the machine are in all of
  * them */

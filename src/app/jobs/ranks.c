@@ -18,6 +18,7 @@
 
 extern char **environ;
 
+/* How this process is connected to the other ranks. */
 typedef struct app_ranks {
     trm_bootstrap *bootstrap; /* NULL in an elastic job */
     trm_comm *made;           /* NULL in an elastic job */
@@ -89,6 +90,8 @@ const char *app_log_directory(const app_context *app) {
     return logs;
 }
 
+/* Contract in ranks.h. The launcher forwards signals and ends with the first rank that fails; its
+ * message names this rank. */
 trm_status app_launch(const app_context *app, const char *const *command, int *code,
                       trm_error *err) {
     const app_options *o = &app->o;
@@ -439,6 +442,8 @@ static trm_status count_batch_parts(app_context *app, int64_t *out, trm_error *e
     return TRM_OK;
 }
 
+/* Contract in app.h. --global-batch keeps the result of a training the same for any number of
+ * ranks, so it must be divided exactly. */
 trm_status app_settle_batch(app_context *app, trm_error *err) {
     app_options *o = &app->o;
     if (o->global_batch == 0) {

@@ -96,6 +96,7 @@ typedef struct role {
     double first_time, last_time, loss;
 } role;
 
+/* Steps of `bench train` that are not timed: the first batches create rows and buffers. */
 enum { WARM_STEPS = 20 };
 
 /* Opens the data of a role: a trm_train_spec.input_fn. The estimator determines the shard. */

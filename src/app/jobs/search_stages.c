@@ -131,6 +131,7 @@ static trm_status take_found(app_context *app, trm_plan_info *plan, trm_error *e
     return status;
 }
 
+/* Contract in app.h. The plan is static, because options point into it until the process ends. */
 trm_status app_search_stages(app_context *app, trm_error *err) {
     static trm_plan_info plan;
     app_options *o = &app->o;

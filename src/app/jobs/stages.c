@@ -22,6 +22,7 @@ const char *app_schedule_name(trm_schedule schedule) {
     return names[schedule];
 }
 
+/* Contract in app.h. TRM_ALL stands for "auto". */
 trm_status app_read_stages(const char *text, int64_t ranks, int32_t *out, trm_error *err) {
     char *end;
     if (strcmp(text, "auto") == 0) {

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rows of a table by default, and random batches that repeat (make_random_clicks). */
 enum { FIELD_ROWS = 100000, PEER_REPEAT_BATCHES = 8 };
 
 /* Sets the options of a click model that were not given. */

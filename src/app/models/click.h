@@ -6,6 +6,7 @@
 #include "trireme/data.h"
 #include "trireme/nn.h"
 
+/* Layers of a tower, columns of a file, and fields of a model that flags can name, at most. */
 enum { APP_LAYERS_MAX = 16, APP_COLUMNS_MAX = 512, APP_FIELDS_MAX = 512 };
 
 /* Values of the flags of click data and click models. */

@@ -12,6 +12,7 @@
 
 /* ---- both kinds ------------------------------------------------------------------------------ */
 
+/* Returns the side of images that --image-size gives; 0: not given. */
 static int64_t image_size_of(const app_options *o) { return o->image_size; }
 
 /* Builds the graph of an image model. A trm_network. */
@@ -193,6 +194,7 @@ static trm_status recall_vit_folder(app_context *app, const char *name, const ch
     return TRM_OK;
 }
 
+/* Says what a Hugging Face folder of this model needs beside the weights. */
 static void set_vit_folder(const app_network *network, trm_huggingface_options *out) {
     out->vit = &network->vit;
     memcpy(out->image_mean, network->image_mean, sizeof out->image_mean);

@@ -353,6 +353,7 @@ static trm_status recall_language_folder(app_context *app, const char *name, con
     return TRM_OK;
 }
 
+/* Says what a Hugging Face folder of this model needs beside the weights. */
 static void set_language_folder(const app_network *network, trm_huggingface_options *out) {
     out->network = &network->language.options;
 }
@@ -438,6 +439,7 @@ trm_status app_language_keep_tokenizer(const app_context *app, const char *folde
     return trm_tokenizer_save(tokenizer, path, err);
 }
 
+/* Returns the tokens of a sample that --context gives; 0: not given. */
 static int64_t context_of(const app_options *o) { return o->context_tokens; }
 
 /* Adds the sizes to the event "start". */

@@ -17,6 +17,7 @@ typedef struct column {
     trm_shape row; /* shape of one sample, with a leading 1 */
 } column;
 
+/* The rows that were collected so far. */
 struct app_predictions {
     column logits, label;
     int64_t samples;

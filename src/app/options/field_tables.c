@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Letters of a table's name, at most. */
 enum { NAME_MAX_LETTERS = 32 };
 
 /* Returns the error about a part of the flag.

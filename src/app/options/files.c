@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Bytes of a text that a flag names, at most. */
 enum { TEXT_MAX = 1 << 20 };
 
 /* Contract in app.h. Reads one byte more than allowed, to notice a longer file. */

@@ -83,8 +83,8 @@ static trm_status parse_real(const app_flag *f, const char *text, double *out, t
     return TRM_OK;
 }
 
-/* Parses a number of bytes with an optional unit: K, M and G are powers of 1024, KB, MB and GB
- * of 1000.
+/* Parses a number of bytes with an optional unit: K, M, G and KiB, MiB, GiB are powers of 1024, KB,
+ * MB, GB and TB of 1000. The number may have a fraction ("1.5GB").
  *   errors  INVALID */
 static trm_status parse_bytes(const app_flag *f, const char *text, int64_t *out, trm_error *err) {
     static const struct {

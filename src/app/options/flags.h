@@ -47,6 +47,7 @@ typedef struct app_group {
     const char *kind; /* titles of the kinds of models that read these flags, A|B; NULL = all */
 } app_group;
 
+/* Groups of flags of a command, flags in all, and arguments without flag, at most. */
 enum { APP_GROUPS_MAX = 20, APP_FLAGS_MAX = 128, APP_ARGUMENTS_MAX = 64 };
 
 /* A flag on the command line. */

@@ -27,6 +27,7 @@ static void print_models(void) {
     printf("\n");
 }
 
+/* Contract in app.h. Lists come from the tables, so they are complete by construction. */
 void app_help_overview(const app_command *commands) {
     printf("trireme %s: trains deep networks on many devices from one C program, the same that "
            "trains on "
@@ -48,6 +49,7 @@ static bool of_family(const app_command *c, const char *family) {
     return strncmp(c->name, family, length) == 0 && c->name[length] == ' ';
 }
 
+/* Contract in app.h. A family is the first word of several commands: "ps", "data", "cluster". */
 bool app_help_family(const app_command *commands, const char *family, const char *flag) {
     bool any = false;
     for (const app_command *c = commands; c->name != NULL; c++) {
@@ -125,6 +127,7 @@ typedef struct topic {
     const char *name, *text;
 } topic;
 
+/* Texts of `trireme help TOPIC`, which belong to no single command. */
 static const topic TOPICS[] = {
     {"exit-codes",
      "Exit codes\n"

@@ -19,10 +19,12 @@
 
 /* ---- conditions ------------------------------------------------------------------------------ */
 
+/* Returns whether a text that may be absent equals a word. */
 static bool is_word(const char *text, const char *word) {
     return text != NULL && strcmp(text, word) == 0;
 }
 
+/* The conditions of the table below: each tells from the options whether something is in use. */
 static bool generates_data(const app_context *app) {
     const app_options *o = &app->o;
     return is_word(o->data, "synth") || is_word(o->data, "clicks") || is_word(o->dataset, "clicks");
@@ -197,6 +199,7 @@ void app_warn_idle_flags(const app_context *app, app_stage stage) {
     }
 }
 
+/* Contract in app.h. The first such flag is reported. */
 trm_status app_refuse_idle_flags(const app_context *app, app_stage stage, trm_error *err) {
     char is_for[160];
     for (int i = 0; i < app->parsed.given_count; i++) {

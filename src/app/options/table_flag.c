@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Words for the type of rows, and for the rule by which rows leave a full table. */
 static const app_word ROWS[] = {
     {"fp32", TRM_FLOAT32}, {"bf16", TRM_BFLOAT16}, {"fp16", TRM_FLOAT16}, {NULL, 0}};
 static const app_word CAPS[] = {{"lru", TRM_CAP_LRU}, {"lfu", TRM_CAP_LFU}, {NULL, 0}};
@@ -106,6 +107,7 @@ typedef struct numeric {
 } numeric;
 
 #define AT(member) offsetof(trm_table_options, member)
+/* Keys whose value is a number: range, and member of the options. */
 static const numeric NUMBERS[] = {
     {"rate", 1e-12, 1e6, AT(learning_rate), INTO_DOUBLE},
     {"momentum", 0, 1, AT(optimizer.momentum), INTO_DOUBLE},

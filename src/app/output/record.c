@@ -17,6 +17,8 @@ static int32_t recorded;             /* number of the role whose record is open 
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
+/* Contract in record.h. A new record is opened before the old one is closed, so that an error
+ * leaves the old one in use. */
 trm_status app_record_open(const char *folder, const char *role, int32_t number, trm_error *err) {
     trm_record *opened;
     trm_status status = trm_record_open(folder, role, number, &opened, err);
@@ -86,6 +88,7 @@ static int utf8_length(const unsigned char *s) {
     return overlong || surrogate || range ? 0 : n;
 }
 
+/* Contract in record.h. Bytes that are not UTF-8 become U+FFFD, because JSON must be UTF-8. */
 void app_put_json_string(FILE *to, const char *value) {
     const unsigned char *s = (const unsigned char *)value;
     fputc('"', to);

@@ -21,6 +21,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
+/* Bytes of a line, at most; a longer one is counted as damaged. */
 enum { LINE_MOST = 1 << 20 };
 
 /* ---- files ----------------------------------------------------------------------------------- */
@@ -62,6 +63,7 @@ static bool is_role_file(const char *name, char *who, size_t size) {
     return true;
 }
 
+/* Compares names of files, so that ranks and roles have a fixed order. */
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -361,6 +363,7 @@ trm_status app_run_read(app_run *run, trm_error *err) {
     return status;
 }
 
+/* Contract in run.h. A folder without a record yet is no error: a training may just be starting. */
 trm_status app_run_open(const char *path, app_run **out, trm_error *err) {
     struct stat info;
     size_t length = strlen(path);

@@ -62,6 +62,7 @@ typedef struct app_run_file {
     json_t *end;             /* event done or error after the newest start; NULL = none */
 } app_run_file;
 
+/* Files of a folder that are read (ranks and roles) and events that are kept, at most. */
 enum { APP_RUN_FILES = 256, APP_RUN_EVENTS = 1000 };
 
 /* A run. */

@@ -16,6 +16,7 @@
 
 enum { POINTS_MOST = 2000 }; /* of a curve in the report */
 
+/* Names of the curves in the object; units are in the names. */
 static const char *const CURVE_NAMES[APP_CURVES] = {"step",
                                                     "seconds",
                                                     "loss",

@@ -19,6 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Objects and arrays inside each other, at most. */
 enum { LEVELS = 8 };
 
 static struct {

@@ -35,6 +35,7 @@ typedef enum app_stream {
     APP_RECORD    /* neither text nor JSON of stdout: the record alone */
 } app_stream;
 
+/* How a value is written in JSON. */
 typedef enum app_value_kind {
     APP_VALUE_END, /* after the last value of a list */
     APP_VALUE_INT,
@@ -62,6 +63,8 @@ typedef struct app_value {
     int64_t count; /* of ids */
 } app_value;
 
+/* The functions that make a value: its key in JSON, the value, and the format of the text (NULL:
+ * not in the text). Texts and lists are borrowed until app_put returns. */
 static inline app_value app_int(const char *key, int64_t value, const char *format) {
     return (app_value){APP_VALUE_INT, key, format, {.integer = value}, 0};
 }
