@@ -26,6 +26,7 @@
 #include <string.h>
 
 /* --- options --- */
+
 /* Copies `text` to `to` (`size` bytes; a longer text is cut), or `otherwise` if it is NULL or
  * empty. */
 static void keep_text(char *to, size_t size, const char *text, const char *otherwise) {
@@ -102,6 +103,7 @@ static trm_status compare_options(trm_comm *comm, const trmi_exchange *exchange,
 }
 
 /* --- creation --- */
+
 /* Fills the tables that say which members run on this host, and counts the hosts. members:
  * [group.size] ranks of the job.
  *   errors  NOMEM; the tables then belong to the communicator, which is destroyed */
@@ -369,6 +371,7 @@ size_t trm_comm_keep_shared(trm_comm *comm, void *memory) {
 }
 
 /* --- operations --- */
+
 /* Runs comm->blocking in this thread, or after the pending operations in the progress thread. */
 static trm_status run_blocking(trm_comm *comm, trm_error *err) {
     trm_request *request = &comm->blocking;
@@ -461,6 +464,8 @@ trm_status trm_comm_exchange(trm_comm *comm, const trm_message *messages, int32_
     return run_blocking(comm, err);
 }
 
+/* Contract in trireme/dist.h. An error gives the request back, so that the number of requests does
+ * not grow. */
 trm_status trm_comm_start_exchange(trm_comm *comm, const trm_message *messages, int32_t count,
                                    trm_request **request, trm_error *err) {
     TRMI_NEED(err, comm, request);

@@ -159,6 +159,9 @@ void trmi_comm_stop_thread(trm_comm *comm) {
     comm->thread_started = false;
 }
 
+/* Contract in communicator.h. The text of a tag may be gone when the operation fails, so the
+ * request keeps a copy. `pending` rises before the thread can see the request: from then on only
+ * the thread uses the engines. */
 trm_status trmi_comm_enqueue(trm_comm *comm, trm_request *request, trm_error *err) {
     if (!comm->thread_started) {
         TRMI_TRY(start_thread(comm, err));

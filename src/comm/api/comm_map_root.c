@@ -79,6 +79,8 @@ typedef struct memory_card {
     int32_t owner; /* index in `host`; -1: it has none */
 } memory_card;
 
+/* Contract in communicator.h. Each rank states where its memory lies (a card); then each maps what
+ * the others have stated. A rank without memory takes part and is not mapped. */
 trm_status trmi_comm_map_each(trm_comm *comm, const void *memory, size_t bytes,
                               trmi_shm_segment *out, trm_error *err) {
     const int32_t size = comm->group.size;

@@ -27,6 +27,7 @@ static bool is_reduction(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_REDUCE_SCATTER ||
            kind == TRM_REDUCE_SCATTERV;
 }
+/* Return what a kind has: a root; counts for each rank; a vector of blocks, one for each rank. */
 static bool is_rooted(trm_collective_kind kind) {
     return kind == TRM_BROADCAST || kind == TRM_REDUCE || kind == TRM_SCATTER || kind == TRM_GATHER;
 }
@@ -230,6 +231,8 @@ static trm_status resolve_buffers(trm_comm *comm, const trm_collective *from, tr
     return TRM_OK;
 }
 
+/* Contract in communicator.h. The signature is made last, from the resolved form: ranks that pass
+ * the same operation in different words agree. */
 trm_status trmi_comm_resolve(trm_comm *comm, const trm_collective *from, trm_request *request,
                              trm_error *err) {
     TRMI_TRY(check_scalars(comm, from, err));

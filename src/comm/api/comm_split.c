@@ -50,6 +50,7 @@ typedef struct cell {
     uint8_t data[CELL_BYTES]; /* a part of the rank's blob */
 } cell;
 
+/* The exchange of a child over its parent. */
 typedef struct rounds {
     trm_comm *parent;     /* all of its ranks take part in each round */
     const int32_t *ranks; /* [count] the ranks of the child, as ranks of the parent */

@@ -23,6 +23,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* What a request is. */
 typedef enum trmi_work_kind { TRMI_WORK_COLLECTIVE, TRMI_WORK_MESSAGES } trmi_work_kind;
 
 /* One operation: a collective or an exchange of messages, blocking or asynchronous. */
@@ -43,6 +44,7 @@ struct trm_request {
     trm_error error;       /* of a failure */
 };
 
+/* A communicator of one rank. */
 struct trm_comm {
     trm_bootstrap *bootstrap; /* the job, borrowed */
     /* the communicator from which this one was split, in the end; itself for a first one */

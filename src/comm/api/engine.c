@@ -77,6 +77,8 @@ const char *trmi_op_format(const trmi_engine_call *op, char *text, size_t size) 
     return text;
 }
 
+/* Contract in engine.h. The message names both operations, because the mistake is in the program of
+ * one of the two ranks, and which one is for its author to see. */
 trm_status trmi_op_mismatch(const trmi_group *group, const trmi_engine_call *op, int32_t member,
                             uint64_t sequence, const uint64_t signature[2], trm_error *err) {
     char mine[104], theirs[72];

@@ -78,6 +78,7 @@ typedef struct trmi_exchange {
 } trmi_exchange;
 
 typedef struct trmi_engine trmi_engine;
+/* The functions of a kind of engine. */
 typedef struct trmi_engine_table {
     const char *name;
     /* Runs one collective to its end. A wait ends with an error at the group's deadline or when the
@@ -94,6 +95,7 @@ typedef struct trmi_engine_table {
     void (*destroy)(trmi_engine *engine);
 } trmi_engine_table;
 
+/* What all engines begin with. */
 struct trmi_engine {
     const trmi_engine_table *table; /* functions of its kind */
     trmi_group group;               /* the ranks that it serves */
@@ -104,6 +106,7 @@ struct trmi_engine {
 static inline int64_t trmi_op_offset(const trmi_engine_call *op, int32_t b) {
     return op->offsets != NULL ? op->offsets[b] : op->count * b;
 }
+/* Returns the elements of block b. */
 static inline int64_t trmi_op_count(const trmi_engine_call *op, int32_t b) {
     return op->counts != NULL ? op->counts[b] : op->count;
 }

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions outside the kernels: the choice of a kernel, the blocked sum of many long vectors
- * (trmi_reduce_in_blocks: "far" are vectors that come from memory, not from a cache), and
- * conversion to and from the type of partial results. */
+/* Reductions outside the kernels (reduce_kernels.c, compiled for each instruction set): the choice
+ * of a kernel, the blocked sum of many long vectors, and conversion to and from the type of partial
+ * results.
+ *
+ *     vectors of type --widen--> partial results --kernels--> partial result --finish--> type
+ *       bfloat16, float16          float32: sums, products                     rounded once
+ *       integers, mean             int64                                       divided once
+ *       all others                 the type itself: nothing is converted
+ *
+ * The blocked sum (trmi_reduce_in_blocks) is for "far" vectors, those that come from memory and not
+ * from a cache: a block of the result stays in the first-level cache while all sources are added to
+ * it, a few in each pass. Its bits are those of the plain
+ * kernel; only the time differs. */
 #include "comm/api/reduce.h"
 
 #include "base/cpu.h"
@@ -26,6 +36,7 @@ trmi_reduce_fn *trmi_reduce_find(trm_dtype dtype, trm_reduction reduce) {
 
 /* Returns whether a type has 16 bits; its partial sums and products have a wider type. */
 static bool is_half(trm_dtype dtype) { return dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16; }
+/* Returns whether a type has a fraction, so that a mean needs no conversion. */
 static bool is_float(trm_dtype dtype) {
     return is_half(dtype) || dtype == TRM_FLOAT32 || dtype == TRM_FLOAT64;
 }
@@ -128,6 +139,8 @@ void trmi_reduce_widen(const void *from, trm_dtype from_dtype, void *to, trm_dty
     }
 }
 
+/* Contract in reduce.h. Sums of half types and small integers are made in a wider type (the partial
+ * type), and rounded once, here. */
 void trmi_reduce_finish(const void *from, trm_dtype from_dtype, void *to, trm_dtype dtype,
                         int64_t count, int32_t divisor) {
     if (from_dtype == dtype && divisor == 1) {

@@ -7,8 +7,10 @@
 #include <pthread.h>
 #include <unistd.h>
 
+/* Jobs of a process, at most: tests join several at a time, programs one. */
 enum { JOBS_MAX = 16 };
 
+/* A job that this process has joined. */
 typedef struct job {
     trm_bootstrap *bootstrap; /* NULL: a free entry */
     trm_comm *comm;           /* the first communicator over all ranks of the job; NULL: none */

@@ -524,6 +524,7 @@ static const char *lookup_in_process(void *context, const char *name) {
     return getenv(name);
 }
 
+/* Is an environment without variables, for descriptions that come from arguments alone. */
 static const char *lookup_nothing(void *context, const char *name) {
     (void)context;
     (void)name;

@@ -28,6 +28,8 @@ const char *trmi_env_text(const trmi_environment *env, const char *name) {
     return text != NULL && text[0] != '\0' ? text : NULL;
 }
 
+/* Contract in cluster_claim.h. A variable that is set to nonsense is an error, not as if it were
+ * not set: the launcher meant something. */
 trm_status trmi_env_integer(const trmi_environment *env, const char *name, int64_t low,
                             int64_t high, bool *set, int32_t *out, trm_error *err) {
     const char *text = trmi_env_text(env, name);

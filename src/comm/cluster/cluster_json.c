@@ -191,6 +191,7 @@ static trm_status fail_missing(const trmi_cjson_at *at, const char *key, const c
                      trmi_cjson_path(at, key, path, sizeof path), expected);
 }
 
+/* Fails with the path of the member, what was expected and what was found. */
 static trm_status fail_wrong(const trmi_cjson_at *at, const char *key, const char *expected,
                              const json_t *value, trm_error *err) {
     char path[128], found[64];
@@ -213,6 +214,7 @@ trm_status trmi_cjson_string(const trmi_cjson_at *at, const json_t *object, cons
     return TRM_OK;
 }
 
+/* Contract in cluster_json.h. `plain`: numbers without quotes are allowed in this form of table. */
 trm_status trmi_cjson_integer(const trmi_cjson_at *at, const json_t *object, const char *key,
                               bool required, bool plain, int64_t low, int64_t high, int64_t *out,
                               trm_error *err) {

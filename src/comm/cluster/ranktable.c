@@ -90,6 +90,7 @@ static trm_status read_form(trm_rank_table *table, const json_t *root, trm_error
                      trmi_printable(version, part, sizeof part));
 }
 
+/* Contract in ranktable.h. `name` is shortened for messages. */
 trm_status trmi_table_parse(const char *name, const char *text, size_t bytes, trm_rank_table **out,
                             trm_error *err) {
     json_t *root = NULL;

@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "comm/cluster/cluster_json.h"
 
+/* Limits of a table, compared before memory is taken. */
 enum {
     TRMI_TABLE_RANKS_MAX = 65536, /* ranks of a table, at most */
     TRMI_TABLE_ID_MAX = 64,       /* longest server_id */

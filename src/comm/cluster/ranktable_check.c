@@ -57,6 +57,7 @@ typedef struct address {
     int32_t row;       /* index in `rows` */
 } address;
 
+/* Compares addresses, then rows, so that the message names the first of two equal ones. */
 static int by_address(const void *a, const void *b) {
     int order = memcmp(((const address *)a)->bytes, ((const address *)b)->bytes, 16);
     return order != 0 ? order : ((const address *)a)->row - ((const address *)b)->row;

@@ -41,6 +41,7 @@ static void put_string(trmi_text *text, const char *key, const char *value, cons
     trmi_text_append(text, end, strlen(end));
 }
 
+/* Appends the members of a device. */
 static void put_device(trmi_text *text, const device *one, const char *end) {
     trmi_text_printf(text, "\"device_id\": \"%d\"", one->id);
     if (one->ip[0] != '\0') {
@@ -402,6 +403,7 @@ static void table_json(const trm_rank_table *table, trmi_text *text) {
     trmi_text_printf(text, "], \"digest\": \"%s\"}\n", hex);
 }
 
+/* Contract in trireme/dist.h. The text is what `trireme cluster check` prints. */
 trm_status trm_rank_table_text(const trm_rank_table *table, bool json, char **out, trm_error *err) {
     TRMI_NEED(err, table, out);
     trmi_text text = {0};

@@ -45,6 +45,8 @@ const char *trmi_table_place(const trm_rank_table *table, const trmi_table_row *
     return text;
 }
 
+/* Contract in ranktable.h. A row without an address gets an empty one, so that readers need no
+ * test. */
 trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, trm_error *err) {
     if (table->size == TRMI_TABLE_RANKS_MAX) {
         return TRMI_FAIL(err, TRM_INVALID, "%s: more than %d devices; no table may have more",
@@ -62,6 +64,8 @@ trm_status trmi_table_add_row(trm_rank_table *table, const trmi_table_row *row, 
     return TRM_OK;
 }
 
+/* Contract in ranktable.h. Files may name a server several times; `exists` lets each form decide
+ * whether that is a mistake. */
 trm_status trmi_table_server_index(trm_rank_table *table, const char *id, const char *host_ip,
                                    int32_t *index, bool *exists, trm_error *err) {
     /* Look up the id in the hash index; add the server if it is new. */

@@ -171,6 +171,7 @@ static trm_status read_super_pods(trm_rank_table *table, const json_t *root, trm
     return status;
 }
 
+/* Contract in ranktable.h. Super pods are read last, since they name servers. */
 trm_status trmi_table_read_servers(trm_rank_table *table, const json_t *root, trm_error *err) {
     trmi_cjson_at top = {.name = table->name};
     const json_t *servers;

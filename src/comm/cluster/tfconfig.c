@@ -120,6 +120,7 @@ static trm_status add_task(trmi_tfconfig *config, trm_role role, const char *pla
     return TRM_OK;
 }
 
+/* Compare tasks by index, and addresses with their roles, so that equal ones are neighbours. */
 static int compare_indices(const void *a, const void *b) {
     return ((const trmi_task *)a)->index - ((const trmi_task *)b)->index;
 }
@@ -419,6 +420,7 @@ static void place_sparse_ps(trmi_tfconfig *config) {
     }
 }
 
+/* Contract in tfconfig.h. Members that are absent stay empty: another source may give them. */
 trm_status trmi_tfconfig_parse(const char *text, trmi_tfconfig *out, trm_error *err) {
     memset(out, 0, sizeof *out);
     json_t *root, *part;

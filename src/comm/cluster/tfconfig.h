@@ -9,6 +9,7 @@
 
 #include "base/memory.h"
 
+/* Tasks of a role, and warnings that are kept, at most. */
 enum { TRMI_TASKS_MAX = 65536, TRMI_TF_WARNINGS_MAX = 8 };
 
 /* One task of a role. */

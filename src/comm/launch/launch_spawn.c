@@ -301,6 +301,8 @@ trm_status trmi_launch_guard(trmi_launch *launch, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in launch.h. Called now and then: a guardian that was killed is replaced, because
+ * without it the job would survive a kill -9 of the launcher. */
 void trmi_launch_guard_keep(trmi_launch *launch) {
     trm_error err;
     if (launch->guard_pid <= 0 || waitpid(launch->guard_pid, NULL, WNOHANG) <= 0) {

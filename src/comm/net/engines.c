@@ -137,6 +137,7 @@ static trm_status make_net(trm_comm *comm, const char *name, const trmi_exchange
                            first != NULL ? &first->model : NULL, exchange, &comm->net, err);
 }
 
+/* Returns whether a name is that of an engine in a plug-in. */
 static bool is_plugin(const char *name) {
     return strcmp(name, "ucx") == 0 || strcmp(name, "mpi") == 0 ||
            strcmp(name, "mpi_openmpi") == 0 || strcmp(name, "mpi_mpich") == 0;

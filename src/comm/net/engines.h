@@ -42,6 +42,7 @@ typedef struct trmi_algorithms {
 trm_status trmi_algorithms_parse(const char *text, const char *source, trmi_algorithms *out,
                                  trm_error *err);
 
+/* Schedules that an engine keeps; a training loop needs a few, again and again. */
 enum { TRMI_CACHED_SCHEDULES = 16 };
 /* A schedule that was built before, by its request. */
 typedef struct trmi_cached_schedule {

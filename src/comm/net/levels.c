@@ -34,6 +34,7 @@ typedef struct levels {
     size_t input_bytes, output_bytes;
 } levels;
 
+/* Returns what this file keeps for a communicator. */
 static levels *levels_of(const trm_comm *comm) { return comm->levels; }
 
 /* Contract in engines.h. A collective in two levels runs inside the hosts and between ranks of
@@ -130,6 +131,7 @@ static trm_status grow_buffer(trm_comm *comm, char **buffer, size_t *have, size_
 }
 
 /* --- the three stages --- */
+
 /* Runs a stage inside the host: the operation with another kind, buffers and type. Signature and
  * sequence number stay those of the whole operation, so a mismatch shows in the first stage. */
 static trm_status run_local(trm_comm *comm, const trmi_engine_call *op, trm_collective_kind kind,
@@ -200,6 +202,7 @@ static trm_status widen_input(trm_comm *comm, const trmi_engine_call *op, trm_dt
 }
 
 /* --- the operations --- */
+
 /* Runs an all-reduce where all hosts have the same number of ranks: every rank sends its slice
  * across hosts. */
 static trm_status allreduce_by_slices(trm_comm *comm, const trmi_engine_call *op, bool background,

@@ -19,12 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Returns whether a kind adds up vectors. */
 static bool is_reduction(trm_collective_kind kind) {
     return kind == TRM_ALLREDUCE || kind == TRM_REDUCE || kind == TRM_REDUCE_SCATTER ||
            kind == TRM_REDUCE_SCATTERV;
 }
 
 /* --- choice of the algorithm --- */
+
 /* Returns the algorithm for a collective: direct if bits must not depend on anything, else the one
  * that the user prescribes, else the cheapest one. It depends only on values that are equal on all
  * ranks, because all ranks must choose the same. */
@@ -91,6 +93,7 @@ static trm_status find_schedule(trmi_net *net, const trmi_schedule_request *requ
 }
 
 /* --- running --- */
+
 /* Makes *buffer at least `bytes` long. A failure poisons the job, because the peers wait. */
 static trm_status grow_buffer(trmi_net *net, char **buffer, size_t *have, size_t bytes,
                               trm_error *err) {
@@ -211,6 +214,7 @@ static trm_status net_run(trmi_engine *engine, const trmi_engine_call *op, trm_e
 }
 
 /* --- messages --- */
+
 /* Returns an unused transfer, or NULL without memory. A transfer outlives its request: it is kept
  * while the transport still has it. */
 static trmi_net_transfer *take_transfer(trmi_net *net) {
@@ -262,6 +266,7 @@ static trm_status net_progress(trmi_engine *engine, trmi_engine_message *m, trm_
     return TRM_OK;
 }
 
+/* The functions of the engine's table (contracts in engine.h). */
 static void net_idle(trmi_engine *engine, double seconds) {
     trmi_net *net = (trmi_net *)(void *)engine;
     net->transport->table->wait(net->transport, seconds);

@@ -56,6 +56,7 @@ static char *place_of(const trmi_runner *runner, const trmi_play *play, trmi_sch
 }
 
 /* --- local steps --- */
+
 /* Does elements [from, to) of a reduce step with one source. */
 static void add_part(trmi_runner *runner, const trmi_play *play, const trmi_schedule_step *s,
                      int64_t from, int64_t to) {
@@ -90,6 +91,7 @@ static void run_local(trmi_runner *runner, const trmi_play *play, const trmi_sch
 }
 
 /* --- errors and waiting --- */
+
 /* Contract in runner.h. A frame that arrived in place of the expected one shows that ranks disagree
  * or that a frame was lost; otherwise the cause remains that of the transport. */
 trm_status trmi_runner_explain(trmi_transport *transport, trm_status status,
@@ -160,6 +162,8 @@ static trm_status check_wait(trmi_runner *runner, const trmi_play *play, int64_t
 }
 
 /* --- one round --- */
+
+/* Returns whether a step needs no transport. */
 static bool is_local(const trmi_schedule_step *s) {
     return s->kind == TRMI_REDUCE || s->kind == TRMI_COPY;
 }

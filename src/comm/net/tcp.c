@@ -38,6 +38,7 @@ typedef struct tcp {
 } tcp;
 
 /* --- frames --- */
+
 /* Writes the head of a transfer's frame: service, length, tag and checksum. */
 static void encode_head(const trmi_net_transfer *t, uint8_t wire[TRMI_FRAME_HEAD_BYTES]) {
     trmi_frame_encode(&(trmi_frame_head){.service = TRMI_SERVICE_COLLECTIVES,
@@ -61,6 +62,7 @@ static bool decode_head(const uint8_t wire[TRMI_FRAME_HEAD_BYTES], trmi_tag *tag
 }
 
 /* --- errors --- */
+
 /* Returns the PEER error of a lost connection; the transport's culprit is the link's peer. */
 static trm_status fail_connection(tcp *self, const trmi_tcp_link *link, const char *what,
                                   trm_error *err) {
@@ -83,6 +85,7 @@ static trm_status fail_damaged(tcp *self, const trmi_tcp_link *link, const trmi_
 }
 
 /* --- writing --- */
+
 /* Prepares the frame of the first send in the queue. */
 static void begin_send(trmi_tcp_link *link) {
     link->out_done = link->out_hash_done = 0;
@@ -157,6 +160,7 @@ static trm_status write_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_er
 }
 
 /* --- reading --- */
+
 /* Returns the number of bytes that were read ahead and not used yet. */
 static uint32_t read_ahead_bytes(const trmi_tcp_link *link) {
     return link->ahead_to - link->ahead_from;
@@ -291,6 +295,9 @@ static trm_status read_some(tcp *self, trmi_tcp_link *link, bool *moved, trm_err
 }
 
 /* --- the table's functions; see comm/net/transport.h --- */
+
+/* The functions of the transport's table (contracts in transport.h). An idle link begins to send at
+ * once, in the next call of progress. */
 static trm_status tcp_start(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     (void)err;
     tcp *self = (tcp *)(void *)transport;
@@ -374,6 +381,7 @@ static const trmi_transport_table tcp_table = {
     .destroy = tcp_destroy,
 };
 
+/* Contract in transport.h. Links of a rank to itself stay closed. */
 trm_status trmi_tcp_create(const trmi_group *group, const trmi_exchange *exchange,
                            trmi_transport **out, trm_error *err) {
     tcp *self;

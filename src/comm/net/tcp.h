@@ -10,6 +10,7 @@
 #include "base/net/net_frame.h"
 #include "comm/net/transport.h"
 
+/* Bytes of the hash behind a payload, and of what is read ahead. */
 enum {
     TRMI_FRAME_TAIL_BYTES = 8,
     TRMI_TCP_AHEAD_BYTES = 8192 /* bytes that are read at once beyond what is awaited */

@@ -53,6 +53,7 @@ static trmi_credentials credentials_of(const trmi_group *group) {
     return mine;
 }
 
+/* Is asked while waiting: returns whether the job has failed. */
 static bool is_poisoned(void *group) {
     return !trmi_bootstrap_healthy(((const trmi_group *)group)->bootstrap);
 }

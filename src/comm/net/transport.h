@@ -39,6 +39,7 @@ typedef struct trmi_net_transfer {
 } trmi_net_transfer;
 
 typedef struct trmi_transport trmi_transport;
+/* The functions of a kind of transport. */
 typedef struct trmi_transport_table {
     const char *name;
     /* Queues a transfer. It must live until it is done or the transport is destroyed. Transfers of
@@ -53,6 +54,7 @@ typedef struct trmi_transport_table {
     void (*destroy)(trmi_transport *transport);
 } trmi_transport_table;
 
+/* What all transports begin with. */
 struct trmi_transport {
     const trmi_transport_table *table; /* functions of its kind */
     trmi_group group;                  /* the ranks that it joins */
@@ -77,6 +79,7 @@ trm_status trmi_sim_create(const trmi_group *group, const char *text, const trmi
  *
  * The table that a plug-in exports. */
 enum { TRMI_PLUGIN_VERSION = 1 };
+/* What a plug-in exports. */
 typedef struct trmi_transport_plugin_table {
     int32_t version; /* TRMI_PLUGIN_VERSION */
     const char *name;

@@ -20,6 +20,7 @@
 
 enum { HEAD_BYTES = 48, SMALL = 4096 }; /* length of the head; longest payload in part 0 */
 
+/* The head; both ends must agree on its tag. */
 typedef struct frame_head {
     trmi_tag tag;
     uint64_t bytes; /* of the whole payload */

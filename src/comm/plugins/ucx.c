@@ -63,6 +63,7 @@ static ucp_tag_t tag_of(uint64_t part, int32_t channel, int32_t sender, uint32_t
 }
 
 /* --- completions --- */
+
 /* Counts a request of `p` as complete. */
 static void complete_request(pending *p, ucs_status_t status) {
     p->status = p->status == UCS_OK ? status : p->status;
@@ -83,6 +84,7 @@ static void on_sent(void *request, ucs_status_t status, void *user) {
     ucp_request_free(request);
 }
 
+/* Is called by UCX when a receive has ended. */
 static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_info_t *info,
                         void *user) {
     (void)info;
@@ -90,6 +92,7 @@ static void on_received(void *request, ucs_status_t status, const ucp_tag_recv_i
     ucp_request_free(request);
 }
 
+/* Is called by UCX when the connection to a peer has failed. */
 static void endpoint_failed(void *argument, ucp_ep_h endpoint, ucs_status_t status) {
     (void)endpoint;
     peer *p = argument;
@@ -124,6 +127,10 @@ static void post_receive(ucx *self, pending *p, void *data, size_t bytes, uint64
 }
 
 /* --- transfers --- */
+
+/* The functions of the transport's table (contracts in transport.h). Transfers to a peer are
+ * numbered in the order of their starts, which is the same at both ends; the number is in the
+ * tag. */
 static trm_status ucx_start(trmi_transport *transport, trmi_net_transfer *t, trm_error *err) {
     ucx *self = (ucx *)(void *)transport;
     pending *p = self->spare;
@@ -146,8 +153,9 @@ static trm_status ucx_start(trmi_transport *transport, trmi_net_transfer *t, trm
     t->done = false;
     t->moved = 0;
     t->handle = p;
-    if (t->receive) { /* a shorter frame must not be completed by the bytes of an earlier one */
-        memset(p->bounce, 0, HEAD_BYTES); /* a shorter message must not look like the one before */
+    if (t->receive) {
+        memset(p->bounce, 0,
+               HEAD_BYTES); /* or a shorter frame would end in bytes of the one before */
         post_receive(self, p, p->bounce, sizeof p->bounce, 0);
         return TRM_OK;
     }
@@ -248,6 +256,8 @@ static void ucx_wait(trmi_transport *transport, double seconds) {
 }
 
 /* --- creation and destruction --- */
+
+/* Closes endpoints with a limit of tries: a peer that hangs must not hang this process. */
 static void ucx_destroy(trmi_transport *transport) {
     ucx *self = (ucx *)(void *)transport;
     /* Close the endpoints: at once if something failed, else after what was sent has arrived. */

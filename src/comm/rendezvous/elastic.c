@@ -252,6 +252,7 @@ trm_status trm_elastic_create(const trm_cluster *cluster, const trm_elastic_opti
     return status;
 }
 
+/* Contract in trireme/elastic.h. Keys are overwritten before their memory is freed. */
 void trm_elastic_destroy(trm_elastic *e) {
     if (e == NULL) {
         return;

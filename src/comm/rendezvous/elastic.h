@@ -37,6 +37,7 @@ typedef struct trmi_join_guest {
     bool asked;            /* the coordinator has sent it PROPOSE */
 } trmi_join_guest;
 
+/* An elastic job as one process has it. `lock` protects what the door's thread uses, too. */
 struct trm_elastic {
     trm_elastic_options options; /* with defaults */
     trm_bootstrap *bootstrap;    /* of the present epoch; NULL while there is none */

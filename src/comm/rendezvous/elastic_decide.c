@@ -629,6 +629,8 @@ static trm_status decide_as_member(decision *d, trm_error *err) {
     return run_ballots(d, err);
 }
 
+/* Contract in elastic.h. Works on a copy of the present list, because the door may learn of a later
+ * one meanwhile. */
 trm_status trmi_elastic_decide(trm_elastic *e, uint64_t suspect, trm_error *err) {
     decision d = {.e = e, .now = {.ballot = -1}, .suspect = suspect, .begin = trmi_os_now()};
     trm_error own;

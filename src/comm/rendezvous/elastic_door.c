@@ -213,6 +213,8 @@ static void *door_main(void *context) {
     }
 }
 
+/* Contract in elastic.h. A door is called with a short deadline: the process behind it may be
+ * dead. */
 trm_status trmi_door_call(const trm_elastic *e, const trmi_member *to, trmi_link *link,
                           trm_error *err) {
     const trmi_wait_limit limit = {.deadline = trmi_os_now() + call_seconds};
@@ -260,6 +262,8 @@ trm_status trmi_door_bind(const char *address, int *fd, int32_t *port, trm_error
     return status;
 }
 
+/* Contract in elastic.h. The port is free of choice; the list of members carries it to the
+ * others. */
 trm_status trmi_door_open(trm_elastic *e, const char *address, trm_error *err) {
     trmi_acceptor_options options = {
         .credentials = {.service = TRMI_SERVICE_RENDEZVOUS, .version = TRMI_SIDE_VERSION},
@@ -279,6 +283,7 @@ trm_status trmi_door_open(trm_elastic *e, const char *address, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in elastic.h. The thread ends before guests are freed, since it adds them. */
 void trmi_door_close(trm_elastic *e) {
     if (e->started) {
         pthread_mutex_lock(&e->lock);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The gate of an elastic job: the place at which its ranks met first (TRIREME_RENDEZVOUS), where a process
- * that comes later, with the token, learns that the job runs.
+/* The gate of an elastic job: the place at which its ranks met first (TRIREME_RENDEZVOUS), where a
+ * process that comes later, with the token, learns that the job runs.
  *
  *   newcomer                                     the process of the job that holds the place
  *     HELLO, proof of the token -------------->    proof
  *          <------------------------- RUNNING      the job's key and the present list
  *     JOIN to the door of a member (elastic_decide.c)
  *
- * One process holds the place: the first that can. When it dies or leaves, another one opens it within
- * open_seconds. Where a newcomer that takes itself for rank 0 of a new job has been quicker, or no member is
- * on the host of the place, rank 0 of the
- * running job goes there (TRMI_HERALD) and brings RUNNING: 32 bytes, the key XOR HMAC(the session's key for frames to the newcomer,
- * "job key\0"), then the list. The session's key is fresh, so the mask is used once. */
+ * One process holds the place: the first that can. When it dies or leaves, another one opens it
+ * within open_seconds. Where a newcomer that takes itself for rank 0 of a new job has been quicker,
+ * or no member is on the host of the place, rank 0 of the running job goes there (TRMI_HERALD) and
+ * brings RUNNING: 32 bytes, the key XOR HMAC(the session's key for frames to the newcomer, "job
+ * key\0"), then the list. The session's key is fresh, so the mask is used once. */
 #include "comm/rendezvous/elastic.h"
 
 #include "base/error.h"
@@ -30,6 +30,7 @@ static const double open_seconds = 0.1, send_seconds = 1;
 /* between two visits of rank 0 to a place that another process holds */
 static const double visit_seconds = 0.5;
 
+/* Bytes of the job's key. */
 enum { KEY_BYTES = 32 };
 
 /* Masks or unmasks the job's key for one session. */
@@ -129,6 +130,8 @@ static trm_status open_place(trm_elastic *e, trmi_join *place, trmi_reception *r
     pthread_mutex_unlock(&e->lock);
     return TRM_OK;
 }
+/* Closes the place. The pointer goes first, under the lock, so that no other thread stops an
+ * acceptor that is gone. */
 static void close_place(trm_elastic *e, const trmi_join *place, trmi_reception *reception) {
     pthread_mutex_lock(&e->lock);
     e->gate_acceptor = NULL;

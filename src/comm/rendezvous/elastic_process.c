@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Returns whether a process of this host has ended. Pid and start time name a process for ever: a
+/* Finds out whether a process of this host has ended. Pid and start time name a process for ever: a
  * later process with its pid has another start time. Pids mean the same in one pid name space only,
  * so the place of a process has the name space in it. */
 #include "comm/rendezvous/elastic.h"
@@ -26,6 +26,7 @@ void trmi_process_describe(const trm_join_options *options, trmi_member *out) {
     out->start_time = trmi_process_read_stat(out->pid, &stat) ? stat.start_ticks : 0;
 }
 
+/* Returns whether another member's pid means something here. */
 static bool is_here(const trmi_member *me, const trmi_member *other) {
     return memcmp(me->place, other->place, sizeof me->place) == 0 && other->pid > 0;
 }

@@ -27,6 +27,7 @@
 
 #include "trireme/base.h"
 
+/* Members of a job at most, and bytes of a member and of the head of a list on the wire. */
 enum { TRMI_MEMBERS_MAX = 1024, TRMI_MEMBER_BYTES = 128, TRMI_MEMBERS_HEAD = 24 };
 
 /* One process of the job. */

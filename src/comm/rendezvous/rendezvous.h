@@ -20,6 +20,7 @@
 
 enum { TRMI_ALGORITHM_BYTES = 512 }; /* longest text that chooses algorithms, with its '\0' */
 
+/* The functions of an implementation. */
 typedef struct trmi_bootstrap_table {
     const char *name; /* "shared", "tcp" */
 

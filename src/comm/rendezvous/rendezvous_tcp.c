@@ -29,6 +29,7 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Returns the control channel behind a bootstrap of this kind. */
 static trmi_side *side_of(trm_bootstrap *bootstrap) { return (trmi_side *)(void *)bootstrap; }
 
 /* Poisons the job. A rank other than 0 sends its cause to rank 0 and waits for the echo. */
@@ -116,6 +117,7 @@ static trm_status lone_allgather(trm_bootstrap *bootstrap, const void *mine, siz
     return TRM_OK;
 }
 
+/* The barrier of a job of one rank: only a failure ends it. */
 static trm_status lone_barrier(trm_bootstrap *bootstrap, double timeout_seconds, trm_error *err) {
     (void)timeout_seconds;
     return bootstrap->table->check(bootstrap, err);

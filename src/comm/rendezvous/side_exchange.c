@@ -200,6 +200,7 @@ static void wait_changed(trmi_side *side, double deadline) {
     pthread_cond_timedwait(&side->changed, &side->lock, &when);
 }
 
+/* Returns whether the job has failed; needs no lock. */
 static bool is_poisoned(const trmi_side *side) {
     return __atomic_load_n(&side->alarm, __ATOMIC_ACQUIRE) != 0;
 }

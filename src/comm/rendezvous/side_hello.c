@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* What a rank says of itself when it joins (side_hello.h), to and from bytes. A peer's bytes are
+ * not trusted: lengths are checked, and texts are made printable before they reach a message. */
 #include "comm/rendezvous/side_hello.h"
 
 #include <string.h>
@@ -26,6 +28,7 @@ static void take_text(char *out, const uint8_t *wire) {
     }
 }
 
+/* Contract in side_hello.h. Numbers are taken as they are; rank 0 checks them against the job. */
 bool trmi_hello_decode(const uint8_t *wire, size_t bytes, trmi_hello *hello) {
     if (bytes != TRMI_HELLO_BYTES) {
         return false;

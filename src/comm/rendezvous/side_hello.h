@@ -6,6 +6,8 @@
 
 #include "comm/rendezvous/side_link.h"
 
+/* Version of the control channel, bytes of a hello and of a name, and numbers in place of a
+ * rank. */
 enum {
     /* of the protocol */
     TRMI_SIDE_VERSION = 4,
@@ -15,6 +17,7 @@ enum {
     TRMI_HERALD = -3
 };
 
+/* What a rank says of itself. */
 typedef struct trmi_hello {
     int32_t rank; /* -1: rank 0 assigns one; TRMI_WATCHER: not a rank, waits for the job's end;
                   * TRMI_HERALD: a member of the elastic job, which runs already */

@@ -105,6 +105,8 @@ bool trmi_link_feed(trmi_link *link, const void *data, size_t bytes) {
     return true;
 }
 
+/* Contract in side_link.h. Takes a limited number of bytes a call, so that one rank that sends much
+ * does not keep the service thread from the others. */
 int trmi_link_fill(trmi_link *link) {
     uint8_t part[65536];
     int got = 0;

@@ -14,6 +14,7 @@
 /* longest payload; longer ones are refused before memory is taken */
 enum { TRMI_FRAME_PAYLOAD_MAX = 64 << 20 };
 
+/* Types of frames; their numbers are part of the protocol. */
 typedef enum trmi_frame_type {
     TRMI_FRAME_PING = 1,
     TRMI_FRAME_GATHER = 2, /* to rank 0: number of the exchange, one rank's blob */

@@ -28,6 +28,8 @@
 /* rank 0 answers a proof within this time; interval of log messages */
 static const double answer_seconds = 5, say_seconds = 10;
 
+/* Contract in side.h. Each rank gets its own number and nonce; the list of ranks is the same for
+ * all. */
 size_t trmi_welcome_encode(const trmi_side *side, int32_t rank, const uint8_t nonce[32],
                            uint8_t *wire) {
     memset(wire, 0, TRMI_WELCOME_HEAD);
@@ -252,6 +254,7 @@ static trm_status try_to_join(trmi_side *side, trmi_join *join, int32_t number, 
     return status;
 }
 
+/* Contract in side.h. One attempt: if no process listens there, no job runs. */
 trm_status trmi_side_ask_running(trmi_join *join, void (*brings)(void *context, trmi_link *link),
                                  void *context, trm_error *err) {
     trmi_link link = {.fd = -1};

@@ -57,6 +57,7 @@ trm_status trmi_place_parse(const char *text, int32_t ports, trmi_place *out, tr
     return TRM_OK;
 }
 
+/* Sleeps for less than a second. */
 static void sleep_seconds(double seconds) {
     nanosleep(&(struct timespec){.tv_nsec = (long)(seconds * 1e9)}, NULL);
 }
@@ -268,6 +269,7 @@ static trm_status listen_file(const char *path, double deadline, trmi_listener *
     return status;
 }
 
+/* Contract in side_place.h. A listener that could be made in part is closed again. */
 trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *out,
                        trm_error *err) {
     memset(out, 0, sizeof *out);
@@ -286,6 +288,7 @@ trm_status trmi_listen(const trmi_place *place, double deadline, trmi_listener *
     return status;
 }
 
+/* Contract in side_place.h. May be called in any state. */
 void trmi_listener_close(trmi_listener *listener) {
     for (int i = 0; i < listener->count; i++) {
         close(listener->fds[i]);
@@ -386,6 +389,7 @@ trm_status trmi_connect(const trmi_place *place, int32_t attempt, int *fd, uint8
 
 /* ---- processes that died before the meeting ------------------------------------------------------- */
 
+/* Opens the file beside a place in which ranks that have died are noted. */
 static int open_lost(const char *path, int flags) {
     char name[120];
     snprintf(name, sizeof name, "%s.lost", path);
@@ -415,6 +419,8 @@ void trmi_place_end_lost(const trmi_place *place) {
     }
 }
 
+/* Contract in side_place.h. The line "met" says that the ranks have met since: earlier deaths no
+ * longer matter. */
 int32_t trmi_place_read_lost(const trmi_place *place, bool *lost, int32_t size) {
     int fd = place->kind == TRMI_PLACE_UNIX ? open_lost(place->path, O_RDONLY) : -1;
     FILE *file = fd >= 0 ? fdopen(fd, "r") : NULL;

@@ -9,6 +9,7 @@
 /* sockets of one listener, at most (one for each address of a name) */
 enum { TRMI_LISTENERS_MAX = 4 };
 
+/* How a place is reached. */
 typedef enum trmi_place_kind { TRMI_PLACE_TCP, TRMI_PLACE_UNIX, TRMI_PLACE_FILE } trmi_place_kind;
 
 /* A parsed place. */

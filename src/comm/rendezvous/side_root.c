@@ -49,6 +49,7 @@ typedef struct forming {
     struct pollfd *polls; /* scratch */
 } forming;
 
+/* Contract in side.h. Runs of ranks are joined, "3 to 7"; a long list is cut off. */
 const char *trmi_missing_ranks(const bool *here, int32_t size, char text[96]) {
     size_t used = 0;
     text[0] = '\0';
@@ -84,6 +85,7 @@ static const char *refusal_reason(void *context, bool is_local) {
                : "another host, and this job has no token (TRIREME_TOKEN_FILE)";
 }
 
+/* Contract in side.h. The refused rank gets the reason, so that its own log has it. */
 void trmi_side_refuse(trmi_link *link, trm_status status, const char *format, ...) {
     trm_error cause;
     char text[200];
@@ -479,6 +481,8 @@ static trm_status open_acceptor(trmi_join *join, trmi_reception *reception, trm_
     return status;
 }
 
+/* Contract in side.h. A socket that the launcher has opened before it started the ranks is used, so
+ * that no other process can take the port in between. */
 trm_status trmi_reception_open(trmi_join *join, double deadline, trmi_reception *out,
                                trm_error *err) {
     *out = TRMI_RECEPTION_CLOSED;

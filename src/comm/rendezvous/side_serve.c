@@ -302,6 +302,8 @@ static void set_socket_timeout(const trmi_side *side, int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+/* Contract in side.h. From here on the service thread and callers share the state under its
+ * lock. */
 trm_status trmi_side_start(trmi_side *side, trm_error *err) {
     double now = trmi_os_now();
     side->polls = trmi_alloc(((size_t)side->link_count + 1) * sizeof *side->polls);

@@ -21,6 +21,7 @@
 
 static const double slow_ratio = 1.3, window_seconds = 1; /* times the median; shortest window */
 
+/* What one rank knows of all ranks. */
 struct trmi_stragglers {
     trm_comm *comm;
     trmi_straggler_sums mine, counters; /* the system's counters when the window began */
@@ -31,6 +32,7 @@ struct trmi_stragglers {
 };
 
 /* --- the system's counters --- */
+
 /* Returns the seconds that this thread has been runnable without a CPU. */
 static double read_run_delay(void) {
     unsigned long long ran, delayed = 0;
@@ -53,6 +55,7 @@ static void read_counters(trmi_straggler_sums *own) {
 }
 
 /* --- judging --- */
+
 /* Returns the seconds of a step that the rank itself is responsible for. */
 static double own_seconds(const trmi_straggler_sums *own) {
     return own->steps > 0 ? (own->computing + own->data) / own->steps : 0;
@@ -75,6 +78,8 @@ static double median_own_seconds(const trmi_straggler_sums *sums, int32_t n) {
     return 0;
 }
 
+/* Contract in stragglers.h. A rank is reported after several slow windows in a row, once, and again
+ * when it has recovered: a single slow window is chance. */
 void trmi_stragglers_judge(const trmi_straggler_sums *sums, int32_t n,
                            trmi_straggler_history *histories, trmi_straggler_report *reports) {
     double limit = slow_ratio * median_own_seconds(sums, n);
@@ -129,6 +134,7 @@ const char *trmi_straggler_text(const trmi_straggler_sums *sums, int32_t n, int3
 }
 
 /* --- one rank's part --- */
+
 /* Starts a new window of measurement. */
 static void begin_window(trmi_stragglers *stragglers) {
     stragglers->mine.elapsed = stragglers->mine.computing = stragglers->mine.data = 0;
@@ -136,6 +142,7 @@ static void begin_window(trmi_stragglers *stragglers) {
     read_counters(&stragglers->counters);
 }
 
+/* Contract in stragglers.h. One rank has none to compare with, and gets NULL. */
 trm_status trmi_stragglers_create(trm_comm *comm, trmi_stragglers **out, trm_error *err) {
     *out = NULL;
     if (comm == NULL || comm->group.size < 2) {

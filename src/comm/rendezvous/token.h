@@ -13,6 +13,7 @@
 
 #include "trireme/dist.h"
 
+/* Bytes of the path of a published token. */
 enum { TRMI_TOKEN_PATH_BYTES = 160 };
 
 /* Writes the token for `address` ("127.0.0.1:4000"). A file of a process that has died is replaced.

@@ -58,6 +58,7 @@ static bool read_line(const char **at, link_line *out) {
            strlen(out->cluster) == 64 && is_plausible(&out->model);
 }
 
+/* Returns whether a line is that of a cluster and an engine. */
 static bool is_for(const link_line *line, const char *cluster, const char *engine) {
     return strcmp(line->cluster, cluster) == 0 && strcmp(line->engine, engine) == 0;
 }
@@ -76,6 +77,7 @@ bool trmi_links_find(const char *text, const uint8_t cluster[32], const char *en
     return false;
 }
 
+/* Appends a line. */
 static void put_line(trmi_text *out, const char *cluster, const char *engine, const trmi_model *m) {
     trmi_text_printf(out, "%s %s %.9g %.9g %.9g\n", cluster, engine, m->alpha, m->beta, m->gamma);
 }
@@ -101,6 +103,7 @@ trm_status trmi_links_put(const char *text, const uint8_t cluster[32], const cha
 }
 
 /* --- agreement of the ranks --- */
+
 /* Writes the path of links.txt; false if there is no cache folder. */
 static bool file_path(char *path, size_t size) {
     if (!trmi_os_cache_dir(path, size - 16)) {

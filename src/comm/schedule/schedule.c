@@ -19,6 +19,8 @@ const char *trmi_algorithm_name(trmi_algorithm algorithm) {
     return algorithm >= 0 && algorithm < TRMI_ALGORITHMS ? names[algorithm] : "unknown";
 }
 
+/* Contract in schedule.h. HCCL's names differ from these where HCCL has variants with equal
+ * costs. */
 int trmi_algorithm_parse(const char *name, size_t length) {
     /* names of HCCL and their equivalents here */
     static const struct {
@@ -57,6 +59,8 @@ void trmi_schedule_free(trmi_schedule *schedule) {
 }
 
 /* --- which algorithm applies, and its generator --- */
+
+/* Returns whether n, at least 1, is a power of two. */
 static bool is_power_of_two(int32_t n) { return (n & (n - 1)) == 0; }
 
 bool trmi_schedule_applies(trmi_algorithm algorithm, trm_collective_kind kind, int32_t size) {

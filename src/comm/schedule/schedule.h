@@ -17,6 +17,7 @@
 
 #include "trireme/dist.h"
 
+/* The algorithms. */
 typedef enum trmi_algorithm {
     TRMI_ALGORITHM_AUTO = 0,
     TRMI_DIRECT,  /* every pair of ranks at once */

@@ -19,6 +19,7 @@ static trmi_schedule_range whole_vector(const trmi_builder *b, trmi_schedule_pla
 }
 
 /* --- all-reduce --- */
+
 /* Returns the largest power of two that is at most n. */
 static int32_t largest_power(int32_t n) {
     int32_t power = 1;
@@ -99,6 +100,9 @@ void trmi_make_allreduce(trmi_builder *b) {
 }
 
 /* --- reduce-scatter, all-gather --- */
+
+/* Contract in schedule.h. Direct sums arrive in the receive buffer; the other algorithms sum
+ * vectors of all blocks, for which the receive buffer is too short. */
 void trmi_make_reduce_scatter(trmi_builder *b) {
     trmi_schedule_range mine = {TRMI_RECV_BUFFER, 0, trmi_block_count(b, b->rank)};
     if (b->request->algorithm == TRMI_DIRECT) {
@@ -129,6 +133,7 @@ void trmi_make_allgather(trmi_builder *b) {
 }
 
 /* --- all-to-all, barrier --- */
+
 /* Returns this rank's block for `peer`, and below its block from `peer`. */
 static trmi_schedule_range to_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
@@ -138,6 +143,7 @@ static trmi_schedule_range to_peer(const trmi_builder *b, int32_t peer) {
     return (trmi_schedule_range){TRMI_SEND_BUFFER, r->count * peer, r->count};
 }
 
+/* Returns where the block of a peer is received. */
 static trmi_schedule_range from_peer(const trmi_builder *b, int32_t peer) {
     const trmi_schedule_request *r = b->request;
     if (r->kind == TRM_ALLTOALLV) {

@@ -16,6 +16,7 @@
 static int32_t relative_rank(const trmi_builder *b, int32_t root) {
     return trmi_modulo(b->rank - root, b->size);
 }
+/* Returns the rank that has number v, counted from the root. */
 static int32_t absolute_rank(const trmi_builder *b, int32_t root, int32_t v) {
     return trmi_modulo(v + root, b->size);
 }
@@ -25,6 +26,7 @@ static int32_t absolute_rank(const trmi_builder *b, int32_t root, int32_t v) {
 static int64_t piece_of(const trmi_builder *b) {
     return b->request->piece_count > 0 ? b->request->piece_count : 65536;
 }
+/* Return the pieces of a vector in a chain, and the range of piece k. */
 static int64_t pieces_of(const trmi_builder *b) {
     int64_t piece = piece_of(b);
     return trmi_max_i64(1, (b->request->count + piece - 1) / piece);
@@ -37,6 +39,7 @@ static trmi_schedule_range piece_range(const trmi_builder *b, trmi_schedule_plac
 }
 
 /* --- trees and chains --- */
+
 /* Chain n-1 -> ... -> 1 -> 0: in round t, rank v sends piece t-(n-1-v) and receives piece
  * t-(n-2-v), which it adds to its own. */
 static void chain_reduce(trmi_builder *b, trmi_schedule_place place, int64_t base, int32_t root) {
@@ -122,6 +125,7 @@ void trmi_tree_or_chain_broadcast(trmi_builder *b, int32_t root) {
 }
 
 /* --- broadcast --- */
+
 /* Sends block i from the root to rank i; a gather part then distributes the blocks. For long
  * vectors this takes less time than a tree, because the root sends each element only once. */
 static void scatter_blocks(trmi_builder *b, int32_t root) {
@@ -167,6 +171,7 @@ void trmi_make_broadcast(trmi_builder *b) {
 }
 
 /* --- reduce --- */
+
 /* All ranks send their vectors to the root, which sums them in rank order in one step. */
 static void direct_reduce(trmi_builder *b, int32_t root) {
     int64_t count = b->request->count;
@@ -189,6 +194,8 @@ static void direct_reduce(trmi_builder *b, int32_t root) {
     b->round++;
 }
 
+/* Contract in schedule.h. Ring and Bruck make blocks in parallel, tree and chain whole
+ * vectors. */
 void trmi_make_reduce(trmi_builder *b) {
     int32_t root = b->request->root;
     int64_t count = b->request->count;
@@ -225,6 +232,7 @@ void trmi_make_reduce(trmi_builder *b) {
 }
 
 /* --- scatter, gather --- */
+
 /* Returns the number of ranks in the subtree of v at distance d. A tree keeps the blocks of a
  * subtree (v, v+1, ...) together in temporary memory. */
 static int32_t subtree_size(int32_t v, int32_t d, int32_t n) { return v + d <= n ? d : n - v; }

@@ -15,6 +15,7 @@
 /* The seals of every shared memory file: its size is fixed, and so is the set of seals. */
 enum { SIZE_SEALS = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL };
 
+/* Contract in shared_memory.h. The seals are set last: the size must not change after them. */
 trm_status trmi_shared_create(const char *name, size_t bytes, int *fd, trm_error *err) {
     int made = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (made < 0 || fchmod(made, 0600) != 0 || ftruncate(made, (off_t)bytes) != 0 ||

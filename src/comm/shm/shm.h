@@ -33,6 +33,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+/* Sizes of the segment and limits of a rank. */
 enum {
     TRMI_SHM_SMALL_BYTES = 4096, /* vectors of at most this many bytes travel in a slot */
     /* all-reduces above this use a slot only if peers cannot reach the buffers */
@@ -115,6 +116,7 @@ size_t trmi_shm_host_keep(trmi_shm_host *host, void *memory);
 /* The position of a buffer in terms that peers can resolve: a region and an offset in it, or
  * (region = ADDRESS) a plain address, valid inside the same process only. */
 enum { TRMI_SHM_NOWHERE = UINT32_MAX, TRMI_SHM_ADDRESS = UINT32_MAX - 1 };
+/* A buffer as peers find it. */
 typedef struct trmi_shm_place {
     uint32_t region;     /* index in the owner's table, NOWHERE or ADDRESS */
     uint32_t generation; /* lower 32 bits of the region's generation */

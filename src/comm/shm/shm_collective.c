@@ -53,6 +53,7 @@ static bool is_slice_kind(trm_collective_kind kind) {
 static bool rank_has_input(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_BROADCAST && op->kind != TRM_SCATTER) || rank == op->root;
 }
+/* Returns whether a rank's receive buffer is written. */
 static bool rank_has_output(const trmi_engine_call *op, int32_t rank) {
     return (op->kind != TRM_REDUCE && op->kind != TRM_GATHER) || rank == op->root;
 }
@@ -199,6 +200,7 @@ static int64_t sum_own_slice(trmi_shm *shm, const trmi_engine_call *op, int64_t 
 }
 
 /* --- small: the vectors are in the slots --- */
+
 /* Returns the number of bytes that a rank has to publish, the same on all ranks. It is INT64_MAX
  * for TRM_ALLTOALLV, whose counts only the two ranks of a pair know. */
 static int64_t published_bytes(const trmi_shm *shm, const trmi_engine_call *op) {
@@ -249,6 +251,7 @@ static void run_small(trmi_shm *shm, const trmi_engine_call *op, int64_t bytes) 
 }
 
 /* --- direct: the vectors are in memory that peers can map --- */
+
 /* Returns the places that `rank` has posted. */
 static const trmi_shm_references *references_of(const trmi_shm *shm, int32_t rank) {
     return &trmi_shm_slot_of(shm, rank, shm->posts)->said.at;
@@ -271,6 +274,7 @@ static bool can_go_direct(const trmi_shm *shm, const trmi_engine_call *op) {
     return true;
 }
 
+/* Returns whether two posts name the same buffer. */
 static inline bool is_same_place(const trmi_shm_place *a, const trmi_shm_place *b) {
     return a->region == b->region && a->generation == b->generation && a->offset == b->offset;
 }
@@ -403,6 +407,7 @@ static trm_status run_direct(trmi_shm *shm, const trmi_engine_call *op, int64_t 
 }
 
 /* --- staged: the vectors pass through the stages --- */
+
 /* Copies the range's part of this rank's input into its stage for `round`. */
 static void copy_in(trmi_shm *shm, const trmi_engine_call *op, const block_range *w,
                     int64_t round) {
@@ -500,6 +505,7 @@ static int64_t slice_count(const chunk *c, int32_t r) {
 static char *staged_slice(const trmi_shm *shm, const chunk *c, int32_t stager, int32_t r) {
     return trmi_shm_stage_of(shm, stager, c->round) + r * c->region;
 }
+/* Returns the address of rank r's slice of a chunk. */
 static char *slice_in(const void *vector, const trmi_engine_call *op, const chunk *c, int32_t r) {
     return (char *)(uintptr_t)vector +
            (c->start + r * c->slice) * (int64_t)trm_dtype_bytes(op->dtype);
@@ -639,6 +645,7 @@ static trm_status run_staged_sum(trmi_shm *shm, const trmi_engine_call *op, trm_
 }
 
 /* --- choice of the method --- */
+
 /* Returns whether this rank posts its data in the slot. An all-reduce of 1 to 4 KB is faster in
  * place, if peers can reach the buffers. */
 static bool uses_slot(trmi_shm *shm, const trmi_engine_call *op, bool reachable, int64_t bytes) {

@@ -36,6 +36,7 @@ static trmi_shm_process this_process(void) {
     return self;
 }
 
+/* Returns whether two ranks are threads of one process, which need no mapping. */
 static bool same_process(const trmi_shm_process *a, const trmi_shm_process *b) {
     return a->pid == b->pid && a->pid_namespace == b->pid_namespace;
 }
@@ -256,6 +257,7 @@ static void drop_mapping(trmi_shm_mapping *mapping) {
     atomic_store(&mapping->base, NULL);
 }
 
+/* Contract in shm.h. The last communicator that has a reference frees the memory. */
 void trmi_shm_host_release(trmi_shm_host *host) {
     if (host == NULL || atomic_fetch_sub(&host->references, 1) > 1) {
         return;
@@ -324,6 +326,7 @@ void *trmi_shm_host_alloc(trmi_shm_host *host, size_t bytes, trm_error *err) {
     return memory;
 }
 
+/* Contract in shm.h. The memory stays mapped here, and peers can reach it no longer. */
 size_t trmi_shm_host_keep(trmi_shm_host *host, void *memory) {
     size_t bytes = 0;
     pthread_mutex_lock(&host->mutex);
@@ -348,6 +351,8 @@ void trmi_shm_host_free(trmi_shm_host *host, void *memory) {
     }
 }
 
+/* Contract in shm.h. Called for each operation, so it takes no lock: a generation that has changed
+ * meanwhile is noticed by the peer. */
 trmi_shm_place trmi_shm_find(const trmi_shm_host *host, const void *buffer, size_t bytes,
                              bool one_process) {
     trmi_shm_place place = {.region = TRMI_SHM_NOWHERE};
@@ -411,6 +416,7 @@ static bool lies_within(uint64_t offset, size_t bytes, size_t all, trm_error *er
     return within;
 }
 
+/* Contract in shm.h. The memory may be a peer's, mapped here. */
 bool trmi_shm_find_owner(trmi_shm_host *host, const void *memory, size_t bytes, int32_t *owner,
                          trmi_shm_place *place) {
     const char *begin = memory;
@@ -432,6 +438,7 @@ bool trmi_shm_find_owner(trmi_shm_host *host, const void *memory, size_t bytes, 
     return place->region != TRMI_SHM_NOWHERE;
 }
 
+/* Contract in shm.h. The place comes from a peer and is checked like any input. */
 trm_status trmi_shm_map_place(trmi_shm_host *host, int32_t owner, trmi_shm_place place,
                               size_t bytes, trmi_shm_segment *out, trm_error *err) {
     *out = (trmi_shm_segment){0};

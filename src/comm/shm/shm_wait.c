@@ -84,6 +84,8 @@ static void publish_arrival(trmi_shm *shm) {
     count_own_arrival(shm);
 }
 
+/* Return whether a rank has made the post, and the phase, that this rank waits for. The loads
+ * acquire what the peer wrote before it arrived. */
 static bool has_posted(const trmi_shm *shm, int32_t rank) {
     return atomic_load_explicit(&trmi_shm_slot_of(shm, rank, shm->posts)->sequence,
                                 memory_order_acquire) >= shm->posts;
