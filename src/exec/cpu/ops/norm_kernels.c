@@ -28,18 +28,6 @@ TRMI_INLINE void vf_prefetch_to_write(const void *base, int64_t at, int half) {
     __builtin_prefetch((const void *)((uintptr_t)base + (uintptr_t)(at * (half ? 2 : 4))), 1, 3);
 }
 
-/* Load and store a vector of lanes [c, c + n) of a row. */
-TRMI_INLINE vf load_lanes(const void *base, int64_t at, int half, int n) {
-    return n == VL ? vf_get(base, at, half) : vf_get_n(base, at, half, n);
-}
-TRMI_INLINE void put_lanes(void *base, int64_t at, int half, int n, vf v) {
-    if (n == VL) {
-        vf_put(base, at, half, v);
-    } else {
-        vf_put_n(base, at, half, n, v);
-    }
-}
-
 /* ---- statistics ------------------------------------------------------------------------------ */
 
 /* Wide rows are cut into strips of channels, which are read down the rows of a block. Hardware
@@ -53,17 +41,16 @@ enum { AHEAD = 2048 }; /* elements, where a pass goes along the rows */
 TRMI_INLINE void statistics_lanes(const void *x, int half, int64_t row, int64_t rows,
                                   int64_t channels, int64_t c, int n, float *first, float *sum,
                                   float *square) {
-    vf x0 = load_lanes(first, c, 0, n), s = load_lanes(sum, c, 0, n),
-       q = load_lanes(square, c, 0, n);
+    vf x0 = vf_lanes(first, c, 0, n), s = vf_lanes(sum, c, 0, n), q = vf_lanes(square, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * channels + c;
         vf_prefetch(x, at + AHEAD_ROWS * channels, half);
-        vf d = vf_sub(load_lanes(x, at, half, n), x0);
+        vf d = vf_sub(vf_lanes(x, at, half, n), x0);
         s = vf_add(s, d);
         q = vf_fma(d, d, q);
     }
-    put_lanes(sum, c, 0, n, s);
-    put_lanes(square, c, 0, n, q);
+    vf_put_lanes(sum, c, 0, n, s);
+    vf_put_lanes(square, c, 0, n, q);
 }
 
 /* Adds rows [begin, end) of a strip of channels to the sums of x - first and of its square. */
@@ -86,10 +73,13 @@ TRMI_INLINE void statistics_strip(const void *x, int half, int64_t begin, int64_
     }
 }
 
+/* Computes sums over rows [begin, end) of x - first and (x - first)^2 for each channel, where
+ * `first` is the first row. Subtracting it keeps the sum of squares small where the mean is large
+ * against the deviation, so that float32 is enough for a block; norm.c joins blocks in double. */
 TRMI_INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t end,
                                 int64_t channels, float *first, float *sum, float *square) {
-    VF_LOOP(channels, put_lanes(first, i, 0, VL, load_lanes(x, begin * channels + i, half, VL)),
-            put_lanes(first, i, 0, n, load_lanes(x, begin * channels + i, half, n)));
+    VF_LOOP(channels, vf_put_lanes(first, i, 0, VL, vf_lanes(x, begin * channels + i, half, VL)),
+            vf_put_lanes(first, i, 0, n, vf_lanes(x, begin * channels + i, half, n)));
     memset(sum, 0, (size_t)channels * sizeof *sum);
     memset(square, 0, (size_t)channels * sizeof *square);
     for (int64_t strip = 0; strip < channels; strip += STRIP) {
@@ -97,6 +87,7 @@ TRMI_INLINE void statistics_any(const void *x, int half, int64_t begin, int64_t 
     }
 }
 
+/* Makes the type a constant of the inlined loops. */
 static void sum_statistics(const void *x, int half, int64_t begin, int64_t end, int64_t channels,
                            float *first, float *sum, float *square) {
     if (half) {
@@ -108,11 +99,13 @@ static void sum_statistics(const void *x, int half, int64_t begin, int64_t end, 
 
 /* ---- forward --------------------------------------------------------------------------------- */
 
+/* Stores a vector, past the caches if `stream` is set: an output that is larger than the caches
+ * would only displace what the next operator reads. The tail of a row is always stored normally. */
 TRMI_INLINE void leave_lanes(void *base, int64_t at, int half, int n, int stream, vf v) {
     if (stream && n == VL) {
         vf_stream(base, at, half, v);
     } else {
-        put_lanes(base, at, half, n, v);
+        vf_put_lanes(base, at, half, n, v);
     }
 }
 
@@ -127,10 +120,10 @@ TRMI_INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residua
     if (!stream) {
         vf_prefetch_to_write(job->y, at + AHEAD, half);
     }
-    vf y = vf_fma(load_lanes(job->x, at, half, n), load_lanes(job->scale, c, 0, n),
-                  load_lanes(job->shift, c, 0, n));
+    vf y = vf_fma(vf_lanes(job->x, at, half, n), vf_lanes(job->scale, c, 0, n),
+                  vf_lanes(job->shift, c, 0, n));
     if (residual) {
-        y = vf_add(y, load_lanes(job->residual, at, half, n));
+        y = vf_add(y, vf_lanes(job->residual, at, half, n));
     }
     if (relu) {
         y = vf_select(vf_gt(vf_zero(), y), vf_zero(), y); /* NaN passes, so that it is seen */
@@ -138,6 +131,8 @@ TRMI_INLINE void apply_lanes(const trmi_norm_forward *job, int half, int residua
     leave_lanes(job->y, at, half, n, stream, y);
 }
 
+/* Runs the pass over whole rows. All flags are constants here, so no branch on them is left in the
+ * loop. */
 TRMI_INLINE void apply_rows(const trmi_norm_forward *job, int half, int residual, int relu,
                             int stream, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
@@ -146,6 +141,8 @@ TRMI_INLINE void apply_rows(const trmi_norm_forward *job, int half, int residual
     }
 }
 
+/* Chooses whether to stream. Streamed stores are weakly ordered, so a fence ends them before other
+ * threads read the rows. */
 TRMI_INLINE void apply_any(const trmi_norm_forward *job, int half, int residual, int relu,
                            int64_t begin, int64_t end) {
     if (job->stream) {
@@ -174,25 +171,29 @@ static void apply_forward(const trmi_norm_forward *job, int64_t begin, int64_t e
 
 /* ---- backward -------------------------------------------------------------------------------- */
 
+/* How backward finds where the ReLU was positive: there was none; from y computed again from x,
+ * scale and shift; from the stored y, which it must read where a residual was added; the same, with
+ * dy the sum of two gradients (dy + dy2), which saves the pass of an ADD. */
 enum { MASK_NONE, MASK_FROM_X, MASK_FROM_Y, MASK_FROM_Y_OF_SUM, MASKS };
 
 /* Returns dy where the ReLU was positive, else 0. */
 TRMI_INLINE vf masked_gradient(const trmi_norm_backward *job, int half, int mask, int64_t at,
                                int64_t c, int n, vf x) {
-    vf dy = load_lanes(job->dy, at, half, n);
+    vf dy = vf_lanes(job->dy, at, half, n);
     if (mask == MASK_FROM_Y_OF_SUM) {
-        dy = vf_add(dy, load_lanes(job->dy2, at, half, n));
+        dy = vf_add(dy, vf_lanes(job->dy2, at, half, n));
     }
     if (mask == MASK_FROM_Y || mask == MASK_FROM_Y_OF_SUM) {
-        return vf_keep(vf_gt(load_lanes(job->y, at, half, n), vf_zero()), dy);
+        return vf_keep(vf_gt(vf_lanes(job->y, at, half, n), vf_zero()), dy);
     }
     if (mask == MASK_FROM_X) {
-        vf y = vf_fma(x, load_lanes(job->scale, c, 0, n), load_lanes(job->shift, c, 0, n));
+        vf y = vf_fma(x, vf_lanes(job->scale, c, 0, n), vf_lanes(job->shift, c, 0, n));
         return vf_keep(vf_gt(y, vf_zero()), dy);
     }
     return dy;
 }
 
+/* Prefetches what masked_gradient() and the caller read at `at`. */
 TRMI_INLINE void prefetch_gradient(const trmi_norm_backward *job, int half, int mask, int64_t at) {
     vf_prefetch(job->x, at, half);
     vf_prefetch(job->dy, at, half);
@@ -209,15 +210,15 @@ TRMI_INLINE void prefetch_gradient(const trmi_norm_backward *job, int half, int 
 TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, int stream,
                             int along, int64_t row, int64_t rows, int64_t c, int n, float *sum,
                             float *sum_x) {
-    vf s = load_lanes(sum, c, 0, n), q = load_lanes(sum_x, c, 0, n),
-       mean = load_lanes(job->mean, c, 0, n);
+    vf s = vf_lanes(sum, c, 0, n), q = vf_lanes(sum_x, c, 0, n),
+       mean = vf_lanes(job->mean, c, 0, n);
     for (int64_t r = 0; r < rows; r++) {
         int64_t at = (row + r) * job->channels + c;
         prefetch_gradient(job, half, mask, at + (along ? AHEAD : AHEAD_ROWS * job->channels));
         if (job->dz && !stream) {
             vf_prefetch_to_write(job->dz, at + (along ? AHEAD : AHEAD_ROWS * job->channels), half);
         }
-        vf x = load_lanes(job->x, at, half, n);
+        vf x = vf_lanes(job->x, at, half, n);
         vf dz = masked_gradient(job, half, mask, at, c, n, x);
         s = vf_add(s, dz);
         q = vf_fma(dz, vf_sub(x, mean), q);
@@ -225,8 +226,8 @@ TRMI_INLINE void sums_lanes(const trmi_norm_backward *job, int half, int mask, i
             leave_lanes(job->dz, at, half, n, stream, dz);
         }
     }
-    put_lanes(sum, c, 0, n, s);
-    put_lanes(sum_x, c, 0, n, q);
+    vf_put_lanes(sum, c, 0, n, s);
+    vf_put_lanes(sum_x, c, 0, n, q);
 }
 
 /* Adds rows to the sums, four at a time, so that sums are read and written once for four elements.
@@ -251,6 +252,8 @@ TRMI_INLINE void sums_rows(const trmi_norm_backward *job, int half, int mask, in
     }
 }
 
+/* Chooses the order of the pass. Wide rows go along the row; where dz is written too, one more
+ * tensor competes for the sets of L1, so the limit is half as many channels. */
 TRMI_INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, int stream,
                              int64_t begin, int64_t end, float *sum, float *sum_x) {
     if (job->channels > (job->dz != NULL ? STRIP / 2 : STRIP)) {
@@ -260,6 +263,7 @@ TRMI_INLINE void sums_stored(const trmi_norm_backward *job, int half, int mask, 
     }
 }
 
+/* Chooses whether dz streams past the caches; only stores can. */
 TRMI_INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int64_t begin,
                           int64_t end, float *sum, float *sum_x) {
     if (job->stream && job->dz != NULL) {
@@ -270,6 +274,7 @@ TRMI_INLINE void sums_any(const trmi_norm_backward *job, int half, int mask, int
     }
 }
 
+/* Returns the MASK_ of a job: the cheapest source of the sign that the job has. */
 static int mask_of(const trmi_norm_backward *job) {
     return !job->relu ? MASK_NONE
            : job->dy2 ? MASK_FROM_Y_OF_SUM
@@ -302,13 +307,14 @@ TRMI_INLINE void gradient_lanes(const trmi_norm_backward *job, int half, int mas
     if (!stream && job->dx != job->dy && job->dx != job->dz) {
         vf_prefetch_to_write(job->dx, at + AHEAD, half);
     }
-    vf x = load_lanes(job->x, at, half, n);
+    vf x = vf_lanes(job->x, at, half, n);
     vf dz =
-        job->dz ? load_lanes(job->dz, at, half, n) : masked_gradient(job, half, mask, at, c, n, x);
-    vf dx = vf_fma(x, load_lanes(job->of_x, c, 0, n), load_lanes(job->constant, c, 0, n));
-    leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, load_lanes(job->of_dz, c, 0, n), dx));
+        job->dz ? vf_lanes(job->dz, at, half, n) : masked_gradient(job, half, mask, at, c, n, x);
+    vf dx = vf_fma(x, vf_lanes(job->of_x, c, 0, n), vf_lanes(job->constant, c, 0, n));
+    leave_lanes(job->dx, at, half, n, stream, vf_fma(dz, vf_lanes(job->of_dz, c, 0, n), dx));
 }
 
+/* Runs the second pass of backward over whole rows, flags being constants. */
 TRMI_INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask, int stream,
                                int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; row++) {
@@ -317,6 +323,7 @@ TRMI_INLINE void gradient_rows(const trmi_norm_backward *job, int half, int mask
     }
 }
 
+/* Chooses whether dx streams past the caches. */
 TRMI_INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask, int64_t begin,
                               int64_t end) {
     if (job->stream) {
@@ -327,6 +334,9 @@ TRMI_INLINE void gradient_any(const trmi_norm_backward *job, int half, int mask,
     }
 }
 
+/* Runs the second pass of backward over rows [begin, end). If the first pass has kept dz, no mask
+ * is needed any more; a job with dy2 has a residual, and so always keeps dz
+ * (pass_fuse_grad_add). */
 static void gradient_apply(const trmi_norm_backward *job, int64_t begin, int64_t end) {
     switch ((job->dz ? MASK_NONE : mask_of(job)) + (job->half ? 3 : 0)) {
     case 0: gradient_any(job, 0, MASK_NONE, begin, end); break;
@@ -353,6 +363,7 @@ static void join_block(const float *first, const float *sum, const float *square
     }
 }
 
+/* Joins two sets of rows: mean and M2 of `count` rows with those of `before` rows. */
 static void join_groups(const double *restrict group_mean, const double *restrict group_m2,
                         double before, double count, int width, double *restrict mean,
                         double *restrict m2) {
@@ -364,6 +375,7 @@ static void join_groups(const double *restrict group_mean, const double *restric
     }
 }
 
+/* Adds the float sums of a block to sums in double. */
 static void join_sums(const float *one, const float *other, int width, double *restrict sum,
                       double *restrict sum_x) {
     for (int i = 0; i < width; i++) {
