@@ -48,6 +48,7 @@ static inline trmi_attention_shape trmi_attention_shape_of(const trmi_attrs *att
     return s;
 }
 
+/* Returns the index of element (b, t, head, 0). */
 static inline int64_t trmi_attention_at(const trmi_attention_shape *s, const trmi_attention_view *v,
                                         int64_t b, int64_t t, int64_t head) {
     return v->begin + b * v->batch + t * v->row + head * s->width;

@@ -13,6 +13,7 @@
 /* An exchange of small sums between ranks in the middle of a kernel: statistics of batch norm, sums
  * of a loss. */
 typedef struct trmi_norm_sync trmi_norm_sync;
+/* How statistics of a norm are exchanged among ranks, or among blocks of samples. */
 struct trmi_norm_sync {
     int32_t size; /* ranks that take part, at least 2; with blocks: blocks of all ranks */
     /* strict determinism: blocks of samples on this rank, each with its own values; 0 = none */
@@ -60,6 +61,7 @@ typedef struct trmi_cooperative_part {
 } trmi_cooperative_part;
 
 typedef struct trmi_kernel trmi_kernel;
+/* A step of the program, bound to a function. */
 struct trmi_kernel {
     /* Computes the outputs of the step. Allocates nothing.
      *   errors  INVALID: bad values in the data (an id outside its table); those of exchanges */
@@ -74,6 +76,7 @@ struct trmi_kernel {
 };
 
 typedef struct trmi_backend trmi_backend;
+/* A back-end of one executor. */
 struct trmi_backend {
     const char *name;
     trmi_target target; /* what the planner may use: layouts, fusions, costs, scratch */
@@ -139,6 +142,8 @@ static inline void *trmi_address(const trm_program *program, const trmi_kernel_e
     const trmi_buffer *b = &program->buffers[buffer];
     return buffer == 0 ? NULL : env->arena[b->arena] + b->offset;
 }
+/* Returns the address of input i in this run; NULL: the step has no such input. A kernel that runs
+ * block by block (strict determinism) gets that of the present block. */
 static inline void *trmi_kernel_input(const trmi_kernel *k, const trmi_kernel_env *env, int i) {
     char *at = i < k->step->inputs_count ? trmi_address(k->program, env, k->step->inputs[i]) : NULL;
     return at != NULL && k->by_block ? at + env->block * k->step->block_stride[i] : at;
@@ -148,6 +153,7 @@ static inline void *trmi_kernel_output(const trmi_kernel *k, const trmi_kernel_e
         i < k->step->outputs_count ? trmi_address(k->program, env, k->step->outputs[i]) : NULL;
     return at != NULL && k->by_block ? at + env->block * k->step->block_out_stride[i] : at;
 }
+/* Return the description of an input or output; NULL: the step has none. */
 static inline const trmi_buffer *trmi_kernel_input_buffer(const trmi_kernel *k, int i) {
     return i < k->step->inputs_count && k->step->inputs[i] != 0
                ? &k->program->buffers[k->step->inputs[i]]

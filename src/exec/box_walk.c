@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies boxes of tensors: joined loops over a box, and moves along them. */
+/* Copies boxes of tensors (box_walk.h): the loops over a box, joined where both sides are
+ * contiguous, and moves along them. Used by exchanges of split programs and by gathers of whole
+ * variables. */
 #include "exec/box_walk.h"
 
 #include "base/checked.h"
@@ -22,6 +24,7 @@ void trmi_box_strides(const trmi_box *box, trmi_layout layout, bool weights,
     }
 }
 
+/* Adds a loop with its steps on both sides; loops of one turn are left out. */
 static void add_loop(trmi_box_walk *w, int64_t length, int64_t a, int64_t b) {
     if (length == 1) {
         return;
@@ -88,6 +91,7 @@ static void put_run(trmi_reduce_fn *reduce, char *to, int64_t to_step, const cha
     }
 }
 
+/* Copies the innermost run of elements. */
 static void copy_run(char *to, int64_t to_step, const char *from, int64_t from_step, int64_t count,
                      size_t element) {
     if (to_step == 1 && from_step == 1) {

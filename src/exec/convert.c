@@ -12,6 +12,7 @@
 
 #include <string.h>
 
+/* Channels of a block in blocked layouts. */
 enum { BLOCK = 16 };
 
 /* The position, in elements, of element (a, b, p), p a pixel:

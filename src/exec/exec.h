@@ -17,6 +17,7 @@
 #include "exec/optimizer/update.h"
 #include "exec/state_part.h"
 
+/* An output of the program that the caller reads. */
 typedef struct trmi_output {
     int32_t buffer;
     float *copy; /* float32 copy of a 16-bit output, for the caller; else NULL */
@@ -39,6 +40,7 @@ typedef struct trmi_kernel_source {
 /* Runs program steps [begin, end). */
 typedef trm_status trmi_exec_walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err);
 
+/* The executor. Set at creation and not changed by a step, unless a member says otherwise. */
 struct trm_exec {
     trmi_exec_search *search;
     trmi_arena memory; /* holds names and small arrays */

@@ -38,6 +38,8 @@ static int64_t overhead_bytes(const trm_exec *exec, const trm_exec_info *info) {
     return bytes > 0 ? bytes : 0;
 }
 
+/* Contract in trireme/exec.h. Gradients that stay in their factors take no memory, unless the
+ * caller has asked for the dense range. */
 void trm_exec_get_info(const trm_exec *exec, trm_exec_info *out) {
     TRMI_NEED_OR(, NULL, exec, out);
     const trm_program *p = exec->program;

@@ -1,7 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Inputs and outputs of an executor: the caller feeds inputs by name before a step (or writes to
  * them where they are), and reads outputs and the ranges of parameters and gradients after it.
- * Addresses stay the same from step to step. */
+ *
+ *         trm_exec_input    name --> address of an input      trm_exec_feed copies to it
+ *         trm_exec_output   index --> address of an output
+ *         trm_exec_ranges   addresses of all parameters and all gradients
+ *
+ * Invariants: addresses were fixed at creation (arena + offset) and stay the same from step to
+ * step. What is handed out is borrowed: the executor's next forward overwrites it. Where ranks cut
+ * inputs among each other, the ways of training (exec/distributed) say what part is here. */
 #include "exec/exec.h"
 
 #include "exec/convert.h"
@@ -22,6 +29,9 @@ int32_t trmi_exec_input_index(const trm_exec *exec, const char *name) {
     return -1;
 }
 
+/* Contract in trireme/exec.h. The error lists the inputs that the graph has, because a wrong name
+ * is the most frequent mistake. trmi_distribution_input replaces address and shape where a way of
+ * training keeps the caller's whole input elsewhere than the part that this rank computes. */
 trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm_error *err) {
     TRMI_NEED(err, exec, name, out);
     int32_t index = trmi_exec_input_index(exec, name);
@@ -43,6 +53,8 @@ trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out, trm
     return TRM_OK;
 }
 
+/* Contract in trireme/exec.h. A way of training that cuts the input takes its part of `tensor`
+ * itself; without one the whole tensor is copied. */
 trm_status trm_exec_feed(trm_exec *exec, const char *name, const trm_tensor *tensor,
                          trm_error *err) {
     TRMI_NEED(err, exec, name, tensor);
@@ -88,6 +100,10 @@ trm_status trm_exec_output(trm_exec *exec, int32_t index, trm_tensor *out, trm_e
     return TRM_OK;
 }
 
+/* Contract in trireme/exec.h. The caller may write to the ranges at any time from now on, so the
+ * executor notes that they were handed out: casts of parameters that ranks share are computed
+ * again, and each backward multiplies out the gradients that the update would else take in
+ * factors. */
 void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int64_t *count) {
     TRMI_NEED_OR(, NULL, exec, parameters, gradients, count);
     exec->parameters_handed_out = true;

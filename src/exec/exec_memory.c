@@ -118,6 +118,7 @@ int64_t trmi_program_shared_casts(const trm_program *p) {
     return casts > 0 ? (int64_t)trmi_shared_resident((size_t)casts) - left * page : 0;
 }
 
+/* Contract in exec_memory.h. Sizes are of whole pages, because these become resident. */
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *t) {
     bool ranks = t->ranks > 1;
     size_t params = (size_t)program->arena_bytes[TRMI_ARENA_GRAD]; /* those that have slots */

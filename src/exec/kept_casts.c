@@ -71,6 +71,7 @@ static bool move_to_shared(trm_exec *exec, const uint8_t *kept) {
     return true;
 }
 
+/* Contract in exec.h. Casts get an arena of their own, which forward does not overwrite. */
 trm_status trmi_exec_keep_casts(trm_exec *exec, trm_error *err) {
     enum { ALIGNMENT = 64 };
     trm_program *p = exec->program;

@@ -66,6 +66,7 @@ typedef struct device_search {
     const trmi_search_costs *costs;
 } device_search;
 
+/* Is the search's callback: the space of one device. */
 static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **out,
                              trm_error *err) {
     const device_search *s = context;

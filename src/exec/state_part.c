@@ -22,6 +22,7 @@
 
 #include <string.h>
 
+/* Bytes of a word. */
 enum { WORD = 4 };
 
 /* Makes room for one more run and segment. */
@@ -122,6 +123,7 @@ typedef struct numbering {
     listed_runs like;   /* of the first variable of the buffer that has any; end 0: none yet */
 } numbering;
 
+/* Frees the numbers of a variable. */
 static void free_numbering(numbering *n) {
     trmi_free(n->whole);
     trmi_free(n->own);

@@ -25,6 +25,7 @@ typedef struct trmi_state_words {
 } trmi_state_words;
 #define TRMI_STATE_PADDING UINT32_MAX
 
+/* A run of words of one variable. */
 typedef struct trmi_state_run {
     int64_t words, segments;
     int32_t variable;
@@ -42,6 +43,7 @@ typedef enum trmi_state_memory {
     TRMI_STATE_MEMORIES
 } trmi_state_memory;
 
+/* What one rank has. */
 typedef struct trmi_state_part {
     trmi_state_run *runs;
     int64_t runs_count, runs_room;

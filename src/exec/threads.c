@@ -38,6 +38,7 @@ int trmi_threads_usable(int32_t processes) {
     return asked > 0 ? asked : share > 1 ? share : 1;
 }
 
+/* Returns whether an operator computes nothing. */
 static bool is_leaf(trmi_op_kind kind) {
     return kind == TRMI_OP_INPUT || kind == TRMI_OP_PARAMETER || kind == TRMI_OP_STATE ||
            kind == TRMI_OP_CONSTANT;
@@ -49,6 +50,7 @@ static double predict_seconds(double work, double regions, int threads) {
     return work / threads + regions * meeting;
 }
 
+/* Contract in threads.h. `parts`: ranks among which a graph is divided. */
 int trmi_threads_choose(const trm_graph *graph, const trm_exec_options *options, int32_t parts) {
     if (options->threads > 0) {
         return options->threads;

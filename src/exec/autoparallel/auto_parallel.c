@@ -20,6 +20,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Rounds of measuring at most. After each, another plan may be the best, with operators that were
+ * not measured yet; in practice the plan stops changing before. */
 enum { ROUNDS = 4 };
 /* Seconds for measurements when one process measures for ranks that do not run: the operators that
  * take most of a step are measured by then, costs of the others are scaled from them. */
@@ -148,6 +150,7 @@ trm_status trmi_auto_search(trmi_plan_search *d, trm_error *err) {
 
 /* ---- the plans beside the best --------------------------------------------------------------- */
 
+/* Compares plans by predicted seconds of a step. */
 static int by_step(const void *a, const void *b) {
     double x = ((const trmi_ranked *)a)->candidate->measure.step,
            y = ((const trmi_ranked *)b)->candidate->measure.step;

@@ -33,6 +33,8 @@ static inline bool trmi_auto_exact(const trmi_auto_mesh *mesh) {
                                                         : mesh->found.bound) < TRMI_BOUND_LAGRANGE;
 }
 
+/* A search for a plan: what is asked, how spaces are made and plans compiled (two callbacks, so
+ * that the search knows neither models nor executors), and what was found. One thread uses it. */
 typedef struct trmi_plan_search {
     /* Set by the caller before trmi_auto_meshes, and borrowed. */
     trmi_search_mode mode;
@@ -127,6 +129,8 @@ typedef struct trmi_ranked {
     const trmi_candidate *candidate;
     int32_t mesh;
 } trmi_ranked;
+/* Plans in the list of trmi_auto_list at most: candidates of the search, baselines, others, and the
+ * chosen one. */
 enum { TRMI_RANKED = 3 * TRMI_CANDIDATES + 1 };
 /* Writes that list; returns its length. */
 int32_t trmi_auto_list(const trmi_plan_search *search, trmi_ranked list[TRMI_RANKED]);

@@ -28,6 +28,15 @@
 #include <string.h>
 #include <time.h>
 
+/* Numbers of a measurement:
+ *
+ *      SIZES, SMALL       sizes of messages; the first SMALL of them take many short turns
+ *      UPDATES            sizes of the optimiser's pass
+ *      TURNS, TURNS_SMALL timed turns of a size; BRIEF: a brief measurement has so many times fewer;
+ *                         TURNS_LEAST: a median of fewer is marked as doubtful (links.cut)
+ *      MOVES              kinds of messages; BUCKETS and SLICES are indices among them: reductions
+ *                         of whole gradients, and of gradients to one slice for each rank
+ *      NAME               characters of an operator's name */
 enum {
     SIZES = 6,
     SMALL = 3,
@@ -45,6 +54,7 @@ enum {
 enum { MESSAGE_COPIES = 8, UPDATE_COPIES = 6 };
 /* Bytes of messages; the first SMALL are repeated TURNS_SMALL times, the others TURNS times. */
 static const int64_t sizes[SIZES] = {4 << 10, 64 << 10, 512 << 10, 2 << 20, 8 << 20, 32 << 20};
+/* Kinds of messages that are measured, in the order of the text for trmi_links_parse. */
 static const trmi_move moves[MOVES] = {
     TRMI_MOVE_ALL_REDUCE,   TRMI_MOVE_ALL_GATHER,    TRMI_MOVE_REDUCE_SCATTER,
     TRMI_MOVE_ALL_TO_ALL,   TRMI_MOVE_GRADIENTS,     TRMI_MOVE_LOCAL,
@@ -76,6 +86,7 @@ typedef struct links {
     int64_t done, total;
 } links;
 
+/* Notes progress: only rank 0 prints, the other ranks would repeat its lines. */
 static void note_links(const links *l) {
     if (l->probe->comm == NULL || trm_comm_rank(l->probe->comm) == 0) {
         trmi_progress_note(&l->probe->progress, l->done, l->total, -1, l->doing);
@@ -112,6 +123,7 @@ static trm_status has_time(links *l, int turns, int most, bool *more, trm_error 
     return TRM_OK;
 }
 
+/* Waits until all ranks are here, so that what is timed next begins at the same time everywhere. */
 static trm_status wait_for_ranks(const links *l, trm_error *err) {
     note_links(l);
     return l->probe->comm != NULL ? trm_comm_barrier(l->probe->comm, err) : TRM_OK;
@@ -294,6 +306,8 @@ static trm_status time_program(links *l, trm_exec *exec, classify *message, trm_
     return status;
 }
 
+/* Makes the mesh whose inner axis is a group of neighbouring ranks: all groups of a size exchange
+ * at once, as in a training step. */
 static trm_status mesh_of(const links *l, trmi_mesh *mesh, trm_error *err) {
     char text[48];
     if (l->group < l->ranks) {
@@ -455,6 +469,7 @@ static trm_status run_buckets(links *l, trm_error *err) {
 
 /* Parameters for which the optimiser's pass is measured: rows of ROW floats. */
 enum { ROW = 64 };
+/* Rows of ROW elements in the optimiser's pass, one for each point of its curve. */
 static const int64_t update_rows[UPDATES] = {1 << 10, 1 << 13, 1 << 14, 1 << 15, 1 << 16, 1 << 17};
 
 /* A small training program with one parameter: CUT: partitioned by the default plan; OWN: whole on
@@ -535,6 +550,8 @@ static trm_status time_sum(trm_comm *comm, float *data, int64_t count, double *b
     return TRM_OK;
 }
 
+/* Contract in op_benchmark.h. Two all-reduces, of few and of many elements, give the line alpha +
+ * beta x bytes: a ring sends 2 (n - 1) messages and 2 (n - 1) / n of the bytes a rank. */
 trm_status trmi_link_benchmark_estimate(trm_comm *comm, double *alpha, double *beta,
                                         trm_error *err) {
     enum { FEW = 1024, MANY = 1 << 18 };
@@ -571,6 +588,7 @@ static void append_curve(trmi_text *out, trmi_move move, int32_t ranks, const in
     trmi_text_printf(out, "\n");
 }
 
+/* Returns the bytes of parameters in point i of the optimiser's curve. */
 static int64_t update_bytes(int i) { return update_rows[i] * ROW * (int64_t)sizeof(float); }
 
 /* Returns how many sizes of the optimiser's pass are measured: as far as memory limit and reach

@@ -16,6 +16,7 @@
 
 #include <math.h>
 
+/* Searches with a corrected limit, at most; then plans along the curve are compiled one by one. */
 enum { LIMIT_ROUNDS = 12 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -53,6 +54,8 @@ double trmi_auto_bound(const trmi_plan_search *d) {
     return bound;
 }
 
+/* Contract in auto_parallel.h. The space is made anew, because new measurements have changed its
+ * costs. A user's plan takes part as a candidate, if it can be told in this space. */
 trm_status trmi_auto_search_mesh(trmi_plan_search *d, trmi_auto_mesh *m, bool frontier,
                                  trm_error *err) {
     trmi_space_destroy(m->space);
@@ -86,6 +89,8 @@ static void choose_mesh(trmi_plan_search *d) {
     }
 }
 
+/* Contract in auto_parallel.h. Results of all meshes share one arena, which is freed as a whole; so
+ * no mesh keeps a pointer to what it found before. */
 trm_status trmi_auto_search_meshes(trmi_plan_search *d, trm_error *err) {
     double begin = trmi_os_now();
     for (int32_t i = 0; i < d->meshes_count; i++) {
@@ -113,6 +118,9 @@ void trmi_auto_free_meshes(trmi_plan_search *d) {
     trmi_arena_free(&d->arena);
 }
 
+/* Contract in auto_parallel.h. A program that takes less than the search has counted shows that the
+ * count is no lower bound of memory: plans beyond the limit of what is counted may fit as well, so
+ * the bounds of all meshes are settled again. */
 trm_status trmi_auto_compile(trmi_plan_search *d, const trmi_space *space,
                              const trmi_candidate *plan, double *bytes, trm_error *err) {
     if (d->probe != NULL) {

@@ -25,6 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Plans that are run, steps of one in a turn at most, and turns without which no plan is judged. */
 enum { PLANS = 5, STEPS_MOST = 8, TURNS_LEAST = 4 };
 /* The default time limit: steps_tried predicted steps, but at least `shortest` and at most
  * `longest` seconds, or steps_long steps where these take longer. */
@@ -48,6 +49,8 @@ double trmi_ties_seconds(trm_switch trials, double limit, double step) {
 
 /* ---- candidates ------------------------------------------------------------------------------ */
 
+/* Contract in near_ties.h. Plans are equal if their texts are; the one that stays takes over what
+ * marks it for the choice: that it is data parallel, or that a user wrote it. */
 trm_status trmi_ties_add(trmi_near_ties *t, const trmi_partition_plan *plan,
                          const trmi_tied_plan *about, trm_error *err) {
     char *text = trmi_partition_plan_text(plan);
@@ -84,6 +87,8 @@ void trmi_ties_drop(trmi_near_ties *t, int32_t index) {
     t->count--;
 }
 
+/* Compares plans by predicted time, then by text, so that all ranks sort equal predictions
+ * alike. */
 static int by_prediction(const void *a, const void *b) {
     const trmi_tied_plan *x = a, *y = b;
     return x->predicted != y->predicted
@@ -91,6 +96,8 @@ static int by_prediction(const void *a, const void *b) {
                : strcmp(x->text, y->text);
 }
 
+/* Returns whether a plan is worth a run beside the first `count` of the list: of one mesh, a plan
+ * predicted equally fast would use a turn and tell nothing new. */
 static bool differs_from_kept(const trmi_near_ties *t, int32_t count, const trmi_tied_plan *from) {
     for (int32_t i = 0; i < count; i++) {
         if (t->list[i].group == from->group &&

@@ -19,6 +19,7 @@
     0.15 /* candidates: predicted time up to so much above the best; predictions rarely err more */
 #define TRMI_TIES_FINE 0.01 /* smaller relative differences are not resolved */
 
+/* A plan in the list. */
 typedef struct trmi_tied_plan {
     char *text;    /* of a plan file */
     char name[40]; /* for reports */
@@ -33,6 +34,7 @@ typedef struct trmi_tied_plan {
     double resolution;       /* smaller differences may be chance */
 } trmi_tied_plan;
 
+/* The list of plans, and the outcome of their runs. */
 typedef struct trmi_near_ties {
     /* after trmi_ties_narrow by predicted time, the best first */
     trmi_tied_plan list[4 * TRMI_BENCHMARK_PLANS];

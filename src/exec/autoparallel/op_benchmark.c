@@ -24,6 +24,8 @@
 #include <string.h>
 #include <time.h>
 
+/* Timed runs of an operator: in full, in a brief measurement, and the fewest for a median;
+ * operators of the backward pass of one operator, at most. */
 enum { REPEATS = 11, BRIEF = 5, LEAST = 3, BACKWARD_MAX = 64 };
 /* Before backward, 1/BACKWARD_PART of the bytes of the sweep before forward is read. Less lies
  * between forward and backward of an operator: no slots and no update, and the backward pass of
@@ -80,6 +82,7 @@ static trm_status find_load(trmi_op_benchmark *probe, trm_error *err) {
 
 /* ---- an operator by itself ------------------------------------------------------------------- */
 
+/* Returns whether a type holds numbers that are computed with, and not ids or masks. */
 static bool is_float(trm_dtype dtype) {
     return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16 || dtype == TRM_FLOAT16;
 }
@@ -426,6 +429,8 @@ static trm_status run_op(trmi_op_benchmark *probe, const request *ask, trmi_op_b
 
 /* ---- requests ---------------------------------------------------------------------------------- */
 
+/* Sends a request from rank 0 to all ranks. A request is a plain struct without pointers, so its
+ * bytes can travel; all ranks run the same program. */
 static trm_status send_request(trm_comm *comm, request *what, trm_error *err) {
     return trm_comm_broadcast(comm, what, (int64_t)sizeof *what, TRM_UINT8, 0, err);
 }
@@ -452,6 +457,9 @@ static trm_status end_measuring(trmi_op_benchmark *probe, trm_status status, boo
     return status;
 }
 
+/* Contract in op_benchmark.h. memset clears the padding, too, so that no uninitialised byte is
+ * sent. Signs of life pause during the call: the communicator is in use and the other ranks take
+ * part. */
 trm_status trmi_op_benchmark_measure(trmi_op_benchmark *probe, int32_t op, const trmi_mesh *mesh,
                                      const char *letters, trmi_op_benchmark_time *out,
                                      trm_error *err) {
@@ -508,6 +516,8 @@ static trm_status run_plans(trmi_op_benchmark *probe, const request *ask, const 
     return trmi_plan_benchmark_run(&benchmark, out, err);
 }
 
+/* Contract in op_benchmark.h. Pointers of this process are cleared before the request is sent; the
+ * other ranks have graph and options of their own and receive the texts of the plans afterwards. */
 trm_status trmi_op_benchmark_plans(trmi_op_benchmark *probe, const trmi_plan_benchmark *benchmark,
                                    trmi_plan_times *out, trm_error *err) {
     request ask;

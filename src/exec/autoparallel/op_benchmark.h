@@ -71,6 +71,7 @@ typedef struct trmi_op_benchmark {
     atomic_ullong done; /* rank 0: counts what the search does, for the signs of life */
 } trmi_op_benchmark;
 
+/* The times of one operator; the same on all ranks. */
 typedef struct trmi_op_benchmark_time {
     double forward, backward; /* seconds: median of the slowest rank */
     /* seconds of the optimiser for weights whose gradient stays in factors; 0: none */

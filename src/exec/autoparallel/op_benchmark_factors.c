@@ -70,6 +70,8 @@ static trm_status time_updates(trmi_op_benchmark *probe, const weights *w, trm_d
     return TRM_OK;
 }
 
+/* Contract in op_benchmark.h. A rank without memory tells the others before any of them times, so
+ * that all of them leave together and no reduction is left without a partner. */
 trm_status trmi_op_benchmark_factors(trmi_op_benchmark *probe, const trmi_strategy *strategy,
                                      trm_dtype dtype, double *seconds, trm_error *err) {
     weights w = {.update = NULL};

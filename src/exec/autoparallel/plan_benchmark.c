@@ -68,6 +68,8 @@ static void fill_random(trm_tensor *to, uint32_t bound) {
     }
 }
 
+/* Contract in plan_benchmark.h. An operator that nothing reads is removed with its inputs, so an
+ * input that is absent here is no error. */
 trm_status trmi_plan_benchmark_feed(trm_exec *exec, const char *name, uint32_t bound,
                                     trm_error *err) {
     trm_tensor batch;
@@ -116,6 +118,7 @@ static trm_status open_runner(const trmi_plan_benchmark *r, runner *of, trm_erro
     return feed_inputs(r, of->exec, err);
 }
 
+/* Frees the memory of a plan's executor; the plan itself stays, for its next turn. */
 static void close_runner(runner *of) {
     trm_exec_destroy(of->exec);
     of->exec = NULL;
@@ -257,6 +260,7 @@ static trm_status take_turns(const trmi_plan_benchmark *r, runner *runners, trmi
     return TRM_OK;
 }
 
+/* Contract in plan_benchmark.h. Results are medians over turns: a single turn can be disturbed. */
 trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *r, trmi_plan_times *out,
                                    trm_error *err) {
     runner runners[TRMI_BENCHMARK_PLANS];
@@ -276,6 +280,8 @@ trm_status trmi_plan_benchmark_run(const trmi_plan_benchmark *r, trmi_plan_times
     return status;
 }
 
+/* Contract in plan_benchmark.h. A machine that other jobs slow down lengthens both times of a turn,
+ * so its influence cancels in their ratio. */
 double trmi_plan_benchmark_behind(const trmi_plan_times *result, int32_t a, int32_t b,
                                   double *resolution) {
     double ratios[TRMI_BENCHMARK_TURNS], spread;
@@ -303,6 +309,8 @@ int32_t trmi_plan_benchmark_fastest(const trmi_plan_times *result, int32_t count
     return first;
 }
 
+/* Contract in plan_benchmark.h. All ranks compute this from the same times, so that they drop the
+ * same plans and end after the same turn. */
 bool trmi_plan_benchmark_settle(const trmi_plan_times *result, int32_t count, double fine,
                                 bool *running) {
     int32_t first = trmi_plan_benchmark_fastest(result, count);

@@ -14,8 +14,10 @@
 
 #include "trireme/exec.h"
 
+/* Plans of one benchmark, and turns, at most. */
 enum { TRMI_BENCHMARK_PLANS = 8, TRMI_BENCHMARK_TURNS = 64 };
 
+/* What to run. Each rank fills its own; count, steps and the limits must be equal on all ranks. */
 typedef struct trmi_plan_benchmark {
     trm_comm *comm;         /* the ranks that run the plans; NULL: one process. Borrowed */
     const trm_graph *graph; /* with a loss, as trm_exec_create takes it. Borrowed */

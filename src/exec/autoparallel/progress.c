@@ -12,6 +12,7 @@
 /* Seconds before the first line; between lines. */
 static const double first_seconds = 1, between_seconds = 3;
 
+/* Contract in progress.h. The first line comes late, so that a short search prints nothing. */
 void trmi_progress_note(trmi_progress *p, int64_t done, int64_t total, double seconds_left,
                         const char *what) {
     double now = trmi_os_now();
@@ -35,6 +36,8 @@ void trmi_progress_note(trmi_progress *p, int64_t done, int64_t total, double se
 
 /* ---- words ---------------------------------------------------------------------------------------- */
 
+/* Kinds of cuts that are counted at most, characters of a kind's words, and kinds that are
+ * named. */
 enum { KINDS = 8, WORDS = 96, KINDS_SHOWN = 3 };
 
 /* The operators that a plan cuts by the same loops. */

@@ -191,6 +191,7 @@ static bool key_of(const trm_graph *g, const trmi_op *op, const trmi_mesh *mesh,
     return used < size;
 }
 
+/* Returns the entry of a key; NULL: unknown. Valid until an entry is added, which may move all. */
 static trmi_op_cost_entry *find_cost(const trmi_costs *c, const char *key) {
     for (int64_t i = 0; i < c->count; i++) {
         if (strcmp(c->entries[i].key, key) == 0) {
@@ -200,6 +201,8 @@ static trmi_op_cost_entry *find_cost(const trmi_costs *c, const char *key) {
     return NULL;
 }
 
+/* Returns how many times longer than its roofline an operator takes; 0: one of the two is
+ * unknown. */
 static double ratio_of(double seconds, double roof) {
     return seconds > 0 && roof > 0 ? seconds / roof : 0;
 }
@@ -309,6 +312,7 @@ static trmi_op_benchmark_time least_times(const trmi_op_benchmark_time *a,
                                     fmin(a->factors, b->factors), fmin(a->spread, b->spread)};
 }
 
+/* Returns whether the time that may be spent on measuring is not used up. */
 static bool has_time(const trmi_costs *c) { return c->spent_seconds < c->limit_seconds; }
 
 /* Measures an operator once, within the time that is left, and adds to the time that is used. */
@@ -413,6 +417,8 @@ static const char *key_word(const char *key, int n, size_t *length) {
     return key;
 }
 
+/* Returns whether word n of two keys is equal; words of a key describe the operator, see
+ * key_of(). */
 static bool same_word(const char *a, const char *b, int n) {
     size_t x, y;
     const char *from = key_word(a, n, &x), *to = key_word(b, n, &y);
@@ -481,6 +487,8 @@ static bool estimate_seconds(const trmi_costs *c, const trmi_space *space, const
     return e != NULL && c->ranks > 1;
 }
 
+/* Contract in search_costs.h. The factor of memory traffic stretches only that part of an
+ * operator's time which is traffic, so operators that compute keep their time. */
 void trmi_costs_seconds(void *context, const trmi_space *space, const trmi_space_node *node,
                         const trmi_strategy *s, trmi_node_seconds *out) {
     const trmi_costs *c = context;
@@ -504,6 +512,8 @@ typedef struct wanted {
     double work;
 } wanted;
 
+/* Compares operators by work, the largest first: if time runs out, only small ones are guessed.
+ * Ties are ordered by node, so that all runs measure in the same order. */
 static int by_work(const void *a, const void *b) {
     const wanted *x = a, *y = b;
     return x->work != y->work ? (x->work < y->work) - (x->work > y->work) : x->node - y->node;
@@ -589,6 +599,8 @@ trm_status trmi_costs_measure(trmi_costs *c, const trmi_space *space, const trmi
     return status;
 }
 
+/* Contract in search_costs.h. The share is of time, not of operators: many small estimates matter
+ * less than a large one. */
 double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
                               const trmi_choice *choice) {
     double all = 0, known = 0;
@@ -611,7 +623,8 @@ double trmi_costs_share_known(const trmi_costs *c, const trmi_space *space,
 
 /* Returns the kept description of links of `ranks` ranks in file `path` (owned by the caller); NULL
  * if there is none of this form and rank count, or if it should be measured again: on a quieter
- * machine, unless ranks wait for another plan, or where it was cut short by a limit of less than half of `seconds`. */
+ * machine, unless ranks wait for another plan, or where it was cut short by a limit of less than
+ * half of `seconds`. */
 static char *kept_links(const trmi_costs *c, const char *path, int32_t ranks, double seconds) {
     uint8_t *text;
     size_t bytes;
@@ -653,6 +666,7 @@ static double links_limit(const trmi_costs *c) {
     return c->said_seconds > 0 ? fmin(usual, c->said_seconds) : usual;
 }
 
+/* Bytes of the path of the file with measured links. */
 enum { LINKS_PATH = 480 };
 
 /* Finds the kept description of `ranks` ranks, owned by the caller; NULL: none is usable. *path:

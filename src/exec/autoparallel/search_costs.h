@@ -11,6 +11,7 @@
 #include "exec/autoparallel/op_benchmark.h"
 #include "plan/search/search.h"
 
+/* Measurements of one operator that are kept, at most; its cost is their median. */
 enum { TRMI_COSTS_MEASUREMENTS = 8 };
 
 /* The cost of one operator with given local shapes. */
@@ -57,6 +58,7 @@ static inline double trmi_wire_part(trm_dtype wire) {
     return wire == 0 ? 1 : (double)trm_dtype_bytes(wire) / sizeof(float);
 }
 
+/* What trmi_costs_open needs to know. */
 typedef struct trmi_costs_options {
     trmi_op_benchmark *probe;          /* NULL: nothing is measured. Borrowed until close */
     const char *backend, *tuning_file; /* tuning_file given: costs are not kept in a file */

@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <time.h>
 
+/* The thread and what it shares with the caller. `turn` belongs to whichever of the two uses the
+ * communicator; the caller takes it in trmi_signs_begin and gives it back in trmi_signs_end. */
 struct trmi_signs {
     pthread_t thread;
     pthread_mutex_t turn; /* held by the one that communicates */
@@ -55,6 +57,9 @@ static bool is_stuck(trmi_signs *s) {
     return true;
 }
 
+/* Runs the thread: sends a sign whenever one is due, until it is stopped, the caller's count stands
+ * still for too long, or a send fails. Errors are ignored: the caller's next call meets them
+ * itself. */
 static void *send_signs(void *argument) {
     trmi_signs *s = argument;
     trm_error ignored;
@@ -66,6 +71,8 @@ static void *send_signs(void *argument) {
     return NULL;
 }
 
+/* Contract in signs_of_life.h. The condition waits by the monotonic clock, because a change of the
+ * date must not delay a sign. */
 trm_status trmi_signs_start(const trmi_signs_options *options, trmi_signs **out, trm_error *err) {
     trmi_signs *s;
     pthread_condattr_t monotonic;
@@ -89,6 +96,7 @@ trm_status trmi_signs_start(const trmi_signs_options *options, trmi_signs **out,
     return TRM_OK;
 }
 
+/* Contract in signs_of_life.h. `what` is kept as a pointer, so it must be a text that stays. */
 void trmi_signs_note(trmi_signs *s, const char *what) {
     if (s != NULL) {
         atomic_store(&s->doing, what);
@@ -102,6 +110,7 @@ void trmi_signs_begin(trmi_signs *s) {
     }
 }
 
+/* Contract in signs_of_life.h. What the caller has sent is a sign of life too. */
 void trmi_signs_end(trmi_signs *s) {
     if (s != NULL) {
         s->last = trmi_os_now();
@@ -110,6 +119,7 @@ void trmi_signs_end(trmi_signs *s) {
     }
 }
 
+/* Contract in signs_of_life.h. Joins the thread, so that no send is under way when this returns. */
 void trmi_signs_stop(trmi_signs *s) {
     if (s == NULL) {
         return;

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 
 typedef struct trmi_signs trmi_signs;
+/* How signs are sent, and when the thread gives up. */
 typedef struct trmi_signs_options {
     double between, patience; /* seconds */
     trm_status (*send)(void *context, trm_error *err);

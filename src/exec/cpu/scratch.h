@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes of a page; parts of threads begin at pages. */
 enum { TRMI_SCRATCH_PAGE = 4096 };
 
 /* The scratch of a run: `shared` bytes, and `own` bytes for each thread, of `bytes` in all. */
@@ -44,11 +45,15 @@ static inline int64_t trmi_scratch_bytes(int64_t shared, int64_t own, int thread
     return trmi_scratch_cut(NULL, 0, shared, own, threads).bytes;
 }
 
+/* Returns the part of a thread: of the first half of the threads from the beginning on, of the
+ * second half up to the end, so that each half lies beside the memory that it shares. */
 static inline char *trmi_scratch_own(const trmi_scratch *s, int thread) {
     return s->at + (thread < (s->threads + 1) / 2 ? thread * s->own
                                                   : s->bytes - (s->threads - thread) * s->own);
 }
 
+/* Returns the memory that all threads share: in the middle, because the threads of each half write
+ * their own half of it. */
 static inline char *trmi_scratch_shared(const trmi_scratch *s) {
     int64_t low = (s->threads + 1) / 2 * s->own,
             high = s->bytes - s->threads / 2 * s->own - s->shared;

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* Threads of a loop at most; more take their items from the parts of others. */
 enum { TRMI_SHARE_PARTS = 64 };
 
 typedef struct trmi_share {

@@ -177,6 +177,7 @@ static trm_status begin_blocks(trm_exec *exec, trm_error *err) {
     return trmi_strict_open_groups(exec, err);
 }
 
+/* Frees the way's state; also after a failed open, so parts may be missing. */
 static void close_blocks(trm_exec *exec) {
     trmi_strict *s = trmi_strict_of(exec);
     trmi_strict_close_groups(s);
@@ -205,6 +206,7 @@ static bool feed_blocks(trm_exec *exec, int32_t index, const trm_tensor *to, con
     return true;
 }
 
+/* Adds the memory of blocks to what the executor reports as activations. */
 static void describe_blocks(const trm_exec *exec, trm_exec_info *info) {
     const trmi_strict *s = trmi_strict_of(exec);
     info->activation_bytes += (int64_t)(s->levels_bytes + s->pieces_bytes);

@@ -114,6 +114,8 @@ static trm_status open_group(trm_exec *exec, uint32_t axes, trm_comm *comm, trm_
     return TRM_OK;
 }
 
+/* Contract in strict.h. One group of all ranks, and in split programs one for each set of mesh axes
+ * whose number of ranks divides the largest power of two in the number of blocks. */
 trm_status trmi_strict_open_groups(trm_exec *exec, trm_error *err) {
     trmi_strict *s = trmi_strict_of(exec);
     TRMI_TRY(open_group(exec, 0, s->comm, err));
@@ -133,6 +135,7 @@ static void unmap_memory(void *memory, size_t bytes) {
     }
 }
 
+/* Contract in strict.h. A group that was never opened has NULL everywhere. */
 void trmi_strict_close_groups(trmi_strict *s) {
     for (int axes = 0; axes < TRMI_PARTITION_MASKS; axes++) {
         trmi_block_group *g = &s->groups[axes];

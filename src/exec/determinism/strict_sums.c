@@ -113,6 +113,7 @@ static trm_status run_sum(trm_exec *exec, int32_t step, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in strict.h. Steps between two sums run as without blocks. */
 trm_status trmi_strict_walk(trm_exec *exec, int32_t begin, int32_t end, trm_error *err) {
     const trmi_step *steps = exec->program->steps;
     for (int32_t i = begin; i < end;) {

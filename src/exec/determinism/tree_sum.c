@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+/* Elements that one thread adds at a time. */
 enum { PART = 1024 };
 
 /* Adds from[count] to to[count]. */

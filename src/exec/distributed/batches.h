@@ -11,6 +11,7 @@
 
 #include "trireme/exec.h"
 
+/* How ranks read a batch, and what one pass of their graph computes. */
 typedef struct trmi_batch_form {
     int32_t ranks;         /* of the job; in a pipeline those of a stage, which all stages repeat */
     int32_t graph_ranks;   /* whose samples one pass of the graph computes: 1, or all of them */

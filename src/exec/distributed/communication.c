@@ -17,6 +17,7 @@
 
 #include <string.h>
 
+/* Reductions of the collectives, by how a plan combines partial results. */
 static const trm_reduction reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCTION_NONE,
                                           [TRMI_COMBINE_SUM] = TRM_REDUCTION_SUM,
                                           [TRMI_COMBINE_MAX] = TRM_REDUCTION_MAX,
@@ -24,6 +25,7 @@ static const trm_reduction reduce_of[] = {[TRMI_COMBINE_NONE] = TRM_REDUCTION_NO
 
 /* ---- EXCHANGE -------------------------------------------------------------------------------- */
 
+/* State of an EXCHANGE kernel; messages are planned at creation. */
 typedef struct exchange_state {
     const trmi_box_exchange *what;
     /* one collective on the tensors as they lie (trmi_exchange_collective); else NONE */

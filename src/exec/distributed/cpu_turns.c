@@ -14,6 +14,8 @@
 
 static const double turn_seconds = 0.02;
 
+/* Sets the turns of all threads of this rank. A kernel that cannot do it leaves them as they
+ * are. */
 static void set_turns(const trm_exec *exec, double seconds) {
 #pragma omp parallel num_threads(exec->env.threads)
     (void)trmi_os_set_slice(seconds); /* else they are as they were */

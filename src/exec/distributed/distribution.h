@@ -143,6 +143,7 @@ typedef struct trmi_distribution {
                   struct trmi_training *training);
 } trmi_distribution;
 
+/* Active ways of an executor, at most. */
 enum { TRMI_DISTRIBUTIONS_MAX = 8 };
 
 /* The state of a way that an executor keeps. */

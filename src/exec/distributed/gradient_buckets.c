@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Sizes of the two messages by which a line of costs is measured, and timed turns of each. */
 enum { SMALL_BYTES = 4096, LARGE_BYTES = 4 << 20, SMALL_TURNS = 7, LARGE_TURNS = 3 };
 
 /* ---- what a reduction costs ------------------------------------------------------------------ */
@@ -259,6 +260,8 @@ static trm_status add_over_ranks(void *context, double *sums, int64_t count, trm
     return trm_comm_run(trmi_parallel_of(exec)->comm, &op, err);
 }
 
+/* Contract in ranks_state.h. Layerwise parameters (hybrid_parallel) belong to one rank, so norms
+ * over all parameters add those of each rank. */
 trm_status trmi_parallel_mark_own_blocks(trm_exec *exec, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;

@@ -14,6 +14,7 @@
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+/* Returns the next character that is no blank. */
 static const char *skip_spaces(const char *at) { return at + strspn(at, " \t"); }
 
 /* Reads one tuple such as "(1, 4)": the parts of each dimension, of which at most one is above 1.

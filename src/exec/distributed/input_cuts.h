@@ -12,6 +12,7 @@
 
 #include "trireme/graph.h"
 
+/* Inputs for which parts can be given. */
 enum { TRMI_INPUT_CUTS_MAX = 64 };
 
 /* How one input is cut. */

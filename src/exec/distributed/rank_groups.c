@@ -50,6 +50,7 @@ static void put_group(trmi_text *text, const trmi_mesh *mesh, uint32_t common, i
     trmi_text_printf(text, "\n");
 }
 
+/* Contract in split.h. Rank 0 writes the file; it follows from the plan, which all ranks have. */
 trm_status trmi_split_save_groups(const trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     if (p == NULL || p->split == NULL || p->options.split.save_groups == NULL || p->rank != 0 ||

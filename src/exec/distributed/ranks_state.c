@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queries and changes of a rank's state that need no communication, and the barrier of all
- * ranks. */
+/* Queries and changes of a rank's state that need no communication, and the barrier of all ranks:
+ *
+ *   - memory that the ranks of a host share (reserve, memory, may_share),
+ *   - which slice of a range of gradients a rank updates, and which parameters are layer-wise,
+ *   - flags: a rank raises its own; what all have agreed on comes with the next step's result,
+ *   - what the public interface reports about the ranks and the plan.
+ *
+ * A flag is read from the agreed counts and never from the own request, because all ranks must do
+ * the same in the same step. */
 #include "exec/distributed/stages.h"
 #include "exec/exec.h"
 #include "exec/distributed/ranks_state.h"
@@ -14,6 +21,8 @@
 
 #include <string.h>
 
+/* Contract in ranks_state.h. The list is extended first, so that memory that was reserved is never
+ * lost. */
 void *trmi_parallel_reserve(trmi_parallel *p, size_t bytes, trm_error *err) {
     if (!trmi_grow((void **)&p->shared, &p->shared_capacity, p->shared_count + 1,
                    sizeof *p->shared)) {
@@ -35,6 +44,8 @@ void *trmi_parallel_memory(trmi_parallel *p, size_t bytes, trm_error *err) {
     return memory;
 }
 
+/* Contract in ranks_state.h. All ranks must be on this host, each must update its slice only,
+ * and the slices must be distributed afterwards; a layer-wise parameter differs between ranks. */
 bool trmi_parallel_may_share(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     return p != NULL && p->options.shard_optimizer && p->options.broadcast != TRM_OFF &&
@@ -56,6 +67,7 @@ bool trmi_parallel_norms_differ(const trm_exec *exec) {
            (p->split != NULL && (!p->options.shard_optimizer || exec->norms != NULL));
 }
 
+/* Contract in ranks_state.h. The slices of a range follow each other in the order of the ranks. */
 int64_t trmi_parallel_slice_begin(const trmi_parallel *p, const trmi_range *range) {
     int64_t begin = range->begin;
     for (int32_t r = 0; r < p->rank; r++) {
@@ -86,6 +98,8 @@ bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
            trmi_parallel_is_layerwise(trmi_parallel_of(exec), exec->variables[index].name);
 }
 
+/* Contract in ranks_state.h. A name that no parameter has is an error: it is a misspelling, and
+ * training would go on without what the user wants. */
 trm_status trmi_parallel_check_layerwise(const trm_exec *exec, trm_error *err) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
@@ -118,6 +132,7 @@ bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which) {
            trmi_parallel_of(exec)->agreed->flags[which] > 0;
 }
 
+/* Contract in exec.h. Forgets the own requests, and what the ranks have agreed on. */
 void trmi_exec_forget_flags(trm_exec *exec) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_stages *stages = trmi_stages_of(exec);

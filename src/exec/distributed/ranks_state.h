@@ -22,6 +22,7 @@
 #include "exec/distributed/distribution.h"
 #include "plan/lower/buckets.h"
 
+/* A range of GRAD that is reduced together. */
 typedef struct trmi_range {
     int64_t begin, count; /* float32 elements of PARAM and GRAD */
     int32_t ready_step;
@@ -52,6 +53,7 @@ typedef struct trmi_agreed {
 
 /* Seconds that this rank has waited at its meetings with the others: rank_waiting.c. */
 enum { TRMI_WAITS_MOST = 1024 };
+/* The waiting times of the last steps, in a ring. */
 typedef struct trmi_waits {
     float seconds[TRMI_WAITS_MOST];
     int32_t count, half; /* half: of them, which go first; 0 = not yet known */
@@ -60,8 +62,10 @@ typedef struct trmi_waits {
     double total_seconds; /* of all meetings since the executor was created */
 } trmi_waits;
 
+/* Which ranks compute a cast of a parameter: each its own, this one for all, or another one. */
 typedef enum trmi_cast { TRMI_CAST_NONE, TRMI_CAST_MINE, TRMI_CAST_OTHERS } trmi_cast;
 
+/* What an executor has beside its own where there are ranks. */
 typedef struct trmi_parallel {
     trm_parallel_options options; /* lists are copies */
     trm_comm *comm;
@@ -109,6 +113,7 @@ typedef struct trmi_parallel {
 
 /* The state of the way `ranks`; NULL: one rank. */
 extern const char trmi_ranks_key;
+/* Returns that state; NULL: no ranks. */
 static inline trmi_parallel *trmi_parallel_of(const struct trm_exec *exec) {
     return trmi_distribution_state(exec, &trmi_ranks_key);
 }

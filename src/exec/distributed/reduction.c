@@ -20,6 +20,7 @@
 
 #include <string.h>
 
+/* Steps that are measured before buckets are cut again, and elements of a chunk. */
 enum { MEASURED_STEPS = 2, CHUNK = 16384 };
 
 /* Returns the gradients that are reduced: the sum of accumulated batches, or this batch's. */

@@ -15,6 +15,7 @@
 #include "exec/distributed/input_cuts.h"
 #include "plan/partition/partition.h"
 
+/* Sets of mesh axes. */
 enum { TRMI_PARTITION_MASKS = 1 << TRMI_MESH_AXES };
 
 typedef struct trmi_split_run trmi_split_run;
@@ -37,6 +38,7 @@ typedef struct trmi_split_input {
     const trmi_partition_leaf *leaf;
 } trmi_split_input;
 
+/* What an executor of a split graph has. */
 struct trmi_split_run {
     trmi_split_input *whole_inputs; /* [program->inputs_count]; NULL = none */
     trm_searched_plan info;         /* of a searched plan, on rank 0 */

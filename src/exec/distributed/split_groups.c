@@ -142,6 +142,7 @@ trm_status trmi_split_open(trm_exec *exec, trm_error *err) {
     return run->staging != NULL ? TRM_OK : err == NULL ? TRM_NOMEM : err->status;
 }
 
+/* Frees the memory in which parts of inputs are joined. */
 static void free_whole_inputs(trm_exec *exec) {
     for (int32_t i = 0;
          trmi_parallel_of(exec)->split->whole_inputs != NULL && i < exec->program->inputs_count;

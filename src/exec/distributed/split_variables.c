@@ -183,6 +183,7 @@ static trm_status find_cut(const trm_exec *exec, int32_t index, const char *name
     return TRM_OK;
 }
 
+/* Makes memory for the part that this rank feeds; none where it feeds the whole. */
 static trm_status make_own(trmi_split_input *in, trm_dtype dtype, trm_error *err) {
     trm_shape shape = trmi_split_fed_shape(in);
     char *own = NULL;

@@ -1,6 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables of a pipeline. Every rank lists those of the whole graph; the stage that updates a
- * parameter has its slots, and its values count. */
+ * parameter (its owner) has its slots, and its values count.
+ *
+ *     variable            owner's stage         stage that also uses it      other stages
+ *     parameter           updates it            has a copy                   nothing
+ *     slot                has it                nothing                      nothing
+ *
+ *     publish  owner --> copies of a shared parameter, after its values have changed
+ *     bring    owner --> the memory that each stage passes, for one variable
+ *     gather   owner --> exec->wholes of all stages, for all variables (a checkpoint)
+ *
+ * All functions that send are collective within the pipeline: every stage calls them for the same
+ * variables in the same order. */
 #include "exec/distributed/stages.h"
 #include "exec/exec.h"
 
@@ -9,6 +20,7 @@
 
 #include <string.h>
 
+/* Returns the buffer of a parameter; NULL: this stage's program does not have it. */
 static const trmi_buffer *parameter_named(const trm_program *p, const char *name) {
     for (int32_t i = 0; i < p->params_count; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
@@ -49,6 +61,8 @@ static trm_status send_one(trm_exec *exec, const trmi_stage_leaf *leaf, trm_erro
     return TRM_OK;
 }
 
+/* Returns whether this is a trained parameter that more than one stage holds: more than one bit
+ * of `holders` is set. */
 static bool is_shared(const trmi_stage_leaf *leaf) {
     return leaf->trained && !leaf->state && (leaf->holders & (leaf->holders - 1)) != 0;
 }
@@ -70,6 +84,8 @@ trm_status trmi_stages_check_shared(const trm_exec *exec, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in stages.h. One parameter after the other, in the order of the leaves, which is the
+ * same on all stages. */
 trm_status trmi_stages_publish(trm_exec *exec, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
     for (int32_t i = 0; i < staged->leaves_count; i++) {
@@ -96,6 +112,8 @@ static int32_t owner_of(const trm_exec *exec, int32_t index) {
     return 0;
 }
 
+/* Contract in stages.h. The stage has all elements of a variable or none, so the element does not
+ * matter. */
 void trmi_stages_hold(const trm_exec *exec, int32_t index, int64_t at, trmi_hold *hold) {
     (void)at;
     hold->mine = hold->mine && owner_of(exec, index) == trmi_stages_of(exec)->options.stage;

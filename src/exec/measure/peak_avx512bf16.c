@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The peak of products of bfloat16 pairs (peak.h): twelve sums, enough to hide the latency of the
+ * instruction in two units, and no memory. In a file of its own, because only it is compiled for
+ * AVX512-BF16. */
 #if defined(__x86_64__)
 #include "exec/measure/peak.h"
 

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loss scale and its state machine. Static: constant, steps that overflow are skipped. Dynamic:
- * multiplied by grow_by after grow_every good steps, by shrink_by after shrink_after overflows.
- * Pure arithmetic: exec_scale.c applies the scale. */
+/* The loss scale and its state machine. Pure arithmetic: exec_scale.c applies the scale.
+ *
+ *     static     constant; steps that overflow are skipped
+ *     dynamic    multiplied by grow_by after grow_every good steps, and by shrink_by after
+ *                shrink_after overflows; between 1 and what a float32 can hold */
 #include "exec/optimizer/loss_scale.h"
 
 #include "base/error.h"
@@ -37,6 +39,8 @@ trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_op
     return TRM_OK;
 }
 
+/* Contract in loss_scale.h. Growth forgets earlier overflows, and an overflow the good steps before
+ * it. */
 bool trmi_loss_scale_step(trmi_loss_scale *s, bool overflow) {
     const trm_loss_scale_options *o = &s->options;
     if (!o->dynamic) {

@@ -192,6 +192,8 @@ int64_t trmi_update_block_offset(const trmi_update *u, int64_t index) {
                ? u->blocks[u->blocks_count - 1].offset + u->blocks[u->blocks_count - 1].count
                : 0;
 }
+/* Contract in update.h. The last block that begins at or before the element, by bisection; between
+ * blocks there may be elements of none (sparse segments). */
 int64_t trmi_update_find_block(const trmi_update *u, int64_t at, int64_t *end) {
     int64_t low = -1, high = u->blocks_count;
     while (low + 1 < high) {
@@ -216,6 +218,7 @@ int64_t trmi_update_find_piece(const trmi_update *u, int64_t at, int64_t *end) {
     return block * BLOCK_PIECES + piece;
 }
 
+/* Returns whether this rank updates the block; without sharing it updates all. */
 static bool is_mine(const trmi_update *u, int64_t block) {
     return u->mine == NULL || u->mine[block] != 0;
 }
@@ -250,6 +253,7 @@ size_t trmi_update_slot_stride(const trmi_update *u) {
     return trmi_map_resident((size_t)u->count * sizeof(float));
 }
 
+/* Contract in update.h. The own memory of the slots is given back first. */
 void trmi_update_lend_slots(trmi_update *u, void *memory) {
     for (int32_t s = 0; s < u->slots_count; s++) {
         trmi_unmap(u->slots[s], (size_t)u->count * sizeof(float));
@@ -291,6 +295,8 @@ double trmi_update_norm(const trmi_update *u) { return u->norm; }
 
 /* ---- one step -------------------------------------------------------------------------------- */
 
+/* Contract in update_state.h. The second sum is rare: finite values whose squares overflow
+ * float32. */
 double trmi_update_squares(const trmi_update_kernels *kernels, const float *x, int64_t count) {
     double sum = (double)kernels->squares(x, count);
     if (isfinite(sum)) {
@@ -374,6 +380,7 @@ static double trust_ratio(const trmi_update *u, int32_t segment) {
     return o->trust_coefficient * weight / (gradient + o->weight_decay * weight + o->epsilon);
 }
 
+/* Contract in update_state.h. Decay and trust ratio differ between segments. */
 trmi_rule trmi_update_rule(const trmi_update *u, int32_t segment, double learning_rate,
                            uint64_t step) {
     const bool table = u->segments[segment].sparse || u->segments[segment].table_width > 0;
@@ -400,6 +407,7 @@ static void run_pass(const trmi_update *u, const trmi_rule *rule, float *paramet
                                       u->slots[1] == NULL ? NULL : u->slots[1] + offset, count);
 }
 
+/* Returns whether a row of a table has no gradient: the batch did not use it. */
 static bool all_zero(const float *x, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         if (x[i] != 0) {

@@ -30,6 +30,8 @@ static void sort_positions(const trmi_update_rows *rows, int64_t bucket, uint32_
     }
 }
 
+/* Contract in update_state.h. Wide rows are added TRMI_TREE_COLUMNS columns at a time, so that the
+ * nodes of the tree that wait stay in the cache. */
 void trmi_update_sum_blocks(const trmi_tree *tree, const trmi_update_rows *rows, int64_t bucket,
                             const float *gradients, int64_t width, float *sums) {
     int64_t begin = rows->begin[bucket];

@@ -20,8 +20,10 @@
  * cache. */
 enum { PIECE = 1 << 16, STRETCH = 512 };
 
+/* Returns the rows of the segment's matrix; its columns are given. */
 static int64_t rows_of(const trmi_update_segment *s) { return s->count / s->columns; }
 
+/* Returns the bytes of both factors in float32. */
 static size_t copy_bytes(const trmi_update_segment *s) {
     return (size_t)(s->factors * (rows_of(s) + s->columns)) * sizeof(float);
 }
@@ -41,6 +43,7 @@ void trmi_update_product_free(trmi_update *u, int32_t segment) {
     }
 }
 
+/* Contract in update.h. bfloat16 is converted into a copy, because the loops read float32. */
 void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, const void *right,
                          trm_dtype dtype) {
     const trmi_update_segment *s = &u->segments[segment];
@@ -123,6 +126,8 @@ static trmi_product first_product_part(const trmi_update *u, int32_t segment, in
                           .step = s->columns};
 }
 
+/* Contract in update_state.h. Part by part: an incomplete first row, whole rows, an incomplete last
+ * one. */
 void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_rule *rule,
                               float *parameters, int64_t offset, int64_t count) {
     int64_t first = u->segments[segment].offset, end = offset + count;
@@ -135,6 +140,8 @@ void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_
     }
 }
 
+/* Contract in update.h. By the same parts and loops as in the update, so that the bits are the
+ * same. */
 void trmi_update_product(const trmi_update *u, int32_t segment, float *out) {
     int64_t count = u->segments[segment].count;
 #pragma omp parallel for schedule(static)

@@ -39,6 +39,7 @@ void trmi_update_rows_free(trmi_update_rows *rows) {
     *rows = (trmi_update_rows){0};
 }
 
+/* Contract in update_state.h. What was there is lost, unless there is room already. */
 trm_status trmi_update_rows_reserve(trmi_update_rows *rows, int64_t count, int64_t width,
                                     trm_error *err) {
     if (count <= rows->capacity && count * width <= rows->sums_capacity) {
@@ -72,11 +73,14 @@ typedef struct deal {
     int64_t at[SLICES][BUCKETS];
 } deal;
 
+/* Returns id i. Negative ids become large numbers, which the check against the rows of the table
+ * refuses. */
 static uint64_t id_of(const deal *d, int64_t i) {
     return d->wide ? (uint64_t)((const int64_t *)d->ids)[i]
                    : (uint64_t)(int64_t)((const int32_t *)d->ids)[i];
 }
 
+/* Returns where a slice begins; slices depend on the number of ids only, not on that of threads. */
 static int64_t slice_begin(const deal *d, int64_t slice) { return d->count * slice / SLICES; }
 
 /* Counts ids by slice and bucket, then turns the counts into positions: d->at[s][b] is where slice

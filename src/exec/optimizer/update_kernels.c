@@ -10,6 +10,8 @@
 
 enum { ROWS_AHEAD = 16 }; /* rows are prefetched so far ahead */
 
+/* Makes the pass over rows of a rule, with the next rows of parameters and slots prefetched: rows
+ * of a table lie anywhere, so that the CPU does not foresee them. */
 #define RULE(name)                                                                                 \
     static void name##_rows(const trmi_rule *r, float *w, const float *g, float *s0, float *s1,    \
                             const int64_t *at, int64_t rows, int64_t width) {                      \
@@ -94,11 +96,14 @@ static inline float inner_of(const float *x, const float *y, int64_t count) {
     }
     return vf_sum(vf_add(vf_add(a, b), vf_add(c, d)));
 }
+/* Computes trmi_update_kernels.inner. */
 static float inner_product(const float *x, const float *y, int64_t count) {
     return inner_of(x, y, count);
 }
+/* Computes trmi_update_kernels.squares. */
 static float sum_squares(const float *x, int64_t count) { return inner_of(x, x, count); }
 
+/* Computes trmi_update_kernels.accumulate; with `first` the sum need not be initialised. */
 static void add_scaled(float *sum, const float *x, int64_t count, float scale, bool first) {
     vf factor = vf_set(scale);
     for (int64_t i = 0; i < count; i += VL) {
@@ -109,6 +114,8 @@ static void add_scaled(float *sum, const float *x, int64_t count, float scale, b
     }
 }
 
+/* Computes trmi_update_kernels.copy_aside: whole vectors by stores past the caches, the rest by
+ * usual ones. */
 static void copy_aside(float *to, const float *from, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
@@ -121,6 +128,8 @@ static void copy_aside(float *to, const float *from, int64_t count) {
 
 #include "exec/optimizer/update_product_body.h"
 
+/* The table of this instruction set; the rules of tables only (lazy Adam, row-wise Adagrad) are not
+ * in it. */
 const trmi_update_kernels TRMI_FOR_ISA(trmi_update_kernels) = {
     .rule = {[TRM_SGD] = sgd_pass,
              [TRM_MOMENTUM] = momentum_pass,

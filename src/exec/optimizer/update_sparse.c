@@ -96,6 +96,7 @@ static void gather_rows(const float *from, const int64_t *at, int64_t rows, int6
         }
     }
 }
+/* Writes gathered rows back to their places. */
 static void scatter_rows(const float *block, const int64_t *at, int64_t rows, int64_t width,
                          float *to) {
     for (int64_t i = 0; i < rows; i++) {
@@ -144,6 +145,7 @@ static void update_groups(const trmi_update *u, const trmi_rule *rule, const flo
     }
 }
 
+/* Returns whether the sum of a row is zero. */
 static bool is_zero(const float *sum, int64_t width) {
     for (int64_t i = 0; i < width; i++) {
         if (sum[i] != 0) {
@@ -180,6 +182,7 @@ static void update_bucket(const trmi_update *u, const trmi_rule *rule, const trm
     }
 }
 
+/* Contract in update.h. Sums that trmi_update_prepare made for the same ids are used. */
 trm_status trmi_update_sparse(trmi_update *u, float *parameters, int32_t segment, const void *ids,
                               trm_dtype id_dtype, const float *rows, int64_t count, int64_t width,
                               double learning_rate, uint64_t step, trm_error *err) {

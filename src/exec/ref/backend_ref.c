@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The reference back-end: runs every operator by its reference kernel, in plain layout. Tests
- * compare fast kernels with it; training uses it for operators without a fast kernel. */
+ * compare fast kernels with it; training uses it for operators without a fast kernel.
+ *
+ * The kernels (ref_*.c) are functions of tensors and attributes without any state; this file binds
+ * a step of a program to one of them: shapes when the kernel is bound, addresses at each run. A
+ * step over blocks of samples (strict determinism) is run once for each block, and its tensors have
+ * the samples of one block. */
 #include "exec/convert.h"
 #include "exec/ref/ref.h"
 
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Leaves of a graph: the executor fills their buffers, and no step runs them. Their rows exist so
+ * that the table has one for each kind of ops.def. */
 #define NO_KERNEL(row)                                                                             \
     trm_status trmi_ref_##row(const trmi_ref_args *args, trm_error *err) {                         \
         (void)args;                                                                                \
@@ -29,6 +36,8 @@ typedef struct bound {
     trm_tensor outputs[TRMI_OP_OUTPUTS_MAX];
 } bound;
 
+/* Sets the addresses, which differ between runs: buffers may lie in other memory, and blocks of
+ * samples follow each other. */
 static void fill_views(const trmi_kernel *kernel, const trmi_kernel_env *env, bound *views) {
     const trmi_step *step = kernel->step;
     for (int32_t i = 0; i < step->inputs_count; i++) {
@@ -64,6 +73,8 @@ static trm_status run_op(const trmi_kernel *kernel, const trmi_kernel_env *env, 
     return status == TRM_OK ? status : trmi_error_append(err, " (operator '%s')", step->name);
 }
 
+/* Converts a tensor between plain and another layout, for kernels of other back-ends in the same
+ * program. */
 static trm_status run_reorder(const trmi_kernel *kernel, const trmi_kernel_env *env,
                               trm_error *err) {
     (void)err;

@@ -6,6 +6,7 @@
 
 double trmi_ref_get(const trm_tensor *t, int64_t i) { return trmi_element(t->data, t->dtype, i); }
 
+/* Contract in ref.h. Not by way of double, which has 53 bits. */
 int64_t trmi_ref_get_int(const trm_tensor *t, int64_t i) {
     switch (t->dtype) {
     case TRM_INT64: return ((const int64_t *)t->data)[i];
@@ -29,6 +30,7 @@ void trmi_ref_unravel(const trm_shape *shape, int64_t index, int64_t *at) {
     }
 }
 
+/* Contract in ref.h. Row-major: the last dimension changes fastest. */
 int64_t trmi_ref_ravel(const trm_shape *shape, const int64_t *at) {
     int64_t index = 0;
     for (int32_t i = 0; i < shape->rank; i++) {
@@ -37,6 +39,7 @@ int64_t trmi_ref_ravel(const trm_shape *shape, const int64_t *at) {
     return index;
 }
 
+/* Contract in ref.h. Dimensions are aligned at the end; one of size 1 is read again and again. */
 int64_t trmi_ref_broadcast_index(const trm_shape *shape, const trm_shape *wide, const int64_t *at) {
     int64_t index = 0;
     for (int32_t i = 0; i < shape->rank; i++) {

@@ -37,6 +37,8 @@ static row open_row(const trmi_ref_args *args, int first) {
         .s = trmi_attention_shape_of(args->attrs, &in[0].shape, packed ? NULL : &in[1].shape)};
 }
 
+/* Return the place of this row in a tensor: of queries; of results; of key or value number `key`,
+ * where a group of query heads reads one head; and of the row's log-sum-exp. */
 static int64_t q_at(const row *r) { return trmi_attention_at(&r->s, &r->s.q, r->b, r->t, r->h); }
 static int64_t y_at(const row *r) { return trmi_attention_at(&r->s, &r->s.y, r->b, r->t, r->h); }
 static int64_t kv_at(const row *r, const trmi_attention_view *view, int64_t key) {
@@ -44,6 +46,7 @@ static int64_t kv_at(const row *r, const trmi_attention_view *view, int64_t key)
 }
 static int64_t lse_at(const row *r) { return (r->b * r->s.heads + r->h) * r->s.queries + r->t; }
 
+/* Returns the inner product of two vectors of a head. */
 static double dot_product(const row *r, const trm_tensor *x, int64_t i, const trm_tensor *y,
                           int64_t j) {
     double sum = 0;

@@ -29,6 +29,7 @@ static trm_status bag_range(const trmi_ref_args *args, int64_t bag, int64_t rows
     return TRM_OK;
 }
 
+/* Returns the weight of a row; without weights 1. */
 static double weight_of(const trm_tensor *weights, int64_t i) {
     return weights->data == NULL ? 1 : trmi_ref_get(weights, i);
 }

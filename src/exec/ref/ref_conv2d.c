@@ -39,11 +39,13 @@ static void each_product(const trmi_attrs *a, const trm_shape *xs, const trm_sha
     }
 }
 
+/* What a walk over all products adds to. */
 typedef struct job {
     const trm_tensor *a, *b; /* factors */
     double *sum;
 } job;
 
+/* The three kernels: y is an element of the result, x one of the image, w one of the filters. */
 static void add_product(void *context, int64_t y, int64_t x, int64_t w) {
     job *j = context;
     j->sum[y] += trmi_ref_get(j->a, x) * trmi_ref_get(j->b, w);

@@ -19,6 +19,7 @@ static trm_status run_binary(const trmi_ref_args *args, double (*f)(double, doub
     return TRM_OK;
 }
 
+/* Applies a function to each element. */
 static trm_status run_unary(const trmi_ref_args *args, double (*f)(double)) {
     const trm_tensor *x = &args->inputs[0], *y = &args->outputs[0];
     for (int64_t i = 0; i < trm_shape_count(&y->shape); i++) {
@@ -27,6 +28,8 @@ static trm_status run_unary(const trmi_ref_args *args, double (*f)(double)) {
     return TRM_OK;
 }
 
+/* The functions of the operators. Those with two arguments get the inputs in the operator's order;
+ * for gradients dy comes first. */
 static double add(double a, double b) { return a + b; }
 static double sub(double a, double b) { return a - b; }
 static double mul(double a, double b) { return a * b; }

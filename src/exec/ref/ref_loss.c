@@ -33,6 +33,7 @@ static double log_sum_exp(const trm_tensor *z, int64_t row, int64_t classes) {
     return most + log(sum);
 }
 
+/* Computes y = exp(z - log-sum-exp of the row). */
 trm_status trmi_ref_softmax(const trmi_ref_args *args, trm_error *err) {
     (void)err;
     const trm_tensor *x = &args->inputs[0];

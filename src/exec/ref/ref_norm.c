@@ -20,6 +20,7 @@ typedef struct extents {
     int64_t n, c, rest;
 } extents;
 
+/* Returns batch, channels and the rest of a shape as one number. */
 static extents extents_of(const trm_shape *s) {
     extents e = {.n = s->dim[0], .c = s->dim[1], .rest = 1};
     for (int32_t i = 2; i < s->rank; i++) {
@@ -27,6 +28,7 @@ static extents extents_of(const trm_shape *s) {
     }
     return e;
 }
+/* Returns the index of an element. */
 static int64_t element_index(const extents *e, int64_t n, int64_t c, int64_t r) {
     return (n * e->c + c) * e->rest + r;
 }
@@ -78,10 +80,13 @@ static trm_status combine_ranks(trmi_norm_sync *sync, double *moments, trm_error
 static int64_t blocks_of(trmi_norm_sync *sync) {
     return sync != NULL && sync->blocks > 0 ? sync->blocks : 1;
 }
+/* Returns where moments are written: where the exchange of blocks reads them, else own memory. */
 static double *room_of(trmi_norm_sync *sync, double *own) {
     return sync != NULL && sync->blocks > 0 ? sync->values : own;
 }
 
+/* Returns the exchange of the operator's moments: that of the mesh axes along which a plan cuts its
+ * samples; without such axes that of all ranks, if there is one. NULL: no exchange. */
 static trmi_norm_sync *sync_of(const trmi_ref_args *args) {
     uint32_t axes = trmi_part_of(args->attrs)->sample_axes;
     trmi_norm_sync *sync = trmi_samples_sync(args->block_sync, args->sync, axes);

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+/* Contract in ref.h. The window is clipped to the image; `size` is what an average divides by. */
 trmi_ref_window trmi_ref_window_of(const trmi_attrs *a, const trm_shape *x, int64_t oh,
                                    int64_t ow) {
     int64_t h = oh * a->pool.stride[0] - a->pool.pad[0],

@@ -11,6 +11,8 @@
 #include <omp.h>
 #include <string.h>
 
+/* Rows of a task at most (queries times the heads that share keys), and register tiles of rows
+ * whose scores exist at a time. */
 enum { TASK_ROWS = 192, ROW_TILES = 8 };
 
 typedef struct forward {
@@ -20,6 +22,8 @@ typedef struct forward {
     int64_t thread_floats;
 } forward;
 
+/* Chooses the queries of a task and of a block, and counts the scratch of a thread in the order of
+ * the drawing above. */
 static void size_blocks(forward *f) {
     trmi_attention_blocks *a = &f->a;
     int64_t most = trmi_max_i64(1, TASK_ROWS / a->group);
@@ -83,6 +87,8 @@ static void attend_block(const task *t, int64_t begin) {
     }
 }
 
+/* Writes the result of one query, divided by the sum of its weights, and the log of that sum, which
+ * backward needs. A query that reads no key gets zeros. */
 static void write_query(const task *t, int64_t head, int64_t i) {
     const trmi_attention_blocks *a = &t->f->a;
     int64_t row = head * t->count + i, h = t->g * a->group + head, query = t->first + i;
@@ -171,6 +177,7 @@ int64_t trmi_onednn_attention_scratch(trmi_onednn *state, const trm_program *pro
     return f.thread_floats * 4 * state->threads;
 }
 
+/* Binds the fast kernel. Float32 and bfloat16 are taken, with one type for all of q, k, v and y. */
 trm_status trmi_onednn_bind_attention(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     trmi_attention_blocks a;
     if (!trmi_attention_blocks_of(kernel->program, kernel->step, 0, trmi_onednn_of(backend), &a) ||

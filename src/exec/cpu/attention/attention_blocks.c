@@ -7,11 +7,15 @@
 #include <math.h>
 #include <string.h>
 
+/* Panels of keys in a block; and what is added to the distance of two rows of scores, which would
+ * else be a power of two, so that all rows would compete for the same sets of a cache. */
 enum {
     KEY_PANELS = 8,
     APART = TRMI_TILE_COLS /* floats: rows of scores in other sets of a cache */
 };
 
+/* Contract in attention_blocks.h. Inputs are q, k, v, or one tensor that has all three side by side
+ * (`packed`: the step then has no input for k). */
 bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step, int first,
                               const trmi_onednn *backend, trmi_attention_blocks *out) {
     const trmi_buffer *q = &program->buffers[step->inputs[first]];
@@ -42,6 +46,8 @@ bool trmi_attention_blocks_of(const trm_program *program, const trmi_step *step,
            (k == NULL || k->dtype == q->dtype);
 }
 
+/* Contract in attention_blocks.h. The scale belongs to the queries, where it costs one product a
+ * number; with pairs it would be rounded, so scores are scaled instead. */
 void trmi_attention_take(const trmi_attention_blocks *a, float *to, const void *from, int64_t row,
                          int64_t count, float factor) {
     bool half = a->dtype == TRM_BFLOAT16;
@@ -99,6 +105,8 @@ void trmi_attention_pack_rows(const trmi_attention_blocks *a, float *to, const f
     }
 }
 
+/* Contract in attention_blocks.h. A panel of keys is one tile wide; all rows go through it while it
+ * is in L1. */
 void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, int64_t rows_count,
                            const float *packed, int64_t count, float *scores) {
     int64_t nr = a->isa->nr;
@@ -114,6 +122,8 @@ void trmi_attention_scores(const trmi_attention_blocks *a, const float *rows, in
     }
 }
 
+/* Contract in attention_blocks.h. The sum over keys is the k of these products; results are added
+ * to, because each block of keys brings a part of the sum. */
 void trmi_attention_apply(const trmi_attention_blocks *a, const float *weights, int64_t rows_count,
                           const float *packed, int64_t count, float *to) {
     int64_t nr = a->isa->nr;
@@ -145,6 +155,9 @@ static void turn_weights(const trmi_attention_blocks *a, const float *weights, i
     }
 }
 
+/* Contract in attention_blocks.h. Products for dK and dV: their rows are keys, so the tile reads
+ * the weights by columns. With pairs, two queries lie in each float, for which the weights are
+ * turned. */
 void trmi_attention_apply_transposed(const trmi_attention_blocks *a, const float *weights,
                                      int64_t columns, const float *packed, int64_t rows, float *to,
                                      float *turned) {

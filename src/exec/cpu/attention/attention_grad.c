@@ -15,8 +15,10 @@
 #include <omp.h>
 #include <string.h>
 
+/* Queries of a block, in register tiles of the instruction set (mr rows each). */
 enum { QUERY_TILES = 8 };
 
+/* What bind has decided; the same for all tasks and read only in a run. */
 typedef struct backward {
     trmi_attention_blocks a;
     int64_t block;         /* queries at a time, at most the keys of a block */
@@ -35,8 +37,11 @@ static void size_blocks(backward *f) {
                       16);
 }
 
-/* The operands of a run and the memory of one thread. With D = width, rows = group x queries, block
- * = queries of a block, keys = keys of a block, packed = trmi_attention_packed_floats: */
+/* The operands of a run and the memory of one thread. Sizes in brackets: D = width of a head; rows
+ * = group x queries, where the group is the query heads that share a key head; block = queries of a
+ * block; keys = keys of a block; packed = trmi_attention_packed_floats. `own_` arrays are copies in
+ * float32 (of bfloat16 inputs, in pairs), `rows_` and `columns_` are packed for the left and the
+ * right side of a product. */
 typedef struct task {
     const backward *f;
     const void *dy, *q, *k, *v, *y; /* inputs, laid out as f->a.s has them */
@@ -199,6 +204,9 @@ static trm_status run_attention_grad(const trmi_kernel *k, const trmi_kernel_env
     return TRM_OK;
 }
 
+/* Returns the bytes of scratch for all threads; 0 if the fast kernel does not take this operator.
+ * The memory plan calls it before any kernel is bound, so it must choose the same blocks as
+ * bind. */
 int64_t trmi_onednn_attention_grad_scratch(trmi_onednn *state, const trm_program *program,
                                            const trmi_step *step) {
     backward f;
@@ -209,6 +217,8 @@ int64_t trmi_onednn_attention_grad_scratch(trmi_onednn *state, const trm_program
     return f.thread_floats * 4 * state->threads;
 }
 
+/* Binds the fast kernel. dy, y and all outputs must have the type of q; other mixtures are left to
+ * the reference kernel. */
 trm_status trmi_onednn_bind_attention_grad(trmi_backend *backend, trmi_kernel *kernel,
                                            trm_error *err) {
     trmi_attention_blocks a;

@@ -58,6 +58,7 @@ bool trmi_onednn_attention_join_in_place(trmi_onednn *state, const trm_graph *gr
            trmi_input_of(graph, op, input)->dtype == trmi_output_of(graph, op, 0)->dtype;
 }
 
+/* Binds the fast kernel: [batch, rows, heads, width], both results and the output of one type. */
 trm_status trmi_onednn_bind_attention_join(trmi_backend *backend, trmi_kernel *kernel,
                                            trm_error *err) {
     (void)backend;

@@ -26,10 +26,12 @@ typedef struct bound {
 
 /* ---- the problem of a step or an operator ---------------------------------------------------- */
 
+/* Returns what the problem needs to know of a buffer of the program. */
 static trmi_conv_tensor tensor_of_buffer(const trmi_buffer *b) {
     return (trmi_conv_tensor){.dtype = b->dtype, .shape = b->shape, .layout = b->layout};
 }
 
+/* Contract in conv.h. Returns false for steps that are no convolution of two tensors. */
 bool trmi_conv_problem_of_step(const trm_program *program, const trmi_step *step,
                                trmi_conv_problem *problem) {
     if (step->inputs_count < 2 || step->outputs_count < 1) {
@@ -88,6 +90,7 @@ static trm_status conv_run(const trmi_kernel *k, const trmi_kernel_env *env, trm
     return b->algorithm->run(b->state, &args, err);
 }
 
+/* Frees the algorithm's state, which only the algorithm knows. */
 static void conv_destroy(trmi_kernel *k) {
     bound *b = k->state;
     if (b != NULL) {
@@ -161,6 +164,8 @@ double trmi_onednn_conv_seconds(trmi_onednn *state, const trm_graph *graph, cons
     return trmi_conv_seconds(state, &problem);
 }
 
+/* Contract in conv.h. The algorithm is chosen and made as bind will do it, because only it knows
+ * what it needs; the tuning file makes sure that both calls choose the same. */
 int64_t trmi_onednn_conv_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     trmi_conv_problem problem;

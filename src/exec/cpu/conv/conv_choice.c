@@ -31,6 +31,7 @@ const trmi_conv_algorithm *const trmi_conv_algorithms[] = {
     &trmi_conv_gather_pairs,   &trmi_conv_gradw_pairs,
     &trmi_conv_dnnl,           NULL};
 
+/* Algorithms in the table, and timed runs of each candidate (the best counts). */
 enum { ALGORITHMS = sizeof trmi_conv_algorithms / sizeof trmi_conv_algorithms[0] - 1, TRIALS = 3 };
 
 static const double reach = 1.3;       /* algorithms up to so many times the best guess are timed */
@@ -68,6 +69,7 @@ static int rank_algorithms(const trmi_conv_problem *p, int threads,
 
 /* ---- trials ---------------------------------------------------------------------------------- */
 
+/* Return the bytes of some elements, of the image and of the result. */
 static int64_t bytes_of(int64_t count, trm_dtype type) {
     return count * (int64_t)trm_dtype_bytes(type);
 }
@@ -259,6 +261,8 @@ void trmi_onednn_trials_done(trmi_onednn *backend) {
 
 /* ---- choice ---------------------------------------------------------------------------------- */
 
+/* Returns the algorithm that a file names; NULL if it is unknown or cannot solve this problem: the
+ * file may be of another version or another CPU. */
 static const trmi_conv_algorithm *by_name(const trmi_conv_problem *p, const char *name) {
     for (int i = 0; i < ALGORITHMS; i++) {
         if (strcmp(trmi_conv_algorithms[i]->name, name) == 0 && trmi_conv_algorithms[i]->can(p)) {
@@ -328,6 +332,8 @@ static const trmi_conv_algorithm *kept_choice(trmi_onednn *backend, const trmi_c
     return choice;
 }
 
+/* Contract in conv.h. An algorithm that cannot be created for want of support gives way to the next
+ * one of the ranking; other errors (no memory) end the search. */
 trm_status trmi_conv_choose(trmi_onednn *backend, const trmi_conv_problem *p,
                             const trmi_conv_algorithm **out, void **state, int64_t *scratch,
                             trm_error *err) {
@@ -352,6 +358,8 @@ double trmi_conv_seconds(trmi_onednn *backend, const trmi_conv_problem *p) {
     return kept_choice(backend, p, &seconds) != NULL || p->blocks > 0 ? seconds : -1;
 }
 
+/* Contract in conv.h. The planner asks this for each convolution, so nothing is created where the
+ * answer is known without. */
 bool trmi_conv_possible(trmi_onednn *backend, const trmi_conv_problem *p) {
     const trmi_conv_algorithm *order[ALGORITHMS];
     double guess[ALGORITHMS];

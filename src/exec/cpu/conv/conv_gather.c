@@ -25,6 +25,9 @@
 #include <omp.h>
 #include <string.h>
 
+/* Sizes of the two forms: rows of a task at most and panels at a time (tall); rows up to which the
+ * form is wide; channels from which a 1x1 convolution to fewer channels is priced as slower; and how
+ * many times smaller than others the last tasks of a cut are. */
 enum { ROWS = 168, PANELS = 16, WIDE_ROWS = 256, MANY_CHANNELS = 512, SMALLER = 4 };
 /* up to so many threads each gathers its own A: that costs less than sharing cache lines of one
  * A */
@@ -77,6 +80,7 @@ typedef struct workspace {
     int64_t *places;
 } workspace;
 
+/* Divides the scratch of a run among packed weights and threads. */
 static trmi_scratch scratch_of(const gather_conv *c, const trmi_conv_args *args) {
     return trmi_scratch_cut(args->scratch, args->scratch_bytes, c->shared_floats * 4,
                             c->thread_floats * 4, c->threads);
@@ -87,6 +91,7 @@ static int64_t gathered_floats(const gather_conv *c) {
     return c->gathered * (TRMI_TILE_STRIDE + 2);
 }
 
+/* Divides the calling thread's scratch; workspace_floats counts the same arrays. */
 static workspace workspace_of(const gather_conv *c, const trmi_scratch *scratch) {
     int64_t rows = c->wide ? c->rows : ROWS;
     float *own = (float *)(void *)trmi_scratch_own(scratch, omp_get_thread_num());
@@ -99,6 +104,8 @@ static workspace workspace_of(const gather_conv *c, const trmi_scratch *scratch)
     return w;
 }
 
+/* Returns the floats of a thread: gathered rows (wide, if each thread gathers), offsets (8 bytes
+ * each), A, and sums where the output cannot be summed in place. */
 static int64_t workspace_floats(const gather_conv *c) {
     int64_t rows = c->wide ? c->rows : ROWS;
     int64_t a = c->wide ? TRMI_TILE_K * TRMI_TILE_NR_MAX : ROWS * TRMI_TILE_STRIDE;
@@ -326,6 +333,7 @@ static void gather_all(const gather_conv *c, const void *input, const workspace 
     }
 }
 
+/* Moves on to the next pair of block and panel that some group uses; false after the last. */
 static bool next_used(const gather_conv *c, int32_t *block, int64_t *panel) {
     do {
         if (++*block == c->g.blocks_count) {
@@ -357,6 +365,7 @@ static trmi_prefetch next_piece(const gather_conv *c, const void *weights, int32
                               p->o * bytes, columns, b->taps > 1 ? 0 : b->k * bytes);
 }
 
+/* Returns the first row of a part of a group. */
 static int64_t row_of_cut(const gather_conv *c, const trmi_conv_group *group, int64_t cut) {
     return trmi_cut_at(group->rows, c->cuts, cut);
 }
@@ -465,6 +474,7 @@ static void run_wide(const gather_conv *c, const trmi_conv_args *args, const voi
 
 /* ---- the algorithm --------------------------------------------------------------------------- */
 
+/* Returns whether the problem has the layout that gathering reads: channels last, one group. */
 static bool gather_can(const trmi_conv_problem *p) {
     return p->direction != TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
            p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
@@ -504,6 +514,7 @@ static int64_t cuts_of(const gather_conv *c) {
     return trmi_max_i64(1, trmi_min_i64(c->threads, least / (2 * c->isa->mr)));
 }
 
+/* Adds `rows` rows from `row` on as tasks of nearly equal size, none above `most`. */
 static void add_tasks(gather_conv *c, const trmi_conv_group *group, int64_t row, int64_t rows,
                       int64_t most) {
     int64_t parts = trmi_pieces(rows, most);
@@ -667,6 +678,7 @@ static trm_status create_with(const trmi_gemm_isa *isa, trmi_onednn *backend,
     return TRM_OK;
 }
 
+/* Creates the algorithm for tiles that multiply float32; pairs_create: for pairs of bfloat16. */
 static trm_status gather_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                 int64_t *scratch, trm_error *err) {
     return create_with(trmi_gemm(), backend, p, state, scratch, err);

@@ -238,6 +238,7 @@ typedef struct cursor {
     int64_t n, i, j;
 } cursor;
 
+/* Returns image and position of a row of a group. */
 static cursor cursor_at(const trmi_conv_group *group, int64_t row) {
     int64_t area = group->gh * group->gw;
     return (cursor){row / area, row % area / group->gw, row % group->gw};

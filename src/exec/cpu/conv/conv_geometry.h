@@ -39,6 +39,7 @@ typedef struct trmi_conv_use {
     int32_t block, runs, runs_count; /* runs: first index in geometry->runs */
 } trmi_conv_use;
 
+/* Output positions that use the same taps. */
 typedef struct trmi_conv_group {
     int64_t gh, gw;                       /* positions per image */
     int64_t out_y, out_x, out_dy, out_dx; /* position (i, j) is pixel (out_y + i * out_dy, ...) */
@@ -47,6 +48,7 @@ typedef struct trmi_conv_group {
     int64_t rows;
 } trmi_conv_group;
 
+/* All tables of a convolution; read only after creation, so threads share it. */
 typedef struct trmi_conv_geometry {
     trmi_arena arena;
     int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;
@@ -69,6 +71,7 @@ trm_status trmi_conv_geometry_init(trmi_conv_geometry *g, const trmi_conv_proble
                                    trm_error *err);
 void trmi_conv_geometry_free(trmi_conv_geometry *g);
 
+/* Returns the bytes of the output. */
 static inline int64_t trmi_conv_out_bytes(const trmi_conv_geometry *g) {
     return g->n * g->out_h * g->out_w * g->out_c * (int64_t)trm_dtype_bytes(g->out_type);
 }

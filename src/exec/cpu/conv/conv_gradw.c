@@ -42,9 +42,13 @@
 #include <omp.h>
 #include <string.h>
 
+/* Pixels of a chunk, columns of dW in a task, tasks to make at least, and pixels up to which a
+ * chunk's stores to dW take longer than its products. */
 enum { CHUNK = TRMI_TILE_K, COLUMNS = 256, TASKS = 8, FEW = 64 };
+/* Prefetches of a product: what its end needs, and what is gathered next. */
 enum { AHEAD = 1 + TRMI_CONV_AHEAD };
 enum { PLAIN = 256 }; /* up to so many channels, rows of an image do not conflict in L1 */
+/* A dW of so many bytes is stored past the caches. */
 enum { STREAM_BYTES = 1 << 20 };
 enum { ROUND = 16 }; /* a range of rows is rounded to a multiple of this */
 
@@ -72,6 +76,7 @@ typedef struct block_sum {
     trmi_tree tree; /* of the units */
 } block_sum;
 
+/* The state of one convolution; read only in a run. Sizes in floats. */
 typedef struct gradw {
     trmi_conv_problem problem;
     trmi_conv_geometry g;
@@ -87,6 +92,7 @@ typedef struct gradw {
     trmi_tree tree; /* of the blocks of samples */
 } gradw;
 
+/* The scratch of one thread. */
 typedef struct workspace {
     float *a, *b, *sums, *row; /* row: two of them */
     const uint16_t *zeros;
@@ -135,6 +141,7 @@ typedef struct dealer {
     const uint16_t *even; /* NULL: none waits */
 } dealer;
 
+/* Takes the next row: keeps an even one, interleaves an odd one with the kept one. */
 static void deal_row(dealer *d, const uint16_t *row) {
     if (d->even == NULL) {
         d->even = row;
@@ -145,6 +152,7 @@ static void deal_row(dealer *d, const uint16_t *row) {
     d->even = NULL;
 }
 
+/* Pairs a kept row with zeros, which add nothing to the sums. */
 static void deal_last(dealer *d, const uint16_t *zeros) {
     if (d->even != NULL) {
         deal_row(d, zeros);
@@ -369,6 +377,8 @@ static task task_at(const gradw *c, int64_t item, bool second_half) {
     return t;
 }
 
+/* Returns chunk i of a task. Turned tasks go backwards: they begin with the chunks that the task
+ * before has left in the caches. */
 static const chunk *chunk_at(const gradw *c, const task *t, int64_t i) {
     return &c->blocks[t->block].chunks[t->turned ? t->end - 1 - i : t->begin + i];
 }
@@ -508,6 +518,7 @@ static trm_status gradw_run(const void *state, const trmi_conv_args *args, trm_e
 
 /* ---- the algorithm --------------------------------------------------------------------------- */
 
+/* Returns whether the problem has the layout that gathering reads: channels last, one group. */
 static bool gradw_can(const trmi_conv_problem *p) {
     return p->direction == TRMI_CONV_WEIGHTS && p->layout == TRMI_CHANNELS_LAST &&
            p->weights_layout == TRMI_CHANNELS_LAST && p->groups == 1;
@@ -529,6 +540,7 @@ static double gradw_guess(const trmi_conv_problem *p, int threads) {
     return (flops / rate + (double)trmi_conv_weights_count(p) * 4 / 20e9) / threads + 10e-6;
 }
 
+/* Returns how a group uses a block; NULL: none of its taps are in the block. */
 static const trmi_conv_use *use_of(const gradw *c, int32_t group, int32_t block) {
     const trmi_conv_group *g = &c->g.groups[group];
     for (int32_t u = g->uses; u < g->uses + g->uses_count; u++) {
@@ -548,6 +560,7 @@ static int64_t rows_seen(const gradw *c, int32_t block) {
     return rows;
 }
 
+/* Returns the chunks of some rows of one group. */
 static int64_t chunks_of(int64_t rows) { return trmi_pieces(rows, CHUNK); }
 
 /* Cuts the rows of a block of samples into nearly equal chunks, or joins small blocks in one. All
@@ -739,8 +752,11 @@ static trm_status create_rows(const trmi_gemm_isa *isa, trmi_onednn *backend,
     return TRM_OK;
 }
 
+/* Returns the rows of dW: taps times input channels. */
 static int64_t rows_of(const trmi_conv_problem *p) { return p->kh * p->kw * p->c; }
 
+/* Creates the algorithm for all rows of dW, with tiles of float32; pairs_create: of bfloat16
+ * pairs. */
 static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
     return create_rows(trmi_gemm(), backend, p, 0, rows_of(p), true, state, scratch, err);

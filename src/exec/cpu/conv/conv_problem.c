@@ -1,11 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Converts an operator to a trmi_conv_problem, and computes its counts, FLOPs and tuning key.
- * Pure. */
+/* Converts an operator to a trmi_conv_problem, and computes its counts, FLOPs and tuning key. Pure.
+ *
+ *     direction   first operand     second operand    result
+ *     FORWARD     image             weights           result
+ *     DATA        result's grad     weights           image's grad
+ *     WEIGHTS     result's grad     image             weights' grad
+ *
+ * A problem names the three tensors by what they are (image, weights, result) and not by their
+ * place, so that kernels and the key need one form for the three directions. What no kernel of this
+ * back-end runs (a type, a layout, sizes that do not fit) is refused here, and the operator goes to
+ * the reference kernel. */
 #include "exec/cpu/conv/conv.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 
+/* Returns whether convolutions are computed in this type. */
 static bool real_type(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 
 /* Filters and images are plain or channels last; blocked layouts are not supported. */
@@ -13,6 +23,7 @@ static bool known_layout(trmi_layout layout) {
     return layout == TRMI_PLAIN || layout == TRMI_CHANNELS_LAST;
 }
 
+/* Returns a stride or dilation, for which 0 stands for 1. */
 static int64_t or_one(int64_t value) { return value == 0 ? 1 : value; }
 
 /* Returns the size of the result along one dimension. */
@@ -96,6 +107,8 @@ int64_t trmi_conv_weights_count(const trmi_conv_problem *p) {
     return p->o * (p->c / p->groups) * p->kh * p->kw;
 }
 
+/* Contract in conv.h. A multiplication and an addition for each result, tap and channel of its
+ * group. */
 double trmi_conv_flops(const trmi_conv_problem *p) {
     return 2.0 * (double)trmi_conv_result_count(p) * (double)(p->c / p->groups * p->kh * p->kw);
 }
@@ -119,8 +132,11 @@ double trmi_conv_work(const trmi_conv_problem *p) {
            count_meetings(p, 1);
 }
 
+/* Returns the letter of a type in keys. */
 static char type_letter(trm_dtype dtype) { return dtype == TRM_BFLOAT16 ? 'b' : 'f'; }
 
+/* Contract in conv.h. The key has all that a time depends on but the machine; an entry of a tuning
+ * file is found by the same text only. */
 const char *trmi_conv_key(const trmi_conv_problem *p, char *text, size_t size) {
     static const char *const directions[] = {"fwd", "data", "weights"};
     snprintf(text, size,

@@ -40,6 +40,7 @@ enum {
     SOON = 2   /* pixels are prefetched so many tiles ahead */
 };
 
+/* The state of one convolution; read only in a run. */
 typedef struct winograd {
     trmi_conv_problem problem;
     trmi_winograd_tiles tiles;
@@ -55,6 +56,7 @@ typedef struct winograd {
     int64_t shared_floats, thread_floats;
 } winograd;
 
+/* The scratch of one thread. */
 typedef struct workspace {
     float *v, *m, *taps, *zero; /* v, m: of the first xi */
     float *whole;               /* transforms of weights that are rounded to pairs */
@@ -62,6 +64,7 @@ typedef struct workspace {
     int32_t *places; /* of the block's tiles in V and M */
 } workspace;
 
+/* Returns the floats in which weights are transformed before they are rounded to pairs. */
 static int64_t whole_floats(const winograd *c) { return c->pairs ? XI * SLICE_STRIDE : 0; }
 
 /* Divides the scratch of the calling thread. Pixels outside the image read `zero`. */
@@ -84,6 +87,7 @@ static workspace workspace_of(const winograd *c, const trmi_scratch *scratch) {
 /* Returns the largest k of a block; k_of: of block k_block. */
 static int64_t k_most(const winograd *c) { return TRMI_TILE_K * c->gemm->pair; }
 
+/* Returns the channels of a k block; the last one may have fewer. */
 static int64_t k_of(const winograd *c, int64_t k_block) {
     return trmi_min_i64(k_most(c), c->tiles.in_c - k_block * k_most(c));
 }
@@ -94,6 +98,7 @@ static int64_t panel_floats(const winograd *c, int64_t k) {
     return k / c->gemm->pair * c->gemm->nr;
 }
 
+/* Returns the floats of U before a k block, in each xi. */
 static int64_t u_block(const winograd *c, int64_t k_block) {
     return panel_floats(c, k_block * k_most(c)) * c->panels;
 }
@@ -190,6 +195,7 @@ static void transform_pairs(const winograd *c, const void *input, int64_t first,
     }
 }
 
+/* Makes V of `count` tiles, in float32 or in pairs. */
 static void transform_input(const winograd *c, const void *input, int64_t first, int64_t count,
                             const workspace *w) {
     if (c->pairs) {
@@ -305,6 +311,8 @@ static bool winograd_can(const trmi_conv_problem *p) {
     return p->direction != TRMI_CONV_WEIGHTS && trmi_winograd_can(p);
 }
 
+/* Return the seconds by the cost model (winograd.h): the rate of the products in FLOP/s of one core,
+ * and the operations of the transforms. Only their relation to those of other algorithms matters. */
 static double winograd_guess(const trmi_conv_problem *p, int threads) {
     return trmi_winograd_seconds(p, 4, sizeof(float), 170e9, 7, threads);
 }
@@ -381,6 +389,7 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     return TRM_OK;
 }
 
+/* Creates F(4x4, 3x3) in float32; pairs_create: F(2x2, 3x3) of pairs. */
 static trm_status winograd_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                   int64_t *scratch, trm_error *err) {
     return create_with(trmi_gemm(), 4, backend, p, state, scratch, err);

@@ -13,6 +13,7 @@
 #include "exec/cpu/gemm/gemm_isa.h"
 #include "exec/cpu/conv/winograd_isa.h"
 
+/* The tiles of an image, how many there are of each class, and the sizes of images. */
 typedef struct trmi_winograd_tiles {
     int size; /* 4; or 2, whose xi are those of a 2 x 2 edge */
     int64_t n, in_h, in_w, in_c, out_h, out_w, out_c;

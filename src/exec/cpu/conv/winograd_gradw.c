@@ -98,6 +98,7 @@ static workspace workspace_of(const winograd_gradw *c, const trmi_conv_args *arg
     return w;
 }
 
+/* Return the input channels of a block of rows, and the output channels from a column on. */
 static int64_t rows_of(const winograd_gradw *c, int64_t row_block) {
     return trmi_min_i64(c->height, c->problem.c - row_block * c->height);
 }
@@ -135,6 +136,7 @@ static item item_at(const winograd_gradw *c, int64_t index) {
     return (item){.tile = first + (2 * (rest - beside) + 1) * c->tiles.columns - 1, .below = true};
 }
 
+/* Prefetches a tile's pixels in x and in dy. */
 static void prefetch_tile(const winograd_gradw *c, const trmi_conv_args *args, int64_t tile) {
     trmi_winograd_prefetch(&c->tiles, tile, args->image);
     trmi_winograd_prefetch_output(&c->tiles, tile, args->result);
@@ -178,6 +180,8 @@ static pixels pixels_of(const winograd_gradw *c, const trmi_conv_args *args, ite
     return p;
 }
 
+/* Transforms the x patch of an item to V; pairs put two tiles side by side, or one above the other
+ * (`turned`), for which the strides of the points change places. */
 static void make_v(const winograd_gradw *c, float *to, const pixels *p, int64_t first,
                    int64_t count) {
     if (c->pairs) {
@@ -188,6 +192,7 @@ static void make_v(const winograd_gradw *c, float *to, const pixels *p, int64_t 
     }
 }
 
+/* Transforms the dy tile of an item to Z, in the same form. */
 static void make_z(const winograd_gradw *c, float *to, const pixels *p, int64_t first,
                    int64_t count) {
     const void *const *out = (const void *const *)p->out;
@@ -311,6 +316,8 @@ static void run_task(const winograd_gradw *c, const trmi_conv_args *args, int64_
     }
 }
 
+/* Runs the form `alone`: tasks are independent; where several splits make one dW, all threads wait
+ * and then add the splits in their order. */
 static void run_alone(const winograd_gradw *c, const trmi_conv_args *args, trmi_share *tasks,
                       const workspace *w) {
     for (int64_t i; (i = trmi_share_take(tasks, omp_get_thread_num())) >= 0;) {
@@ -421,6 +428,7 @@ static bool gradw_can(const trmi_conv_problem *p) {
     return p->direction == TRMI_CONV_WEIGHTS && trmi_winograd_can(p);
 }
 
+/* Return the seconds by the cost model (see winograd.c). */
 static double gradw_guess(const trmi_conv_problem *p, int threads) {
     return trmi_winograd_seconds(p, 4, sizeof(float), 150e9, 6, threads);
 }
@@ -508,6 +516,7 @@ static trm_status create_with(const trmi_gemm_isa *gemm, int size, trmi_onednn *
     return TRM_OK;
 }
 
+/* Creates the float32 form; pairs_create: that of pairs of tiles. */
 static trm_status gradw_create(trmi_onednn *backend, const trmi_conv_problem *p, void **state,
                                int64_t *scratch, trm_error *err) {
     return create_with(trmi_gemm(), 4, backend, p, state, scratch, err);

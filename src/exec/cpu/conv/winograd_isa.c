@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses Winograd's transforms for this CPU. */
 #include "exec/cpu/conv/winograd_isa.h"
 
 #include "base/cpu.h"

@@ -20,6 +20,8 @@ enum {
     TRMI_WINO_OUT = 16 /* pixels of an output tile */
 };
 
+/* The transforms of one instruction set. `first`, `count`: channels; count is a multiple of
+ * `channels`. */
 typedef struct trmi_winograd_isa {
     const char *name;
     int channels; /* counts below are multiples of this */

@@ -47,6 +47,8 @@ TRMI_INLINE void input_columns(vec d[6][4], const void *const pixels[TRMI_WINO_I
     }
 }
 
+/* Makes V of two neighbouring 4x4 patches: columns first, which the patches share in part, then
+ * rows. Point (i, j) goes to `to` + i * down + j * across, both tiles in one float. */
 static void input_pair(float *to, int64_t down, int64_t across,
                        const void *const pixels[TRMI_WINO_IN], int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -63,12 +65,16 @@ static void input_pair(float *to, int64_t down, int64_t across,
 /* Points 0, 1, -1, infinity among the six. */
 TRMI_INLINE int point_of(int i) { return i == 3 ? 5 : i; }
 
+/* Stores a row of points, rounded to bfloat16, at the places of F(4x4)'s points 0, 1, -1,
+ * infinity. */
 TRMI_INLINE void leave_row(uint16_t *to, int64_t stride, int i, const vec row[4]) {
     UNROLL for (int j = 0; j < 4; j++) {
         store_half(to + (6 * point_of(i) + point_of(j)) * stride, row[j]);
     }
 }
 
+/* Makes V of one tile, or of two neighbours (`right` not NULL), each in an array of its own: for
+ * forward, whose products pair channels and not tiles. */
 static void input_small(uint16_t *left, uint16_t *right, int64_t stride,
                         const void *const pixels[TRMI_WINO_IN], int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -94,6 +100,7 @@ TRMI_INLINE void weights_small_1d(vec o[4], vec g0, vec g1, vec g2) {
     o[3] = g2;
 }
 
+/* Transforms weights: G g G' of F(2x2, 3x3), in float32; the caller rounds. */
 static void weights_small(float *to, int64_t stride, const float *from, int64_t tap,
                           int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -113,6 +120,7 @@ static void weights_small(float *to, int64_t stride, const float *from, int64_t 
     }
 }
 
+/* Makes Z of two neighbouring 2x2 tiles of dy: A dy A'. */
 static void gradient_pair(float *to, int64_t down, int64_t across,
                           const void *const pixels[TRMI_WINO_OUT], int64_t first, int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {
@@ -129,6 +137,7 @@ static void gradient_pair(float *to, int64_t down, int64_t across,
     }
 }
 
+/* Transforms the sums back to the nine taps: G' S G of F(2x2, 3x3). */
 static void weights_gradient_small(float *to, int64_t tap, const float *s, int64_t stride,
                                    int64_t count) {
     for (int64_t c = 0; c < count; c += VL) {

@@ -214,6 +214,7 @@ TRMI_INLINE void gradient_as(float *to, int64_t stride, const void *const pixels
     }
 }
 
+/* Calls gradient_as with constants for type and size of the tile. */
 static void transform_gradient(float *to, int64_t stride, const void *const pixels[TRMI_WINO_OUT],
                                trm_dtype type, int64_t first, int64_t count, int ry, int rx) {
 #define DO_GRADIENT(y, x)                                                                          \
@@ -271,6 +272,7 @@ TRMI_INLINE void output_as(void *const pixels[TRMI_WINO_OUT], const trm_dtype ty
     }
 }
 
+/* Calls output_as with constants; streaming is for float32 only, where outputs are largest. */
 static void transform_output(void *const pixels[TRMI_WINO_OUT], trm_dtype type, int64_t first,
                              int64_t count, const float *m, int64_t stride, const float *bias,
                              int ry, int rx, bool stream) {
@@ -334,6 +336,8 @@ static void weights_gradient(float *to, int64_t tap, const float *s, int64_t str
 #include "exec/cpu/conv/winograd_isa_pairs.h"
 #endif
 
+/* The table of this instruction set. Functions of pairs are absent where the CPU multiplies
+ * none. */
 const trmi_winograd_isa TRMI_FOR_ISA(trmi_winograd) = {
     .name = TRMI_ISA_NAME,
     .channels = VL,

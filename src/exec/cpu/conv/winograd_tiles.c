@@ -119,6 +119,8 @@ void trmi_winograd_span(const trmi_winograd_tiles *t, const trmi_winograd_order 
     *end = order->begin[!right ? TRMI_WINO_RIGHT : lower ? TRMI_WINO_CLASSES : TRMI_WINO_CORNER];
 }
 
+/* Contract in winograd.h. Pixels outside of the image point to `zero`, so the transforms need no
+ * test. */
 void trmi_winograd_patch(const trmi_winograd_tiles *t, int64_t tile, const void *input,
                          const void *zero, const void *pixels[TRMI_WINO_IN]) {
     place at = place_of(t, tile);
@@ -179,6 +181,8 @@ void trmi_winograd_prefetch_output(const trmi_winograd_tiles *t, int64_t tile, c
                   trmi_min_i64(t->size, t->out_w - at.x) * pixel, t->out_w * pixel);
 }
 
+/* Contract in winograd.h. Pixels beyond the image point to `outside`, which is written and not
+ * read. */
 void trmi_winograd_outputs(const trmi_winograd_tiles *t, int64_t tile, void *output, void *outside,
                            void *pixels[TRMI_WINO_OUT]) {
     place at = place_of(t, tile);
@@ -208,6 +212,7 @@ static double product_flops(const trmi_conv_problem *p, int size) {
  * (winograd_kernels.c). */
 static const int input_flops[3] = {7, 19, 20}, output_flops[3] = {4, 9, 13},
                  gradient_flops[3] = {2, 7, 11};
+/* FLOPs of the transform of weights, from 3x3 to points or back. */
 enum { WEIGHTS_FLOPS = 9 * 14 }; /* either way, of one weight's 3x3 */
 
 /* Returns the FLOPs of the transforms of one channel of a tile of ry x rx outputs: `down`
@@ -216,6 +221,8 @@ static double flops_of(const int flops[3], int ry, int rx, int down, int across)
     return (double)(down * flops[ry - 2] + across * flops[rx - 2]);
 }
 
+/* Contract in winograd.h. `gain`: how many times faster pairs are multiplied; transforms are
+ * computed in float32 always and do not gain. */
 double trmi_winograd_all_work(const trmi_conv_problem *p, int size, double gain) {
     trmi_winograd_tiles t;
     trmi_winograd_tiles_init(&t, p, size);
@@ -248,6 +255,8 @@ static double weights_seconds(double weights, double bytes) {
     return weights * weight_seconds + (beyond > 0 ? beyond * 2 / 8e9 : 0);
 }
 
+/* Contract in winograd.h. Transforms are priced at 3e9 operations a second; all threads share the
+ * work, and a run takes 15 us beyond it. */
 double trmi_winograd_seconds(const trmi_conv_problem *p, int size, size_t bytes, double rate,
                              double transform, int threads) {
     trmi_winograd_tiles t;

@@ -186,6 +186,8 @@ static bool target_supports(void *context, const trm_graph *graph, const trmi_op
     return row->supports(context, graph, op, layout);
 }
 
+/* The functions of trmi_target (plan/lower/program.h), which the planner calls: each looks up the
+ * row of the operator, and answers for itself where the row has no function. */
 static double target_seconds(void *context, const trm_graph *graph, const trmi_op *op,
                              trmi_layout layout) {
     const trmi_onednn_row *row = &rows[op->kind];
@@ -208,6 +210,7 @@ static bool target_in_place(void *context, const trm_graph *graph, const trmi_op
     return row->in_place != NULL && row->in_place(context, graph, op, input);
 }
 
+/* Returns whether the kernel rounds this input to bfloat16 by itself, so that no cast is needed. */
 static bool target_rounds(void *context, const trm_graph *graph, const trmi_op *op, int input) {
     return trmi_onednn_matmul_rounds(context, graph, op, input);
 }
@@ -239,6 +242,7 @@ static void backend_settle(trmi_backend *backend) {
     state->tuning = state->kept = NULL;
 }
 
+/* Saves what was measured, then frees. Kernels must be destroyed before. */
 static void backend_destroy(trmi_backend *backend) {
     if (backend == NULL) {
         return;
@@ -269,6 +273,7 @@ static bool find_rates(trmi_target *target, const trmi_tuning *tuning) {
     return true;
 }
 
+/* Adds the rates to the tuning table, which is saved with it. */
 static void add_rates(const trmi_target *target, trmi_tuning *tuning) {
     trmi_tuning_add(tuning, flops_key, "tile", 1e12 / target->flops_per_second);
     trmi_tuning_add(tuning, bytes_key, "copy", 1e12 / target->bytes_per_second);

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* oneDNN's engine and stream, one for each back-end, and the library's version for the tuning file:
+ * what was measured with one version says nothing about another. */
 #include "exec/cpu/dnnl/dnnl_compat_v.h"
 
 #include "base/error.h"
@@ -7,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 
+/* Contract in dnnl_compat.h. */
 trm_status trmi_dnnl_create(trmi_dnnl **out, trm_error *err) {
     trmi_dnnl *dnnl;
     TRMI_TRY(TRMI_NEW(err, dnnl, 1, "for the oneDNN engine"));
@@ -34,6 +37,7 @@ void trmi_dnnl_destroy(trmi_dnnl *dnnl) {
 }
 
 static char version_text[32];
+/* Writes the version once (pthread_once), because several back-ends may be created at a time. */
 static void format_version(void) {
     const dnnl_version_t *v = dnnl_version();
     snprintf(version_text, sizeof version_text, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);

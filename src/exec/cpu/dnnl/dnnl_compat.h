@@ -29,6 +29,7 @@ typedef struct trmi_dnnl_tensor {
     int64_t dim[5], stride[5];
 } trmi_dnnl_tensor;
 
+/* A convolution for oneDNN. */
 typedef struct trmi_dnnl_conv_options {
     trmi_conv_direction direction;
     trmi_dnnl_tensor image;                 /* [N, C, H, W] */

@@ -13,6 +13,8 @@
 
 #include <string.h>
 
+/* Parts of the scratch begin at cache lines. ROOM_BYTES: oneDNN aborts where it finds no memory for
+ * its own objects, so that much must be free before it is called. */
 enum { ALIGN = 64, ROOM_BYTES = 32 << 20 };
 
 /* A primitive with its arguments; handles are set in each run. */
@@ -38,14 +40,17 @@ static dnnl_data_type_t type_of(trm_dtype dtype) {
     return dtype == TRM_BFLOAT16 ? dnnl_bf16 : dnnl_f32;
 }
 
+/* Makes the descriptor of a tensor with strides. */
 static dnnl_status_t describe_tensor(trmi_md *box, const trmi_dnnl_tensor *t) {
     return trmi_md_strides(box, t->rank, t->dim, type_of(t->dtype), t->stride);
 }
 
+/* Returns the bytes of a descriptor's memory, rounded up to a line; 0 for none. */
 static int64_t md_bytes(trmi_md_ref md) {
     return md == NULL ? 0 : trmi_round_up((int64_t)dnnl_memory_desc_get_size(md), ALIGN);
 }
 
+/* Adds an argument of a primitive, if there is one. */
 static void add_arg(call *c, int arg, dnnl_memory_t memory) {
     if (memory != NULL) {
         c->args[c->args_count++] = (dnnl_exec_arg_t){.arg = arg, .memory = memory};
@@ -143,6 +148,7 @@ static dnnl_status_t make_reorder(trmi_dnnl_conv *c, trmi_md_ref inner,
     return s;
 }
 
+/* Lists the arguments of the convolution. oneDNN names them by the direction. */
 static void bind_conv_args(trmi_dnnl_conv *c) {
     static const int names[3][3] = {{DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
                                     {DNNL_ARG_DIFF_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_DST},
@@ -250,10 +256,12 @@ int64_t trmi_dnnl_conv_scratch(const trmi_dnnl_conv *c) {
     return c->inner_bytes + c->reorder_scratch_bytes + c->conv_scratch_bytes;
 }
 
+/* Points a memory object at the data of this run; objects are made once, at creation. */
 static dnnl_status_t set_data(dnnl_memory_t memory, void *data) {
     return memory == NULL ? dnnl_success : dnnl_memory_set_data_handle(memory, data);
 }
 
+/* Starts a primitive. The stream is in order, so a reorder ends before the convolution begins. */
 static dnnl_status_t execute_call(const trmi_dnnl_conv *c, const call *what) {
     return dnnl_primitive_execute(what->primitive, c->dnnl->stream, what->args_count, what->args);
 }

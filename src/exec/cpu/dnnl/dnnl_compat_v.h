@@ -19,6 +19,7 @@ struct trmi_dnnl {
 typedef struct trmi_dims {
     dnnl_dims_t v;
 } trmi_dims;
+/* Returns sizes in oneDNN's array of fixed length. */
 static inline trmi_dims trmi_dims_of(const int64_t *from, int count) {
     trmi_dims d = {{0}};
     memcpy(d.v, from, (size_t)count * sizeof *from);
@@ -26,6 +27,7 @@ static inline trmi_dims trmi_dims_of(const int64_t *from, int count) {
 }
 
 #if DNNL_VERSION_MAJOR >= 3
+/* v3: a descriptor is an object that must be destroyed. */
 typedef struct trmi_md {
     dnnl_memory_desc_t md; /* NULL = none */
 } trmi_md;
@@ -47,6 +49,7 @@ static inline dnnl_status_t trmi_md_any(trmi_md *box, int rank, const int64_t *d
                                             dnnl_format_tag_any);
 }
 #else
+/* v2: a descriptor is a plain struct; 0 dimensions: none. */
 typedef struct trmi_md {
     dnnl_memory_desc_t md;
 } trmi_md;

@@ -67,6 +67,7 @@ bool trmi_onednn_norm_in_place(trmi_onednn *state, const trm_graph *graph, const
 /* Frees the memory of trials and writes the choices to the tuning file. Called at each bind. */
 void trmi_onednn_trials_done(trmi_onednn *state);
 
+/* Returns the state of the fast back-end. */
 static inline trmi_onednn *trmi_onednn_of(trmi_backend *backend) { return backend->state; }
 
 #endif

@@ -31,6 +31,8 @@ static bool cooperative_problem(const trm_program *program, const trmi_step *ste
     return known && trmi_conv_gradw_gemm.can(problem);
 }
 
+/* Returns which input of the step has the samples x: MATMUL has them first, the weight gradient of
+ * a convolution after dy. */
 static int image_input(const trmi_step *step) { return step->op_kind == TRMI_OP_MATMUL ? 0 : 1; }
 
 /* Runs the kernel on the samples of all ranks; addresses begin at rank 0's part of the shared
@@ -48,6 +50,7 @@ static trm_status cooperative_run(const trmi_kernel *k, const trmi_kernel_env *e
     return s->algorithm->run(s->state, &args, err);
 }
 
+/* Frees the algorithm's state, which only the algorithm knows. */
 static void cooperative_destroy(trmi_kernel *k) {
     slice *s = k->state;
     if (s != NULL) {
@@ -97,6 +100,8 @@ trm_status trmi_onednn_bind_cooperative(trmi_backend *backend, trmi_kernel *k,
     return TRM_OK;
 }
 
+/* Contract in cooperative_gradient.h. It is that of one row of dW, because it does not depend on
+ * how many rows a rank computes (bind checks this). */
 int64_t trmi_onednn_cooperative_scratch(trmi_onednn *state, const trm_program *program,
                                         const trmi_step *step) {
     trmi_conv_problem problem;

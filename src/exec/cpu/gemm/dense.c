@@ -222,6 +222,8 @@ static void run_task(const trmi_dense_plan *d, const void *a, const void *b, con
     }
 }
 
+/* Runs the form `rows`: a task is a block of rows times a block of columns, whose part of B its
+ * thread packs for itself. */
 static void run_rows(const trmi_dense_plan *d, const void *a, const void *b, const float *bias,
                      const float *mask, float *c, float *scratch) {
 #pragma omp parallel for schedule(static) num_threads(d->threads)
@@ -275,6 +277,7 @@ static void run_strip(const trmi_dense_plan *d, const float *a, const float *b, 
     }
 }
 
+/* Runs the form `few`: strips of whole cache lines, so that no two threads write one line of C. */
 static void run_few(const trmi_dense_plan *d, const float *a, const float *b, const float *bias,
                     const float *mask, float *c) {
     int64_t n = d->problem.n, lines = trmi_pieces(n, LINE);
@@ -432,6 +435,8 @@ static void run_weights(const trmi_dense_plan *d, const void *a, const void *b, 
 
 /* ---- both ------------------------------------------------------------------------------------ */
 
+/* Contract in dense.h. The form depends on shapes, types and threads only, so the planner's call and
+ * that of bind agree. */
 int64_t trmi_dense_prepare(const trmi_dense_problem *problem, int threads, trmi_dense_plan *d) {
     *d = (trmi_dense_plan){.problem = *problem,
                            .isa = problem->pairs ? trmi_dense_pairs() : trmi_dense(),

@@ -12,6 +12,7 @@
 
 #include "exec/cpu/gemm/dense_isa.h"
 
+/* A product as a layer states it. */
 typedef struct trmi_dense_problem {
     int64_t m, n, k;
     bool transpose_a; /* the form `weights`; then only `add` may be set, too */
@@ -30,6 +31,7 @@ typedef struct trmi_dense_problem {
     bool pairs;
 } trmi_dense_problem;
 
+/* The form that was chosen, and the sizes of its blocks; read only in a run. */
 typedef struct trmi_dense_plan {
     trmi_dense_problem problem;
     const trmi_dense_isa *isa;

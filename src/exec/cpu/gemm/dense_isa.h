@@ -12,6 +12,7 @@
 
 #include "exec/cpu/gemm/gemm_isa.h"
 
+/* One tile of a product: operands of one block of k, and what happens to the sums at its end. */
 typedef struct trmi_dense_tile {
     int rows, columns; /* 1 to mr, 1 to nr */
     int64_t k;
@@ -32,6 +33,7 @@ typedef struct trmi_dense_tile {
     const float *next;
 } trmi_dense_tile;
 
+/* The tiles of one instruction set. */
 typedef struct trmi_dense_isa {
     int mr, nr; /* as trmi_gemm's, whose packing they share */
     void (*rows)(const trmi_dense_tile *tile);

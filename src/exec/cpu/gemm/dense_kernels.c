@@ -26,6 +26,7 @@ enum {
 
 typedef int32_t vec_mask __attribute__((vector_size(VL * 4)));
 
+/* Returns the lanes of which the mask is set, and 0 in the others. */
 TRMI_INLINE vec keep_lanes(vec value, vec_mask mask) { return (vec)((vec_mask)value & mask); }
 
 /* Applies add, bias, ReLU and mask to the sums and stores them, whole vectors. */
@@ -180,6 +181,8 @@ static tile_function *const rows_tiles[MR] = {TILES(rows_)},
                             *const copies_tiles[MR] = {TILES(copies_)},
                             *const columns_tiles[MR] = {TILES(columns_)};
 
+/* Calls the function for this number of rows; rows at the fixed stride of copies have functions of
+ * their own, whose addresses are constants. */
 static void compute_rows(const trmi_dense_tile *t) {
     (t->a_stride == TRMI_TILE_STRIDE ? copies_tiles : rows_tiles)[t->rows - 1](t);
 }
@@ -305,6 +308,7 @@ static tile_function *const few_tiles[FEW] = {few_1, few_2, few_3, few_4};
 #undef FEW_ROWS
 /* clang-format on */
 
+/* Calls the function for this number of rows. */
 static void few_rows(const trmi_dense_tile *t) { few_tiles[t->rows - 1](t); }
 
 const trmi_dense_isa TRMI_FOR_ISA(trmi_dense) = {.mr = MR,

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Chooses the products for this CPU: the widest instruction set for float32, and pairs of bfloat16
+ * where the CPU multiplies them. */
 #include "exec/cpu/gemm/gemm_isa.h"
 
 #include "base/cpu.h"

@@ -25,6 +25,7 @@ enum {
     TRMI_TILE_NR_MAX = 32
 };
 
+/* What happens to the sums of a tile at its end. */
 typedef enum trmi_tile_store {
     TRMI_TILE_SET,
     TRMI_TILE_ADD,
@@ -69,6 +70,7 @@ static inline trmi_prefetch trmi_prefetch_grid(const void *base, int64_t bytes, 
     return (trmi_prefetch){at,    at + bytes, stride - lines * 64,         stride,
                            count, count,      row_stride - count * stride, rows * count * lines};
 }
+/* Returns the prefetch of `rows` rows of `bytes` bytes, `stride` bytes apart. */
 static inline trmi_prefetch trmi_prefetch_rows(const void *base, int64_t stride, int64_t rows,
                                                int64_t bytes) {
     return trmi_prefetch_grid(base, bytes, stride, rows, 0, 1);
@@ -106,6 +108,7 @@ static inline trmi_prefetch *trmi_prefetch_next(trmi_prefetch *soon, int count) 
     return soon;
 }
 
+/* The functions of one instruction set. mr, nr: rows and columns of its register tile. */
 typedef struct trmi_gemm_isa {
     const char *name;
     int mr, nr; /* the register tile: rows at most, columns exactly */

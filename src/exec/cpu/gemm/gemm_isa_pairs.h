@@ -2,6 +2,7 @@
 /* exec/cpu/gemm/gemm_isa_pairs.h: rows and panels of bfloat16 pairs; the part of gemm_kernels.c
  * that differs where the tile multiplies pairs. */
 
+/* Numbers in one float of a row or panel. */
 enum { PAIR = 2 };
 
 /* Returns vector i of `from` as bfloat16 bits in the low halves. */
@@ -15,11 +16,13 @@ TRMI_INLINE vec_bits half_bits(const void *from, const trm_dtype type, int64_t i
     return (nan & (bits >> 16 | 0x40u)) | (~nan & rounded);
 }
 
+/* Returns element i as the 16 bits of a bfloat16. */
 TRMI_INLINE uint32_t half_bits_one(const void *from, trm_dtype type, int64_t i) {
     return type == TRM_BFLOAT16 ? ((const uint16_t *)from)[i]
                                 : trmi_float_to_bf16(((const float *)from)[i]);
 }
 
+/* Copies a row as bfloat16, whose pairs the tile multiplies; float32 is rounded on the way. */
 static void widen_row(void *to, const void *from, trm_dtype type, int64_t count) {
     if (type == TRM_BFLOAT16) {
         memcpy(to, from, (size_t)count * 2);
@@ -28,6 +31,7 @@ static void widen_row(void *to, const void *from, trm_dtype type, int64_t count)
     }
 }
 
+/* Copies rows as widen_row does; strides in elements of each side. */
 static void widen_rows(float *to, int64_t to_stride, const void *from, trm_dtype type,
                        int64_t from_stride, int64_t rows, int64_t count) {
     const char *row = from;
@@ -75,6 +79,7 @@ TRMI_INLINE void pack_as(float *to, const void *from, const trm_dtype type, int6
     }
 }
 
+/* Packs a panel of pairs with a constant for the type. */
 static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                        int columns) {
     if (type == TRM_BFLOAT16) {
@@ -147,6 +152,8 @@ TRMI_INLINE void deal_as(float *to, int64_t panel, int width, const int room, co
     }
 }
 
+/* Interleaves two rows to pairs. The two widths that occur (a vector, a whole panel) are
+ * constants. */
 static void deal_pairs(float *to, int64_t panel, int width, int room, const uint16_t *even,
                        const uint16_t *odd, int64_t count) {
     if (room == VL) {

@@ -94,8 +94,10 @@ static __attribute__((noinline)) void edge_round(const trmi_tile *t, const float
     }
 }
 
+/* Orders streamed stores before those that follow. */
 static void fence_stores(void) { fence_streams(); }
 
+/* Stores whole vectors past the caches; a tail does not occur (TRMI_TILE_STREAM). */
 static void stream_row(float *to, const float *from, int64_t count) {
     for (int64_t i = 0; i + VL <= count; i += VL) {
         stream_vec(to + i, *(const vec_memory *)(from + i));
@@ -227,6 +229,7 @@ TILE_EACH(TILE)
 static tile_function *const rows_tiles[MR] = {TILES(tile_rows_)};
 static tile_function *const cols_tiles[MR] = {TILES(tile_cols_)};
 
+/* Call the function for this number of rows. */
 static void tile_rows(const trmi_tile *t, trmi_prefetch *soon) { rows_tiles[t->rows - 1](t, soon); }
 
 static void tile_cols(const trmi_tile *t, trmi_prefetch *soon) { cols_tiles[t->rows - 1](t, soon); }
@@ -305,6 +308,8 @@ TRMI_INLINE void turn_floats(float *to, const char *from, int64_t step) {
     }
 }
 
+/* Transposes a block of VL rows, `step` bytes apart, by VL columns. bfloat16 is widened to rows of
+ * float32 first, which turn_floats reads. */
 TRMI_INLINE void turn_block(float *to, const char *from, const trm_dtype type, int64_t step) {
     float rows[VL * VL];
     for (int i = 0; type != TRM_FLOAT32 && i < VL; i++) {
@@ -365,8 +370,10 @@ TRMI_INLINE void pack_transposed_as(float *to, const void *from, const trm_dtype
 #ifdef PAIRS
 #include "exec/cpu/gemm/gemm_isa_pairs.h"
 #else
+/* Numbers in one float of a row or panel. */
 enum { PAIR = 1 };
 
+/* Copies a row as float32, by vectors and then one by one. */
 TRMI_INLINE void widen_as(float *to, const void *from, const trm_dtype type, int64_t count) {
     int64_t i = 0;
     for (; i + VL <= count; i += VL) {
@@ -385,6 +392,7 @@ static void widen_row(void *to, const void *from, trm_dtype type, int64_t count)
     }
 }
 
+/* Copies rows as float32; strides in elements of each side. */
 TRMI_INLINE void widen_rows_as(float *to, int64_t to_stride, const void *from, const trm_dtype type,
                                int64_t from_stride, int64_t rows, int64_t count) {
     const char *row = from;

@@ -45,6 +45,7 @@ typedef struct product {
     bool by_block;                 /* a sum over one block of samples */
 } product;
 
+/* Returns whether products are computed in this type. */
 static bool real_type(trm_dtype type) { return type == TRM_FLOAT32 || type == TRM_BFLOAT16; }
 
 /* Reads sizes and form of a product from the step's operands. Returns false if the types or shapes
@@ -266,6 +267,7 @@ static trm_status dense_run(const trmi_kernel *k, const trmi_kernel_env *env, tr
     return TRM_OK;
 }
 
+/* Runs a product of very few rows. A step whose output is not wanted here has none. */
 static trm_status narrow_run(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     const product *p = k->state;
@@ -365,6 +367,7 @@ trm_status trmi_onednn_bind_matmul(trmi_backend *backend, trmi_kernel *k, trm_er
     return TRM_OK;
 }
 
+/* Contract in matmul.h. The product is prepared as bind will do it, and dropped. */
 int64_t trmi_onednn_matmul_scratch(trmi_onednn *state, const trm_program *program,
                                    const trmi_step *step) {
     product p = {0};

@@ -17,8 +17,12 @@
 
 #include <string.h>
 
+/* Parts of k at most, rows of w in a part at least, outputs of a task, columns of y that are added
+ * at a time, floats of a cache line. */
 enum { PARTS = 16, PART_ROWS = 16, STRIP = 32 /* outputs a task */, COLUMNS = 256, LINE = 16 };
 
+/* Returns the parts of k: by the shape alone, so that their sums have the same bits for any number
+ * of threads. */
 static int64_t parts_of(const trmi_narrow *p) {
     return trmi_max_i64(1, trmi_min_i64(PARTS, p->k / PART_ROWS));
 }
@@ -31,6 +35,7 @@ typedef struct regions {
     int64_t end;  /* size of the scratch */
 } regions;
 
+/* Divides the scratch as drawn above; each region begins at a cache line. */
 static regions regions_of(const trmi_narrow *p) {
     regions r = {0};
     r.sums = r.x + trmi_round_up(p->m * p->k, LINE);

@@ -10,6 +10,8 @@
 #include <omp.h>
 #endif
 
+/* Contract in nest.h. Channels-last images are stored n, h, w, c; filters of channels-last
+ * convolutions h, w, i, o. Strides are in the order of the shape. */
 void trmi_layout_strides(const trm_shape *shape, trmi_layout layout, bool weights,
                          int64_t *stride) {
     if (shape->rank == 4 && layout == TRMI_CHANNELS_LAST) {
@@ -135,6 +137,8 @@ static void run_items(const trmi_nest *n, int64_t pieces, int64_t piece, int64_t
     }
 }
 
+/* Contract in nest.h. Each thread takes one contiguous range of items, the same in all operators of
+ * the same shape. */
 void trmi_nest_run(const trmi_nest *n, int64_t piece, trmi_nest_body body, const void *context) {
     int64_t pieces = (n->dim[n->rank - 1] + piece - 1) / piece, items = pieces;
     for (int32_t d = 0; d < n->rank - 1; d++) {

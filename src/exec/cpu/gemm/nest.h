@@ -12,8 +12,10 @@
 
 #include "exec/backend.h"
 
+/* Operands of a nest, at most: an output and two inputs. */
 enum { TRMI_NEST_OPERANDS = 3 };
 
+/* Dimensions from the outermost to the innermost, and the strides of each operand in elements. */
 typedef struct trmi_nest {
     int32_t rank, operands; /* rank >= 1; dim[rank - 1] is the inner one */
     int64_t dim[TRM_MAX_RANK];
@@ -22,6 +24,7 @@ typedef struct trmi_nest {
 
 /* Writes the element strides of a tensor of `shape` in `layout`, by mathematical dimension. */
 void trmi_layout_strides(const trm_shape *shape, trmi_layout layout, bool weights, int64_t *stride);
+/* Writes the strides of a buffer of the program. */
 static inline void trmi_buffer_strides(const trmi_buffer *b, int64_t *stride) {
     trmi_layout_strides(&b->shape, b->layout, b->weights, stride);
 }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Adds the partial sums of splits (splits.h): a sum that is too long for one task is made in
+ * splits, each with sums of its own, which are added here in an order that depends on their number
+ * alone. */
 #include "exec/cpu/gemm/splits.h"
 
 #include "base/checked.h"
 
+/* Elements that a thread adds at a time: in 16 KB they stay in L1. */
 enum { PIECE = 4096 };
 
+/* Adds `terms` sums, `stride` floats apart, and stores them in the type of the result. */
 static void store_sums(const trmi_gemm_isa *isa, const float *from, int64_t stride, int64_t terms,
                        int64_t at, int64_t count, void *to, trm_dtype type) {
     float room[PIECE];
@@ -36,6 +41,8 @@ void trmi_splits_join(const trmi_gemm_isa *isa, float *sums, int64_t splits, int
     }
 }
 
+/* Contract in splits.h. First each half of the splits is added to its first one, then the two
+ * halves are added, so that twice as many threads have work in the longer part. */
 void trmi_splits_add(const trmi_gemm_isa *isa, float *sums, int64_t splits, int64_t count, void *to,
                      trm_dtype type) {
     int64_t pieces = trmi_pieces(count, PIECE), first = trmi_max_i64(1, splits / 2);

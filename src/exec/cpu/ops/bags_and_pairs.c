@@ -84,6 +84,7 @@ typedef struct bag_view {
     trm_bag_pooling pooling;
 } bag_view;
 
+/* Returns offset i of a bag's view, in either integer type. */
 static int64_t offset_at(const bag_view *v, int64_t i) {
     i += v->bag;
     return v->wide ? ((const int64_t *)v->offsets)[i] : ((const int32_t *)v->offsets)[i];

@@ -37,6 +37,8 @@ TRMI_INLINE void pair_rows(const float *x, float turned[PAIRS_TILE][TRMI_PAIRS_R
     }
 }
 
+/* Adds the products of n columns to all pairs. Columns are turned first, so that the vector lanes
+ * are the rows j of pairs (i, j); lanes beyond the last row are zero. */
 TRMI_INLINE void pair_tile(const float *x, float *y, int64_t rows, int64_t width, const int64_t n,
                            bool first) {
     float turned[PAIRS_TILE][TRMI_PAIRS_ROWS_MAX];
@@ -150,6 +152,8 @@ static void sum_groups(const trmi_group_sum *s) {
     }
 }
 
+/* Contract in memory_kernels.h. The first row of a group is copied, so that sums need no
+ * zeroing. */
 static void add_to_groups(float *sums, const float *rows, int64_t columns, const int32_t *first,
                           int64_t count, const int32_t *groups, const int32_t *rest,
                           int64_t rest_count) {

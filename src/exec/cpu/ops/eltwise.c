@@ -17,6 +17,7 @@ enum {
     GATHER = 512  /* elements copied at a time where an operand's inner stride is neither 0 nor 1 */
 };
 
+/* Filled by bind; base is set by each run. */
 typedef struct eltwise_state {
     const trmi_memory_kernels *kernels;
     trmi_nest nest; /* operands: y, a [, b] */
@@ -64,8 +65,10 @@ static int binary_kind(trmi_op_kind kind, const trmi_attrs *attrs) {
 
 /* ---- what the plan needs to know (ops.h) ----------------------------------------------------------- */
 
+/* Returns whether the loops have this type. */
 static bool fast_dtype(trm_dtype dtype) { return dtype == TRM_FLOAT32 || dtype == TRM_BFLOAT16; }
 
+/* Contract in ops.h. Inputs that an operator may lack are 0 and count as fast. */
 bool trmi_memory_fast_dtypes(const trm_graph *graph, const trmi_op *op) {
     bool fast = true;
     for (int32_t i = 0; i < op->inputs_count; i++) {
@@ -104,6 +107,7 @@ bool trmi_onednn_eltwise_in_place(trmi_onednn *state, const trm_graph *graph, co
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
+/* Returns the address of an element of an operand. */
 static char *element_at(const eltwise_state *s, int operand, int64_t offset) {
     return s->base[operand] + offset * (s->half[operand] ? 2 : 4);
 }
@@ -164,6 +168,8 @@ static void binary_body(const void *context, const int64_t *offset, int64_t coun
     }
 }
 
+/* Runs a unary or binary operator. The bound state is copied, because addresses belong to the
+ * run. */
 static trm_status run_eltwise(const trmi_kernel *k, const trmi_kernel_env *env, trm_error *err) {
     (void)err;
     eltwise_state s = *(const eltwise_state *)k->state;
@@ -265,6 +271,8 @@ bool trmi_onednn_plain_supports(trmi_onednn *state, const trm_graph *graph, cons
     return layout == TRMI_PLAIN;
 }
 
+/* Binds dropout. A rank that has a part of the tensor needs the mask of the whole tensor's indices,
+ * which the reference kernel computes. */
 trm_status trmi_onednn_bind_dropout(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);

@@ -28,6 +28,7 @@ TRMI_INLINE vf normal_share(vf x) {
     vf half = vf_set(0.5f);
     return vf_fma(half, vf_erf(vf_mul(x, vf_set(INV_ROOT_2))), half);
 }
+/* Returns dy (Phi(x) + x phi(x)), with the normal distribution's share Phi and density phi. */
 TRMI_INLINE vf gelu_grad_of(vf dy, vf x) {
     vf density = vf_mul(vf_set(INV_ROOT_2_PI), vf_exp_below(vf_mul(vf_mul(x, x), vf_set(-0.5f))));
     return vf_mul(dy, vf_fma(x, density, normal_share(x)));
@@ -38,11 +39,13 @@ TRMI_INLINE vf gelu_tanh_grad_of(vf dy, vf x) {
     vf slope = vf_fma(vf_mul(x, x), vf_set(6 * GELU_ROOT * GELU_CUBE), vf_set(2 * GELU_ROOT));
     return vf_mul(dy, vf_fma(vf_mul(vf_mul(x, s), vf_sub(one, s)), slope, s));
 }
+/* Returns dy s (1 + x (1 - s)), s = sigmoid(x). */
 TRMI_INLINE vf silu_grad_of(vf dy, vf x) {
     vf s = vf_sigmoid(x), one = vf_set(1.0f);
     return vf_mul(vf_mul(dy, s), vf_fma(x, vf_sub(one, s), one));
 }
 
+/* Computes f(x); `kind` is a constant of the caller, so one case is left. */
 TRMI_INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     switch (kind) {
     case TRMI_UNARY_RELU:
@@ -62,6 +65,7 @@ TRMI_INLINE vf unary_of(trmi_unary kind, vf x, vf factor) {
     return x;
 }
 
+/* Computes y = f(x) for a contiguous run; half_x, half_y: bfloat16. */
 TRMI_INLINE void unary_loop(trmi_unary kind, const void *x, void *y, int64_t count, int half_x,
                             int half_y, float factor) {
     vf by = vf_set(factor);
@@ -96,6 +100,7 @@ UNARY(gelu, TRMI_UNARY_GELU)
 UNARY(gelu_tanh, TRMI_UNARY_GELU_TANH)
 UNARY(silu, TRMI_UNARY_SILU)
 
+/* Computes f(a, b); of gradients a is dy, and b what the forward operator has kept. */
 TRMI_INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     switch (kind) {
     case TRMI_BINARY_ADD: return vf_add(a, b);
@@ -115,6 +120,7 @@ TRMI_INLINE vf binary_of(trmi_binary kind, vf a, vf b) {
     return a;
 }
 
+/* Returns n elements from i on; step 0: one number for all lanes. */
 TRMI_INLINE vf load_operand(const void *x, int64_t i, int step, int half, int n) {
     if (step == 0) {
         return vf_set(half ? trmi_bf16_to_float(*(const uint16_t *)x) : *(const float *)x);
@@ -122,6 +128,7 @@ TRMI_INLINE vf load_operand(const void *x, int64_t i, int step, int half, int n)
     return n == VL ? vf_get(x, i, half) : vf_get_n(x, i, half, n);
 }
 
+/* Computes y = f(a, b) for a run; steps are 0 or 1. */
 TRMI_INLINE void binary_loop(trmi_binary kind, const void *a, const void *b, void *y, int64_t count,
                              int step_a, int step_b, int half) {
     VF_LOOP(count,
@@ -164,6 +171,7 @@ BINARY(gelu_tanh_grad, TRMI_BINARY_GELU_TANH_GRAD)
 BINARY(silu_grad, TRMI_BINARY_SILU_GRAD)
 BINARY(swiglu, TRMI_BINARY_SWIGLU)
 
+/* Computes both gradients of y = silu(gate) up in one pass, which reads dy, gate and up once. */
 TRMI_INLINE void swiglu_grad_loop(const void *dy, const void *gate, const void *up, void *dgate,
                                   void *dup, int64_t count, int half) {
     for (int64_t i = 0; i < count; i += VL) {
@@ -185,6 +193,7 @@ static void swiglu_grad(const void *dy, const void *gate, const void *up, void *
 
 /* ---- dropout --------------------------------------------------------------------------------- */
 
+/* Blocks of random numbers that are made beside each other, four numbers each. */
 enum { PHILOX_BLOCKS = 16, PHILOX_ELEMENTS = 4 * PHILOX_BLOCKS };
 
 /* base/rng.h's trmi_philox for PHILOX_BLOCKS counters in a row: block b's four words are the two

@@ -13,6 +13,7 @@
 /* rows are prefetched so far ahead: a cache miss takes as long as a few dozen copies */
 enum { AHEAD = 32, PARTS = 64 };
 
+/* Returns id i, in either integer type. */
 static int64_t id_at(const void *ids, bool wide, int64_t i) {
     return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
 }
@@ -67,6 +68,7 @@ static trm_status run_gather(const trmi_kernel *k, const trmi_kernel_env *env, t
     return TRM_OK;
 }
 
+/* Binds the lookup: rows are copied as they are, so any type will do that both sides have. */
 trm_status trmi_onednn_bind_embedding(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     (void)backend;
     const trmi_buffer *ids = trmi_kernel_input_buffer(kernel, 1);
@@ -123,6 +125,8 @@ bool trmi_onednn_embedding_grad_in_place(trmi_onednn *state, const trm_graph *gr
     return input == 2;
 }
 
+/* Binds the dense gradient of a table, in float32. In strict mode it runs block by block of
+ * samples. */
 trm_status trmi_onednn_bind_embedding_grad(trmi_backend *backend, trmi_kernel *kernel,
                                            trm_error *err) {
     (void)backend;

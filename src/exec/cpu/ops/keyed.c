@@ -148,6 +148,8 @@ typedef struct forward {
     int64_t *begin;     /* [fields + 1]: number of the first group of each field */
 } forward;
 
+/* Computes the products of all samples: dense inputs first, with the bias, then the rows of ids,
+ * which are added. */
 static void all_samples(const forward *f) {
     const trmi_keyed *q = f->q;
     int64_t used = 2 * (q->fields + 1);
@@ -229,6 +231,7 @@ static void field_products(const forward *f, int64_t j, int64_t field, float *p)
     }
 }
 
+/* Stores the last columns, fewer than a panel, from panels to y. */
 static void store_edge(const trmi_keyed *q, const float *from, float *y, int64_t columns) {
     for (int64_t n = 0; n < q->samples; n++) {
         for (int64_t i = 0; i < columns; i++) {
@@ -338,6 +341,7 @@ int64_t trmi_onednn_keyed_scratch(trmi_onednn *state, const trm_program *program
     return prepare_sizes(program, step, state->threads, &q) ? q.floats * (int64_t)sizeof(float) : 0;
 }
 
+/* Binds the layer. The step notes the algorithm's name, for reports (--explain). */
 trm_status trmi_onednn_bind_keyed(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     trmi_keyed *q = trmi_memory_state(kernel, sizeof *q, err);
     if (q == NULL) {

@@ -52,6 +52,8 @@ int64_t trmi_keyed_room(int64_t samples, int32_t bits);
  * trmi_keyed_room floats, 8-byte aligned, of the calling thread. */
 void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field,
                       int32_t bits, int32_t *out, void *room);
+/* Returns the groups of a field: their number, the group of each sample, the first sample of each
+ * group (trmi_keyed_group). */
 static inline const int32_t *trmi_keyed_groups(const trmi_keyed *q, const int32_t *groups,
                                                int64_t field) {
     return groups + field * (2 * q->samples + 1);
@@ -62,6 +64,7 @@ void trmi_keyed_begins(const trmi_keyed *q, const int32_t *groups, int64_t *begi
  * zeros. Called by all threads of a team, each of which copies its share. */
 void trmi_keyed_take_rows(const trmi_keyed *q, const int32_t *groups, const int64_t *begin,
                           const float *rows, float *out);
+/* Returns the packed rows of a field's groups. */
 static inline float *trmi_keyed_rows_of(const trmi_keyed *q, float *rows, const int64_t *begin,
                                         int64_t field) {
     return rows + begin[field] * q->chunks * TRMI_TILE_COLS;

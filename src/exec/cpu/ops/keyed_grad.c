@@ -25,6 +25,7 @@ typedef struct back {
 
 /* ---- all samples ----------------------------------------------------------------------------- */
 
+/* Copies `count` columns of dw from a matrix of their own to their place. */
 static void copy_columns(const back *b, const float *from, int64_t count, int64_t column) {
     for (int64_t o = 0; o < b->q->outputs; o++) {
         memcpy(b->dw + o * b->q->columns + column, from + o * count, (size_t)count * sizeof *from);

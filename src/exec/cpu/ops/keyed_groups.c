@@ -12,10 +12,13 @@ int64_t trmi_keyed_room(int64_t samples, int32_t bits) {
     return 2 * samples + ((int64_t)1 << bits);
 }
 
+/* Returns id i, in either integer type. */
 static int64_t id_at(const void *ids, bool wide, int64_t i) {
     return wide ? ((const int64_t *)ids)[i] : ((const int32_t *)ids)[i];
 }
 
+/* Contract in keyed.h. Groups are numbered in the order of their first samples, so the numbering
+ * does not depend on the hash. */
 void trmi_keyed_group(const void *ids, bool wide, int64_t samples, int64_t fields, int64_t field,
                       int32_t bits, int32_t *out, void *room) {
     int32_t *of = out + 1, *first = of + samples;

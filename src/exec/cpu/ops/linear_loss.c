@@ -63,6 +63,7 @@ typedef struct loss_state {
     int64_t numbers_bytes, list_bytes, x_bytes, dx_bytes, z_bytes, parts_bytes, product_bytes;
 } loss_state;
 
+/* Returns the rows of a chunk. */
 static int64_t chunk_rows(const loss_state *s) { return trmi_pieces(s->rows, s->chunks); }
 
 /* Returns the rows that a chunk of `count` rows is filled up to, so that products have few

@@ -13,6 +13,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+/* Elements of a task of the sigmoid loss; each task has one partial sum. */
 enum { PIECE = 8192 };
 
 /* Sizes of the logits, fixed when the kernel is bound. */
@@ -22,6 +23,7 @@ typedef struct loss_state {
     bool half;             /* bfloat16; else float32 */
 } loss_state;
 
+/* Returns the address of a row. */
 static const char *row_of(const loss_state *s, const void *base, int64_t row) {
     return (const char *)base + row * s->classes * (s->half ? 2 : 4);
 }
@@ -49,6 +51,7 @@ static trm_status run_softmax(const trmi_kernel *k, const trmi_kernel_env *env, 
 
 /* ---- softmax cross-entropy ------------------------------------------------------------------- */
 
+/* Returns the column of a label among this rank's classes; -1: another rank has it. */
 static int64_t column_of(const loss_state *s, const trmi_attrs *a, int32_t label) {
     int64_t column = (int64_t)label - trmi_part_of(a)->begin;
     return column >= 0 && column < s->classes ? column : -1;
@@ -331,6 +334,7 @@ bool trmi_onednn_loss_in_place(trmi_onednn *state, const trm_graph *graph, const
 }
 
 typedef trm_status (*run_function)(const trmi_kernel *, const trmi_kernel_env *, trm_error *);
+/* Returns the function that runs an operator of this file. */
 static run_function run_of(trmi_op_kind kind) {
     switch (kind) {
     case TRMI_OP_SOFTMAX_XENT: return run_xent;

@@ -24,6 +24,7 @@ TRMI_INLINE vf lanes_or(const void *x, int64_t i, int half, int n, float fill) {
 /* Returns the larger; NaN wins, so that it is seen: vf_max already gives b where either is NaN. */
 TRMI_INLINE vf larger_of(vf a, vf b) { return vf_select(vf_nan(a), a, vf_max(a, b)); }
 
+/* Adds x to `into`, or takes the larger ones. */
 TRMI_INLINE void fold_rows_loop(float *into, const void *x, int64_t count, int half, int sum) {
     EACH_LANES(count) {
         int n = LANES_LEFT(count);
@@ -90,6 +91,7 @@ static float fold_run(const void *x, int64_t count, bool half, trmi_row_reductio
 
 /* ---- softmax --------------------------------------------------------------------------------- */
 
+/* Returns the largest element of a row. */
 TRMI_INLINE float row_max(const void *z, int64_t classes, int half) {
     vf most = vf_set(-INFINITY);
     EACH_LANES(classes) {
@@ -97,6 +99,7 @@ TRMI_INLINE float row_max(const void *z, int64_t classes, int half) {
     }
     return vf_largest(most);
 }
+/* Returns the sum of exp(z - most). */
 TRMI_INLINE float row_exp_sum(const void *z, int64_t classes, int half, float most) {
     vf sum = vf_zero(), shift = vf_set(most);
     EACH_LANES(classes) {
@@ -105,11 +108,14 @@ TRMI_INLINE float row_exp_sum(const void *z, int64_t classes, int half, float mo
     }
     return vf_sum(sum);
 }
+/* Returns the log of the sum of exponentials. It is finite for any finite row. */
 static float log_sum_exp(const void *z, int64_t classes, bool half) {
     float most = row_max(z, classes, half);
     return most + logf(row_exp_sum(z, classes, half, most));
 }
 
+/* Computes softmax. In float32 the exponentials wait in y; in bfloat16 they would be rounded before
+ * they are divided, so they are computed twice. */
 static void softmax_row(const void *x, void *y, int64_t classes, bool half) {
     float most = row_max(x, classes, half);
     if (!half) { /* each exponential once, kept in y */
@@ -131,6 +137,7 @@ static void softmax_row(const void *x, void *y, int64_t classes, bool half) {
     }
 }
 
+/* Computes dx = y (dy - sum of dy y). */
 static void softmax_grad_row(const void *dy, const void *y, void *dx, int64_t classes, bool half) {
     vf sum = vf_zero();
     EACH_LANES(classes) {
@@ -145,6 +152,7 @@ static void softmax_grad_row(const void *dy, const void *y, void *dx, int64_t cl
     }
 }
 
+/* Contract in memory_kernels.h. `off`: the target of classes that are not the label (smoothing). */
 static void xent_grad_row(const void *z, void *dz, int64_t classes, bool half, float lse,
                           float scale, float off) {
     vf shift = vf_set(lse), target = vf_set(off), factor = vf_set(scale);
@@ -176,6 +184,7 @@ static double bce_run(const void *z, const void *t, int64_t count, bool half) {
     return (double)vf_sum(sum);
 }
 
+/* Computes dz = scale (sigmoid(z) - t). */
 static void bce_grad_run(const void *z, const void *t, void *dz, int64_t count, bool half,
                          float scale) {
     vf factor = vf_set(scale);

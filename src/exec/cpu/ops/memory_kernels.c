@@ -12,6 +12,7 @@
 #include "exec/cpu/ops/pool_body.h"
 #include "exec/cpu/ops/row_body.h"
 
+/* The table of this instruction set. */
 const trmi_memory_kernels TRMI_FOR_ISA(trmi_memory_kernels) = {
     .unary = {[TRMI_UNARY_COPY] = copy_unary,
               [TRMI_UNARY_RELU] = relu_unary,

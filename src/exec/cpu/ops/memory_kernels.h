@@ -8,6 +8,7 @@
 #include "base/cpu.h"
 #include "graph/graph_ir.h"
 
+/* Elementwise functions of one operand. */
 typedef enum trmi_unary {
     TRMI_UNARY_COPY, /* CAST */
     TRMI_UNARY_RELU,
@@ -25,6 +26,8 @@ typedef enum trmi_unary {
 typedef void (*trmi_unary_loop)(const void *x, void *y, int64_t count, bool half_x, bool half_y,
                                 float factor);
 
+/* Elementwise functions of two operands; inputs and outputs stand beside those that are
+ * gradients. */
 typedef enum trmi_binary {
     TRMI_BINARY_ADD,
     TRMI_BINARY_SUB,
@@ -43,8 +46,10 @@ typedef enum trmi_binary {
 typedef void (*trmi_binary_loop)(const void *a, const void *b, void *y, int64_t count, int step_a,
                                  int step_b, bool half);
 
+/* Rows of a sample in PAIR_DOTS, at most; the loops keep a tile of all rows on the stack. */
 enum { TRMI_PAIRS_ROWS_MAX = 128 };
 
+/* How rows are folded to one. */
 typedef enum trmi_row_reduction { TRMI_REDUCE_SUM_OF, TRMI_REDUCE_MAX_OF } trmi_row_reduction;
 
 /* Pooling of one output row, channels inner: x is the first row of the window inside the image. */
@@ -57,6 +62,7 @@ typedef struct trmi_pool_row {
     bool count_padding, half;
 } trmi_pool_row;
 
+/* Operands of sum_groups. */
 typedef struct trmi_group_sum {
     const float *const *tables;
     const int32_t *const *groups;
@@ -67,6 +73,7 @@ typedef struct trmi_group_sum {
     bool relu;
 } trmi_group_sum;
 
+/* Operands of row norms that are the same for all rows of a call. */
 typedef struct trmi_row_norm {
     const float *gamma, *beta; /* [width]; beta NULL = RMS norm */
     int64_t width;
@@ -75,6 +82,7 @@ typedef struct trmi_row_norm {
     float *dgamma, *dbeta; /* [width], added to; dbeta NULL = RMS norm */
 } trmi_row_norm;
 
+/* The table. Runs are contiguous; `count` is elements; no function allocates or starts threads. */
 typedef struct trmi_memory_kernels {
     trmi_unary_loop unary[TRMI_UNARIES];
     trmi_binary_loop binary[TRMI_BINARIES];
@@ -164,6 +172,7 @@ extern const trmi_memory_kernels trmi_memory_kernels_plain;
 extern const trmi_memory_kernels trmi_memory_kernels_avx2, trmi_memory_kernels_avx512,
     trmi_memory_kernels_avx512bf16;
 #endif
+/* Returns the table for this CPU. */
 static inline const trmi_memory_kernels *trmi_memory_kernels_best(void) {
     return TRMI_CPU_CHOICE_OF_FOUR(&trmi_memory_kernels);
 }

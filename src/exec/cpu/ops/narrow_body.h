@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exec/cpu/ops/narrow_body.h: rows of weights times one row of numbers; part of memory_body.h. The time
- * is that of reading the weights, so the loops read them as memory is fastest: along rows, in one
- * stream (inner products) or two that are far apart (sums of rows). Several rows beside each other
- * share pages, where the CPU's prefetcher does not follow them: on a Zen 4 a core then reads 13 to
- * 16 GB/s instead of 26 to 30. Prefetch instructions do not help there.
+/* exec/cpu/ops/narrow_body.h: rows of weights times one row of numbers; part of memory_body.h. The
+ * time is that of reading the weights, so the loops read them as memory is fastest: along rows, in
+ * one stream (inner products) or two that are far apart (sums of rows). Several rows beside each
+ * other share pages, where the CPU's prefetcher does not follow them: on a Zen 4 a core then reads
+ * 13 to 16 GB/s instead of 26 to 30. Prefetch instructions do not help there.
  *
  * A vector of bfloat16 is loaded whole and widened in two instructions, to the numbers of even
  * index and to those of odd index; loading half a vector twice takes twice as many, more than
@@ -68,6 +68,7 @@ TRMI_INLINE float dot_row(const float *x, const void *w, int64_t at, int64_t k, 
     return vf_sum(vf_add(vf_add(sum[0], sum[1]), vf_add(sum[2], sum[3])));
 }
 
+/* Computes the rows one after the other, each in one stream. */
 TRMI_INLINE void dot_rows_loop(float *y, const float *x, const void *w, int64_t rows, int64_t k,
                                int half) {
     for (int64_t r = 0; r < rows; r++) {
@@ -134,6 +135,8 @@ static void add_rows(float *y, const float *x, const void *w, int64_t rows, int6
     }
 }
 
+/* Contract in memory_kernels.h. The order within a line is that in which load_pairs widens a
+ * vector. */
 static void split_pairs(float *to, const void *from, int64_t count, bool half) {
     const int64_t lines = count / PAIRS_LINE * PAIRS_LINE;
     for (int64_t i = 0; half && i < lines; i += 2 * VL) {

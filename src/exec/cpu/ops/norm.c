@@ -33,7 +33,11 @@
 #include <omp.h>
 #endif
 
+/* Blocks at most and rows of a block at least; floats a channel in shared memory and in that of a
+ * thread (worker). */
 enum { BLOCKS_MAX = 128, BLOCK_ROWS_MIN = 16, PER_CHANNEL = 4, PER_THREAD = 5 };
+/* Groups of blocks: their number lies between two bounds, at GROUP_ROWS rows each. Half of the
+ * groups belongs to half of the threads. */
 enum { HALVES = 2, GROUPS_MIN = 8, GROUPS_MAX = 64, GROUP_ROWS = 1024 };
 enum { CHANNELS = 64 };           /* channels that are combined at a time */
 enum { STREAM_BYTES = 16 << 20 }; /* larger outputs are stored past the caches */
@@ -63,6 +67,7 @@ static const trmi_norm_kernels *kernels_for_cpu(void) {
     return TRMI_CPU_CHOICE_OF_FOUR(&trmi_norm_kernels);
 }
 
+/* Returns whether an operator is a gradient, whose first input is dy and not x. */
 static bool is_gradient(trmi_op_kind kind) {
     return kind == TRMI_OP_BATCH_NORM_GRAD || kind == TRMI_OP_NORM_ACT_GRAD;
 }
@@ -93,6 +98,8 @@ static void set_blocks(norm_state *s, const trmi_buffer *x, const trmi_step *ste
     }
 }
 
+/* Return the bytes of shared memory (two sums of each group in double, vectors of a channel), and
+ * of each thread. */
 static int64_t shared_bytes(const norm_state *s) {
     return s->channels *
            (s->groups * 2 * (int64_t)sizeof(double) + PER_CHANNEL * (int64_t)sizeof(float));
@@ -102,6 +109,7 @@ static int64_t own_bytes(const norm_state *s) {
     return s->channels * PER_THREAD * (int64_t)sizeof(float);
 }
 
+/* Divides the scratch of a run. */
 static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_kernel_env *env) {
     const norm_state *s = k->state;
     return trmi_scratch_cut(env->arena[TRMI_ARENA_SCRATCH],
@@ -109,6 +117,7 @@ static trmi_scratch scratch_of(const trmi_kernel *k, const trmi_kernel_env *env)
                             own_bytes(s), s->threads);
 }
 
+/* Contract in onednn.h. Plain layouts are taken too, where x is a matrix [samples, channels]. */
 bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const trmi_op *op,
                                trmi_layout layout) {
     (void)state;
@@ -116,6 +125,7 @@ bool trmi_onednn_norm_supports(trmi_onednn *state, const trm_graph *graph, const
     return layout == TRMI_PLAIN || (layout == TRMI_CHANNELS_LAST && x->shape.rank == 4);
 }
 
+/* Contract in onednn.h. The division into blocks and groups needs only the shape. */
 int64_t trmi_onednn_norm_scratch(trmi_onednn *state, const trm_program *program,
                                  const trmi_step *step) {
     norm_state s = {0};
@@ -146,6 +156,7 @@ typedef struct worker {
     float *scale, *shift; /* [channels] */
 } worker;
 
+/* Return the sums of a group, and the vectors of coefficients that lie behind all groups. */
 static double *group_at(const norm_state *s, char *shared, int64_t group) {
     return (double *)(void *)shared + group * 2 * s->channels;
 }
@@ -166,6 +177,7 @@ static worker worker_of(const norm_state *s, const trmi_scratch *scratch) {
                     own + 3 * s->channels, own + 4 * s->channels};
 }
 
+/* Returns the first block of a group. With blocks of samples, groups divide each of them alike. */
 static int64_t block_of_group(const norm_state *s, int64_t group) {
     if (s->samples > 0) {
         return group / s->samples_groups * s->samples_blocks +
@@ -174,6 +186,7 @@ static int64_t block_of_group(const norm_state *s, int64_t group) {
     return s->groups > 0 ? trmi_cut_at(s->blocks, s->groups, group) : 0;
 }
 
+/* Returns the first row of a block. */
 static int64_t row_of_block(const norm_state *s, int64_t block) {
     if (s->samples > 0) {
         return block / s->samples_blocks * s->samples_rows +
@@ -188,10 +201,12 @@ static double rows_of_groups(const norm_state *s, int64_t begin, int64_t end) {
                     row_of_block(s, block_of_group(s, begin)));
 }
 
+/* Returns the first group of a half. */
 static int64_t group_of_half(const norm_state *s, int half) {
     return trmi_cut_at(s->groups, HALVES, half);
 }
 
+/* Returns how many channels are combined from c on. */
 static int width_at(const norm_state *s, int64_t c) {
     return (int)trmi_min_i64(CHANNELS, s->channels - c);
 }
@@ -254,6 +269,8 @@ static void measure_groups(const norm_state *s, const worker *w, const void *x, 
     }
 }
 
+/* Joins a group's mean and M2 with those of the groups before it (Chan et al. 1979), for `width`
+ * channels from c on. */
 static void join_statistics(const norm_state *s, char *shared, int64_t first, int64_t group,
                             int64_t c, int width) {
     double *to = group_at(s, shared, first) + c;
@@ -302,6 +319,7 @@ static void scale_and_shift(const norm_state *s, const float *gamma, const float
     }
 }
 
+/* Is the second pass of forward over one block. */
 static void apply_pass(const void *job, int64_t begin, int64_t end) {
     const norm_forward *f = job;
     f->s->kernels->apply(&f->pass, begin, end);
@@ -495,6 +513,7 @@ typedef struct gradient_vectors {
     const float *mean, *inv_std;
 } gradient_vectors;
 
+/* Returns the vectors of channels that the two gradient operators have at different inputs. */
 static gradient_vectors vectors_of_gradient(const trmi_kernel *k, const trmi_kernel_env *env) {
     if (k->step->op_kind == TRMI_OP_BATCH_NORM_GRAD) {
         return (gradient_vectors){trmi_kernel_input(k, env, 2), NULL, trmi_kernel_input(k, env, 3),
@@ -504,6 +523,7 @@ static gradient_vectors vectors_of_gradient(const trmi_kernel *k, const trmi_ker
                               trmi_kernel_input(k, env, 5), trmi_kernel_input(k, env, 6)};
 }
 
+/* Operands and results of a backward pass. */
 typedef struct norm_backward {
     const norm_state *s;
     trmi_norm_backward pass;
@@ -517,6 +537,8 @@ typedef struct norm_backward {
     int32_t size;
 } norm_backward;
 
+/* Returns the operands of one thread. Where the ReLU's mask comes from x, each thread computes
+ * scale and shift into its own memory: they are read in every row. */
 static norm_backward for_worker(const norm_backward *f, const worker *w) {
     norm_backward mine = *f;
     if (f->masks) {
@@ -541,6 +563,7 @@ static void sum_groups(const norm_backward *f, const worker *w) {
     }
 }
 
+/* Adds a group's two sums to those of the groups before it. */
 static void join_sums(const norm_state *s, char *shared, int64_t first, int64_t group, int64_t c,
                       int width) {
     double *to = group_at(s, shared, first) + c;
@@ -567,6 +590,7 @@ static void add_halves(const norm_state *s, char *shared, int64_t c, int width, 
     }
 }
 
+/* Is the second pass of backward over one block. */
 static void gradient_pass(const void *job, int64_t begin, int64_t end) {
     const norm_backward *f = job;
     f->s->kernels->gradient_apply(&f->pass, begin, end);

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+/* Operands of the forward pass. */
 typedef struct trmi_norm_forward {
     const void *x, *residual; /* residual NULL = none */
     void *y;
@@ -18,6 +19,7 @@ typedef struct trmi_norm_forward {
     const float *scale, *shift; /* y = relu(x * scale + shift + residual) */
 } trmi_norm_forward;
 
+/* Operands of the two backward passes. */
 typedef struct trmi_norm_backward {
     const void *dy, *x, *y; /* y NULL: the mask is x * scale + shift > 0 */
     const void *dy2;        /* NULL, or added to dy; only where dz is wanted and y is given */
@@ -31,6 +33,7 @@ typedef struct trmi_norm_backward {
     const float *of_dz, *of_x, *constant; /* dx = of_dz * dz + of_x * x + constant */
 } trmi_norm_backward;
 
+/* The table of one instruction set. */
 typedef struct trmi_norm_kernels {
     /* Statistics of rows [begin, end), relative to the first row x0: sum[c] = sum(x - x0),
      * square[c] = sum((x - x0)^2). */

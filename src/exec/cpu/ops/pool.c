@@ -23,6 +23,7 @@
 enum { CHANNELS = 64, CHANNELS_OF_FEW = 32, FEW_IMAGES = 8, KERNEL_ROWS_MAX = 64 };
 enum { SOON = 2 }; /* rows that are prefetched before they are written */
 
+/* Filled by bind. */
 typedef struct pool_state {
     const trmi_memory_kernels *kernels;
     trmi_pool_row row; /* what is the same for all rows */
@@ -97,6 +98,7 @@ typedef struct stripe {
     int64_t begun, written; /* rows of dx */
 } stripe;
 
+/* Returns the place of row h of dx in the ring. */
 static float *ring_row(const stripe *t, int64_t h) {
     return t->ring + h % t->s->row.kernel_rows * t->s->row.width * t->n;
 }
@@ -172,6 +174,7 @@ static int64_t stripe_channels(const pool_state *s) {
     return trmi_min_i64(s->row.channels, s->images < FEW_IMAGES ? CHANNELS_OF_FEW : CHANNELS);
 }
 
+/* Returns the floats of a thread's ring. */
 static int64_t ring_floats(const pool_state *s) {
     return trmi_round_up(s->row.kernel_rows * s->row.width * stripe_channels(s), 16);
 }
@@ -211,6 +214,7 @@ static trm_status run_pool_grad(const trmi_kernel *k, const trmi_kernel_env *env
 
 /* ---- bind ------------------------------------------------------------------------------------ */
 
+/* Returns whether all inputs have the type of x, and the loops have that type. */
 static bool same_dtypes(const trmi_kernel *kernel, const trmi_buffer *x) {
     bool same = x->dtype == TRM_FLOAT32 || x->dtype == TRM_BFLOAT16;
     for (int32_t i = 0; i < kernel->step->inputs_count; i++) {
@@ -219,6 +223,7 @@ static bool same_dtypes(const trmi_kernel *kernel, const trmi_buffer *x) {
     return same;
 }
 
+/* Makes the state with what all pooling operators need; NULL: no memory. */
 static pool_state *new_state(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     pool_state *s = trmi_memory_state(kernel, sizeof *s, err);
     if (s != NULL) {
@@ -230,6 +235,7 @@ static pool_state *new_state(trmi_backend *backend, trmi_kernel *kernel, trm_err
     return s;
 }
 
+/* Bind forward and gradient. The gradient's ring has a limited number of rows. */
 trm_status trmi_onednn_bind_pool(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     const trmi_buffer *x = trmi_kernel_input_buffer(kernel, 0);
     const trmi_buffer *y = trmi_kernel_output_buffer(kernel, 0);

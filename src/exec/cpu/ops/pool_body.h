@@ -16,6 +16,7 @@ TRMI_INLINE void window_columns(const trmi_pool_row *r, int64_t at, int64_t *beg
     *end = w + r->kernel > r->width ? r->width : w + r->kernel;
 }
 
+/* Returns 1 over the elements of a mean: all of the window, or those inside the image. */
 TRMI_INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
     int64_t size = r->count_padding ? r->kernel_rows * r->kernel : (r->last - r->first) * columns;
     return 1.0f / (float)size;
@@ -29,6 +30,7 @@ TRMI_INLINE float window_scale(const trmi_pool_row *r, int64_t columns) {
 #else
 #define WINDOW_UNROLL _Pragma("GCC unroll 3")
 #endif
+/* Returns whether the window is the common one, 3x3 inside the image. */
 TRMI_INLINE bool is_three(const trmi_pool_row *r, int64_t begin, int64_t end) {
     return r->last - r->first == 3 && end - begin == 3;
 }
@@ -46,6 +48,7 @@ TRMI_INLINE void prefetch_below(const trmi_pool_row *r, const void *x, int64_t b
     }
 }
 
+/* Returns the maximum of `rows` x `columns` elements from column `begin` on. */
 TRMI_INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begin, int64_t c,
                              int half, int n, const int64_t rows, const int64_t columns) {
     /* NaN is tracked separately, so that the dependent chain has one instruction a tap */
@@ -60,6 +63,7 @@ TRMI_INLINE vf window_max_of(const trmi_pool_row *r, const void *x, int64_t begi
     return vf_select(vf_nan(nan), nan, most);
 }
 
+/* Calls window_max_of, with constants for the common window. */
 TRMI_INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end,
                           int64_t c, int half, int n) {
     prefetch_below(r, x, begin, c, half);
@@ -68,6 +72,7 @@ TRMI_INLINE vf window_max(const trmi_pool_row *r, const void *x, int64_t begin, 
                : window_max_of(r, x, begin, c, half, n, r->last - r->first, end - begin);
 }
 
+/* Returns the sum of a window. */
 TRMI_INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, int64_t end,
                           int64_t c, int half, int n) {
     vf sum = vf_zero();
@@ -79,6 +84,7 @@ TRMI_INLINE vf window_sum(const trmi_pool_row *r, const void *x, int64_t begin, 
     return sum;
 }
 
+/* Returns element i as float32. */
 TRMI_INLINE float load_scalar(const void *x, int64_t i, int half) {
     return half ? trmi_bf16_to_float(((const uint16_t *)x)[i]) : ((const float *)x)[i];
 }
@@ -105,6 +111,8 @@ TRMI_INLINE void pool_plain(const trmi_pool_row *r, const void *x, void *y, int 
     }
 }
 
+/* Adds the gradients of one output row of a plain image. `left` is what is not handed out yet:
+ * after the first maximum it is 0. */
 TRMI_INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const void *x,
                                  const void *y, float *const *dx, int half, int max) {
     for (int64_t o = 0; o < r->out_width; o++) {
@@ -122,6 +130,7 @@ TRMI_INLINE void pool_grad_plain(const trmi_pool_row *r, const void *dy, const v
     }
 }
 
+/* Computes one output row: whole vectors of channels, then the tail. */
 TRMI_INLINE void pool_loop(const trmi_pool_row *r, const void *x, void *y, int half, int max) {
     if (r->channels == 1) {
         pool_plain(r, x, y, half, max);
@@ -144,6 +153,7 @@ TRMI_INLINE void pool_loop(const trmi_pool_row *r, const void *x, void *y, int h
         }
     }
 }
+/* The functions of the table: they make type and kind of pooling constants of the loops. */
 static void max_pool_row(const trmi_pool_row *r, const void *x, void *y) {
     if (r->half) {
         pool_loop(r, x, y, 1, 1);
@@ -171,6 +181,7 @@ typedef struct pool_grad_lanes {
     int64_t channels; /* of the stripe */
 } pool_grad_lanes;
 
+/* Adds dy to the first maximum of each lane's window; `left` becomes 0 there. */
 TRMI_INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes *l, int half, int n,
                                   const int64_t rows, const int64_t columns) {
     vf left = l->left, most = l->most;
@@ -186,6 +197,7 @@ TRMI_INLINE void max_pool_grad_of(const trmi_pool_row *r, const pool_grad_lanes 
     }
 }
 
+/* Does that for n channels of output o, with constants for the common window. */
 TRMI_INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, const void *x,
                                      const void *y, float *const *dx, int64_t o, int64_t c0,
                                      int64_t c, int64_t channels, int half, int n) {
@@ -207,6 +219,7 @@ TRMI_INLINE void max_pool_grad_lanes(const trmi_pool_row *r, const void *dy, con
     }
 }
 
+/* Adds the gradients of one output row. */
 TRMI_INLINE void max_pool_grad_loop(const trmi_pool_row *r, const void *dy, const void *x,
                                     const void *y, float *const *dx, int64_t c0, int64_t channels,
                                     int half) {
@@ -233,6 +246,7 @@ static void max_pool_grad_row(const trmi_pool_row *r, const void *dy, const void
     }
 }
 
+/* Adds dy * scale to all elements of each window. */
 static void avg_pool_grad_row(const trmi_pool_row *r, const void *dy, float *const *dx, int64_t c0,
                               int64_t channels) {
     if (r->channels == 1) {

@@ -26,6 +26,7 @@ enum {
     LANES = 64
 };
 
+/* Filled by bind. */
 typedef struct reduce_state {
     const trmi_memory_kernels *kernels;
     trmi_nest nest; /* operands: x, y with stride 0 where reduced */
@@ -332,6 +333,7 @@ static trm_status run_spread(const trmi_kernel *k, const trmi_kernel_env *env, t
 
 /* ---- bind ------------------------------------------------------------------------------------ */
 
+/* Returns whether the loops have the buffer's type. */
 static bool is_fast_type(const trmi_buffer *b) {
     return b->dtype == TRM_FLOAT32 || b->dtype == TRM_BFLOAT16;
 }
@@ -360,6 +362,7 @@ int64_t trmi_onednn_reduce_scratch(trmi_onednn *state, const trm_program *progra
     return s.kept * s.blocks * s.width * (int64_t)sizeof(float);
 }
 
+/* Binds a reduction, or the gradient of a maximum, which compares x with the maximum again. */
 trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, trm_error *err) {
     trmi_op_kind kind = kernel->step->op_kind;
     bool max_grad = kind == TRMI_OP_REDUCE_MAX_GRAD;
@@ -382,6 +385,7 @@ trm_status trmi_onednn_bind_reduce(trmi_backend *backend, trmi_kernel *kernel, t
     return TRM_OK;
 }
 
+/* Binds the gradient of global average pooling, which spreads dy over the image. */
 trm_status trmi_onednn_bind_global_pool_grad(trmi_backend *backend, trmi_kernel *kernel,
                                              trm_error *err) {
     (void)backend;

@@ -12,8 +12,10 @@
 
 #include <string.h>
 
+/* Elements of a task, and sides of the tiles in which transposes are copied. */
 enum { PIECE = 16384, TILE = 32 };
 
+/* One nest of copies: the whole operator, or one input of a concatenation. */
 typedef struct move_part {
     trmi_nest nest;   /* operands: out, in */
     int64_t to, from; /* first elements */
@@ -21,6 +23,7 @@ typedef struct move_part {
     int64_t cross_dim, cross_out; /* elements of it in a piece; its stride in `out` */
 } move_part;
 
+/* Filled by bind. */
 typedef struct move_state {
     int64_t bytes; /* of an element */
     bool fill;     /* PAD: the value first */
@@ -63,6 +66,7 @@ static void copy_run(char *out, int64_t so, const char *in, int64_t si, int64_t 
     }
 }
 
+/* Copies one run of the inner dimension. */
 static void copy_body(const void *context, const int64_t *offset, int64_t count) {
     const move_job *job = context;
     const trmi_nest *n = &job->part->nest;
@@ -70,6 +74,7 @@ static void copy_body(const void *context, const int64_t *offset, int64_t count)
              job->in + offset[1] * job->bytes, n->stride[1][n->rank - 1], count, job->bytes);
 }
 
+/* Channels of a colour image. A transpose of three columns needs no tiles. */
 enum { COLOURS = 3 };
 
 /* Copies out[j * so + i] = in[i * si + j] for i < n (the inner dimension), j < m (the dimension
@@ -117,6 +122,7 @@ static void transpose_body(const void *context, const int64_t *offset, int64_t n
     }
 }
 
+/* Fills the output with one value, all threads together. */
 static void fill_all(const move_state *s, char *out, int64_t count) {
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < count; at += PIECE) {
@@ -179,6 +185,7 @@ static void find_cross(move_part *p) {
     n->stride[1][d] *= piece;
 }
 
+/* Makes the nest of a part from shape, strides and first elements of both sides. */
 static void make_part(move_part *p, const trm_shape *shape, const int64_t *out, const int64_t *in,
                       int64_t to, int64_t from) {
     int64_t strides[TRMI_NEST_OPERANDS][TRM_MAX_RANK];

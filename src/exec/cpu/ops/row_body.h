@@ -42,6 +42,8 @@ TRMI_INLINE void row_norm_loop(const trmi_row_norm *n, const void *x, void *y, f
     }
     *inv_std = inv;
 }
+/* The functions of the table: they make the type, and whether there is a mean, constants of the
+ * loops. */
 static void row_norm(const trmi_row_norm *n, const void *x, void *y, float *mean, float *inv_std) {
     if (n->half) {
         n->beta != NULL ? row_norm_loop(n, x, y, mean, inv_std, 1, 1)
@@ -168,6 +170,7 @@ static void attend_grad(float *scores, float *dp, const float *hidden, int64_t c
     }
 }
 
+/* Returns the inner product of two rows. */
 TRMI_INLINE double dot_loop(const void *x, const void *y, int64_t count, int half) {
     vf sum = vf_zero();
     EACH_LANES(count) {
@@ -182,6 +185,7 @@ static double dot_run(const void *x, const void *y, int64_t count, bool half) {
 
 /* ---- rotary positions ---- */
 
+/* Rotates the pairs (i, width / 2 + i) of a row by their angles. */
 TRMI_INLINE void rotate_loop(const void *x, void *y, const float *cos, const float *sin,
                              int64_t half_width, int half) {
     EACH_LANES(half_width) {

@@ -14,8 +14,11 @@
 #include <math.h>
 #include <string.h>
 
+/* Elements of a task of SwiGLU; rows of a part at least, parts at most; columns in which the parts'
+ * sums are added. */
 enum { PIECE = 8192, PART_ROWS = 32, PARTS = 64, COLUMNS = 256 };
 
+/* Filled by bind. */
 typedef struct rows_state {
     const trmi_memory_kernels *kernels;
     int64_t rows, width, parts;
@@ -26,6 +29,7 @@ typedef struct rows_state {
     float turns[];
 } rows_state;
 
+/* Returns the parts of some rows. */
 static int64_t parts_of(int64_t rows) {
     return trmi_max_i64(1, trmi_min_i64(PARTS, rows / PART_ROWS));
 }
@@ -240,6 +244,7 @@ static trm_status run_swiglu_grad(const trmi_kernel *k, const trmi_kernel_env *e
     return TRM_OK;
 }
 
+/* Binds the gradient of SwiGLU; `rows` has its elements then, since rows do not matter. */
 trm_status trmi_onednn_bind_swiglu_grad(trmi_backend *backend, trmi_kernel *kernel,
                                         trm_error *err) {
     (void)backend;

@@ -14,9 +14,11 @@
 #include <string.h>
 #include <time.h>
 
+/* Tiles of a timed run, runs (the best counts), and numbers of threads whose rates are kept. */
 enum { TILES = 400, TRIALS = 3, THREADS_MAX = 1024 };
 enum { COPY_BYTES = 24 << 20 }; /* per thread, at least; beyond any L2 */
 
+/* Returns the CPU time of the calling thread. */
 static double thread_seconds(void) {
     struct timespec t;
     return clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t) == 0
@@ -84,6 +86,8 @@ static double copy_seconds(int threads, int64_t bytes) {
     return best;
 }
 
+/* Contract in rates.h. Measured once for each number of threads. The tile runs on data in L1, so
+ * its rate is a peak; the copy is larger than any L2. */
 void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_second) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static double known_flops[THREADS_MAX], known_bytes[THREADS_MAX];
@@ -103,6 +107,8 @@ void trmi_onednn_rates(int threads, double *flops_per_second, double *bytes_per_
     pthread_mutex_unlock(&lock);
 }
 
+/* Contract in rates.h. The measured gain is rounded to 0.5, 1, 2 or 4, so that small differences
+ * from run to run choose no other algorithm. */
 double trmi_onednn_pairs_gain(void) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static double known;

@@ -25,7 +25,10 @@
 /* Increased when the speed of kernels changes, so that older measurements are not used. */
 enum { KERNELS = 17 };
 
+/* First line of a file; a file of another version is not read. */
 static const char header[] = "trireme tuning 1\n";
+/* Bytes of a file and of a field that are read, at most; tries for the lock of a file, and the
+ * pause between them. */
 enum { FILE_LIMIT = 8 << 20, FIELD_LIMIT = 512, LOCK_TRIES = 200, LOCK_NAP_MS = 5 };
 
 /* A line of the file. */
@@ -34,6 +37,7 @@ typedef struct entry {
     double seconds;                            /* of one run of the problem by the algorithm */
 } entry;
 
+/* The entries of a file, those of other machines too, since saving writes them all. */
 struct trmi_tuning {
     trmi_arena arena;  /* memory of path and entries' texts */
     char *path;        /* NULL: entries are not kept in a file */
@@ -93,6 +97,7 @@ void trmi_tuning_destroy(trmi_tuning *t) {
 bool trmi_tuning_has_file(const trmi_tuning *t) { return t->path != NULL; }
 int64_t trmi_tuning_count(const trmi_tuning *t) { return t->count; }
 
+/* Returns the hash by which an entry is found. */
 static uint64_t hash_of(const char *machine, const char *problem) {
     uint64_t hash = trmi_hash(TRMI_HASH_BEGIN, machine, strlen(machine));
     return trmi_hash(hash, problem, strlen(problem));
@@ -252,6 +257,8 @@ static int lock_file(const char *path) {
     return -1;
 }
 
+/* Contract in tuning.h. The file is replaced as a whole, so readers see the old one or the new one;
+ * lines that other processes have added meanwhile are kept. */
 trm_status trmi_tuning_save(trmi_tuning *t, trm_error *err) {
     if (!t->added || t->path == NULL) {
         return TRM_OK;
