@@ -33,9 +33,12 @@
 
 #include <jansson.h>
 
-enum { MANIFEST_BYTES_MAX = 64 << 20, CHAIN_MAX = 100000 };
+/* Differential snapshots above one full snapshot, at most. */
+enum { CHAIN_MAX = 100000 };
 static const uint32_t all_shards = UINT32_MAX;
 
+/* Contract in server.h. The name holds the job's form (servers, shards), so that a job of another
+ * form recognises logs that it cannot replay. */
 void trmi_log_path(const trm_ps_server *server, uint32_t shard, uint32_t snapshot, char *path,
                    size_t size) {
     const trmi_log_name log = {(uint32_t)server->options.server, (uint32_t)server->options.servers,
@@ -183,6 +186,7 @@ static trm_status read_chain(trm_ps_server *server, uint32_t snapshot, trmi_snap
     return status;
 }
 
+/* Frees manifests that read_chain has read. */
 static void free_chain(trmi_snapshot_manifest *chain, uint32_t count) {
     for (uint32_t i = 0; i < count; i++) {
         json_decref(chain[i].root);
@@ -453,6 +457,9 @@ static trm_status adopt_state(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in server.h. A new file survives a power failure only if the folder that names it was
+ * flushed too: the folder of the logs, the server's folder, and the folder above, which names
+ * it. */
 trm_status trmi_server_flush_names(const trm_ps_server *server, trm_error *err) {
     char path[300];
     if (server->options.folder == NULL || !server->options.log_sync) {
@@ -500,6 +507,7 @@ static trm_status lock_folder(trm_ps_server *server, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in server.h. Closing the file releases the lock, as the end of the process does. */
 void trmi_server_unlock_folder(trm_ps_server *server) {
     if (server->lock_fd >= 0) {
         close(server->lock_fd);
