@@ -748,6 +748,8 @@ trm_status trmi_client_await_step(trm_ps_client *client, trmi_server_connection 
     return client->mode != TRM_PS_ASYNC ? trmi_client_take_push_error(client, err) : TRM_OK;
 }
 
+/* Contract in client.h. The answer is known by the number of the order and the count of reconnects:
+ * a connection that broke in between may have lost it. */
 trm_status trmi_client_order_send(trm_ps_client *client, trmi_server_connection *peer,
                                   trmi_ps_kind kind, const trmi_ps_note *note,
                                   const trm_table_options *table, const void *trailer,

@@ -25,6 +25,7 @@
 #include "ps/wire/channel.h"
 #include "ps/server/server.h"
 
+/* Pushes that wait for an answer, batches of a client, and parts of a pull, at most. */
 enum { TRMI_PUSHES_AHEAD_MAX = 32, TRMI_BATCHES_MAX = 16, TRMI_PARTS_MAX = 8 };
 
 /* A push that has not been answered; its message is kept for sending it again. */
@@ -107,6 +108,8 @@ typedef struct trmi_slice {
     uintptr_t row_zero;
 } trmi_slice;
 
+/* Bits of what is wanted of a section of keys: its rows, its gradients, rows from the cache, or
+ * other keys for the pull than for the push. */
 enum { TRMI_WANT_PULL = 1, TRMI_WANT_PUSH = 2, TRMI_CACHED = 4, TRMI_WANT_DIFFER = 8 };
 
 /* A distinct key of a batch. */
@@ -156,6 +159,7 @@ typedef struct trmi_part {
     trmi_reply *replies; /* [servers] */
 } trmi_part;
 
+/* The keys of one batch, and where their rows and gradients go. */
 struct trm_ps_batch {
     trm_ps_client *client;
     trmi_slice *slices;

@@ -1,6 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The pull of one part from one server: the request, sent again after a repaired connection, and
- * its answer. Called by client.c and client_pull.c, calls neither. */
+ * its answer. Called by client.c and client_pull.c, calls neither.
+ *
+ *     trmi_batch_ask ----- PULL, number of the request ----> server
+ *          ^                                                   |
+ *          | trmi_batch_ask_again: the connection is new,      |
+ *          | and the answer is still owed                      |
+ *          |                                                   v
+ *     trmi_batch_answer <-- rows, number of the request -----+-+
+ *     trmi_batch_refused <- an error --------------------------+
+ *
+ * An answer finds its part by the number of the request. One that belongs to no unfinished part, or
+ * comes a second time after a repeated request, is left to the caller, who releases it. An accepted
+ * answer stays in the channel's memory (reply.message) or, while another pull reads on, in a copy
+ * (reply.kept). If a connection breaks, what lies in its memory is forgotten and asked for
+ * again. */
 #include "ps/client/client.h"
 
 #include "base/error.h"
@@ -79,6 +93,8 @@ double trmi_batch_owed_since(const trm_ps_batch *b, const trmi_server_connection
     return 0;
 }
 
+/* Contract in client.h. Copies (reply.kept) stay valid; only what lies in the channel's memory
+ * goes. */
 void trmi_batch_forget(trm_ps_batch *b, const trmi_server_connection *peer) {
     for (int32_t p = 0; b->pulling && p < b->asked; p++) {
         trmi_reply *reply = &b->parts[p].replies[peer->number];
@@ -128,6 +144,8 @@ static trmi_part *part_of(trm_ps_batch *b, uint64_t request) {
     return NULL;
 }
 
+/* Contract in client.h. The part counts as answered, so that nothing waits for it; the error
+ * decides. */
 void trmi_batch_refused(trm_ps_batch *b, const trmi_server_connection *peer, uint64_t request,
                         const trm_error *why) {
     trmi_part *part = part_of(b, request);

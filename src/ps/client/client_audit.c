@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Reads rows and table declarations of running servers, for audits and for programs that do not
- * know the tables. */
+ * know the tables. Each function is one order (TRMI_PS_CONTROL) to one server and its answer;
+ * training goes on meanwhile. The sizes of an answer are checked against the declared table before
+ * anything is copied, because a server of another job or version may answer. */
 #include "ps/client/client.h"
 #include "ps/wire/table_wire.h"
 
@@ -53,6 +55,7 @@ trm_status trm_ps_audit_row(trm_ps_client *client, int32_t table, uint64_t key, 
     return TRM_OK;
 }
 
+/* Contract in trireme/ps.h. The audit without the row's last writers. */
 trm_status trm_ps_row(trm_ps_client *client, int32_t table, uint64_t key, trm_row_info *info,
                       float *values, float *slots, trm_error *err) {
     TRMI_NEED(err, client);
@@ -98,6 +101,7 @@ trm_status trm_ps_client_adopt(trm_ps_client *client, int32_t *count, trm_error 
     return TRM_OK;
 }
 
+/* Contract in trireme/ps.h. The number of slots follows from the table's rule. */
 const trm_table_options *trm_ps_client_table_options(const trm_ps_client *client, int32_t table,
                                                      int32_t *slots) {
     TRMI_NEED_OR(NULL, NULL, client, slots);

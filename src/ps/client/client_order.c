@@ -173,6 +173,7 @@ trm_status trm_ps_leave(trm_ps_client *client, trm_error *err) {
     return status;
 }
 
+/* Notes when, and over which connection, a server was told that this worker has no samples. */
 static void note_rest_said(trmi_server_connection *peer) {
     peer->rest_said = trmi_os_now();
     peer->rest_reconnects = peer->reconnects;

@@ -20,6 +20,8 @@
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Rounds of passes 1 and 2, lookups that are prefetched ahead, places up to which nothing is
+ * prefetched because they stay in near caches, and lookups that are worth a thread. */
 enum { ROUNDS = 4, AHEAD = 16, NEAR_PLACES = 1 << 13, PART_LOOKUPS = 1 << 13 };
 
 /* Returns the place of a key in round `round`: a cheap hash first, then other bits of a better

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The passes of unique.h with AVX-512, sixteen lookups at a time. */
+/* The passes of unique.h with AVX-512, sixteen lookups at a time; client_unique.c explains them and
+ * has the same passes in plain C. Lanes beyond the last lookup are masked off when they are read;
+ * stores of compressed vectors write all sixteen lanes, up to TRMI_UNIQUE_SLACK elements beyond the
+ * end. Indices are signed 32-bit numbers, so the map has at most 2^31 places. */
 #if defined(__AVX512F__)
 #include "ps/client/unique.h"
 
@@ -7,6 +10,7 @@
 
 #include <immintrin.h>
 
+/* Lookups of a vector. */
 enum { TOGETHER = 16 };
 
 /* Returns eight places before masking. */
@@ -90,8 +94,8 @@ static uint32_t number_keys(const trmi_lookups *l, uint32_t first) {
     const __m512i step = _mm512_set1_epi32(TOGETHER);
     __m512i index = lane_numbers();
     uint32_t next = 0;
-    /* Pass 3: a lookup that refers to itself is the first of its key. It gets the next number, and
-     * its key goes to the list of distinct keys. */
+    /* Pass 3: a lookup that refers to itself is the last of its key. It gets the next number, and its
+     * key goes to the list of distinct keys. */
     for (int64_t i = 0; i < count; i += TOGETHER, index = _mm512_add_epi32(index, step)) {
         const __mmask16 m = valid_lanes(count - i);
         __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);
@@ -107,7 +111,7 @@ static uint32_t number_keys(const trmi_lookups *l, uint32_t first) {
                             _mm512_maskz_compress_epi64((__mmask8)(own >> 8), high));
         next += (uint32_t)__builtin_popcount(own >> 8);
     }
-    /* Pass 4: each lookup takes the number of the first lookup of its key. */
+    /* Pass 4: each lookup takes the number of the last lookup of its key. */
     for (int64_t i = 0; i < count; i += TOGETHER) {
         const __mmask16 m = valid_lanes(count - i);
         __m512i inverse = _mm512_maskz_loadu_epi32(m, l->inverse + i);

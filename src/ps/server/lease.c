@@ -29,6 +29,7 @@ typedef struct returned_range {
 /* Used-up leases that are remembered: a push may be repeated after its answer was lost. */
 enum { DONE = 1024 };
 
+/* The book. Ranges are of sample numbers of one epoch. */
 struct trmi_lease_book {
     trm_status (*record)(void *context, const trmi_lease_event *event, trm_error *err);
     void *context;

@@ -24,6 +24,7 @@ typedef enum trmi_lease_kind {
     TRMI_LEASE_SNAPSHOT  /* id = number of the snapshot: later events are not in it */
 } trmi_lease_kind;
 
+/* A change of the book, as it is logged. */
 typedef struct trmi_lease_event {
     uint32_t kind, worker;
     int64_t id, epoch, begin, end, position;

@@ -663,6 +663,7 @@ static void answer_all(const trm_ps_server *server, trmi_request *list) {
     }
 }
 
+/* Frees a shard and what its thread uses; the thread has ended. */
 static void free_runner(trmi_shard_thread *runner) {
     trmi_snapshot_destroy(runner->snapshot);
     trmi_queue_destroy(runner->queue);

@@ -218,6 +218,7 @@ typedef struct trmi_last_step {
     trmi_last_member *members;
 } trmi_last_step;
 
+/* A server. Members without another remark belong to the front and its mutex. */
 struct trm_ps_server {
     trm_ps_server_options options;
     char folder[256], spill_folder[256];

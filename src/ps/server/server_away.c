@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Bytes of the log, at most, and values of a record: a life begins, a worker is the chief, was
+ * it. */
 enum { AWAY_BYTES_MAX = 64 << 20, BEGINS = 2, IS_CHIEF = 3, WAS_CHIEF = 4 };
 
 /* One record of the log. */
@@ -25,6 +27,7 @@ typedef struct away_record {
     uint32_t check; /* digest of the members before it */
 } away_record;
 
+/* Writes the path of the log. */
 static void away_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/away-server-%d.log", server->folder, server->options.server);
 }

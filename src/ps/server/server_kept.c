@@ -32,6 +32,7 @@ typedef struct kept_head {
     uint64_t message_bytes;
 } kept_head;
 
+/* Writes the path of the file. */
 static void kept_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/kept-server-%d.log", server->folder, server->options.server);
 }
@@ -55,6 +56,8 @@ static void write_record(const trm_ps_server *server, const trmi_request *r, uin
     trmi_record_seal(to, bytes, sizeof(uint64_t));
 }
 
+/* Contract in server.h. Written before the worker gets its answer: from then on it does not repeat
+ * the push. */
 trm_status trmi_kept_write(const trm_ps_server *server, trm_error *err) {
     char path[400];
     size_t bytes = 0;
@@ -118,6 +121,7 @@ static trm_status copy_record(void *context, const uint8_t *record, size_t bytes
     return TRM_OK;
 }
 
+/* Contract in server.h. The file is read record by record and written again without those. */
 trm_status trmi_kept_remove(const trm_ps_server *server, uint32_t worker, int64_t batch,
                             trm_error *err) {
     const trmi_record_form form = {

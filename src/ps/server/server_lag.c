@@ -16,6 +16,7 @@
 
 #include <stdlib.h>
 
+/* The update count of a table that a batch has not read. */
 enum { NOT_READ = -1 };
 
 /* ---- bounds ---------------------------------------------------------------------------------- */

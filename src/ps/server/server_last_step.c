@@ -176,6 +176,8 @@ void trmi_last_step_left(trm_ps_server *server, uint32_t worker, uint32_t incarn
     }
 }
 
+/* Contract in server.h. A server cannot take a step back from its rows, so it starts again from
+ * snapshot and logs, without the step. */
 bool trmi_last_step_restart_before(trm_ps_server *server, uint32_t worker, int64_t batch) {
     const trmi_worker *w = trmi_front_find(server, worker);
     if (server->step < batch || server->last.step == batch || w == NULL || w->clock < batch ||

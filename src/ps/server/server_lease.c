@@ -19,8 +19,10 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* Bytes of the log that are read, at most. */
 enum { LOG_BYTES_MAX = 1 << 30 };
 
+/* Writes the path of the log. */
 static void log_path(const trm_ps_server *server, char path[300]) {
     snprintf(path, 300, "%s/leases.log", server->folder);
 }
@@ -178,6 +180,8 @@ trm_status trmi_server_lease_push(trm_ps_server *server, const trmi_request *r, 
                             trmi_server_lease_position(server, r), trmi_os_now(), err);
 }
 
+/* Contract in server.h. Samples of a lease are used in order; a push that failed before leaves a
+ * gap, and the worker loses the lease, so that the samples of the gap are lent again. */
 void trmi_server_lease_pushed(trm_ps_server *server, const trmi_request *r) {
     if (server->leases == NULL || r->header.extra[0] == 0 || r->dropped ||
         r->err.status != TRM_OK) {

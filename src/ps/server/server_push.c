@@ -190,6 +190,8 @@ static void refuse_late_pushes(trm_ps_server *server) {
     }
 }
 
+/* Contract in server.h. Called whenever something has changed for which a push may wait. A server
+ * that goes back by a step takes no more pushes. */
 void trmi_front_dispatch_pushes(trm_ps_server *server) {
     if (atomic_load(&server->goes_back)) {
         return;

@@ -34,6 +34,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* Bytes of the log that are read at most, bytes from which it is written anew without old steps,
+ * and members of a step. */
 enum {
     STEPS_BYTES_MAX = 64 << 20,
     REWRITE_BYTES = 256 << 10,
@@ -98,6 +100,7 @@ void trmi_step_append_decided(const trm_ps_server *server, trmi_request *r) {
 
 /* ---- log of decided steps -------------------------------------------------------------------- */
 
+/* Writes the path of the log of decided steps. */
 static void log_path(const trm_ps_server *server, char path[400]) {
     snprintf(path, 400, "%s/log/steps-server-%d.log", server->folder, server->options.server);
 }
@@ -316,6 +319,7 @@ static void mark_samples_used(trm_ps_server *server, trmi_sync_step *s) {
     s->leases = NULL;
 }
 
+/* Makes room for one more step before its event is logged, so that taking effect cannot fail. */
 static bool reserve_step(trm_ps_server *server) {
     return trmi_grow((void **)&server->steps, &server->step_capacity, server->step_count + 1,
                      sizeof *server->steps);

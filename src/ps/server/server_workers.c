@@ -1,11 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The front's entries of workers: number, life (incarnation) and clock. Front mutex held. */
+/* The front's entries of workers: number, life (incarnation) and clock. A worker is known by its
+ * number; each process that takes the number is another life of it:
+ *
+ *     unknown --first message--> active --silent or left--> inactive --message--> active
+ *                                  |                                               clock: caught up
+ *                                  '-- larger incarnation: a new life; sequences begin at 0
+ *                                      smaller incarnation: refused, that process was replaced
+ *
+ * Entries are never removed. An inactive worker is not waited for, and when it is back its clock is
+ * raised to that of the slowest other one: otherwise all would wait until it has caught up. Callers
+ * hold the front's mutex. */
 #include "ps/server/server.h"
 
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
+/* Contract in server.h. Workers that were never heard count as expected, up to the number of the
+ * options. */
 int64_t trmi_front_expected_workers(const trm_ps_server *server) {
     int64_t inactive = 0;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -14,6 +26,7 @@ int64_t trmi_front_expected_workers(const trm_ps_server *server) {
     return trmi_max_i64(server->options.workers, server->worker_count) - inactive;
 }
 
+/* Contract in server.h. Without another active worker the clock stays as it is. */
 int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) {
     int64_t slowest = INT64_MAX;
     for (int64_t i = 0; i < server->worker_count; i++) {
@@ -25,7 +38,8 @@ int64_t trmi_front_caught_up(const trm_ps_server *server, const trmi_worker *w) 
     return slowest == INT64_MAX ? w->clock : trmi_max_i64(w->clock, slowest);
 }
 
-/* Contract in server.h. */
+/* Contract in server.h. The list has one entry for each worker without whose push a snapshot went
+ * on, so it is short. */
 trmi_push_id *trmi_front_find_given_up(const trm_ps_server *server, uint32_t worker) {
     for (int64_t i = 0; i < server->given_up_count; i++) {
         if (server->given_up[i].worker == worker) {
@@ -35,7 +49,8 @@ trmi_push_id *trmi_front_find_given_up(const trm_ps_server *server, uint32_t wor
     return NULL;
 }
 
-/* Contract in server.h. */
+/* Contract in server.h. Counts the entries that are missing: of this worker, and of each
+ * worker with an open connection. */
 bool trmi_front_reserve_room(trm_ps_server *server, uint32_t worker) {
     int64_t workers = trmi_front_find(server, worker) == NULL;
     int64_t given_up = trmi_front_find_given_up(server, worker) == NULL;

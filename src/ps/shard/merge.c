@@ -144,6 +144,7 @@ static int64_t sum_in_order(trmi_merge *m, const trmi_merge_parts *p) {
 
 /* ---- in the order of a tree ------------------------------------------------------------------ */
 
+/* Compares sections by their node of the tree. */
 static int compare_nodes(const void *a, const void *b) {
     uint32_t x = ((const trmi_ps_section *)a)->node, y = ((const trmi_ps_section *)b)->node;
     return (x > y) - (x < y);

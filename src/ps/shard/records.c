@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads and appends the small logs of a server (contracts in records.h). */
+/* Reads and appends the small logs of a server (contracts in records.h): leases, workers, steps,
+ * kept pushes. Each record has its own check, so a torn end is recognised. An append that fails is
+ * taken back, so that the file ends with a whole record. */
 #include "ps/shard/records.h"
 
 #include "base/error.h"
@@ -63,6 +65,7 @@ trm_status trmi_records_open(const char *path, size_t end, int *fd, trm_error *e
     return TRM_OK;
 }
 
+/* Contract in records.h. fd < 0: nothing is logged. */
 trm_status trmi_records_append(int fd, const void *record, size_t bytes, bool sync,
                                const char *what, trm_error *err) {
     if (fd < 0) {

@@ -44,6 +44,7 @@ static void drop_staged(trmi_shard *shard) {
     }
 }
 
+/* Contract in shard.h. Everything that was charged to the account is given back to it. */
 void trmi_shard_destroy(trmi_shard *shard) {
     if (shard == NULL) {
         return;

@@ -40,6 +40,7 @@ typedef struct trmi_span {
     int64_t begin, end;
 } trmi_span;
 
+/* Pushes of a window (bits of 64), and last writers that a shard remembers. */
 enum { TRMI_WINDOW_PUSHES = 64, TRMI_RECENT_WRITERS = 2048 };
 
 /* The name of a push. */
@@ -48,6 +49,7 @@ typedef struct trmi_push_id {
     uint64_t sequence;
 } trmi_push_id;
 
+/* What a mark of a push asks for. */
 enum {
     TRMI_MARK_FILLS = 1 /* fills window, clock and span only: no gradients, no tick */
 };

@@ -248,6 +248,8 @@ void trm_ps_folder_get_info(const trm_ps_folder *f, trm_ps_folder_info *out) {
     *out = f->info;
 }
 
+/* Contract in trireme/ps.h. Where one table or one key was asked for, only that was loaded, and
+ * only its rows are counted. */
 const trm_table_options *trm_ps_folder_table(const trm_ps_folder *f, int32_t table, int64_t *rows,
                                              int32_t *slots) {
     TRMI_NEED_OR(NULL, NULL, f, rows, slots);

@@ -26,6 +26,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* Buffers between the two threads, and their sizes. */
 enum {
     BUFFERS = 4,
     BUFFER_BYTES = 1 << 20,
@@ -364,6 +365,8 @@ failed:
     return status;
 }
 
+/* Contract in snapshot.h. Closing the queue ends the writer; a file that is not complete keeps its
+ * temporary name. */
 void trmi_snapshot_destroy(trmi_snapshot *snapshot) {
     if (snapshot == NULL) {
         return;

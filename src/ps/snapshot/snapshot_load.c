@@ -22,6 +22,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* Rows whose places are prefetched before they are inserted. */
 enum { LOAD_AHEAD = 8 };
 
 /* A file that is being read. */

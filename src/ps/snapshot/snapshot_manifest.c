@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+/* Bytes of a manifest that are read, at most. */
 enum { MANIFEST_BYTES_MAX = 64 << 20 };
 
 void trmi_manifest_path(const char *folder, uint32_t snapshot, char *path, size_t size) {
@@ -54,6 +55,7 @@ static trm_status check_number(const char *folder, const char *name, uint64_t nu
                            folder, name, TRMI_SNAPSHOT_NUMBER_MAX);
 }
 
+/* Contract in snapshot_manifest.h. 0: there is none. */
 trm_status trmi_manifest_newest(const char *folder, uint32_t *snapshot, trm_error *err) {
     DIR *dir = opendir(folder);
     if (dir == NULL) {
@@ -111,6 +113,8 @@ void trmi_log_name_path(const char *folder, const trmi_log_name *log, char *path
              log->servers, log->shard, log->shards, log->snapshot);
 }
 
+/* Contract in snapshot_manifest.h. Files with other names are not the server's and are left
+ * alone. */
 trm_status trmi_logs_each(const char *folder,
                           trm_status (*use)(void *context, const trmi_log_name *log,
                                             const char *path, trm_error *err),

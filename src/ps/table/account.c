@@ -9,6 +9,7 @@
 
 #include <sys/mman.h>
 
+/* How blocks are charged. */
 enum {
     LINE_BYTES = 64,          /* a block of the heap is charged in these units ... */
     HEAP_OVERHEAD_BYTES = 64, /* ... and with so much for the data of the heap itself */

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/rng.h"
 
+/* Sizes of the two counting rules. */
 enum {
     WAYS = 8,          /* counted keys of one set */
     HASHES = 4,        /* counters of a key in the Bloom filter */

@@ -85,6 +85,8 @@ APPLY(ftrl)
 static void load_float32(const void *values, int32_t width, float *out) {
     memcpy(out, values, (size_t)width * sizeof *out);
 }
+/* Conversions of a row: float32 is copied; the half types are widened, and rounded when they are
+ * stored. `noise`: random bits for stochastic rounding, of the row and the update. */
 static void store_float32(const float *in, int32_t width, uint64_t noise, void *values) {
     (void)noise;
     memcpy(values, in, (size_t)width * sizeof *in);
@@ -176,6 +178,7 @@ static void add_scaled(float *out, const float *in, float scale, int32_t width) 
     }
 }
 
+/* The table of this instruction set. Rules without an `update` go row by row. */
 const trmi_apply_kernels TRMI_FOR_ISA(trmi_apply) = {
     .apply = {[TRM_SGD] = apply_sgd,
               [TRM_MOMENTUM] = apply_momentum,

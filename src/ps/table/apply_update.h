@@ -12,6 +12,7 @@ typedef struct updating {
     int32_t width;                       /* floats of a row */
 } updating;
 
+/* Copies what the loop needs of an update to a struct that stays in registers. */
 TRMI_INLINE updating begin_update(const trmi_row_update *u, const float *g, int32_t width) {
     return (updating){.rule = *u->rule,
                       .tick = *u->tick,

@@ -1,5 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling of bags of rows with its gradient, and feature hashing (trireme/ps.h). */
+/* Pooling of bags of rows with its gradient, and feature hashing (trireme/ps.h).
+ *
+ *     rows      [r0][r1][r2][r3][r4]          offsets 0, 2, 2, 5: three bags, the second is empty
+ *     bags       0-----  -  2----------
+ *     out       [w0 r0 + w1 r1] * scale    [0]    [w2 r2 + w3 r3 + w4 r4] * scale
+ *
+ *     pooling   scale of a bag
+ *     SUM       1
+ *     MEAN      1 / sum of w
+ *     SQRTN     1 / root of the sum of w^2
+ *
+ * A bag whose weights sum to nothing gets 0, not infinity. Sums of weights and inner products are
+ * made in double, results are float. Pure functions; any thread. */
 #include "ps/table/apply.h"
 
 #include "base/arguments.h"
@@ -9,6 +21,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+/* Returns the weight of a row; without weights 1. */
 static double weight_at(const float *weights, int64_t i) {
     return weights == NULL ? 1.0 : (double)weights[i];
 }
@@ -77,6 +90,8 @@ static void weights_gradient(trm_pooling pooling, const float *rows, const float
     }
 }
 
+/* Contract in trireme/ps.h. A row that occurs in several bags has a gradient in each place; the
+ * push sums them by key. */
 void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float *weights,
                             const int64_t *offsets, int64_t bags, int32_t width, const float *d_out,
                             float *d_rows, float *d_weights) {
@@ -100,6 +115,8 @@ void trm_pool_rows_gradient(trm_pooling pooling, const float *rows, const float 
     }
 }
 
+/* Contract in trireme/ps.h. The feature's number is multiplied by 2^64 / golden ratio, so that
+ * small numbers give seeds that differ in most bits. */
 uint64_t trm_feature_key(uint32_t feature, const void *value, size_t bytes, uint64_t buckets) {
     if (bytes > 0) {
         TRMI_NEED_OR(0, NULL, value);

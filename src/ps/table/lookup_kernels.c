@@ -5,6 +5,7 @@
 
 #include "base/simd/isa.h"
 
+/* The work of `find`: records are noted. */
 typedef struct finding {
     char **records;
 } finding;
@@ -27,6 +28,7 @@ static void find_records(const trmi_rows *rows, uint32_t lines, const uint64_t *
     }
 }
 
+/* The work of `read`: values are copied. */
 typedef struct reading {
     char *out;
     uint32_t bytes;

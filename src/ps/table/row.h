@@ -35,6 +35,7 @@ typedef struct trmi_row_layout {
 /* Computes the layout of rows with these (checked) options. */
 void trmi_row_layout_make(const trm_table_options *options, trmi_row_layout *out);
 
+/* Return the parts of a record. */
 static inline trmi_row_header *trmi_row_header_of(const trmi_row_layout *layout, void *record) {
     return (trmi_row_header *)(void *)((char *)record + layout->header_offset);
 }
@@ -59,6 +60,8 @@ static inline int32_t trmi_table_bound(int32_t staleness, int32_t of_job) {
 
 /* Returns the shard of a key: shards own equal ranges of virtual buckets. */
 enum { TRMI_VIRTUAL_BUCKETS_LOG2 = 12 };
+/* Returns the shard of a key. Keys go to virtual buckets, and runs of buckets to shards, so that a
+ * job with another number of shards moves few keys. */
 static inline uint32_t trmi_shard_of_key(uint64_t key, uint32_t shards) {
     uint64_t bucket = trmi_key_hash(key) >> (64 - TRMI_VIRTUAL_BUCKETS_LOG2);
     return (uint32_t)(bucket * shards >> TRMI_VIRTUAL_BUCKETS_LOG2);

@@ -16,6 +16,7 @@
 
 #include "base/checked.h"
 
+/* Sizes of pages and limits of their growth. */
 enum {
     PAGE_BYTES_MAX =
         8 << 20, /* of a page in part 0 of the hashes; 512 KB less with each further part */
@@ -95,10 +96,12 @@ static uint64_t guide_at(const trmi_rows *rows, const char *place) {
     return guide;
 }
 
+/* Writes the guide of a place. Guides have no alignment of their own, so they are copied. */
 static void set_guide(const trmi_rows *rows, char *place, uint64_t guide) {
     memcpy(place + rows->guide_offset, &guide, sizeof guide);
 }
 
+/* Returns whether a place has a record. */
 static bool is_taken(const trmi_rows *rows, const char *place) {
     return (guide_at(rows, place) & TRMI_GUIDE_TAKEN) != 0;
 }
@@ -107,6 +110,7 @@ static bool is_taken(const trmi_rows *rows, const char *place) {
  * of the hash. */
 static int64_t distance_of(uint64_t guide, int n) { return (int8_t)(guide >> (32 + 8 * n)); }
 
+/* Returns the seven bits of the hash of key n of a guide. */
 static uint32_t tag_of(uint64_t guide, int n) { return guide >> 8 * n & 0x7F; }
 
 /* Returns the distance within which keys may lie that the guide does not name: 0, 2, 4, .. 64 or

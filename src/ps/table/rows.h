@@ -82,6 +82,7 @@ int trmi_rows_sample(const trmi_rows *rows, const uint32_t random[2], char **out
 char *trmi_rows_at(const trmi_rows *rows, const trmi_rows_page *page, uint32_t place);
 /* Return the page of a key, and the place in which a record of the page lies. */
 trmi_rows_page *trmi_rows_page_of(const trmi_rows *rows, uint64_t key);
+/* Returns the number of a record's place in its page. */
 static inline uint32_t trmi_rows_place_of(const trmi_rows *rows, const trmi_rows_page *page,
                                           const char *record) {
     return (uint32_t)((size_t)(record - page->base) / rows->stride);

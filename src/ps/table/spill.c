@@ -15,6 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Places of a file, at most. */
 enum { SLOTS_MAX = INT32_MAX };
 
 /* An open file of records. */
@@ -95,6 +96,7 @@ trm_status trmi_spill_put(trmi_spill *spill, const void *record, uint32_t *slot,
     return TRM_OK;
 }
 
+/* Contract in spill.h. The record stays in the file until it is dropped. */
 trm_status trmi_spill_get(trmi_spill *spill, uint32_t slot, void *record, trm_error *err) {
     size_t done = 0;
     while (done < spill->record_bytes) {

@@ -281,6 +281,7 @@ failed:
     return status;
 }
 
+/* Contract in table.h. Accepts a table that was made in part. */
 void trmi_row_table_destroy(trmi_row_table *table) {
     if (table == NULL) {
         return;
@@ -306,6 +307,7 @@ void trmi_row_table_destroy(trmi_row_table *table) {
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
+/* Keys that are read at a time. */
 enum { READ_AS_KEYS = 256 };
 
 /* Copies a row; the fixed sizes become vector moves. */

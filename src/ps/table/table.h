@@ -20,6 +20,7 @@
 #include "ps/table/lookup.h"
 #include "ps/table/spill.h"
 
+/* Letters of a table's name, and columns of a row, at most. */
 enum { TRMI_TABLE_NAME_MAX = 63, TRMI_TABLE_WIDTH_MAX = 1 << 20 };
 
 /* Receives records as they were at the snapshot; NULL: a spilled record could not be read. */

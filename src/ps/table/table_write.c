@@ -18,6 +18,8 @@
 
 #include <math.h>
 
+/* Rows of a sample from which the coldest is evicted, strictest level of admission, places that a
+ * sweep looks at beyond a quarter of the keys of a push, and keys that are updated at a time. */
 enum { SAMPLES = 16, LEVEL_MAX = 7, SWEEP_MINIMUM = 32, LEARN_KEYS = 256 };
 
 /* ---- updating a row -------------------------------------------------------------------------- */

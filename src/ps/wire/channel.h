@@ -16,6 +16,7 @@
 
 #include <string.h>
 
+/* Bytes of a peer's name and of a message, at most. */
 enum { TRMI_PEER_NAME_BYTES = 80, TRMI_MESSAGE_BYTES_MAX = 1 << 30 };
 
 /* A message in the channel's memory. */
@@ -27,6 +28,7 @@ typedef struct trmi_message {
 
 typedef struct trmi_channel trmi_channel;
 
+/* The functions of a kind of channel. */
 typedef struct trmi_channel_table {
     const char *name;
     /* Reserves a block for a message of at most `bytes`; waits for room. Several may be reserved

@@ -88,6 +88,8 @@ typedef struct ring_channel {
     int fd;                 /* memory file of an offer until it is settled, else -1 */
 } ring_channel;
 
+/* Return where things lie: data of a ring, the block at a position, the state that the consumer
+ * keeps of it. Positions only grow; their lower bits are the place. */
 static char *data_of(ring *r) { return (char *)r + HEAD_BYTES; }
 static block *block_at(const ring_channel *c, ring *r, uint64_t position) {
     return (block *)(void *)(data_of(r) + (position & (c->ring_bytes - 1)));
@@ -95,8 +97,10 @@ static block *block_at(const ring_channel *c, ring *r, uint64_t position) {
 static _Atomic uint32_t *taken_at(const ring_channel *c, uint64_t position) {
     return &c->taken[(position & (c->ring_bytes - 1)) / BLOCK_HEAD];
 }
+/* Returns the bytes of a ring with its head. */
 static size_t ring_memory(size_t ring_bytes) { return HEAD_BYTES + ring_bytes; }
 
+/* Makes an empty ring; memory is zero already. */
 static void ring_init(ring *r, size_t ring_bytes) {
     r->data_bytes = ring_bytes;
     r->magic = ring_magic;
@@ -250,6 +254,7 @@ static void give_space(ring_channel *c) {
     }
 }
 
+/* The functions of the channel's table (contracts in channel.h). */
 static void ring_release(trmi_channel *channel, trmi_message *message) {
     ring_channel *c = (ring_channel *)channel;
     uint64_t place = (uint64_t)((const char *)message->block - data_of(c->in));
@@ -353,6 +358,7 @@ static void ring_shut(trmi_channel *channel) {
     ring_bell(&c->out->bell, &c->out->consumer_sleeps);
 }
 
+/* Frees one end; the rings belong to whichever end made them. */
 static void free_end(ring_channel *c) {
     if (c->taken != NULL) {
         munmap((void *)c->taken, c->ring_bytes / BLOCK_HEAD * sizeof *c->taken);

@@ -213,6 +213,7 @@ static trm_status tcp_reserve(trmi_channel *channel, size_t bytes, double timeou
     return TRM_OK;
 }
 
+/* Keeps the memory of a message for the next one. */
 static void tcp_release(trmi_channel *channel, trmi_message *message) {
     tcp_block *b = message->block;
     keep_spare((tcp_channel *)channel, (spare){(uint8_t *)b, b->capacity});
@@ -540,6 +541,7 @@ bool trmi_tcp_gone(const trmi_channel *tcp) {
     return got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
+/* Contract in channel.h. The socket belongs to the channel from here on, also after an error. */
 trm_status trmi_tcp_wrap(int fd, const char *peer, trmi_channel **out, trm_error *err) {
     tcp_channel *c = trmi_alloc(sizeof *c);
     if (c == NULL) {

@@ -31,6 +31,7 @@ enum {
 
 /* Return whether a message is a push, and whether it has keys and values. */
 static bool is_push(trmi_ps_kind kind) { return kind == TRMI_PS_PUSH || kind == TRMI_PS_STAGE; }
+/* Return what a message of a kind has. */
 static bool has_keys(trmi_ps_kind kind) { return kind == TRMI_PS_PULL || is_push(kind); }
 static bool has_values(trmi_ps_kind kind) { return kind == TRMI_PS_ROWS || is_push(kind); }
 
