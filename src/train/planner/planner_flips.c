@@ -1,7 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finds the factors from which another plan is the best: how far bandwidth, batch or classes can
- * change before the chosen plan loses 2 %. Each test is a new search at the changed value
- * (still_best); find_flip brackets the factor by multiplication and narrows it by bisection. */
+ * change before the chosen plan loses 2 %.
+ *
+ *     factor of the bandwidth    0.2        1          3.5
+ *                          ------|----------|----------|------>
+ *                       another  |   the chosen plan   |  another plan is faster by 2 %
+ *                                at                    at
+ *
+ * Each test is a new search at the changed value (still_best); find_flip brackets the factor by
+ * multiplication and narrows it by bisection. A direction without a flip within STEPS
+ * multiplications reports how far it has looked. The planner's graph, links and plan are as before
+ * when a function returns. */
 #include "train/planner/planner.h"
 
 #include "base/error.h"
@@ -10,6 +19,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Searches of one direction: multiplications that bracket a factor, and halvings of the bracket. */
 enum { STEPS = 5, HALVINGS = 5 };
 
 /* ---- the cuts of a plan, by work ------------------------------------------------------------- */
@@ -104,7 +114,10 @@ static trm_status still_best(trm_planner *p, quantity what, double factor, bool 
     /* the best plan there, and the chosen plan measured there */
     const trmi_search_options options = {.memory_bytes = trmi_auto_limit(&p->drive)};
     status = status == TRM_OK ? trmi_search(space, &options, &arena, found, err) : status;
-    if (status == TRM_OK && trmi_choice_open(&old, space, &arena)) {
+    if (status == TRM_OK && !trmi_choice_open(&old, space, &arena)) {
+        status = TRMI_NO_MEMORY(err, "to plan");
+    }
+    if (status == TRM_OK) {
         trm_error no;
         *best = trmi_space_choice(space, plan, &old, &no) == TRM_OK &&
                 trmi_space_measure(space, &old, &measure, &no) == TRM_OK &&
