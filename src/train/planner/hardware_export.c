@@ -177,6 +177,7 @@ static const mindspore_names mindspore_gpt2 = {
     .norm = "LayerNorm",
     .turned_column = {[3] = true},
     .turned_row = {true, true}};
+/* Parameters of an expert that MindSpore's strategies name, in the order of its network. */
 static const char *const mindspore_experts[] = {"w1", "w2", "w3"};
 
 /* The cuts of an operator's inputs: into how many parts each dimension is cut. */
@@ -307,6 +308,10 @@ static trm_status write_engine(const trm_hardware_plan *p, const trmi_parallelis
     return write_text(directory, "context.json", &text, err);
 }
 
+/* Contract in trireme/plan.h. Checks run before anything is written, so a refused plan leaves no
+ * folder behind. A plan that the user has given is exported as it is; else the best one that the
+ * engine can express, which for Megatron-LM is the best of those that recompute alike in all
+ * stages. */
 trm_status trm_hardware_plan_export(const trm_hardware_plan *plan, const char *engine,
                                     const char *directory, trm_error *err) {
     TRMI_NEED(err, plan, engine, directory);

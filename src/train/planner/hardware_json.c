@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a plan for a machine that is not here, as one JSON object. */
+/* The report of a plan for a machine that is not here, as one JSON object; hardware_report.c prints
+ * the same facts for people.
+ *
+ *         {event, devices, global_batch, infeasible, model, hardware,
+ *          plan, described, <price>, memory_limit_bytes, played_seconds,
+ *          certificate {objective, lower_bound, gap, assumptions, ...},
+ *          runners_up [...], without_memory_limit, least_memory, given, frontier [...]}
+ *
+ * Units are in the names: seconds of a step, bytes of one device. Scripts read the object: members
+ * are added, and never renamed. */
 #include "train/planner/hardware_plan.h"
 
 #include "base/format/json_member.h"
@@ -53,7 +62,8 @@ static void put_choices(trmi_text *t, const trmi_plan_problem *problem, const tr
     trmi_text_printf(t, "}");
 }
 
-/* Appends the members of a plan's price. */
+/* Appends the members of a plan's price: rates, memory by kind, seconds by part, and the seconds of
+ * one micro-batch on the stage that ends last, with those of its message to the next stage. */
 static void put_price(trmi_text *t, const trm_hardware_plan *p, const trmi_step_cost *cost) {
     trmi_text_json_number_member(t, "step_seconds", cost->seconds);
     trmi_text_json_number_member(t, "tokens_per_second_per_device",
@@ -77,6 +87,8 @@ static void put_price(trmi_text *t, const trm_hardware_plan *p, const trmi_step_
     trmi_text_printf(t, "}");
 }
 
+/* Contract in hardware_plan.h. Appends one object: the choices, the same in words, and the
+ * price. */
 void trmi_hardware_json_plan(trmi_text *t, const trm_hardware_plan *p,
                              const trmi_priced_plan *priced) {
     char described[TRMI_PARALLELISM_TEXT];

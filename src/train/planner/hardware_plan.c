@@ -137,6 +137,7 @@ trm_status trm_hardware_plan_create(const trm_hardware_plan_options *options,
 
 void trm_hardware_plan_destroy(trm_hardware_plan *plan) { trmi_free(plan); }
 
+/* Contract in trireme/plan.h. Rates are for one device; time and memory are predictions. */
 void trm_hardware_plan_get_info(const trm_hardware_plan *p, trm_hardware_plan_info *out) {
     TRMI_NEED_OR(, NULL, p, out);
     double seconds = p->found.best.cost.seconds;
@@ -150,6 +151,8 @@ void trm_hardware_plan_get_info(const trm_hardware_plan *p, trm_hardware_plan_in
                                     .given_seconds = p->has_given ? p->given.cost.seconds : 0};
 }
 
+/* Contract in trireme/plan.h. A text that ran out of memory is dropped: half a report would
+ * mislead. */
 char *trm_hardware_plan_report(const trm_hardware_plan *plan, bool json) {
     TRMI_NEED_OR(NULL, NULL, plan);
     trmi_text text = {0};

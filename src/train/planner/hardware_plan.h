@@ -11,6 +11,8 @@
 
 #include <math.h>
 
+/* Filled once by trm_hardware_plan_create and read only afterwards. The names in model and hardware
+ * are static or belong to this object. */
 struct trm_hardware_plan {
     trmi_transformer model;
     trmi_hardware hardware;

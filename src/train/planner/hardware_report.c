@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The report of a plan for a machine that is not here, as lines for people. */
+/* The report of a plan for a machine that is not here (a hardware file describes it), as lines for
+ * people; hardware_json.c prints the same figures for scripts. Both read trm_hardware_plan only and
+ * compute nothing that the search has not found.
+ *
+ * TP, PP, CP, EP, DP: tensor, pipeline, context, expert and data parallel. MFU: model FLOPs of a
+ * step over the peak of the devices. */
 #include "train/planner/hardware_plan.h"
 
 #include <math.h>
 #include <stdio.h>
 
+/* Contract in hardware_plan.h. Text and JSON list the same sentences: a bound is worth as much as
+ * its assumptions. */
 const char *trmi_hardware_assumption(int index) {
     static const char *const list[] = {
         "every plan of these choices is priced: TP, PP, CP, EP and DP that divide the devices, "
@@ -24,6 +31,8 @@ const char *trmi_hardware_assumption(int index) {
     return index >= 0 && index < COUNT ? list[index] : NULL;
 }
 
+/* Contract in hardware_plan.h. Three cases: no plan fits and none with other blocks could; no plan
+ * of equal blocks fits; a plan was found, and only plans of unequal blocks are left below it. */
 const char *trmi_hardware_gap_reason(const trm_hardware_plan *p) {
     if (!p->found.fits) {
         return p->found.lower_bound < INFINITY ? "no plan fits whose blocks are cut and stored "

@@ -89,6 +89,7 @@ void trm_machine_get(trm_machine *out) {
     out->omp_threads = omp_get_max_threads();
 #endif
     huge_pages(out->huge_pages, sizeof out->huge_pages);
+    /* /dev/shm bounds what the ranks of a host can share; containers often give it 64 MB. */
     struct statvfs shm;
     bool has_shm = statvfs("/dev/shm", &shm) == 0;
     out->shm_bytes = has_shm ? (int64_t)shm.f_blocks * (int64_t)shm.f_frsize : -1;
@@ -103,6 +104,8 @@ void trm_machine_get(trm_machine *out) {
     }
 }
 
+/* The rest of the machine that trireme/base.h offers: figures of this process and the clock, each a
+ * reading of the operating system's table (base/os.h). */
 int64_t trm_peak_bytes(void) { return trmi_os_peak_bytes(); }
 
 int64_t trm_resident_bytes(void) { return trmi_os_resident_bytes(); }

@@ -42,6 +42,8 @@ void trmi_picture_box(trmi_text *t, const double box[4], const char *fill, const
     trmi_text_printf(t, "</title></rect>\n");
 }
 
+/* Contract in picture.h. Lines stand at 2, 5 or 10 times a power of ten seconds, three to eight of
+ * them, because such numbers can be read without arithmetic. */
 double trmi_picture_scale(trmi_text *t, const double box[4], double longest) {
     double scale = box[2] / longest, power = pow(10, floor(log10(longest / 4)));
     double step = longest / 4 / power <= 2   ? 2 * power

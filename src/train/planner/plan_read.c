@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Plans as texts that executors and planners take: of files, which need no model, and of rank 0's
- * planner for all ranks. */
+ * planner for all ranks.
+ *
+ *     file  ------- trm_plan_read ----+--> trm_plan_info   what a program shows, and what it needs to
+ *                                     |                    make a model (ranks, stages, micro-batches)
+ *     planner of rank 0 -- _share ----+--> text            what the executor parses once more, with
+ *                                                          the graph at hand: trm_plan_follow
+ *
+ * A text of a plan is passed on and not the parsed plan, so that one parser checks all plans
+ * wherever they come from, and errors of any later stage name file and line. The caller owns the
+ * text. */
 #include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -9,6 +18,7 @@
 
 #include <string.h>
 
+/* Bytes of a plan file at most; a larger file is no plan. */
 enum { FILE_LIMIT = 64 << 20 };
 
 /* Returns a copy of the file's text with "# from FILE" added to its first line, so that later
@@ -98,6 +108,9 @@ static trm_status send_text(trm_comm *comm, char **own, trm_error *err) {
     return trm_comm_broadcast(comm, *own, length, TRM_UINT8, 0, err);
 }
 
+/* Contract in trireme/plan.h. Rank 0 sends its plan as the text of a plan file and each rank, rank
+ * 0 too, parses that text: so all ranks have one plan, and one parser checks it. If rank 0 has no
+ * plan, it sends that, and the call fails on all ranks. */
 trm_status trm_planner_share(const trm_planner *p, trm_comm *comm, trm_plan_info *out, char **text,
                              trm_error *err) {
     TRMI_NEED(err, comm, out, text);
@@ -122,6 +135,8 @@ trm_status trm_planner_share(const trm_planner *p, trm_comm *comm, trm_plan_info
     return TRM_OK;
 }
 
+/* Contract in trireme/plan.h. A plan with stages also fixes the number of micro-batches and what is
+ * recomputed, because its times and its memory hold for these only. */
 void trm_plan_follow(const trm_plan_info *plan, const char *text, trm_model_options *model) {
     TRMI_NEED_OR(, NULL, plan, text, model);
     trm_parallel_options *parallel = &model->exec.parallel;

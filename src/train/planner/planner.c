@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Plans for more ranks are not compiled by default: memory then is what the search counts. */
 enum { COMPILED_RANKS = 64 };
 
 /* ---- search ---------------------------------------------------------------------------------- */
@@ -383,6 +384,8 @@ trm_status trm_planner_create(const trm_model_options *model, const trm_planner_
     return TRM_OK;
 }
 
+/* Contract in trireme/plan.h. Spaces and candidates point into graphs and costs, so they go
+ * first. */
 void trm_planner_destroy(trm_planner *p) {
     if (p == NULL) {
         return;

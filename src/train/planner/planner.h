@@ -56,6 +56,7 @@ typedef struct trmi_micro_graph {
     trm_graph *forward, *training; /* as the model builds it; trmi_training_graph of it. Owned */
     trm_node loss;                 /* of `forward` */
 } trmi_micro_graph;
+/* Different numbers of micro-batches that one search tries, at most. */
 enum { TRMI_MICRO_GRAPHS = 32 };
 
 /* Plans with stages (planner_pipeline.c). */
@@ -78,6 +79,8 @@ typedef struct trmi_planner_pipe {
     trmi_mesh pairs, inner;    /* inner: the given mesh of a stage */
 } trmi_planner_pipe;
 
+/* The planner. `arena` has what lives as long as the planner; each search keeps its own results in
+ * `drive`. Members are filled in the order of the stages in planner.c. */
 struct trm_planner {
     trmi_arena arena;
     trmi_planner_pipe pipe;
@@ -110,6 +113,8 @@ struct trm_planner {
 void trmi_planner_settle_factor(trm_planner *p);
 /* Returns the threads of all ranks divided by the cores that they have; at least 1. */
 double trmi_planner_crowding(const trm_planner *p);
+/* Returns whether each rank computes the statistics of batch norms over its own samples, which
+ * saves their messages. */
 static inline bool trmi_planner_local_norms(const trm_planner *p) {
     return p->model.exec.parallel.sync_batch_norm == TRM_NORM_LOCAL;
 }

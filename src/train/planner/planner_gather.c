@@ -23,6 +23,7 @@ static const char *const assumptions[] = {
     "of a chain of operators every other one may be made again",
 };
 enum { ASSUMPTIONS = sizeof assumptions / sizeof *assumptions };
+/* Assumptions of plans with stages, in addition to those above. */
 static const char *const staged[] = {
     "stages begin where one value crosses",
     "micro-batches are powers of 2, at most 16 a stage, or the given number",

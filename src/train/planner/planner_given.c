@@ -9,8 +9,11 @@
 
 #include <string.h>
 
+/* Fails with NOMEM; all memory here is for the price of the given plan. */
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a plan"); }
 
+/* Contract in planner.h. The file says how many micro-batches it has, so its graph is built first,
+ * and the operators of the file are compared with those of that graph. */
 trm_status trmi_planner_check_given(trm_planner *p, trm_error *err) {
     const trmi_partition_plan *file = p->pipe.file;
     const char *name = file->file != NULL ? file->file : "the given plan";
@@ -41,6 +44,8 @@ static trm_status choose_given(trm_planner *p, trmi_choice *choice, trm_error *e
                : no_memory(err);
 }
 
+/* Contract in planner.h. The benchmark must know the micro-batches, because operators of equal name
+ * have other shapes in the graph of a micro-batch; 0 stands for the whole batch again. */
 trm_status trmi_planner_measure_given(trm_planner *p, trm_error *err) {
     trmi_choice choice;
     int32_t news = 0;
@@ -54,6 +59,8 @@ trm_status trmi_planner_measure_given(trm_planner *p, trm_error *err) {
     return status;
 }
 
+/* Contract in planner.h. The plan is played with the same costs and the same schedule simulator as
+ * the plans of the search, so the two times can be compared. */
 trm_status trmi_planner_price_given(trm_planner *p, const trmi_pipe_costs *costs, trm_error *err) {
     trmi_planner_pipe *pipe = &p->pipe;
     int32_t count;

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prints the report of a plan as one JSON object, with the figures of planner_text.c and some
- * more. */
+/* Prints the report of a plan as one JSON object, with the figures of planner_text.c and some more:
+ * every operator with its cut and runner-up, all candidates, the curve of memory against time.
+ *
+ * Units are in the names: seconds of one step, bytes of one rank. Numbers that are infinite or
+ * unknown become null (trmi_text_json_number). Scripts read the object: members are added, and
+ * never renamed. */
 #include "train/planner/planner_report.h"
 
 #include "base/format/json_member.h"
@@ -8,7 +12,10 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Appends the parts of the step's time and memory. */
+/* Appends the parts of the step's time and memory. operator_seconds: kernels. redistribution_,
+ * exchange_ and gather_seconds: messages that operators wait for. gradient_seconds: reductions of
+ * gradients, of which exposed_seconds are hidden by no computation. again_seconds:
+ * recomputation. */
 static void json_measure(trmi_text *t, const trmi_measure *m) {
     trmi_text_json_number_member(t, "step_seconds", m->step);
     trmi_text_json_number_member(t, "memory_bytes", m->bytes);
@@ -81,7 +88,9 @@ static void json_operators(trmi_report *r) {
     trmi_text_printf(t, "]");
 }
 
-/* Appends the plans that were run to choose between them. */
+/* Appends the plans that were run to choose between them, because their predicted times are too
+ * close for a prediction to decide. behind: share by which a plan is slower than the fastest;
+ * resolution: the smallest difference that the turns can show. */
 static void json_trial(trmi_report *r) {
     const trmi_near_ties *o = &r->p->drive.trial;
     trmi_text *t = &r->text;

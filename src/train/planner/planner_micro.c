@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 
+/* Contract in planner.h. Graphs are kept, because spaces of several meshes refer to one graph. */
 trm_status trmi_planner_micro(trm_planner *p, int32_t micros, const trmi_micro_graph **out,
                               trm_error *err) {
     trmi_planner_pipe *pipe = &p->pipe;

@@ -270,6 +270,7 @@ trm_status trmi_planner_search_stages(trm_planner *p, trm_error *err) {
 
 /* ---- result ---------------------------------------------------------------------------------- */
 
+/* Frees what the search over stages has made: results before the graphs to which they point. */
 void trmi_planner_free_stages(trm_planner *p) {
     trmi_planner_pipe *pipe = &p->pipe;
     trmi_pipe_found_free(&pipe->found);

@@ -16,10 +16,12 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Rows of the text's table; actions that the JSON lists; other shapes that the JSON lists. */
 enum { SHOWN = 8, ACTIONS = 8192, ALTERNATIVES = 64 };
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
+/* Contract in planner_report.h. A text that does not fit is cut off, which a report survives. */
 const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape, char *text,
                             size_t size) {
     char inner[48];
@@ -36,6 +38,7 @@ const char *trmi_pipe_words(const trmi_mesh *mesh, const trmi_pipe_shape *shape,
     return text;
 }
 
+/* Writes seconds as milliseconds with four significant digits or so; returns text. */
 static const char *milliseconds_text(double seconds, char text[24]) {
     snprintf(text, 24, "%.*f ms", seconds < 1e-2 ? 3 : seconds < 1 ? 2 : 1, seconds * 1e3);
     return text;
@@ -51,6 +54,8 @@ static const char *crowded_reason(const trmi_pipe_row *row) {
                            : "ranks share cores, and the bound takes them to be busy all the time";
 }
 
+/* Contract in planner_report.h. The reason is that of the row whose bound is the lower bound: only
+ * this row keeps the proof open. */
 const char *trmi_pipe_gap_reason(const trm_planner *p) {
     const trmi_pipe_found *f = &p->pipe.found;
     if (!p->pipe.chosen || p->pipe.lower_bound >= f->rows[0].plan.step * (1 - 1e-6)) {
@@ -127,6 +132,8 @@ static bool compare_plans(const trm_planner *p, comparison *out) {
 
 /* ---- text ------------------------------------------------------------------------------------ */
 
+/* Appends one part of a difference between plans, with its sign in words; less than a microsecond
+ * is left out. */
 static void print_part(trmi_text *t, const char *what, double more, bool *any) {
     char a[24];
     if (fabs(more) >= 1e-6) {
@@ -276,6 +283,8 @@ void trmi_report_print_stages(trmi_report *r) {
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
+/* Appends the members that name a shape of pipeline: no braces, the caller has opened the
+ * object. */
 static void json_shape(trmi_text *t, const trmi_pipe_shape *shape, const trmi_mesh *mesh) {
     char inner[48];
     trmi_text_printf(t,

@@ -28,6 +28,7 @@ typedef struct trmi_report_traffic {
     double exposed;        /* seconds that no computation hides */
 } trmi_report_traffic;
 
+/* Lines of the table of messages at most: kinds times sets of mesh axes. */
 enum { TRMI_REPORT_TRAFFIC = 96 };
 /* A report: the gathered figures and the text under construction. */
 typedef struct trmi_report {

@@ -31,6 +31,7 @@ typedef struct point {
     char plan[96];        /* the plan in words */
 } point;
 
+/* Numbers of ranks that one simulation has, at most; they double from point to point. */
 enum { POINTS = 24 };
 /* Everything that is simulated, before it is printed. The planner keeps it, so that a second report
  * of the same simulation costs nothing. */

@@ -476,6 +476,9 @@ static void print_infeasible(trmi_report *r) {
     print_way_out(r);
 }
 
+/* Contract in planner_report.h. The order is that of a reader's questions: what is the plan and how
+ * fast is it; does it fit; what is in its way; where do time and messages go; what else is
+ * there. */
 void trmi_report_print(trmi_report *r) {
     print_head(r);
     trmi_report_print_stages(r);

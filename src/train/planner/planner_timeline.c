@@ -14,7 +14,7 @@
 
 enum { EVENTS_MOST = 20000 }; /* of a report */
 
-/* Writes the name of an event and returns it. */
+/* Writes the name of an event (operator, kind of work or message) and returns it. */
 static const char *event_name(const trmi_space *s, const trmi_simulated_event *e, char *name,
                               size_t size) {
     const char *op = e->node >= 0 ? trmi_space_op(s, e->node)->name : "";
@@ -56,8 +56,8 @@ static trm_status simulate_step(const trm_planner *p, trmi_timeline *out, trm_er
     return status;
 }
 
-/* Contract in planner.h. Track 0 has the operators, track 1 what travels beside them; tests/perfetto_test.sh
- * reads the file. */
+/* Contract in planner.h. Track 0 has the operators, track 1 what travels beside them;
+ * tests/perfetto_test.sh reads the file. */
 trm_status trmi_planner_write_trace(const trm_planner *p, const char *path, trm_error *err) {
     const trmi_auto_mesh *m = trmi_planner_best(p);
     trmi_timeline timeline;

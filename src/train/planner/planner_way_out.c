@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 
+/* Batches that are tried, each half of the one before; numbers of ranks, each twice the one
+ * before. */
 enum { HALVINGS = 10, DOUBLINGS = 6 };
 
 /* Sets *fits_it if some plan of this batch on this mesh keeps the limit, and *step to the time

@@ -23,13 +23,16 @@ enum {
     DRAWN_MOST = 12000
 };
 
+/* Colours of kinds, in order: of actions (forward, backward, update) and of kinds of memory. */
 static const char *const colours[] = {"#2f6fc4", "#d7642a", "#2e8b57", "#8650b8",
                                       "#c13a5f", "#a67c00", "#16919e", "#6b7480"};
 enum { COLOURS = sizeof colours / sizeof colours[0] };
 static const char *const idle = "#e3e7ec";
 
+/* Returns the width of what stands behind the names of rows, in pixels of the picture. */
 static double width_of_rows(void) { return TRMI_PICTURE_WIDTH - TRMI_PICTURE_MARGIN - NAMES; }
 
+/* Returns how many stages are drawn: a page with thousands of rows could not be read. */
 static int32_t rows_of(int32_t count) { return count < ROWS_MOST ? count : ROWS_MOST; }
 
 /* Returns how many seconds of the step are drawn. */

@@ -19,6 +19,8 @@
 #include <math.h>
 #include <string.h>
 
+/* Steps of each run, unless the options have another number. One step would not show whether the
+ * state of the optimiser was updated. */
 enum { STEPS = 3 };
 
 const char *trm_verify_kind_name(trm_verify_kind kind) {
