@@ -21,6 +21,7 @@
 
 enum { BINS = 1 << 16 };
 
+/* The histograms of one evaluation, 1 MB. One thread adds to it at a time. */
 struct trm_auc {
     int64_t positives[BINS], negatives[BINS]; /* samples by label and bin of the logit */
     int64_t nans;                             /* samples whose logit is NaN; in no bin */

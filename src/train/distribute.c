@@ -20,8 +20,10 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Bytes of memory through which small values pass. */
 enum { STAGING_BYTES = 4 << 20 };
 
+/* A handle on the ranks, for one thread at a time. */
 struct trm_distribute {
     trm_bootstrap *bootstrap; /* owned; NULL: the communicator is borrowed */
     trm_comm *comm;           /* NULL: one process */
@@ -77,6 +79,8 @@ trm_status trm_distribute_begin(const trm_cluster_flags *flags, trm_distribute *
     return TRM_OK;
 }
 
+/* Contract in trireme/dist.h. Collective where `comm` is not NULL, because staging memory is
+ * shared. */
 trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *err) {
     TRMI_NEED(err, out);
     trm_distribute *d;
@@ -96,6 +100,8 @@ trm_status trm_distribute_over(trm_comm *comm, trm_distribute **out, trm_error *
  * neither the rank's threads nor a place among the ranks. */
 static bool is_rank(const trm_distribute *d) { return getpid() == d->process; }
 
+/* Contract in trireme/dist.h. A process that was forked from a rank frees only its own memory:
+ * communicator and shared memory belong to its parent. */
 void trm_distribute_end(trm_distribute *d) {
     if (d == NULL) {
         return;
@@ -259,6 +265,8 @@ static trm_status each_group(trm_distribute *d, const trm_tensor *values, int32_
     return TRM_OK;
 }
 
+/* Contract in trireme/dist.h. Arguments are checked on one rank as on many, so that a program's
+ * mistake shows before it runs on a cluster. */
 trm_status trm_distribute_broadcast(trm_distribute *d, const trm_tensor *values, int32_t count,
                                     int32_t root, trm_error *err) {
     if (count > 0) {

@@ -37,6 +37,8 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The functions of the table of elastic jobs (contracts in rank_changes.h). Notes that the hooks of
+ * this step have run, so that a step which is done again does not run them twice. */
 static void note_hooks(trmi_run *r) {
     r->model->elastic->hooked_step = trm_exec_step(r->model->train.exec);
 }
@@ -47,6 +49,7 @@ static void note_all_hooks(trmi_run *r) {
     r->model->elastic->told_step = r->model->elastic->hooked_step;
 }
 
+/* Checks that the data can be divided anew when ranks change. */
 static trm_status check_data(const trmi_run *r, trm_error *err) {
     trm_dataset *data = r->options->data;
     trmi_elastic_group_data(r->model, data, trmi_model_size(r->model));
@@ -76,6 +79,7 @@ static int64_t count_epoch_steps(const trmi_run *r, int64_t steps) {
     return model->epoch_step + left / (model->elastic->samples * trmi_accumulate(model));
 }
 
+/* Divides what is left of the epoch among the ranks that are there now. */
 static trm_status deal_data(trmi_run *r, trm_error *err) {
     const trm_model *model = r->model;
     return model->first_ranks == 0 ? TRM_OK
@@ -90,6 +94,8 @@ static int64_t first_step_samples(const trm_model *model) {
            (model->first_ranks > 0 ? e->rank_samples * model->first_ranks : e->samples);
 }
 
+/* Returns the steps of an epoch by which the learning rate is scheduled: those of the first
+ * ranks. */
 static int64_t count_schedule_steps(const trmi_run *r) {
     return trm_dataset_sample_count(r->options->data) / first_step_samples(r->model);
 }
@@ -221,6 +227,7 @@ static trm_status keep_parts(trmi_run *r, trm_error *err) {
     return TRM_OK;
 }
 
+/* Notes where the step has ended, and keeps the parts that no rank has whole. */
 static trm_status end_step(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trmi_elastic_position now;
@@ -244,6 +251,7 @@ static void raise_wishes(trmi_elastic_model *e, trm_exec *exec) {
     trmi_exec_set_flag(exec, TRMI_FLAG_RANKS, leaves || (joins && known));
 }
 
+/* Marks the state before a step, from which an interrupted step is done again. */
 static trm_status begin_step(trmi_run *r, trm_error *err) {
     trmi_elastic_model *e = r->model->elastic;
     trm_exec *exec = r->model->train.exec;
@@ -343,6 +351,8 @@ static trm_status open_parts(trmi_run *r, trm_error *err) {
 
 /* ---- ranks that leave or join -------------------------------------------------------------------- */
 
+/* Checks that the ranks that have met are those for which the model was made; else their common
+ * part must be divided anew, as after a death. */
 static trm_status check_joined(trmi_run *r, trm_error *err) {
     trm_membership m;
     trm_elastic_get_membership(r->model->elastic->job, &m);
@@ -367,6 +377,8 @@ static trm_status check_joined(trmi_run *r, trm_error *err) {
     return status;
 }
 
+/* Returns whether ranks change after this step. With other ranks the answer came with their loss,
+ * so that all ranks have the same one. */
 static bool is_due(const trmi_run *r) {
     return trmi_model_comm(r->model) != NULL
                ? trmi_exec_flagged(r->model->train.exec, TRMI_FLAG_RANKS)
@@ -464,6 +476,7 @@ static trm_status compile_epoch(trmi_run *r, trm_error *err) {
 
 /* The parts of the way to the next epoch, and where each ended (trmi_os_now). */
 enum { MEETING, STATE, PROGRAM, PARTS, CHANGE_PARTS };
+/* When the parts of a change ended, for the report. */
 typedef struct change_times {
     double begin, ends[CHANGE_PARTS];
 } change_times;

@@ -9,8 +9,8 @@
  *
  * In memory of all ranks each rank writes its own mark and part only, and no rank reads a part
  * before all ranks that live have left the epoch. A process that is killed has made its writes in
- * the order of the program, so a run whose mark in `old_steps` has the step is in `old`, and any other
- * is unchanged where it lies. */
+ * the order of the program, so a run whose mark in `old_steps` has the step is in `old`, and any
+ * other is unchanged where it lies. */
 #include "train/elastic_copies.h"
 
 #include "base/checked.h"
@@ -23,6 +23,7 @@
 
 #include <string.h>
 
+/* Bytes of a word: states are copied in units of four bytes. */
 enum { WORD = 4 };
 
 /* How large the description of a part is, and its data. */
@@ -292,6 +293,8 @@ static bool is_reachable(const trm_exec *exec, trm_comm *comm) {
     return reachable;
 }
 
+/* Contract in elastic_copies.h. Ranks exchange the sizes of their parts first; runs are numbered by
+ * the order of variables that all programs of the job have. */
 trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *comm,
                             const int32_t *order, trm_error *err) {
     trmi_copies_close(c);
@@ -318,6 +321,8 @@ trm_status trmi_copies_open(trmi_elastic_copies *c, trm_exec *exec, trm_comm *co
     return TRM_OK;
 }
 
+/* Contract in elastic_copies.h. Variables that every rank has whole are written by name, those in
+ * parts run by run. */
 void trmi_copies_fill(const trmi_elastic_copies *c, trm_exec *exec, const int32_t *order,
                       const int64_t *begins, const char *whole) {
     const bool common = trmi_state_is_common(exec, c->ranks);
@@ -332,6 +337,7 @@ void trmi_copies_fill(const trmi_elastic_copies *c, trm_exec *exec, const int32_
                          whole);
 }
 
+/* Contract in elastic_copies.h. Where memory is shared, its owner is c->shared. */
 void trmi_copies_close(trmi_elastic_copies *c) {
     for (int32_t k = 0; k < c->reach && c->shared.data == NULL; k++) {
         trmi_free(c->kept[k].data[0]);
@@ -433,6 +439,7 @@ typedef struct run_reader {
     const char *copied, *old;
 } run_reader;
 
+/* Returns a reader of one generation of a part. */
 static run_reader begin_reading(const trmi_kept_part *kept, int32_t generation, int64_t step) {
     return (run_reader){kept, step, kept->data[generation], kept->old};
 }
@@ -540,6 +547,8 @@ done:
     return status;
 }
 
+/* Contract in elastic_copies.h. Parts that lie in memory of this host are read in place; others are
+ * broadcast by a rank that has them. `covered` marks the words that have come. */
 trm_status trmi_copies_join(const trmi_elastic_copies *c, trm_comm *comm,
                             const trmi_copies_owner *owners, int64_t step, const int64_t *begins,
                             int64_t words, char *whole, bool shared, bool *complete,

@@ -15,9 +15,10 @@
  *
  * A rank keeps step s by copying the runs that are not in place, marking the generation with s, and
  * waiting until all have done so. Where all ranks meet at the end of an update anyway (slices with
- * one copy of the parameters), they do so in the update, before that meeting. Only then does the next update change a piece, and before that its
- * words go to `old`. So whenever ranks die, there is a step of which all that are left have what
- * they need: the least of their newest ones. At most one step is done again. */
+ * one copy of the parameters), they do so in the update, before that meeting. Only then does the
+ * next update change a piece, and before that its words go to `old`. So whenever ranks die, there
+ * is a step of which all that are left have what they need: the least of their newest ones. At most
+ * one step is done again. */
 #ifndef TRMI_TRAIN_ELASTIC_COPIES_H
 #define TRMI_TRAIN_ELASTIC_COPIES_H
 
@@ -42,6 +43,7 @@ typedef struct trmi_copies_mark {
     _Alignas(64) _Atomic int64_t steps[2];
 } trmi_copies_mark;
 
+/* What this rank keeps in one epoch of the job. */
 typedef struct trmi_elastic_copies {
     bool on;             /* the program of this epoch has parts */
     int32_t rank, ranks; /* of that program */
@@ -87,6 +89,7 @@ typedef struct trmi_copies_owner {
     int32_t rank, ranks;   /* of the program whose parts these are; ranks 0: it has none */
     int64_t reach;         /* trmi_elastic_copies.reach */
 } trmi_copies_owner;
+/* Returns whether a rank keeps parts of a complete step. */
 static inline bool trmi_copies_has_parts(const trmi_copies_owner *owner) {
     return owner->ranks > 0 && owner->newest >= 0;
 }

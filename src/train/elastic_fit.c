@@ -37,6 +37,8 @@ static bool has_whole_groups(const trm_model *model, int32_t parts) {
                                   : e->norm_groups == 0 || parts % e->norm_groups == 0;
 }
 
+/* Contract in elastic_state.h. Groups must stay whole with the fewest ranks with which the job may
+ * go on, since statistics over other samples would be another training. */
 trm_status trmi_elastic_settle_norms(trm_model *model, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const int32_t ranks = trmi_elastic_first_ranks(e->job), group = e->asked.sync_batch_norm;
@@ -82,6 +84,8 @@ static void fit_norms(trm_model *model, int32_t ranks) {
     }
 }
 
+/* Contract in elastic_state.h. Takes ranks away until all divisions come out even; the others are
+ * spare. */
 int32_t trmi_elastic_count_active(const trm_model *model, int32_t ranks) {
     const trmi_elastic_model *e = model->elastic;
     for (; ranks > 1; ranks--) {

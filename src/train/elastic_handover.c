@@ -15,6 +15,7 @@
 #include "base/memory.h"
 #include "comm/api/communicator.h"
 
+/* Contract in elastic_state.h. Declarations are plain structs; all ranks run the same program. */
 trm_status trmi_elastic_declare(trm_comm *comm, const trmi_declaration *mine,
                                 trmi_declaration **out, trm_error *err) {
     trmi_declaration *all;
@@ -50,6 +51,7 @@ void trmi_elastic_unshare_whole(trmi_elastic_model *e) {
     }
 }
 
+/* Runs the thread that takes the memory. */
 static void *make_copy(void *context) {
     trmi_elastic_model *e = context;
     e->kept = trmi_alloc((size_t)e->kept_bytes);
@@ -69,6 +71,8 @@ void trmi_elastic_await_copy(trmi_elastic_model *e) {
     }
 }
 
+/* Contract in elastic_state.h. A rank receives into new memory while it has a state of its own: if
+ * the giver dies in the middle, the old one is still whole. */
 trm_status trmi_elastic_hand_over(trmi_elastic_model *e, trm_comm *comm, int32_t source,
                                   trm_error *err) {
     const bool gives = trm_comm_rank(comm) == source;
@@ -159,6 +163,7 @@ static trm_status join_parts(trmi_elastic_model *e, trm_comm *comm, const trmi_d
     return status;
 }
 
+/* Returns whether any rank keeps parts. */
 static bool has_any_parts(const trmi_declaration *all, int32_t size) {
     bool any = false;
     for (int32_t i = 0; i < size; i++) {

@@ -72,6 +72,8 @@ trm_status trmi_elastic_settle(trm_model *model, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in elastic_state.h. Where ranks die while models are made, each survivor makes its model
+ * for itself, so that none waits for a collective of ranks that are gone. */
 trm_status trmi_elastic_go_alone(const trm_model_options *options, trm_status status,
                                  int32_t *ranks, trm_error *err) {
     trm_membership m;
@@ -96,10 +98,12 @@ typedef struct named {
     int32_t index;
 } named;
 
+/* Compares variables by name. */
 static int compare_names(const void *a, const void *b) {
     return strcmp(((const named *)a)->name, ((const named *)b)->name);
 }
 
+/* Contract in elastic_state.h. `begins` are words in the whole state, variable after variable. */
 trm_status trmi_elastic_sort(trmi_elastic_model *e, const trm_exec *exec, trm_error *err) {
     const int32_t count = trm_exec_variable_count(exec);
     int64_t bytes = 0;
@@ -153,6 +157,8 @@ static trm_status check_parts(const trmi_elastic_model *e, int32_t parts, trm_er
                      (long long)e->rank_samples, (long long)block);
 }
 
+/* Contract in elastic_state.h. The batch of the job stays that of the ranks with which it was to
+ * begin. */
 trm_status trmi_elastic_open(trm_model *model, int32_t alone, trm_error *err) {
     trmi_elastic_model *e = model->elastic;
     const trm_parallel_options *p = &model->options.exec.parallel;
@@ -186,6 +192,7 @@ bool trmi_elastic_puts_off(trm_status status, const trm_error *why) {
     return goes_on;
 }
 
+/* Contract in elastic_state.h. The thread of the copy ends first. */
 void trmi_elastic_close(trm_model *model) {
     trmi_elastic_model *e = model->elastic;
     if (e != NULL) {

@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 
+/* The state of an elastic job beside that of the model. */
 typedef struct trmi_elastic_model {
     trm_elastic *job;
     trm_parallel_options

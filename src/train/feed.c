@@ -76,6 +76,8 @@ trm_status trmi_run_read(trmi_run *r, const trm_batch **batch, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in gradient_sink.h. The numbers of epoch and batch are compared, because a dataset that
+ * is read by someone else in between would train on wrong samples without a sign. */
 trm_status trmi_run_use(trmi_run *r, int64_t epoch, int64_t index, int64_t samples,
                         trm_error *err) {
     if (epoch != r->model->epoch || index != r->batch) {

@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+/* Returns x, at least 0 and at most 1. */
 static double clamp_to_unit(double x) { return x < 0 ? 0 : x > 1 ? 1 : x; }
 
 /* Returns the rate of TRM_DECAY_STEP: base * gamma^floor(step / every). Defaults: three stages,

@@ -277,6 +277,7 @@ void trm_model_request_leave(trm_model *model) {
     }
 }
 
+/* Contract in trireme/train.h. Notes are saved with checkpoints, so that callbacks resume. */
 trm_status trm_model_set_note(trm_model *model, const char *name, double value, trm_error *err) {
     TRMI_NEED(err, model, name);
     if (strlen(name) >= TRMI_NOTE_NAME_MAX) {

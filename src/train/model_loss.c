@@ -32,6 +32,8 @@ static trm_node build_evaluation_loss(trm_graph *graph, trm_node logits, trm_nod
     return trm_softmax_cross_entropy(graph, logits, labels, &options);
 }
 
+/* Contract in trireme/train.h. Label -1 is ignored in training too, unless the options name
+ * another. */
 trm_node trm_loss_softmax(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                           void *context) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);
@@ -57,6 +59,7 @@ trm_node trm_loss_softmax_expand(trm_graph *graph, trm_node logits, const trm_in
                                         : build_evaluation_loss(graph, logits, labels);
 }
 
+/* Contract in trireme/train.h. Logits may have a last dimension of 1. */
 trm_node trm_loss_logistic(trm_graph *graph, trm_node logits, const trm_inputs *inputs,
                            void *context) {
     TRMI_NEED_IN(graph, TRM_NO_NODE, inputs);

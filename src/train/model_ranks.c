@@ -150,6 +150,8 @@ bool trmi_model_norm_samples(const trm_model *model, char *text, size_t size) {
     return true;
 }
 
+/* Contract in model.h. One line says what a step is, because a wrong batch is the most frequent
+ * mistake of jobs with ranks. */
 void trmi_model_log_ranks(const trm_model *model) {
     int32_t size = trmi_model_size(model);
     if (size < 2 || model->options.evaluation_only) {
@@ -214,6 +216,7 @@ trm_status trmi_model_agree(const trm_model *model, trm_status status, int64_t n
     return status;
 }
 
+/* Contract in model.h. Used where ranks could answer differently, as their clocks do. */
 trm_status trmi_model_broadcast_answer(const trm_model *model, bool *answer, trm_error *err) {
     trm_comm *comm = trmi_model_comm(model);
     int32_t value = *answer;

@@ -23,6 +23,7 @@
 
 /* ---- loading variables ----------------------------------------------------------------------- */
 
+/* Returns whether a tensor of a file has a variable's shape. */
 static bool same_shape(const trm_safetensors_entry *e, const trm_shape *shape) {
     bool same = e->rank == shape->rank;
     for (int32_t d = 0; same && d < e->rank; d++) {
@@ -31,6 +32,7 @@ static bool same_shape(const trm_safetensors_entry *e, const trm_shape *shape) {
     return same;
 }
 
+/* Writes the shape of a tensor of a file, for messages. */
 static void entry_shape(const trm_safetensors_entry *e, char *text, size_t size) {
     trm_shape shape = {.rank = e->rank < TRM_MAX_RANK ? e->rank : TRM_MAX_RANK};
     memcpy(shape.dim, e->dims, sizeof *e->dims * (size_t)shape.rank);
@@ -107,6 +109,7 @@ done:
     return status;
 }
 
+/* Returns whether a text ends with another one. */
 static bool ends_with(const char *text, const char *tail) {
     size_t a = strlen(text), b = strlen(tail);
     return a >= b && strcmp(text + a - b, tail) == 0;
@@ -394,6 +397,8 @@ done:
     return status;
 }
 
+/* Contract in trireme/train.h. Ranks agree on the outcome: all have resumed the same step, or the
+ * call fails on all of them. */
 trm_status trm_model_resume(trm_model *model, const char *path, trm_error *err) {
     TRMI_NEED(err, model, path);
     if (model->options.evaluation_only) {

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables of rank_changes.h, and the one for ranks that stay as they are. */
+/* The tables of rank_changes.h, and the one for ranks that stay as they are: its functions do
+ * nothing, or give the answers of a job whose ranks are those with which it began. So the training
+ * loop needs no test for elastic jobs. */
 #include "train/rank_changes.h"
 
 extern const trmi_rank_changes trmi_changes_elastic;

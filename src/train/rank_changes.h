@@ -20,6 +20,7 @@
 
 #include "train/gradient_sink.h"
 
+/* The interface; no member is NULL. */
 typedef struct trmi_rank_changes {
     const char *name;
 

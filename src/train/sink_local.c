@@ -20,6 +20,7 @@ static trm_status check_no_client(const trm_model_options *o, trm_error *err) {
                : TRMI_FAIL(err, TRM_INVALID, "a model for evaluation only needs no servers");
 }
 
+/* The functions of the sink's table (contracts in gradient_sink.h). */
 static trm_status seek_batch(trmi_run *r, trm_error *err) {
     return trm_dataset_seek(r->options->data, r->model->epoch, r->batch, err);
 }

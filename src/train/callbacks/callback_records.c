@@ -21,6 +21,7 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Returns a copy of a text; NULL: no memory. */
 static char *copy_text(const char *text) {
     char *copy = trmi_alloc(strlen(text) + 1);
     return copy == NULL ? NULL : strcpy(copy, text);
@@ -137,6 +138,7 @@ static trm_status metrics_end(void *context, const trm_progress *p, trm_error *e
     return warn_once(&m->warned, trm_metrics_close(metrics, err), err);
 }
 
+/* Closes the file of metrics. An error is dropped: training has ended already. */
 static void metrics_destroy(void *context) {
     metrics_file *m = context;
     (void)!trm_metrics_close(m->metrics, NULL);
@@ -275,6 +277,7 @@ static trm_status board_epoch(void *context, const trm_progress *p, trm_error *e
     return warn_once(&b->warned, status, err);
 }
 
+/* Closes the event file at the end of training; an error is logged as others are. */
 static trm_status board_end(void *context, const trm_progress *p, trm_error *err) {
     (void)p;
     board *b = context;

@@ -45,6 +45,7 @@ static void begin_line(run_record *r, const char *event) {
     trmi_text_printf(&r->line, "{\"event\":\"%s\"", event);
 }
 
+/* Append a member to the line. */
 static void put_text(run_record *r, const char *key, const char *value) {
     trmi_text_json_string_member(&r->line, key, value);
 }
@@ -153,6 +154,7 @@ static trm_status record_step(void *context, const trm_progress *p, trm_error *e
     return TRM_OK;
 }
 
+/* The hooks of the callback: each writes the event of its moment, and never fails the training. */
 static trm_status record_epoch(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     write_event(context, TRM_EVENT_EPOCH, p, NULL);

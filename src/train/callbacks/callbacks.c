@@ -24,6 +24,8 @@
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
+/* The on_begin of callbacks that could not be made: they report it when training begins, since
+ * their makers have no way to. */
 static trm_status no_memory(void *context, const trm_progress *progress, trm_error *err) {
     (void)context;
     (void)progress;
@@ -51,6 +53,7 @@ typedef struct monitor {
     bool owed; /* the last step has not been printed */
 } monitor;
 
+/* Prints the line that MindSpore's LossMonitor prints, which scripts of the guides parse. */
 static void print_loss(const monitor *m, const trm_progress *p) {
     char line[96];
     snprintf(line, sizeof line, "epoch: %lld step: %lld, loss is %.8g", (long long)p->epoch,
@@ -296,6 +299,7 @@ static bool is_due(checkpoints *c, const trm_progress *p) {
            (o->every_seconds > 0 && trmi_os_now() - c->saved_at >= o->every_seconds);
 }
 
+/* Saves if a save is due after this step. */
 static trm_status checkpoint_step(void *context, const trm_progress *p, trm_error *err) {
     checkpoints *c = context;
     bool due = is_due(c, p);
@@ -388,6 +392,7 @@ static trm_status evaluate_epoch(void *context, const trm_progress *p, trm_error
     return trmi_call_evaluated(p, &evaluation, err);
 }
 
+/* Contract in trireme/train.h. 0 epochs stand for every epoch. */
 trm_callback trm_evaluate_every(trm_dataset *data, int64_t every_epochs) {
     if (data == NULL) {
         return trmi_callback_unusable();
@@ -423,6 +428,7 @@ static trm_status compare_with_best(const trm_early_stop_options *o, const trm_p
     return bad + 1 >= (double)patience ? TRM_END : TRM_OK;
 }
 
+/* Compares the epoch's loss with the best one, where the training loss is watched. */
 static trm_status stop_epoch(void *context, const trm_progress *p, trm_error *err) {
     return compare_with_best(context, p, (double)p->loss, err);
 }

@@ -18,6 +18,7 @@
 
 /* ---- members --------------------------------------------------------------------------------- */
 
+/* Appends an integer member. */
 static void put_whole(trmi_text *to, const char *key, int64_t value) {
     trmi_text_printf(to, ",\"%s\":%lld", key, (long long)value);
 }
@@ -72,6 +73,7 @@ static void put_step(trmi_text *to, const trm_progress *p, const trm_mean_step *
     }
 }
 
+/* Appends the members of the end of an epoch. */
 static void put_epoch(trmi_text *to, const trm_progress *p) {
     put_whole(to, "epoch", p->epoch);
     put_whole(to, "steps", p->epoch_steps);

@@ -25,6 +25,7 @@
 
 enum { EVENTS_MOST = 400000 }; /* 45 MB; some 800 steps of ResNet-50 */
 
+/* The recording of one training call. */
 struct trmi_profile {
     trmi_trace *trace;
     const trm_model *model;

@@ -78,7 +78,9 @@ trm_status trm_context_set(trm_context *c, const char *name, const char *value, 
 
 /* Shorthands: the text of an option, whether it was set, whether it is true. */
 static const char *text_of(const trm_context *c, trmi_context_id id) { return c->values[id].text; }
+/* Returns whether the program has set an option. */
 static bool is_set(const trm_context *c, trmi_context_id id) { return c->values[id].set; }
+/* Returns the value of an option that is true or false. */
 static bool truth_of(const trm_context *c, trmi_context_id id) {
     return strcmp(text_of(c, id), "true") == 0;
 }
@@ -311,6 +313,8 @@ static bool option_equals(const trm_context *c, trmi_context_id id, const char *
     return is_set(c, id) && strcmp(text_of(c, id), value) == 0;
 }
 
+/* Contract in trireme/train.h. In a split program a rank reads samples of its own only where the
+ * options say that it feeds its part of the batch. */
 bool trm_context_own_samples(const trm_context *c, int32_t ranks) {
     TRMI_NEED_OR(false, NULL, c);
     trmi_input_cuts cuts;

@@ -65,6 +65,7 @@ typedef enum trmi_context_id {
 } trmi_context_id;
 extern const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT];
 
+/* Bytes of a value, and numbers of a list, at most. */
 enum { TRMI_CONTEXT_TEXT_MAX = 512, TRMI_CONTEXT_LIST_MAX = 64 };
 
 /* The text of one option; `set`: by the user. */
@@ -73,6 +74,7 @@ typedef struct trmi_context_value {
     bool set;
 } trmi_context_value;
 
+/* The values that were set; texts are copies. */
 struct trm_context {
     trmi_context_value values[TRMI_CONTEXT_COUNT];
     int32_t cuts[TRMI_CONTEXT_LIST_MAX]; /* lists that resolve lends to trm_parallel_options */

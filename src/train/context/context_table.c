@@ -92,6 +92,7 @@ const trmi_context_row trmi_context_rows[TRMI_CONTEXT_COUNT] = {
 };
 /* clang-format on */
 
+/* Names of the modes, as MindSpore has them. */
 static const char *const mode_names[TRMI_MODES] = {
     "stand_alone", "data_parallel", "hybrid_parallel", "semi_auto_parallel", "auto_parallel"};
 
@@ -134,6 +135,7 @@ static const char *modes_of(uint32_t modes) {
                : "hybrid_parallel";
 }
 
+/* Contract in trireme/train.h. All texts are static. */
 bool trm_context_option_at(int32_t index, trm_context_option *out) {
     TRMI_NEED_OR(false, NULL, out);
     if (index < 0 || index >= TRMI_CONTEXT_COUNT) {

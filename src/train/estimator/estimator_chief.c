@@ -119,6 +119,7 @@ static trm_status call_inner(gate *g, trm_hook hook, const trm_progress *p, trm_
     return hook == NULL ? TRM_OK : hook(g->inner.context, p, err);
 }
 
+/* The hooks of the callback that lets another callback run on the chief only. */
 static trm_status gate_begin(void *c, const trm_progress *p, trm_error *err) {
     return call_inner(c, NULL, p, err);
 }

@@ -179,6 +179,7 @@ trm_status trmi_estimator_data(const trm_estimator *e, trm_run_mode mode, trm_in
 
 /* ---- job.json -------------------------------------------------------------------------------- */
 
+/* Words of the states in job.json, by trmi_job_state. */
 static const char *const state_words[] = {"none", "running", "done", "failed"};
 
 /* Contract in estimator.h. The file is replaced atomically, because other roles poll it. */
@@ -259,6 +260,8 @@ trm_status trmi_job_check(trm_estimator *e, trm_model *model, const trm_dataset 
     return trmi_job_describe(model, data, &e->job, err);
 }
 
+/* Contract in estimator.h. A file that is absent or damaged counts as no job: it is read while
+ * others replace it. */
 trmi_job_state trmi_job_read(const trm_estimator *e, uint64_t *global_step) {
     const char *word = "";
     json_int_t step = 0;

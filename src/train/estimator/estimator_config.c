@@ -1,7 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Takes the configuration of an estimator: copies it, determines the place of the process in the
- * cluster, checks each field alone and in combination, and fills in defaults. Errors name the
- * field and the remedy. */
+ * cluster, checks each field alone and in combination, and fills in defaults.
+ *
+ *     configuration of the caller, with the cluster of TF_CONFIG
+ *         v
+ *     fields by themselves: numbers, names of precisions
+ *         v
+ *     copies: strategy and token into the estimator, texts into its arena
+ *         v
+ *     place: role, number among the trainers, chief, evaluator
+ *         v
+ *     combinations: roles and servers; the servers' mode; lending, backup workers, cache
+ *         v
+ *     defaults: zeros become values, so that no later code has to know them
+ *
+ * Nothing is opened or connected here, so that `--check` can show every mistake of a configuration
+ * before a job starts. Errors name the field as the user wrote it, and the remedy. */
 #include "train/estimator/estimator.h"
 
 #include "base/error.h"
@@ -41,6 +55,7 @@ static trm_status check_numbers(const trm_run_config *c, trm_error *err) {
     return TRM_OK;
 }
 
+/* Contract in estimator.h. The first name of each precision is that of guide 000. */
 trm_status trmi_estimator_precision(const trm_run_config *c, trm_precision *out, trm_error *err) {
     static const struct {
         const char *name;

@@ -295,8 +295,8 @@ typedef struct local {
 } local;
 
 /* Runs the exporters after an evaluation. They need a model made for evaluation, which is loaded
- * from the checkpoint that has just been written. create_evaluation_model makes its model the one that a stop
- * request reaches; the training model is put back. */
+ * from the checkpoint that has just been written. create_evaluation_model makes its model the one
+ * that a stop request reaches; the training model is put back. */
 static trm_status local_export(local *l, bool last, uint64_t step, const trm_evaluation *v,
                                trm_error *err) {
     evaluator *j = &l->writer;

@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* Exports that stay unless the exporter says otherwise. */
 enum { KEEP_DEFAULT = 5 };
 
 typedef trm_status (*write_function)(trm_model *model, const char *path, trm_error *err);
@@ -37,6 +38,7 @@ static const struct {
 } metrics[] = {
     {"loss", false}, {"logloss", false}, {"auc", true}, {"accuracy", true}, {"top5", true}};
 
+/* Return format and metric of an exporter, or their defaults. */
 static const char *format_of(const trm_exporter *x) {
     return x->format != NULL ? x->format : "safetensors";
 }

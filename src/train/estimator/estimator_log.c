@@ -15,6 +15,7 @@ typedef struct step_log {
     double time;
 } step_log;
 
+/* Notes step and time from which the first rate is counted. */
 static trm_status log_begin(void *context, const trm_progress *p, trm_error *err) {
     (void)err;
     step_log *l = context;

@@ -279,6 +279,7 @@ static trm_status build_model(trainer *t, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns whether the model has running statistics, which belong to workers and not to servers. */
 static bool has_states(const trm_model *model) {
     bool any = false;
     for (int32_t i = 0; i < trm_exec_variable_count(model->train.exec); i++) {

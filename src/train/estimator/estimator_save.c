@@ -28,6 +28,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+/* Rows that are requested at a time, and workers of a report, at most. */
 enum { READ_ROWS = 1 << 14, WORKERS_SHOWN = 1024 };
 /* Seconds to wait for the lock of model_dir: at the start, and for the lock of a chief that died
  * on another host. */
@@ -57,6 +58,7 @@ typedef struct saver {
 
 /* ---- content of a checkpoint ----------------------------------------------------------------- */
 
+/* Returns the table of a name that exists. */
 static trmi_remote_table table_called(const trmi_remote *remote, const char *name) {
     int32_t i = 0;
     while (strcmp(trmi_remote_table_at(remote, i).name, name) != 0) {
@@ -436,6 +438,7 @@ static trm_status saver_end(void *context, const trm_progress *p, trm_error *err
     return trm_checkpoint_writer_close(writer, err);
 }
 
+/* Frees the saver. An error of closing is dropped: the errors of saves were reported. */
 static void saver_destroy(void *context) {
     saver *s = context;
     (void)!trm_checkpoint_writer_close(s->writer, NULL);
@@ -444,6 +447,7 @@ static void saver_destroy(void *context) {
     trmi_free(s);
 }
 
+/* Contract in estimator.h. `last`: other callbacks of the step run before the save. */
 trm_callback trmi_ps_saver(trm_estimator *e, trm_ps_client *client) {
     saver *s = trmi_alloc(sizeof *s);
     if (s == NULL) {

@@ -23,6 +23,7 @@
  * the servers. */
 static bool is_kept(const trm_variable *v) { return strstr(v->name, "#rows") == NULL; }
 
+/* Returns the bytes of a variable. */
 static int64_t bytes_of(const trm_variable *v) {
     trm_tensor t = {.dtype = v->dtype, .shape = v->shape};
     return trm_tensor_bytes(&t);

@@ -63,6 +63,7 @@ typedef struct stage {
     bool filled;
 } stage;
 
+/* A model's connection to its servers, for one thread. */
 struct trmi_remote {
     trm_ps_client *client;
     trm_optimizer_options optimizer;
@@ -155,8 +156,7 @@ trm_status trmi_remote_create(const trm_model_options *o, trm_graph *graph, trmi
     r->base_rate = o->learning_rate.base;
     r->seed = o->exec.seed;
     r->current = -1;
-    /* Find the gathers; compile the ids program while the graph has them; then detach the
-     * tables. */
+    /* Find the gathers; compile the ids program while the graph has them; then detach tables. */
     trm_status status = trmi_graph_find_tables(graph, &r->found, &r->lookups_count, err);
     if (status == TRM_OK && r->lookups_count > 0) {
         status = make_ids_program(r, o, graph, err);

@@ -25,6 +25,7 @@ enum { NEAR_THE_END = 16 }; /* updates before the step limit, in which answers a
 static bool on_servers(const trm_model_options *o) {
     return o->ps.client != NULL && !o->evaluation_only;
 }
+/* Return whether a sink takes a model with these options. */
 static bool takes_hybrid(const trm_model_options *o) { return on_servers(o) && o->ps.tables_only; }
 static bool takes_leases(const trm_model_options *o) {
     return on_servers(o) && o->ps.lease_batches > 0;
@@ -53,6 +54,7 @@ static trm_status prepare_servers(trm_model *model, trm_graph *graph, trm_error 
     return trmi_remote_create(&model->options, graph, &model->remote, err);
 }
 
+/* The functions of the sinks' tables (contracts in gradient_sink.h). */
 static trm_status bind_servers(trm_model *model, trm_error *err) {
     return trmi_remote_bind(model->remote, &model->train, err);
 }

@@ -28,6 +28,7 @@ typedef struct slot_head {
     uint64_t bytes, digest; /* of the values; of batch, bytes and values */
 } slot_head;
 
+/* The file, and memory for one slot. */
 struct trmi_states_file {
     int fd;
     size_t bytes;    /* of the values */
@@ -35,8 +36,10 @@ struct trmi_states_file {
     char path[4096]; /* of the file, for errors */
 };
 
+/* Returns whether a variable is a running statistic. */
 static bool is_state(const trm_variable *v) { return v->kind == TRM_VARIABLE_STATE; }
 
+/* Return the bytes of a variable, and of all states. */
 static size_t bytes_of(const trm_variable *v) {
     const trm_tensor tensor = {.dtype = v->dtype, .shape = v->shape};
     return (size_t)trm_tensor_bytes(&tensor);
@@ -51,10 +54,13 @@ static size_t count_bytes(const trm_exec *exec) {
     return bytes;
 }
 
+/* Returns the digest of a slot. The batch is its seed, so that a slot of another batch is
+ * recognised. */
 static uint64_t digest_of(const slot_head *head, const uint8_t *values) {
     return XXH3_64bits_withSeed(values, head->bytes, (uint64_t)head->batch);
 }
 
+/* Contract in states_file.h. A program without states has no file. */
 trm_status trmi_states_open(const char *model_dir, const trm_exec *exec, trmi_states_file **out,
                             trm_error *err) {
     trmi_states_file *f;
@@ -88,6 +94,7 @@ void trmi_states_close(trmi_states_file *f) {
     }
 }
 
+/* Contract in states_file.h. Head and values are written by one call. */
 trm_status trmi_states_write(trmi_states_file *f, const trm_exec *exec, int64_t batch,
                              trm_error *err) {
     const size_t size = sizeof(slot_head) + f->bytes;
@@ -108,6 +115,7 @@ trm_status trmi_states_write(trmi_states_file *f, const trm_exec *exec, int64_t 
                : TRMI_FAIL_SYS(err, "%s cannot be written", f->path);
 }
 
+/* Contract in states_file.h. Nothing is written to the program unless the digest is right. */
 bool trmi_states_load(const char *model_dir, trm_exec *exec, int64_t batch) {
     const size_t bytes = count_bytes(exec), size = sizeof(slot_head) + bytes;
     char path[4096];

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Exports a model's weights as safetensors, npz or ONNX (trireme/train.h). The first two write
- * the gathered variables; ONNX walks the evaluation graph and lets onnx_map.c translate each
- * operator. */
+/* Exports a model's weights as safetensors, npz or ONNX (trireme/train.h).
+ *
+ *     safetensors, npz   all variables, gathered from the ranks (gather.h), then written
+ *     ONNX               the evaluation graph: leaves become inputs and initializers, and onnx_map.c
+ *                        translates each operator that the logits depend on
+ *
+ * Memory of an export lies in one arena that is freed at its end, on all paths. */
 #include "trireme/train.h"
 #include "trireme/io.h"
 

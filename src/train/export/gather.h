@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train/export/gather.h: a program's variables as named tensors. */
+/* train/export/gather.h: a program's variables (parameters, states, the optimiser's slots) as named
+ * tensors in plain layout, as files have them.
+ *
+ *         saving    trm_exec --trmi_gather--> named tensors --> checkpoints, safetensors, ONNX
+ *         loading   checkpoint --trmi_model_take_newest, trmi_layerwise_restore--> trm_exec
+ *
+ * The names are those of the graph, so a file fits each program of the same network, whatever its
+ * layouts, plan and number of ranks. */
 #ifndef TRMI_TRAIN_GATHER_H
 #define TRMI_TRAIN_GATHER_H
 

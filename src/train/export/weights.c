@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors by name, of one file or of the files of a Hugging Face folder (weights.h). */
+/* Tensors by name, of one file or of the files of a Hugging Face folder (weights.h).
+ *
+ *     model.safetensors               the only file, if it is there
+ *     model.safetensors.index.json    else: "weight_map" has the file of each tensor; each is opened
+ *                                     once
+ *
+ * The files belong to who made the folder: a name in the index with a slash is refused, because it
+ * could lead out of the folder, and so are more than FILES_MAX names. */
 #include "train/export/weights.h"
 
 #include "base/error.h"
@@ -9,8 +16,10 @@
 #include <string.h>
 #include <sys/stat.h>
 
+/* Files of a folder at most. */
 enum { FILES_MAX = 4096 };
 
+/* Returns whether the folder has a regular file of this name; `path`: where it is. */
 static bool is_file(const char *folder, const char *name, char *path, size_t size) {
     struct stat about;
     int length = snprintf(path, size, "%s/%s", folder, name);
@@ -67,6 +76,7 @@ static trm_status open_index(trmi_weights *w, const char *folder, const char *pa
     return status;
 }
 
+/* Contract in weights.h. A folder that has both kinds is read as one file. */
 trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *err) {
     char path[4096];
     *out = (trmi_weights){.is_folder = true};
@@ -85,6 +95,7 @@ trm_status trmi_weights_open(const char *folder, trmi_weights *out, trm_error *e
     return status;
 }
 
+/* Contract in weights.h. Also after a failed open. */
 void trmi_weights_close(trmi_weights *weights) {
     for (int32_t i = 0; i < weights->count; i++) {
         trm_safetensors_close((trm_safetensors *)(uintptr_t)weights->files[i]);
@@ -105,6 +116,7 @@ static void write_other_name(const char *name, char *text, size_t size) {
     }
 }
 
+/* Contract in weights.h. Names are looked up in each file: there are few. */
 const trm_safetensors_entry *trmi_weights_find(const trmi_weights *weights, const char *name,
                                                const trm_safetensors **file) {
     char other[512];

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention to tokens that were read before (cache.h). Work is shared by heads and rows, so that
- * the bits depend on no number of threads. */
+/* Attention to tokens that were read before (cache.h). A graph of generation has this operator in
+ * place of attention, so a new token costs one row and not the whole sequence.
+ *
+ *         run_cache:  keep_row (rotate q and k, copy k and v)  -->  attend, for each row and head
+ *
+ * Work is divided by heads and rows, and one thread computes a head of a row whole, so the bits do
+ * not depend on the number of threads.
+ *
+ * D is the width of a head. Grouped queries: `heads` query heads share `kv_heads` heads of keys and
+ * values, heads / kv_heads each. */
 #include "train/generate/cache.h"
 
 #include "train/generate/cache_attend.h"
@@ -12,6 +20,8 @@
 #include <omp.h>
 #include <string.h>
 
+/* Angles are computed in double, as position x theta^(-i / half): with float32 the error at the
+ * last positions of a long context would be larger than that of the products. */
 void trmi_cache_prepare_turns(trmi_cache_state *state) {
     const trm_language_options *o = &state->network;
     int64_t half = o->width / o->heads / 2;
@@ -25,7 +35,8 @@ void trmi_cache_prepare_turns(trmi_cache_state *state) {
     }
 }
 
-/* Rotates `heads` heads of one token at `position`, in place. */
+/* Rotates `heads` heads of one token at `position`, in place. Pairs are (i, half + i), the order of
+ * Llama's checkpoints in the Hugging Face format, and not neighbours (2 i, 2 i + 1). */
 static void rotate_heads(const trmi_cache_state *s, float *x, int64_t heads, int64_t position) {
     int64_t width = s->network.width / s->network.heads, half = width / 2;
     const float *cosines = s->turns + position * half, *sines = cosines + s->network.context * half;
@@ -55,6 +66,8 @@ static void keep_row(const trmi_cache_layer *layer, float *qkv, int64_t row) {
     }
 }
 
+/* Computes the shape of the output: that of the packed input, with the width of the queries
+ * alone. */
 static trm_status infer_cache(const trm_custom_op *self, const trm_tensor *inputs, int32_t count,
                               trm_tensor *outputs, trm_error *err) {
     (void)count;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Attention to cached tokens (cache_attend_body.h), compiled for AVX2. */
 #if defined(__x86_64__)
 #define CACHE_ATTEND trmi_cache_attend_avx2
 #include "train/generate/cache_attend_body.h"

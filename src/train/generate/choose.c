@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chooses a token from logits (choose.h). The k most probable tokens, and the fewest tokens of a
  * probability, are those whose logit reaches a limit. The limit is found digit by digit of the 2^32
- * patterns of a float, so that nothing is sorted and nothing is allocated. */
+ * patterns of a float, so that nothing is sorted and nothing is allocated:
+ *
+ *     pass 1   weights of the tokens by the upper 11 bits of their key: the digit in which the wanted
+ *              weight is reached, from the largest key down
+ *     pass 2   the same by the next 11 bits, of the keys with that digit only
+ *     pass 3   the same by the last 10 bits
+ *
+ * Sums are made in double and in the order of the tokens. NaN is not chosen unless all logits are
+ * NaN. */
 #include "train/generate/choose.h"
 
 #include "base/rng.h"
@@ -21,6 +29,8 @@ typedef struct weights {
     double most, temperature; /* temperature 0: each token counts 1 */
 } weights;
 
+/* Returns the weight of a token with this logit. The largest logit is subtracted first, so that
+ * exp() does not overflow. */
 static double weight_of(const weights *w, float logit) {
     return w->temperature == 0 ? 1 : exp(((double)logit - w->most) / w->temperature);
 }
@@ -66,6 +76,7 @@ static uint32_t find_limit(const float *logits, int64_t count, uint32_t least, c
     return low > least ? low : least;
 }
 
+/* Returns the token with the largest logit, the first of equal ones. */
 static int32_t most_probable(const float *logits, int64_t count) {
     int64_t best = 0;
     for (int64_t i = 1; i < count; i++) {

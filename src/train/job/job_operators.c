@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Settings of operators in the description of a job: one table, one row a setting. */
+/* Settings of operators in the description of a job: one table, one row a setting.
+ *
+ *     "conv2d.stride": 1                           all convolutions have stride 1
+ *     "dropout.rate": "several, digest 0f3a..."    they differ; the digest differs if one of them does
+ *     "attention.causal": 12                       of a flag: how many operators have it
+ *
+ * Two jobs are compared by these texts when one continues the other's checkpoint. So names are part
+ * of files and do not change, and only operators of the forward graph count: all others follow from
+ * them. */
 #include "train/job/job_operators.h"
 
 #include "base/hash/hash.h"
@@ -8,6 +16,7 @@
 #include <stddef.h>
 #include <string.h>
 
+/* Types of members of trmi_attrs. */
 typedef enum setting_type { REAL, INT64, INT32, FLAG } setting_type;
 
 /* A setting of operators of one kind: `count` neighbouring members of trmi_attrs. */
@@ -19,6 +28,7 @@ typedef struct setting {
     int32_t count;
 } setting;
 
+/* Where a member of the attributes lies. */
 #define AT(member) offsetof(trmi_attrs, member)
 /* clang-format off */
 static const setting settings[] = {
@@ -105,6 +115,7 @@ static void add_setting(trmi_text *text, const trm_graph *graph, const setting *
     }
 }
 
+/* Contract in job_operators.h. In the order of the table. */
 void trmi_job_add_operators(trmi_text *text, const trm_graph *graph) {
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {
         add_setting(text, graph, &settings[i]);
