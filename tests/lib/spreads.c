@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* All spreads of a tensor on a mesh, for exhaustive tests. Two levels of recursion: list_letters
+ * gives each mesh axis what it does (whole, partial sum, or which dimension it cuts), list_places
+ * gives the axes that cut one dimension their order. The list is counted first, then written. */
 #include "tests/lib/spreads.h"
 
 #include "base/error.h"
 
+/* What is listed, and where to. */
 typedef struct lister {
     const trmi_mesh *mesh;
     const trm_shape *shape;
@@ -11,6 +15,8 @@ typedef struct lister {
     int32_t count;
 } lister;
 
+/* Lists the orders of the axes from `axis` on, and adds each complete spread that fits the
+ * shape. */
 static void list_places(lister *l, trmi_spread s, int32_t axis) {
     while (axis < l->mesh->axes && s.at[axis] < TRMI_SPLIT) {
         axis++;
@@ -37,6 +43,7 @@ static void list_places(lister *l, trmi_spread s, int32_t axis) {
     }
 }
 
+/* Lists what the axes from `axis` on may do. */
 static void list_letters(lister *l, trmi_spread s, int32_t axis) {
     if (axis == l->mesh->axes) {
         list_places(l, s, 0);
