@@ -23,12 +23,6 @@
 /* Steps that are measured before buckets are cut again, and elements of a chunk. */
 enum { MEASURED_STEPS = 2, CHUNK = 16384 };
 
-/* Returns the gradients that are reduced: the sum of accumulated batches, or this batch's. */
-static float *gradients_of(const trm_exec *exec) {
-    return exec->accumulator != NULL ? exec->accumulator
-                                     : (float *)exec->env.arena[TRMI_ARENA_GRAD];
-}
-
 /* ---- gradients in 16 bits -------------------------------------------------------------------- */
 
 /* Rounds `count` gradients to the type of the wire, in parts of CHUNK for the threads. */
@@ -46,7 +40,7 @@ static void pack_wire(trmi_parallel *p, const float *from, int64_t begin, int64_
 /* Converts `count` reduced gradients from the type of the wire to float32. */
 static void unpack_wire(trm_exec *exec, int64_t begin, int64_t count) {
     const trmi_parallel *p = trmi_parallel_of(exec);
-    float *to = gradients_of(exec);
+    float *to = trmi_exec_gradient_range(exec);
     bool bf16 = p->options.wire == TRM_BFLOAT16;
 #pragma omp parallel for schedule(static)
     for (int64_t at = begin; at < begin + count; at += CHUNK) {
@@ -62,7 +56,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     trmi_parallel *p = trmi_parallel_of(exec);
     trmi_range *range = &p->ranges[index];
     const trmi_payload *payload = &p->payload;
-    float *gradients = gradients_of(exec);
+    float *gradients = trmi_exec_gradient_range(exec);
     /* A way that accumulates adds the gradient of this batch to the sum, which is reduced after the
      * last one. */
     if (exec->adds_up) {
