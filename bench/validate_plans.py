@@ -9,7 +9,9 @@ Megatron-LM does, too, and plans with stages: those of `trireme plan --stages` f
 
 --prefix: a command that runs its arguments undisturbed. Costs are measured anew for each case, just before its runs, unless
 --keep. Regret: the chosen plan and the plans that seemed nearly as fast run in turns; the turns cannot separate differences below the
-column "chance". On a machine that other processes use the figures mean little."""
+column "chance". Plans whose times differ by less than one plan's times differ from turn to turn have no order that a prediction could
+have: "tau" counts the pairs that the runs separate (the middle halves of their times do not overlap; "apart" is their part of all
+pairs), "of all" counts all pairs. On a machine that other processes use the figures mean little."""
 import argparse
 import json
 import shlex
@@ -45,14 +47,25 @@ SHAPES = [(2, 1, "1f1b"), (2, 4, "1f1b"), (2, 8, "gpipe"), (2, 4, "interleaved")
 TURNS = 3
 
 
-def tau(pairs):
-    agree = total = 0
-    for i, (p, m) in enumerate(pairs):
-        for q, n in pairs[:i]:
-            sign = (p - q) * (m - n)
-            agree += (sign > 0) - (sign < 0)
-            total += 1
-    return agree / total if total else 1.0
+def are_apart(one, other):
+    """Tells whether the runs of two plans separate their times."""
+    return one["lower_seconds"] > other["upper_seconds"] or other["lower_seconds"] > one["upper_seconds"]
+
+
+def find_order(plans):
+    """Returns Kendall's tau of the pairs that the runs separate, their part of all pairs, and the tau of all pairs."""
+    signs, apart = [], []
+    for i, one in enumerate(plans):
+        for other in plans[:i]:
+            both = (one["predicted_seconds"] - other["predicted_seconds"]) * (one["measured_seconds"] - other["measured_seconds"])
+            signs.append((both > 0) - (both < 0))
+            if are_apart(one, other):
+                apart.append(signs[-1])
+    return (statistics.mean(apart or [1]), len(apart) / max(1, len(signs)), statistics.mean(signs or [1]))
+
+
+def mean_error(plans):
+    return statistics.mean(abs(p["predicted_seconds"] / p["measured_seconds"] - 1) for p in plans)
 
 
 def call(options, *words):
@@ -100,7 +113,9 @@ def run_stages(options, case, folder):
             plan["seen"].append(ran["median_seconds"])
             plan["memory_error"] = abs(ran["predicted_peak_bytes"] / ran["peak_bytes"] - 1)
     for plan in plans:
+        quarter = len(plan["seen"]) // 4
         plan["measured_seconds"] = statistics.median(plan["seen"])
+        plan["lower_seconds"], plan["upper_seconds"] = sorted(plan["seen"])[quarter], sorted(plan["seen"])[-1 - quarter]
         if options.verbose:
             print(f"  {plan['words']:40} {1e3 * plan['predicted_seconds']:9.2f} ms predicted {1e3 * plan['measured_seconds']:9.2f} ms measured")
     return plans
@@ -134,21 +149,23 @@ def main():
     some.add_argument("--language", action="store_true", help="the language models on 2, 4 and 8 ranks, at least 60 plans")
     options = parser.parse_args()
     plans, regrets, memory, begin = [], [], 0, time.monotonic()
-    print(f"{'case':50} {'plans':>5} {'mean error':>10} {'tau':>6} {'regret':>7} {'chance':>7} {'memory':>7}")
+    print(f"{'case':50} {'plans':>5} {'mean error':>10} {'tau':>6} {'apart':>6} {'of all':>6} {'regret':>7} {'chance':>7} {'memory':>7}")
     with tempfile.TemporaryDirectory() as folder:
         for case in options.case or (QUICK if options.quick else LANGUAGE if options.language else CASES):
             v = run(options, case, folder)
             stages = run_stages(options, case, folder) if case.startswith("gpt2") else []
-            ran = [(r["predicted_seconds"], r["measured_seconds"]) for r in v["runs"] + stages]
+            ran = v["runs"] + stages
             plans += ran
             regrets.append(v["regret"])
             off = max([v["memory_error"]] + [p["memory_error"] for p in stages])
             memory = max(memory, off)
-            print(f"{case:50} {len(ran):5} {100 * sum(abs(p / m - 1) for p, m in ran) / len(ran):9.1f}% {tau(ran):6.3f} {100 * v['regret']:6.1f}% "
-                  f"{100 * v['regret_resolution']:6.1f}% {100 * off:6.1f}%", flush=True)
-    error = sum(abs(p / m - 1) for p, m in plans) / len(plans)
-    worst = max(abs(p / m - 1) for p, m in plans)
-    print(f"{len(plans)} plans: mean error {100 * error:.1f} % (worst {100 * worst:.0f} %), Kendall's tau {tau(plans):.3f}, regret "
+            order, apart, of_all = find_order(ran)
+            print(f"{case:50} {len(ran):5} {100 * mean_error(ran):9.1f}% {order:6.3f} {100 * apart:5.0f}% {of_all:6.3f} "
+                  f"{100 * v['regret']:6.1f}% {100 * v['regret_resolution']:6.1f}% {100 * off:6.1f}%", flush=True)
+    worst = max(abs(p["predicted_seconds"] / p["measured_seconds"] - 1) for p in plans)
+    order, apart, of_all = find_order(plans)
+    print(f"{len(plans)} plans: mean error {100 * mean_error(plans):.1f} % (worst {100 * worst:.0f} %), Kendall's tau {order:.3f} of the "
+          f"{100 * apart:.0f} % of pairs that the runs separate, {of_all:.3f} of all; regret "
           f"{100 * sum(regrets) / len(regrets):.1f} % on average, {100 * max(regrets):.1f} % at most; memory at most {100 * memory:.1f} % off; "
           f"{(time.monotonic() - begin) / 60:.1f} minutes")
 

@@ -39,7 +39,7 @@ typedef struct trial {
     char name[64];
     /* first: the prediction before any run */
     double predicted, first, measured, predicted_bytes, bytes;
-    double seen[ROUNDS];
+    double seen[ROUNDS]; /* settle_trials sorts them */
     int runs;
 } trial;
 
@@ -271,6 +271,7 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
     for (int i = 0; i < count; i++) {
         double off = t[i].predicted / t[i].measured - 1,
                bytes = t[i].predicted_bytes / t[i].bytes - 1;
+        int quarter = t[i].runs / 4;
         error += fabs(off) / count;
         memory = fmax(memory, fabs(bytes));
         app_open_item();
@@ -278,6 +279,8 @@ static void print_result(const trial *t, int count, const regret *r, int ranks,
                 app_real("predicted_seconds", t[i].predicted, " %13.3f{1e3}"),
                 app_real("first_predicted_seconds", t[i].first, NULL),
                 app_real("measured_seconds", t[i].measured, " %13.3f{1e3}"),
+                app_real("lower_seconds", t[i].seen[quarter], NULL),
+                app_real("upper_seconds", t[i].seen[t[i].runs - 1 - quarter], NULL),
                 app_real(NULL, off, " %+7.1f{100}%%"),
                 app_real("predicted_bytes", t[i].predicted_bytes, " %12.1f{1e-6}"),
                 app_real("measured_bytes", t[i].bytes, " %12.1f{1e-6}"),
