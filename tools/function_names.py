@@ -5,9 +5,8 @@
 Usage: function_names.py ROOT
 
 Prints each static function of src/, bench/ and tests/ whose name has no underscore, with its place; exit 1 when there are
-any. A case of a test (its argument is void **state) is named by what it shows, and may be one word. src/exec/ref is left
-out: a scalar function that is the mathematics of an operator (relu, gelu) has the operator's name (STYLE.md); so are
-tests/sim, whose functions stand for system calls, and main.
+any. A case of a test is named by what it shows. Left out are main and the kernels of src/exec/ref: a scalar function that is
+the mathematics of an operator (relu, gelu) has the operator's name (STYLE.md).
 """
 import os
 import re
@@ -15,7 +14,7 @@ import sys
 
 STATIC = re.compile(r'^(?:static|TRMI_INLINE)\b[\w\s*]*?\b([A-Za-z]\w*)\(', re.M)
 NO_TYPES = ('__attribute__',)
-LEFT_OUT = (os.path.join('src', 'exec', 'ref', ''), os.path.join('tests', 'sim', ''))
+KERNELS = os.path.join('src', 'exec', 'ref', '')
 
 
 def sources(root):
@@ -23,7 +22,8 @@ def sources(root):
         for folder, _, names in os.walk(os.path.join(root, top)):
             for name in sorted(names):
                 path = os.path.relpath(os.path.join(folder, name), root)
-                if name.endswith(('.h', '.c')) and not path.startswith(LEFT_OUT):
+                kernel = path.startswith(KERNELS) and not name.endswith('_test.c')
+                if name.endswith(('.h', '.c')) and not kernel:
                     yield path
 
 
@@ -42,7 +42,7 @@ def main():
         for match in STATIC.finditer(text):
             name = match.group(1)
             functions += name not in NO_TYPES
-            if '_' not in name and name != 'main' and not text.startswith('(void **', match.end(1)):
+            if '_' not in name and name != 'main':
                 bad.add((path, text.count('\n', 0, match.start(1)) + 1, name))
     for path, line, name in sorted(bad):
         print(f'{path}:{line}: {name}: one word; name the function by a verb and an object')

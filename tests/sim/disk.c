@@ -105,8 +105,8 @@ static void drop_name(sim_inode *dir, const char *name) {
     }
 }
 
-static void remember(uint64_t group, bool added, sim_inode *dir, const char *name,
-                     sim_inode *inode) {
+static void remember_entry(uint64_t group, bool added, sim_inode *dir, const char *name,
+                           sim_inode *inode) {
     change *c = malloc(sizeof *c + strlen(name) + 1);
     *c = (change){.before = changes,
                   .host = sim.current == NULL ? 0 : sim.current->process->host,
@@ -120,11 +120,11 @@ static void remember(uint64_t group, bool added, sim_inode *dir, const char *nam
 
 static void add_name(uint64_t group, sim_inode *dir, const char *name, sim_inode *inode) {
     set_name(dir, name, inode);
-    remember(group, true, dir, name, inode);
+    remember_entry(group, true, dir, name, inode);
 }
 
 static void remove_name(uint64_t group, sim_inode *dir, const char *name, sim_inode *inode) {
-    remember(group, false, dir, name, inode);
+    remember_entry(group, false, dir, name, inode);
     drop_name(dir, name);
 }
 
@@ -182,7 +182,7 @@ static bool call_fails(void) {
 
 /* ---- content ---------------------------------------------------------------------------------- */
 
-static void resize(sim_inode *i, size_t size) {
+static void resize_file(sim_inode *i, size_t size) {
     if (size > i->room) {
         i->room = 2 * size + 256;
         i->data = realloc(i->data, i->room);
@@ -217,7 +217,7 @@ static void truncate_inode(sim_inode *i, size_t size) {
     } else if (size > i->size) {
         keep_old(i, i->size, size - i->size, 0);
     }
-    resize(i, size);
+    resize_file(i, size);
 }
 
 ssize_t sim_disk_write(sim_file *file, const void *data, size_t bytes, int64_t at) {
@@ -237,7 +237,7 @@ ssize_t sim_disk_write(sim_file *file, const void *data, size_t bytes, int64_t a
     size_t old = offset >= i->size ? 0 : i->size - offset < bytes ? i->size - offset : bytes;
     keep_old(i, offset, bytes, old);
     if (offset + bytes > i->size) {
-        resize(i, offset + bytes);
+        resize_file(i, offset + bytes);
     }
     memcpy(i->data + offset, data, bytes);
     if (at < 0) {
@@ -302,7 +302,7 @@ static void settle_names(const sim_inode *dir) {
     }
 }
 
-static int flush(int fd) {
+static int flush_file(int fd) {
     sim_enter();
     sim_file *file = sim_file_of(fd);
     if (file == NULL || file->kind != KIND_DISK) {
@@ -341,10 +341,10 @@ static void lose_writes(sim_inode *i) {
         size_t there = u->offset >= i->size ? 0 : i->size - u->offset;
         torn = torn < there ? torn : there;
         memcpy(stays, i->data + u->offset, torn);
-        resize(i, u->size);
+        resize_file(i, u->size);
         memcpy(i->data + u->offset, u->old, u->old_bytes);
         if (torn > 0) {
-            resize(i, u->offset + torn > i->size ? u->offset + torn : i->size);
+            resize_file(i, u->offset + torn > i->size ? u->offset + torn : i->size);
             if (!zeros || u->old_bytes > 0) {
                 memcpy(i->data + u->offset, stays, torn);
             }
@@ -530,8 +530,10 @@ WRAP(int, chmod, (const char *path, mode_t mode)) {
     return !enter_path() ? __real_chmod(path, mode) : find_inode(path) != NULL ? 0 : -1;
 }
 
-WRAP(int, fsync, (int fd)) { return sim.current == NULL ? __real_fsync(fd) : flush(fd); }
-WRAP(int, fdatasync, (int fd)) { return sim.current == NULL ? __real_fdatasync(fd) : flush(fd); }
+WRAP(int, fsync, (int fd)) { return sim.current == NULL ? __real_fsync(fd) : flush_file(fd); }
+WRAP(int, fdatasync, (int fd)) {
+    return sim.current == NULL ? __real_fdatasync(fd) : flush_file(fd);
+}
 
 WRAP(ssize_t, pread, (int fd, void *data, size_t bytes, off_t offset)) {
     sim_enter();

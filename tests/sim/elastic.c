@@ -268,7 +268,7 @@ static trm_status begin_epoch(trm_elastic *e, sim_saver *saver, state *mine, trm
 }
 
 /* Trains to the last step. END: this rank has left. */
-static trm_status train(trm_elastic *e, sim_saver *saver, state *mine, trm_error *err) {
+static trm_status train_rank(trm_elastic *e, sim_saver *saver, state *mine, trm_error *err) {
     bool change = e->membership.epoch == 0; /* it has come to a job that runs */
     bool over = false;
     trm_status status = TRM_OK;
@@ -328,7 +328,7 @@ static int run_rank(void *argument) {
             sim_job_plan_death(sim.current->process);
         }
         saver = job.saves ? sim_saver_create(e) : NULL;
-        status = train(e, saver, &mine, &err);
+        status = train_rank(e, saver, &mine, &err);
     }
     forget_rank(place);
     sim_saver_destroy(saver, status, &err);

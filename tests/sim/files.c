@@ -50,7 +50,7 @@ sim_file *sim_file_of(int fd) {
     return file;
 }
 
-static void unwatch(sim_file *epoll, int fd) {
+static void stop_watching(sim_file *epoll, int fd) {
     for (int i = 0; i < epoll->watched_count; i++) {
         if (epoll->watched[i].fd == fd) {
             epoll->watched[i] = epoll->watched[--epoll->watched_count];
@@ -65,7 +65,7 @@ void sim_file_close(sim_file *file) {
     /* an epoll watches a descriptor until it is closed */
     for (sim_file *open = first_open; open != NULL; open = open->next) {
         if (open->kind == KIND_EPOLL && open->owner == file->owner) {
-            unwatch(open, file->fd);
+            stop_watching(open, file->fd);
         }
     }
     if (file->kind == KIND_STREAM) {
@@ -177,7 +177,7 @@ WRAP(int, epoll_create1, (int flags)) {
 
 WRAP(int, epoll_ctl, (int epoll, int operation, int fd, struct epoll_event *event)) {
     sim_file *e = sim_file_of(epoll);
-    unwatch(e, fd);
+    stop_watching(e, fd);
     if (operation == EPOLL_CTL_ADD) {
         if (e->watched_count == 128) {
             sim_fail("more than 128 descriptors in an epoll");

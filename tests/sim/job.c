@@ -9,8 +9,6 @@
 
 sim_job job;
 
-static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
-
 /* Aims of a share of the jobs: orders of events that faults at random moments rarely make. A
  * worker leaves long before the others; a lease ends while its worker pauses, or never;
  * processes die in snapshots and pushes. */
@@ -135,7 +133,7 @@ static void draw_job(void) {
     /* a synchronous worker that is silent for longer is not waited for, and its batches are lost */
     job.worker_timeout += !job.lent ? 1000 : 0;
     job.lease_timeout = 2 + 2 * slowest + 20 * sim_unit(DRAW_PLAN);
-    job.faults_end = seconds(10 + 190 * sim_unit(DRAW_PLAN));
+    job.faults_end = sim_nanoseconds(10 + 190 * sim_unit(DRAW_PLAN));
     job.elastic = draw(DRAW_PLAN, 4) == 0;
     if (job.elastic) {
         job.servers = 0;
@@ -143,8 +141,8 @@ static void draw_job(void) {
         job.ranks_of_host = draw(DRAW_PLAN, 3) == 0 ? JOB_RANKS : 1 + (int)draw(DRAW_PLAN, 3);
     }
     for (int a = 0; a < SIM_HOSTS; a++) {
-        sim.hosts[a].uptime = seconds(1e5 * sim_unit(DRAW_PLAN));
-        sim.hosts[a].wall = seconds(100 * sim_unit(DRAW_PLAN) - 50);
+        sim.hosts[a].uptime = sim_nanoseconds(1e5 * sim_unit(DRAW_PLAN));
+        sim.hosts[a].wall = sim_nanoseconds(100 * sim_unit(DRAW_PLAN) - 50);
         for (int b = 0; b < SIM_HOSTS; b++) {
             sim.delay[a][b] = 2e-5 + (draw(DRAW_PLAN, 4) == 0 ? 2e-2 : 5e-4) * sim_unit(DRAW_PLAN);
         }
@@ -225,7 +223,8 @@ static void start_again(void (*start)(void *, uint64_t), int number, bool *plann
         *planned = true;
         double wait =
             sim_random(DRAW_PLAN, 4) == 0 ? 4 * sim_unit(DRAW_PLAN) : 0.3 * sim_unit(DRAW_PLAN);
-        const int64_t at = sim.now + seconds(wait) > earliest ? sim.now + seconds(wait) : earliest;
+        const int64_t at =
+            sim.now + sim_nanoseconds(wait) > earliest ? sim.now + sim_nanoseconds(wait) : earliest;
         sim_job_disturb_until(at);
         sim_at(at, start, NULL, (uint64_t)number);
     }
@@ -276,11 +275,11 @@ static void check_ended(sim_process *p, int code) {
     (void)p;
     const bool stopped = all_stopped();
     const bool again = code == JOB_AGAIN || code == JOB_NO_SPACE;
-    if (again && !job.stopping && sim.now < job.faults_end + seconds(120)) {
+    if (again && !job.stopping && sim.now < job.faults_end + sim_nanoseconds(120)) {
         if (code == JOB_NO_SPACE) {
             start_servers_again();
         }
-        sim_at(sim.now + seconds(1), start_check, NULL, 0);
+        sim_at(sim.now + sim_nanoseconds(1), start_check, NULL, 0);
     } else if (again && job.stopping) {
         const bool waited = job.resizes && stopped;
         job.resizes = false;
@@ -318,7 +317,7 @@ static void another_dies(void *a, uint64_t b) {
 void sim_job_plan_another_death(int code) {
     if (code < 0 && job.comes[FAULT_DEATH] && sim_random(DRAW_PLAN, 3) == 0) {
         double wait = sim_unit(DRAW_PLAN) * (0.5 + 4 * job.compute);
-        sim_at(sim.now + seconds(wait), another_dies, NULL, 0);
+        sim_at(sim.now + sim_nanoseconds(wait), another_dies, NULL, 0);
     }
 }
 
@@ -350,8 +349,8 @@ static void server_dies(void *process, uint64_t pid) {
 void sim_job_plan_server_death(int number, double wait) {
     sim_process *server = job.server[number];
     if (server != NULL && !server->dead && !job.stopped[number]) {
-        sim_job_disturb_until(sim.now + seconds(wait));
-        sim_at(sim.now + seconds(wait), server_dies, server, (uint64_t)server->pid);
+        sim_job_disturb_until(sim.now + sim_nanoseconds(wait));
+        sim_at(sim.now + sim_nanoseconds(wait), server_dies, server, (uint64_t)server->pid);
     }
 }
 
@@ -389,10 +388,10 @@ static void worker_ended(sim_process *p, int code) {
                 job.pushes[number] > 8 && sim_random(DRAW_PLAN, 6) == 0;
     if (goes) {
         job.gone = true;
-        sim_job_disturb_until(sim.now + seconds(job.worker_timeout + job.lease_timeout));
+        sim_job_disturb_until(sim.now + sim_nanoseconds(job.worker_timeout + job.lease_timeout));
         sim_trace(p, "fault: stays away");
     } else if (code != 0 && number != job.silent) {
-        if (code > 0 && sim.now > job.faults_end + seconds(120)) {
+        if (code > 0 && sim.now > job.faults_end + sim_nanoseconds(120)) {
             sim_fail("worker %d fails although faults ended long ago", number);
         }
         sim_job_plan_another_death(code);
@@ -466,7 +465,7 @@ void sim_job_lose_power(int host) {
     }
     if (job.durable && !job.spares_servers && sim.hosts[host].up && !job.stopped[host]) {
         sim_job_cut_power(host);
-        sim_at(sim.now + seconds(0.2 + 3 * sim_unit(DRAW_PLAN)), power_returns, NULL,
+        sim_at(sim.now + sim_nanoseconds(0.2 + 3 * sim_unit(DRAW_PLAN)), power_returns, NULL,
                (uint64_t)host);
     }
 }
@@ -497,7 +496,8 @@ static void plan_break(int worker, int server, double most) {
     const uint64_t hosts = (uint64_t)(JOB_FIRST_WORKER + worker) * SIM_HOSTS + (uint64_t)server;
     if (job.chiefs && job.comes[FAULT_RESET] && (job.without >> FAULT_RESET & 1) == 0) {
         sim_job_disturb_until(sim.now);
-        sim_at(sim.now + seconds(most * sim_unit(DRAW_CHIEF)), connection_is_lost, NULL, hosts);
+        sim_at(sim.now + sim_nanoseconds(most * sim_unit(DRAW_CHIEF)), connection_is_lost, NULL,
+               hosts);
     }
 }
 
@@ -524,7 +524,7 @@ void sim_job_plan_death_at_cut(int worker) {
     if (job.dies_at_cuts && (job.without >> FAULT_DEATH & 1) == 0 &&
         sim_random(DRAW_PLAN, 2) == 0) {
         double wait = (sim_random(DRAW_PLAN, 2) == 0 ? 0.005 : 0.1) * sim_unit(DRAW_PLAN);
-        sim_at(sim.now + seconds(wait), dies_at_cut, NULL,
+        sim_at(sim.now + sim_nanoseconds(wait), dies_at_cut, NULL,
                sim_random(DRAW_PLAN, (uint64_t)job.servers + 1));
     }
 }
@@ -533,7 +533,7 @@ static void cut_link(bool one_way) {
     int a = draw_host(), b = draw_host();
     double wait =
         sim_random(DRAW_PLAN, 4) == 0 ? 25 * sim_unit(DRAW_PLAN) : 3 * sim_unit(DRAW_PLAN);
-    int64_t until = sim.now + seconds(wait);
+    int64_t until = sim.now + sim_nanoseconds(wait);
     sim_job_disturb_until(until);
     sim.blocked_until[a][b] = until;
     if (!one_way) {
@@ -544,7 +544,7 @@ static void cut_link(bool one_way) {
 
 static void split_network(void) {
     uint64_t side = sim_random(DRAW_PLAN, 1 << SIM_HOSTS);
-    int64_t until = sim.now + seconds(8 * sim_unit(DRAW_PLAN));
+    int64_t until = sim.now + sim_nanoseconds(8 * sim_unit(DRAW_PLAN));
     sim_job_disturb_until(until);
     sim_trace(NULL, "fault: the network is split, side %04x", (unsigned)side);
     for (int a = 0; a < SIM_HOSTS; a++) {
@@ -561,7 +561,7 @@ static void pause_process(void) {
     double wait =
         sim_random(DRAW_PLAN, 3) == 0 ? 30 * sim_unit(DRAW_PLAN) : 2 * sim_unit(DRAW_PLAN);
     if (p != NULL) {
-        p->paused_until = sim.now + seconds(wait);
+        p->paused_until = sim.now + sim_nanoseconds(wait);
         sim_job_disturb_until(p->paused_until);
         sim_trace(p, "fault: stands still for %.3f s", wait);
     }
@@ -578,7 +578,7 @@ static void fill_disk(void) {
     int host = draw_disk_host();
     sim.hosts[host].disk_full = true;
     sim_trace(NULL, "fault: the disk of host %d is full", host);
-    sim_at(sim.now + seconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
+    sim_at(sim.now + sim_nanoseconds(3 * sim_unit(DRAW_PLAN)), disk_has_room, NULL, (uint64_t)host);
 }
 
 static void disk_answers(void *a, uint64_t host) {
@@ -593,7 +593,7 @@ static void fail_disk(void) {
     const int host = draw_disk_host();
     sim.hosts[host].disk_fails = true;
     sim_trace(NULL, "fault: calls of the disk of host %d fail", host);
-    sim_at(sim.now + seconds(sim_unit(DRAW_TOOLS)), disk_answers, NULL, (uint64_t)host);
+    sim_at(sim.now + sim_nanoseconds(sim_unit(DRAW_TOOLS)), disk_answers, NULL, (uint64_t)host);
 }
 
 static void host_loses_power(void *a, uint64_t host) {
@@ -608,8 +608,8 @@ static void let_disk_lie(void) {
     sim.hosts[host].disk_lies = true;
     sim_trace(NULL, "fault: the disk of host %d lies", host);
     sim_saves_disk_lies();
-    sim_at(sim.now + seconds(10 * job.compute * sim_unit(DRAW_SAVES)), host_loses_power, NULL,
-           (uint64_t)host);
+    sim_at(sim.now + sim_nanoseconds(10 * job.compute * sim_unit(DRAW_SAVES)), host_loses_power,
+           NULL, (uint64_t)host);
 }
 
 static void fault_comes(void *a, uint64_t kind) {
@@ -634,7 +634,7 @@ static void fault_comes(void *a, uint64_t kind) {
     case FAULT_PAUSE: pause_process(); break;
     case FAULT_POWER: sim_job_lose_power(draw_disk_host()); break;
     case FAULT_CLOCK:
-        sim.hosts[draw_host()].wall += seconds(200 * sim_unit(DRAW_PLAN) - 100);
+        sim.hosts[draw_host()].wall += sim_nanoseconds(200 * sim_unit(DRAW_PLAN) - 100);
         break;
     case FAULT_DISK: fill_disk(); break;
     case FAULT_LIES: let_disk_lie(); break;
@@ -727,6 +727,6 @@ void sim_job_start(void) {
         sim_lies_start();
     }
     sim_at(job.faults_end, faults_end, NULL, 0);
-    sim_at(job.faults_end + seconds(job.patience), time_is_over, NULL, 0);
-    sim.ends = job.faults_end + seconds(job.patience + 100);
+    sim_at(job.faults_end + sim_nanoseconds(job.patience), time_is_over, NULL, 0);
+    sim.ends = job.faults_end + sim_nanoseconds(job.patience + 100);
 }

@@ -64,7 +64,7 @@ static struct {
     int64_t first_end; /* of a rank that the others wait for */
 } watch;
 
-static uint64_t draw(uint64_t below) { return sim_random(DRAW_MEETS, below); }
+static uint64_t draw_below(uint64_t below) { return sim_random(DRAW_MEETS, below); }
 
 /* A rank has died, or has left before the last step: the others end soon. */
 static void note_end(void) { watch.first_end = watch.first_end == 0 ? sim.now : watch.first_end; }
@@ -81,20 +81,20 @@ static void draw_later_mistake(void) {
 }
 
 void sim_meet_draw(void) {
-    plan.place = (place)draw(PLACES);
-    plan.mistake = (mistake)(draw(2) == 0 ? draw(MISTAKES) : MISTAKE_NONE);
-    plan.watched = draw(2) == 0;
-    plan.unnumbered = plan.mistake < MISTAKE_NUMBER && draw(3) == 0;
-    job.batches = 2 + (int)draw(12);
+    plan.place = (place)draw_below(PLACES);
+    plan.mistake = (mistake)(draw_below(2) == 0 ? draw_below(MISTAKES) : MISTAKE_NONE);
+    plan.watched = draw_below(2) == 0;
+    plan.unnumbered = plan.mistake < MISTAKE_NUMBER && draw_below(3) == 0;
+    job.batches = 2 + (int)draw_below(12);
     if (plan.place >= PLACE_PUBLISHED) {
         job.ranks_of_host = JOB_RANKS;
     }
-    plan.wrong = (int)draw((uint64_t)job.workers);
+    plan.wrong = (int)draw_below((uint64_t)job.workers);
     if (plan.mistake >= MISTAKE_RANKS && plan.wrong == 0) {
         plan.wrong = 1;
     }
-    plan.at = (int)draw((uint64_t)job.batches);
-    job.quiet = plan.mistake != MISTAKE_NONE && draw(2) == 0;
+    plan.at = (int)draw_below((uint64_t)job.batches);
+    job.quiet = plan.mistake != MISTAKE_NONE && draw_below(2) == 0;
     if (plan.mistake == MISTAKE_NONE && sim_random(DRAW_LATER, 3) == 0) {
         draw_later_mistake();
     }
@@ -102,18 +102,18 @@ void sim_meet_draw(void) {
 
 /* ---- a rank ---------------------------------------------------------------------------------- */
 
-static bool errs(int rank, int64_t step, mistake what) {
+static bool makes_mistake(int rank, int64_t step, mistake what) {
     return plan.mistake == what && rank == plan.wrong && step == plan.at;
 }
 
 /* One step: each rank brings its number and the step; all get those of all. */
 static trm_status make_step(trm_bootstrap *b, int64_t step, trm_error *err) {
-    const size_t bytes = STEP_BYTES + (errs(b->rank, step, MISTAKE_SIZE) ? 8 : 0);
+    const size_t bytes = STEP_BYTES + (makes_mistake(b->rank, step, MISTAKE_SIZE) ? 8 : 0);
     int64_t own[3] = {b->rank, step, 0}, all[3 * (JOB_RANKS + 1)];
-    if (errs(b->rank, step, MISTAKE_LATE)) {
+    if (makes_mistake(b->rank, step, MISTAKE_LATE)) {
         usleep((useconds_t)(1e6 * (2 * late_seconds + 4 * job.compute)));
     }
-    if (errs(b->rank, step, MISTAKE_CAUSE)) {
+    if (makes_mistake(b->rank, step, MISTAKE_CAUSE)) {
         TRMI_FAIL(err, TRM_CORRUPT, "%s", cause_text);
         return TRM_CORRUPT;
     }
@@ -134,7 +134,7 @@ static trm_status make_steps(trm_bootstrap *b, trm_error *err) {
     uint8_t mac[32];
     b->table->sign(b, "step", 4, mac);
     for (int64_t step = 0; step < job.batches; step++) {
-        if (errs(b->rank, step, MISTAKE_LEAVES)) {
+        if (makes_mistake(b->rank, step, MISTAKE_LEAVES)) {
             note_end();
             return TRM_OK;
         }
@@ -160,7 +160,7 @@ static void place_text(char out[32]) {
 }
 
 /* Fills in what a process brings to the meeting. */
-static trm_status prepare(int number, trm_cluster **cluster, trmi_join *join, trm_error *err) {
+static trm_status fill_join(int number, trm_cluster **cluster, trmi_join *join, trm_error *err) {
     char rendezvous[32], host[16];
     place_text(rendezvous);
     snprintf(host, sizeof host, "host%d", sim.current->process->host);
@@ -187,7 +187,7 @@ static trm_status prepare(int number, trm_cluster **cluster, trmi_join *join, tr
 }
 
 /* Makes the mistakes that show at the meeting. */
-static void spoil(int number, trmi_join *join) {
+static void spoil_join(int number, trmi_join *join) {
     if (number != plan.wrong) {
         return;
     }
@@ -209,12 +209,12 @@ static int run_rank(void *argument) {
     trm_bootstrap *b = NULL;
     trmi_join join;
     trm_error err = {0};
-    trm_status status = prepare(number, &cluster, &join, &err);
+    trm_status status = fill_join(number, &cluster, &join, &err);
     if (status != TRM_OK) {
         sim_fail("rank %d: %s", number, err.message);
         return BAD;
     }
-    spoil(number, &join);
+    spoil_join(number, &join);
     status = trmi_side_join(cluster, &join, &b, &err);
     trm_cluster_destroy(cluster);
     if (status == TRM_OK) {
@@ -237,7 +237,7 @@ static int run_scheduler(void *argument) {
     trmi_join join;
     trm_error err = {0};
     (void)argument;
-    trm_status status = prepare(-1, &cluster, &join, &err);
+    trm_status status = fill_join(-1, &cluster, &join, &err);
     status = status == TRM_OK ? trmi_side_join(cluster, &join, &b, &err) : status;
     sim_trace(sim.current->process, "ends: %s", err.message);
     if (status != TRM_END && plan.mistake != MISTAKE_TOKEN) {

@@ -138,7 +138,7 @@ static void note_life(worker_state *w) {
     w->heard = sim.now;
 }
 
-static void compute(int worker) {
+static void compute_batch(int worker) {
     const int64_t began = sim.now;
     usleep((useconds_t)(job.compute * job.pace[worker] * (0.5 + sim_unit(DRAW_ORDER)) * 1e6));
     sim_states_computed(worker, began);
@@ -409,7 +409,7 @@ static trm_status push_batch(worker_state *w, uint64_t *keys, int64_t count, int
         }
     }
     note_life(w);
-    compute(w->number);
+    compute_batch(w->number);
     if (job.dies_at_pushes) {
         sim_job_plan_death_in(sim.current->process, 12, 40);
     }
@@ -595,6 +595,11 @@ static trm_status end_as_chief(trm_ps_client *client, trm_error *err) {
     return TRM_OK;
 }
 
+/* Returns the server that holds a key. */
+static int server_of_key(uint64_t key) {
+    return (int)trmi_shard_of_row(&(trm_placement){0}, key, (uint32_t)job.servers, 1);
+}
+
 int sim_check_main(void *argument) {
     (void)argument;
     trm_ps_client *reader = NULL;
@@ -615,8 +620,7 @@ int sim_check_main(void *argument) {
         status = status == TRM_END ? TRM_OK : status; /* no row: 0 */
         if (status == TRM_OK && !is_expected(key, value)) {
             sim_fail("key %llu on server %d is %g, %lld expected", (unsigned long long)key,
-                     trm_ps_server_of(&(trm_placement){0}, key, job.servers), (double)value,
-                     (long long)sim_job_expected(key));
+                     server_of_key(key), (double)value, (long long)sim_job_expected(key));
             return 1;
         }
     }
@@ -640,8 +644,8 @@ static double read_saved_row(const trm_ps_folder *files, uint64_t key) {
     trm_status status = trm_ps_folder_row(files, 0, key, &info, &value, NULL, &err);
     value = status == TRM_OK ? value : 0;
     sim_trace(sim.current->process, "snapshot: key %llu of server %d is %g, %u updates",
-              (unsigned long long)key, trm_ps_server_of(&(trm_placement){0}, key, job.servers),
-              (double)value, status == TRM_OK ? info.count : 0);
+              (unsigned long long)key, server_of_key(key), (double)value,
+              status == TRM_OK ? info.count : 0);
     return (double)value;
 }
 

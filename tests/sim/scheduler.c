@@ -89,7 +89,7 @@ static bool is_earlier(const event *a, const event *b) {
 enum { CHILDREN = 4 };
 
 /* Puts an event at place i or below, where a place is empty. */
-static void sink(size_t i, event e) {
+static void sink_event(size_t i, event e) {
     for (size_t first; (first = CHILDREN * i + 1) < heap_count;) {
         size_t least = first;
         for (size_t c = first + 1; c < first + CHILDREN && c < heap_count; c++) {
@@ -121,7 +121,7 @@ static void run_event(void) {
     event e = heap[0];
     heap_count--;
     if (heap_count > 0) {
-        sink(0, heap[heap_count]);
+        sink_event(0, heap[heap_count]);
     }
     sim.now = e.time > sim.now ? e.time : sim.now;
     e.run(e.a, e.b);
@@ -155,7 +155,7 @@ static void time_is_up(void *a, uint64_t wakes) {
 }
 
 /* Leaves the current task; it continues here when it is chosen again. */
-static void leave(void) {
+static void leave_task(void) {
     sim_task *task = sim.current;
     task->saved_errno = errno;
     if (_setjmp(task->context) == 0) {
@@ -166,7 +166,7 @@ static void leave(void) {
 
 void sim_yield(void) {
     make_ready(sim.current);
-    leave();
+    leave_task();
 }
 
 bool sim_block(sim_wait wait, const void *subject, int64_t until) {
@@ -178,7 +178,7 @@ bool sim_block(sim_wait wait, const void *subject, int64_t until) {
     if (until != SIM_NEVER) {
         sim_at(until, time_is_up, task, task->wakes);
     }
-    leave();
+    leave_task();
     return !task->timed_out;
 }
 
@@ -294,7 +294,7 @@ sim_process *sim_find(int pid) {
 
 /* ---- the loop --------------------------------------------------------------------------------- */
 
-static void resume(void *a, uint64_t wakes) {
+static void resume_task(void *a, uint64_t wakes) {
     (void)wakes;
     sim_task *task = a;
     if (!task->process->dead) {
@@ -348,7 +348,7 @@ void sim_run(void) {
             continue;
         }
         if (task->process->paused_until > sim.now) {
-            sim_at(task->process->paused_until, resume, task, 0);
+            sim_at(task->process->paused_until, resume_task, task, 0);
             continue;
         }
         run_task(task);

@@ -27,6 +27,9 @@ enum { SIM_HOSTS = 16, SIM_FD = 1000, SIM_FILES = 1 << 16 };
 #define SIM_SECOND ((int64_t)1000000000)
 #define SIM_NEVER INT64_MAX
 
+/* Returns the virtual time of so many seconds. */
+static inline int64_t sim_nanoseconds(double seconds) { return (int64_t)(seconds * 1e9); }
+
 typedef struct sim_process sim_process;
 typedef struct sim_task sim_task;
 typedef struct sim_file sim_file;

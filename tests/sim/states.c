@@ -44,12 +44,10 @@ static struct {
     int again;          /* again: deaths at worker 1's last push so far */
 } states = {.batch = -1};
 
-static int64_t seconds(double s) { return (int64_t)(s * 1e9); }
-
-static double unit(void) { return sim_unit(DRAW_STATES); }
+static double draw_unit(void) { return sim_unit(DRAW_STATES); }
 
 /* Draws whether a fault comes now: one time in `share`. */
-static bool comes(sim_aim aim, uint64_t share) {
+static bool draw_fault(sim_aim aim, uint64_t share) {
     const sim_fault kind = aim == AIM_MEMORY ? FAULT_MEMORY : FAULT_DEATH;
     if (job.aim != aim || sim.now >= job.faults_end || sim.current == NULL ||
         (job.without >> kind & 1) != 0 || states.faults >= FAULTS_MOST ||
@@ -97,23 +95,23 @@ static sim_aim draw_aim(void) {
 static void shape_silent(void) {
     job.servers = 1;
     job.workers = 2;
-    job.compute = 1.5 + unit();
+    job.compute = 1.5 + draw_unit();
     job.pace[0] = 4;
     job.pace[1] = 1;
     job.batches_of[0] = job.batches_of[1] = job.batches;
-    job.faults_end = seconds(300);
+    job.faults_end = sim_nanoseconds(300);
     states.batch = 1 + (int)sim_random(DRAW_STATES, 4);
 }
 
 /* Worker 1, which is slow, pushes its last batch when the other one has pushed that batch. */
 static void shape_again(void) {
     job.servers = job.workers = 2;
-    job.compute = 0.1 + 0.3 * unit();
+    job.compute = 0.1 + 0.3 * draw_unit();
     job.pace[0] = 1;
     job.pace[1] = 4;
     job.batches_of[1] = 2 + (int)sim_random(DRAW_STATES, 8);
     job.batches_of[0] = job.batches_of[1] + (int)sim_random(DRAW_STATES, 3);
-    job.faults_end = seconds(200);
+    job.faults_end = sim_nanoseconds(200);
 }
 
 /* Two sixths of the jobs in which allocations fail: workers take snapshots often, and nothing else
@@ -174,7 +172,7 @@ void sim_states_draw(double *slowest) {
     for (int w = 0; w < job.workers; w++) {
         *slowest = *slowest > job.pace[w] * job.compute ? *slowest : job.pace[w] * job.compute;
     }
-    job.worker_timeout = 5 + 2 * *slowest + 25 * unit();
+    job.worker_timeout = 5 + 2 * *slowest + 25 * draw_unit();
     job.worker_timeout += !job.lent && job.aim != AIM_SILENT ? 1000 : 0;
     job.patience =
         900 + 2 * *slowest * (job.lent ? job.epochs * job.samples / JOB_BATCH : job.batches);
@@ -208,7 +206,7 @@ bool sim_states_plan_faults(void) {
     }
     job.comes[FAULT_MEMORY] = true;
     for (uint64_t i = 0, most = 1 + sim_random(DRAW_STATES, 24); i < most; i++) {
-        sim_at(SIM_SECOND + (int64_t)(unit() * (double)(job.faults_end - SIM_SECOND)),
+        sim_at(SIM_SECOND + (int64_t)(draw_unit() * (double)(job.faults_end - SIM_SECOND)),
                allocation_fails, NULL, 1 + sim_random(DRAW_STATES, 40));
     }
     return true;
@@ -221,7 +219,7 @@ void sim_states_order(int server, int64_t order) {
     if (worker < 0 || states.memory != MEMORY_OF_RELEASE) {
         return;
     }
-    const bool holds = order == TRMI_ORDER_HOLD && server > 0 && comes(AIM_MEMORY, 4);
+    const bool holds = order == TRMI_ORDER_HOLD && server > 0 && draw_fault(AIM_MEMORY, 4);
     if (holds || (order == TRMI_ORDER_RELEASE && states.snapshot_fails == worker + 1)) {
         sim_trace(sim.current->process, "fault: has no memory for a request to server %d", server);
         trmi_alloc_fail_after(1);
@@ -239,7 +237,7 @@ void __real_trmi_request_answer(trmi_request *request);
 /* A server has no memory for an answer. Most answers are written where an earlier one was. */
 void __wrap_trmi_request_answer(trmi_request *request) {
     const bool fails = states.memory == MEMORY_OF_ANSWERS && sim.current != NULL &&
-                       current_server() >= 0 && comes(AIM_MEMORY, 4);
+                       current_server() >= 0 && draw_fault(AIM_MEMORY, 4);
     if (fails) {
         sim_trace(sim.current->process, "fault: has no memory for a new answer");
         trmi_alloc_fail_after(1);
@@ -270,7 +268,7 @@ static void disk_has_room(void *a, uint64_t host) {
 /* The worker dies, and may come back long after the servers. */
 static void end_worker(int worker) {
     if (sim_random(DRAW_STATES, 2) == 0) {
-        job.waits_until[worker] = sim.now + seconds(1 + 5 * unit());
+        job.waits_until[worker] = sim.now + sim_nanoseconds(1 + 5 * draw_unit());
         sim_job_disturb_until(job.waits_until[worker]);
     }
     sim_kill(sim.current->process);
@@ -280,7 +278,7 @@ static void end_worker(int worker) {
  * its last one, server 1 dies with what it has in its memory: the first time with the worker, the
  * second time with the other worker, so that server 0, which answers the push, goes back. */
 static void end_again(void) {
-    if (job.started[1] < job.batches_of[1] || states.again == 2 || !comes(AIM_AGAIN, 1)) {
+    if (job.started[1] < job.batches_of[1] || states.again == 2 || !draw_fault(AIM_AGAIN, 1)) {
         return;
     }
     sim_trace(sim.current->process, "fault: server 1 dies at its last push, time %d",
@@ -305,14 +303,15 @@ trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_conn
     fate how = FATES;
     if (worker >= 0 && peer->number == 0) {
         states.refuses = false;
-        how = comes(AIM_STEPS, 6) ? (fate)sim_random(DRAW_STATES, FATES) : FATES;
+        how = draw_fault(AIM_STEPS, 6) ? (fate)sim_random(DRAW_STATES, FATES) : FATES;
     }
     if (how == PUSH_IS_REFUSED) {
         sim_trace(sim.current->process, "fault: its push is lost and refused");
         states.refuses = true;
         sim_kill(job.server[0]);
         sim.hosts[last].disk_full = true;
-        sim_at(sim.now + seconds(0.03 + 0.05 * unit()), disk_has_room, NULL, (uint64_t)last);
+        sim_at(sim.now + sim_nanoseconds(0.03 + 0.05 * draw_unit()), disk_has_room, NULL,
+               (uint64_t)last);
     }
     trm_status status =
         __real_trmi_client_send_order(client, peer, note, trailer, trailer_bytes, deadline);
@@ -322,7 +321,7 @@ trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_conn
     if (how == WORKER_AND_OTHER_SERVER_DIE) {
         sim_kill(job.server[1 + sim_random(DRAW_STATES, (uint64_t)last)]);
     } else if (how == WORKER_AND_SERVER_0_DIE) {
-        sim_job_plan_server_death(0, 0.005 + 0.1 * unit());
+        sim_job_plan_server_death(0, 0.005 + 0.1 * draw_unit());
     }
     if (how < PUSH_IS_REFUSED) {
         sim_trace(sim.current->process, "fault: dies when one server can form its step");
@@ -334,7 +333,7 @@ trm_status __wrap_trmi_client_send_order(trm_ps_client *client, trmi_server_conn
     return status;
 }
 
-static void dies(void *process, uint64_t pid) {
+static void kill_process(void *process, uint64_t pid) {
     if (sim_find((int)pid) == process) {
         sim_kill(process);
     }
@@ -346,7 +345,8 @@ static void end_all(void) {
     for (int i = 0; i < job.servers + job.workers; i++) {
         sim_process *p = i < job.servers ? job.server[i] : job.worker[i - job.servers];
         if (p != NULL && !p->dead && !job.checking) {
-            sim_at(sim.now + seconds(0.002 * unit()), dies, p, (uint64_t)p->pid);
+            sim_at(sim.now + sim_nanoseconds(0.002 * draw_unit()), kill_process, p,
+                   (uint64_t)p->pid);
         }
     }
 }
@@ -357,7 +357,7 @@ trm_status __real_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, 
 /* A push that repeats one of a step is marked as done in the log. */
 trm_status __wrap_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, trm_error *err) {
     const bool full = current_server() >= 0 && shard->log.fd >= 0 && push->id_count == 1 &&
-                      push->ids[0].worker == 0 && job.kills == 0 && comes(AIM_FULL, 6);
+                      push->ids[0].worker == 0 && job.kills == 0 && draw_fault(AIM_FULL, 6);
     if (full) {
         sim_trace(sim.current->process, "fault: has no room to log a push of worker 0");
         sim.hosts[current_server()].disk_full = true;
@@ -371,7 +371,7 @@ trm_status __wrap_trmi_shard_log_push(trmi_shard *shard, const trmi_push *push, 
         disk_has_room(NULL, (uint64_t)server); /* so that the worker can join again */
     }
     if (shard->log.fd >= 0 && push->marks != NULL &&
-        (push->marks[0].flags & TRMI_MARK_FILLS) != 0 && comes(AIM_STEPS, 2)) {
+        (push->marks[0].flags & TRMI_MARK_FILLS) != 0 && draw_fault(AIM_STEPS, 2)) {
         end_all();
     }
     return status;
@@ -387,9 +387,9 @@ trm_status __wrap_trmi_shard_log_open(trmi_shard *shard, const trmi_os *os, cons
                                       bool sync, trm_error *err) {
     const bool undecided = shard->log.fd >= 0 && shard->held_count > 0;
     trm_status status = __real_trmi_shard_log_open(shard, os, path, sync, err);
-    if (undecided && current_server() >= 0 && comes(AIM_STEPS, 2)) {
+    if (undecided && current_server() >= 0 && draw_fault(AIM_STEPS, 2)) {
         sim_trace(sim.current->process, "fault: dies after a snapshot with an undecided step");
-        sim_job_plan_server_death(current_server(), 0.01 + unit());
+        sim_job_plan_server_death(current_server(), 0.01 + draw_unit());
     }
     return status;
 }
@@ -400,7 +400,7 @@ void __wrap_trmi_front_push(trm_ps_server *server, trmi_request *request);
 void __real_trmi_front_push(trm_ps_server *server, trmi_request *request);
 
 void __wrap_trmi_front_push(trm_ps_server *server, trmi_request *request) {
-    if (trmi_front_find(server, request->header.worker) == NULL && comes(AIM_FIRST, 2)) {
+    if (trmi_front_find(server, request->header.worker) == NULL && draw_fault(AIM_FIRST, 2)) {
         sim_trace(sim.current->process, "fault: dies at the first push of worker %u",
                   request->header.worker);
         sim_kill(sim.current->process);
@@ -416,12 +416,12 @@ void sim_states_idle(int worker) {
         return; /* it was asked before */
     }
     states.life[worker] = pid;
-    if (!comes(AIM_IDLE, 2)) {
+    if (!draw_fault(AIM_IDLE, 2)) {
         states.idle[worker] = false;
     } else if (states.idle[worker]) {
         sim_trace(sim.current->process, "fault: server 0 dies while two lives had no samples");
         states.idle[worker] = false;
-        sim_job_plan_server_death(0, 0.05 + 0.3 * unit());
+        sim_job_plan_server_death(0, 0.05 + 0.3 * draw_unit());
     } else {
         sim_trace(sim.current->process, "fault: dies without samples");
         states.idle[worker] = true;
@@ -431,7 +431,7 @@ void sim_states_idle(int worker) {
 
 /* The other worker comes back just before it would count as silent, too. */
 void sim_states_joined(int worker) {
-    const int64_t latest = job.waits_until[0] + seconds(0.15);
+    const int64_t latest = job.waits_until[0] + sim_nanoseconds(0.15);
     if (worker == 0 && states.died && job.aim == AIM_SILENT && !states.back) {
         states.back = true;
         if (sim.now > latest) { /* it counts as silent: its batches are lost by design */
@@ -442,9 +442,10 @@ void sim_states_joined(int worker) {
 }
 
 void sim_states_computed(int worker, int64_t began) {
-    if (worker == 0 && job.started[0] == states.batch && !states.died && comes(AIM_SILENT, 1)) {
+    if (worker == 0 && job.started[0] == states.batch && !states.died &&
+        draw_fault(AIM_SILENT, 1)) {
         states.died = true;
-        job.waits_until[0] = began + seconds(job.worker_timeout - 0.3 - 0.4 * unit());
+        job.waits_until[0] = began + sim_nanoseconds(job.worker_timeout - 0.3 - 0.4 * draw_unit());
         sim_trace(sim.current->process, "fault: dies before it pushes");
         sim_kill(sim.current->process);
     }
@@ -463,7 +464,7 @@ static void hosts_lose_power(void *a, uint64_t servers) {
  * both servers lose their power when they have answered everything else. */
 static void end_hosts(void) {
     const int last = job.servers - 1, one = (int)sim_random(DRAW_STATES, (uint64_t)last);
-    const int64_t end = sim.now + seconds(0.5 + 4 * job.compute * unit());
+    const int64_t end = sim.now + sim_nanoseconds(0.5 + 4 * job.compute * draw_unit());
     sim_trace(sim.current->process, "fault: servers %d and %d lose their power in %.3f s", one,
               last, (double)(end - sim.now) * 1e-9);
     sim.blocked_until[one][JOB_FIRST_WORKER] = end;
@@ -479,20 +480,20 @@ static void end_hosts(void) {
 static void end_late(int worker) {
     const int host = JOB_FIRST_WORKER + worker;
     const int server = (int)sim_random(DRAW_STATES, (uint64_t)job.servers);
-    sim.blocked_until[host][server] = sim.now + seconds(0.4 * unit());
+    sim.blocked_until[host][server] = sim.now + sim_nanoseconds(0.4 * draw_unit());
     sim_job_disturb_until(sim.blocked_until[host][server]);
     sim_trace(sim.current->process, "fault: dies while its push to server %d is under way", server);
     sim_kill(sim.current->process);
 }
 
 void sim_states_pushed(int worker) {
-    if (comes(AIM_LATE, 3)) {
+    if (draw_fault(AIM_LATE, 3)) {
         end_late(worker);
     }
-    if (comes(AIM_HOSTS, 6)) {
+    if (draw_fault(AIM_HOSTS, 6)) {
         end_hosts();
     }
-    if (worker == 1 && job.started[1] == states.batch + 1 && comes(AIM_SILENT, 1)) {
+    if (worker == 1 && job.started[1] == states.batch + 1 && draw_fault(AIM_SILENT, 1)) {
         job.silent = 1;
         sim_trace(sim.current->process, "fault: is silent from here on");
         sim_kill(sim.current->process);

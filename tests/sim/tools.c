@@ -26,7 +26,7 @@
 enum { KEYS_MOST = JOB_WORKERS * (JOB_KEYS + JOB_WITNESSES) };
 static const double patience_seconds = 15;
 
-static uint64_t draw(uint64_t below) { return sim_random(DRAW_TOOLS, below); }
+static uint64_t draw_below(uint64_t below) { return sim_random(DRAW_TOOLS, below); }
 
 /* Ends the run where an error is none of a server that is away, or has no room or memory. */
 static void check_error(const char *what, trm_status status, const trm_error *err) {
@@ -72,7 +72,7 @@ static trm_status read_rows(trm_ps_client *client, trm_error *err) {
 
 /* Reads one row with its last writers, which are workers of the job. */
 static trm_status read_writers(trm_ps_client *client, trm_error *err) {
-    const uint64_t key = sim_job_key((int)draw(JOB_KEYS + JOB_WITNESSES));
+    const uint64_t key = sim_job_key((int)draw_below(JOB_KEYS + JOB_WITNESSES));
     trm_ps_writer writers[TRM_PS_WRITERS];
     trm_row_info info;
     float value = 0;
@@ -165,7 +165,8 @@ static void read_folder(const trm_ps_folder *files) {
 
 /* Opens the folder while the servers write to it. */
 static void look_at_folder(void) {
-    const uint64_t key = sim_job_key((int)draw(JOB_KEYS + JOB_WITNESSES)), how = draw(8);
+    const uint64_t key = sim_job_key((int)draw_below(JOB_KEYS + JOB_WITNESSES)),
+                   how = draw_below(8);
     const trm_ps_folder_options o = {.logs = how == 0 ? TRM_OFF : TRM_ON,
                                      .table = how == 1   ? "others"
                                               : how == 2 ? "counts"
@@ -204,7 +205,7 @@ static trm_status connect_to_server(int *fd, trm_error *err) {
     const trmi_wait_limit patience = {.deadline = trmi_os_now() + patience_seconds};
     char address[32], host[64];
     int32_t port;
-    sim_job_address((int)draw((uint64_t)job.servers), address);
+    sim_job_address((int)draw_below((uint64_t)job.servers), address);
     TRMI_TRY(trmi_net_split(address, host, &port, err));
     return trmi_net_connect(host, port, &patience, fd, err);
 }
@@ -212,7 +213,7 @@ static trm_status connect_to_server(int *fd, trm_error *err) {
 /* A client of another job, or with another token. */
 static void come_from_another_job(void) {
     static const uint8_t other[32] = {1};
-    const bool token = draw(2) == 0;
+    const bool token = draw_below(2) == 0;
     trm_ps_client *client;
     trm_error err;
     trm_status status = sim_job_reach(-1, patience_seconds, token ? other : sim_job_token,
@@ -225,7 +226,7 @@ static void come_from_another_job(void) {
 
 /* Proves the token of the job, for another version or service. */
 static void speak_another_version(void) {
-    const bool version = draw(2) == 0;
+    const bool version = draw_below(2) == 0;
     const trmi_wait_limit patience = {.deadline = trmi_os_now() + patience_seconds};
     trmi_credentials mine = {.service = version ? TRMI_SERVICE_PARAMETERS : TRMI_SERVICE_RENDEZVOUS,
                              .version =
@@ -258,17 +259,17 @@ static void send_nonsense(void) {
         return;
     }
     for (size_t i = 0; i < sizeof bytes; i++) {
-        bytes[i] = (uint8_t)draw(256);
+        bytes[i] = (uint8_t)draw_below(256);
     }
-    const bool proves = draw(2) == 0;
+    const bool proves = draw_below(2) == 0;
     if (!proves || trmi_net_prove_token(fd, &mine, &patience, &session, &err) != TRM_OK ||
-        draw(2) == 0) {
+        draw_below(2) == 0) {
         trmi_net_send(fd, bytes, sizeof bytes, &patience, &err);
-        usleep((useconds_t)draw(8000000));
+        usleep((useconds_t)draw_below(8000000));
         close(fd);
     } else if (trmi_tcp_wrap(fd, "a server", &channel, &err) == TRM_OK) {
-        (void)!trmi_channel_send(channel, bytes, 8 + draw(sizeof bytes - 8), 1, &err);
-        usleep((useconds_t)draw(1000000));
+        (void)!trmi_channel_send(channel, bytes, 8 + draw_below(sizeof bytes - 8), 1, &err);
+        usleep((useconds_t)draw_below(1000000));
         channel->table->destroy(channel);
     }
 }
@@ -278,11 +279,11 @@ static void say_nothing(void) {
     enum { SILENT = 70 };
     int fds[SILENT], count = 0;
     trm_error err;
-    const int most = draw(4) == 0 ? SILENT : 1;
+    const int most = draw_below(4) == 0 ? SILENT : 1;
     while (count < most && connect_to_server(&fds[count], &err) == TRM_OK) {
         count++;
     }
-    usleep((useconds_t)draw(8000000));
+    usleep((useconds_t)draw_below(8000000));
     while (count > 0) {
         close(fds[--count]);
     }
@@ -291,7 +292,7 @@ static void say_nothing(void) {
 /* Asks for a table that is not there, or gives an order that is none. */
 static void ask_for_what_is_not_there(void) {
     static const int64_t orders[] = {TRMI_ORDER_STATS, TRMI_ORDER_ROW, 99};
-    const trmi_ps_note note = {.value = {orders[draw(3)], 500, 1}};
+    const trmi_ps_note note = {.value = {orders[draw_below(3)], 500, 1}};
     trm_ps_client *client;
     trm_error err;
     if (sim_job_reach(-1, patience_seconds, sim_job_token, sim_job_id, &client, &err) != TRM_OK) {
@@ -315,9 +316,9 @@ static int run_tool(void *argument) {
         send_nonsense,   say_nothing,           ask_for_what_is_not_there};
     (void)argument;
     while (!job.checking) {
-        usleep((useconds_t)(100000 + draw(3000000)));
+        usleep((useconds_t)(100000 + draw_below(3000000)));
         if (!job.checking) {
-            visits[draw(sizeof visits / sizeof *visits)]();
+            visits[draw_below(sizeof visits / sizeof *visits)]();
         }
     }
     return 0;

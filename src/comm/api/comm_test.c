@@ -66,7 +66,7 @@ static void all_pairs(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void messages(void **state) {
+static void messages_between_all_pairs(void **state) {
     for (int mode = 0; mode < 2; mode++) {
         rank_setup given = {.mode = mode};
         run_everywhere(all_pairs, &given, "all pairs");
@@ -203,7 +203,7 @@ static void split_groups(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void groups(void **state) {
+static void ranks_split_into_groups(void **state) {
     rank_setup given = {.mode = 0};
     run_everywhere(split_groups, &given, "splitting");
 }
@@ -265,7 +265,7 @@ static void create_disagreeing(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void disagreement(void **state) {
+static void disagreement_is_refused(void **state) {
     for (int mode = 0; mode < 6; mode++) {
         rank_setup given = {.mode = mode};
         for (int size = 2; size <= 3; size++) {
@@ -372,7 +372,7 @@ static void wrong_arguments(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void arguments(void **state) {
+static void wrong_arguments_are_refused(void **state) {
     rank_setup given = {.mode = 0};
     ranks_run(2, 0, false, other_options, &given, "other options");
     ranks_run(2, 0, false, wrong_arguments, &given, "wrong arguments");
@@ -585,14 +585,14 @@ static void a_rank_leaves_after_its_message(void **state) {
     ranks_run(2, 0, true, receive_and_leave, &given, "a last message");
 }
 
-static void killed(void **state) {
+static void a_killed_rank_fails_the_others(void **state) {
     for (int mode = 0; mode < 2; mode++) {
         hurt_rank(2, SIGKILL, mode);
         hurt_rank(5, SIGKILL, mode);
     }
 }
 
-static void stopped(void **state) {
+static void a_stopped_rank_fails_the_others(void **state) {
     hurt_rank(2, SIGSTOP, 0);
     hurt_rank(4, SIGSTOP, 1);
 }
@@ -629,18 +629,18 @@ static void nothing_left(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(messages),
+        cmocka_unit_test(messages_between_all_pairs),
         cmocka_unit_test(requests_in_order),
         cmocka_unit_test(many_requests),
-        cmocka_unit_test(groups),
+        cmocka_unit_test(ranks_split_into_groups),
         cmocka_unit_test(strict_order),
-        cmocka_unit_test(disagreement),
+        cmocka_unit_test(disagreement_is_refused),
         cmocka_unit_test(disagreement_in_counts),
-        cmocka_unit_test(arguments),
+        cmocka_unit_test(wrong_arguments_are_refused),
         cmocka_unit_test(a_rank_leaves),
         cmocka_unit_test(a_rank_leaves_after_its_message),
-        cmocka_unit_test(killed),
-        cmocka_unit_test(stopped),
+        cmocka_unit_test(a_killed_rank_fails_the_others),
+        cmocka_unit_test(a_stopped_rank_fails_the_others),
         cmocka_unit_test(killed_before_it_was_reached),
         cmocka_unit_test(nothing_left),
     };

@@ -100,14 +100,14 @@ static void on_two_hosts(int size, case_run *run, const char *what) {
 static const int64_t every_count[] = {0, 1, 1021, -1};
 static const int64_t few_counts[] = {7, 20011, -1};
 
-static void tcp(void **state) {
+static void two_hosts_over_tcp(void **state) {
     case_run flat = {.counts = every_count, .options = {.engine = "tcp"}};
     on_two_hosts(2, &flat, "tcp, every type");
     case_run large = {.counts = few_counts, .quick = true, .options = {.engine = "tcp"}};
     on_two_hosts(2, &large, "tcp");
 }
 
-static void ucx(void **state) {
+static void two_hosts_over_ucx(void **state) {
     if (access(PLUGINS "/trireme_comm_ucx.so", R_OK) != 0) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
@@ -137,8 +137,8 @@ static void two_levels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tcp),
-        cmocka_unit_test(ucx),
+        cmocka_unit_test(two_hosts_over_tcp),
+        cmocka_unit_test(two_hosts_over_ucx),
         cmocka_unit_test(two_levels),
     };
     return cmocka_run_group_tests(tests, make_hosts, remove_hosts);

@@ -98,10 +98,10 @@ static void run_under(const char *family, const char *mpirun, const char *role) 
     }
 }
 
-static void open_mpi(void **state) {
+static void open_mpi_ranks(void **state) {
     run_under("openmpi", "mpirun.openmpi --oversubscribe", "rank");
 }
-static void mpich(void **state) { run_under("mpich", "mpirun.mpich", "rank"); }
+static void mpich_ranks(void **state) { run_under("mpich", "mpirun.mpich", "rank"); }
 static void open_mpi_disagreement(void **state) {
     run_under("openmpi", "mpirun.openmpi --oversubscribe", "fails");
 }
@@ -114,8 +114,8 @@ int main(int argc, char **argv) {
     ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
     self[length > 0 ? length : 0] = '\0';
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(open_mpi),
-        cmocka_unit_test(mpich),
+        cmocka_unit_test(open_mpi_ranks),
+        cmocka_unit_test(mpich_ranks),
         cmocka_unit_test(open_mpi_disagreement),
         cmocka_unit_test(mpich_disagreement),
     };

@@ -10,7 +10,7 @@
 static const int64_t few_counts[] = {0, 1, 5, 1000, -1};
 static const int64_t more_counts[] = {3, 17, 20011, -1};
 
-static void simulated(void **state) {
+static void collectives_over_a_simulated_network(void **state) {
     static const int sizes[] = {1, 2, 3, 4, 5, 8};
     case_run run = {.counts = few_counts, .options = {.engine = "sim:delay=5,seed=7"}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -183,7 +183,7 @@ static void ring_messages(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void messages(void **state) {
+static void messages_between_all_pairs(void **state) {
     rank_setup given = {.options = {.engine = "sim:delay=50"}};
     ranks_run(3, 0, false, ring_messages, &given, "sim");
     given.options.engine = "tcp";
@@ -302,7 +302,7 @@ static void create_disagreeing(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void disagreement(void **state) {
+static void disagreement_is_refused(void **state) {
     static const char *const engines[] = {"sim", "tcp", NULL};
     for (int mode = 0; mode < 2; mode++) {
         for (int e = 0; e < 3; e++) {
@@ -455,17 +455,17 @@ static void bad_engines(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(simulated),
+        cmocka_unit_test(collectives_over_a_simulated_network),
         cmocka_unit_test(by_each_algorithm),
         cmocka_unit_test(tcp_flat),
         cmocka_unit_test(two_levels),
         cmocka_unit_test(three_orders),
         cmocka_unit_test(strict_over_networks),
         cmocka_unit_test(partials_keep_their_bits),
-        cmocka_unit_test(messages),
+        cmocka_unit_test(messages_between_all_pairs),
         cmocka_unit_test(faults_are_named),
         cmocka_unit_test(last_words_arrive),
-        cmocka_unit_test(disagreement),
+        cmocka_unit_test(disagreement_is_refused),
         cmocka_unit_test(killed_over_tcp),
         cmocka_unit_test(a_late_rank_is_waited_for),
         cmocka_unit_test(algorithm_texts),

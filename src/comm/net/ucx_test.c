@@ -12,7 +12,7 @@ static bool has_ucx(void) { return access(PLUGINS "/trireme_comm_ucx.so", R_OK) 
 
 static const int64_t counts[] = {0, 1, 1000, 20011, -1};
 
-static void collectives(void **state) {
+static void collectives_over_ucx(void **state) {
     if (!has_ucx()) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
@@ -64,7 +64,7 @@ static void send_wrongly(rank_context *context) {
     boot->table->destroy(boot);
 }
 
-static void faults(void **state) {
+static void faults_over_ucx(void **state) {
     if (!has_ucx()) {
         print_message("skipped: no UCX when this was configured\n");
         skip();
@@ -89,8 +89,8 @@ static void faults(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(collectives),
-        cmocka_unit_test(faults),
+        cmocka_unit_test(collectives_over_ucx),
+        cmocka_unit_test(faults_over_ucx),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -343,7 +343,7 @@ static void what_does_not_apply(void **state) {
     CHECK_FAILS(trmi_schedule_make(&request, &schedule, &err), TRM_UNSUPPORTED, err, "halving");
 }
 
-static void names(void **state) {
+static void algorithms_have_names(void **state) {
     assert_int_equal(trmi_algorithm_parse("ring", 4), TRMI_RING);
     assert_int_equal(trmi_algorithm_parse("H-D_R", 5), TRMI_HALVING);
     assert_int_equal(trmi_algorithm_parse("mesh", 4), TRMI_DIRECT);
@@ -356,7 +356,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule),
         cmocka_unit_test(what_does_not_apply),
-        cmocka_unit_test(names),
+        cmocka_unit_test(algorithms_have_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

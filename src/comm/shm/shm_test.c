@@ -75,7 +75,7 @@ static void sums_behind_each_other(rank_context *context) {
     CLOSE_COMM();
 }
 
-static void crowded(void **state) {
+static void crowded_ranks_sum(void **state) {
     rank_setup given = {.options = {.engine = "shm"}};
     cpu_set_t before, few;
     sched_getaffinity(0, sizeof before, &before);
@@ -192,7 +192,7 @@ static void keeps_memory(rank_context *context) {
     munmap(kept, bytes);
 }
 
-static void keeps(void **state) {
+static void memory_is_kept(void **state) {
     rank_setup given = {.options = {.engine = "shm"}};
     ranks_run(2, 0, true, keeps_memory, &given, "processes that keep shared memory");
 }
@@ -232,7 +232,7 @@ static void private_and_shared_memory_mix(void **state) {
     }
 }
 
-static void repeated(void **state) {
+static void sums_are_repeated(void **state) {
     rank_setup given = {.options = {.engine = "shm"}};
     for (int n = 2; n <= 3; n++) {
         /* elements of the last sums, of which one rank has fewer */
@@ -247,9 +247,9 @@ int main(void) {
         cmocka_unit_test(as_threads),
         cmocka_unit_test(as_processes),
         cmocka_unit_test(always_staged),
-        cmocka_unit_test(crowded),
-        cmocka_unit_test(repeated),
-        cmocka_unit_test(keeps),
+        cmocka_unit_test(crowded_ranks_sum),
+        cmocka_unit_test(sums_are_repeated),
+        cmocka_unit_test(memory_is_kept),
         cmocka_unit_test(private_and_shared_memory_mix),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

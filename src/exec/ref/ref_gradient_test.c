@@ -96,13 +96,13 @@ static trm_node build_binary(bench *b, trm_node (*f)(trm_graph *, trm_node, trm_
     trm_node narrow = of_kind(b, y, second);
     return draw_number(b, 0, 1) ? f(b->graph, wide, narrow) : f(b->graph, narrow, wide);
 }
-static trm_node add(bench *b) { return build_binary(b, trm_add, ANY); }
-static trm_node sub(bench *b) { return build_binary(b, trm_sub, ANY); }
-static trm_node mul(bench *b) { return build_binary(b, trm_mul, ANY); }
+static trm_node build_add(bench *b) { return build_binary(b, trm_add, ANY); }
+static trm_node build_sub(bench *b) { return build_binary(b, trm_sub, ANY); }
+static trm_node build_mul(bench *b) { return build_binary(b, trm_mul, ANY); }
 static trm_node build_divide(bench *b) { return build_binary(b, trm_div, POSITIVE); }
 
 #define UNARY(name, kind)                                                                          \
-    static trm_node b_##name(bench *b) {                                                           \
+    static trm_node build_##name(bench *b) {                                                       \
         return trm_##name(b->graph, of_kind(b, random_shape(b, 0, 4, 4), kind));                   \
     }
 UNARY(relu, DISTINCT)
@@ -111,21 +111,21 @@ UNARY(tanh, ANY)
 UNARY(exp, ANY)
 UNARY(log, POSITIVE)
 UNARY(sqrt, POSITIVE)
-static trm_node b_softmax(bench *b) {
+static trm_node build_softmax(bench *b) {
     return trm_softmax(b->graph, add_variable(b, random_shape(b, 1, 4, 4)));
 }
-static trm_node scale(bench *b) {
+static trm_node build_scale(bench *b) {
     return trm_scale(b->graph, add_variable(b, random_shape(b, 0, 3, 4)), -1.7);
 }
-static trm_node cast(bench *b) {
+static trm_node build_cast(bench *b) {
     trm_node half = trm_cast(b->graph, add_variable(b, random_shape(b, 1, 3, 4)), TRM_BFLOAT16);
     return trm_cast(b->graph, half, TRM_FLOAT32);
 }
-static trm_node dropout(bench *b) {
+static trm_node build_dropout(bench *b) {
     return trm_dropout(b->graph, add_variable(b, random_shape(b, 1, 3, 5)), 0.3);
 }
 
-static trm_node conv(bench *b) {
+static trm_node build_conv(bench *b) {
     int64_t groups = draw_number(b, 1, 2);
     trm_conv_options o = {.groups = groups};
     for (int i = 0; i < 2; i++) {
@@ -142,14 +142,14 @@ static trm_node conv(bench *b) {
     trm_node bias = draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(out)) : TRM_NO_NODE;
     return trm_conv2d(b->graph, x, w, bias, &o);
 }
-static trm_node linear(bench *b) {
+static trm_node build_linear(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     int64_t in = shape.dim[shape.rank - 1], out = draw_number(b, 1, 4);
     trm_node x = add_variable(b, shape), w = add_variable(b, trm_shape_of(out, in));
     trm_node bias = draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(out)) : TRM_NO_NODE;
     return trm_linear(b->graph, x, w, bias);
 }
-static trm_node matmul(bench *b) {
+static trm_node build_matmul(bench *b) {
     bool ta = draw_number(b, 0, 1), tb = draw_number(b, 0, 1);
     int64_t batch = draw_number(b, 0, 2), m = draw_number(b, 1, 4), k = draw_number(b, 1, 4),
             n = draw_number(b, 1, 4);
@@ -160,7 +160,7 @@ static trm_node matmul(bench *b) {
 }
 
 /* Leading dimensions of both, of one only, or of 1. */
-static trm_node matmul_any(bench *b) {
+static trm_node build_matmul_any(bench *b) {
     bool ta = draw_number(b, 0, 1), tb = draw_number(b, 0, 1);
     int64_t m = draw_number(b, 1, 3), k = draw_number(b, 1, 3), n = draw_number(b, 1, 3);
     trm_shape p = trm_shape_of(2, 3, ta ? k : m, ta ? m : k),
@@ -172,14 +172,14 @@ static trm_node matmul_any(bench *b) {
     trm_node x = add_variable(b, p), y = add_variable(b, q);
     return trm_matmul(b->graph, x, y, ta, tb);
 }
-static trm_node linear_by_inputs(bench *b) {
+static trm_node build_linear_by_inputs(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     int64_t in = shape.dim[shape.rank - 1], out = draw_number(b, 1, 4);
     trm_node x = add_variable(b, shape), w = add_variable(b, trm_shape_of(in, out));
     return trm_linear_by_inputs(
         b->graph, x, w, draw_number(b, 0, 1) ? add_variable(b, trm_shape_of(out)) : TRM_NO_NODE);
 }
-static trm_node layer_norm(bench *b) {
+static trm_node build_layer_norm(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 4);
     shape.dim[shape.rank - 1] = draw_number(b, 3, 6);
     trm_shape channels = trm_shape_of(shape.dim[shape.rank - 1]);
@@ -187,35 +187,35 @@ static trm_node layer_norm(bench *b) {
              beta = add_variable(b, channels);
     return trm_layer_norm(b->graph, x, gamma, beta, 1e-2);
 }
-static trm_node rms_norm(bench *b) {
+static trm_node build_rms_norm(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 4);
     trm_node x = add_variable(b, shape),
              gamma = add_variable(b, trm_shape_of(shape.dim[shape.rank - 1]));
     return trm_rms_norm(b->graph, x, gamma, 1e-2);
 }
-static trm_node gelu(bench *b) {
+static trm_node build_gelu(bench *b) {
     return trm_gelu(b->graph, trm_scale(b->graph, add_variable(b, random_shape(b, 0, 4, 4)), 3),
                     TRM_GELU_ERF);
 }
-static trm_node gelu_tanh(bench *b) {
+static trm_node build_gelu_tanh(bench *b) {
     return trm_gelu(b->graph, trm_scale(b->graph, add_variable(b, random_shape(b, 0, 4, 4)), 3),
                     TRM_GELU_TANH);
 }
-static trm_node silu(bench *b) {
+static trm_node build_silu(bench *b) {
     return trm_silu(b->graph, trm_scale(b->graph, add_variable(b, random_shape(b, 0, 4, 4)), 3));
 }
-static trm_node swiglu(bench *b) {
+static trm_node build_swiglu(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     trm_node gate = add_variable(b, shape), up = add_variable(b, shape);
     return trm_swiglu(b->graph, gate, up);
 }
-static trm_node rotary(bench *b) {
+static trm_node build_rotary(bench *b) {
     trm_shape shape = trm_shape_of(draw_number(b, 1, 2), draw_number(b, 1, 4), draw_number(b, 1, 2),
                                    2 * draw_number(b, 1, 3));
     return trm_rotary(b->graph, add_variable(b, shape), draw_number(b, 0, 1) ? 0 : 100,
                       draw_number(b, 0, 5));
 }
-static trm_node attention(bench *b) {
+static trm_node build_attention(bench *b) {
     int64_t batch = draw_number(b, 1, 2), queries = draw_number(b, 1, 4),
             keys = queries + draw_number(b, 0, 2);
     int64_t kv_heads = draw_number(b, 1, 2), heads = kv_heads * draw_number(b, 1, 2),
@@ -229,7 +229,7 @@ static trm_node attention(bench *b) {
                                      .scale = draw_number(b, 0, 1) ? 0 : 1.5};
     return trm_attention(b->graph, q, k, v, mask, &o);
 }
-static trm_node attention_packed(bench *b) {
+static trm_node build_attention_packed(bench *b) {
     int64_t batch = draw_number(b, 1, 2), keys = draw_number(b, 1, 4),
             kv_heads = draw_number(b, 1, 2), heads = kv_heads * draw_number(b, 1, 2);
     trm_node qkv =
@@ -240,13 +240,13 @@ static trm_node attention_packed(bench *b) {
     return trm_attention_packed(b->graph, qkv, heads, kv_heads, mask, &o);
 }
 
-static trm_node top_k(bench *b) {
+static trm_node build_top_k(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     trm_node columns;
     return trm_top_values(b->graph, of_kind(b, shape, DISTINCT),
                           draw_number(b, 1, shape.dim[shape.rank - 1]), &columns);
 }
-static trm_node expert_linear(bench *b) {
+static trm_node build_expert_linear(bench *b) {
     trm_shape rows = random_shape(b, 0, 2, 3), shape = rows;
     int64_t experts = draw_number(b, 1, 3);
     shape.dim[shape.rank++] = draw_number(b, 1, 3);
@@ -255,7 +255,7 @@ static trm_node expert_linear(bench *b) {
                  b, trm_shape_of(experts, draw_number(b, 1, 3), shape.dim[shape.rank - 1]));
     return trm_expert_linear(b->graph, x, w, add_ids(b, rows, experts, TRM_INT32));
 }
-static trm_node experts(bench *b) {
+static trm_node build_experts(bench *b) {
     int64_t count = draw_number(b, 2, 3), width = draw_number(b, 1, 3),
             hidden = draw_number(b, 1, 3);
     trm_node x = add_variable(b, trm_shape_of(draw_number(b, 1, 2), 2, width)), balance;
@@ -283,14 +283,14 @@ static trm_node norm_inputs(bench *b, trm_node inputs[6], bool residual) {
     inputs[5] = residual ? add_variable(b, shape) : TRM_NO_NODE;
     return inputs[0];
 }
-static trm_node batch_norm(bench *b) {
+static trm_node build_batch_norm(bench *b) {
     trm_node in[6];
     norm_inputs(b, in, false);
     return trm_batch_norm(b->graph, in[0], in[1], in[2], in[3], in[4], NULL);
 }
-static trm_node batch_norm_infer(bench *b) {
+static trm_node build_batch_norm_infer(bench *b) {
     b->graph->training = false;
-    trm_node y = batch_norm(b);
+    trm_node y = build_batch_norm(b);
     b->graph->training = true;
     return y;
 }
@@ -302,9 +302,9 @@ static trm_node norm_act_of(bench *b, bool relu_too, bool residual) {
     int32_t op = trmi_graph_add(b->graph, TRMI_OP_NORM_ACT, NULL, in, residual ? 6 : 5, 3, &attrs);
     return op == 0 ? TRM_NO_NODE : (trm_node){b->graph->ops[op].outputs[0]};
 }
-static trm_node norm_act(bench *b) { return norm_act_of(b, false, false); }
-static trm_node norm_act_relu(bench *b) { return norm_act_of(b, true, false); }
-static trm_node norm_act_residual(bench *b) { return norm_act_of(b, true, true); }
+static trm_node build_norm_act(bench *b) { return norm_act_of(b, false, false); }
+static trm_node build_norm_act_relu(bench *b) { return norm_act_of(b, true, false); }
+static trm_node build_norm_act_residual(bench *b) { return norm_act_of(b, true, true); }
 
 static trm_pool_options random_pool(bench *b) {
     trm_pool_options o = {.count_padding = draw_number(b, 0, 1)};
@@ -316,27 +316,29 @@ static trm_pool_options random_pool(bench *b) {
     }
     return o;
 }
-static trm_node image(bench *b, values kind) {
+static trm_node add_image(bench *b, values kind) {
     return of_kind(b,
                    trm_shape_of(draw_number(b, 1, 2), draw_number(b, 1, 2), draw_number(b, 3, 6),
                                 draw_number(b, 3, 6)),
                    kind);
 }
-static trm_node max_pool(bench *b) {
+static trm_node build_max_pool(bench *b) {
     trm_pool_options o = random_pool(b);
-    return trm_max_pool(b->graph, image(b, DISTINCT), &o);
+    return trm_max_pool(b->graph, add_image(b, DISTINCT), &o);
 }
-static trm_node avg_pool(bench *b) {
+static trm_node build_avg_pool(bench *b) {
     trm_pool_options o = random_pool(b);
-    return trm_avg_pool(b->graph, image(b, ANY), &o);
+    return trm_avg_pool(b->graph, add_image(b, ANY), &o);
 }
-static trm_node global_avg_pool(bench *b) { return trm_global_avg_pool(b->graph, image(b, ANY)); }
+static trm_node build_global_avg_pool(bench *b) {
+    return trm_global_avg_pool(b->graph, add_image(b, ANY));
+}
 
-static trm_node reshape(bench *b) {
+static trm_node build_reshape(bench *b) {
     return trm_reshape(b->graph, add_variable(b, trm_shape_of(2, 3, draw_number(b, 1, 4))),
                        trm_shape_of(-1, 2));
 }
-static trm_node transpose(bench *b) {
+static trm_node build_transpose(bench *b) {
     trm_shape shape = random_shape(b, 1, 5, 3);
     int32_t order[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape.rank; i++) {
@@ -344,7 +346,7 @@ static trm_node transpose(bench *b) {
     }
     return trm_transpose(b->graph, add_variable(b, shape), order);
 }
-static trm_node concat(bench *b) {
+static trm_node build_concat(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 3);
     int32_t axis = (int32_t)draw_number(b, 0, shape.rank - 1),
             count = (int32_t)draw_number(b, 1, 4);
@@ -355,7 +357,7 @@ static trm_node concat(bench *b) {
     }
     return trm_concat(b->graph, nodes, count, draw_number(b, 0, 1) ? axis : axis - shape.rank);
 }
-static trm_node slice(bench *b) {
+static trm_node build_slice(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 4);
     int64_t begin[TRM_MAX_RANK], size[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape.rank; i++) {
@@ -364,7 +366,7 @@ static trm_node slice(bench *b) {
     }
     return trm_slice(b->graph, add_variable(b, shape), begin, size);
 }
-static trm_node pad(bench *b) {
+static trm_node build_pad(bench *b) {
     trm_shape shape = random_shape(b, 1, 4, 3);
     int64_t before[TRM_MAX_RANK], after[TRM_MAX_RANK];
     for (int32_t i = 0; i < shape.rank; i++) {
@@ -373,13 +375,14 @@ static trm_node pad(bench *b) {
     }
     return trm_pad(b->graph, add_variable(b, shape), before, after, 0.5);
 }
-static trm_node broadcast(bench *b) {
+static trm_node build_broadcast(bench *b) {
     trm_node x = add_variable(b, trm_shape_of(draw_number(b, 1, 3), 1));
     trmi_attrs attrs = {.shape = {.shape = trm_shape_of(2, trm_node_shape(b->graph, x).dim[0], 4)}};
     return trmi_graph_add1(b->graph, TRMI_OP_BROADCAST, NULL, &x, 1, &attrs);
 }
-static trm_node reduce(bench *b, values kind,
-                       trm_node (*f)(trm_graph *, trm_node, const int32_t *, int32_t, bool)) {
+static trm_node build_reduction(bench *b, values kind,
+                                trm_node (*f)(trm_graph *, trm_node, const int32_t *, int32_t,
+                                              bool)) {
     trm_shape shape = random_shape(b, 1, 4, 4);
     int32_t axes[TRM_MAX_RANK], count = 0;
     for (int32_t i = 0; i < shape.rank; i++) {
@@ -389,11 +392,11 @@ static trm_node reduce(bench *b, values kind,
     }
     return f(b->graph, of_kind(b, shape, kind), axes, count, draw_number(b, 0, 1));
 }
-static trm_node reduce_sum(bench *b) { return reduce(b, ANY, trm_reduce_sum); }
-static trm_node reduce_mean(bench *b) { return reduce(b, ANY, trm_reduce_mean); }
-static trm_node reduce_max(bench *b) { return reduce(b, DISTINCT, trm_reduce_max); }
+static trm_node build_reduce_sum(bench *b) { return build_reduction(b, ANY, trm_reduce_sum); }
+static trm_node build_reduce_mean(bench *b) { return build_reduction(b, ANY, trm_reduce_mean); }
+static trm_node build_reduce_max(bench *b) { return build_reduction(b, DISTINCT, trm_reduce_max); }
 
-static trm_node xent(bench *b) {
+static trm_node build_xent(bench *b) {
     int64_t rows = draw_number(b, 1, 5), classes = draw_number(b, 2, 5);
     trm_xent_options o = {.label_smoothing = draw_number(b, 0, 1) ? 0.1 : 0,
                           .use_ignore_index = draw_number(b, 0, 1),
@@ -402,7 +405,7 @@ static trm_node xent(bench *b) {
     return trm_softmax_cross_entropy(b->graph, z,
                                      add_ids(b, trm_shape_of(rows), classes, TRM_INT32), &o);
 }
-static trm_node linear_xent(bench *b) {
+static trm_node build_linear_xent(bench *b) {
     trm_shape labels = random_shape(b, 0, 2, 3), shape = labels;
     int64_t classes = draw_number(b, 2, 5);
     shape.dim[shape.rank++] = draw_number(b, 1, 4);
@@ -413,26 +416,26 @@ static trm_node linear_xent(bench *b) {
     return trm_linear_cross_entropy(b->graph, x, w, add_ids(b, labels, classes, TRM_INT32), &o);
 }
 /* One parameter as table and as output layer: its two gradients are added. */
-static trm_node tied(bench *b) {
+static trm_node build_tied(bench *b) {
     int64_t rows = draw_number(b, 2, 5), width = draw_number(b, 1, 4), count = draw_number(b, 1, 4);
     trm_node table = add_variable(b, trm_shape_of(rows, width));
     trm_node x = trm_embedding(b->graph, table, add_ids(b, trm_shape_of(count), rows, TRM_INT32));
     return trm_linear_cross_entropy(b->graph, trm_tanh(b->graph, x), table,
                                     add_ids(b, trm_shape_of(count), rows, TRM_INT32), NULL);
 }
-static trm_node bce(bench *b) {
+static trm_node build_bce(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     trm_node z = add_variable(b, shape);
     return trm_bce_with_logits(b->graph, z, leaf_of(b, TRM_FLOAT32, shape, POSITIVE, true));
 }
-static trm_node embedding(bench *b) {
+static trm_node build_embedding(bench *b) {
     int64_t rows = draw_number(b, 2, 5);
     trm_node table = add_variable(b, trm_shape_of(rows, draw_number(b, 1, 4)));
     trm_dtype dtype = draw_number(b, 0, 1) ? TRM_INT32 : TRM_INT64;
     return trm_embedding(b->graph, table, add_ids(b, random_shape(b, 1, 2, 4), rows, dtype));
 }
 /* Bags of 2, 0, 1, ... rows; rows behind the last bag belong to none. */
-static trm_node bag_pool(bench *b) {
+static trm_node build_bag_pool(bench *b) {
     int64_t ends[6] = {0}, bags = draw_number(b, 1, 5), used = 0;
     for (int64_t i = 0; i < bags; i++) {
         ends[i + 1] = used += draw_number(b, 0, 3);
@@ -446,13 +449,13 @@ static trm_node bag_pool(bench *b) {
     trm_node x = add_variable(b, trm_shape_of(rows, draw_number(b, 1, 4)));
     return trm_bag_pool(b->graph, x, offsets, weights, (trm_bag_pooling)draw_number(b, 0, 2));
 }
-static trm_node pair_dots(bench *b) {
+static trm_node build_pair_dots(bench *b) {
     return trm_pair_dots(b->graph,
                          add_variable(b, trm_shape_of(draw_number(b, 1, 3), draw_number(b, 2, 5),
                                                       draw_number(b, 1, 4))));
 }
 
-static trm_node keyed_linear(bench *b) {
+static trm_node build_keyed_linear(bench *b) {
     int64_t samples = draw_number(b, 1, 6), fields = draw_number(b, 1, 3),
             width = draw_number(b, 1, 3), dense = draw_number(b, 0, 2);
     trm_node table = add_variable(b, trm_shape_of(4, width));
@@ -491,7 +494,7 @@ static const trm_custom_op square_plus = {.name = "square_plus",
                                           .infer = custom_infer,
                                           .run = custom_run,
                                           .gradient = custom_gradient};
-static trm_node custom(bench *b) {
+static trm_node build_custom(bench *b) {
     trm_shape shape = random_shape(b, 1, 3, 4);
     trm_node in[] = {add_variable(b, shape), add_variable(b, shape)}, out;
     trm_custom(b->graph, &square_plus, in, 2, &out);
@@ -499,7 +502,7 @@ static trm_node custom(bench *b) {
 }
 
 /* A value used twice, and a chain: the sums of the reverse sweep. */
-static trm_node diamond(bench *b) {
+static trm_node build_diamond(bench *b) {
     trm_node x = add_variable(b, trm_shape_of(2, 3)), y = trm_sigmoid(b->graph, x);
     return trm_mul(b->graph, trm_add(b->graph, y, trm_exp(b->graph, x)), trm_sub(b->graph, x, y));
 }
@@ -583,17 +586,17 @@ typedef struct entry {
     builder build;
 } entry;
 #define E(f)                                                                                       \
-    { #f, f }
+    { #f, build_##f }
 static const entry entries[] = {E(add),
                                 E(sub),
                                 E(mul),
-                                E(build_divide),
-                                {"relu", b_relu},
-                                {"sigmoid", b_sigmoid},
-                                {"tanh", b_tanh},
-                                {"exp", b_exp},
-                                {"log", b_log},
-                                {"sqrt", b_sqrt},
+                                E(divide),
+                                E(relu),
+                                E(sigmoid),
+                                E(tanh),
+                                E(exp),
+                                E(log),
+                                E(sqrt),
                                 E(scale),
                                 E(cast),
                                 E(dropout),
@@ -633,7 +636,7 @@ static const entry entries[] = {E(add),
                                 E(reduce_sum),
                                 E(reduce_mean),
                                 E(reduce_max),
-                                {"softmax", b_softmax},
+                                E(softmax),
                                 E(xent),
                                 E(bce),
                                 E(embedding),

@@ -81,7 +81,7 @@ static void the_cut_is_optimal(void **state) {
 
 /* With start-up cost only, one bucket is best; without start-up cost, no gradient waits for a later
  * one. */
-static void extremes(void **state) {
+static void costs_of_one_kind_have_known_buckets(void **state) {
     trmi_bucket_item items[4] = {{10, 1, false}, {10, 2, false}, {10, 3, false}, {10, 4, false}};
     trmi_bucket out[4];
     assert_int_equal(trmi_buckets_optimal(items, 4, 100, 0, out, NULL), 1);
@@ -120,7 +120,7 @@ static void fixed_and_listed_cuts(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_cut_is_optimal),
-        cmocka_unit_test(extremes),
+        cmocka_unit_test(costs_of_one_kind_have_known_buckets),
         cmocka_unit_test(fixed_and_listed_cuts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -430,7 +430,7 @@ static void line_and_square(void **state) {
     all_pairs("2x2", trm_shape_of(5, 4, 3), false);
     all_pairs("2x3", trm_shape_of(7, 6), true);
 }
-static void cube(void **state) {
+static void routes_on_a_cube(void **state) {
     (void)state;
     all_pairs("2x2x2", trm_shape_of(7, 8), false);
     all_pairs("4x2", trm_shape_of(9, 8), true);
@@ -505,7 +505,7 @@ static void texts_come_back(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(line_and_square),
-        cmocka_unit_test(cube),
+        cmocka_unit_test(routes_on_a_cube),
         cmocka_unit_test(peak_is_bounded),
         cmocka_unit_test(texts_come_back),
     };

@@ -5,6 +5,7 @@
 
 #include "base/os.h"
 #include "ps/client/client.h"
+#include "ps/table/row.h"
 
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ static void partitioners_cut_as_tensorflow_does(void **state) {
              err);
     static const int32_t expected[13] = {0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 4, 4};
     for (uint64_t row = 0; row < 13; row++) {
-        assert_int_equal(trm_ps_server_of(&p, row, 5), expected[row]);
+        assert_int_equal((int32_t)trmi_shard_of_row(&p, row, 5, 1), expected[row]);
     }
     trm_placement out;
     CHECK_FAILS(trm_ps_place(&(trm_ps_variable){0, 4}, 1, NULL, TRM_PLACE_BY_SIZE, &out, &err),
@@ -63,8 +64,8 @@ static void round_robin_goes_round_and_sizes_are_balanced(void **state) {
     }
     CHECK_OK(trm_ps_place(v, VARIABLES, NULL, TRM_PLACE_ROUND_ROBIN, p, &err), err);
     for (int i = 0; i < VARIABLES; i++) {
-        assert_int_equal(trm_ps_server_of(&p[i], 0, 3), i % 3);
-        assert_int_equal(trm_ps_server_of(&p[i], (uint64_t)v[i].rows - 1, 3), i % 3);
+        assert_int_equal((int32_t)trmi_shard_of_row(&p[i], 0, 3, 1), i % 3);
+        assert_int_equal((int32_t)trmi_shard_of_row(&p[i], (uint64_t)v[i].rows - 1, 3, 1), i % 3);
     }
     /* Parts of 1000 bytes: no server has more than its share and a part at either end. */
     trm_partition parts = {TRM_PARTITION_MAX_SIZE, 0, 1000};
@@ -73,7 +74,7 @@ static void round_robin_goes_round_and_sizes_are_balanced(void **state) {
         int64_t bytes[7] = {0}, total = 0;
         for (int i = 0; i < VARIABLES; i++) {
             for (int64_t row = 0; row < v[i].rows; row++) {
-                int32_t server = trm_ps_server_of(&p[i], (uint64_t)row, servers);
+                int32_t server = (int32_t)trmi_shard_of_row(&p[i], (uint64_t)row, servers, 1);
                 assert_in_range(server, 0, servers - 1);
                 bytes[server] += v[i].row_bytes;
                 total += v[i].row_bytes;

@@ -90,7 +90,7 @@ static void tensors_and_arrays(void **state) {
     check_bad(in_folder("y"), TRM_CORRUPT, "12 bytes of data, its shape and type take 24");
 }
 
-static void checkpoints(void **state) {
+static void checkpoints_are_shown(void **state) {
     trm_error err;
     trm_checkpoint_writer *writer;
     trm_named_tensor named = {"w", {values, TRM_FLOAT32, trm_shape_of(6)}};
@@ -112,7 +112,7 @@ static void checkpoints(void **state) {
     check_bad(in_folder("plain"), TRM_CORRUPT, "a directory, none of: checkpoint");
 }
 
-static void records(void **state) {
+static void records_are_shown(void **state) {
     trm_error err;
     trm_events *events;
     CHECK_OK(trm_events_open(in_folder("ev"), NULL, &events, &err), err);
@@ -144,7 +144,7 @@ static void records(void **state) {
     trmi_text_free(&file);
 }
 
-static void models(void **state) {
+static void models_are_shown(void **state) {
     trm_error err;
     trmi_onnx_model *model;
     CHECK_OK(trmi_onnx_create("g", &model, &err), err);
@@ -225,9 +225,9 @@ static void unknown_files_and_more_kinds(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tensors_and_arrays),
-        cmocka_unit_test(checkpoints),
-        cmocka_unit_test(records),
-        cmocka_unit_test(models),
+        cmocka_unit_test(checkpoints_are_shown),
+        cmocka_unit_test(records_are_shown),
+        cmocka_unit_test(models_are_shown),
         cmocka_unit_test(cifar_batches),
         cmocka_unit_test(the_real_cifar_is_recognised),
         cmocka_unit_test(unknown_files_and_more_kinds),

@@ -1,23 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Attention on pairs of bfloat16 against its definition in double: results differ by no more than
  * weights that are rounded to bfloat16 explain. cpu/ops/memory_test.c has the other cases. */
-#include "check.h"
+#include "kernel_run.h"
 
 #include "exec/attention.h"
-#include "exec/backend.h"
 #include "exec/cpu/dnnl/onednn.h"
 #include "exec/cpu/gemm/dense.h"
 
-#include "base/format/half.h"
-#include "base/memory.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <omp.h>
 
 /* Buffers: the operands and results of both operators. */
 enum { Q = 1, K, V, MASK, Y, LSE, DY, DQ, DK, DV, BUFFERS };
-enum { THREADS = 3 };
 
 /* A rounded number is so much of itself off at most, and a float32 sum so much of its terms. */
 static const double ROUNDED = 1.0 / 256, SUMMED = 2e-6;
@@ -32,16 +27,13 @@ typedef struct bench {
     trm_program program;
 } bench;
 
-static trmi_backend *backend;
-
 static void *data_of(const bench *b, int32_t buffer) {
     return b->memory + b->buffers[buffer].offset;
 }
 
 /* Returns number d of a row of a tensor of bfloat16. */
 static double read_number(const bench *b, int32_t buffer, int64_t row, int64_t d) {
-    const uint16_t *values = data_of(b, buffer);
-    return (double)trmi_bf16_to_float(values[row * b->width + d]);
+    return half_number(data_of(b, buffer), row * b->width + d);
 }
 
 /* Returns the rows of a query and of a key. */
@@ -63,17 +55,9 @@ static void lay_out(bench *b) {
                           : keys     ? k
                                      : q;
         trm_dtype dtype = i == MASK ? TRM_INT32 : i == LSE ? TRM_FLOAT32 : TRM_BFLOAT16;
-        int64_t size = trm_shape_count(&shape) * (int64_t)trm_dtype_bytes(dtype);
-        b->buffers[i] = (trmi_buffer){.name = "t",
-                                      .dtype = dtype,
-                                      .shape = shape,
-                                      .arena = TRMI_ARENA_ACTIVATION,
-                                      .offset = bytes,
-                                      .bytes = size};
-        bytes += (size + 127) / 64 * 64;
+        bytes = kernel_place(&b->buffers[i], dtype, &shape, bytes);
     }
-    b->memory = trmi_alloc((size_t)bytes);
-    memset(b->memory, 0x7F, (size_t)bytes);
+    b->memory = kernel_memory(bytes);
     b->attrs.attention.causal = b->causal;
     b->attrs.attention.scale = 1 / sqrt((double)b->width);
     b->program.buffers = b->buffers;
@@ -106,18 +90,9 @@ static void run_operator(bench *b, trmi_op_kind kind, const int32_t *inputs, int
                       .outputs = outputs,
                       .inputs_count = inputs_count,
                       .outputs_count = outputs_count};
-    trmi_kernel kernel = {.program = &b->program, .step = &step};
-    trmi_kernel_env env = {.threads = THREADS};
-    CHECK_OK(backend->bind(backend, &kernel, &err), err);
-    env.arena[TRMI_ARENA_ACTIVATION] = b->memory;
-    env.arena[TRMI_ARENA_SCRATCH] =
-        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &step));
-    omp_set_num_threads(THREADS);
-    CHECK_OK(kernel.run(&kernel, &env, &err), err);
-    trmi_free(env.arena[TRMI_ARENA_SCRATCH]);
-    if (kernel.destroy != NULL) {
-        kernel.destroy(&kernel);
-    }
+    CHECK_OK(kernel_run(&b->program, &step, b->memory, (trmi_kernel_env){.threads = KERNEL_THREADS},
+                        &err),
+             err);
 }
 
 static void run_both(bench *b) {
@@ -299,13 +274,6 @@ static void rounded_weights_are_the_definition(void **state) {
 }
 
 int main(void) {
-    trm_error err;
-    if (trmi_backend_onednn(THREADS, NULL, &backend, &err) != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
-    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(rounded_weights_are_the_definition)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    backend->destroy(backend);
-    return failed;
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Convolution steps of the onednn back-end against the definition in double precision. */
+#define KERNEL_THREADS 2
 #include "conv_check.h"
+#include "kernel_run.h"
 
 #include "base/cpu.h"
 
@@ -8,17 +10,6 @@
 #include "exec/cpu/tuning/tuning.h"
 
 #include <unistd.h>
-
-static trmi_backend *backend;
-
-static int setup(void **state) {
-    trm_error err;
-    return trmi_backend_onednn(2, NULL, &backend, &err) == TRM_OK ? 0 : -1;
-}
-static int teardown(void **state) {
-    backend->destroy(backend);
-    return 0;
-}
 
 /* oneDNN 2 has few bfloat16 convolutions for CPUs without AVX-512, and says so only when one is
  * made. The step then takes another algorithm, which check_conv() compares. */
@@ -101,7 +92,7 @@ static void mixed_layouts(void **state) {
 
 /* bfloat16 images with float32 master weights and float32 weight gradients, and bfloat16 weights.
  */
-static void bfloat16(void **state) {
+static void bfloat16_is_the_definition(void **state) {
     for (int i = 0; i < 48; i++) {
         trmi_conv_problem p = check_random_problem((trmi_conv_direction)(i % 3));
         p.image_type = p.result_type = TRM_BFLOAT16;
@@ -229,7 +220,7 @@ static void refuses_other_types(void **state) {
 }
 
 /* With a tuning file: choices are measured once, kept, and found again by the next back-end. */
-static void tuned(void **state) {
+static void choices_are_measured_once(void **state) {
     char path[64];
     snprintf(path, sizeof path, "/tmp/trireme_conv_tuning_%d", (int)getpid());
     unlink(path);
@@ -324,12 +315,12 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_shapes),
         cmocka_unit_test(mixed_layouts),
-        cmocka_unit_test(bfloat16),
+        cmocka_unit_test(bfloat16_is_the_definition),
         cmocka_unit_test(resnet_kinds),
         cmocka_unit_test(some_rows),
         cmocka_unit_test(threads_change_no_bit),
         cmocka_unit_test(refuses_other_types),
-        cmocka_unit_test(tuned),
+        cmocka_unit_test(choices_are_measured_once),
     };
-    return cmocka_run_group_tests(tests, setup, teardown);
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LINEAR and MATMUL steps against the definition in double precision: all transposes, batches,
  * bias, float32 and bfloat16, random sizes; what the plan fuses into them. */
-#include "check.h"
+#define KERNEL_THREADS 2
+#include "kernel_run.h"
 
 #include "exec/cpu/dnnl/onednn.h"
 #include "exec/cpu/gemm/dense.h"
@@ -12,17 +13,7 @@
 
 #include <math.h>
 
-static trmi_backend *backend;
 static uint32_t counter;
-
-static int setup(void **state) {
-    trm_error err;
-    return trmi_backend_onednn(2, NULL, &backend, &err) == TRM_OK ? 0 : -1;
-}
-static int teardown(void **state) {
-    backend->destroy(backend);
-    return 0;
-}
 
 static int64_t draw_between(int64_t low, int64_t high) {
     uint32_t r = trmi_random_u32(3, TRMI_STREAM_TEST, counter++);
@@ -154,7 +145,7 @@ static void check_product(const shape *given) {
     trmi_free(c);
 }
 
-static void matmul(void **state) {
+static void products_are_the_definition(void **state) {
     for (int i = 0; i < 64; i++) {
         check_product(&(shape){.batch = draw_between(1, 3),
                                .m = draw_between(1, 70),
@@ -166,7 +157,7 @@ static void matmul(void **state) {
     }
 }
 
-static void linear(void **state) {
+static void linear_layers_are_the_definition(void **state) {
     for (int i = 0; i < 24; i++) {
         check_product(&(shape){.batch = 1,
                                .m = draw_between(1, 400),
@@ -205,7 +196,7 @@ static void round_to_bf16(float *v, int64_t count, uint16_t *to) {
 
 /* dense.c on pairs of bfloat16, beside the same product of float32 operands that are bfloat16
  * numbers: rows and weights, A and B of either type, odd depths, sums that are added. */
-static void pairs(void **state) {
+static void pairs_are_products_of_floats(void **state) {
     if (trmi_dense_pairs() == NULL) {
         print_message("[  note  ] skipped: this CPU does not multiply pairs of bfloat16\n");
         skip();
@@ -247,7 +238,7 @@ static void pairs(void **state) {
 }
 
 /* dense.c: many rows, or a large batch summed over; splits and blocks of k; edges of panels. */
-static void dense(void **state) {
+static void many_rows_are_the_definition(void **state) {
     for (int i = 0; i < 16; i++) {
         check_product(&(shape){.batch = 1,
                                .m = draw_between(256, 700),
@@ -276,7 +267,7 @@ static void dense(void **state) {
 
 /* dense.c: few rows by much, as it lies; a mask; edges of vectors and of strips; not so wide that
  * threads share it. */
-static void few(void **state) {
+static void few_rows_are_the_definition(void **state) {
     for (int i = 0; i < 24; i++) {
         int64_t n = i % 6 == 0 ? draw_between(64, 100) : draw_between(100, 700);
         check_product(&(shape){.batch = 1,
@@ -288,7 +279,7 @@ static void few(void **state) {
 }
 
 /* narrow.c: one to four rows, weights of both forms, sizes that are no multiples of anything. */
-static void narrow(void **state) {
+static void one_to_four_rows_are_the_definition(void **state) {
     for (int i = 0; i < 48; i++) {
         check_product(&(shape){.batch = 1,
                                .m = draw_between(1, 4),
@@ -303,9 +294,12 @@ static void narrow(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matmul), cmocka_unit_test(linear),
-                                       cmocka_unit_test(dense),  cmocka_unit_test(few),
-                                       cmocka_unit_test(narrow), cmocka_unit_test(rounded_weights),
-                                       cmocka_unit_test(pairs)};
-    return cmocka_run_group_tests(tests, setup, teardown);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(products_are_the_definition),
+                                       cmocka_unit_test(linear_layers_are_the_definition),
+                                       cmocka_unit_test(many_rows_are_the_definition),
+                                       cmocka_unit_test(few_rows_are_the_definition),
+                                       cmocka_unit_test(one_to_four_rows_are_the_definition),
+                                       cmocka_unit_test(rounded_weights),
+                                       cmocka_unit_test(pairs_are_products_of_floats)};
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

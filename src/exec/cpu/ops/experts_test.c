@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Linear layers of experts on pairs of bfloat16 against their definition in double, with weights
  * rounded to bfloat16 where the kernel rounds them. memory_test.c has the other cases. */
-#include "check.h"
+#include "kernel_run.h"
 
-#include "exec/backend.h"
 #include "exec/cpu/dnnl/onednn.h"
 #include "exec/cpu/gemm/dense.h"
 
-#include "base/format/half.h"
-#include "base/memory.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <omp.h>
 
-enum { THREADS = 3, BUFFERS = 5 };
+enum { BUFFERS = 5 };
 
 /* The three products: rows by weights, by their transpose, and the gradient of the weights. */
 typedef enum form { FORWARD, BACKWARD, WEIGHTS, FORMS } form;
@@ -30,13 +26,8 @@ typedef struct bench {
     trmi_step step;
 } bench;
 
-static trmi_backend *backend;
-
 static void *data_of(const bench *b, int32_t buffer) {
     return b->memory + b->buffers[buffer].offset;
-}
-static double of_bf16(const void *values, int64_t i) {
-    return (double)trmi_bf16_to_float(((const uint16_t *)values)[i]);
 }
 
 /* Buffers 1 to 4: the first rows, the weights or other rows, experts, the result. */
@@ -56,17 +47,9 @@ static void lay_out(bench *b) {
     int64_t bytes = 0;
     for (int32_t i = 1; i < BUFFERS; i++) {
         trm_dtype dtype = i == 3 ? TRM_INT32 : shapes[i].rank == 3 ? TRM_FLOAT32 : TRM_BFLOAT16;
-        int64_t size = trm_shape_count(&shapes[i]) * (int64_t)trm_dtype_bytes(dtype);
-        b->buffers[i] = (trmi_buffer){.name = "t",
-                                      .dtype = dtype,
-                                      .shape = shapes[i],
-                                      .arena = TRMI_ARENA_ACTIVATION,
-                                      .offset = bytes,
-                                      .bytes = size};
-        bytes += (size + 127) / 64 * 64;
+        bytes = kernel_place(&b->buffers[i], dtype, &shapes[i], bytes);
     }
-    b->memory = trmi_alloc((size_t)bytes);
-    memset(b->memory, 0x7F, (size_t)bytes);
+    b->memory = kernel_memory(bytes);
     b->attrs.expert.transposed = b->form == BACKWARD;
     b->attrs.expert.experts = b->experts;
     b->program.buffers = b->buffers;
@@ -104,24 +87,16 @@ static void fill_inputs(const bench *b) {
 
 static void run_experts(bench *b) {
     trm_error err;
-    trmi_kernel kernel = {.program = &b->program, .step = &b->step};
-    trmi_kernel_env env = {.threads = THREADS};
-    CHECK_OK(backend->bind(backend, &kernel, &err), err);
-    env.arena[TRMI_ARENA_ACTIVATION] = b->memory;
-    env.arena[TRMI_ARENA_SCRATCH] =
-        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
-    omp_set_num_threads(THREADS);
-    CHECK_OK(kernel.run(&kernel, &env, &err), err);
-    trmi_free(env.arena[TRMI_ARENA_SCRATCH]);
-    if (kernel.destroy != NULL) {
-        kernel.destroy(&kernel);
-    }
+    CHECK_OK(kernel_run(&b->program, &b->step, b->memory,
+                        (trmi_kernel_env){.threads = KERNEL_THREADS}, &err),
+             err);
 }
 
 /* Compares a number of the result with a sum, whose terms have the absolute sum `size`. */
 static void check_sum(const bench *b, int64_t at, double sum, double size) {
     bool half = b->form != WEIGHTS;
-    double found = half ? of_bf16(data_of(b, 4), at) : (double)((const float *)data_of(b, 4))[at];
+    double found =
+        half ? half_number(data_of(b, 4), at) : (double)((const float *)data_of(b, 4))[at];
     if (!(fabs(found - sum) <= 2e-6 * size + (half ? fabs(sum) / 256 : 0) + 1e-12)) {
         fail_msg("form %d, %ld rows, weights %ld x %ld: number %ld is %.9g, expected %.9g", b->form,
                  (long)b->rows, (long)b->outs, (long)b->ins, (long)at, found, sum);
@@ -137,7 +112,7 @@ static void check_row(const bench *b, int64_t row, int64_t o) {
     double sum = 0, size = 0;
     for (int64_t i = 0; i < from; i++) {
         float weight = w[turned ? i * b->ins + o : o * b->ins + i];
-        double term = of_bf16(data_of(b, 1), row * from + i) *
+        double term = half_number(data_of(b, 1), row * from + i) *
                       (double)trmi_bf16_to_float(trmi_float_to_bf16(weight));
         sum += term;
         size += fabs(term);
@@ -149,8 +124,8 @@ static void check_row(const bench *b, int64_t row, int64_t o) {
 static void check_weight(const bench *b, int64_t expert, int64_t o, int64_t i) {
     double sum = 0, size = 0;
     for (int64_t r = 0; r < b->rows; r++) {
-        double term =
-            of_bf16(data_of(b, 1), r * b->outs + o) * of_bf16(data_of(b, 2), r * b->ins + i);
+        double term = half_number(data_of(b, 1), r * b->outs + o) *
+                      half_number(data_of(b, 2), r * b->ins + i);
         bool own = ((const int32_t *)data_of(b, 3))[r] == expert;
         sum += own ? term : 0;
         size += own ? fabs(term) : 0;
@@ -196,13 +171,6 @@ static void rounded_weights_are_the_definition(void **state) {
 }
 
 int main(void) {
-    trm_error err;
-    if (trmi_backend_onednn(THREADS, NULL, &backend, &err) != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
-    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(rounded_weights_are_the_definition)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    backend->destroy(backend);
-    return failed;
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -1,20 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The output layer on pairs of bfloat16 against its definition in double, with x, W and the logits'
  * gradients rounded to bfloat16 where the kernel rounds them. memory_test.c has the other cases. */
-#include "check.h"
+#include "kernel_run.h"
 
-#include "exec/backend.h"
 #include "exec/cpu/dnnl/onednn.h"
 #include "exec/cpu/gemm/dense.h"
 
-#include "base/format/half.h"
-#include "base/memory.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <omp.h>
 
-enum { THREADS = 3, IGNORED = 0, INPUTS = 4, BUFFERS = 9 };
+enum { IGNORED = 0, INPUTS = 4, BUFFERS = 9 };
 
 /* One size, with its operands, results and scratch as a program would have them. */
 typedef struct bench {
@@ -26,13 +22,8 @@ typedef struct bench {
     trmi_step step;
 } bench;
 
-static trmi_backend *backend;
-
 static void *data_of(const bench *b, int32_t buffer) {
     return b->memory + b->buffers[buffer].offset;
-}
-static double of_bf16(const void *values, int64_t i) {
-    return (double)trmi_bf16_to_float(((const uint16_t *)values)[i]);
 }
 static double round_value(double value) {
     return (double)trmi_bf16_to_float(trmi_float_to_bf16((float)value));
@@ -51,17 +42,9 @@ static void lay_out(bench *b) {
     for (int32_t i = 1; i < BUFFERS; i++) {
         trm_dtype dtype = i == 1 || i == 6 ? TRM_BFLOAT16 : i == 3 ? TRM_INT32 : TRM_FLOAT32;
         const trm_shape *shape = &shapes[i < 6 ? i : i == 8 ? 4 : i - 5];
-        int64_t size = trm_shape_count(shape) * (int64_t)trm_dtype_bytes(dtype);
-        b->buffers[i] = (trmi_buffer){.name = "t",
-                                      .dtype = dtype,
-                                      .shape = *shape,
-                                      .arena = TRMI_ARENA_ACTIVATION,
-                                      .offset = bytes,
-                                      .bytes = size};
-        bytes += (size + 127) / 64 * 64;
+        bytes = kernel_place(&b->buffers[i], dtype, shape, bytes);
     }
-    b->memory = trmi_alloc((size_t)bytes);
-    memset(b->memory, 0x7F, (size_t)bytes);
+    b->memory = kernel_memory(bytes);
     b->attrs.xent.use_ignore_index = true;
     b->attrs.xent.ignore_index = IGNORED;
     b->program.buffers = b->buffers;
@@ -97,18 +80,9 @@ static void fill_inputs(const bench *b, uint32_t labels) {
 
 static void run_loss(bench *b) {
     trm_error err;
-    trmi_kernel kernel = {.program = &b->program, .step = &b->step};
-    trmi_kernel_env env = {.threads = THREADS};
-    CHECK_OK(backend->bind(backend, &kernel, &err), err);
-    env.arena[TRMI_ARENA_ACTIVATION] = b->memory;
-    env.arena[TRMI_ARENA_SCRATCH] =
-        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
-    omp_set_num_threads(THREADS);
-    CHECK_OK(kernel.run(&kernel, &env, &err), err);
-    trmi_free(env.arena[TRMI_ARENA_SCRATCH]);
-    if (kernel.destroy != NULL) {
-        kernel.destroy(&kernel);
-    }
+    CHECK_OK(kernel_run(&b->program, &b->step, b->memory,
+                        (trmi_kernel_env){.threads = KERNEL_THREADS}, &err),
+             err);
 }
 
 /* A sum, and the most by which a kernel's float32 sum may differ. */
@@ -141,7 +115,7 @@ static double compute_logits(const bench *b, int64_t row, double *z) {
         double size = fabs(z[k] = (double)bias[k]);
         for (int64_t i = 0; i < b->width; i++) {
             double term = round_value((double)w[k * b->width + i]) *
-                          of_bf16(data_of(b, 1), row * b->width + i);
+                          half_number(data_of(b, 1), row * b->width + i);
             z[k] += term;
             size += fabs(term);
         }
@@ -179,12 +153,12 @@ static void check_results(const bench *b) {
             for (int64_t i = 0; i < b->width; i++) {
                 add_product(&dx[i], dz, off, round_value((double)w[k * b->width + i]));
                 add_product(&dw[k * b->width + i], dz, off,
-                            of_bf16(data_of(b, 1), r * b->width + i));
+                            half_number(data_of(b, 1), r * b->width + i));
             }
         }
         for (int64_t i = 0; i < b->width; i++) {
             int64_t at = r * b->width + i;
-            check_value(&dx[i], of_bf16(data_of(b, 6), at), true, "gradient of x", at);
+            check_value(&dx[i], half_number(data_of(b, 6), at), true, "gradient of x", at);
         }
     }
     check_value(&loss, (double)*(const float *)data_of(b, 5), false, "loss", 0);
@@ -225,13 +199,6 @@ static void rounded_operands_are_the_definition(void **state) {
 }
 
 int main(void) {
-    trm_error err;
-    if (trmi_backend_onednn(THREADS, NULL, &backend, &err) != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
-    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(rounded_operands_are_the_definition)};
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    backend->destroy(backend);
-    return failed;
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -3,9 +3,8 @@
  * are interpreted, then each operator is run alone on what it saw there: both layouts, float32 and
  * bfloat16, one thread and three (the same bits), in place where the back-end says so, every
  * instruction set. */
-#include "check.h"
+#include "kernel_run.h"
 
-#include "exec/backend.h"
 #include "exec/convert.h"
 #include "exec/cpu/dnnl/onednn.h"
 #include "tests/lib/interpret.h"
@@ -16,13 +15,11 @@
 #include "base/rng.h"
 
 #include <math.h>
-#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LEAVES_MAX = 16, THREADS = 3, SEED = 9, STEP = 4 };
+enum { LEAVES_MAX = 16, SEED = 9, STEP = 4 };
 
-static trmi_backend *backend;
 static int64_t tested[TRMI_OP_KINDS];
 
 /* ---- random graphs --------------------------------------------------------------------------- */
@@ -349,15 +346,9 @@ static int32_t add_buffer(bench *b, trmi_interpreter *run, const trmi_op *op, in
         dtype = TRM_BFLOAT16;
     }
     trmi_buffer *buffer = &b->buffers[i];
-    *buffer = (trmi_buffer){.name = "t",
-                            .dtype = dtype,
-                            .shape = t->shape,
-                            .arena = TRMI_ARENA_ACTIVATION,
-                            .layout = t->shape.rank == 4 ? layout : TRMI_PLAIN,
-                            .offset = b->bytes,
-                            .bytes = trm_shape_count(&t->shape) * (int64_t)trm_dtype_bytes(dtype)};
+    b->bytes = kernel_place(buffer, dtype, &t->shape, b->bytes);
+    buffer->layout = t->shape.rank == 4 ? layout : TRMI_PLAIN;
     b->seen[i] = t;
-    b->bytes += (buffer->bytes + 127) / 64 * 64;
     return i;
 }
 
@@ -413,23 +404,8 @@ static void run_reference(bench *b, char *memory) {
 }
 
 static trm_status run_fast(bench *b, char *memory, int threads, trm_error *err) {
-    trmi_kernel kernel = {.program = &b->program, .step = &b->step};
-    trmi_kernel_env env = {.threads = threads, .seed = SEED, .step = STEP};
-    trm_status status = backend->bind(backend, &kernel, err);
-    if (status != TRM_OK) {
-        return status;
-    }
-    char *scratch =
-        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
-    env.arena[TRMI_ARENA_ACTIVATION] = memory;
-    env.arena[TRMI_ARENA_SCRATCH] = scratch;
-    omp_set_num_threads(threads);
-    status = kernel.run(&kernel, &env, err);
-    if (kernel.destroy != NULL) {
-        kernel.destroy(&kernel);
-    }
-    trmi_free(scratch);
-    return status;
+    const trmi_kernel_env env = {.threads = threads, .seed = SEED, .step = STEP};
+    return kernel_run(&b->program, &b->step, memory, env, err);
 }
 
 static void compare_buffer(const bench *b, int32_t buffer, const char *fast, const char *slow,
@@ -516,7 +492,7 @@ static void check_in_place(bench *b, const trm_graph *graph, const trmi_op *op, 
         char *memory = inputs_of(b, slow);
         int64_t offset = y->offset;
         y->offset = x->offset;
-        CHECK_OK(run_fast(b, memory, THREADS, &err), err);
+        CHECK_OK(run_fast(b, memory, KERNEL_THREADS, &err), err);
         char *moved = trmi_alloc((size_t)b->bytes + 64);
         memcpy(moved + offset, memory + x->offset, (size_t)y->bytes);
         y->offset = offset;
@@ -556,7 +532,7 @@ static void check_op(world *w, trmi_interpreter *run, const trmi_op *op, bool ha
         goto done; /* the reference kernel serves it */
     }
     CHECK_OK(status, err);
-    CHECK_OK(run_fast(&b, three, THREADS, &err), err);
+    CHECK_OK(run_fast(&b, three, KERNEL_THREADS, &err), err);
     if (op->kind == TRMI_OP_KEYED_LINEAR_GRAD) {
         fold_groups(&b, one);
         fold_groups(&b, three);
@@ -833,18 +809,11 @@ static void other_instruction_sets_pass_too(void **state) {
 }
 
 int main(void) {
-    trm_error err;
-    if (trmi_backend_onednn(THREADS, NULL, &backend, &err) != TRM_OK) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fast_kernels_are_the_reference_ones),
         cmocka_unit_test(reorders_are_the_reference_ones),
         cmocka_unit_test(special_values_are_kept),
         cmocka_unit_test(other_instruction_sets_pass_too),
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    backend->destroy(backend);
-    return failed;
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -1,17 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The fast norms against the reference ones: every kind, form, dtype, many shapes and thread
  * counts. */
-#include "check.h"
+#include "kernel_run.h"
 
-#include "exec/backend.h"
 #include "exec/convert.h"
 
-#include "base/format/half.h"
-#include "base/memory.h"
 #include "base/rng.h"
 
 #include <math.h>
-#include <omp.h>
 
 typedef struct setup {
     trm_shape shape;
@@ -50,29 +46,15 @@ typedef struct bench {
 static int32_t add_buffer(bench *b, const trm_shape *shape, trm_dtype dtype) {
     int32_t i = ++b->program.buffers_count;
     trmi_buffer *buffer = &b->buffers[i];
-    *buffer = (trmi_buffer){.name = "t",
-                            .dtype = dtype,
-                            .shape = *shape,
-                            .arena = TRMI_ARENA_ACTIVATION,
-                            .offset = b->bytes,
-                            .layout = shape->rank == 4 ? TRMI_CHANNELS_LAST : TRMI_PLAIN};
-    buffer->bytes = trm_shape_count(shape) * (int64_t)trm_dtype_bytes(dtype);
-    b->bytes += (buffer->bytes + 127) / 64 * 64;
+    b->bytes = kernel_place(buffer, dtype, shape, b->bytes);
+    buffer->layout = shape->rank == 4 ? TRMI_CHANNELS_LAST : TRMI_PLAIN;
     return i;
 }
 
-static void run_fast(trmi_backend *backend, bench *b, char *memory) {
+static void run_fast(const bench *b, char *memory, int threads) {
     trm_error err;
-    trmi_kernel kernel = {.program = &b->program, .step = &b->step};
-    trmi_kernel_env env = {.threads = 2};
-    char *scratch =
-        trmi_alloc((size_t)backend->target.scratch(backend->target.context, &b->program, &b->step));
-    env.arena[TRMI_ARENA_ACTIVATION] = memory;
-    env.arena[TRMI_ARENA_SCRATCH] = scratch;
-    CHECK_OK(backend->bind(backend, &kernel, &err), err);
-    CHECK_OK(kernel.run(&kernel, &env, &err), err);
-    kernel.destroy(&kernel);
-    trmi_free(scratch);
+    CHECK_OK(kernel_run(&b->program, &b->step, memory, (trmi_kernel_env){.threads = threads}, &err),
+             err);
 }
 
 /* The same through the reference kernel on plain copies; results back in the fast layout. */
@@ -139,7 +121,7 @@ static void compare_arenas(const bench *b, const char *fast, const char *slow, d
     }
 }
 
-static void check_norm(trmi_backend *backend, trmi_op_kind kind, const setup *s, bool two) {
+static void check_norm(trmi_op_kind kind, const setup *s, bool two) {
     bench b = {.step = {.kind = TRMI_STEP_OP, .op_kind = kind, .name = "norm"}};
     trm_shape channels = trm_shape_of(s->shape.dim[1]);
     bool grad = kind == TRMI_OP_NORM_ACT_GRAD || kind == TRMI_OP_BATCH_NORM_GRAD;
@@ -198,10 +180,8 @@ static void check_norm(trmi_backend *backend, trmi_op_kind kind, const setup *s,
     }
     memcpy(slow, fast, (size_t)b.bytes);
     memcpy(again, fast, (size_t)b.bytes);
-    omp_set_num_threads(2);
-    run_fast(backend, &b, fast);
-    omp_set_num_threads(3);
-    run_fast(backend, &b, again);
+    run_fast(&b, fast, 2);
+    run_fast(&b, again, 3);
     assert_memory_equal(fast, again, (size_t)b.bytes);
     run_reference(&b, slow);
     compare_arenas(&b, fast, slow, s->dtype == TRM_BFLOAT16 ? 1e-2 : 3e-5);
@@ -216,9 +196,6 @@ static void all_kinds_equal_the_reference(void **state) {
         TRMI_OP_NORM_ACT_INFER, TRMI_OP_NORM_ACT_APPLY,   TRMI_OP_NORM_ACT_GRAD};
     static const int64_t shapes[][4] = {{1, 1, 1, 2},  {2, 3, 5, 7},    {4, 16, 3, 3},
                                         {3, 70, 9, 4}, {128, 40, 1, 1}, {5, 256, 12, 12}};
-    trm_error err;
-    trmi_backend *backend;
-    CHECK_OK(trmi_backend_onednn(2, NULL, &backend, &err), err);
     for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
         for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
             for (int form = 0; form < 8; form++) {
@@ -233,32 +210,27 @@ static void all_kinds_equal_the_reference(void **state) {
                              !(kinds[k] == TRMI_OP_NORM_ACT_APPLY && s.residual) &&
                              !(s.residual && !s.relu);
                 if (legal) {
-                    check_norm(backend, kinds[k], &s, false);
-                    check_norm(backend, kinds[k], &s, true);
+                    check_norm(kinds[k], &s, false);
+                    check_norm(kinds[k], &s, true);
                 }
             }
         }
     }
-    backend->destroy(backend);
 }
 
 /* Outputs that are too large for the caches are stored past them. */
 static void large_outputs(void **state) {
-    trm_error err;
-    trmi_backend *backend;
-    CHECK_OK(trmi_backend_onednn(2, NULL, &backend, &err), err);
     setup s = {
         .shape = trm_shape_of(9, 64, 87, 90), .relu = true, .residual = true, .dtype = TRM_FLOAT32};
-    check_norm(backend, TRMI_OP_NORM_ACT, &s, false);
-    check_norm(backend, TRMI_OP_NORM_ACT_GRAD, &s, true);
+    check_norm(TRMI_OP_NORM_ACT, &s, false);
+    check_norm(TRMI_OP_NORM_ACT_GRAD, &s, true);
     s.shape = trm_shape_of(18, 64, 87, 90);
     s.dtype = TRM_BFLOAT16;
-    check_norm(backend, TRMI_OP_NORM_ACT_GRAD, &s, false);
-    backend->destroy(backend);
+    check_norm(TRMI_OP_NORM_ACT_GRAD, &s, false);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_kinds_equal_the_reference),
                                        cmocka_unit_test(large_outputs)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, make_backend, destroy_backend);
 }

@@ -14,12 +14,12 @@
 
 static char path[64];
 
-static int setup(void **state) {
+static int set_path(void **state) {
     snprintf(path, sizeof path, "/tmp/trireme_tuning_%d", (int)getpid());
     unlink(path);
     return 0;
 }
-static int teardown(void **state) {
+static int remove_files(void **state) {
     char lock[80];
     snprintf(lock, sizeof lock, "%s.lock", path);
     unlink(path);
@@ -43,7 +43,7 @@ static void expect_seconds(trmi_tuning *t, const char *problem, const char *algo
     CHECK_CLOSE(s, seconds, 1e-3);
 }
 
-static void survives(void **state) {
+static void choices_survive_a_restart(void **state) {
     trm_error err;
     const char *name;
     double s;
@@ -80,7 +80,7 @@ static void what_is_known_is_not_written(void **state) {
 }
 
 /* Two processes with different thread counts write at the same time, and no line is lost. */
-static void merges(void **state) {
+static void processes_merge_their_lines(void **state) {
     trm_error err;
     const char *name;
     double s;
@@ -274,15 +274,15 @@ static void pairs_are_decided_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(survives, setup, teardown),
-        cmocka_unit_test_setup_teardown(what_is_known_is_not_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(merges, setup, teardown),
-        cmocka_unit_test_setup_teardown(concurrent_writers, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_machine, setup, teardown),
-        cmocka_unit_test_setup_teardown(many_lines, setup, teardown),
-        cmocka_unit_test_setup_teardown(damaged_is_empty, setup, teardown),
+        cmocka_unit_test_setup_teardown(choices_survive_a_restart, set_path, remove_files),
+        cmocka_unit_test_setup_teardown(what_is_known_is_not_written, set_path, remove_files),
+        cmocka_unit_test_setup_teardown(processes_merge_their_lines, set_path, remove_files),
+        cmocka_unit_test_setup_teardown(concurrent_writers, set_path, remove_files),
+        cmocka_unit_test_setup_teardown(another_machine, set_path, remove_files),
+        cmocka_unit_test_setup_teardown(many_lines, set_path, remove_files),
+        cmocka_unit_test_setup_teardown(damaged_is_empty, set_path, remove_files),
         cmocka_unit_test(without_file),
-        cmocka_unit_test_setup_teardown(pairs_are_decided_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(pairs_are_decided_once, set_path, remove_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
