@@ -4,7 +4,8 @@
  *      trm_exec_feed               the batch (exec_inputs_outputs.c; outputs too)
  *            |
  *      trm_exec_forward_backward   trmi_exec_walk_program: the kernels in order and, between them,
- *            |                     actions of ways of training (exec/distributed/distribution.h)
+ *            |                     actions: of ways of training (exec/distributed/distribution.h),
+ *            |                     and of the executor (trmi_exec_schedule)
  *      trm_exec_update             one pass of the optimiser over PARAM, GRAD and the slots, then
  *                                  the rows of tables; then the other ranks get the parameters
  *
@@ -13,8 +14,6 @@
  * allocates nothing and looks nothing up. */
 #include "exec/exec.h"
 #include "exec/threads.h"
-
-#include "exec/convert.h"
 
 #include "base/arguments.h"
 #include "base/checked.h"
@@ -95,21 +94,6 @@ trm_status trm_exec_forward(trm_exec *exec, trm_error *err) {
     return trmi_distribution_finish_forward(exec, err);
 }
 
-/* Adds the gradients of this batch, divided by the number of batches, to the accumulator. Does
- * nothing where batches are not accumulated; does not add where a way has added them already, or
- * adds those of all batches with the last. */
-static void accumulate_gradients(trm_exec *exec) {
-    if (exec->accumulator == NULL) {
-        return;
-    }
-    if (!exec->adds_up && !exec->together) {
-        trmi_update_accumulate(exec->accumulator, (const float *)exec->env.arena[TRMI_ARENA_GRAD],
-                               exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float),
-                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
-    }
-    exec->accumulated++;
-}
-
 trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     TRMI_NEED(err, exec);
     if (!exec->program->training) {
@@ -126,25 +110,21 @@ trm_status trm_exec_forward_backward(trm_exec *exec, trm_error *err) {
     status = status == TRM_OK ? exec->walk_program(exec, err) : status;
     TRMI_TRY(trmi_distribution_finish_backward(exec, status, err));
     exec->gradients_overwritten = false;
-    accumulate_gradients(exec);
-    if (exec->gradients_handed_out) {
-        trmi_exec_complete_gradients(exec);
-    }
+    exec->accumulated += exec->accumulator != NULL;
     exec->step_seconds += trmi_os_now() - begin;
     return TRM_OK;
 }
 
 float trmi_exec_own_loss(const trm_exec *exec) {
     const trm_program *p = exec->program;
-    float loss = 0;
     if (exec->own_loss != NULL) {
         return *exec->own_loss;
     }
-    if (p->outputs_count > 0 && p->outputs[0] != 0) {
-        const trmi_buffer *b = &p->buffers[p->outputs[0]];
-        trmi_convert_to_float(exec->env.arena[b->arena] + b->offset, b->dtype, &loss, 1);
+    if (p->outputs_count == 0 || p->outputs[0] == 0) {
+        return 0;
     }
-    return loss;
+    const trmi_buffer *b = &p->buffers[p->outputs[0]];
+    return *(const float *)(const void *)(exec->env.arena[b->arena] + b->offset);
 }
 
 float trm_exec_loss(const trm_exec *exec) {
@@ -178,33 +158,42 @@ trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err) {
                : TRM_OK;
 }
 
-bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter) {
-    const trm_program *p = exec->program;
-    const trmi_param *param = &p->params[parameter];
-    const trmi_buffer *left = &p->buffers[param->factor_left],
-                      *right = &p->buffers[param->factor_right];
-    if (param->factor_left != 0) {
-        trmi_update_factors(exec->update, parameter, exec->env.arena[left->arena] + left->offset,
-                            exec->env.arena[right->arena] + right->offset, left->dtype);
-    }
-    return param->factor_left != 0;
-}
-
 void trmi_exec_complete_gradients(trm_exec *exec) {
     const trm_program *p = exec->program;
-    for (int32_t i = 0; i < p->params_count; i++) {
-        if (trmi_exec_set_factors(exec, i)) {
-            const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
-            trmi_update_product(exec->update, i,
-                                (float *)(void *)(exec->env.arena[TRMI_ARENA_GRAD] + b->offset));
-            trmi_update_factors(exec->update, i, NULL, NULL, TRM_FLOAT32);
-        }
-    }
+    trmi_update_multiply(exec->update, (float *)(void *)exec->env.arena[TRMI_ARENA_GRAD]);
     for (int32_t i = 0; i < p->trained_count && p->lent_bytes > 0; i++) {
         const trmi_buffer *b = &p->buffers[p->params[i].param_buffer];
         int64_t end = b->offset + b->bytes;
         memset((char *)trmi_exec_gradient_range(exec) + end, 0,
                (size_t)(trmi_round_up(end, TRMI_BUFFER_ALIGNMENT) - end));
+    }
+}
+
+/* Action: adds all gradients of the batch to the accumulator, unless a way adds those of this batch
+ * itself. */
+static trm_status accumulate_all(trm_exec *exec, int32_t item, trm_error *err) {
+    (void)item, (void)err;
+    if (!exec->adds_up) {
+        trmi_exec_accumulate(exec, 0,
+                             exec->program->arena_bytes[TRMI_ARENA_GRAD] / (int64_t)sizeof(float));
+    }
+    return TRM_OK;
+}
+
+/* Action: completes the range of gradients, which a caller reads after each backward. */
+static trm_status complete_range(trm_exec *exec, int32_t item, trm_error *err) {
+    (void)item, (void)err;
+    trmi_exec_complete_gradients(exec);
+    return TRM_OK;
+}
+
+void trmi_exec_schedule(trm_exec *exec) {
+    const int32_t end = exec->program->steps_count;
+    if (exec->accumulator != NULL && !exec->together) {
+        trmi_distribution_add(exec, (trmi_action){.before = end, .run = accumulate_all});
+    }
+    if (exec->gradients_handed_out) {
+        trmi_distribution_add(exec, (trmi_action){.before = end, .run = complete_range});
     }
 }
 
@@ -294,9 +283,6 @@ trm_status trm_exec_update(trm_exec *exec, double learning_rate, trm_error *err)
     TRMI_NEED(err, exec);
     TRMI_TRY(check_update(exec, err));
     double begin = trmi_os_now();
-    for (int32_t i = 0; i < exec->program->params_count && !exec->gradients_handed_out; i++) {
-        (void)trmi_exec_set_factors(exec, i);
-    }
     trm_status status = merge_table_gradients(exec, err);
     status = status == TRM_OK ? update_dense(exec, learning_rate, err) : status;
     bool overflow = status == TRM_DIVERGED;

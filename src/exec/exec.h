@@ -75,8 +75,9 @@ struct trm_exec {
     trmi_way_state way_states[TRMI_DISTRIBUTIONS_MAX + 1]; /* the last: key NULL */
     /* Settings that ways change, and read back. */
     trmi_kernel_source kernels_from;
-    bool fixed_bits;      /* true: results must not depend on measured times */
-    trmi_exec_walk *walk; /* runs program steps: trmi_exec_run, or a way's */
+    bool fixed_bits;                  /* true: results must not depend on measured times */
+    trmi_exec_walk *walk;             /* runs program steps: trmi_exec_run, or a way's */
+    void (*schedule)(trm_exec *exec); /* adds the executor's own actions: trmi_exec_schedule */
     /* runs forward and backward of a batch: trmi_exec_walk_program, or a way's */
     trm_status (*walk_program)(trm_exec *exec, trm_error *err);
     /* the last of the accumulated batches (a pipeline's micro-batches) runs all of them, and adds
@@ -153,6 +154,9 @@ bool trmi_exec_find_parameter(const trm_exec *exec, const char *name, float **va
 bool trmi_exec_decays(const trm_program *p, int32_t param, const trm_optimizer_options *options);
 /* Makes the optimiser and, where batches are accumulated, the accumulator. */
 trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err);
+/* Adds `count` gradients of this batch from element `begin` of GRAD on, divided by the number of
+ * batches, to the accumulator. */
+void trmi_exec_accumulate(trm_exec *exec, int64_t begin, int64_t count);
 /* Moves the slots to memory that other ranks reach, where options ask for it and there is any. After
  * the ways have begun. */
 trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err);
@@ -163,6 +167,10 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
 /* Advances the loss scale after a step; `overflow`: a gradient of any rank was not finite. Returns
  * whether the update is skipped. False without loss scaling. */
 bool trmi_exec_advance_loss_scale(trm_exec *exec, bool overflow);
+/* Returns the state of loss scaling, borrowed from the executor; NULL without loss scaling. */
+static inline const trm_loss_scale_state *trmi_exec_loss_scale(const trm_exec *exec) {
+    return exec->scaling ? &exec->scale.state : NULL;
+}
 /* Returns 1 / loss scale, the factor that turns gradients of the arenas into true ones. */
 double trmi_exec_unscale(const trm_exec *exec);
 /* exec_diagnose.c: repeats the step, one program step at a time, and fails with DIVERGED and the
@@ -173,6 +181,9 @@ trm_status trmi_exec_find_nonfinite(trm_exec *exec, trm_error *err);
 trmi_exec_walk trmi_exec_run;
 /* Runs all program steps and the actions between them. */
 trm_status trmi_exec_walk_program(trm_exec *exec, trm_error *err);
+/* Adds the executor's own actions, after the last program step: they add the gradients of a batch to
+ * the accumulator, and complete them for a caller that reads them, where either is needed. */
+void trmi_exec_schedule(trm_exec *exec);
 /* Returns the loss of this rank's last forward pass; 0 without a loss. */
 float trmi_exec_own_loss(const trm_exec *exec);
 /* Returns whether forward alone writes into memory from which the update reads gradients:
@@ -181,9 +192,6 @@ bool trmi_exec_forward_overwrites(const trm_exec *exec);
 /* Checks that the gradients of the last backward are still there.
  *   errors  INVALID */
 trm_status trmi_exec_check_gradients(const trm_exec *exec, trm_error *err);
-/* Passes the addresses of the gradient factors of program->params[parameter] to the optimiser.
- * Returns false if its gradient is not in factors. */
-bool trmi_exec_set_factors(const trm_exec *exec, int32_t parameter);
 /* Completes the range of gradients for a caller that reads it (trm_exec_ranges): multiplies all
  * factors into GRAD, from where the optimiser then reads them, too, and clears the bytes between
  * gradients, where activations may have been. */

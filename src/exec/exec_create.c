@@ -343,6 +343,7 @@ trm_status trmi_exec_create(const trm_graph *graph, const trm_exec_options *opti
     exec->kernels_from = from != NULL ? *from : (trmi_kernel_source){.backend = options->backend};
     exec->walk = trmi_exec_run;
     exec->walk_program = trmi_exec_walk_program;
+    exec->schedule = trmi_exec_schedule;
     exec->seed_share = 1;
     exec->parameter_seed = options->seed;
     /* The ways of a stage see its ranks. They may change threads and kernels_from, so back-ends are

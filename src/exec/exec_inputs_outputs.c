@@ -109,6 +109,7 @@ void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradients, int6
     exec->parameters_handed_out = true;
     trmi_exec_parameters_changed(exec);
     exec->gradients_handed_out = true;
+    trmi_distribution_reschedule(exec);
     trmi_exec_complete_gradients(exec); /* if this call is between backward and update */
     *parameters = (float *)exec->env.arena[TRMI_ARENA_PARAM];
     *gradients = trmi_exec_gradient_range(exec);

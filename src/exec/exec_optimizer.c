@@ -68,6 +68,14 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
     }
     TRMI_TRY(
         trmi_update_create(&exec->optimizer, segments, segments_count, count, &exec->update, err));
+    for (int32_t i = 0; i < segments_count; i++) {
+        if (segments[i].factors > 0) {
+            const trmi_buffer *left = &p->buffers[p->params[i].factor_left],
+                              *right = &p->buffers[p->params[i].factor_right];
+            trmi_update_factors(exec->update, i, exec->env.arena[left->arena] + left->offset,
+                                exec->env.arena[right->arena] + right->offset, left->dtype);
+        }
+    }
     /* The accumulator lies in memory that other ranks reach, where there are other ranks. */
     if (p->training && exec->accumulate > 1) {
         size_t bytes = (size_t)p->arena_bytes[TRMI_ARENA_GRAD];
@@ -84,6 +92,12 @@ trm_status trmi_exec_make_update(trm_exec *exec, trm_error *err) {
         }
     }
     return TRM_OK;
+}
+
+void trmi_exec_accumulate(trm_exec *exec, int64_t begin, int64_t count) {
+    const float *gradients = (const float *)(const void *)exec->env.arena[TRMI_ARENA_GRAD];
+    trmi_update_accumulate(exec->accumulator + begin, gradients + begin, count,
+                           1.0f / (float)exec->accumulate, exec->accumulated == 0);
 }
 
 trm_status trmi_exec_share_slots(trm_exec *exec, trm_error *err) {

@@ -16,9 +16,9 @@
 /* Writes scale * seed_share to the seed of backward, and 1 / scale to the optimiser. */
 static void write_seed(const trm_exec *exec) {
     if (exec->seed != NULL) {
-        *exec->seed = (exec->scaling ? (float)exec->scale.scale : 1.0f) * exec->seed_share;
+        *exec->seed = (exec->scaling ? (float)exec->scale.state.scale : 1.0f) * exec->seed_share;
     }
-    trmi_update_set_scale(exec->update, exec->scaling ? 1 / exec->scale.scale : 1);
+    trmi_update_set_scale(exec->update, trmi_exec_unscale(exec));
 }
 
 /* Contract in exec.h. The loss scale is the seed of backward: a constant from which all gradients
@@ -41,7 +41,8 @@ trm_status trmi_exec_make_scale(trm_exec *exec, const trm_loss_scale_options *op
     }
     int32_t seed = trmi_seed_buffer(p);
     if (seed == 0) {
-        return TRMI_FAIL(err, TRM_INVALID, "loss scaling needs a loss in float32");
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "loss scaling: backward of this program does not begin with the loss");
     }
     exec->seed = (float *)(exec->env.arena[TRMI_ARENA_CONSTANT] + p->buffers[seed].offset);
     write_seed(exec);
@@ -52,8 +53,8 @@ bool trmi_exec_advance_loss_scale(trm_exec *exec, bool overflow) {
     if (!exec->scaling) {
         return false;
     }
-    bool last = overflow && exec->scale.options.dynamic && exec->scale.scale <= 1;
-    exec->scale.overflow = overflow && !last;
+    bool last = overflow && exec->scale.options.dynamic && exec->scale.state.scale <= 1;
+    exec->scale.state.overflow = overflow && !last;
     if (last) {
         return false; /* the scale cannot be lowered: the gradients themselves are not finite */
     }
@@ -62,16 +63,14 @@ bool trmi_exec_advance_loss_scale(trm_exec *exec, bool overflow) {
     return skips;
 }
 
-double trmi_exec_unscale(const trm_exec *exec) { return exec->scaling ? 1 / exec->scale.scale : 1; }
+double trmi_exec_unscale(const trm_exec *exec) {
+    return exec->scaling ? 1 / exec->scale.state.scale : 1;
+}
 
 bool trm_exec_get_loss_scale(const trm_exec *exec, trm_loss_scale_state *out) {
     TRMI_NEED_OR(false, NULL, exec, out);
     if (exec->scaling) {
-        *out = (trm_loss_scale_state){.scale = exec->scale.scale,
-                                      .good = exec->scale.good,
-                                      .bad = exec->scale.bad,
-                                      .skipped = exec->scale.skipped,
-                                      .overflow = exec->scale.overflow};
+        *out = exec->scale.state;
     }
     return exec->scaling;
 }
@@ -88,10 +87,7 @@ trm_status trm_exec_set_loss_scale(trm_exec *exec, const trm_loss_scale_state *s
                          "loss scale %g after %d good and %d bad steps: impossible", state->scale,
                          (int)state->good, (int)state->bad);
     }
-    exec->scale.scale = state->scale;
-    exec->scale.good = state->good;
-    exec->scale.bad = state->bad;
-    exec->scale.skipped = state->skipped;
+    exec->scale.state = *state;
     write_seed(exec);
     return TRM_OK;
 }

@@ -5,6 +5,7 @@
 
 #include "exec/exec.h"
 
+#include "base/format/half.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -17,7 +18,8 @@ enum {
     PARAMETERS = IN * HIDDEN + HIDDEN * CLASSES + CLASSES
 };
 
-static trm_exec *make_exec(trm_exec_options options) {
+/* Makes an executor whose network has its loss in a type. */
+static trm_exec *make_exec_with(trm_exec_options options, trm_dtype dtype) {
     trm_error err;
     trm_graph *g;
     trm_exec *exec;
@@ -29,13 +31,17 @@ static trm_exec *make_exec(trm_exec_options options) {
                             TRM_NO_NODE));
     x = trm_linear(g, x, trm_parameter(g, "b", trm_shape_of(CLASSES, HIDDEN), TRM_INIT_LINEAR),
                    trm_parameter(g, "c", trm_shape_of(CLASSES), TRM_INIT_ZERO));
-    options.loss = trm_softmax_cross_entropy(g, x, label, NULL);
+    options.loss = trm_cast(g, trm_softmax_cross_entropy(g, x, label, NULL), dtype);
     options.seed = 3;
     options.threads = 2;
     options.tuning_file = "";
     CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
     trm_graph_destroy(g);
     return exec;
+}
+
+static trm_exec *make_exec(trm_exec_options options) {
+    return make_exec_with(options, TRM_FLOAT32);
 }
 
 static void feed_step(trm_exec *exec, int step, float size) {
@@ -191,12 +197,38 @@ static void a_run_goes_on_with_its_scale(void **state) {
     trm_exec_destroy(exec);
 }
 
+/* A loss in 16 bits is read in float32, rounded, and can be scaled. */
+static void a_loss_in_16_bits_is_scaled(void **state) {
+    (void)state;
+    trm_error err;
+    const trm_exec_options options = {.optimizer = {.kind = TRM_SGD},
+                                      .loss_scale = {.on = true, .initial = 1024}};
+    trm_exec *whole = make_exec(options), *half = make_exec_with(options, TRM_BFLOAT16);
+    static float a[2 * PARAMETERS], b[2 * PARAMETERS];
+    for (int step = 0; step < 3; step++) {
+        feed_step(whole, step, 1);
+        feed_step(half, step, 1);
+        CHECK_OK(trm_exec_forward_backward(whole, &err), err);
+        CHECK_OK(trm_exec_forward_backward(half, &err), err);
+        const float loss = trm_exec_loss(whole);
+        assert_true(loss > 0.5f);
+        assert_true(trm_exec_loss(half) == trmi_bf16_to_float(trmi_float_to_bf16(loss)));
+        CHECK_OK(trm_exec_update(whole, 0.1, &err), err);
+        CHECK_OK(trm_exec_update(half, 0.1, &err), err);
+    }
+    assert_int_equal(read_all(whole, a), read_all(half, b));
+    assert_memory_equal(a, b, PARAMETERS * sizeof *a); /* the seed of backward is 1024 in both */
+    trm_exec_destroy(whole);
+    trm_exec_destroy(half);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_scale_leaves_no_trace),
         cmocka_unit_test(an_overflow_skips_the_update),
         cmocka_unit_test(what_is_not_finite_at_scale_one_has_diverged),
         cmocka_unit_test(a_run_goes_on_with_its_scale),
+        cmocka_unit_test(a_loss_in_16_bits_is_scaled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

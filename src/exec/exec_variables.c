@@ -386,7 +386,7 @@ static void own_gradient(const trm_exec *exec, int32_t parameter, float *data) {
     const trmi_param *param = &exec->program->params[parameter];
     const trmi_buffer *b = &exec->program->buffers[param->param_buffer];
     const char *base = (const char *)trmi_exec_gradient_range(exec);
-    if (!exec->gradients_handed_out && trmi_exec_set_factors(exec, parameter)) {
+    if (!exec->gradients_handed_out && param->factor_left != 0) {
         trmi_update_product(exec->update, parameter, data);
     } else {
         trmi_convert_layout(base + b->offset, b->layout, data, TRMI_PLAIN, TRM_FLOAT32, &b->shape,

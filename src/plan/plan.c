@@ -22,9 +22,10 @@
 /* Target without a back-end: plain layouts, no fusion. */
 static const trmi_target plain_target = {.name = "plain", .threads = 1};
 
-/* Collects loss, outputs and parameters.   errors  INVALID: not a node of this graph */
-static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *options,
-                           trmi_roots *roots, trmi_arena *arena, trm_error *err) {
+/* Collects loss, outputs and parameters. A loss in another type is cast to float32, so that the
+ * executor reads one type.   errors  INVALID: not a node of this graph */
+static trm_status roots_of(trm_graph *graph, const trmi_plan_options *options, trmi_roots *roots,
+                           trmi_arena *arena, trm_error *err) {
     int32_t outputs = options->outputs_count;
     *roots = (trmi_roots){.loss = options->loss.id, .outputs_count = outputs};
     TRMI_TRY(TRMI_NEW_IN(err, arena, roots->outputs, outputs + 1, "to plan"));
@@ -47,7 +48,10 @@ static trm_status roots_of(const trm_graph *graph, const trmi_plan_options *opti
             roots->params[roots->params_count++] = graph->ops[i].outputs[0];
         }
     }
-    return TRM_OK;
+    if (roots->loss != 0) {
+        roots->loss = trm_cast(graph, (trm_node){roots->loss}, TRM_FLOAT32).id;
+    }
+    return trm_graph_check(graph, err);
 }
 
 /* Adds the gradients of all parameters that are not frozen; errors are recorded in the graph. */

@@ -32,7 +32,6 @@ typedef struct trmi_run {
     trm_learning_rate rate;
     trm_progress p;
     trm_evaluation evaluation;
-    trm_loss_scale_state loss_scale;
     int64_t batch; /* index within the epoch of the next batch to read */
     /* Batches by which the data's position is ahead of the steps of this worker: the job was
      * continued with another number of workers. */

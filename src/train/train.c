@@ -172,7 +172,6 @@ static trm_status forward_backward(trmi_run *r, trm_error *err) {
  * the error of compare_times. */
 static trm_status record_progress(trmi_run *r, double begin, double waited, trm_error *err) {
     trm_exec *exec = r->model->train.exec;
-    r->p.loss_scale = trm_exec_get_loss_scale(exec, &r->loss_scale) ? &r->loss_scale : NULL;
     if (!isfinite(r->p.loss)) {
         return trmi_divergence_fail(&r->p, err);
     }
@@ -416,6 +415,7 @@ static trm_status begin_run(trmi_run *r, trm_error *err) {
     TRMI_TRY(r->changes->deal_data(r, err));
     TRMI_TRY(r->sink->seek(r, err));
     r->p.model = r->model;
+    r->p.loss_scale = trmi_exec_loss_scale(r->model->train.exec);
     r->p.epoch = r->model->epoch + 1;
     r->p.epochs = o->until_epoch;
     r->p.step = r->model->epoch_step;
@@ -475,8 +475,9 @@ static trm_status run_with_changes(trmi_run *r, trm_error *err) {
             *err = why;
             return status;
         }
-        /* The set of ranks has changed. Callbacks learn of it, then the run begins again; a spare
-         * rank has no samples and goes to `finish` at once. */
+        /* The set of ranks has changed, and so the executor. Callbacks learn of it, then the run
+         * begins again; a spare rank has no samples and goes to `finish` at once. */
+        r->p.loss_scale = NULL;
         status = CALL(r, on_membership, err);
         if (status == TRM_OK && !r->changes->is_spare(r->model)) {
             status = run_and_finish(r, err);

@@ -43,12 +43,14 @@ static trm_status make_weights(const trmi_op_benchmark *probe, const trmi_strate
     }
     memset(w->left, SOME, left);
     memset(w->right, SOME, right);
-    return trmi_update_create(&probe->optimizer, &segment, 1, w->count, &w->update, err);
+    TRMI_TRY(trmi_update_create(&probe->optimizer, &segment, 1, w->count, &w->update, err));
+    trmi_update_factors(w->update, 0, w->left, w->right, dtype);
+    return TRM_OK;
 }
 
 /* Writes the median time of an update to *seconds; all ranks begin each run together. */
-static trm_status time_updates(trmi_op_benchmark *probe, const weights *w, trm_dtype dtype,
-                               double *seconds, trm_error *err) {
+static trm_status time_updates(trmi_op_benchmark *probe, const weights *w, double *seconds,
+                               trm_error *err) {
     double times[REPEATS], begin = trmi_os_now(), used = 0;
     int64_t own = w->count * (int64_t)sizeof(float) * (1 + trmi_update_slots(w->update));
     int32_t count = 0;
@@ -58,7 +60,6 @@ static trm_status time_updates(trmi_op_benchmark *probe, const weights *w, trm_d
         used = trmi_os_now() - begin;
         TRMI_TRY(trmi_op_benchmark_largest(probe, &used, 1, err)); /* all begin together */
         double at = trmi_op_benchmark_clock(probe);
-        trmi_update_factors(w->update, 0, w->left, w->right, dtype);
         TRMI_TRY(trmi_update_run(w->update, w->parameters, w->parameters, little, (uint64_t)(r + 2),
                                  err));
         if (r >= 0) {
@@ -84,7 +85,7 @@ trm_status trmi_op_benchmark_factors(trmi_op_benchmark *probe, const trmi_strate
                            "there is no memory to measure an update of %lld weights",
                            (long long)w.count);
     }
-    status = status == TRM_OK ? time_updates(probe, &w, dtype, seconds, err) : status;
+    status = status == TRM_OK ? time_updates(probe, &w, seconds, err) : status;
     trmi_update_destroy(w.update);
     trmi_free(w.left);
     trmi_free(w.right);

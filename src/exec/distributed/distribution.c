@@ -134,17 +134,13 @@ static trm_status begin_each(trm_exec *exec, trm_error *err) { CALL_EACH(exec, b
 trm_status trmi_distribution_begin(trm_exec *exec, trm_error *err) {
     const trm_program *p = exec->program;
     TRMI_TRY(begin_each(exec, err));
-    /* There is one action after each step, one for each range of gradients, and a few for the whole
-     * step. */
+    /* Ways have one action after each step and one for each range of gradients. They and the
+     * executor have a few for the whole step. */
     enum { RANGES_EACH = 5, FEW = 16 };
-    exec->actions_room = p->steps_count + RANGES_EACH * p->params_count + FEW;
-    exec->actions =
-        exec->ways_count == 0
-            ? NULL
-            : trmi_arena_alloc(&exec->memory, (size_t)exec->actions_room * sizeof *exec->actions);
-    if (exec->ways_count > 0 && exec->actions == NULL) {
-        return TRMI_NO_MEMORY(err, "for the actions of %d steps", p->steps_count);
-    }
+    const bool any = exec->ways_count > 0;
+    exec->actions_room = FEW + (any ? p->steps_count + RANGES_EACH * p->params_count : 0);
+    TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, exec->actions, exec->actions_room,
+                         "for the actions of %d steps", p->steps_count));
     trmi_distribution_reschedule(exec);
     return TRM_OK;
 }
@@ -186,6 +182,7 @@ void trmi_distribution_reschedule(trm_exec *exec) {
             exec->ways[i]->schedule(exec);
         }
     }
+    exec->schedule(exec);
 }
 
 trm_status trmi_distribution_before_step(trm_exec *exec, bool training, trm_error *err) {

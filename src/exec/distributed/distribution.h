@@ -17,7 +17,8 @@
  * Between the steps of the program a way runs actions: a collective that starts after the step
  * which completes a gradient, a meeting before the steps that read other ranks' memory.
  * `schedule` adds them to exec->actions, sorted by the step that they precede; a training step
- * walks both arrays once.
+ * walks both arrays once. What the executor itself does after the last step is an action, too
+ * (trmi_exec_schedule).
  *
  * docs/internals/distribution.md shows how to add a way. All functions but `open` may be NULL.
  * Unless stated otherwise they are called on the thread that uses the executor, on every rank in
@@ -222,7 +223,7 @@ trm_status trmi_distribution_memory(trm_exec *exec, size_t bytes, void **out, tr
 /* Adds an action: in `schedule` only. Actions before the same step run in the order of the
  * table, then in the order in which they were added. */
 void trmi_distribution_add(trm_exec *exec, trmi_action action);
-/* Asks all active ways for their actions again. Takes no memory. */
+/* Asks all active ways, then the executor, for their actions again. Takes no memory. */
 void trmi_distribution_reschedule(trm_exec *exec);
 
 #endif

@@ -60,9 +60,7 @@ static trm_status start_range(trm_exec *exec, int32_t index, trm_error *err) {
     /* A way that accumulates adds the gradient of this batch to the sum, which is reduced after the
      * last one. */
     if (exec->adds_up) {
-        const float *fresh = (const float *)exec->env.arena[TRMI_ARENA_GRAD];
-        trmi_update_accumulate(gradients + range->begin, fresh + range->begin, range->count,
-                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
+        trmi_exec_accumulate(exec, range->begin, range->count);
     }
     if (range->summed || range->always_zero || range->cooperative) {
         return TRM_OK;
@@ -223,14 +221,11 @@ static bool is_in_no_range(const trmi_parallel *p, const trmi_param *param, int3
 static void accumulate_skipped(trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     const trm_program *program = exec->program;
-    float *fresh = (float *)exec->env.arena[TRMI_ARENA_GRAD];
     for (int32_t i = 0; i < program->trained_count; i++) {
         const trmi_buffer *b = &program->buffers[program->params[i].param_buffer];
         if (is_in_no_range(p, &program->params[i], i)) {
-            int64_t begin = b->offset / (int64_t)sizeof(float);
-            trmi_update_accumulate(exec->accumulator + begin, fresh + begin,
-                                   b->bytes / (int64_t)sizeof(float),
-                                   1.0f / (float)exec->accumulate, exec->accumulated == 0);
+            trmi_exec_accumulate(exec, b->offset / (int64_t)sizeof(float),
+                                 b->bytes / (int64_t)sizeof(float));
         }
     }
 }

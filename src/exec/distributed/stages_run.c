@@ -85,11 +85,7 @@ static trm_status run_backward(trm_exec *exec, const trmi_stage_chunk *chunk, bo
                   : exec->walk(exec, steps[0], steps[1], err));
     if (exec->accumulator != NULL && !(last && exec->adds_up)) {
         int64_t begin = chunk->gradients_begin / (int64_t)sizeof(float);
-        trmi_update_accumulate(exec->accumulator + begin,
-                               (const float *)(const void *)exec->env.arena[TRMI_ARENA_GRAD] +
-                                   begin,
-                               chunk->gradients_end / (int64_t)sizeof(float) - begin,
-                               1.0f / (float)exec->accumulate, exec->accumulated == 0);
+        trmi_exec_accumulate(exec, begin, chunk->gradients_end / (int64_t)sizeof(float) - begin);
     }
     return TRM_OK;
 }

@@ -12,7 +12,7 @@
 #include <math.h>
 
 /* Contract in loss_scale.h. Zeros become the defaults that trm_loss_scale_options documents. */
-trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
+trm_status trmi_loss_scale_start(trmi_loss_scale *scale, const trm_loss_scale_options *options,
                                  trm_error *err) {
     trm_loss_scale_options o = *options;
     o.initial = o.initial == 0 ? 65536 : o.initial;
@@ -35,14 +35,15 @@ trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_op
             "loss scale: grows after %d and shrinks after %d steps; 1 or more expected",
             o.grow_every, o.shrink_after);
     }
-    *state = (trmi_loss_scale){.options = o, .scale = o.initial};
+    *scale = (trmi_loss_scale){.options = o, .state.scale = o.initial};
     return TRM_OK;
 }
 
 /* Contract in loss_scale.h. Growth forgets earlier overflows, and an overflow the good steps before
  * it. */
-bool trmi_loss_scale_step(trmi_loss_scale *s, bool overflow) {
-    const trm_loss_scale_options *o = &s->options;
+bool trmi_loss_scale_step(trmi_loss_scale *scale, bool overflow) {
+    const trm_loss_scale_options *o = &scale->options;
+    trm_loss_scale_state *s = &scale->state;
     if (!o->dynamic) {
         s->skipped += overflow;
         return !overflow;

@@ -26,18 +26,15 @@
 
 typedef struct trmi_loss_scale {
     trm_loss_scale_options options; /* defaults filled in */
-    double scale;                   /* 1 .. FLT_MAX / grow_by */
-    int32_t good, bad;              /* finite steps in a row; overflows since the last change */
-    int64_t skipped;                /* updates so far that an overflow skipped */
-    bool overflow;                  /* in the last update */
+    trm_loss_scale_state state;     /* scale: 1 .. FLT_MAX / grow_by */
 } trmi_loss_scale;
 
 /* Fills in defaults and the initial state.   errors  INVALID: an option out of its range, with its
  * value */
-trm_status trmi_loss_scale_start(trmi_loss_scale *state, const trm_loss_scale_options *options,
+trm_status trmi_loss_scale_start(trmi_loss_scale *scale, const trm_loss_scale_options *options,
                                  trm_error *err);
 /* Advances the state after a backward pass. Returns whether the update is applied; false: skip
  * it. */
-bool trmi_loss_scale_step(trmi_loss_scale *state, bool overflow);
+bool trmi_loss_scale_step(trmi_loss_scale *scale, bool overflow);
 
 #endif

@@ -313,7 +313,7 @@ double trmi_update_squares(const trmi_update_kernels *kernels, const float *x, i
  * first block of the segment has the squares of the whole product, its other blocks 0. */
 static double gradient_squares(const trmi_update *u, const trmi_update_block *b,
                                const float *gradients) {
-    if (u->pairs[b->segment].left == NULL) {
+    if (!trmi_update_in_factors(u, b->segment)) {
         return trmi_update_squares(u->kernels, gradients + b->offset, b->count);
     }
     bool first = b->offset == u->segments[b->segment].offset;
@@ -447,7 +447,7 @@ static void watch_pieces(const trmi_update *u, int64_t block, int64_t from, int6
 static void run_block(const trmi_update *u, int64_t block, const trmi_rule *rule, float *parameters,
                       const float *gradients) {
     const trmi_update_block *b = &u->blocks[block];
-    const bool factors = u->pairs[b->segment].left != NULL;
+    const bool factors = trmi_update_in_factors(u, b->segment);
     if (factors || u->segments[b->segment].table_width > 0) {
         watch_pieces(u, block, 0, b->count);
         if (factors) {
@@ -473,6 +473,11 @@ trm_status trmi_update_run(trmi_update *u, float *parameters, const float *gradi
     if (!(learning_rate >= 0 && isfinite(learning_rate))) {
         return TRMI_FAIL(err, TRM_INVALID, "learning rate %g, a finite number >= 0 expected",
                          learning_rate);
+    }
+    for (int32_t i = 0; i < u->segments_count; i++) {
+        if (trmi_update_in_factors(u, i)) {
+            trmi_update_load_factors(u, i);
+        }
     }
     TRMI_TRY(measure_norms(u, parameters, gradients, err));
     if (!isfinite(u->norm)) {

@@ -26,7 +26,7 @@ typedef struct trmi_update_segment {
      * not updated, as with a sparse gradient; 0 = no table */
     int64_t table_width;
     /* gradient in factors: left^T right, of [factors, count / columns] and [factors, columns],
-     * which trmi_update_factors passes before each run; 0 = dense gradient */
+     * at the addresses of trmi_update_factors; 0 = dense gradient */
     int64_t factors;
     int64_t columns;
 } trmi_update_segment;
@@ -90,12 +90,15 @@ trm_status trmi_update_sparse(trmi_update *update, float *parameters, int32_t se
                               const void *ids, trm_dtype id_dtype, const float *rows, int64_t count,
                               int64_t width, double learning_rate, uint64_t step, trm_error *err);
 
-/* Sets the factors of a segment's gradient for the next run: float32 or bfloat16, row-major,
- * borrowed until the run ends. NULL: the next run reads a dense gradient. */
+/* Sets where each run finds the factors of a segment's gradient: float32 or bfloat16, row-major,
+ * borrowed. */
 void trmi_update_factors(trmi_update *update, int32_t segment, const void *left, const void *right,
                          trm_dtype dtype);
 /* Writes the product of the factors, [segment count], as the update uses it. OpenMP inside. */
 void trmi_update_product(const trmi_update *update, int32_t segment, float *out);
+/* Writes the products of all factors to their places in the range `gradients`, where runs read them
+ * from now on. */
+void trmi_update_multiply(trmi_update *update, float *gradients);
 
 /* --- a part of the parameters: optimiser-state sharding ------------------------------------------
  * The unit of work is a block: a range of fixed length within one segment, in the order of the

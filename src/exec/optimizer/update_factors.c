@@ -48,14 +48,21 @@ void trmi_update_factors(trmi_update *u, int32_t segment, const void *left, cons
                          trm_dtype dtype) {
     const trmi_update_segment *s = &u->segments[segment];
     trmi_update_pair *p = &u->pairs[segment];
-    p->left = left;
-    p->right = right;
-    if (left != NULL && dtype != TRM_FLOAT32) {
+    const bool converts = dtype != TRM_FLOAT32;
+    p->given_left = left;
+    p->given_right = right;
+    p->dtype = dtype;
+    p->left = converts ? p->copy : left;
+    p->right = converts ? p->copy + s->factors * rows_of(s) : right;
+}
+
+void trmi_update_load_factors(const trmi_update *u, int32_t segment) {
+    const trmi_update_segment *s = &u->segments[segment];
+    const trmi_update_pair *p = &u->pairs[segment];
+    if (p->dtype != TRM_FLOAT32) {
         const int64_t count = s->factors * rows_of(s);
-        trmi_convert_to_float(left, dtype, p->copy, count);
-        trmi_convert_to_float(right, dtype, p->copy + count, s->factors * s->columns);
-        p->left = p->copy;
-        p->right = p->copy + count;
+        trmi_convert_to_float(p->given_left, p->dtype, p->copy, count);
+        trmi_convert_to_float(p->given_right, p->dtype, p->copy + count, s->factors * s->columns);
     }
 }
 
@@ -144,6 +151,7 @@ void trmi_update_product_rule(const trmi_update *u, int32_t segment, const trmi_
  * same. */
 void trmi_update_product(const trmi_update *u, int32_t segment, float *out) {
     int64_t count = u->segments[segment].count;
+    trmi_update_load_factors(u, segment);
 #pragma omp parallel for schedule(static)
     for (int64_t at = 0; at < count; at += PIECE) {
         for (int64_t begin = at, end = trmi_min_i64(at + PIECE, count); begin < end;) {
@@ -152,4 +160,13 @@ void trmi_update_product(const trmi_update *u, int32_t segment, float *out) {
             begin += p.rows * p.columns;
         }
     }
+}
+
+void trmi_update_multiply(trmi_update *u, float *gradients) {
+    for (int32_t i = 0; i < u->segments_count; i++) {
+        if (u->segments[i].factors > 0) {
+            trmi_update_product(u, i, gradients + u->segments[i].offset);
+        }
+    }
+    u->multiplied = true;
 }

@@ -43,7 +43,9 @@ struct trmi_update_rows {
 
 /* The gradient of a matrix in factors (update_factors.c). */
 typedef struct trmi_update_pair {
-    const float *left, *right; /* factors of this step */
+    const void *given_left, *given_right; /* factors of `dtype` */
+    trm_dtype dtype;
+    const float *left, *right; /* factors in float32: those given, or in `copy` */
     float *copy;               /* memory for both in float32; owned */
 } trmi_update_pair;
 
@@ -53,6 +55,7 @@ struct trmi_update {
     trmi_update_segment *segments;
     trmi_update_rows *rows;  /* by segment; used where segment.sparse */
     trmi_update_pair *pairs; /* by segment; used where segment.factors */
+    bool multiplied;         /* products of all factors are in the range of gradients */
     int32_t segments_count, slots_count;
     int64_t count;
     float *slots[TRMI_SLOTS_MAX];
@@ -86,6 +89,12 @@ void trmi_update_sum_blocks(const trmi_tree *tree, const trmi_update_rows *rows,
 /* update_factors.c: reserves, or frees, memory for float32 copies of a segment's factors. */
 trm_status trmi_update_product_reserve(trmi_update *update, int32_t segment, trm_error *err);
 void trmi_update_product_free(trmi_update *update, int32_t segment);
+/* Converts the given factors of a segment to float32, if they are in 16 bits. */
+void trmi_update_load_factors(const trmi_update *update, int32_t segment);
+/* Returns whether a run reads the gradient of a segment from its factors. */
+static inline bool trmi_update_in_factors(const trmi_update *update, int32_t segment) {
+    return update->segments[segment].factors > 0 && !update->multiplied;
+}
 /* Returns the sum of squares of the product, from inner products of the factors' rows: |L^T R|^2 is
  * the sum of (L L^T) * (R R^T). Infinite if an element of the product may overflow. */
 double trmi_update_product_squares(const trmi_update *update, int32_t segment);

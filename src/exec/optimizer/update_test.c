@@ -466,37 +466,37 @@ static void loss_scale_follows_its_state_machine(void **state) {
     trm_error err;
     trmi_loss_scale s;
     CHECK_OK(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.dynamic = true}, &err), err);
-    assert_true(s.scale == 65536);
+    assert_true(s.state.scale == 65536);
     for (int i = 0; i < 1999; i++) {
         assert_true(trmi_loss_scale_step(&s, false));
     }
-    assert_true(s.scale == 65536);
+    assert_true(s.state.scale == 65536);
     assert_false(trmi_loss_scale_step(&s, true)); /* the good steps are forgotten */
-    assert_true(s.scale == 32768 && s.skipped == 1);
+    assert_true(s.state.scale == 32768 && s.state.skipped == 1);
     for (int i = 0; i < 2000; i++) {
         assert_true(trmi_loss_scale_step(&s, false));
     }
-    assert_true(s.scale == 65536);
+    assert_true(s.state.scale == 65536);
     for (int i = 0; i < 100; i++) {
         assert_false(trmi_loss_scale_step(&s, true));
     }
-    assert_true(s.scale == 1); /* the floor */
+    assert_true(s.state.scale == 1); /* the floor */
 
     trm_loss_scale_options npu = TRMI_LOSS_SCALE_EXPONENTIAL(1024, 3);
     CHECK_OK(trmi_loss_scale_start(&s, &npu, &err), err);
     assert_false(trmi_loss_scale_step(&s, true));
-    assert_true(s.scale == 1024); /* one bad step is forgiven */
+    assert_true(s.state.scale == 1024); /* one bad step is forgiven */
     assert_true(trmi_loss_scale_step(&s, false));
     assert_false(trmi_loss_scale_step(&s, true));
-    assert_true(fabs(s.scale - 1024 * 0.8) < 1e-9);
+    assert_true(fabs(s.state.scale - 1024 * 0.8) < 1e-9);
     for (int i = 0; i < 3; i++) {
         assert_true(trmi_loss_scale_step(&s, false));
     }
-    assert_true(fabs(s.scale - 2048 * 0.8) < 1e-9);
+    assert_true(fabs(s.state.scale - 2048 * 0.8) < 1e-9);
     for (int i = 0; i < 3000; i++) {
         trmi_loss_scale_step(&s, false);
     }
-    assert_true(isfinite((float)s.scale) && s.scale > 1e38); /* the cap */
+    assert_true(isfinite((float)s.state.scale) && s.state.scale > 1e38); /* the cap */
 }
 
 static void fixed_loss_scale_stays(void **state) {
@@ -505,7 +505,7 @@ static void fixed_loss_scale_stays(void **state) {
     CHECK_OK(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.initial = 1024}, &err), err);
     assert_false(trmi_loss_scale_step(&s, true));
     assert_true(trmi_loss_scale_step(&s, false));
-    assert_true(s.scale == 1024 && s.skipped == 1);
+    assert_true(s.state.scale == 1024 && s.state.skipped == 1);
     CHECK_FAILS(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.initial = 0.5}, &err),
                 TRM_INVALID, err, "0.5");
     CHECK_FAILS(trmi_loss_scale_start(&s, &(trm_loss_scale_options){.shrink_by = 2}, &err),
