@@ -2,7 +2,7 @@
 /* Predicts how many bytes a process grows by when it makes an executor of a program and trains.
  *
  *      arenas, in whole pages + slots + packed gradients + staging of exchanges + fed batches
- *                             + heap beside the arenas (CHUNKS, EACH_STEP)
+ *                             + messages between stages + heap beside the arenas (CHUNKS, EACH_STEP)
  *
  * Callers: memory_limit.c, the planner, exec_explain.c. Nothing is allocated here. */
 #include "exec/exec_memory.h"
@@ -11,6 +11,7 @@
 #include "base/memory.h"
 #include "exec/exchange_form.h"
 #include "exec/exec.h"
+#include "plan/pipeline/stages.h"
 
 /* Heap beside the arenas, from a heap trace. CHUNKS: the first chunk of each of six allocators
  * (base/memory.h): user graph, compiled graph, program, executor, plan, names of variables.
@@ -141,5 +142,6 @@ int64_t trmi_program_resident(const trm_program *program, const trmi_training *t
     sum += t->one_copy ? trmi_program_shared_casts(program) : 0;
     sum += (t->accumulates ? gradients : 0) + (t->packs && ranks ? gradients / 2 : 0);
     sum += CHUNKS + (int64_t)program->steps_count * EACH_STEP + factors_bytes(program);
-    return sum + trmi_program_fed_bytes(program, t->ranks, t->own_samples);
+    return sum + trmi_program_fed_bytes(program, t->ranks, t->own_samples) +
+           trmi_staged_bytes(program);
 }

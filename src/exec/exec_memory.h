@@ -29,7 +29,8 @@ typedef struct trmi_training {
     bool ordered;     /* exchanges sum in a fixed order: the communicator is deterministic */
 } trmi_training;
 /* Returns the bytes by which a process grows when it makes an executor of the program and trains:
- * arenas, slots, fed batches, staging of exchanges, packed gradients, heap of the executor. */
+ * arenas, slots, fed batches, staging of exchanges, packed gradients, messages between stages, heap
+ * of the executor. */
 int64_t trmi_program_resident(const trm_program *program, const trmi_training *training);
 
 #endif

@@ -46,6 +46,18 @@ trm_status trmi_limit_compiled(const trm_exec *exec, const trm_graph *graph,
     return TRM_OK;
 }
 
+trm_status trmi_limit_choice(const trm_exec *exec, const trm_graph *graph,
+                             const trmi_plan_options *options, const trmi_space *space,
+                             const trmi_choice *choice, double *bytes, trm_error *err) {
+    trmi_partition_plan *plan;
+    int64_t taken;
+    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
+    trm_status status = trmi_limit_compiled(exec, graph, options, plan, &taken, err);
+    trmi_partition_plan_destroy(plan);
+    *bytes = status == TRM_OK ? (double)taken : *bytes;
+    return status;
+}
+
 /* ---- one device ------------------------------------------------------------------------------ */
 
 /* Fails with NOMEM; `least` is the size in bytes of the smallest of the plans that were compiled. */
@@ -78,13 +90,7 @@ static trm_status make_space(void *context, const trmi_mesh *mesh, trmi_space **
 static trm_status compile_choice(void *context, const trmi_space *space, const trmi_choice *choice,
                                  double *bytes, trm_error *err) {
     const device_search *s = context;
-    trmi_partition_plan *plan;
-    int64_t taken;
-    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
-    trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &taken, err);
-    trmi_partition_plan_destroy(plan);
-    *bytes = status == TRM_OK ? (double)taken : *bytes;
-    return status;
+    return trmi_limit_choice(s->exec, s->graph, s->options, space, choice, bytes, err);
 }
 
 /* Searches the fastest plan whose compiled program keeps the limit, as jobs on many ranks do, on a

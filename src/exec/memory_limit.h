@@ -11,6 +11,8 @@
 
 struct trm_exec;
 struct trmi_mesh;
+struct trmi_space;
+struct trmi_choice;
 
 /* Returns the number of slots of an optimiser: float32 arrays as large as the parameters. */
 int32_t trmi_optimizer_slots(const trm_optimizer_options *optimizer);
@@ -23,6 +25,10 @@ trm_status trmi_limit_compiled(const struct trm_exec *exec, const trm_graph *gra
                                const trmi_plan_options *options,
                                const struct trmi_partition_plan *plan, int64_t *bytes,
                                trm_error *err);
+/* Does the same for the plan of a choice of the search. */
+trm_status trmi_limit_choice(const struct trm_exec *exec, const trm_graph *graph,
+                             const trmi_plan_options *options, const struct trmi_space *space,
+                             const struct trmi_choice *choice, double *bytes, trm_error *err);
 /* Finds the fastest plan of a single device within exec->memory_bytes: which activations to
  * recompute. *plan is NULL if the program fits without recomputation.
  *   owns  *plan: the caller    errors  NOMEM: no plan fits; the message has the least size */

@@ -135,13 +135,7 @@ static trm_status measured_space(void *context, const trmi_mesh *mesh, trmi_spac
 static trm_status compile_candidate(void *context, const trmi_space *space,
                                     const trmi_choice *choice, double *bytes, trm_error *err) {
     const search_state *s = context;
-    trmi_partition_plan *plan;
-    int64_t taken;
-    TRMI_TRY(trmi_space_plan(space, choice, &plan, err));
-    trm_status status = trmi_limit_compiled(s->exec, s->graph, s->options, plan, &taken, err);
-    trmi_partition_plan_destroy(plan);
-    *bytes = status == TRM_OK ? (double)taken : *bytes;
-    return status;
+    return trmi_limit_choice(s->exec, s->graph, s->options, space, choice, bytes, err);
 }
 
 /* ---- rank 0 ---------------------------------------------------------------------------------- */

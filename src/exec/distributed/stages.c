@@ -279,13 +279,12 @@ static void describe_stages(const trm_exec *exec, trm_exec_info *info) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     bool reads_peers = p != NULL && p->common && trm_comm_can_map_root(s->pipe);
     info->activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
-    info->other_bytes += (int64_t)s->inputs_bytes * s->options.micros;
-    for (int32_t e = 0; e < staged->edges_count; e++) {
-        const trmi_stage_edge *edge = &s->edges[e];
-        bool receives = staged->edges[e].to % s->options.stages == staged->stage;
-        int32_t kept = reads_peers && receives ? staged->messages[e].kept : 0;
-        info->other_bytes += (int64_t)edge->bytes * edge->slots_count;
-        info->overhead_bytes += (int64_t)edge->bytes * kept;
+    info->other_bytes += trmi_staged_bytes(exec->program);
+    for (int32_t e = 0; reads_peers && e < staged->edges_count; e++) {
+        if (staged->edges[e].to % s->options.stages == staged->stage) {
+            const trmi_stage_message *m = &staged->messages[e];
+            info->overhead_bytes += m->kept * trmi_stage_message_bytes(m);
+        }
     }
 }
 

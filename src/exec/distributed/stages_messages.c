@@ -9,7 +9,6 @@
 #include "exec/distributed/stages.h"
 #include "exec/exec.h"
 
-#include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
 
@@ -116,13 +115,11 @@ static trm_status open_edge(trm_exec *exec, int32_t e, trm_error *err) {
     const trmi_staged *staged = exec->program->staged;
     const trmi_stage_message *m = &staged->messages[e];
     trmi_stage_edge *edge = &s->edges[e];
-    bool sends = staged->edges[e].from % s->options.stages == staged->stage;
-    bool receives = staged->edges[e].to % s->options.stages == staged->stage;
-    if (!sends && !receives) {
+    edge->slots_count = trmi_stage_slots(staged, e);
+    if (edge->slots_count == 0) {
         return TRM_OK;
     }
-    edge->bytes = (size_t)m->count * trm_dtype_bytes(m->dtype);
-    edge->slots_count = (int32_t)trmi_max_i64(sends ? m->kept : 1, receives ? m->waiting : 1);
+    edge->bytes = (size_t)trmi_stage_message_bytes(m);
     TRMI_TRY(TRMI_NEW_IN(err, &exec->memory, edge->requests, edge->slots_count, "for messages"));
     edge->slots = trm_comm_alloc_shared(s->pipe, edge->bytes * (size_t)edge->slots_count + 1, err);
     return edge->slots != NULL ? TRM_OK : TRM_NOMEM;

@@ -99,3 +99,23 @@ trm_status trmi_stage_lower(trm_program *program, trm_error *err) {
     find_gradients(program, s);
     return TRM_OK;
 }
+
+int32_t trmi_stage_slots(const trmi_staged *s, int32_t edge) {
+    const trmi_stage_message *m = &s->messages[edge];
+    const bool sends = s->edges[edge].from % s->pipeline.stages == s->stage,
+               receives = s->edges[edge].to % s->pipeline.stages == s->stage;
+    return sends || receives ? (int32_t)trmi_max_i64(sends ? m->kept : 1, receives ? m->waiting : 1)
+                             : 0;
+}
+
+int64_t trmi_staged_bytes(const trm_program *program) {
+    const trmi_staged *s = program->staged;
+    if (s == NULL) {
+        return 0;
+    }
+    int64_t bytes = program->arena_bytes[TRMI_ARENA_INPUT] * s->pipeline.micros;
+    for (int32_t e = 0; e < s->edges_count; e++) {
+        bytes += trmi_stage_slots(s, e) * trmi_stage_message_bytes(&s->messages[e]);
+    }
+    return bytes;
+}

@@ -260,27 +260,7 @@ double trmi_planner_crowding(const trm_planner *p) {
     return l->cores > 0 ? fmax(1, (double)p->ranks * p->costs.threads / l->cores) : 1;
 }
 
-/* Returns the bytes of messages that a rank of a stage holds, and of the inputs of its
- * micro-batches. */
-static double staged_bytes(const trm_program *program) {
-    const trmi_staged *s = program->staged;
-    double bytes = (double)program->arena_bytes[TRMI_ARENA_INPUT] *
-                   (s->pipeline.micros > 1 ? s->pipeline.micros : 0);
-    for (int32_t e = 0; e < s->edges_count; e++) {
-        const trmi_stage_message *m = &s->messages[e];
-        int32_t from = s->edges[e].from % s->pipeline.stages,
-                to = s->edges[e].to % s->pipeline.stages;
-        int32_t copies = from == to         ? 0
-                         : from == s->stage ? m->kept
-                         : to == s->stage   ? m->waiting
-                                            : 0;
-        bytes += (double)copies * (double)m->count * (double)trm_dtype_bytes(m->dtype);
-    }
-    return bytes;
-}
-
-/* Contract in planner.h. Resident memory of the program of one stage, with what its messages
- * need. */
+/* Contract in planner.h. */
 trm_status trmi_planner_stage_compiled(const trm_planner *p, const trmi_micro_graph *graph,
                                        const trmi_pipe_plan *from, int32_t stage, double *bytes,
                                        trm_error *err) {
@@ -303,7 +283,7 @@ trm_status trmi_planner_stage_compiled(const trm_planner *p, const trmi_micro_gr
                                    .one_copy = sliced && !has_hosts(p),
                                    .accumulates = from->shape.micros > 1,
                                    .packs = trmi_wire_part(p->model.exec.parallel.wire) < 1};
-        *bytes = (double)trmi_program_resident(program, &how) + staged_bytes(program);
+        *bytes = (double)trmi_program_resident(program, &how);
     }
     trmi_plan_destroy(program);
     trmi_partition_plan_destroy(plan);
