@@ -18,7 +18,7 @@ OPTIONAL = {
     'trm_elastic_recover': 'cause',
     'trm_log_set_sink': '*', 'trm_free': '*', 'trm_error_exit': '*',  # trm_error_exit does not return
     'trm_cluster_from_env': 'flags lookup context', 'trm_cluster_create': 'flags', 'trm_cluster_join': 'options',
-    'trm_comm_abort': 'cause', 'trm_comm_check': 'options', 'trm_comm_map_root': 'memory', 'trm_comm_create': 'options', 'trm_comm_free_shared': 'memory',
+    'trm_comm_abort': 'cause', 'trm_comm_check': 'options', 'trm_comm_create': 'options', 'trm_comm_free_shared': 'memory',
     'trm_context_resolve': 'comm', 'trm_dataset_transform': 'context',
     'trm_dataset_shapes': 'options', 'trm_shapes_write': 'options', 'trm_dataset_click_file': 'options', 'trm_vocabulary_build': 'options',
     'trm_dataset_tokens': 'options', 'trm_dataset_text': 'options', 'trm_dataset_json_lines': 'options',

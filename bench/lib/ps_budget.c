@@ -9,6 +9,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "base/rng.h"
+#include "ps/table/table.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -120,10 +121,10 @@ static trm_status find_most_rows(const trm_table_options *t, int64_t bytes, int3
                                  int64_t *rows, int64_t *forecast, trm_error *err) {
     *rows = 0;
     for (int64_t step = (int64_t)1 << 36; step > 0; step /= 2) {
-        TRMI_TRY(trm_ps_forecast(t, *rows + step, shards, forecast, err));
+        TRMI_TRY(trmi_table_forecast(t, *rows + step, shards, forecast, err));
         *rows += *forecast <= bytes ? step : 0;
     }
-    return trm_ps_forecast(t, *rows, shards, forecast, err);
+    return trmi_table_forecast(t, *rows, shards, forecast, err);
 }
 
 /* Chooses the number of shards with which the table uses the budget best. Many pages of a shard

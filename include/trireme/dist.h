@@ -268,13 +268,10 @@ TRM_API TRM_MUST_USE trm_status trm_rank_table_merge(const char *const *paths, i
 
 enum { TRM_TOKEN_BYTES = 32 };
 
-/* Creates a token file of mode 0600 with 32 random bytes. An existing file is an error.
- *   errors   IO (also: the file exists), NOSPACE */
-TRM_API TRM_MUST_USE trm_status trm_token_create(const char *path, trm_error *err);
 /* Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
  * share a folder get the same token, whichever is first.
  *   param    token: written
- *   errors   as trm_token_create and trm_token_read */
+ *   errors   IO, NOSPACE, those of trm_token_read */
 TRM_API TRM_MUST_USE trm_status trm_token_share(const char *path, uint8_t token[32],
                                                 trm_error *err);
 /* Reads a token: a regular file of exactly 32 bytes that only its owner can read (or root and a
@@ -573,22 +570,6 @@ TRM_API void trm_comm_free_shared(trm_comm *comm, void *memory);
  *   returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
  *   owns     caller: munmap(memory, returned size) */
 TRM_API size_t trm_comm_keep_shared(trm_comm *comm, void *memory);
-
-/* Returns true if every rank can map rank 0's memory: all are processes of one host. The same on
- * all ranks. */
-TRM_API bool trm_comm_can_map_root(const trm_comm *comm);
-/* Maps rank 0's shared memory on every rank: one copy of values that are equal on all. Ranks order
- * their accesses themselves (trm_comm_barrier). Collective.
- *   param    memory: from trm_comm_alloc_shared; used on rank 0 only
- *            out: written; NULL on all ranks if they are on several hosts, or threads of one
- *            process
- *            bytes: length of what is mapped; equal on all ranks
- *   errors   INVALID (memory of another kind), IO (ranks of this host cannot open each other's
- *            memory)
- *   owns     rank 0; on other ranks valid until rank 0 frees it, or their last communicator is
- *            destroyed */
-TRM_API TRM_MUST_USE trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes,
-                                                  void **out, trm_error *err);
 
 /* Runs one collective and returns when this rank's buffers are free. Algorithms and costs:
  * docs/internals/collectives.md.

@@ -393,19 +393,10 @@ TRM_API void trm_exec_ranges(trm_exec *exec, float **parameters, float **gradien
 /* Copies rank 0's parameters, states, slots and step to all ranks, except layerwise parameters.
  *   errors   those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_broadcast(trm_exec *exec, trm_error *err);
-/* Copies rank 0's states to all ranks: before an evaluation, so that all ranks evaluate the model
- * that a checkpoint would hold.
- *   errors   those of trm_comm_run */
-TRM_API TRM_MUST_USE trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err);
 /* Completes on every rank the variables of which a rank holds a part, so that trm_exec_read returns
  * them whole: slots with shard_optimizer, all variables of a split graph.
  *   errors   NOMEM, those of trm_comm_run */
 TRM_API TRM_MUST_USE trm_status trm_exec_gather(trm_exec *exec, trm_error *err);
-
-/* Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise).
- *   param    index: 0 to trm_exec_variable_count - 1
- *   level    expert */
-TRM_API bool trm_exec_layerwise(const trm_exec *exec, int32_t index);
 
 /* Facts about the reduction of gradients over ranks. */
 typedef struct trm_parallel_info {

@@ -165,10 +165,6 @@ TRM_API TRM_MUST_USE trm_status trm_ps_place(const trm_ps_variable *variables, i
                                              const trm_partition *partition,
                                              trm_placement_kind kind, trm_placement *out,
                                              trm_error *err);
-/* Returns the index, 0 to servers - 1, of the server that holds a row.
- *   param    servers: number of servers
- *   threads  any */
-TRM_API int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers);
 
 /* Content of a table and its work since creation, summed over shards. Lags are counted since its
  * servers started. */
@@ -355,8 +351,6 @@ TRM_API TRM_MUST_USE trm_status trm_ps_client_create(const trm_ps_client_options
  * are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has
  * failed is not announced as finished: the servers wait for its next life. NULL is accepted. */
 TRM_API void trm_ps_client_destroy(trm_ps_client *client);
-/* Returns the mode of the servers. */
-TRM_API trm_ps_mode trm_ps_client_mode(const trm_ps_client *client);
 /* Returns the number of this worker's next batch: after a restart, after those that the servers
  * have received. */
 TRM_API int64_t trm_ps_client_next_batch(const trm_ps_client *client);
@@ -647,16 +641,6 @@ TRM_API TRM_MUST_USE trm_status trm_ps_audit_row(trm_ps_client *client, int32_t 
                                                  trm_row_info *info, float *values, float *slots,
                                                  trm_ps_writer writers[TRM_PS_WRITERS],
                                                  int32_t *writer_count, trm_error *err);
-
-/* ---- forecast ------------------------------------------------------------------------------- */
-
-/* Computes the memory that a table of so many rows will need on all shards, index and free places
- * included.
- *   param    bytes: written
- *   errors   INVALID
- *   threads  any */
-TRM_API TRM_MUST_USE trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows,
-                                                int32_t shards, int64_t *bytes, trm_error *err);
 
 #ifdef __cplusplus
 }

@@ -431,8 +431,6 @@ typedef struct trm_top_k {
  *            labels: [rows]; rows with a label < 0 or >= classes are left out */
 TRM_API void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, int64_t rows,
                            int64_t classes);
-/* Adds the counts of another object. */
-TRM_API void trm_top_k_merge(trm_top_k *into, const trm_top_k *from);
 /* Returns the top-k accuracy, 0 to 1; 0 without samples.
  *   param    k: 1 to 5 */
 TRM_API double trm_top_k_value(const trm_top_k *top, int k);

@@ -4115,17 +4115,12 @@ FUNCTIONS = {
           errors   INVALID (naming the files), NOMEM
           owns     caller: trm_free(*json)
         """),
-    'trm_token_create': (c_int, (c_char_p, POINTER(trm_error),),
-        'path err',
-        """Creates a token file of mode 0600 with 32 random bytes. An existing file is an error.
-          errors   IO (also: the file exists), NOSPACE
-        """),
     'trm_token_share': (c_int, (c_char_p, c_uint8 * 32, POINTER(trm_error),),
         'path token err',
         """Reads the token at `path`, after creating it, with its folder, if there is none. Processes that
         share a folder get the same token, whichever is first.
           param    token: written
-          errors   as trm_token_create and trm_token_read
+          errors   IO, NOSPACE, those of trm_token_read
         """),
     'trm_token_read': (c_int, (c_char_p, c_uint8 * 32, POINTER(trm_error),),
         'path token err',
@@ -4224,24 +4219,6 @@ FUNCTIONS = {
         operation on it may be running on any rank.
           returns  its size in bytes, as mapped; 0 if it is not from trm_comm_alloc_shared
           owns     caller: munmap(memory, returned size)
-        """),
-    'trm_comm_can_map_root': (c_bool, (c_void_p,),
-        'comm',
-        """Returns true if every rank can map rank 0's memory: all are processes of one host. The same on
-        all ranks.
-        """),
-    'trm_comm_map_root': (c_int, (c_void_p, c_void_p, c_size_t, POINTER(c_void_p), POINTER(trm_error),),
-        'comm memory bytes out err',
-        """Maps rank 0's shared memory on every rank: one copy of values that are equal on all. Ranks order
-        their accesses themselves (trm_comm_barrier). Collective.
-          param    memory: from trm_comm_alloc_shared; used on rank 0 only
-                   out: written; NULL on all ranks if they are on several hosts, or threads of one
-                   process
-                   bytes: length of what is mapped; equal on all ranks
-          errors   INVALID (memory of another kind), IO (ranks of this host cannot open each other's
-                   memory)
-          owns     rank 0; on other ranks valid until rank 0 frees it, or their last communicator is
-                   destroyed
         """),
     'trm_comm_run': (c_int, (c_void_p, POINTER(trm_collective), POINTER(trm_error),),
         'comm op err',
@@ -4905,23 +4882,11 @@ FUNCTIONS = {
         """Copies rank 0's parameters, states, slots and step to all ranks, except layerwise parameters.
           errors   those of trm_comm_run
         """),
-    'trm_exec_broadcast_states': (c_int, (c_void_p, POINTER(trm_error),),
-        'exec err',
-        """Copies rank 0's states to all ranks: before an evaluation, so that all ranks evaluate the model
-        that a checkpoint would hold.
-          errors   those of trm_comm_run
-        """),
     'trm_exec_gather': (c_int, (c_void_p, POINTER(trm_error),),
         'exec err',
         """Completes on every rank the variables of which a rank holds a part, so that trm_exec_read returns
         them whole: slots with shard_optimizer, all variables of a split graph.
           errors   NOMEM, those of trm_comm_run
-        """),
-    'trm_exec_layerwise': (c_bool, (c_void_p, c_int32,),
-        'exec index',
-        """Returns true if each rank keeps this variable to itself (trm_parallel_options.layerwise).
-          param    index: 0 to trm_exec_variable_count - 1
-          level    expert
         """),
     'trm_exec_get_parallel_info': (None, (c_void_p, POINTER(trm_parallel_info),),
         'exec out',
@@ -5278,12 +5243,6 @@ FUNCTIONS = {
           errors   INVALID
           threads  any
         """),
-    'trm_ps_server_of': (c_int32, (POINTER(trm_placement), c_uint64, c_int32,),
-        'placement key servers',
-        """Returns the index, 0 to servers - 1, of the server that holds a row.
-          param    servers: number of servers
-          threads  any
-        """),
     'trm_pool_rows': (None, (c_int, POINTER(c_float), POINTER(c_float), POINTER(c_int64), c_int64, c_int32, POINTER(c_float),),
         'pooling rows weights offsets bags width out',
         """Pools the rows of bags: out[b] = scale_b * sum over i in [offsets[b], offsets[b + 1]) of weight_i
@@ -5349,9 +5308,6 @@ FUNCTIONS = {
         are lost (trm_ps_flush first). A worker without leases whose latest pull, push or flush has
         failed is not announced as finished: the servers wait for its next life. NULL is accepted.
         """),
-    'trm_ps_client_mode': (c_int, (c_void_p,),
-        'client',
-        """Returns the mode of the servers."""),
     'trm_ps_client_next_batch': (c_int64, (c_void_p,),
         'client',
         """Returns the number of this worker's next batch: after a restart, after those that the servers
@@ -5546,14 +5502,6 @@ FUNCTIONS = {
           param    writers, writer_count: written; both may be NULL
           errors   END (there is none), CORRUPT (an answer of another size), those of trm_ps_pull_wait
         """),
-    'trm_ps_forecast': (c_int, (POINTER(trm_table_options), c_int64, c_int32, POINTER(c_int64), POINTER(trm_error),),
-        'table rows shards bytes err',
-        """Computes the memory that a table of so many rows will need on all shards, index and free places
-        included.
-          param    bytes: written
-          errors   INVALID
-          threads  any
-        """),
     'trm_inputs_get': (trm_node, (c_void_p, c_char_p,),
         'inputs name',
         """Returns the input of this name ("image", "label"). If the dataset has no such field, returns
@@ -5704,9 +5652,6 @@ FUNCTIONS = {
           param    logits: [rows, classes]
                    labels: [rows]; rows with a label < 0 or >= classes are left out
         """),
-    'trm_top_k_merge': (None, (POINTER(trm_top_k), POINTER(trm_top_k),),
-        'into from',
-        """Adds the counts of another object."""),
     'trm_top_k_value': (c_double, (POINTER(trm_top_k), c_int,),
         'top k',
         """Returns the top-k accuracy, 0 to 1; 0 without samples.

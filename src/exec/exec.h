@@ -214,6 +214,11 @@ int32_t trmi_exec_input_index(const trm_exec *exec, const char *name);
 void trmi_exec_set_flag(trm_exec *exec, trmi_exec_flag which, bool raised);
 bool trmi_exec_flagged(const trm_exec *exec, trmi_exec_flag which);
 void trmi_exec_forget_flags(trm_exec *exec);
+/* Returns whether each rank keeps this variable to itself (trm_parallel_options.layerwise). */
+bool trmi_exec_is_layerwise(const trm_exec *exec, int32_t index);
+/* distributed/ranks.c: copies rank 0's states to all ranks: before an evaluation, so that all ranks
+ * evaluate the model that a checkpoint would hold.   errors  those of trm_comm_run */
+trm_status trmi_exec_broadcast_states(trm_exec *exec, trm_error *err);
 
 /* Returns the operator's name of a program step, or "reorder". */
 static inline const char *trmi_step_kind_name(const trmi_step *step) {

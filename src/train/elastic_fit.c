@@ -12,6 +12,7 @@
 #include "train/elastic_state.h"
 
 #include "base/error.h"
+#include "comm/net/reserve.h"
 #include "comm/rendezvous/elastic.h"
 #include "data/pipeline/dataset.h"
 #include "plan/partition/partition.h"
@@ -119,7 +120,7 @@ void trmi_elastic_share_state(trm_model *model) {
     const trm_parallel_options *asked = &model->elastic->asked;
     trm_parallel_options *p = &model->options.exec.parallel;
     const bool one_host = p->comm != NULL && trm_comm_size(p->comm) > 1 &&
-                          trm_comm_can_map_root(p->comm) && asked->broadcast != TRM_OFF;
+                          trmi_comm_can_map_root(p->comm) && asked->broadcast != TRM_OFF;
     p->shard_optimizer = asked->shard_optimizer || one_host;
     model->options.exec.share_slots = trmi_elastic_has_parts(model) ? TRM_ON : TRM_DEFAULT;
 }

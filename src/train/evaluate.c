@@ -17,6 +17,7 @@
 #include "base/memory.h"
 #include "base/os.h"
 #include "data/text/token_source.h"
+#include "exec/exec.h"
 
 #include <math.h>
 #include <string.h>
@@ -267,7 +268,7 @@ static void compute_figures(trm_model *model, const trm_dataset *data, const sum
 static trm_status evaluate_batches(trm_model *model, trm_dataset *data, int64_t steps,
                                    const watcher *watch, trm_evaluation *out, trm_error *err) {
     TRMI_TRY(prepare_evaluation(model, data, err));
-    TRMI_TRY(trm_exec_broadcast_states(trmi_model_owner(model)->exec, err));
+    TRMI_TRY(trmi_exec_broadcast_states(trmi_model_owner(model)->exec, err));
     TRMI_TRY(take_weights(model, err));
     bool alone = trmi_model_comm(model) == NULL;
     double begin = trmi_os_now();

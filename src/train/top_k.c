@@ -38,14 +38,6 @@ void trm_top_k_add(trm_top_k *top, const float *logits, const int32_t *labels, i
     }
 }
 
-void trm_top_k_merge(trm_top_k *into, const trm_top_k *from) {
-    TRMI_NEED_OR(, NULL, into, from);
-    for (int i = 0; i < 5; i++) {
-        into->hits[i] += from->hits[i];
-    }
-    into->samples += from->samples;
-}
-
 double trm_top_k_value(const trm_top_k *top, int k) {
     TRMI_NEED_OR(0, NULL, top);
     int64_t hits = 0;

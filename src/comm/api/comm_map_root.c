@@ -2,17 +2,16 @@
 /* Gives every rank a pointer to one buffer of rank 0, without a copy, or to memory of all. It is
  * possible only where all ranks are processes of one host that communicate through shared memory;
  * elsewhere the result is NULL, and the caller sends the data instead. All ranks call
- * trm_comm_map_root together. The public functions are described in trireme/dist.h. */
+ * trmi_comm_map_root together (contracts in comm/net/reserve.h). */
 #include "comm/api/communicator.h"
+#include "comm/net/reserve.h"
 
-#include "base/arguments.h"
 #include "base/error.h"
 #include "base/memory.h"
 
 #include <string.h>
 
-bool trm_comm_can_map_root(const trm_comm *comm) {
-    TRMI_NEED_OR(false, NULL, comm);
+bool trmi_comm_can_map_root(const trm_comm *comm) {
     const trmi_shm *shm = (const trmi_shm *)(void *)comm->shm;
     return shm != NULL && comm->net == NULL && !comm->net_only && !shm->one_process &&
            comm->local_size == comm->group.size;
@@ -31,11 +30,10 @@ static trm_status explain_failure(trm_comm *comm, trm_status status, trm_error *
     return status;
 }
 
-trm_status trm_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **out,
-                             trm_error *err) {
-    TRMI_NEED(err, comm, out);
+trm_status trmi_comm_map_root(trm_comm *comm, void *memory, size_t bytes, void **out,
+                              trm_error *err) {
     *out = NULL;
-    if (!trm_comm_can_map_root(comm)) {
+    if (!trmi_comm_can_map_root(comm)) {
         return TRM_OK;
     }
     /* Rank 0 broadcasts the place of its buffer; each other rank maps it. */
@@ -60,15 +58,16 @@ trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment
                                   trm_error *err) {
     const trmi_exchange exchange = {.context = comm, .allgather = trmi_comm_allgather};
     *out = (trmi_shm_segment){0};
-    return trm_comm_can_map_root(comm) ? trmi_shm_segment_create(comm->group.size, comm->group.rank,
-                                                                 bytes, &exchange, NULL, out, err)
-                                       : TRM_OK;
+    return trmi_comm_can_map_root(comm)
+               ? trmi_shm_segment_create(comm->group.size, comm->group.rank, bytes, &exchange, NULL,
+                                         out, err)
+               : TRM_OK;
 }
 
 bool trmi_comm_reaches(trm_comm *comm, const void *memory, size_t bytes) {
     int32_t owner;
     trmi_shm_place place;
-    return trm_comm_can_map_root(comm) &&
+    return trmi_comm_can_map_root(comm) &&
            trmi_shm_find_owner(comm->host, memory, bytes, &owner, &place);
 }
 

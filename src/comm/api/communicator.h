@@ -125,18 +125,18 @@ void trmi_comm_record(trm_comm *comm, const trm_request *request, bool backgroun
                       const char *category, double begin);
 
 /* comm_map_root.c: makes `bytes` of zeroed memory that all ranks map, and that stays mapped when
- * ranks die or the communicator is destroyed. out->data is NULL where trm_comm_can_map_root is
+ * ranks die or the communicator is destroyed. out->data is NULL where trmi_comm_can_map_root is
  * false. Collective.   owns  trmi_shm_segment_release
  *   errors   NOMEM, IO, those of trm_comm_run */
 trm_status trmi_comm_make_segment(trm_comm *comm, size_t bytes, trmi_shm_segment *out,
                                   trm_error *err);
 
-/* comm_map_root.c: returns whether all other ranks can map `memory`: trm_comm_can_map_root, and it
+/* comm_map_root.c: returns whether all other ranks can map `memory`: trmi_comm_can_map_root, and it
  * is of a buffer from trm_comm_alloc_shared, of this rank or of another one. */
 bool trmi_comm_reaches(trm_comm *comm, const void *memory, size_t bytes);
 /* Maps the memory that each rank passes (NULL: none) on all ranks. The mappings stay valid when
  * ranks die, and when memory or communicator are gone. out[rank].data is NULL for ranks that have
- * passed none. Collective; all ranks on one host (trm_comm_can_map_root).
+ * passed none. Collective; all ranks on one host (trmi_comm_can_map_root).
  *   param    memory: trmi_comm_reaches is true
  *   owns     trmi_shm_segment_release of each
  *   errors   IO, NOMEM, those of trm_comm_run */

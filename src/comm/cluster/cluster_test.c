@@ -6,6 +6,7 @@
 #include "trireme/dist.h"
 
 #include "comm/cluster/cluster_claim.h"
+#include "comm/rendezvous/token.h"
 
 #include <pthread.h>
 #include <grp.h>
@@ -725,9 +726,9 @@ static void token_files_are_private(void **state) {
     char dir[] = "/tmp/tokenXXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     sprintf(path, "%s/token", dir);
-    CHECK_OK(trm_token_create(path, &err), err);
+    CHECK_OK(trmi_token_create(path, &err), err);
     CHECK_OK(trm_token_read(path, token, &err), err);
-    CHECK_FAILS(trm_token_create(path, &err), TRM_IO, err, "cannot be made");
+    CHECK_FAILS(trmi_token_create(path, &err), TRM_IO, err, "cannot be made");
     CHECK_OK(trm_token_read(path, again, &err), err);
     assert_memory_equal(token, again, 32);
     chmod(path, 0644);

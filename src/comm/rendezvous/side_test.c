@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/os.h"
+#include "comm/rendezvous/token.h"
 #include "comm/shm/futex.h"
 #include "comm/rendezvous/rendezvous.h"
 #include "comm/rendezvous/side.h"
@@ -299,8 +300,8 @@ static void tokens_decide(void **state) {
     char a[64], b[64];
     sprintf(a, "%s/a.token", directory);
     sprintf(b, "%s/b.token", directory);
-    CHECK_OK(trm_token_create(a, &err), err);
-    CHECK_OK(trm_token_create(b, &err), err);
+    CHECK_OK(trmi_token_create(a, &err), err);
+    CHECK_OK(trmi_token_create(b, &err), err);
     prepare_ranks(ranks, 3, fresh_place("tcp"), 10);
     for (int r = 0; r < 3; r++) {
         ranks[r].flags.token_file = a;
@@ -763,7 +764,7 @@ static void cut_off_hosts_are_named_within_six_seconds(void **state) {
         skip();
     }
     sprintf(token, "%s/host.token", directory);
-    CHECK_OK(trm_token_create(token, &err), err);
+    CHECK_OK(trmi_token_create(token, &err), err);
     prepare_ranks(ranks, 3, "10.77.0.1:7070", 20);
     for (int r = 0; r < 3; r++) {
         ranks[r].flags.token_file = token;

@@ -2,7 +2,7 @@
 /* The job's token: 32 random bytes in a file that only its owner can read. Public functions for
  * token files (trireme/dist.h), and the files that processes of one host find by address.
  *
- *   user's file    trm_token_create, trm_token_read, trm_token_share (ranks with a common folder)
+ *   user's file    trmi_token_create, trm_token_read, trm_token_share (ranks with a common folder)
  *   by address     published by the process that listens, found by those that connect to it
  *
  * A file is written under a random name and gets its name when it is complete, so no reader sees
@@ -43,8 +43,7 @@ static trm_status write_token(const char *path, const uint8_t token[TRM_TOKEN_BY
     return status;
 }
 
-trm_status trm_token_create(const char *path, trm_error *err) {
-    TRMI_NEED(err, path);
+trm_status trmi_token_create(const char *path, trm_error *err) {
     uint8_t token[TRM_TOKEN_BYTES];
     TRMI_TRY(trmi_net_random(token, sizeof token, err));
     trm_status status = write_token(path, token, err);
@@ -138,7 +137,7 @@ trm_status trm_token_share(const char *path, uint8_t token[32], trm_error *err) 
         TRMI_TRY(trmi_os_make_dirs(NULL, own, err));
         own[slash - path] = '/';
     }
-    TRMI_TRY(trm_token_create(own, err));
+    TRMI_TRY(trmi_token_create(own, err));
     /* link() either creates the complete file or fails because another rank was first. Both are
      * fine. */
     bool made = link(own, path) == 0 || errno == EEXIST;

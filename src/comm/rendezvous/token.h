@@ -16,6 +16,10 @@
 /* Bytes of the path of a published token. */
 enum { TRMI_TOKEN_PATH_BYTES = 160 };
 
+/* Creates a token file of mode 0600 with 32 random bytes. An existing file is an error.
+ *   errors  IO (also: the file exists), NOSPACE */
+trm_status trmi_token_create(const char *path, trm_error *err);
+
 /* Writes the token for `address` ("127.0.0.1:4000"). A file of a process that has died is replaced.
  * path[TRMI_TOKEN_PATH_BYTES] receives the path, for trmi_token_withdraw.
  *   errors  INVALID (the folder belongs to another user), IO */

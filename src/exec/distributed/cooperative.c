@@ -29,7 +29,7 @@ int32_t trmi_cooperative_ranks(const trm_exec *exec, const trm_exec_options *opt
                  o->layerwise_count == 0 && o->block == 0;
     bool once = options->blocks == 0 && options->parameters_of == NULL && exec->accumulate == 1 &&
                 !exec->updated_elsewhere && options->memory_bytes == 0;
-    return alike && once && trm_comm_can_map_root(p->comm) ? p->size : 0;
+    return alike && once && trmi_comm_can_map_root(p->comm) ? p->size : 0;
 }
 
 /* Activates the way where options ask for cooperative gradients. */

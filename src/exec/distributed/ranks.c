@@ -389,8 +389,7 @@ static trm_status broadcast_initial(trm_exec *exec, trm_error *err) {
     return broadcast_kind(exec, TRM_VARIABLE_STATE, err);
 }
 
-trm_status trm_exec_broadcast_states(trm_exec *exec, trm_error *err) {
-    TRMI_NEED(err, exec);
+trm_status trmi_exec_broadcast_states(trm_exec *exec, trm_error *err) {
     return trmi_parallel_of(exec) == NULL || trmi_parallel_of(exec)->split != NULL
                ? TRM_OK
                : broadcast_kind(exec, TRM_VARIABLE_STATE, err);
@@ -479,7 +478,7 @@ static trm_status begin_ranks(trm_exec *exec, trm_error *err) {
 static int64_t peers_bytes(const trm_exec *exec) {
     const trmi_parallel *p = trmi_parallel_of(exec);
     int64_t pages = 0, seen = 0;
-    bool here = p != NULL && p->common && p->shared_count > 0 && trm_comm_can_map_root(p->comm) &&
+    bool here = p != NULL && p->common && p->shared_count > 0 && trmi_comm_can_map_root(p->comm) &&
                 p->wire == NULL;
     for (int32_t i = 0; here && i < p->ranges_count; i++) {
         const trmi_range *range = &p->ranges[i];

@@ -92,8 +92,7 @@ bool trmi_parallel_is_layerwise(const trmi_parallel *p, const char *name) {
     return false;
 }
 
-bool trm_exec_layerwise(const trm_exec *exec, int32_t index) {
-    TRMI_NEED_OR(false, NULL, exec);
+bool trmi_exec_is_layerwise(const trm_exec *exec, int32_t index) {
     return trmi_parallel_of(exec) != NULL &&
            trmi_parallel_is_layerwise(trmi_parallel_of(exec), exec->variables[index].name);
 }

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/memory.h"
 #include "base/os.h"
+#include "comm/net/reserve.h"
 
 /* Activates the way where options ask for slices of the optimiser. */
 static trm_status open_slices(trm_exec *exec, const trm_exec_options *options, bool *active,
@@ -54,7 +55,7 @@ static trm_status share_arena(trm_exec *exec, trmi_arena_id arena, trm_error *er
     char **own = &exec->env.arena[arena];
     size_t bytes = (size_t)exec->program->arena_bytes[arena];
     void *first;
-    TRMI_TRY(trm_comm_map_root(p->comm, *own, bytes, &first, err));
+    TRMI_TRY(trmi_comm_map_root(p->comm, *own, bytes, &first, err));
     p->common = first != NULL;
     if (p->rank != 0 && *own == NULL) {
         *own = p->common ? first : trmi_parallel_memory(p, bytes, err);

@@ -277,7 +277,7 @@ static void describe_stages(const trm_exec *exec, trm_exec_info *info) {
     const trmi_stages *s = trmi_stages_of(exec);
     const trmi_staged *staged = exec->program->staged;
     const trmi_parallel *p = trmi_parallel_of(exec);
-    bool reads_peers = p != NULL && p->common && trm_comm_can_map_root(s->pipe);
+    bool reads_peers = p != NULL && p->common && trmi_comm_can_map_root(s->pipe);
     info->activation_bytes += exec->program->arena_bytes[TRMI_ARENA_KEPT];
     info->other_bytes += trmi_staged_bytes(exec->program);
     for (int32_t e = 0; reads_peers && e < staged->edges_count; e++) {

@@ -10,6 +10,7 @@
  * what an earlier one sent after a later one has come. No server is changed before all servers have
  * answered. */
 #include "ps/client/client.h"
+#include "ps/client/life.h"
 
 #include "base/arguments.h"
 #include "base/checked.h"
@@ -273,10 +274,7 @@ void trm_ps_client_get_stats(const trm_ps_client *client, trm_ps_client_stats *o
     *out = client->stats;
 }
 
-trm_ps_mode trm_ps_client_mode(const trm_ps_client *client) {
-    TRMI_NEED_OR((trm_ps_mode)0, NULL, client);
-    return client->mode;
-}
+trm_ps_mode trmi_client_mode(const trm_ps_client *client) { return client->mode; }
 int64_t trm_ps_client_next_batch(const trm_ps_client *client) {
     TRMI_NEED_OR(0, NULL, client);
     return client->next_batch;

@@ -6,6 +6,8 @@
 
 #include "trireme/ps.h"
 
+/* Returns the mode of the servers. */
+trm_ps_mode trmi_client_mode(const trm_ps_client *client);
 /* Sets the number of the first batch, before it. Servers that have that batch from an earlier life
  * drop its push. */
 void trmi_client_begin_at(trm_ps_client *client, int64_t batch);

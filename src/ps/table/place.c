@@ -46,11 +46,6 @@ uint32_t trmi_shard_of_row(const trm_placement *p, uint64_t key, uint32_t server
     return shard < servers * shards ? shard : servers * shards - 1;
 }
 
-int32_t trm_ps_server_of(const trm_placement *placement, uint64_t key, int32_t servers) {
-    TRMI_NEED_OR(0, NULL, placement);
-    return (int32_t)trmi_shard_of_row(placement, key, (uint32_t)servers, 1);
-}
-
 trm_status trmi_placement_check(const trm_placement *p, const char *table, trm_error *err) {
     if (p->kind == TRM_PLACE_BY_HASH) {
         return TRM_OK;

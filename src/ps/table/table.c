@@ -14,7 +14,6 @@
 
 #include "trireme/ps.h"
 
-#include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/memory.h"
@@ -467,9 +466,8 @@ bool trmi_row_table_take_removed(trmi_row_table *table, uint64_t **keys, int64_t
 }
 
 /* Contract in trireme/ps.h. */
-trm_status trm_ps_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
-                           int64_t *bytes, trm_error *err) {
-    TRMI_NEED(err, table, bytes);
+trm_status trmi_table_forecast(const trm_table_options *table, int64_t rows, int32_t shards,
+                               int64_t *bytes, trm_error *err) {
     trm_table_options checked;
     trmi_row_layout layout;
     TRMI_TRY(trmi_row_table_check(table, &checked, err));

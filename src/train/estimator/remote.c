@@ -639,7 +639,7 @@ trm_status trmi_remote_stage(trmi_remote *r, const trm_batch *batch, const trm_p
 }
 
 bool trmi_remote_is_late(const trmi_remote *r) {
-    return trm_ps_client_mode(r->client) != TRM_PS_SYNC;
+    return trmi_client_mode(r->client) != TRM_PS_SYNC;
 }
 
 /* Returns whether staging ahead pays. A row of a table is seldom in two successive batches, so
@@ -778,7 +778,7 @@ uint64_t trmi_remote_step(const trmi_remote *r) {
     trm_ps_client_stats stats;
     trm_ps_client_get_stats(r->client, &stats);
     uint64_t counted = (uint64_t)stats.global_step;
-    if (trm_ps_client_mode(r->client) == TRM_PS_SYNC && !trmi_remote_leases(r)) {
+    if (trmi_client_mode(r->client) == TRM_PS_SYNC && !trmi_remote_leases(r)) {
         return (uint64_t)trmi_remote_position(r);
     }
     return counted > r->step ? counted : r->step;
@@ -798,7 +798,7 @@ void trmi_remote_lend(trmi_remote *r, trm_dataset *data, int64_t epochs, int64_t
     int64_t batch = r->compiled->batch;
     /* Only asynchronous steps can be limited by samples: a synchronous step takes a batch of
      * every worker that has samples, and that number varies. */
-    bool counts = trm_ps_client_mode(r->client) != TRM_PS_SYNC;
+    bool counts = trmi_client_mode(r->client) != TRM_PS_SYNC;
     r->lending = (trm_ps_lease_options){.samples = trm_dataset_epoch_batches(data) * batch,
                                         .lease_samples = r->options.lease_batches * batch,
                                         .epochs = epochs,
@@ -832,7 +832,7 @@ static trm_status read_lent(trmi_remote *r, trm_dataset *data, const trm_batch *
 trm_status trmi_remote_stage_lent(trmi_remote *r, trm_dataset *data, trm_error *err) {
     int64_t size = r->compiled->batch;
     bool used = r->lease.id == 0 || r->lent_next * size >= r->lease.end;
-    if (used && r->current >= 0 && trm_ps_client_mode(r->client) != TRM_PS_ASYNC) {
+    if (used && r->current >= 0 && trmi_client_mode(r->client) != TRM_PS_ASYNC) {
         /* Without a lease this worker would be inactive, and the servers would finish the step
          * without the gradients that it is about to push. So the next lease is taken after the
          * push. */

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/os.h"
 #include "base/trace.h"
+#include "ps/client/life.h"
 
 #include <math.h>
 #include <unistd.h>
@@ -36,7 +37,7 @@ static trm_status check_servers(const trm_model_options *o, trm_error *err) {
     if (o->exec.parallel.block == 0) {
         return TRM_OK;
     }
-    if (trm_ps_client_mode(o->ps.client) != TRM_PS_SYNC) {
+    if (trmi_client_mode(o->ps.client) != TRM_PS_SYNC) {
         return TRMI_FAIL(err, TRM_INVALID,
                          "strict determinism with parameter servers needs synchronous ones (--mode "
                          "sync): asynchronous servers apply pushes as they arrive, so that bits "

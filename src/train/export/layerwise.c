@@ -10,6 +10,7 @@
 #include "train/model.h"
 
 #include "base/error.h"
+#include "exec/exec.h"
 
 static const char *const part_name = "layerwise";
 
@@ -51,7 +52,7 @@ trm_status trmi_layerwise_gather(const trm_model *model, trmi_arena *arena,
     TRMI_TRY(TRMI_NEW_IN(err, arena, list, (size_t)total * (size_t)size + 1,
                          "for a copy of what %d ranks keep to themselves", size));
     for (int32_t i = 0; i < total; i++) {
-        if (!trm_exec_layerwise(exec, i)) {
+        if (!trmi_exec_is_layerwise(exec, i)) {
             continue;
         }
         char *all;
@@ -113,7 +114,7 @@ trm_status trmi_layerwise_restore(trm_model *model, const trm_checkpoint *checkp
     trmi_arena arena = {0};
     trm_status status = TRM_OK;
     for (int32_t i = 0; rank > 0 && status == TRM_OK && i < trm_exec_variable_count(exec); i++) {
-        if (!trm_exec_layerwise(exec, i)) {
+        if (!trmi_exec_is_layerwise(exec, i)) {
             continue;
         }
         trm_variable v = trm_exec_variable(exec, i);

@@ -12,6 +12,7 @@
 #include "train/planner/planner.h"
 
 #include "base/error.h"
+#include "comm/net/reserve.h"
 #include "exec/backend.h"
 #include "exec/distributed/batches.h"
 #include "exec/exec_memory.h"
@@ -40,7 +41,7 @@ trm_cooperative trmi_planner_cooperative(const trm_planner *p) {
     bool once = p->model.exec.accumulate <= 1 && p->model.exec.memory_bytes == 0 &&
                 p->model.exec.parallel.block == 0;
     bool here =
-        p->model.exec.parallel.comm == NULL || trm_comm_can_map_root(p->model.exec.parallel.comm);
+        p->model.exec.parallel.comm == NULL || trmi_comm_can_map_root(p->model.exec.parallel.comm);
     return here && once && has_slices(p, p->ranks) && !has_hosts(p)
                ? p->model.exec.parallel.cooperative
                : TRM_COOPERATIVE_OFF;
