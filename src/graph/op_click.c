@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operators of recommendation models: pooling of bags of rows, and inner products of all pairs of
- * rows. */
+/* Operators of recommendation models.
+ *
+ *     bag_pool     rows [K, D], offsets [B + 1], weights [K] or none -> [B, D]
+ *                  result b: weighted sum of rows offsets[b] to offsets[b + 1] - 1, divided as the
+ *                  pooling says
+ *     pair_dots    x [N, V, W] -> [N, V (V - 1) / 2], the inner product of each pair of rows i > j
+ *
+ * A rank may have a part of the rows of a bag pooling (attrs.bag.some, set by the partition): it
+ * then has weights for more rows than its own, and the number of bags is an attribute. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* 2-D convolution and its two gradients. Images [N, C, H, W], weights [O, C/groups, KH, KW], bias
- * [O]. The gradients carry the shape of their result as an attribute. */
+/* 2-D convolution and its two gradients.
+ *
+ *     x [N, C, H, W], w [O, C / groups, KH, KW], bias [O] -> y [N, O, H', W']
+ *     H' = (H + pads - (dilation (KH - 1) + 1)) / stride + 1, rounded down; W' likewise
+ *
+ *     conv2d_grad_weights   dy, x -> dw          conv2d_grad_data   dy, w -> dx
+ *     the gradient of the bias is a sum of dy over samples and positions
+ *
+ * The gradients carry the shape of their result as an attribute, which their inputs do not
+ * determine. Extents and attributes are below 2^31, so that no sum or product in a shape rule
+ * overflows. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"

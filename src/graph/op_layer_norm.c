@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Norms over the last dimension of each row: layer norm and RMS norm. The statistics of the rows
- * are outputs, which the gradient reads. */
+/* Norms over the last dimension of each row.
+ *
+ *     layer_norm   y = gamma (x - mean) / sqrt(variance + epsilon) + beta    2 statistics a row
+ *     rms_norm     y = gamma x / sqrt(mean of x^2 + epsilon)                 1 statistic a row
+ *
+ * The statistics of the rows are outputs 1 and 2, in float32 whatever the type of x; the gradient
+ * reads them. gamma and beta are [C]. */
 #include "graph/graph_ir.h"
 
 #include "base/error.h"

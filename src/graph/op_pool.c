@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pooling over windows of [N, C, H, W], and over the whole image [N, C, H, W] -> [N, C]. */
+/* Pooling over windows of [N, C, H, W], and over the whole image [N, C, H, W] -> [N, C].
+ *
+ *     H' = (H + pads - kernel) / stride + 1, rounded down; W' likewise
+ *
+ * The gradients carry the shape of x as an attribute, because several shapes give one output.
+ * Neither positions of maxima nor numbers of elements are kept: the gradient's kernel finds them
+ * again. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 

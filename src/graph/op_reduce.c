@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reductions over a set of dimensions. */
+/* Reductions over a set of dimensions: sum, mean, maximum.
+ *
+ *     axes         bits of an attribute: bit i for dimension i
+ *     keep_dims    reduced dimensions keep the extent 1, else they disappear
+ *     no axes      all dimensions: the result is a scalar
+ *
+ * The sum of no elements is 0; their maximum is an error of the graph. Sum and mean have gradients
+ * of other operators (reshape and broadcast), the maximum one of its own. */
 #include "graph/graph_ir.h"
 #include "graph/arguments.h"
 
