@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random rows of click data without any meaning, kept in memory, so that a batch costs only the
- * copy; benchmarks use it. */
+ * copy; benchmarks use it.
+ *
+ *     row i:  label 0 or 1    dense numbers in [0, 1)    one key a field, by Zipf's law
+ *
+ * Keys follow Zipf's law (a few occur often, most seldom), because caches and servers behave then
+ * as with real data. A row depends on the seed and its number only, so all ranks and any number of
+ * threads draw the same rows. In one shared table the keys of field f lie in [f v, (f + 1) v), for
+ * v keys a field. */
 #include "base/arguments.h"
 #include "base/checked.h"
 #include "base/error.h"
@@ -142,6 +149,8 @@ static trm_status draw_rows(random_clicks *set, const trm_click_random_options *
     return TRM_OK;
 }
 
+/* Contract in trireme/data.h. Rows are drawn here, so that the first batch is as fast as the
+ * others. */
 trm_status trm_dataset_random_clicks(const trm_click_random_options *options, trm_dataset **out,
                                      trm_error *err) {
     TRMI_NEED(err, out);

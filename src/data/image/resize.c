@@ -1,6 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Separable resampling: first along rows (only the rows that are needed, each once), then down the
- * columns of the resized rows. A ring keeps the last `taps` resized rows. */
+ * columns of the resized rows.
+ *
+ *     input row    --resize_row: weights across-->  a row of floats, in the ring
+ *     ring of `taps` rows  --blend_rows: weights down-->  an output row of bytes
+ *
+ *     output rows        0      1      2
+ *     input rows      [0 1 2]
+ *                         [2 3 4]            a row that two output rows need is resized once
+ *                              [4 5 6]
+ *
+ * A window of weights never reads outside the rectangle that is resized: at an edge it is cut, and
+ * the rest is scaled to the sum 1. Memory comes from the scratch of the thread, so images are
+ * resized by any number of threads. */
 #include "data/image/transform.h"
 
 #include "base/checked.h"
