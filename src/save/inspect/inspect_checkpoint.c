@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* `trireme inspect` of a checkpoint, or of a directory of checkpoints: every file is compared with
- * its manifest. */
+ * its manifest.
+ *
+ *     of one checkpoint      the manifest's description; then, if all files agree, the parts
+ *     of a directory         a line for each checkpoint, newest first: verified, or DAMAGED and why
+ *
+ * A damaged checkpoint is still described as far as its manifest goes, and the error is that of the
+ * first damage found; a reader of the output must look at the exit code. */
 #include "save/checkpoint/checkpoint.h"
 #include "save/inspect/inspect.h"
 

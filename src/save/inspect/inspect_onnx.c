@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* `trireme inspect` of an ONNX model: number of nodes by operator, inputs, outputs, weights. */
+/* `trireme inspect` of an ONNX model: number of nodes by operator, inputs, outputs, weights. The
+ * file is parsed whole, but no operator is interpreted, so models of other programs can be looked
+ * at. */
 #include "save/inspect/inspect.h"
 #include "save/formats/onnx.h"
 
