@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify: compares a plan of a split on its ranks with one device, tensor by tensor. The library
- * does the comparison (trireme/plan.h); this file prints it. */
+ * does the comparison (trireme/plan.h); this file prints it.
+ *
+ *     launcher (-n N)    checks the flags, starts N ranks and returns their exit code
+ *     each rank          joins, builds data and model, verifies; rank 0 prints the result
+ *
+ * Losses are printed in the order of steps, other tensors worst first. A split that differs is an
+ * error of the program or of the plan, not of the user: INTERNAL, exit code 1. */
 #include "app/app.h"
 #include "app/jobs/ranks.h"
 

@@ -1,6 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The first line of a run's record: the event "options", with the command line, the machine and the
- * value of every option that this model reads, so that `report` can show how runs differ. */
+ * value of every option that this model reads, so that `report` can show how runs differ.
+ *
+ *     given      flags of the command line, as texts
+ *     options    all options with their values, defaults too: a default of another version is a
+ *                difference, too. Options of output are left out
+ *
+ * Without --output there is no record. A rank that cannot write its own trains on with a warning;
+ * for rank 0 it is an error, because reports begin with its file. */
 #include "app/models/models.h"
 #include "app/output/record.h"
 
