@@ -286,7 +286,9 @@ TRM_API TRM_MUST_USE trm_status trm_exec_create(const trm_graph *graph,
 /* Frees the exec. NULL is accepted. */
 TRM_API void trm_exec_destroy(trm_exec *exec);
 
-/* Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
+/* Gives the memory of an input, to be written before a step, in plain layout and the graph's type:
+ * the next batch may be written from the end of trm_exec_forward_backward on, also before
+ * trm_exec_update.
  *   errors   INVALID (no such input; the sentence lists the names)
  *   owns     the exec: valid until trm_exec_destroy */
 TRM_API TRM_MUST_USE trm_status trm_exec_input(trm_exec *exec, const char *name, trm_tensor *out,

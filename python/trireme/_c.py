@@ -4781,7 +4781,9 @@ FUNCTIONS = {
         """Frees the exec. NULL is accepted."""),
     'trm_exec_input': (c_int, (c_void_p, c_char_p, POINTER(trm_tensor), POINTER(trm_error),),
         'exec name out err',
-        """Gives the memory of an input, to be written before a step, in plain layout and the graph's type.
+        """Gives the memory of an input, to be written before a step, in plain layout and the graph's type:
+        the next batch may be written from the end of trm_exec_forward_backward on, also before
+        trm_exec_update.
           errors   INVALID (no such input; the sentence lists the names)
           owns     the exec: valid until trm_exec_destroy
         """),

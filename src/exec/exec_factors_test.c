@@ -282,8 +282,118 @@ static void ranges_show_all_gradients(void **state) {
     trm_exec_destroy(c);
 }
 
+/* ---- leaves that the update reads ------------------------------------------------------------ */
+
+enum { LEAF_BATCH = 5, LEAF_WIDTH = 300, LEAF_ROWS = 40 };
+
+/* The input is a factor of a layer's gradient, its reshape the ids of two tables, and a parameter
+ * that is trained is a factor, too. */
+static trm_exec *make_exec_of_leaves(const char *backend) {
+    trm_error err;
+    trm_graph *g;
+    trm_exec *exec;
+    CHECK_OK(trm_graph_create(&(trm_graph_options){.training = true}, &g, &err), err);
+    trm_node x = trm_input(g, "x", TRM_FLOAT32, trm_shape_of(LEAF_BATCH, LEAF_WIDTH));
+    trm_node ids = trm_input(g, "ids", TRM_INT64, trm_shape_of(LEAF_BATCH, 1));
+    trm_node flat = trm_reshape(g, ids, trm_shape_of(LEAF_BATCH));
+    trm_node queries =
+        trm_parameter(g, "queries", trm_shape_of(LEAF_BATCH, LEAF_WIDTH), TRM_INIT_NORMAL_002);
+    trm_node h = TRM_NO_NODE;
+    static const char *const names[] = {"x.weight", "queries.weight"};
+    for (int i = 0; i < 2; i++) {
+        trm_node weight =
+            trm_parameter(g, names[i], trm_shape_of(LEAF_WIDTH, LEAF_WIDTH), TRM_INIT_LINEAR);
+        trm_node y = trm_linear(g, i ? queries : x, weight, TRM_NO_NODE);
+        h = i ? trm_add(g, h, y) : y;
+    }
+    for (int i = 0; i < 2; i++) {
+        trm_node table = trm_parameter(g, i ? "table.b" : "table.a",
+                                       trm_shape_of(LEAF_ROWS, LEAF_WIDTH), TRM_INIT_NORMAL_002);
+        trm_node rows = trm_embedding(g, table, i ? flat : ids);
+        h = trm_add(g, h, trm_reshape(g, rows, trm_shape_of(LEAF_BATCH, LEAF_WIDTH)));
+    }
+    trm_node label = trm_input(g, "label", TRM_INT32, trm_shape_of(LEAF_BATCH));
+    const trm_exec_options options = {.loss = trm_softmax_cross_entropy(g, h, label, NULL),
+                                      .backend = backend,
+                                      .seed = 3,
+                                      .tuning_file = "",
+                                      .optimizer = {.kind = TRM_SGD}};
+    CHECK_OK(trm_exec_create(g, &options, &exec, &err), err);
+    trm_graph_destroy(g);
+    return exec;
+}
+
+static void feed_leaves(trm_exec *exec, int step) {
+    trm_error err;
+    trm_tensor ids;
+    feed_step(exec, step);
+    CHECK_OK(trm_exec_input(exec, "ids", &ids, &err), err);
+    for (int i = 0; i < LEAF_BATCH; i++) { /* beyond the table after the last step */
+        ((int64_t *)ids.data)[i] = step < STEPS ? (7 * step + 3 * i) % LEAF_ROWS : 1 << 30;
+    }
+}
+
+/* The next batch may be fed between backward and update, and gradients be read then. */
+static void update_is_of_the_batch_of_backward(void **state) {
+    (void)state;
+    static const char *const backends[] = {"ref", "onednn"};
+    static float x[LEAF_WIDTH * LEAF_WIDTH], y[LEAF_WIDTH * LEAF_WIDTH];
+    for (int i = 0; i < 2; i++) {
+        trm_error err;
+        trm_exec *late = make_exec_of_leaves(backends[i]),
+                 *early = make_exec_of_leaves(backends[i]);
+        assert_int_equal(in_factors(late), 2);
+        feed_leaves(early, 0);
+        for (int step = 0; step < STEPS; step++) {
+            feed_leaves(late, step);
+            CHECK_OK(trm_exec_forward_backward(late, &err), err);
+            CHECK_OK(trm_exec_forward_backward(early, &err), err);
+            feed_leaves(early, step + 1);
+            for (int32_t v = 0; v < trm_exec_variable_count(late); v++) {
+                CHECK_OK(trm_exec_gradient(late, v, x, &err), err);
+                CHECK_OK(trm_exec_gradient(early, v, y, &err), err);
+                trm_variable variable = trm_exec_variable(late, v);
+                assert_memory_equal(x, y, trm_shape_count(&variable.shape) * sizeof *x);
+            }
+            CHECK_OK(trm_exec_update(late, 0.5, &err), err);
+            CHECK_OK(trm_exec_update(early, 0.5, &err), err);
+        }
+        for (int32_t v = 0; v < trm_exec_variable_count(late); v++) {
+            trm_exec_read(late, v, x);
+            trm_exec_read(early, v, y);
+            trm_variable variable = trm_exec_variable(late, v);
+            assert_memory_equal(x, y, trm_shape_count(&variable.shape) * sizeof *x);
+        }
+        trm_exec_destroy(late);
+        trm_exec_destroy(early);
+    }
+}
+
+/* The update of a parameter that is a factor of another one's gradient comes before the product of
+ * that gradient: the product has the values of backward. */
+static void update_takes_factors_of_backward(void **state) {
+    (void)state;
+    trm_error err;
+    static float gradient[LEAF_WIDTH * LEAF_WIDTH], before[LEAF_WIDTH * LEAF_WIDTH],
+        after[LEAF_WIDTH * LEAF_WIDTH];
+    trm_exec *exec = make_exec_of_leaves("ref");
+    int32_t weight = trm_exec_find(exec, "queries.weight");
+    feed_leaves(exec, 0);
+    CHECK_OK(trm_exec_forward_backward(exec, &err), err);
+    CHECK_OK(trm_exec_gradient(exec, weight, gradient, &err), err);
+    trm_exec_read(exec, weight, before);
+    CHECK_OK(trm_exec_update(exec, 0.5, &err), err);
+    trm_exec_read(exec, weight, after);
+    for (int i = 0; i < LEAF_WIDTH * LEAF_WIDTH; i++) {
+        assert_true(fabs((double)before[i] - 0.5 * (double)gradient[i] - (double)after[i]) < 1e-6);
+    }
+    trm_exec_destroy(exec);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(update_is_of_the_batch_of_backward),
+        cmocka_unit_test(update_takes_factors_of_backward),
         cmocka_unit_test(every_optimiser_takes_factors),
         cmocka_unit_test(what_is_not_finite_changes_nothing),
         cmocka_unit_test(training_is_the_same),

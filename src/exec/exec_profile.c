@@ -142,7 +142,11 @@ static trm_status time_step(stopwatch *w, int run, trm_error *err) {
         w->times[(size_t)i * (size_t)w->repeats + (size_t)run] = end - begin;
         sample_between(w, end);
     }
-    w->exec->gradients_overwritten = false; /* backward has run */
+    /* Backward has run. The actions that follow it in training have not. */
+    w->exec->gradients_overwritten = false;
+    if (w->exec->gradients_handed_out) {
+        trmi_exec_complete_gradients(w->exec);
+    }
     if (w->update) {
         double begin = profile_clock(w->exec);
         TRMI_TRY(trm_exec_update(w->exec, 0, err));

@@ -169,6 +169,31 @@ static void ranges_have_zeros_between_gradients(void **state) {
     }
 }
 
+/* A profile runs backward and update: for a caller that has the ranges, it completes them as
+ * training does. */
+static void profile_completes_handed_out_gradients(void **state) {
+    (void)state;
+    trm_error err;
+    float *parameters, *gradients;
+    int64_t count;
+    const trm_step_profile *steps;
+    int32_t steps_count;
+    double seconds;
+    trm_exec *a = make_exec((trm_exec_options){.optimizer = {.kind = TRM_MOMENTUM}}),
+             *b = make_exec((trm_exec_options){.optimizer = {.kind = TRM_MOMENTUM}});
+    trm_exec_ranges(a, &parameters, &gradients, &count);
+    float *expected = malloc((size_t)count * sizeof *expected);
+    run_step(a, 0);
+    memcpy(expected, gradients, (size_t)count * sizeof *expected);
+    trm_exec_ranges(b, &parameters, &gradients, &count);
+    feed_batch(b, 0);
+    CHECK_OK(trm_exec_profile(b, 1, NULL, &steps, &steps_count, &seconds, &err), err);
+    assert_memory_equal(expected, gradients, (size_t)count * sizeof *expected);
+    free(expected);
+    trm_exec_destroy(a);
+    trm_exec_destroy(b);
+}
+
 /* ---- the same network with shared memory and without ----------------------------------------- */
 
 /* Compares one variable, or its gradient, of both executors: bit by bit, where the tolerance is
@@ -278,6 +303,7 @@ int main(void) {
         cmocka_unit_test(forward_overwrites_gradients),
         cmocka_unit_test(accumulated_gradients_stay),
         cmocka_unit_test(ranges_have_zeros_between_gradients),
+        cmocka_unit_test(profile_completes_handed_out_gradients),
         cmocka_unit_test(training_is_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -26,6 +26,7 @@ typedef struct lowering {
     trmi_layout *made;         /* value -> layout in which it was made */
     bool *weights;             /* value -> has the form of convolution weights */
     bool *rounded;             /* value -> a cast that its readers make as they read its input */
+    int32_t *kept;             /* value -> copy for the optimiser (buffer_for_update), 0 = none */
     int64_t steps_capacity, buffers_capacity;
     bool failed;
 } lowering;
@@ -393,6 +394,31 @@ static bool is_of_lookups(const trm_graph *g, int32_t grad) {
     return is_sparse(op);
 }
 
+/* Returns the buffer in which the optimiser reads a plain value after backward. A leaf gets a copy,
+ * made at the end of backward: the caller may feed the next batch before the update, and the update
+ * changes parameters. Reshapes of a leaf share its copy. */
+static int32_t buffer_for_update(lowering *l, int32_t value) {
+    trm_program *p = l->program;
+    int32_t made = l->at[TRMI_PLAIN][value], root = trmi_buffer_root(p, made);
+    int32_t leaf = p->buffers[root].value;
+    if (p->buffers[root].arena == TRMI_ARENA_ACTIVATION ||
+        p->buffers[root].arena == TRMI_ARENA_CONSTANT) {
+        return made;
+    }
+    if (l->kept[leaf] == 0) {
+        l->kept[leaf] = add_buffer(l, leaf, p->buffers[root].layout, TRMI_ARENA_ACTIVATION);
+        add_reorder(l, root, l->kept[leaf], TRMI_BACKWARD);
+    }
+    if (made == root) {
+        return l->kept[leaf];
+    }
+    int32_t reshaped = add_buffer(l, value, TRMI_PLAIN, TRMI_ARENA_ACTIVATION);
+    if (!l->failed) {
+        p->buffers[reshaped].alias_of = l->kept[leaf];
+    }
+    return reshaped;
+}
+
 /* Fills in the parameters: dense, sparse or factored gradients. */
 static void lower_params(lowering *l, const trmi_roots *roots) {
     trm_program *p = l->program;
@@ -419,15 +445,15 @@ static void lower_params(lowering *l, const trmi_roots *roots) {
         const trmi_op *producer = &l->graph->ops[l->graph->values[grad].op];
         /* A sparse gradient has ids and rows. */
         if (is_sparse(producer) && l->at[TRMI_PLAIN][grad] == 0) {
-            param->sparse_rows = l->at[TRMI_PLAIN][producer->inputs[0]];
-            param->sparse_ids = l->at[TRMI_PLAIN][producer->inputs[1]];
+            param->sparse_rows = buffer_for_update(l, producer->inputs[0]);
+            param->sparse_ids = buffer_for_update(l, producer->inputs[1]);
             continue;
         }
         param->table = is_of_lookups(l->graph, grad) && !leaf->attrs.leaf.all_rows;
         /* The gradient is in factors. */
         if (l->at[l->made[grad]][grad] == 0) {
-            param->factor_left = l->at[TRMI_PLAIN][producer->inputs[0]];
-            param->factor_right = l->at[TRMI_PLAIN][producer->inputs[1]];
+            param->factor_left = buffer_for_update(l, producer->inputs[0]);
+            param->factor_right = buffer_for_update(l, producer->inputs[1]);
             continue;
         }
         /* The gradient is dense; it may be the gradient of several parameters. */
@@ -553,7 +579,9 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
     l.made = trmi_alloc(values * sizeof *l.made);
     l.weights = trmi_alloc(values * sizeof *l.weights);
     l.rounded = trmi_alloc(values * sizeof *l.rounded);
-    bool memory = uses != NULL && l.made != NULL && l.weights != NULL && l.rounded != NULL;
+    l.kept = trmi_alloc(values * sizeof *l.kept);
+    bool memory =
+        uses != NULL && l.made != NULL && l.weights != NULL && l.rounded != NULL && l.kept != NULL;
     for (int i = 0; i < TRMI_LAYOUTS; i++) {
         l.at[i] = trmi_alloc(values * sizeof *l.at[i]);
         memory = memory && l.at[i] != NULL;
@@ -574,6 +602,7 @@ trm_status trmi_lower_steps(trm_program *program, const trmi_plan_options *optio
     trmi_free(l.made);
     trmi_free(l.weights);
     trmi_free(l.rounded);
+    trmi_free(l.kept);
     for (int i = 0; i < TRMI_LAYOUTS; i++) {
         trmi_free(l.at[i]);
     }
