@@ -400,11 +400,12 @@ TRM_API TRM_MUST_USE trm_status trm_model_save(trm_model *model, trm_checkpoint_
 TRM_API TRM_MUST_USE trm_status trm_model_resume(trm_model *model, const char *path,
                                                  trm_error *err);
 /* Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
- * .safetensors file, or a Hugging Face folder (trireme/language.h).
+ * .safetensors file, or a Hugging Face folder (trireme/language.h). All of them are read before the
+ * first one is set, which takes memory for a second copy meanwhile: an error changes nothing.
  *   param    partial: false = every parameter and state must be in the file with its shape; true =
  *            others keep their values
  *            skipped: number of those, written; NULL = not wanted
- *   errors   IO, CORRUPT, INVALID (naming the first tensor that does not fit) */
+ *   errors   IO, CORRUPT, NOMEM, INVALID (naming the first tensor that does not fit) */
 TRM_API TRM_MUST_USE trm_status trm_model_load(trm_model *model, const char *path, bool partial,
                                                int32_t *skipped, trm_error *err);
 

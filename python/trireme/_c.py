@@ -5642,11 +5642,12 @@ FUNCTIONS = {
     'trm_model_load': (c_int, (c_void_p, c_char_p, c_bool, POINTER(c_int32), POINTER(trm_error),),
         'model path partial skipped err',
         """Reads only parameters and states, from a checkpoint (or the newest sound one of a directory) or a
-        .safetensors file, or a Hugging Face folder (trireme/language.h).
+        .safetensors file, or a Hugging Face folder (trireme/language.h). All of them are read before the
+        first one is set, which takes memory for a second copy meanwhile: an error changes nothing.
           param    partial: false = every parameter and state must be in the file with its shape; true =
                    others keep their values
                    skipped: number of those, written; NULL = not wanted
-          errors   IO, CORRUPT, INVALID (naming the first tensor that does not fit)
+          errors   IO, CORRUPT, NOMEM, INVALID (naming the first tensor that does not fit)
         """),
     'trm_top_k_add': (None, (POINTER(trm_top_k), POINTER(c_float), POINTER(c_int32), c_int64, c_int64,),
         'top logits labels rows classes',

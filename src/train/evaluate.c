@@ -71,7 +71,8 @@ static bool is_language(const trmi_compiled *c) {
 static trm_status add_targets(const trmi_compiled *c, const trm_batch *batch, sums *s,
                               int64_t *counted, trm_error *err) {
     enum { IGNORED = -100 };
-    const trm_tensor *targets = &batch->fields[find_ids(c, "targets")].tensor;
+    const trm_tensor *targets;
+    TRMI_TRY(trmi_find_field(c, batch, find_ids(c, "targets"), &targets, err));
     const int32_t *ids = targets->data;
     trm_tensor predicted = {.data = NULL};
     if (c->predicted.id != 0) {
@@ -191,11 +192,12 @@ static trm_status one_batch(trm_model *model, const trm_batch *batch, const watc
         return TRM_OK;
     }
     /* Clicks have probabilities (AUC), classes a ranking (top 1 and 5). */
-    const void *labels = batch->fields[c->label].tensor.data;
+    const trm_tensor *labels;
+    TRMI_TRY(trmi_find_field(c, batch, c->label, &labels, err));
     if (is_binary(c)) {
-        trm_auc_add(model->auc, logits.data, labels, batch->samples);
+        trm_auc_add(model->auc, logits.data, labels->data, batch->samples);
     } else {
-        trm_top_k_add(&s->top, logits.data, labels, batch->samples, logits.shape.dim[1]);
+        trm_top_k_add(&s->top, logits.data, labels->data, batch->samples, logits.shape.dim[1]);
     }
     return TRM_OK;
 }

@@ -27,6 +27,27 @@ trm_status trmi_next_batch(trm_dataset *data, const trm_batch **out, trm_error *
     return status;
 }
 
+trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
+                           const trm_tensor **out, trm_error *err) {
+    const char *name = compiled->names[field];
+    int32_t at = field; /* its place in the dataset of which the inputs were made */
+    if (at >= batch->field_count || strcmp(batch->fields[at].name, name) != 0) {
+        at = 0;
+        while (at < batch->field_count && strcmp(batch->fields[at].name, name) != 0) {
+            at++;
+        }
+    }
+    if (at == batch->field_count) {
+        return TRMI_FAIL(err, TRM_INVALID,
+                         "the data has no field '%s', which the network or its loss reads (found "
+                         "%d fields, the first is '%s'); add it",
+                         name, (int)batch->field_count,
+                         batch->field_count > 0 ? batch->fields[0].name : "");
+    }
+    *out = &batch->fields[at].tensor;
+    return TRM_OK;
+}
+
 /* Contract in model.h. Fields that the network does not read have no target and are skipped.
  * With blocks of samples a batch fills its input. */
 trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_error *err) {
@@ -35,7 +56,8 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
         if (to->data == NULL) {
             continue;
         }
-        const trm_tensor *from = &batch->fields[i].tensor;
+        const trm_tensor *from;
+        TRMI_TRY(trmi_find_field(compiled, batch, i, &from, err));
         int64_t bytes = trm_tensor_bytes(from), room = trm_tensor_bytes(to);
         /* A batch may have fewer samples than the input has room for, except in blocks of
          * samples. */
@@ -44,7 +66,7 @@ trm_status trmi_feed(const trmi_compiled *compiled, const trm_batch *batch, trm_
             char a[96], b[96];
             return TRMI_FAIL(err, TRM_INVALID,
                              "field '%s' is %s %s, the model was compiled for %s %s",
-                             batch->fields[i].name, trm_dtype_name(from->dtype),
+                             compiled->names[i], trm_dtype_name(from->dtype),
                              trm_shape_format(&from->shape, a, sizeof a), trm_dtype_name(to->dtype),
                              trm_shape_format(&to->shape, b, sizeof b));
         }

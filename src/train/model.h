@@ -105,6 +105,11 @@ trm_status trmi_model_traffic(const trm_model_options *options, int64_t *bytes, 
  * evaluation_only the evaluation program. */
 trmi_compiled *trmi_model_owner(trm_model *model);
 
+/* Gives the tensor of field `field` of the compiled network in a batch, which may be of another
+ * dataset, with its fields in another order.
+ *   errors  INVALID: the batch has no field of this name */
+trm_status trmi_find_field(const trmi_compiled *compiled, const trm_batch *batch, int32_t field,
+                           const trm_tensor **out, trm_error *err);
 /* Copies the batch's fields into the inputs of the program; fields that the network does not use
  * are skipped.
  *   errors  INVALID: a field has another dtype or shape than the compiled one */
