@@ -228,6 +228,24 @@ for file in export:--to:npz:--output eval:--data:synth:--predictions; do # a ren
     # shellcheck disable=SC2086
     expect 3 "pipe: a device or pipe, a file would take its place" ${file%%:*} lenet --checkpoint "$work/run" $(tr : ' ' <<< "${file#*:}") "$work/pipe"
 done
+# places of results are looked at before the work
+touch "$work/file"
+for flags in "plan lenet -n 2 --html" "plan lenet -n 2 --save" "plan lenet -n 2 --svg" "simulate lenet -n 2 --html" "simulate lenet -n 2 --trace" "report $work/run --html" \
+    "eval lenet --checkpoint $work/run --data synth --predictions"; do
+    for place in "nowhere/file: cannot create, its folder must be there" "$work/file/x: cannot create" "$work: a directory, a file would take its place"; do
+        # shellcheck disable=SC2086
+        out=$("$trireme" $flags "${place%%: *}" 2>&1 < /dev/null)
+        got=$?
+        [ $got = 3 ] && grep -qF -- "$place" <<< "$out" || fail "trireme $flags ${place%%: *}: exit $got, expected 3 with '$place': $out"
+        [ "$(wc -l <<< "$out")" -le 2 ] || fail "trireme $flags ${place%%: *}: worked before it looked at the place: $out"
+    done
+done
+expect 3 "nowhere/file: cannot create, its folder must be there" train lenet --data synth --steps 1 --log-every 1 --profile nowhere/file
+grep -q "loss" <<< "$("$trireme" train lenet --data synth --steps 1 --log-every 1 --profile nowhere/file 2>&1)" && fail "trained before it looked at the place of the timeline"
+for flags in "data synth --output" "tokenizer train $work/file --vocabulary 300 --output" "import lenet --from $work/w.safetensors --output"; do
+    # shellcheck disable=SC2086
+    expect 3 "$work/file/x/y: cannot make the directory" $flags "$work/file/x/y"
+done
 json import lenet --from "$work/w.safetensors" --output "$work/imported"
 json inspect "$work/w.safetensors"
 json data fetch cifar10 --dry-run

@@ -442,6 +442,12 @@ TRM_API TRM_MUST_USE trm_status trm_npz_read(const trm_npz *file, const char *na
 TRM_API TRM_MUST_USE trm_status trm_file_write(const char *path, const void *data, size_t bytes,
                                                trm_error *err);
 
+/* Checks before long work that its result can be written to a path. Changes nothing.
+ *   param    folder: false = a file: its folder must be there; true = a folder, which is made with
+ *            its parents
+ *   errors   IO (also: a file's path is a directory or a device), INVALID (the path is too long) */
+TRM_API TRM_MUST_USE trm_status trm_path_check(const char *path, bool folder, trm_error *err);
+
 /* ---- inspect --------------------------------------------------------------------------- */
 
 /* Receives one line of the description, without its newline. */

@@ -5226,6 +5226,13 @@ FUNCTIONS = {
           param    data: [bytes]
           errors   IO (also: the path is a directory or a device), NOSPACE
         """),
+    'trm_path_check': (c_int, (c_char_p, c_bool, POINTER(trm_error),),
+        'path folder err',
+        """Checks before long work that its result can be written to a path. Changes nothing.
+          param    folder: false = a file: its folder must be there; true = a folder, which is made with
+                   its parents
+          errors   IO (also: a file's path is a directory or a device), INVALID (the path is too long)
+        """),
     'trm_inspect': (c_int, (c_char_p, POINTER(trm_inspect_options), trm_line_sink, c_void_p, POINTER(trm_error),),
         'path options sink context err',
         """Recognises a file or directory by content and describes it: safetensors, a checkpoint or a

@@ -174,6 +174,9 @@ static int run_command(const app_command *command, double begin, int words, int 
     if (status == TRM_OK) {
         status = app_take_context_tokens(&app, &err);
     }
+    if (status == TRM_OK) {
+        status = app_check_paths(&app.parsed, &err);
+    }
     return status == TRM_OK ? command->run(&app) : app_report(&err);
 }
 

@@ -51,6 +51,9 @@ trm_status trmi_os_remove_tree(const trmi_os *os, const char *path, trm_error *e
 
 /* Checks that renaming onto a path would not destroy a directory or a device.   errors  IO */
 trm_status trmi_os_replaceable(const char *path, trm_error *err);
+/* Checks before long work that its result can be written: contract of trm_path_check.
+ *   errors  IO, INVALID */
+trm_status trmi_os_check_path(const char *path, bool folder, trm_error *err);
 
 /* Opens a regular file for reading and returns its length. Other files are refused; a pipe without
  * a writer does not block.

@@ -174,6 +174,38 @@ trm_status trmi_os_replaceable(const char *path, trm_error *err) {
                      S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
 }
 
+/* Contract in os.h. A file is made under a temporary name in its folder; a folder below the nearest
+ * one that is there. */
+trm_status trmi_os_check_path(const char *path, bool folder, trm_error *err) {
+    char place[PATH_MAX];
+    struct stat info;
+    if (strlen(path) + 32 >= sizeof place) {
+        return TRMI_FAIL(err, TRM_INVALID, "%.120s...: the path is too long", path);
+    }
+    if (!folder) {
+        TRMI_TRY(trmi_os_replaceable(path, err));
+        write_parent(path, place, sizeof place);
+    } else {
+        snprintf(place, sizeof place, "%s", path);
+    }
+    int there = stat(place, &info);
+    while (folder && there != 0 && errno == ENOENT && strcmp(place, ".") != 0) {
+        char below[PATH_MAX];
+        snprintf(below, sizeof below, "%s", place);
+        write_parent(below, place, sizeof place);
+        there = stat(place, &info);
+    }
+    if (there == 0 && !S_ISDIR(info.st_mode)) {
+        errno = ENOTDIR;
+        there = -1;
+    }
+    if (there != 0 || access(place, W_OK | X_OK) != 0) {
+        return folder ? TRMI_FAIL_SYS(err, "%s: cannot make the directory", path)
+                      : trmi_os_cannot_create(path, err);
+    }
+    return TRM_OK;
+}
+
 /* Contract in os.h. Readers see the old or the new content: the data are flushed under a temporary
  * name before the rename, and the rename is flushed afterwards. */
 trm_status trmi_os_replace_file(const trmi_os *os, const char *path, const void *data, size_t bytes,

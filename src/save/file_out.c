@@ -196,3 +196,8 @@ trm_status trm_file_write(const char *path, const void *data, size_t bytes, trm_
     }
     return trmi_os_replace_file(NULL, path, data, bytes, err);
 }
+
+trm_status trm_path_check(const char *path, bool folder, trm_error *err) {
+    TRMI_NEED(err, path);
+    return trmi_os_check_path(path, folder, err);
+}

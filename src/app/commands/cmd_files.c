@@ -56,7 +56,8 @@ static trm_status export_model(app_context *app, trm_dataset **data, app_network
         return app_fail(err, TRM_INVALID, "--merge is for --to huggingface, not for --to %s",
                         o->to);
     }
-    trm_status status = app_recall(app, app->parsed.arguments[0], err);
+    trm_status status = trm_path_check(o->output, folder, err);
+    status = status == TRM_OK ? app_recall(app, app->parsed.arguments[0], err) : status;
     if (status == TRM_OK) {
         status = weights_model(app, data, network, model, err);
     }

@@ -7,6 +7,8 @@
  * All messages are made here, so that every command reports a wrong flag in the same words. */
 #include "app/options/flags.h"
 
+#include "trireme/io.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -209,6 +211,18 @@ static trm_status fail_unknown_flag(const app_group *const *groups, const char *
     }
     return app_fail(err, TRM_INVALID, "%s has no flag --%s; see trireme %s --help", label, word,
                     label);
+}
+
+/* Contract in flags.h. */
+trm_status app_check_paths(const app_parsed *parsed, trm_error *err) {
+    trm_status status = TRM_OK;
+    for (int i = 0; status == TRM_OK && i < parsed->given_count; i++) {
+        app_writes writes = parsed->given[i].flag->writes;
+        status = writes != APP_WRITES_NOTHING
+                     ? trm_path_check(parsed->given[i].text, writes == APP_WRITES_FOLDER, err)
+                     : TRM_OK;
+    }
+    return status;
 }
 
 bool app_given(const app_parsed *parsed, const char *name) {

@@ -24,6 +24,9 @@ typedef enum app_kind {
     APP_BYTES     /* int64_t, with K, M, G, KB, MB, GB (powers of 1000 with B, of 1024 without) */
 } app_kind;
 
+/* What a command writes at the path that a flag gives. */
+typedef enum app_writes { APP_WRITES_NOTHING, APP_WRITES_FILE, APP_WRITES_FOLDER } app_writes;
+
 /* One option: one row of the table. */
 typedef struct app_flag {
     const char *name; /* "epochs" for --epochs; "n" for -n */
@@ -37,6 +40,8 @@ typedef struct app_flag {
     /* conditions, separated by ";", under which the flag has an effect (idle.c); NULL = always */
     const char *use;
     const char *context; /* option of --context that the flag sets; NULL = none */
+    /* after all other work: app_check_paths sees before it whether it can be written */
+    app_writes writes;
 } app_flag;
 
 /* A titled group of flags, as --help prints it; commands are made of groups. */
@@ -81,6 +86,10 @@ TRM_MUST_USE trm_status app_store_given(const app_group *const *groups, const ch
  *   errors  INVALID */
 TRM_MUST_USE trm_status app_store(const app_flag *flag, const char *text, void *options,
                                   trm_error *err);
+/* Checks that what the given flags name can be written (app_flag.writes), before the work that ends
+ * with it.
+ *   errors  those of trm_path_check */
+TRM_MUST_USE trm_status app_check_paths(const app_parsed *parsed, trm_error *err);
 /* Returns whether the flag `name` was on the command line. */
 bool app_given(const app_parsed *parsed, const char *name);
 /* Returns a given flag of kind APP_OPTIONAL, or NULL. The message about a surplus argument names

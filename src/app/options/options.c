@@ -117,7 +117,7 @@ const app_flag app_flags[] = {
     /* ---- Weights */
     TEXT("checkpoint", checkpoint, "DIR|FILE", NULL, "a checkpoint, a folder of checkpoints, a .safetensors file or a Hugging Face folder"),
     /* ---- Predictions */
-    TEXT("predictions", predictions, "FILE.npz", NULL, "write logits and label of each sample, for NumPy"),
+    TEXT("predictions", predictions, "FILE.npz", NULL, "write logits and label of each sample, for NumPy", .writes = APP_WRITES_FILE),
     /* ---- Export */
     CHOICE("to", to, "safetensors|onnx|npz|huggingface", NULL, "form of the file; huggingface: a folder for transformers, of a language model or vit"),
     TEXT("output", output, "FILE|DIR", NULL, "the file or folder to write", .tag = "export"),
@@ -125,7 +125,7 @@ const app_flag app_flags[] = {
     BYTES("shard-bytes", shard_bytes, "huggingface: most bytes of a file of weights (5GB)"),
     /* ---- Import */
     TEXT("from", from, "FILE|DIR", NULL, "a .safetensors file with torchvision's names, or a Hugging Face folder"),
-    TEXT("output", output, "DIR", NULL, "folder of the new checkpoint", .tag = "import"),
+    TEXT("output", output, "DIR", NULL, "folder of the new checkpoint", .tag = "import", .writes = APP_WRITES_FOLDER),
     /* ---- Plan */
     BOOL("explain", explain, "print each program step: layout, kernel, memory, time", .use = "alone"),
     REAL("trial-seconds", plan_trial, "X", 0, 3600, NULL, "with -n: run plans with nearly equal predictions in turns, for at most X seconds; 0: predictions decide (as long as 240 steps, 3 to 40, or 60 steps)", .use = "many"),
@@ -148,7 +148,7 @@ const app_flag app_flags[] = {
     TEXT("preset", plan_preset, "NAME", NULL, "--hardware: a published model: llama 8b, 70b, 405b; gpt2 175b; moe deepseek-v3-shape ...", .tag = "hardware", .use = "hardware"),
     CHOICE("products", plan_products, "bf16|fp16|fp8|fp32", "bf16", "--hardware: type of the products", .use = "hardware"),
     CHOICE("export", plan_export, "torch|megatron|mindspore", NULL, "--hardware: write the plan (the one of --plan, if given) for another engine into --output", .use = "hardware"),
-    TEXT("output", output, "DIR", NULL, "folder of --export", .tag = "hardware", .use = "export"),
+    TEXT("output", output, "DIR", NULL, "folder of --export", .tag = "hardware", .use = "export", .writes = APP_WRITES_FOLDER),
     TEXT("plan", plan_given, "FILE|WORDS", NULL, "a plan to compare with; its pinned operators are kept; --hardware: tp=8,pp=4,cp=1,micro-batch=1,recompute=full"),
     BOOL("full-batch", full_batch, "--batch-size is that of all ranks together", .context = "full_batch", .use = "many"),
     CHOICE("wire", wire, "fp32|bf16|fp16", "fp32", "type in which gradients travel", .context = "gradient_wire", .use = "ranks;many"),
@@ -156,11 +156,11 @@ const app_flag app_flags[] = {
     BOOL("shard-optimizer", shard_optimizer, "several hosts (--host-count, --links): each rank updates a slice of the optimiser, as train --shard-optimizer does", .context = "enable_parallel_optimizer", .use = "many"),
     BOOL("no-measure", plan_no_measure, "price operators by the machine's rates only", .use = "many"),
     BOOL("refresh", plan_refresh, "measure operators and messages again and ignore the cache", .use = "many"),
-    TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many"),
-    TEXT("svg", plan_picture, "FILE", NULL, "write a picture: operators with their cuts, or stages, meshes and one step; FILE.dot: write a graph for Graphviz", .use = "many"),
+    TEXT("save", plan_save, "FILE", NULL, "write the plan, for train --plan", .use = "many", .writes = APP_WRITES_FILE),
+    TEXT("svg", plan_picture, "FILE", NULL, "write a picture: operators with their cuts, or stages, meshes and one step; FILE.dot: write a graph for Graphviz", .use = "many", .writes = APP_WRITES_FILE),
     /* ---- Pages */
-    TEXT("html", html, "FILE", NULL, "write one page with mesh, timeline, memory and a table of operators, for a browser", .use = "many"),
-    TEXT("html", html, "FILE", NULL, "write one page with curves and tables, for a browser", .tag = "report"),
+    TEXT("html", html, "FILE", NULL, "write one page with mesh, timeline, memory and a table of operators, for a browser", .use = "many", .writes = APP_WRITES_FILE),
+    TEXT("html", html, "FILE", NULL, "write one page with curves and tables, for a browser", .tag = "report", .writes = APP_WRITES_FILE),
     BOOL("once", once, "print the state once (as where stdout is no terminal)"),
     /* ---- Mesh */
     TEXT("mesh", plan_mesh, "8x16x32", NULL, "one mesh (default: 8, 2x4, 8x8 and 8x16x32)", .tag = "bench-plan"),
@@ -168,7 +168,7 @@ const app_flag app_flags[] = {
     TEXT("plans", plan_given, "FILE,...", NULL, "plan files for this number of ranks"),
     BOOL("profile", plan_profile, "print each program step of rank 0 with its time", .tag = "bench-split"),
     /* ---- Simulation */
-    TEXT("trace", plan_trace, "FILE", NULL, "write the step for chrome://tracing or Perfetto"),
+    TEXT("trace", plan_trace, "FILE", NULL, "write the step for chrome://tracing or Perfetto", .writes = APP_WRITES_FILE),
     REAL("straggler", plan_straggler, "X", 1, 1e6, "2", "slow rank: its operators take X times as long"),
     INT("largest", plan_largest, "N", 1, 1 << 20, "16384", "largest number of ranks in the scaling tables"),
     /* ---- Measuring */
@@ -176,7 +176,7 @@ const app_flag app_flags[] = {
     /* ---- Model */
     CHOICE("preset", click.preset, "peer", NULL, "widedeep as measured for TensorFlow's Estimator: 26 tables of 100,000 x 16; language models as measured for PyTorch: 1,024 positions (bert 512), adamw 0.9,0.95 with decay 0.1, clip 1"),
     /* ---- Generated data */
-    TEXT("output", output, "DIR", NULL, "folder to write", .tag = "synth"),
+    TEXT("output", output, "DIR", NULL, "folder to write", .tag = "synth", .writes = APP_WRITES_FOLDER),
     INT("synth-train", synth_train, "N", 1, 1e8, NULL, "training samples (50000)", .tag = "synth"),
     INT("synth-test", synth_test, "N", 1, 1e8, NULL, "test samples (10000)", .tag = "synth"),
     INT("seed", seed, "N", 0, 9e15, "1", "seed", .tag = "synth"),
@@ -298,7 +298,7 @@ const app_flag app_flags[] = {
     BOOL("prometheus", prometheus, "print counters of running servers in Prometheus' format"),
     TEXT("token-file", token_file, "FILE", NULL, "file with the token of the running job, needed between hosts", .tag = "ps-inspect"),
     /* ---- Export */
-    TEXT("output", output, "FILE", NULL, "the file to write: .npz or .safetensors", .tag = "ps-export"),
+    TEXT("output", output, "FILE", NULL, "the file to write: .npz or .safetensors", .tag = "ps-export", .writes = APP_WRITES_FILE),
     /* ---- Click data */
     INT("table-rows", click.table_rows, "N", 2, 1e12, NULL, "rows of the table for each field: hash buckets, or keys of generated clicks (100000)"),
     TEXT("vocabulary", click.vocabulary, "FILE", NULL, "file of trireme data vocabulary: number values instead of hashing them"),
@@ -329,7 +329,7 @@ const app_flag app_flags[] = {
     CHOICE("dataset", dataset, "auto|criteo|avazu|csv|libsvm|slots|tfrecord-clicks", "auto", "form of the data", .tag = "dataset"),
     /* ---- Vocabulary */
     INT("min-count", click.min_count, "N", 1, 1e12, "2", "values with fewer occurrences count as unknown"),
-    TEXT("output", output, "FILE", NULL, "file to write", .tag = "vocabulary"),
+    TEXT("output", output, "FILE", NULL, "file to write", .tag = "vocabulary", .writes = APP_WRITES_FILE),
     /* ---- Text */
     TEXT("tokenizer", tokenizer, "DIR", NULL, "text, jsonl: a tokenizer's folder (trireme tokenizer train)"),
     CHOICE("tokens", tokens, "characters|bytes", NULL, "text, jsonl: instead of a tokenizer"),
@@ -370,7 +370,7 @@ const app_flag app_flags[] = {
     TEXT("tokenizer", tokenizer, "DIR", NULL, "the tokenizer's folder (the one beside the checkpoint)", .tag = "generate"),
     /* ---- Tokenizer */
     INT("vocabulary", token_vocabulary, "N", 256, 1 << 24, NULL, "tokens: special ones, 256 bytes and merges (needed)", .tag = "tokenizer-train"),
-    TEXT("output", output, "DIR", NULL, "the folder to write (needed)", .tag = "tokenizer-train"),
+    TEXT("output", output, "DIR", NULL, "the folder to write (needed)", .tag = "tokenizer-train", .writes = APP_WRITES_FOLDER),
     INT("min-count", token_min_count, "N", 1, 1e12, NULL, "pairs that come less often are not merged (2)", .tag = "tokenizer-train"),
     TEXT("special-tokens", special_tokens, "A,B,...", NULL, "never split, e.g. '<|endoftext|>'"),
     /* ---- Tokenizer */

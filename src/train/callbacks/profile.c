@@ -44,6 +44,9 @@ trm_status trmi_profile_begin(trm_model *model, trm_dataset *data, const char *p
                          "timeline %.100s...: a path of %zu bytes, at most %zu expected", path,
                          strlen(path), sizeof p->path - 1);
     }
+    if (trmi_model_rank(model) == 0) { /* which writes the file when all has been trained */
+        TRMI_TRY(trmi_os_check_path(path, false, err));
+    }
     TRMI_TRY(TRMI_NEW(err, p, 1, "to record %s", path));
     trm_status status = trmi_trace_create(EVENTS_MOST, &p->trace, err);
     if (status != TRM_OK) {
