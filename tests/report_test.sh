@@ -79,6 +79,10 @@ expect 0 "no step is recorded yet" report noise
 expect 2 "trireme report needs RUN" report
 expect 0 "step 40 of 40" top one
 expect 0 "there is no run.jsonl" top empty --once
+mkdir lost
+printf '{"time":1,"event":"%s","global_step":%s,"path":%s}\n' checkpoint 20 3 checkpoint 30 '"lost/ckpt-30"' > lost/run.jsonl # of the first no name is left
+expect 0 "1 checkpoint, the newest lost/ckpt-30" report lost
+expect 0 "checkpoint at step 30: lost/ckpt-30" top lost --once
 
 # ---- a signal ends a run as stopped; while it trains, report and top say so
 # shellcheck disable=SC2086

@@ -308,7 +308,7 @@ static trm_status take_event(app_run *run, app_run_file *file, json_t *event, tr
         return TRM_OK;
     } else if (strcmp(name, "eval") == 0) {
         add_entry(run->evaluations, event, seconds);
-    } else if (strcmp(name, "checkpoint") == 0) {
+    } else if (strcmp(name, "checkpoint") == 0 && json_is_string(json_object_get(event, "path"))) {
         add_entry(run->checkpoints, event, seconds);
     } else if (strcmp(name, "epoch") != 0 && strcmp(name, "state") != 0) {
         add_other(run, file, seconds, name, event);
