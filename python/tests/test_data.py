@@ -87,13 +87,47 @@ def test_iterables_feed_training():
     assert history.losses == other.losses and len(starts) == 3
 
 
+class OnlyDLPack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_iterables_of_other_arrays():
+    import array
+    rows = np.arange(8, dtype='float32').reshape(4, 2)
+    for batch, field in ((OnlyDLPack(rows.copy()), ('float32', (4, 2))), (rows.T.copy().T, ('float32', (4, 2))), (rows.tolist(), ('float32', (4, 2))),
+                         (array.array('i', [1, 2, 3, 4]), ('int32', (4,))), (np.array([True, False] * 2), ('uint8', (4,)))):
+        data = Dataset.iterable([{'x': batch}] * 2)
+        assert data.fields == {'x': field} and [b['x'].tolist() for b in data] == [np.asarray(getattr(batch, 'array', batch)).tolist()] * 2
+    torch = pytest.importorskip('torch')
+    data = Dataset.iterable([torch.ones(4, 2, dtype=torch.bfloat16)], names=('x',))
+    assert data.fields == {'x': ('bfloat16', (4, 2))} and (data.next()['x'] == 0x3F80).all()
+    assert Dataset.arrays({'x': torch.tensor([True, False])}).batch(2).next()['x'].tolist() == [1, 0]
+
+
 def test_iterables_that_are_wrong():
+    with pytest.raises(trireme.Error, match=r"field 'x': a batch of samples is expected \(found one number\)"):
+        Dataset.iterable([np.array(3, 'float32')], names=('x',))
+    with pytest.raises(trireme.Error, match="field 'x': an array is needed .found NoneType"):
+        Dataset.iterable([None], names=('x',))
     good = [np.zeros((4, 2), 'float32')] * 2
     with pytest.raises(trireme.Error, match='has no len'):
         Dataset.iterable(iter(good), names=('x',))
     changed = Dataset.iterable([good[0], np.zeros((4, 3), 'float32')], names=('x',))
     with pytest.raises(trireme.Error, match=r'another form \(found x float32 \[3\], expected x float32 \[2\]\)'):
         list(changed)
+    for sizes, words in (((4, 6), 'found 6 samples after batches of 4, expected 4'), ((4, 3, 4), 'found 4 samples after batches of 4 and a smaller one')):
+        resized = Dataset.iterable([np.zeros((n, 2), 'float32') for n in sizes], names=('x',))
+        with pytest.raises(trireme.Error, match=words):
+            list(resized)
+    with pytest.raises(trireme.Error, match='a batch of 2 fields .expected x.; give names for all'):
+        Dataset.iterable([(good[0], good[0])], names=('x',))
     short = Dataset.iterable(good, names=('x',), count=5)
     with pytest.raises(trireme.Error, match='has ended after 8 samples'):
         list(short)

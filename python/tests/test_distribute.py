@@ -47,6 +47,9 @@ try:
     import torch
     t = torch.full((3,), float(rank + 1), dtype=torch.bfloat16)
     p = torch.nn.Parameter(torch.full((2,), float(rank)))
+    seen = torch.tensor([rank == 0, False])
+    d.all_reduce(seen, 'max')
+    assert seen.tolist() == [True, False]
     d.all_reduce([t, p.data]); d.broadcast(list(torch.nn.Linear(2, 2).parameters()))
     assert (t == sum(range(1, size + 1))).all() and p[0] == sum(range(size))
 except ImportError:

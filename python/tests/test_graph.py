@@ -37,6 +37,8 @@ B = np.linspace(1, 2, 4, dtype='float32')
     ('shape', lambda a, b: a.reshape(6, 4).T.reshape((4, -1)) * b.reshape(4, 1), lambda a, b: a.reshape(6, 4).T * b.reshape(4, 1)),
     ('transpose', lambda a, b: a.transpose(2, 0, 1) + b[0], lambda a, b: a.transpose(2, 0, 1) + b[0]),
     ('matmul', lambda a, b: a @ a.transpose(0, 2, 1) + b[1], lambda a, b: a @ a.transpose(0, 2, 1) + b[1]),
+    ('array times node', lambda a, b: np.ones((5, 3), 'float32') @ a[0] + b, lambda a, b: np.ones((5, 3)) @ a[0] + b),
+    ('whole numbers', lambda a, b: a + np.arange(4) + [1, 2, 3, 4] + np.float64(0.5) + b, lambda a, b: a + np.arange(4) + [1, 2, 3, 4] + 0.5 + b),
     ('concat', lambda a, b: ops.concat([a, a * 2], axis=1) + b, lambda a, b: np.concatenate([a, a * 2], 1) + b),
     ('pad', lambda a, b: ops.pad(a, (0, 1, 0), (0, 0, 2)) + b[0], lambda a, b: np.pad(a, ((0, 0), (1, 0), (0, 2))) + b[0]),
     ('functions', lambda a, b: ops.tanh(a) + ops.relu(a) + ops.exp(a) + ops.log(b), lambda a, b: np.tanh(a) + np.maximum(a, 0) + np.exp(a) + np.log(b)),
@@ -54,6 +56,13 @@ def test_operators_with_options_and_several_outputs():
     hot = compute(lambda ids: ops.one_hot(ids, 3), ids=np.array([0, 2], 'int32'))
     assert np.array_equal(hot, np.eye(3)[[0, 2]])
     assert compute(lambda ids: ops.cast(ids * 3, 'float32'), ids=np.array([5], 'int32')) == [15.0]
+    assert np.array_equal(compute(lambda a: ops.embedding(a, np.arange(2)), a=A[0]), A[0][:2])  # positions as a constant
+    with trireme.Graph():
+        ids = trireme.input('ids', 'int32', (1,))
+        with pytest.raises(trireme.Error, match='float32'):
+            ids * 0.5  # not 0
+        with pytest.raises(TypeError, match='a node has no values'):
+            np.sqrt(np.asarray(ids))
 
 
 def test_gradients():
@@ -119,6 +128,20 @@ def test_wrong_arrays_are_named():
         with trireme.Graph() as other:
             trireme.input('x', 'float32', (8, 1)) + loss
         assert other
+
+
+def test_exec_takes_nodes_of_its_graph():
+    with trireme.Graph() as g:
+        y = trireme.input('x', 'float32', (2, 3)) * trireme.parameter('w', (3,), 'one')
+        loss = y.mean()
+    with trireme.Graph():
+        other = trireme.input('x', 'float32', (2, 3)).mean()
+    made = trireme.Exec(g, loss, outputs=y)
+    made.step(0.1, x=np.full((2, 3), 4, 'float32'))
+    assert made.output().tolist() == [[4.0] * 3] * 2
+    for options in ({'loss': other}, {'loss': 3}, {'outputs': [y, other]}):
+        with pytest.raises(TypeError, match='Exec: loss and outputs: nodes of the graph expected, found'):
+            trireme.Exec(g, **options)
 
 
 def test_modules_have_torchs_names():

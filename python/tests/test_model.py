@@ -207,6 +207,42 @@ def test_state_dict_goes_in_and_out():
         other.load_state_dict(dict(values, **{'fc1.bias': np.zeros(3)}))
 
 
+def test_fields_are_found_by_name():
+    """Each dataset may have its fields in an order of its own."""
+    random = np.random.default_rng(0)
+    fields = {'a': random.random((40, 4), 'float32'), 'b': random.random((40, 4), 'float32') + 5, 'label': (np.arange(40) % 3).astype('int32')}
+
+    def of(names):
+        return trireme.Dataset.arrays({name: fields[name] for name in names}, 3).batch(8)
+
+    def made():
+        return trireme.Model(lambda a, b: ops.linear(ops.concat([a, b * 0.1], 1), trireme.parameter('w', (3, 8), 'linear')), of(('a', 'b', 'label')),
+                             learning_rate=np.float32(0.01))
+    one, two = made(), made()
+    one.train(until_epoch=1)
+    two.train(of(('b', 'label', 'a')), until_epoch=1)
+    assert np.array_equal(one.state_dict()['w'], two.state_dict()['w'])
+    found = [{k: v for k, v in one.evaluate(of(names)).items() if k != 'seconds'} for names in (('label', 'a', 'b'), ('b', 'a', 'label'))]
+    assert found[0] == found[1] and np.array_equal(one.predict(of(('b', 'label', 'a'))), one.predict(of(('a', 'b', 'label'))))
+    for call in (one.evaluate, one.predict, lambda data: one.train(data, until_epoch=2)):
+        with pytest.raises(trireme.Error, match="no field 'b', which the network or its loss reads .found 2 fields, the first is 'label'.; add it"):
+            call(of(('label', 'a')))
+
+
+def test_weights_of_other_types_go_in():
+    with trireme.Graph() as g:
+        x = trireme.input('x', 'float32', (2, 3))
+        loss = ops.linear(x, trireme.parameter('w', (4, 3))).mean()
+        trireme.state('count', (2,), dtype='int32')
+    made = trireme.Exec(g, loss)
+    rows = np.arange(12).reshape(4, 3)
+    made.load_state_dict({'w': rows.T.astype('float16').T, 'count': [5, 6]})
+    assert np.array_equal(made.read('w'), rows) and list(made.read('count')) == [5, 6]
+    torch = pytest.importorskip('torch')
+    made.load_state_dict({'w': torch.from_numpy(rows.T.copy()).bfloat16().t() * 2, 'count': torch.tensor([7, 8], dtype=torch.int32)})
+    assert np.array_equal(made.read('w'), rows * 2) and list(made.read('count')) == [7, 8]
+
+
 def test_what_is_closed_says_so():
     model, data = trireme.Model(mlp, small()), small()
     program = model.exec
@@ -359,6 +395,28 @@ def test_a_bar_on_a_terminal_and_nowhere_else():
     lines = screen.getvalue().split('\n')
     assert len(lines) == 3 and lines[0].count('\r') == 10 and re.search(r'epoch 2/2 \[={20}\] 10/10 loss \d+\.\d{4} \d+ samples/s$', lines[1])
     assert file.getvalue() == ''
+
+
+class Mute(Exception):
+    def __str__(self):
+        raise RuntimeError('it has no words')
+
+
+@pytest.mark.parametrize('error', [Mute(), ValueError('a\0b\ncd'), ValueError('\udcff'), ValueError('\u00e9' * 500), KeyError(3)])
+def test_exceptions_with_strange_words_are_raised(error):
+    def broken(progress):
+        raise error
+    with pytest.raises(type(error)) as caught:
+        trireme.Model(mlp, small()).train(until_step=3, callbacks=[broken])
+    assert caught.value is error
+
+
+def test_callbacks_are_a_list():
+    model = trireme.Model(mlp, small())
+    model.train(until_step=1, callbacks=None)
+    for wrong in (trireme.LossMonitor(), lambda progress: None, 3):
+        with pytest.raises(TypeError, match='callbacks: a list of Callback objects and functions expected, found'):
+            model.train(until_step=2, callbacks=wrong)
 
 
 def test_a_callback_that_raises_ends_training_with_its_exception():

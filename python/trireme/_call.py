@@ -61,11 +61,19 @@ def raise_error(status, err):
     raise Error(message or _c.trm_status_text(status).decode(), status, err.rank, err.file.decode('utf-8', 'replace'), err.line)
 
 
+def sentence_of(begin, error):
+    """One line of at most 180 bytes: `begin`, and the exception. It never raises: an exception may fail to say its words."""
+    try:
+        words = str(error)
+    except Exception:
+        words = ''
+    line = f'{begin} {type(error).__name__}{": " + words if words else ""}'.replace('\n', ' ').replace('\0', ' ')
+    return line.encode('utf-8', 'replace')[:180].decode('utf-8', 'ignore')
+
+
 def keep_exception(error, err, what):
     """Writes an exception of a callback to the error record, for this process and the other ranks. Returns the status."""
-    words = str(error)
-    sentence = f'{what} raised {type(error).__name__}{": " + words if words else ""}'.replace('\n', ' ')
-    sentence = sentence.encode()[:180].decode('utf-8', 'ignore')
+    sentence = sentence_of(f'{what} raised', error)
     while len(_raised) > 64:  # errors that the library kept to itself
         _raised.pop(next(iter(_raised)), None)
     _raised[sentence] = error

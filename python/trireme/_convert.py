@@ -36,7 +36,10 @@ def enum(name, value):
     if name == 'trm_switch' and isinstance(value, bool):
         return _c.TRM_ON if value else _c.TRM_OFF
     if not isinstance(value, str):
-        return int(value)
+        try:
+            return int(value)
+        except TypeError:
+            raise TypeError(f'{name}: one of {", ".join(_c.ENUMS[name])} expected, found {value!r}') from None
     words, value = _c.ENUMS[name], ALSO.get((name, value.lower()), value)
     if value.lower() not in words:
         raise Error(f'{name}: there is no {value!r} (expected one of {", ".join(words)})')
@@ -48,17 +51,18 @@ def word(name, value):
     return next((w for w, v in _c.ENUMS[name].items() if v == value), value)
 
 
-def dtype_number(value):
+def dtype_number(value, what='dtype'):
     """The trm_dtype of a name, a NumPy or a torch type."""
     if isinstance(value, int):
         return value
     name = value if isinstance(value, str) else getattr(value, 'name', None) or str(value)
     if name.startswith('torch.'):
         name = name[6:]
+    name = 'uint8' if name == 'bool' else name
     if name not in DTYPES:
         name = getattr(value, '__name__', name)  # numpy.float32
     if name not in DTYPES:
-        raise Error(f'dtype: {name} is not supported (found {name}, expected one of {", ".join(DTYPES)}); convert the array')
+        raise Error(f'{what}: type {name} is not supported (expected one of {", ".join(DTYPES)}); convert it')
     return DTYPES[name]
 
 
@@ -296,7 +300,7 @@ def described(array, what):
         if number is None:
             if not kind.isnative:
                 raise Error(f'{what}: the array has the other byte order; convert it')
-            number = _numbers[kind] = 6 if kind.name == 'bool' else dtype_number(kind)
+            number = _numbers[kind] = dtype_number(kind, what)
         # of a NumPy scalar it is a copy, which `face` holds
         return face['data'][0], number, face['shape'], (array, face), not (face['data'][1] or '__ref' in face)
     if hasattr(array, 'data_ptr') and hasattr(array, 'is_contiguous'):  # torch: DLPack refuses tensors that need a gradient
@@ -304,7 +308,9 @@ def described(array, what):
             raise Error(f'{what}: the tensor is on {array.device} (expected on the CPU); call .cpu() first')
         if not array.is_contiguous():
             raise Error(f'{what}: the tensor of shape {tuple(array.shape)} is not contiguous; call .contiguous() first')
-        return array.data_ptr(), dtype_number(array.dtype), tuple(array.shape), array, True
+        if array.is_neg():
+            raise Error(f'{what}: the tensor is a view of another one with the other sign; call .resolve_neg() first')
+        return array.data_ptr(), dtype_number(array.dtype, what), tuple(array.shape), array, True
     if hasattr(array, '__dlpack__'):
         capsule = array.__dlpack__()
         pointer = ctypes.pythonapi.PyCapsule_GetPointer

@@ -128,7 +128,9 @@ class Lambda(Callback):
 
 def set_callbacks(made, given, model, keep):
     """Fills in the callbacks of a struct from Callback objects, and functions that are called after each step."""
-    given = list(given)
+    if given is not None and (isinstance(given, Callback) or not hasattr(given, '__iter__')):
+        raise TypeError(f'callbacks: a list of Callback objects and functions expected, found {given!r}')
+    given = list(given or ())
     if len(given) > len(made.callbacks):
         raise Error(f'callbacks: found {len(given)}, expected at most {len(made.callbacks)}')
     for i, c in enumerate(given):

@@ -18,7 +18,7 @@ from ctypes import byref
 
 from . import _c, transforms as _transforms
 from ._call import Owner, call, guarded, take, text_of
-from ._convert import DTYPE_NAMES, dtype_number, enum, np, options, shape, sizes, takes, tensor, text, view
+from ._convert import DTYPE_NAMES, described, dtype_number, enum, np, options, shape, sizes, takes, tensor, text, view
 from ._library import Error
 
 # Datasets whose threads may call Python: they end before the interpreter does.
@@ -311,7 +311,7 @@ def _count_samples(batches, count, size):
     if isinstance(batches, (list, tuple)) and len(batches) == count:
         last = batches[-1]
         last = next(iter(last.values())) if isinstance(last, dict) else last[0] if isinstance(last, (list, tuple)) else last
-        return (count - 1) * size + (len(last) if hasattr(last, '__len__') else 1)
+        return (count - 1) * size + len(_field('of the last batch', last)[0])
     return count * size
 
 
@@ -319,7 +319,7 @@ class _Stream:
     """Reads the batches of an iterable sample by sample, in order."""
 
     def __init__(self, batches, names):
-        self.batches, self.names, self.fields = batches, tuple(names), None
+        self.batches, self.names, self.fields, self.full = batches, tuple(names), None, 0
         self.start()
         self.take()
 
@@ -332,14 +332,16 @@ class _Stream:
         except StopIteration:
             raise Error(f'Dataset.iterable: the iterable has ended after {self.first + self.size} samples, before its epoch; '
                         f'give count, the full batches of an epoch, and an iterable that can be read again') from None
-        values = batch if isinstance(batch, dict) else dict(zip(self.names, batch if isinstance(batch, (tuple, list)) else (batch,)))
+        if not isinstance(batch, dict):
+            batch = batch if isinstance(batch, (tuple, list)) else (batch,)
+            if len(batch) > len(self.names):
+                raise Error(f'Dataset.iterable: a batch of {len(batch)} fields (expected {", ".join(self.names)}); give names for all of them')
+            batch = dict(zip(self.names, batch))
         arrays = {}
-        for name, value in values.items():
-            value = np.ascontiguousarray(value.detach().numpy() if hasattr(value, 'detach') else value)
-            if value.dtype == 'int64' and name in ('label', 'targets') or value.dtype == 'float64':
-                value = value.astype('int32' if value.dtype == 'int64' else 'float32')
-            arrays[name] = value
-        found = {name: (dtype_number(a.dtype), a.shape[1:]) for name, a in arrays.items()}
+        for name, value in batch.items():
+            arrays[name] = _field(name, value)
+        found = {name: (number, a.shape[1:]) for name, (a, number) in arrays.items()}
+        arrays = {name: a for name, (a, _) in arrays.items()}
         if self.fields is None:
             self.fields = found
         elif found != self.fields:
@@ -348,6 +350,11 @@ class _Stream:
         if len(rows) != 1 or 0 in rows:
             raise Error('Dataset.iterable: the fields of a batch have other numbers of rows (found '
                         f'{", ".join(f"{name} {list(a.shape)}" for name, a in arrays.items())}, expected one, at least 1)')
+        count = rows.pop()
+        self.full = self.full or count
+        if count > self.full or 0 < self.size < self.full:
+            raise Error(f'Dataset.iterable: a batch of another size (found {count} samples after batches of {self.full}'
+                        f'{" and a smaller one" if self.size < self.full else ""}, expected {self.full}, and fewer in the last batch alone)')
         self.first += self.size
         self.arrays = [arrays[name] for name in self.fields]
         self.size = len(self.arrays[0])
@@ -361,6 +368,22 @@ class _Stream:
             self.take()
         for i, (address, bytes_) in enumerate(self.rows):
             ctypes.memmove(out[i].data, address + (index - self.first) * bytes_, bytes_)
+
+
+def _field(name, value):
+    """(array, trm_dtype) of a field of a batch: NumPy, torch, DLPack, a buffer, or lists of numbers. float64 becomes float32."""
+    if hasattr(value, 'detach'):  # torch
+        value = value.detach().resolve_neg().contiguous()
+    elif isinstance(value, (np.ndarray, np.generic, list, tuple, int, float)):
+        value = np.asarray(value, order='C')
+    address, number, size, keep, _ = described(value, f'Dataset.iterable: field {name!r}')
+    if not size:
+        raise Error(f'Dataset.iterable: field {name!r}: a batch of samples is expected (found one number)')
+    array = view(_c.trm_tensor(address, number, shape(size)), keep, True)
+    if number == _c.TRM_FLOAT64 or number == _c.TRM_INT64 and name in ('label', 'targets'):
+        number = _c.TRM_FLOAT32 if number == _c.TRM_FLOAT64 else _c.TRM_INT32
+        array = array.astype(DTYPE_NAMES[number])
+    return array, number
 
 
 def _form(fields):

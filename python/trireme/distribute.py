@@ -21,7 +21,7 @@ import weakref
 from ctypes import byref
 
 from . import _c
-from ._call import Owner, call, take
+from ._call import Owner, call, sentence_of, take
 from ._convert import DTYPE_BYTES, described, enum, np, tensor
 from ._library import Error
 
@@ -100,7 +100,7 @@ def _telling(before):
     """The hook of exceptions that no code catches: the other ranks are told, then `before` prints."""
     def hook(kind, error, trace):
         me = _c.trm_distribute_rank(None)
-        sentence = f'rank {me} has ended with {kind.__name__}: {error}'.replace('\n', ' ').encode()[:180].decode('utf-8', 'ignore')
+        sentence = sentence_of(f'rank {me} has ended with', error)
         with contextlib.suppress(Error):  # a forked child is no rank: it ends alone
             _c.trm_comm_abort(take(_c.trm_distribute_comm, None), byref(_c.trm_error(status=_c.TRM_PEER, rank=me, message=sentence.encode())))
         before(kind, error, trace)

@@ -16,7 +16,7 @@ from . import _c
 from ._call import Owner, call, filled, take, text_of
 from ._convert import DTYPE_NAMES, as_dict, fill, np, sizes, takes, tensor, text, view, word
 from ._library import Error
-from .graph import Graph
+from .graph import Graph, Node
 from .model import optimizer_options
 
 
@@ -37,9 +37,13 @@ class Exec(Owner):
     def __init__(self, graph, loss=None, outputs=(), optimizer='sgd', **more):
         if not isinstance(graph, Graph):
             raise TypeError(f'Exec: graph: a Graph expected, found {graph!r}')
+        outputs = [outputs] if isinstance(outputs, Node) else list(outputs)
+        for node in outputs + ([] if loss is None else [loss]):
+            if getattr(node, 'graph', None) is not graph:
+                raise TypeError(f'Exec: loss and outputs: nodes of the graph expected, found {node!r}{" of another graph" if isinstance(node, Node) else ""}')
         self.graph, self.keep = graph, []
         made = _c.trm_exec_options()
-        fill(made, dict(more, optimizer=optimizer_options(optimizer), outputs=list(outputs)), self.keep)
+        fill(made, dict(more, optimizer=optimizer_options(optimizer), outputs=outputs), self.keep)
         if loss is not None:
             made.loss = loss.c
         self.handle, self.inputs = take(_c.trm_exec_create, graph.handle, byref(made)), {}
@@ -167,13 +171,18 @@ class Exec(Owner):
 
     def load_state_dict(self, values, strict=True):
         """Sets parameters and states from arrays or torch tensors by name; strict: a missing one is an error."""
-        wanted = [name for name, (kind, _, _) in self.variables.items() if kind != 'slot']
+        wanted = {name: dtype for name, (kind, dtype, _) in self.variables.items() if kind != 'slot'}
         missing = [name for name in wanted if name not in values]
         if strict and missing:
             raise Error(f'load_state_dict: {len(missing)} variables are missing (first: {missing[0]!r}); strict=False leaves them')
-        for name in wanted:
+        for name, dtype in wanted.items():
             if name in values:
-                value = values[name].detach() if hasattr(values[name], 'detach') else np.asarray(values[name], 'float32', order='C')
+                value = values[name]
+                if hasattr(value, 'detach'):  # torch
+                    value = value.detach().resolve_neg().contiguous()
+                    value = value.float() if dtype == 'float32' else value
+                else:
+                    value = np.asarray(value, dtype, order='C')
                 self.write(name, value)
 
     def ranges(self):

@@ -60,6 +60,9 @@ class Node:
     def __bool__(self):
         raise TypeError('a node has no value while the network is built: `if` cannot ask for it')
 
+    def __array__(self, *options, **more):
+        raise TypeError('a node has no values while the network is built: NumPy cannot compute with it; trireme.ops has the operators')
+
     def __repr__(self):
         return f'<Node {self.dtype} {list(self.shape)}>'
 
@@ -72,6 +75,7 @@ class Node:
     def __truediv__(self, other): return operate('trm_div', self, other)
     def __rtruediv__(self, other): return operate('trm_div', other, self)
     def __matmul__(self, other): return operate('trm_matmul', self, other, False, False)
+    def __rmatmul__(self, other): return operate('trm_matmul', other, self, False, False)
     def __neg__(self): return operate('trm_neg', self)
 
     def __pow__(self, power):
@@ -248,8 +252,11 @@ def find_graph(arguments):
     return current()
 
 
+INDICES = {'ids', 'labels', 'keys'}  # arguments of operators whose type is not that of the others
+
+
 def as_node(graph, value, like=None):
-    """The node of a value; numbers and arrays become constants, of the type of the operator's other input."""
+    """The node of a value; numbers and arrays become constants, of the type of the operator's other input. Fractions never become integers."""
     if isinstance(value, Node):
         if value.graph is not graph:
             raise Error('the operator mixes nodes of two graphs; a network function may use only nodes of its own call')
@@ -257,7 +264,7 @@ def as_node(graph, value, like=None):
     if isinstance(value, (int, float)) and like in (None, 'float32'):
         return Node(graph, _c.trm_scalar(graph.handle, float(value)).id)
     array = np.asarray(value)
-    if like is not None and array.dtype.kind in 'biuf':
+    if like is not None and array.dtype.kind in ('biuf' if like.startswith('float') else 'biu'):
         array = array.astype(like)
     elif array.dtype == 'float64':
         array = array.astype('float32')
@@ -270,12 +277,12 @@ def operate(name, *arguments):
     graph = find_graph(arguments)
     like = next((a.dtype for a in arguments if isinstance(a, Node)), None)
     passed, outputs, keep = [graph.handle], [], []
-    for kind, a in zip(function.argtypes[1:], arguments):
+    for kind, name_of, a in zip(function.argtypes[1:], function.names[1:], arguments):
         if a is OUTPUT:
             outputs.append(_c.trm_node())
             a = byref(outputs[-1])
         elif kind is _c.trm_node:
-            a = _c.trm_node(0) if a is None else as_node(graph, a, like).c
+            a = _c.trm_node(0) if a is None else as_node(graph, a, None if name_of in INDICES else like).c
         elif isinstance(a, _Nodes):
             a = nodes_array([as_node(graph, v, like) for v in a.values])
         elif isinstance(a, options):

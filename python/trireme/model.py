@@ -201,8 +201,8 @@ class Model(Owner):
         return evaluation_dict(out)
 
     def predict(self, data, see=None):
-        """The logits of all samples, in the order of the data. see(logits, batch): called for each batch in place of that. Its arrays hold
-        during the call; copy what you keep."""
+        """The logits of all samples, in the order of the data, which has all fields that the network and the loss read. see(logits, batch):
+        called for each batch in place of that. Its arrays hold during the call; copy what you keep."""
         parts = []
         data = as_dataset(data, drop_remainder=False)
 
@@ -345,7 +345,7 @@ def optimizer_options(value):
 
 
 def rate_options(value):
-    if isinstance(value, (int, float)):
+    if hasattr(value, '__float__'):
         return {'base': float(value)}
     if not isinstance(value, Mapping):
         raise TypeError(f"learning_rate: a number or a dictionary of trm_learning_rate's members expected, found {value!r}")

@@ -36,7 +36,9 @@ class Tokenizer:
         data, tokens = text(words), _c.trm_tokens()
         try:
             call(_c.trm_tokenizer_encode, self.handle, data, len(data), byref(tokens))
-            return np.array(tokens.ids[:tokens.count], 'int32')
+            ids = np.empty(tokens.count, 'int32')
+            ctypes.memmove(ids.ctypes.data, tokens.ids, ids.nbytes)
+            return ids
         finally:
             _c.trm_tokens_free(byref(tokens))
 
