@@ -16,17 +16,23 @@ typedef struct options {
 
 #define OPTION(member) offsetof(options, member)
 static const app_flag FLAGS[] = {
-    {"json", APP_BOOL, OPTION(json), NULL, NULL, "", 0, 0, NULL, NULL, NULL},
-    {"epochs", APP_INT, OPTION(epochs), "N", NULL, "", 1, 1000, NULL, NULL, NULL},
-    {"learning-rate", APP_REAL, OPTION(rate), "X", NULL, "", 0, 10, NULL, NULL, NULL},
-    {"data", APP_TEXT, OPTION(data), "DIR", NULL, "", 0, 0, NULL, NULL, NULL},
-    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", NULL, "", 0, 0, NULL, NULL, NULL},
-    {"memory", APP_BYTES, OPTION(limit), "BYTES", NULL, "", 0, 0, NULL, NULL, NULL},
-    {"n", APP_INT, OPTION(ranks), "N", NULL, "", 1, 64, NULL, NULL, NULL},
+    {"json", APP_BOOL, OPTION(json), NULL, NULL, "", 0, 0, NULL, NULL, NULL, APP_WRITES_NOTHING},
+    {"epochs", APP_INT, OPTION(epochs), "N", NULL, "", 1, 1000, NULL, NULL, NULL,
+     APP_WRITES_NOTHING},
+    {"learning-rate", APP_REAL, OPTION(rate), "X", NULL, "", 0, 10, NULL, NULL, NULL,
+     APP_WRITES_NOTHING},
+    {"data", APP_TEXT, OPTION(data), "DIR", NULL, "", 0, 0, NULL, NULL, NULL, APP_WRITES_NOTHING},
+    {"backend", APP_CHOICE, OPTION(backend), "onednn|ref", NULL, "", 0, 0, NULL, NULL, NULL,
+     APP_WRITES_NOTHING},
+    {"memory", APP_BYTES, OPTION(limit), "BYTES", NULL, "", 0, 0, NULL, NULL, NULL,
+     APP_WRITES_NOTHING},
+    {"n", APP_INT, OPTION(ranks), "N", NULL, "", 1, 64, NULL, NULL, NULL, APP_WRITES_NOTHING},
     {"deterministic", APP_OPTIONAL, OPTION(deterministic), "false|true|strict", NULL, "", 0, 0,
-     NULL, NULL, NULL},
-    {"width", APP_TEXT, OPTION(widths), "A,B", NULL, "", 0, 0, NULL, NULL, NULL},
-    {"width", APP_INT, OPTION(width), "N", NULL, "", 1, 9, "number", NULL, NULL},
+     NULL, NULL, NULL, APP_WRITES_NOTHING},
+    {"width", APP_TEXT, OPTION(widths), "A,B", NULL, "", 0, 0, NULL, NULL, NULL,
+     APP_WRITES_NOTHING},
+    {"width", APP_INT, OPTION(width), "N", NULL, "", 1, 9, "number", NULL, NULL,
+     APP_WRITES_NOTHING},
     {.name = NULL},
 };
 static const app_group GROUP = {
