@@ -146,14 +146,17 @@ static void note_door(decision *d, int32_t index, trm_status status, const trm_e
 }
 
 /* Sends the list `mine` to the door of a process, which takes it if it is later than its own and
- * has the process. *theirs: the list that the process has then.
+ * has the process. *theirs: the list that the process has then; *open: the door has proved the key,
+ * so that its process lives, also if the list comes too late.
  *   errors  PEER if it does not answer */
 static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const trmi_members *mine,
-                                 trmi_members *theirs, trm_error *err) {
+                                 trmi_members *theirs, bool *open, trm_error *err) {
     trmi_link link = {.fd = -1};
     trmi_frame frame;
     size_t used;
+    *open = false;
     TRMI_TRY(trmi_door_call(e, with, &link, err));
+    *open = true;
     pthread_mutex_lock(&e->lock);
     trm_status status = trmi_door_send_join(e, &link, -1, mine, err);
     pthread_mutex_unlock(&e->lock);
@@ -184,8 +187,9 @@ static trm_status exchange_lists(trm_elastic *e, const trmi_member *with, const 
 static void ask_whether_over(decision *d, int32_t index) {
     trmi_members theirs = {.ballot = -1};
     trm_error err = {0};
-    trm_status status = exchange_lists(d->e, &d->now.list[index], &d->now, &theirs, &err);
-    note_door(d, index, status, &err);
+    bool open;
+    trm_status status = exchange_lists(d->e, &d->now.list[index], &d->now, &theirs, &open, &err);
+    note_door(d, index, open ? TRM_OK : status, &err);
     if (status == TRM_OK) {
         (void)adopt_list(d, &theirs, &err);
     }
@@ -575,7 +579,8 @@ static void tell_members(trm_elastic *e) {
                 continue;
             }
             err.sys_errno = 0;
-            trm_status answer = exchange_lists(e, &list.list[i], &list, &theirs, &err);
+            bool open;
+            trm_status answer = exchange_lists(e, &list.list[i], &list, &theirs, &open, &err);
             /* a member that refuses the connection has gone */
             told[i] = answer == TRM_OK && theirs.epoch >= list.epoch;
             count += told[i];
