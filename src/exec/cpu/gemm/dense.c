@@ -122,17 +122,28 @@ static int64_t prepare_rows(trmi_dense_plan *d) {
     return d->thread_floats * d->threads * 4;
 }
 
-/* Packs panels [first, first + count) of block `block` of k. Rows of B are read in the order in
- * which they lie, a few of them for all panels. */
-static void pack_group(const trmi_dense_plan *d, const void *b, int64_t block, int64_t first,
-                       int64_t count, float *packed) {
+/* Panels [first, first + count) of B over one block of k: they are packed together. */
+typedef struct group {
+    int64_t block, first, count;
+} group;
+
+/* Returns the columns of B in a group; its last panel may have fewer than nr. */
+static int64_t group_columns(const trmi_dense_plan *d, const group *g) {
+    int64_t nr = d->isa->nr;
+    return trmi_min_i64(g->count * nr, d->problem.n - g->first * nr);
+}
+
+/* Packs the panels of a group. Rows of B are read in the order in which they lie, a few of them for
+ * all panels. */
+static void pack_group(const trmi_dense_plan *d, const void *b, const group *g, float *packed) {
     const trmi_dense_problem *p = &d->problem;
-    int64_t nr = d->isa->nr, begin = depth_at(d, block), depth = depth_at(d, block + 1) - begin;
+    int64_t nr = d->isa->nr, begin = depth_at(d, g->block),
+            depth = depth_at(d, g->block + 1) - begin;
     int64_t piece = p->transpose_b ? depth : PACK_ROWS;
     for (int64_t k = 0; k < depth; k += piece) {
         int64_t rows = trmi_min_i64(piece, depth - k);
-        for (int64_t i = 0; i < count; i++) {
-            int64_t column = (first + i) * nr;
+        for (int64_t i = 0; i < g->count; i++) {
+            int64_t column = (g->first + i) * nr;
             int columns = (int)trmi_min_i64(nr, p->n - column);
             float *to = packed + (i * count_lanes(d, depth) + k / d->pair) * nr;
             int64_t at =
@@ -147,6 +158,17 @@ static void pack_group(const trmi_dense_plan *d, const void *b, int64_t block, i
     }
 }
 
+/* Returns the prefetch of what pack_group reads of B for a group. */
+static trmi_prefetch prefetch_group(const trmi_dense_plan *d, const void *b, const group *g) {
+    const trmi_dense_problem *p = &d->problem;
+    int64_t begin = depth_at(d, g->block), depth = depth_at(d, g->block + 1) - begin,
+            columns = group_columns(d, g), column = g->first * d->isa->nr;
+    int64_t at = p->transpose_b ? column * p->b_stride + begin : begin * p->b_stride + column,
+            rows = p->transpose_b ? columns : depth, each = p->transpose_b ? depth : columns;
+    return trmi_prefetch_rows(element_at(b, d->b_bytes, at), p->b_stride * d->b_bytes, rows,
+                              each * d->b_bytes);
+}
+
 /* Copies rows of A side by side; of pairs that are not whole, the second number is 0. */
 static void copy_rows(const trmi_dense_plan *d, const void *from, int64_t rows, int64_t depth,
                       float *own) {
@@ -156,32 +178,32 @@ static void copy_rows(const trmi_dense_plan *d, const void *from, int64_t rows, 
     }
 }
 
-/* Computes the rows [begin, end) of a group of panels over one block of k. `own`: place for the
- * rows of A of a tile. Prefetches those of the next tile. */
+/* Computes the rows [begin, end) of a group. `own`: place for the rows of A of a tile. `ahead`: of
+ * the group after this one. The tiles prefetch the next tile's rows of A, then a part of `ahead`. */
 static void run_group(const trmi_dense_plan *d, const void *a, const float *bias, const float *mask,
-                      float *c, int64_t block, int64_t first, int64_t count, int64_t begin,
-                      int64_t end, const float *packed, float *own) {
+                      float *c, const group *g, int64_t begin, int64_t end, const float *packed,
+                      float *own, trmi_prefetch ahead) {
     const trmi_dense_problem *p = &d->problem;
-    int64_t nr = d->isa->nr, from = depth_at(d, block), depth = depth_at(d, block + 1) - from;
-    int64_t tiles = trmi_pieces(end - begin, d->isa->mr);
+    int64_t nr = d->isa->nr, from = depth_at(d, g->block), depth = depth_at(d, g->block + 1) - from,
+            tiles = trmi_pieces(end - begin, d->isa->mr);
     /* Bias, ReLU and mask belong to the complete sum. Rows of A that several panels read are copied
      * side by side first. */
-    bool last = block + 1 == d->blocks, copies = count > 1 || p->pairs;
+    bool last = g->block + 1 == d->blocks, copies = g->count > 1 || p->pairs;
+    trmi_prefetch soon[] = {{0}, ahead};
+    int64_t row_lines = trmi_pieces(depth * d->a_bytes, LINE * 4);
+    int64_t lines = trmi_pieces((end - begin) * row_lines + ahead.lines, tiles * g->count);
     for (int64_t i = 0; i < tiles; i++) {
         int64_t row = begin + trmi_cut_at(end - begin, tiles, i),
                 next = begin + trmi_cut_at(end - begin, tiles, i + 1);
         int64_t after = begin + trmi_cut_at(end - begin, tiles, trmi_min_i64(i + 2, tiles));
-        /* each panel prefetches its share of the next tile's rows of A */
-        trmi_prefetch soon =
-            trmi_prefetch_rows(element_at(a, d->a_bytes, next * p->k + from), p->k * d->a_bytes,
-                               after - next, depth * d->a_bytes);
-        int64_t lines = trmi_pieces(soon.lines, count);
+        soon[0] = trmi_prefetch_rows(element_at(a, d->a_bytes, next * p->k + from),
+                                     p->k * d->a_bytes, after - next, depth * d->a_bytes);
         const void *rows = element_at(a, d->a_bytes, row * p->k + from);
         if (copies) {
             copy_rows(d, rows, next - row, depth, own);
         }
-        for (int64_t j = 0; j < count; j++) {
-            int64_t column = (first + j) * nr;
+        for (int64_t j = 0; j < g->count; j++) {
+            int64_t column = (g->first + j) * nr;
             const trmi_dense_tile t = {.rows = (int)(next - row),
                                        .columns = (int)trmi_min_i64(nr, p->n - column),
                                        .k = count_lanes(d, depth),
@@ -190,17 +212,26 @@ static void run_group(const trmi_dense_plan *d, const void *a, const float *bias
                                        .b = packed + j * nr * count_lanes(d, depth),
                                        .c = c + row * p->n + column,
                                        .c_stride = p->n,
-                                       .add = block > 0 || p->add,
+                                       .add = g->block > 0 || p->add,
                                        .bias = last && bias != NULL ? bias + column : NULL,
                                        .relu = last && p->relu,
                                        .mask =
                                            last && mask != NULL ? mask + row * p->n + column : NULL,
                                        .mask_stride = p->n,
-                                       .soon = &soon,
+                                       .soon = trmi_prefetch_next(soon, 2),
                                        .soon_lines = lines};
             d->isa->rows(&t);
         }
     }
+}
+
+/* Returns group `i` of a task that has `panels` panels from `first` on: block by block of k for the
+ * same panels. */
+static group group_at(const trmi_dense_plan *d, int64_t first, int64_t panels, int64_t i) {
+    int64_t groups = trmi_pieces(panels, d->group), at = i / d->blocks;
+    return (group){.block = i % d->blocks,
+                   .first = first + trmi_cut_at(panels, groups, at),
+                   .count = trmi_cut_at(panels, groups, at + 1) - trmi_cut_at(panels, groups, at)};
 }
 
 /* Computes one task: a block of C, by groups of panels. */
@@ -212,13 +243,16 @@ static void run_task(const trmi_dense_plan *d, const void *a, const void *b, con
             end = trmi_cut_at(p->m, d->m_blocks, m_block + 1);
     int64_t first = trmi_cut_at(d->panels, d->n_blocks, n_block),
             panels = trmi_cut_at(d->panels, d->n_blocks, n_block + 1) - first;
-    int64_t groups = trmi_pieces(panels, d->group), pieces = groups * d->blocks;
-    for (int64_t i = 0; i < pieces; i++) {
-        int64_t panel = first + trmi_cut_at(panels, groups, i / d->blocks),
-                count = first + trmi_cut_at(panels, groups, i / d->blocks + 1) - panel;
-        pack_group(d, b, i % d->blocks, panel, count, room + d->a_floats);
-        run_group(d, a, bias, mask, c, i % d->blocks, panel, count, begin, end, room + d->a_floats,
-                  room);
+    int64_t count = trmi_pieces(panels, d->group) * d->blocks;
+    for (int64_t i = 0; i < count; i++) {
+        group g = group_at(d, first, panels, i);
+        trmi_prefetch ahead = {0};
+        if (i + 1 < count) {
+            group next = group_at(d, first, panels, i + 1);
+            ahead = prefetch_group(d, b, &next);
+        }
+        pack_group(d, b, &g, room + d->a_floats);
+        run_group(d, a, bias, mask, c, &g, begin, end, room + d->a_floats, room, ahead);
     }
 }
 

@@ -263,6 +263,17 @@ static void many_rows_are_the_definition(void **state) {
                                .k = draw_between(256, i % 8 == 5 ? 5000 : 900),
                                .ta = true});
     }
+    /* several groups of panels, several blocks of k, B as rows and as columns */
+    for (int i = 0; i < 2; i++) {
+        check_product(&(shape){.batch = 1,
+                               .m = draw_between(256, 280),
+                               .n = draw_between(2100, 2200),
+                               .k = draw_between(257, 600),
+                               .tb = i == 0,
+                               .linear = true,
+                               .inputs_first = i == 1,
+                               .bias = true});
+    }
 }
 
 /* dense.c: few rows by much, as it lies; a mask; edges of vectors and of strips; not so wide that
