@@ -89,24 +89,45 @@ static void pack_panel(float *to, const void *from, trm_dtype type, int64_t ld, 
     }
 }
 
+/* Rounds k numbers of a row to pairs, two vectors at a time; of an odd k the last pair has a zero. */
+TRMI_INLINE void round_row(float *to, const void *from, const trm_dtype type, int64_t k) {
+    int64_t i = 0, bytes = type == TRM_BFLOAT16 ? 2 : 4;
+    for (; type == TRM_FLOAT32 && i + 2 * VL <= k; i += 2 * VL) {
+        vec low = load_any(from, type, i), high = load_any(from, type, i + VL);
+        *(vec_memory *)(to + i / 2) = (vec)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low);
+    }
+    if (i < k) {
+        uint16_t end[2 * TRMI_TILE_K + 2];
+        end[k - i] = 0;
+        widen_row(end, (const char *)from + i * bytes, type, k - i);
+        memcpy(to + i / 2, end, (size_t)((k - i + 1) / 2) * sizeof *to);
+    }
+}
+
 /* Columns of k are contiguous here: of bfloat16 they are pairs already, which are turned as floats
- * would be; others are rounded into lines first. k is at most twice TRMI_TILE_K. */
+ * would be; others are rounded into lines first. k is at most twice TRMI_TILE_K. Columns are as far
+ * apart as rows of the matrix, which the CPU does not prefetch by itself. */
 static void pack_transposed(float *to, const void *from, trm_dtype type, int64_t ld, int64_t k,
                             int columns) {
-    enum { LINE = TRMI_TILE_K + 1 };
+    enum { LINE = TRMI_TILE_K + 1, AHEAD = 2, CACHE_LINE = 64 };
     if (type == TRM_BFLOAT16 && ld % 2 == 0 && k % 2 == 0) {
         pack_transposed_as(to, from, TRM_FLOAT32, ld / 2, k / 2, columns);
         return;
     }
-    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4, pairs = (k + 1) / 2;
+    int64_t bytes = type == TRM_BFLOAT16 ? 2 : 4;
     float lines[NR * LINE];
     for (int j = 0; j < columns; j++) {
-        uint16_t line[2 * LINE];
-        line[2 * pairs - 1] = 0; /* where k is odd */
-        widen_row(line, (const char *)from + j * ld * bytes, type, k);
-        memcpy(lines + j * LINE, line, (size_t)pairs * sizeof *lines);
+        const char *row = (const char *)from + j * ld * bytes;
+        for (int64_t at = 0; j + AHEAD < columns && at < k * bytes; at += CACHE_LINE) {
+            __builtin_prefetch(row + AHEAD * ld * bytes + at);
+        }
+        if (type == TRM_BFLOAT16) {
+            round_row(lines + j * LINE, row, TRM_BFLOAT16, k);
+        } else {
+            round_row(lines + j * LINE, row, TRM_FLOAT32, k);
+        }
     }
-    pack_transposed_as(to, lines, TRM_FLOAT32, LINE, pairs, columns);
+    pack_transposed_as(to, lines, TRM_FLOAT32, LINE, (k + 1) / 2, columns);
 }
 
 /* Deals `count` pairs at the end of rows. */
