@@ -70,7 +70,8 @@ report = json.load(open("plan.json"))
 pipe = report["pipeline"]
 assert pipe["stages"] == 2 and pipe["micro_batches"] == 4 and len(pipe["stage_list"]) == 2, pipe
 assert 0 < pipe["compiled_bytes"] <= 3.5e6 and pipe["fits"], pipe
-ends = [actions[-1]["end"] + stage["update_seconds"] for actions, stage in zip(pipe["actions"], pipe["stage_list"])]
+ends = [stage["update_begins_seconds"] + stage["update_seconds"] for stage in pipe["stage_list"]]
+assert min(s["update_begins_seconds"] for s in pipe["stage_list"]) > max(actions[-1]["end"] for actions in pipe["actions"]), "the stages meet before their updates"
 assert max(ends) <= pipe["step_seconds"] <= max(ends) * 1.1, (ends, pipe["step_seconds"])
 assert report["certificate"]["lower_bound"] <= pipe["step_seconds"]
 assert min(row["lower_bound"] for row in report["pipelines"] if row["lower_bound"] is not None) == report["certificate"]["lower_bound"]

@@ -4,6 +4,7 @@
  *
  *   check_rank   each rank alone: every forward and backward once, in order
  *   play_all     all together: ranks go on in turns until none can
+ *                all actions done: ranks that meet begin the work after the last one together
  *                all done: end times of actions, most values in flight
  *                not all done: a deadlock, reported with the rank and what it waits for
  *
@@ -51,6 +52,7 @@ typedef struct play {
     int32_t *begin, *at; /* [stages * stages]: where a pair's messages begin; next to ask for */
     double *times;       /* memory of arrives and taken */
     double now;          /* where ranks share cores: the time that all have reached */
+    int32_t at_end;      /* ranks that have run all actions */
 } play;
 
 /* Returns the rank of a virtual stage. */
@@ -279,10 +281,14 @@ static bool advance_rank(play *w, int32_t rank) {
             return moved;
         }
         r->begun = false;
-        r->action++;
         moved = true;
+        if (++r->action == w->p->count) {
+            w->at_end++;
+            w->out->met = fmax(w->out->met, r->clock + w->out->meeting);
+        }
     }
-    if (!r->begun) {
+    if (!r->begun && (!w->out->meets || w->at_end == w->p->stages)) {
+        r->clock = w->out->meets ? w->out->met : r->clock;
         begin_work(w, r, w->out->after != NULL ? w->out->after[rank] : 0);
         moved = true;
     }
@@ -325,6 +331,7 @@ static bool let_time_pass(play *w) {
  * for a message that never comes: the schedule has a deadlock. */
 static trm_status play_all(play *w, trm_error *err) {
     int32_t unwanted;
+    w->out->met = 0;
     do {
         for (bool moved = true; moved;) {
             moved = false;

@@ -90,8 +90,12 @@ typedef struct trmi_pipeline_play {
     /* seconds of forward and of backward, [virtual stages]; NULL: 1 and 2 */
     const double *forward, *backward;
     const double *after; /* seconds of work after a rank's last action, [stages]; NULL: none */
-    double crowding;     /* threads of all ranks / their cores; at most 1: each has its own */
-    int32_t *in_flight;  /* out: [virtual stages] micro-batches between forward and backward */
+    /* the ranks meet, `meeting` seconds, between the last action of all of them and the work after
+     * it: an optimiser that needs the norm of all gradients, or flags of all ranks */
+    bool meets;
+    double meeting;
+    double crowding;    /* threads of all ranks / their cores; at most 1: each has its own */
+    int32_t *in_flight; /* out: [virtual stages] micro-batches between forward and backward */
     /* out: [edges] copies that the sender keeps: messages that the receiver has not asked for yet;
      * with one more the sender waits. A message is read while its micro-batch is in flight, so that
      * as many as are in flight are enough */
@@ -101,6 +105,7 @@ typedef struct trmi_pipeline_play {
     double *starts; /* out: [stages][count] seconds at which each action begins to compute */
     double *ends;   /* out: [stages][count] seconds at which each action has computed */
     double *done;   /* out: [stages] seconds at which a rank's work after its last action ends */
+    double met;     /* out: seconds at which the ranks have met */
     double seconds; /* out: of the whole schedule, with what follows the last actions */
 } trmi_pipeline_play;
 

@@ -62,9 +62,11 @@ static void all_schedules_end(void **state) {
     }
 }
 
-/* Plays a random schedule with random seconds; returns the seconds of the whole. *work: of all ranks,
- * their mean; *most: the longest time of an action, of its own seconds. */
-static double play_crowded(uint64_t k, double crowding, double *work, double *most) {
+/* Plays a random schedule with random seconds; returns the seconds of the whole. `how`: crowding,
+ * and whether ranks meet; *work: of all ranks, their mean; *most: the longest time of an action, of
+ * its own seconds; *longest: the longest work after the last action. */
+static double play_random(uint64_t k, trmi_pipeline_play how, double *work, double *most,
+                          double *longest) {
     enum { RUNS = STAGES * 2 };
     trm_error err;
     trmi_pipeline p;
@@ -79,27 +81,35 @@ static double play_crowded(uint64_t k, double crowding, double *work, double *mo
     memcpy(after, seconds + 7, sizeof after);
     CHECK_OK(trmi_pipeline_create((trmi_pipeline_order)order, stages, chunks, micros, &p, &err),
              err);
-    trmi_pipeline_play play = {.forward = seconds,
-                               .backward = seconds + RUNS,
-                               .after = after,
-                               .crowding = crowding,
-                               .starts = starts,
-                               .ends = ends};
-    CHECK_OK(trmi_pipeline_run(&p, edges, trmi_pipeline_chain(&p, edges), &play, &err), err);
-    *work = *most = 0;
+    how.forward = seconds;
+    how.backward = seconds + RUNS;
+    how.after = after;
+    how.starts = starts;
+    how.ends = ends;
+    CHECK_OK(trmi_pipeline_run(&p, edges, trmi_pipeline_chain(&p, edges), &how, &err), err);
+    *work = *most = *longest = 0;
     for (int32_t v = 0; v < stages * chunks; v++) {
         *work += micros * (seconds[v] + seconds[RUNS + v]) / stages;
     }
     for (int32_t r = 0; r < stages; r++) {
         *work += after[r] / stages;
+        *longest = fmax(*longest, after[r]);
     }
     for (int32_t i = 0; i < stages * p.count; i++) {
         const trmi_pipeline_action *a = &p.actions[i];
         double own = seconds[(a->backward ? RUNS : 0) + a->chunk * stages + i / p.count];
         *most = fmax(*most, (ends[i] - starts[i]) / own);
     }
+    double last = 0;
+    for (int32_t r = 0; r < stages; r++) {
+        last = fmax(last, ends[(r + 1) * p.count - 1]);
+    }
+    if (how.meets) {
+        CHECK_CLOSE(how.met / (last + how.meeting), 1, 1e-9);
+        assert_true(how.crowding > 1 || fabs(how.seconds - how.met - *longest) < 1e-9);
+    }
     trmi_pipeline_free(&p);
-    return play.seconds;
+    return how.seconds;
 }
 
 /* Where ranks share cores, no action takes longer than while all compute, and the whole is neither
@@ -108,16 +118,43 @@ static void ranks_that_wait_leave_cores_to_others(void **state) {
     (void)state;
     int faster = 0;
     for (uint64_t k = 0; k < 400; k++) {
-        double work, most, alone = play_crowded(k, 1, &work, &most);
+        double work, most, longest,
+            alone = play_random(k, (trmi_pipeline_play){.crowding = 1}, &work, &most, &longest);
         int32_t stages = 1 + (int32_t)(k / 3 % STAGES);
         CHECK_CLOSE(most, 1, 1e-9);
-        double shared = play_crowded(k, 1.5, &work, &most);
+        double shared =
+            play_random(k, (trmi_pipeline_play){.crowding = 1.5}, &work, &most, &longest);
         assert_true(most <= 1 + 1e-9);
         assert_true(shared >= alone / 1.5 * (1 - 1e-9) && shared >= work * (1 - 1e-9));
         faster += shared < alone * 0.9;
-        CHECK_CLOSE(play_crowded(k, stages, &work, &most) / work, 1, 1e-9);
+        const trmi_pipeline_play all = {.crowding = stages};
+        CHECK_CLOSE(play_random(k, all, &work, &most, &longest) / work, 1, 1e-9);
     }
     assert_true(faster > 100);
+}
+
+/* Ranks that meet begin the work after their last actions together, and a step is longer by the
+ * meeting. With cores of their own it takes the longest of that work after the meeting. */
+static void ranks_that_meet_go_on_together(void **state) {
+    (void)state;
+    int later = 0;
+    for (uint64_t k = 0; k < 400; k++) {
+        double work, most, longest;
+        for (int32_t i = 0; i < 2; i++) {
+            const double crowding = i == 0 ? 1 : 1.5;
+            trmi_pipeline_play how = {.crowding = crowding};
+            double apart = play_random(k, how, &work, &most, &longest);
+            how.meets = true;
+            double first = play_random(k, how, &work, &most, &longest);
+            how.meeting = 0.25;
+            double second = play_random(k, how, &work, &most, &longest);
+            CHECK_CLOSE(second, first + 0.25, 1e-9);
+            /* with shared cores early updates may have been in the way of late actions */
+            assert_true(first >= (i == 0 ? apart : work) * (1 - 1e-9));
+            later += first > apart * 1.01;
+        }
+    }
+    assert_true(later > 200);
 }
 
 static trm_status run_chain(const trmi_pipeline *p, trm_error *err) {
@@ -177,6 +214,7 @@ static void broken_schedules_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(all_schedules_end),
                                        cmocka_unit_test(ranks_that_wait_leave_cores_to_others),
+                                       cmocka_unit_test(ranks_that_meet_go_on_together),
                                        cmocka_unit_test(broken_schedules_are_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  *      nodes of a run --trmi_space_measure--> forward, backward, gradients, update, memory
  *      edges that leave the run             > messages, forward and back, of each micro-batch
  *      parameter of several stages          > its gradient to the first of them, its values back
- *      all of these --trmi_pipeline_run-->    ends of all actions; + gradients and update: the step
+ *      all of these --trmi_pipeline_run-->    ends of all actions, a meeting, updates: the step
  *
  * The program redistributes a value where it is made, and sends it in the form in which it is
  * read. */
@@ -30,6 +30,11 @@ typedef struct pricing {
 } pricing;
 
 static trm_status no_memory(trm_error *err) { return TRMI_NO_MEMORY(err, "to price a pipeline"); }
+
+/* Contract in pipeline_search.h. */
+double trmi_pipe_meeting(const trmi_pipe_costs *costs, int32_t stages) {
+    return costs->meeting != NULL ? costs->meeting(costs->context, stages) : 0;
+}
 
 /* Contract in pipeline_search.h. A cut is possible where one value, and not more, crosses it. */
 int32_t trmi_pipe_cuts(const trmi_space *s, int32_t *out) {
@@ -278,6 +283,8 @@ static trm_status play_schedule(pricing *p) {
     trmi_pipeline_play found = {.forward = seconds,
                                 .backward = seconds + p->runs,
                                 .after = after,
+                                .meets = p->costs->meeting != NULL,
+                                .meeting = trmi_pipe_meeting(p->costs, shape->stages),
                                 .crowding = p->costs->crowding,
                                 .in_flight = counts,
                                 .kept = counts + p->runs,
@@ -294,10 +301,11 @@ static trm_status play_schedule(pricing *p) {
             rank->busy += plan->ends[i] - plan->starts[i];
             rank->ends = plan->ends[i];
         }
-        rank->update = done[r] - rank->ends;
+        rank->update = done[r] - (found.meets ? found.met : rank->ends);
         last = fmax(last, rank->ends);
     }
     plan->bubble = last > 0 ? 1 - work / (last * shape->stages) : 0;
+    plan->met = found.meets ? found.met : 0;
     plan->step = found.seconds + p->costs->overhead;
     for (int32_t v = 0; v < p->runs; v++) {
         plan->runs[v].in_flight = found.in_flight[v];

@@ -92,6 +92,11 @@ static double message_seconds(void *context, int32_t stages, int32_t from, int32
     return 1e-6 + 5e-10 * bytes;
 }
 
+static double meeting_seconds(void *context, int32_t stages) {
+    (void)context;
+    return 1e-6 * stages;
+}
+
 /* The fastest plan by enumeration. */
 typedef struct optimum {
     double step;
@@ -196,16 +201,18 @@ static void finds_the_optimum_of_small_cases(void **state) {
             n.widths[n.layers] = n.widths[1];
             n.widths[n.layers - 1] = n.widths[0];
         }
-        trmi_pipe_options o = {
-            .ranks = meshes ? 4 : 2 + 2 * (int32_t)(k % 2),
-            .batch = n.batch,
-            .stages = meshes ? 2 : 0,
-            .micros = meshes ? 2 + 2 * (int32_t)(k % 2) : 0,
-            .chunks = 0,
-            .one_order = meshes || k % 2 == 0,
-            .costs = {.message = message_seconds, .overhead = 1e-5, .crowding = k % 3 == 2 ? 2 : 0},
-            .make_space = make_space,
-            .context = &n};
+        trmi_pipe_options o = {.ranks = meshes ? 4 : 2 + 2 * (int32_t)(k % 2),
+                               .batch = n.batch,
+                               .stages = meshes ? 2 : 0,
+                               .micros = meshes ? 2 + 2 * (int32_t)(k % 2) : 0,
+                               .chunks = 0,
+                               .one_order = meshes || k % 2 == 0,
+                               .costs = {.message = message_seconds,
+                                         .meeting = k % 4 < 2 ? meeting_seconds : NULL,
+                                         .overhead = 1e-5,
+                                         .crowding = k % 3 == 2 ? 2 : 0},
+                               .make_space = make_space,
+                               .context = &n};
         trmi_mesh one = {0};
         o.mesh = meshes ? NULL : &one;
         o.stages = meshes ? 2 : o.ranks;

@@ -37,9 +37,11 @@ typedef struct trmi_stage_picture {
     int32_t stages, copies;
     int64_t ranks;
     /* the schedule as it was played; NULL: it is not drawn. Arrays: seconds at which actions begin
-     * and end [stages][count]; seconds of gradients and update after them [stages] */
+     * and end [stages][count]; seconds of gradients and update after them, or after `met`, the
+     * second at which the ranks have met [stages] */
     const trmi_pipeline *pipeline;
     const double *starts, *ends, *after;
+    double met;
     double step; /* seconds */
     /* memory [bars][kinds] in bytes: a bar for each stage, or one for all; limit 0: none */
     int32_t bars, kinds;

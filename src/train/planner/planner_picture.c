@@ -201,6 +201,7 @@ static bool draw_stages(trmi_text *t, const trm_planner *p) {
                                                      .starts = plan->starts,
                                                      .ends = plan->ends,
                                                      .after = after,
+                                                     .met = plan->met,
                                                      .step = plan->step,
                                                      .bars = stages,
                                                      .kinds = KINDS,

@@ -84,14 +84,15 @@ typedef struct step_parts {
     double update;      /* optimiser and reduction of gradients */
 } step_parts;
 
-/* Returns the parts of a plan's step on the rank that ends last. */
+/* Returns the parts of a plan's step on the rank that ends last: ranks begin their updates
+ * together, so that it has the longest one. */
 static step_parts parts_of(const trmi_pipe_plan *plan, double overhead) {
     step_parts parts = {.step = plan->step};
     for (int32_t i = 0; i < plan->shape.stages; i++) {
         const trmi_pipe_stage *rank = &plan->ranks[i];
-        if (rank->ends + rank->update >= plan->step - overhead - 1e-12) {
+        if (rank->update >= parts.update) {
             parts.work = rank->busy;
-            parts.waits = rank->ends - rank->busy;
+            parts.waits = plan->step - overhead - rank->update - rank->busy;
             parts.update = rank->update;
         }
     }
@@ -305,6 +306,7 @@ static void json_stages(trmi_text *t, const trmi_pipe_plan *plan) {
                          s * inner, (s + 1) * inner - 1);
         trmi_text_json_number_member(t, "busy_seconds", rank->busy);
         trmi_text_json_number_member(t, "ends_seconds", rank->ends);
+        trmi_text_json_number_member(t, "update_begins_seconds", fmax(rank->ends, plan->met));
         trmi_text_json_number_member(t, "update_seconds", rank->update);
         trmi_text_json_number_member(t, "bubble_seconds", plan->step - rank->busy - rank->update);
         trmi_text_json_number_member(t, "memory_bytes", rank->bytes);

@@ -115,10 +115,10 @@ static void draw_actions(trmi_text *t, const trmi_stage_picture *p, int32_t s, d
     }
     if (p->after[s] > 0 && horizon == p->step) {
         snprintf(line, sizeof line, "gradients and update: %.4g ms", p->after[s] * 1e3);
-        trmi_picture_box(
-            t,
-            (double[4]){NAMES + ends[pipeline->count - 1] * scale, y, p->after[s] * scale, ROW - 6},
-            colours[2], line);
+        trmi_picture_box(t,
+                         (double[4]){NAMES + fmax(ends[pipeline->count - 1], p->met) * scale, y,
+                                     p->after[s] * scale, ROW - 6},
+                         colours[2], line);
     }
 }
 

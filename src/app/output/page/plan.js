@@ -69,7 +69,7 @@
     rows: pipe.actions.map((list, s) => {
       const stage = pipe.stage_list[s], spans = list.map(a => ({from: a.begin, to: a.end, kind: a.backward ? "backward" : "forward", mark: String(a.micro_batch),
         label: `${a.backward ? "backward" : "forward"} of micro-batch ${a.micro_batch}${pipe.chunks > 1 ? `, run ${a.chunk}` : ""}`}));
-      if (stage && stage.update_seconds > 0) spans.push({from: stage.ends_seconds, to: stage.ends_seconds + stage.update_seconds, kind: "update", label: "update and gradients"});
+      if (stage && stage.update_seconds > 0) spans.push({from: stage.update_begins_seconds, to: stage.update_begins_seconds + stage.update_seconds, kind: "update", label: "update and gradients"});
       return {name: `stage ${s}`, spans};
     })});
   const stepOfRank = (list, n) => {
