@@ -89,12 +89,19 @@ done
 grep -q '"event":"step"' run/run-rank-1.jsonl || fail "rank 1 has no record of its own before it is rank 0"
 "$trireme" report run > report.txt || fail "report of an elastic job"
 grep -q "mlp, done, step 600" report.txt || fail "report of an elastic job: $(cat report.txt)"
-# An evaluator beside any job needs no addresses: it ends after the checkpoint of the last step.
-timeout 300 "$trireme" train mlp --data synth --image-size 32 --steps 600 --output run --global-batch 64 --job_name evaluator --json > eval.txt 2>&1 ||
+# An evaluator beside any job needs no addresses and takes the job's own command: it ends after the checkpoint of the last step.
+evaluate() { # FLAGS...
+    timeout 300 "$trireme" train mlp --data synth --image-size 32 --epochs 100000 --eval-every-epochs 0 --log-every 1 --json --steps 600 --output run \
+        --job_name evaluator "$@" > eval.txt 2>&1
+}
+evaluate -n 2 --elastic 1:2 --elastic-restarts 1 --global-batch 64 --accumulate 2 --loss-scale fixed:1024 --metrics run/metrics.csv ||
     fail "an evaluator of an elastic job: $(tail -3 eval.txt)"
 grep -q '"event":"eval".*"global_step":600' eval.txt || fail "an evaluator of an elastic job: $(tail -3 eval.txt)"
+[ -e run/metrics.csv ] && fail "an evaluator writes the metrics of its job"
+evaluate --early-stop 3 && fail "an evaluator waits for the last step of a job that may stop early"
+grep -q "which a job that stops early may not have: leave it out" eval.txt || fail "an evaluator with --early-stop: $(cat eval.txt)"
 "$trireme" train mlp --data synth --steps 2 -n 2 --evaluator --output none > out.txt 2>&1
-grep -q "the same command with --job_name evaluator in place of -n" out.txt || fail "--evaluator beside ranks: $(cat out.txt)"
+grep -q "the same command with --job_name evaluator and the job's --output" out.txt || fail "--evaluator beside ranks: $(cat out.txt)"
 # On one host the ranks have slices of the optimiser, also when their number has changed.
 start_and_signal KILL 2 --steps 300 -n 3 --elastic 1:3 --output sliced
 code=$?

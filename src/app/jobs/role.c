@@ -426,8 +426,9 @@ static int run_to_end(role *r) {
     }
     /* runs until the role ends: for a server until the chief stops it */
     app_signals_begin_job(r->estimator);
+    const bool evaluates = me == TRM_ROLE_EVALUATOR || o->eval_every_epochs != 0;
     trm_status status = trm_train_and_evaluate(
-        r->estimator, &train, o->eval_every_epochs == 0 || r->bench ? NULL : &eval, &result, &err);
+        r->estimator, &train, evaluates && !r->bench ? &eval : NULL, &result, &err);
     app_signals_end();
     if (status == TRM_CANCELLED && app_signal_exit_code() != 0) {
         app_print_progress("%s\n", err.message);

@@ -23,27 +23,37 @@ extern char **environ;
 /* ---- all roles ------------------------------------------------------------------------------- */
 
 /* Refuses flags that jobs with servers do not read; the message gives the alternative. An evaluator of
- * a job without servers has the flags of that job, with --global-batch.
+ * a job without servers has the flags of that job: those of ranks and steps change nothing for it.
  *   errors  INVALID */
 static trm_status refuse_other_flags(const app_context *app, trm_error *err) {
     static const struct {
         const char *name, *instead;
-    } names[] = {{"sink", "each step is reported (iterations_per_loop is 1)"},
-                 {"early-stop",
-                  "give --steps or --epochs; --export-best keeps the best evaluation's weights"},
-                 {"metrics", "each process prints its own: --json, and --tensorboard"},
-                 {"profile", "the timeline is that of a job without servers"},
-                 {"histogram-epochs", "there are no histograms: parameters are on the servers"},
-                 {"elastic", "a job survives the death of workers by itself: leave --elastic out; "
-                             "--restarts starts dead workers again"},
-                 {"global-batch", "each worker has a batch of its own: give --batch-size"},
-                 {"loss-scale", "gradients are float32 where they are added"},
-                 {"accumulate", "each batch is a step: use a larger --batch-size"}};
-    const char *role = app->o.job_name != NULL ? app->o.job_name : "";
+        bool of_ranks; /* an evaluator ignores it */
+    } names[] = {
+        {"sink", "each step is reported (iterations_per_loop is 1)", true},
+        {"early-stop",
+         "give --steps or --epochs; --export-best keeps the best evaluation's weights", false},
+        {"metrics", "each process prints its own: --json, and --tensorboard", true},
+        {"profile", "the timeline is that of a job without servers", true},
+        {"histogram-epochs", "there are no histograms: parameters are on the servers", true},
+        {"elastic",
+         "a job survives the death of workers by itself: leave --elastic out; "
+         "--restarts starts dead workers again",
+         true},
+        {"global-batch", "each worker has a batch of its own: give --batch-size", true},
+        {"loss-scale", "gradients are float32 where they are added", true},
+        {"accumulate", "each batch is a step: use a larger --batch-size", true}};
+    const app_options *o = &app->o;
+    const bool evaluates = o->job_name != NULL && strcmp(o->job_name, "evaluator") == 0 &&
+                           o->ps_hosts == NULL && o->servers == 0;
+    if (evaluates && app_given(&app->parsed, "early-stop")) {
+        return app_fail(
+            err, TRM_INVALID,
+            "--early-stop: an evaluator ends after the checkpoint of step --steps, which "
+            "a job that stops early may not have: leave it out");
+    }
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-        const bool of_ranks = strcmp(names[i].name, "global-batch") == 0;
-        if (app_given(&app->parsed, names[i].name) &&
-            !(of_ranks && strcmp(role, "evaluator") == 0)) {
+        if (app_given(&app->parsed, names[i].name) && !(names[i].of_ranks && evaluates)) {
             return app_fail(err, TRM_INVALID, "--%s: with parameter servers %s", names[i].name,
                             names[i].instead);
         }
@@ -194,8 +204,8 @@ int app_run_job(app_context *app) {
     if (alone && o->evaluator && o->servers == 0) {
         (void)app_fail(&err, TRM_INVALID,
                        "--evaluator starts a process in a job with --ps; in any other job start it "
-                       "beside the ranks: the same command with --job_name evaluator in place of "
-                       "-n, and the job's --output");
+                       "beside the ranks: the same command with --job_name evaluator and the "
+                       "job's --output");
         return app_report(&err);
     }
     if (!alone || o->servers == 0) {
