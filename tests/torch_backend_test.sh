@@ -80,7 +80,9 @@ ways=("ddp" "fsdp llama" "tensor llama")
 for way in "${ways[@]}"; do
     for backend in gloo trireme; do
         # shellcheck disable=SC2086
-        ranks 2 "$tests/train.py" $backend $way > "$work/log" 2>&1 || { cat "$work/log"; fail "$way on $backend"; }
+        # with gloo a process aborts now and then at its end (1 of 8 runs without torch_trireme, too): its losses count
+        ranks 2 "$tests/train.py" $backend $way > "$work/log" 2>&1 || { [ $backend = gloo ] && grep -q '^losses' "$work/log"; } ||
+            { cat "$work/log"; fail "$way on $backend"; }
         grep '^losses' "$work/log" > "$work/$backend"
     done
     cmp "$work/gloo" "$work/trireme" || fail "$way: losses differ from gloo's"

@@ -58,4 +58,5 @@ for step in range(10):
     losses.append(f'{whole.item():.5f}')
 if r == 0:
     print('losses', *losses, flush=True)
+dist.barrier()  # no rank ends before the losses are printed
 dist.destroy_process_group()
