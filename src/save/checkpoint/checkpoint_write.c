@@ -399,6 +399,24 @@ static trm_status make_dir(const char *dir, const trmi_os *os, trm_error *err) {
     }
 }
 
+/* Makes the writer's directory and takes its lock. Another writer that could save nothing may remove
+ * the directory that it has made in between: it is made again then. */
+static trm_status take_dir(trm_checkpoint_writer *writer, trm_error *err) {
+    enum { TIMES = 10 };
+    const trm_checkpoint_options *o = &writer->options;
+    const double outwait = !o->outwait_lock         ? 0
+                           : o->outwait_seconds > 0 ? fmin(o->outwait_seconds, TRMI_OUTWAIT_ALL)
+                                                    : TRMI_OUTWAIT_ALL;
+    trm_status status = TRM_IO;
+    for (int i = 0; i < TIMES && status == TRM_IO && (i == 0 || missing_levels(writer->dir) > 0);
+         i++) {
+        TRMI_TRY(make_dir(writer->dir, writer->os, err));
+        status = trmi_lock_take(writer->dir, writer->os, o->lock_wait_seconds, outwait,
+                                &writer->lock, err);
+    }
+    return status;
+}
+
 /* Finds the first sequence number that is larger than all in the directory. */
 static trm_status find_next_sequence(trm_checkpoint_writer *writer, trm_error *err) {
     trmi_checkpoint_list list;
@@ -436,14 +454,7 @@ trm_status trmi_checkpoint_writer_open_on(const trmi_os *os, const char *dir,
     memcpy(writer->dir, dir, length + 1);
     writer->made = missing_levels(dir);
     trm_status status;
-    TRMI_TRY_GOTO(status, make_dir(dir, writer->os, err), failed);
-    const trm_checkpoint_options *o = &writer->options;
-    const double outwait = !o->outwait_lock         ? 0
-                           : o->outwait_seconds > 0 ? fmin(o->outwait_seconds, TRMI_OUTWAIT_ALL)
-                                                    : TRMI_OUTWAIT_ALL;
-    TRMI_TRY_GOTO(
-        status, trmi_lock_take(dir, writer->os, o->lock_wait_seconds, outwait, &writer->lock, err),
-        failed);
+    TRMI_TRY_GOTO(status, take_dir(writer, err), failed);
     trmi_checkpoint_tidy(dir, writer->os);
     TRMI_TRY_GOTO(status, find_next_sequence(writer, err), failed);
     writer->opened = trmi_os_wall();
