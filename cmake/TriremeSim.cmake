@@ -16,7 +16,7 @@ set(SIM_CALLS
   trm_comm_create trm_comm_destroy trmi_elastic_adopt
   trmi_run_is_again trmi_run_set_checkpoints trmi_call_checkpoint trmi_model_rank trmi_model_broadcast_answer
   trm_model_save trmi_checkpoint_job_write trmi_client_order trmi_lease_check
-  trmi_client_send_order trmi_shard_log_push trmi_shard_log_open trmi_front_push trmi_request_answer trmi_order_note_refused
+  trmi_client_send_order trmi_shard_log_push trmi_shard_log_open trmi_front_push trmi_request_answer trmi_order_note_refused trmi_server_away_set
   trmi_estimator_data trmi_estimator_model trm_model_create trm_model_load trm_model_evaluate_steps trm_model_destroy
   trm_dataset_destroy)
 list(TRANSFORM SIM_CALLS PREPEND "LINKER:--wrap=")

@@ -66,7 +66,8 @@ typedef enum sim_aim {
     AIM_FULL,   /* a shard cannot log a push, and a snapshot comes before the server has died */
     AIM_LATE,   /* a worker dies while its push to one server is under way */
     AIM_AGAIN,  /* a last push is repeated and answered before the server goes back by its step */
-    AIM_HOSTS   /* two hosts lose their power when each has answered other workers */
+    AIM_HOSTS,  /* two hosts lose their power when each has answered other workers */
+    AIM_REST    /* a server cannot log that a worker rests, and is started again */
 } sim_aim;
 
 /* A job, drawn from the seed. */

@@ -19,6 +19,7 @@
  *               again, server 0 answers, and server 1 and worker 0 die: server 0 goes back by the step.
  *     hosts     Two workers have each a step from one of two servers only, and both servers' hosts lose
  *               their power.
+ *     rest      A server has no room to log that a worker rests, and dies soon after.
  *     memory    The k-th next allocation fails, in whichever process it is (--memory only). In a third
  *               of these jobs no other faults come, and the allocations are chosen: those of the
  *               requests that give a snapshot up, or those of a server's answers. */
@@ -76,7 +77,7 @@ static int current_server(void) {
 /* Aims that came later draw from a stream of their own. */
 static sim_aim draw_later_aim(void) {
     /* numbers that no seed of seeds.txt has drawn */
-    static const uint8_t aims[SHARES] = {[0] = AIM_AGAIN, [4] = AIM_HOSTS};
+    static const uint8_t aims[SHARES] = {[0] = AIM_AGAIN, [4] = AIM_HOSTS, [6] = AIM_REST};
     return (sim_aim)aims[sim_random(DRAW_LATER, SHARES)];
 }
 
@@ -142,11 +143,12 @@ void sim_states_draw(double *slowest) {
     job.cuts = 1;
     job.servers = job.servers < 2 ? 2 : job.servers;
     job.workers = job.workers < 2 ? 2 : job.workers;
-    job.lent = job.aim == AIM_IDLE || (job.aim == AIM_FIRST && job.lent);
+    job.lent = job.aim == AIM_IDLE || job.aim == AIM_REST || (job.aim == AIM_FIRST && job.lent);
     switch (job.aim) {
     case AIM_STEPS: job.mode = TRM_PS_SYNC; break;
     case AIM_FIRST: job.mode = job.lent ? TRM_PS_ASYNC : TRM_PS_BOUNDED; break;
     case AIM_IDLE:
+    case AIM_REST:
         job.mode = TRM_PS_BOUNDED;
         job.keeps_leases = true;
         job.lease = 8 * JOB_BATCH;
@@ -449,6 +451,29 @@ void sim_states_computed(int worker, int64_t began) {
         sim_trace(sim.current->process, "fault: dies before it pushes");
         sim_kill(sim.current->process);
     }
+}
+
+trm_status __wrap_trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away,
+                                       trm_error *err);
+trm_status __real_trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away,
+                                       trm_error *err);
+
+/* A worker rests, which the server is to log. */
+trm_status __wrap_trmi_server_away_set(trm_ps_server *server, trmi_worker *worker, bool away,
+                                       trm_error *err) {
+    const bool full = away && !worker->left && draw_fault(AIM_REST, 2);
+    const int number = full ? current_server() : -1;
+    if (full) {
+        sim_trace(sim.current->process, "fault: has no room to log that worker %u rests",
+                  worker->worker);
+        sim.hosts[number].disk_full = true;
+        sim_job_plan_server_death(number, 0.3 * draw_unit());
+    }
+    trm_status status = __real_trmi_server_away_set(server, worker, away, err);
+    if (full) {
+        sim.hosts[number].disk_full = false;
+    }
+    return status;
 }
 
 /* ---- hosts that lose their power --------------------------------------------------------------- */
